@@ -1,0 +1,46 @@
+# LibTorch as the PyPI wheel of torch ships it, as imported targets:
+#   shardlens_torch_cpu   libtorch, libtorch_cpu, libc10 with their headers (as SYSTEM)
+#   shardlens_torch_cuda  libtorch_cuda, libc10_cuda, and the CUDA headers of the nvidia-* wheels; only where the wheel has CUDA
+# find_package(Torch) does not serve: with a CUDA wheel it enables the CUDA language and probes for GPUs.
+# SHARDLENS_TORCH_DIR names the installed `torch` package; scripts/setup passes it.
+
+set(SHARDLENS_TORCH_DIR "$ENV{SHARDLENS_TORCH_DIR}" CACHE PATH "Directory of the installed Python package torch (holds include/ and lib/)")
+find_library(LibTorchWheel_TORCH_CPU torch_cpu PATHS ${SHARDLENS_TORCH_DIR}/lib NO_DEFAULT_PATH)
+find_path(LibTorchWheel_INCLUDE ATen/ATen.h PATHS ${SHARDLENS_TORCH_DIR}/include NO_DEFAULT_PATH)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorchWheel
+  REQUIRED_VARS LibTorchWheel_TORCH_CPU LibTorchWheel_INCLUDE
+  REASON_FAILURE_MESSAGE "run scripts/setup, or set SHARDLENS_TORCH_DIR to an installed torch 2.11.0; -DSHARDLENS_ENGINE=OFF builds without it")
+
+if(LibTorchWheel_FOUND AND NOT TARGET shardlens_torch_cpu)
+  foreach(name torch torch_cpu c10)
+    add_library(LibTorchWheel::${name} SHARED IMPORTED)
+    set_target_properties(LibTorchWheel::${name} PROPERTIES IMPORTED_LOCATION ${SHARDLENS_TORCH_DIR}/lib/lib${name}.so)
+  endforeach()
+  get_filename_component(site_packages ${SHARDLENS_TORCH_DIR} DIRECTORY)
+  file(GLOB nvidia_libs LIST_DIRECTORIES true ${site_packages}/nvidia/*/lib)
+
+  add_library(shardlens_torch_cpu INTERFACE)
+  target_include_directories(shardlens_torch_cpu SYSTEM INTERFACE ${LibTorchWheel_INCLUDE}
+                                                                  ${LibTorchWheel_INCLUDE}/torch/csrc/api/include)
+  # libtorch.so only pulls in backends by DT_NEEDED (libtorch_cuda among them), which costs start-up time: link what is called.
+  target_link_libraries(shardlens_torch_cpu INTERFACE LibTorchWheel::torch_cpu LibTorchWheel::c10)
+  target_link_options(shardlens_torch_cpu INTERFACE "LINKER:-rpath,${SHARDLENS_TORCH_DIR}/lib")
+  foreach(dir ${nvidia_libs})
+    target_link_options(shardlens_torch_cpu INTERFACE "LINKER:-rpath-link,${dir}")
+  endforeach()
+  target_compile_definitions(shardlens_torch_cpu INTERFACE USE_C10D USE_DISTRIBUTED)
+
+  if(EXISTS ${SHARDLENS_TORCH_DIR}/lib/libtorch_cuda.so AND NOT TARGET shardlens_torch_cuda)
+    foreach(name torch_cuda c10_cuda)
+      add_library(LibTorchWheel::${name} SHARED IMPORTED)
+      set_target_properties(LibTorchWheel::${name} PROPERTIES IMPORTED_LOCATION ${SHARDLENS_TORCH_DIR}/lib/lib${name}.so)
+    endforeach()
+    add_library(shardlens_torch_cuda INTERFACE)
+    target_link_libraries(shardlens_torch_cuda INTERFACE shardlens_torch_cpu LibTorchWheel::torch_cuda LibTorchWheel::c10_cuda)
+    foreach(dir cu13 nccl)
+      target_include_directories(shardlens_torch_cuda SYSTEM INTERFACE ${site_packages}/nvidia/${dir}/include)
+    endforeach()
+  endif()
+endif()

@@ -1,0 +1,48 @@
+#include "core/base/collective.h"
+
+#include <array>
+#include <string>
+
+namespace shardlens {
+namespace {
+
+struct Row {
+  CollectiveKind kind;
+  std::string_view name, kineto, squeezed;  // squeezed: how every c10d spelling contains it once underscores are gone
+};
+
+// Order matters to parse_collective: the first row whose squeezed spelling occurs wins.
+constexpr std::array<Row, 7> kRows{{
+    {CollectiveKind::kAllGather, "all_gather", "_allgather_base", "allgather"},
+    {CollectiveKind::kReduceScatter, "reduce_scatter", "_reduce_scatter_base", "reducescatter"},
+    {CollectiveKind::kAllReduce, "all_reduce", "allreduce", "allreduce"},
+    {CollectiveKind::kBroadcast, "broadcast", "broadcast", "broadcast"},
+    {CollectiveKind::kAllToAll, "all_to_all", "all_to_all", "alltoall"},
+    {CollectiveKind::kSendRecv, "send_recv", "send_recv", "sendrecv"},
+    {CollectiveKind::kBarrier, "barrier", "barrier", "barrier"},
+}};
+
+}  // namespace
+
+std::string_view name_of(CollectiveKind kind) { return kRows[static_cast<size_t>(kind)].name; }
+std::string_view kineto_name(CollectiveKind kind) { return kRows[static_cast<size_t>(kind)].kineto; }
+
+std::optional<CollectiveKind> parse_collective(std::string_view name) {
+  std::string squeezed;
+  for (const char c : name) {
+    if (c != '_') {
+      squeezed += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    }
+  }
+  if (squeezed.find("barrier") != std::string::npos) {  // "all_reduce_barrier" waits, it moves nothing
+    return CollectiveKind::kBarrier;
+  }
+  for (const Row& r : kRows) {
+    if (squeezed.find(r.squeezed) != std::string::npos) {
+      return r.kind;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace shardlens

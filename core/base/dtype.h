@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/base/units.h"
+
+namespace shardlens {
+
+enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI64, kI32, kI16, kI8, kU8, kBool };
+
+[[nodiscard]] Bytes size_of(DType dtype);
+// "fp32", "bf16", "fp16", …: plan files and the command line.
+[[nodiscard]] std::string_view plan_name(DType dtype);
+// "F32", "BF16", "F16", …: safetensors headers.
+[[nodiscard]] std::string_view safetensors_name(DType dtype);
+// "Float", "BFloat16", "Half", …: Kineto's `dtype` argument (c10::toString of the scalar type).
+[[nodiscard]] std::string_view kineto_name(DType dtype);
+// Accepts any of the three spellings above and "float32", "bfloat16", "float16"; nullopt if none fits.
+[[nodiscard]] std::optional<DType> parse_dtype(std::string_view name);
+
+}  // namespace shardlens

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace shardlens {
+
+// Exit codes of every executable (docs/cli.md).
+enum class ExitCode : int {
+  kOk = 0,
+  kCheckFailed = 1,
+  kUsage = 2,
+  kBadInput = 3,
+  kRuntime = 4,
+  kInconclusive = 5,
+};
+
+// Base of every error that Shardlens raises on purpose. what() is one message a person can act on: what, the value seen, the
+// value expected, where; no trailing newline.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+// The caller's mistake on the command line or in an API call.
+class UsageError : public Error {
+ public:
+  explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
+};
+
+// A file or value that cannot be used. `where` is a path, with a JSON pointer ("plan.json#/units/0") or byte offset if known.
+class InputError : public Error {
+ public:
+  InputError(const std::string& where, const std::string& message)
+      : Error(ExitCode::kBadInput, where.empty() ? message : where + ": " + message) {}
+};
+
+// A collective that failed, timed out or lost its peer, or another fault while running.
+class RuntimeFault : public Error {
+ public:
+  explicit RuntimeFault(const std::string& message) : Error(ExitCode::kRuntime, message) {}
+};
+
+// Our own broken invariant; always on.
+#define SHARDLENS_CHECK(condition, message)                                                             \
+  do {                                                                                                  \
+    if (!(condition)) {                                                                                 \
+      throw ::shardlens::RuntimeFault(std::string("internal error: ") + (message) + " [" #condition "]"); \
+    }                                                                                                   \
+  } while (false)
+
+}  // namespace shardlens

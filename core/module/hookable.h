@@ -1,0 +1,160 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <c10/util/SmallVector.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace shardlens::module {
+
+// Tensors found in a forward's arguments or result, in order; a hook may assign through the pointers.
+using TensorRefs = c10::SmallVector<at::Tensor*, 4>;
+
+inline void collect_tensors(TensorRefs& refs, at::Tensor& tensor) { refs.push_back(&tensor); }
+inline void collect_tensors(TensorRefs& refs, std::optional<at::Tensor>& tensor) {
+  if (tensor.has_value()) {
+    refs.push_back(&*tensor);
+  }
+}
+template <typename T>
+void collect_tensors(TensorRefs& refs, std::vector<T>& values) {
+  for (T& value : values) {
+    collect_tensors(refs, value);
+  }
+}
+template <typename... Ts>
+void collect_tensors(TensorRefs& refs, std::tuple<Ts...>& values) {
+  std::apply([&](auto&... each) { (collect_tensors(refs, each), ...); }, values);
+}
+template <typename T>
+void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments that hold no tensor
+
+// Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in the forward skips the post
+// hooks and is passed on.
+// Threads  not thread-safe: registration and forward happen on the thread that trains.
+class HookPoint {
+ public:
+  using PreForward = std::function<void(TensorRefs& inputs)>;
+  using PostForward = std::function<void(TensorRefs& outputs)>;
+
+  // Removes its hook when asked or destroyed. Outliving the module is harmless.
+  class Handle {
+   public:
+    Handle() = default;
+    Handle(Handle&& other) noexcept = default;
+    Handle& operator=(Handle&& other) noexcept {
+      remove();
+      alive_ = std::move(other.alive_);
+      return *this;
+    }
+    ~Handle() { remove(); }
+    void remove() {
+      if (const auto alive = alive_.lock()) {
+        *alive = false;
+      }
+      alive_.reset();
+    }
+
+   private:
+    friend class HookPoint;
+    explicit Handle(std::weak_ptr<bool> alive) : alive_(std::move(alive)) {}
+    std::weak_ptr<bool> alive_;
+  };
+
+  virtual ~HookPoint() = default;
+  [[nodiscard]] Handle register_pre_forward(PreForward hook) { return add(pre_, std::move(hook)); }
+  [[nodiscard]] Handle register_post_forward(PostForward hook) { return add(post_, std::move(hook)); }
+  // Forwards run through the hooks since construction: tells a unit whose parameters were used without its forward.
+  [[nodiscard]] uint64_t forwards() const { return forwards_; }
+
+ protected:
+  void run_pre_forward(TensorRefs& inputs) {
+    ++forwards_;
+    run(pre_, inputs);
+  }
+  void run_post_forward(TensorRefs& outputs) { run(post_, outputs); }
+
+ private:
+  template <typename F>
+  struct Entry {
+    std::shared_ptr<bool> alive;
+    F hook;
+  };
+  template <typename F>
+  static Handle add(std::vector<Entry<F>>& hooks, F hook) {
+    auto alive = std::make_shared<bool>(true);
+    Handle handle{std::weak_ptr<bool>(alive)};
+    hooks.push_back({std::move(alive), std::move(hook)});
+    return handle;
+  }
+  template <typename F>
+  static void run(std::vector<Entry<F>>& hooks, TensorRefs& refs) {
+    bool removed = false;
+    for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another
+      if (*hooks[i].alive) {
+        hooks[i].hook(refs);
+      } else {
+        removed = true;
+      }
+    }
+    if (removed) {
+      std::erase_if(hooks, [](const Entry<F>& entry) { return !*entry.alive; });
+    }
+  }
+
+  std::vector<Entry<PreForward>> pre_;
+  std::vector<Entry<PostForward>> post_;
+  uint64_t forwards_ = 0;
+};
+
+namespace detail {
+
+template <typename Impl, typename Forward>
+class WithHooks;
+
+template <typename Impl, typename Class, typename R, typename... Args>
+class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
+ public:
+  using Impl::Impl;
+
+  // Same signature as Impl::forward, so Sequential, AnyModule and ModuleHolder take it like the original.
+  R forward(Args... args) {
+    std::tuple<std::decay_t<Args>...> held(std::forward<Args>(args)...);
+    TensorRefs refs;
+    collect_tensors(refs, held);
+    run_pre_forward(refs);
+    R result = std::apply(
+        [this](auto&... each) -> R { return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...); }, held);
+    refs.clear();
+    collect_tensors(refs, result);
+    run_post_forward(refs);
+    return result;
+  }
+};
+
+}  // namespace detail
+
+// `Impl` with forward hooks: derives from it and shadows `forward`. FQNs, parameters and type checks stay.
+// Source: tried inside torch::nn::Sequential on LibTorch 2.11.
+template <typename Impl>
+class Hookable : public detail::WithHooks<Impl, decltype(&Impl::forward)> {
+ public:
+  using detail::WithHooks<Impl, decltype(&Impl::forward)>::WithHooks;
+};
+
+}  // namespace shardlens::module
+
+// Drop-in for TORCH_MODULE(Name): the holder keeps a Hookable<NameImpl>, so the module can be a unit of its own.
+#define SHARDLENS_MODULE(Name)                                                            \
+  class Name : public torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>> { \
+   public:                                                                                \
+    using torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>>::ModuleHolder; \
+    using Impl [[maybe_unused]] = Name##Impl;                                             \
+  }

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/units.h"
+
+namespace shardlens::plan {
+
+// What a Hugging Face config.json says of a causal language model; defaults are transformers'. Only what a family uses is set.
+struct ModelConfig {
+  enum class Family : uint8_t { kLlama, kGpt2, kMlp };
+  Family family = Family::kLlama;
+  std::string source;  // the config.json it was read from, for messages
+  std::string torch_type;  // class name as transformers has it, e.g. "LlamaForCausalLM"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;  // llama MLP; gpt2 n_inner (4 * hidden by default)
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // grouped-query attention; = heads otherwise
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+  double norm_eps = 1e-6;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;  // llama
+  bool mlp_bias = false;        // llama
+  std::string activation;       // "silu", "gelu_new", "gelu", "relu"
+  double dropout = 0.0;         // the largest of the config's dropouts; training refuses what is not 0
+  double initializer_range = 0.02;
+  DType dtype = DType::kF32;
+  // gpt2
+  bool scale_attention_weights = true;
+  bool scale_attention_by_inverse_layer = false;
+  // llama rope; flat form (rope_theta, rope_scaling) and transformers 5's rope_parameters read into the same fields
+  double rope_theta = 10000.0;
+  std::string rope_type = "default";  // "default", "linear", "llama3"; others are refused by name
+  double rope_factor = 1.0;
+  double rope_low_freq_factor = 1.0;
+  double rope_high_freq_factor = 4.0;
+  int64_t rope_original_max_positions = 0;
+};
+
+// `path`: a directory with config.json, or a config.json. Family mlp is ours: {"model_type": "mlp", "vocab_size", "hidden_size",
+// "num_hidden_layers"}: an embedding, blocks of two linears with ReLU and a residual, and a head.
+// Errors: InputError with file and JSON pointer, what was expected, and the nearest valid name.
+[[nodiscard]] ModelConfig load_model_config(const std::filesystem::path& path);
+
+struct Parameter {
+  std::string fqn;             // of its first owner, as in named_parameters()
+  std::vector<int64_t> shape;
+  int64_t numel = 0;
+  uint32_t module = 0;         // index of the module that owns it first
+  std::vector<std::string> aliases;  // FQNs of later owners (tied); in module order
+};
+
+struct Module {
+  std::string fqn;      // "" for the root
+  std::string type;     // "LlamaDecoderLayer", "Linear", "ModuleList", …
+  uint32_t parent = 0;  // the root is its own parent
+  std::vector<uint32_t> children;
+  std::vector<uint32_t> parameters;  // indices into ModuleTree::parameters that it owns directly, tied ones included
+};
+
+// A model's modules in the pre-order of modules(), and its parameters in the order of named_parameters() (each tied group once).
+struct ModuleTree {
+  std::vector<Module> modules;
+  std::vector<Parameter> parameters;
+  std::vector<uint32_t> blocks;  // modules that a strategy makes a unit each: transformer layers in order
+
+  [[nodiscard]] const Module* find(std::string_view fqn) const;
+  // Every parameter of the subtree, in traversal order, each once.
+  [[nodiscard]] std::vector<uint32_t> subtree_parameters(uint32_t module) const;
+};
+
+[[nodiscard]] ModuleTree module_tree(const ModelConfig& config);
+
+}  // namespace shardlens::plan

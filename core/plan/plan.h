@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/plan/module_tree.h"
+#include "core/plan/shard_layout.h"
+
+namespace shardlens::plan {
+
+enum class Dialect : uint8_t { kFsdp1, kFsdp2 };
+enum class Views : uint8_t { kFresh, kFrozen };
+enum class Api : uint8_t { kFullyShard, kReplicate };
+enum class BackwardPrefetch : uint8_t { kPre, kPost, kNone };
+
+// reshard_after_forward as written: null, true, false, or a sub-mesh size.
+struct Reshard {
+  enum class Kind : uint8_t { kAuto, kYes, kNo, kSubMesh };
+  Kind kind = Kind::kAuto;
+  int64_t ranks = 0;  // kSubMesh only
+  friend bool operator==(const Reshard&, const Reshard&) = default;
+};
+
+struct MixedPrecision {
+  std::optional<DType> param_dtype, reduce_dtype, output_dtype, buffer_dtype;
+  std::optional<bool> cast_forward_inputs;
+  friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;
+};
+
+using PrefetchLists = std::map<std::string, std::vector<std::string>>;  // unit FQN → unit FQNs
+
+// One entry of "units". Globs over FQNs: `*` one component, `**` any number of components, "" the root.
+struct UnitEntry {
+  std::vector<std::string> globs;
+  bool grouped = false;  // written as a list: all matches are one unit; otherwise every match is a unit of its own
+  Api api = Api::kFullyShard;
+  std::optional<Reshard> reshard_after_forward;
+  std::optional<MixedPrecision> mixed_precision;
+  std::optional<double> gradient_divide_factor;
+};
+
+// A plan file (version 1) or the expansion of a strategy; nothing resolved yet. docs/plan.md documents every key.
+struct Plan {
+  std::string source = "--strategy";  // file name, for messages
+  std::optional<int64_t> mesh_replicate, mesh_shard;
+  Dialect dialect = Dialect::kFsdp2;
+  Layout layout = Layout::kFlat;
+  Views views = Views::kFresh;
+  std::vector<UnitEntry> units;
+  Reshard reshard_after_forward;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
+  PrefetchLists backward_prefetch_lists;
+  int64_t forward_prefetch = 0;  // depth
+  PrefetchLists forward_prefetch_lists;
+  bool limit_all_gathers = true;
+  MixedPrecision mixed_precision;
+  std::vector<std::string> activation_checkpointing;
+  bool cpu_offload = false;
+  std::vector<std::string> ignored_modules, ignored_parameters;
+  std::optional<double> gradient_divide_factor;
+  double bucket_cap_mb = 25;
+  bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
+};
+
+// Errors: InputError "plan.json#/json/pointer: unknown key 'x'; expected one of …; did you mean 'y'?".
+[[nodiscard]] Plan parse_plan(std::string_view json, const std::string& source);
+[[nodiscard]] Plan load_plan(const std::filesystem::path& path);
+// full_shard, shard_grad_op, no_shard, hybrid_shard, replicate; UsageError with the nearest name otherwise.
+[[nodiscard]] Plan strategy_plan(std::string_view strategy, const ModuleTree& tree);
+// The plan as a file that parse_plan reads back to the same Plan; every key written out.
+[[nodiscard]] std::string to_json(const Plan& plan);
+
+// Modules sharded together.
+struct Unit {
+  std::string fqn;                     // several modules: joined by ", "
+  std::vector<uint32_t> modules;       // indices into ModuleTree::modules
+  std::vector<uint32_t> parameters;    // indices into ModuleTree::parameters, in traversal order, without nested units'
+  UnitId parent = kNoUnit;             // nearest enclosing unit; kNoUnit for the root
+  Api api = Api::kFullyShard;
+  Reshard reshard_after_forward;
+  MixedPrecision mixed_precision;
+  std::optional<double> gradient_divide_factor;
+  std::vector<UnitId> forward_prefetch, backward_prefetch;  // explicit lists
+  bool has_forward_prefetch_list = false, has_backward_prefetch_list = false;
+};
+
+// A plan applied to a model on a mesh: what engine, schedule, simulator and app work from.
+struct ResolvedPlan {
+  Plan plan;
+  ModuleTree tree;
+  int64_t world_size = 1, replicate = 1, shard = 1;
+  std::vector<Unit> units;  // pre-order; [0] is the root, which may own no parameters
+
+  [[nodiscard]] ShardLayout layout(UnitId unit) const;  // over the shard axis, in the unit's master dtype
+  [[nodiscard]] DType param_dtype(UnitId unit) const;   // of the unsharded parameters
+  [[nodiscard]] DType reduce_dtype(UnitId unit) const;
+};
+
+// Errors: InputError with JSON pointer for an impossible mesh, a glob without match, a module matched by two entries, a
+// parameter in no unit, a tied parameter in two units, a prefetch list naming no unit.
+[[nodiscard]] ResolvedPlan resolve(const Plan& plan, const ModuleTree& tree, int64_t world_size);
+
+// InputError naming the key for what the engine cannot run yet ("…: not supported by the engine yet; simulate can").
+void require_engine_support(const ResolvedPlan& plan);
+
+}  // namespace shardlens::plan
