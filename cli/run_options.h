@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace shardlens::cli {
+
+enum class Device : uint8_t { kCpu, kCuda };
+enum class Backend : uint8_t { kGloo, kNccl, kEmulated };
+enum class Optimizer : uint8_t { kAdamW, kSgd };
+enum class Precision : uint8_t { kFp32, kBf16 };
+
+// Flags of `shardlens capture`; `shardlens-worker` takes the same ones. Defaults are those of
+// docs/cli.md.
+struct RunOptions {
+  std::filesystem::path model;   // directory with config.json, or a config.json
+  std::filesystem::path tokens;  // .bin uint16, .u32.bin uint32, else bytes
+  std::filesystem::path out;
+  std::filesystem::path plan;  // empty: `strategy`
+  std::string strategy = "full_shard";
+  std::string mesh;  // "RxS"; empty: the plan's
+
+  int64_t nproc = 2;  // processes of capture; a worker's world size is WORLD_SIZE instead
+  Device device = Device::kCpu;
+  std::optional<Backend> backend;     // see backend_of
+  std::optional<int64_t> world_size;  // emulated only
+  int64_t rank = 0;                   // emulated only
+  std::string hardware;               // emulated only; empty: "ab:5000:inf" on CPU
+
+  int64_t steps = 10;  // all of them, warmup included
+  int64_t warmup = 0;  // first steps that train but are not recorded
+  int64_t batch = 2;
+  int64_t seq = 64;
+  int64_t accumulate = 1;  // microbatches of a step
+  bool no_sync = false;    // only the last microbatch reduces
+
+  Optimizer optimizer = Optimizer::kAdamW;
+  double lr = 1e-3;
+  double weight_decay = 0.01;
+  double momentum = 0.9;       // sgd only
+  std::optional<double> clip;  // global gradient norm
+  Precision precision = Precision::kFp32;
+  uint64_t seed = 0;
+
+  std::filesystem::path save;          // empty: do not save
+  std::filesystem::path resume;        // refused by check()
+  std::filesystem::path trigger_file;  // record only steps at whose begin this file exists
+  int64_t threads = 1;                 // of a worker's operators
+  bool force_collectives = false;      // issue collectives over groups of one rank too
+};
+
+// Declares every flag on `app`, writing to `options` when parsed. `options` must outlive `app`.
+void add_run_options(CLI::App& app, RunOptions& options);
+
+// What can be said without opening a file: ranges, flags that exclude or need each other.
+// Errors: UsageError naming the flag, its value and what was expected; InputError (exit 3) for
+// --resume.
+void check(const RunOptions& options);
+
+// The backend given, or gloo on the CPU and nccl on CUDA.
+[[nodiscard]] Backend backend_of(const RunOptions& options);
+// --world-size when emulated, else --nproc. A worker of a real group has WORLD_SIZE and does not
+// ask.
+[[nodiscard]] int64_t world_size_of(const RunOptions& options);
+// --hardware, or "ab:5000:inf".
+[[nodiscard]] std::string hardware_of(const RunOptions& options);
+
+[[nodiscard]] std::string name_of(Device device);        // "cpu", "cuda"
+[[nodiscard]] std::string name_of(Backend backend);      // "gloo", "nccl", "emulated"
+[[nodiscard]] std::string name_of(Optimizer optimizer);  // "adamw", "sgd"
+[[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16"
+
+// The options as a JSON object with the flags' names as keys, for run.json.
+[[nodiscard]] std::string to_json(const RunOptions& options);
+
+}  // namespace shardlens::cli
