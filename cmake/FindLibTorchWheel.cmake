@@ -11,7 +11,7 @@ find_path(LibTorchWheel_INCLUDE ATen/ATen.h PATHS ${SHARDLENS_TORCH_DIR}/include
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorchWheel
   REQUIRED_VARS LibTorchWheel_TORCH_CPU LibTorchWheel_INCLUDE
-  REASON_FAILURE_MESSAGE "run scripts/setup, or set SHARDLENS_TORCH_DIR to an installed torch 2.11.0; -DSHARDLENS_ENGINE=OFF builds without it")
+  REASON_FAILURE_MESSAGE "run scripts/setup, or set SHARDLENS_TORCH_DIR to an installed torch 2.11.0. -DSHARDLENS_ENGINE=OFF builds without it")
 
 if(LibTorchWheel_FOUND AND NOT TARGET shardlens_torch_cpu)
   foreach(name torch torch_cpu c10)
