@@ -14,10 +14,13 @@
 
 namespace shardlens::module {
 
-// Tensors found in a forward's arguments or result, in order; a hook may assign through the pointers.
+// Tensors found in a forward's arguments or result, in order; a hook may assign through the
+// pointers.
 using TensorRefs = c10::SmallVector<at::Tensor*, 4>;
 
-inline void collect_tensors(TensorRefs& refs, at::Tensor& tensor) { refs.push_back(&tensor); }
+inline void collect_tensors(TensorRefs& refs, at::Tensor& tensor) {
+  refs.push_back(&tensor);
+}
 inline void collect_tensors(TensorRefs& refs, std::optional<at::Tensor>& tensor) {
   if (tensor.has_value()) {
     refs.push_back(&*tensor);
@@ -36,9 +39,9 @@ void collect_tensors(TensorRefs& refs, std::tuple<Ts...>& values) {
 template <typename T>
 void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments that hold no tensor
 
-// Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in the forward skips the post
-// hooks and is passed on.
-// Threads  not thread-safe: registration and forward happen on the thread that trains.
+// Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in
+// the forward skips the post hooks and is passed on. Threads  not thread-safe: registration and
+// forward happen on the thread that trains.
 class HookPoint {
  public:
   using PreForward = std::function<void(TensorRefs& inputs)>;
@@ -70,15 +73,14 @@ class HookPoint {
 
   virtual ~HookPoint() = default;
   [[nodiscard]] Handle register_pre_forward(PreForward hook) { return add(pre_, std::move(hook)); }
-  [[nodiscard]] Handle register_post_forward(PostForward hook) { return add(post_, std::move(hook)); }
-  // Forwards run through the hooks since construction: tells a unit whose parameters were used without its forward.
-  [[nodiscard]] uint64_t forwards() const { return forwards_; }
+  [[nodiscard]] Handle register_post_forward(PostForward hook) {
+    return add(post_, std::move(hook));
+  }
+  // Keeps a hook for the life of the module.
+  void keep(Handle handle) { kept_.push_back(std::move(handle)); }
 
  protected:
-  void run_pre_forward(TensorRefs& inputs) {
-    ++forwards_;
-    run(pre_, inputs);
-  }
+  void run_pre_forward(TensorRefs& inputs) { run(pre_, inputs); }
   void run_post_forward(TensorRefs& outputs) { run(post_, outputs); }
 
  private:
@@ -111,7 +113,7 @@ class HookPoint {
 
   std::vector<Entry<PreForward>> pre_;
   std::vector<Entry<PostForward>> post_;
-  uint64_t forwards_ = 0;
+  std::vector<Handle> kept_;
 };
 
 namespace detail {
@@ -124,14 +126,18 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
  public:
   using Impl::Impl;
 
-  // Same signature as Impl::forward, so Sequential, AnyModule and ModuleHolder take it like the original.
+  // Same signature as Impl::forward, so Sequential, AnyModule and ModuleHolder take it like the
+  // original.
   R forward(Args... args) {
     std::tuple<std::decay_t<Args>...> held(std::forward<Args>(args)...);
     TensorRefs refs;
     collect_tensors(refs, held);
     run_pre_forward(refs);
     R result = std::apply(
-        [this](auto&... each) -> R { return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...); }, held);
+        [this](auto&... each) -> R {
+          return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...);
+        },
+        held);
     refs.clear();
     collect_tensors(refs, result);
     run_post_forward(refs);
@@ -141,8 +147,8 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
 
 }  // namespace detail
 
-// `Impl` with forward hooks: derives from it and shadows `forward`. FQNs, parameters and type checks stay.
-// Source: tried inside torch::nn::Sequential on LibTorch 2.11.
+// `Impl` with forward hooks: derives from it and shadows `forward`. FQNs, parameters and type
+// checks stay. Source: tried inside torch::nn::Sequential on LibTorch 2.11.
 template <typename Impl>
 class Hookable : public detail::WithHooks<Impl, decltype(&Impl::forward)> {
  public:
@@ -151,10 +157,11 @@ class Hookable : public detail::WithHooks<Impl, decltype(&Impl::forward)> {
 
 }  // namespace shardlens::module
 
-// Drop-in for TORCH_MODULE(Name): the holder keeps a Hookable<NameImpl>, so the module can be a unit of its own.
-#define SHARDLENS_MODULE(Name)                                                            \
-  class Name : public torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>> { \
-   public:                                                                                \
+// Drop-in for TORCH_MODULE(Name): the holder keeps a Hookable<NameImpl>, so the module can be a
+// unit of its own.
+#define SHARDLENS_MODULE(Name)                                                              \
+  class Name : public torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>> {  \
+   public:                                                                                  \
     using torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>>::ModuleHolder; \
-    using Impl [[maybe_unused]] = Name##Impl;                                             \
+    using Impl [[maybe_unused]] = Name##Impl;                                               \
   }

@@ -1,0 +1,247 @@
+#include "core/dist/communicator.h"
+
+#include <pthread.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "core/base/error.h"
+
+namespace shardlens::dist {
+namespace {
+
+Nanoseconds now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+c10d::ReduceOp c10d_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAverage:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+DType dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kDouble:
+      return DType::kF64;
+    case at::kLong:
+      return DType::kI64;
+    default:
+      return DType::kF32;
+  }
+}
+
+std::string reason_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& failure) {
+    return failure.what_without_backtrace();
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+}  // namespace
+
+bool Completion::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+struct Communicator::Request {
+  std::function<void(Communicator&)> work;
+  CollectiveRecord record;
+  bool collective = true;  // false: local work, not recorded
+  CompletionPtr completion;
+  std::string what;
+};
+
+Communicator::Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options options)
+    : backend_(std::move(backend)), options_(std::move(options)), thread_([this] { loop(); }) {
+  pthread_setname_np(thread_.native_handle(), ("comm " + options_.name).substr(0, 15).c_str());
+}
+
+Communicator::~Communicator() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  available_.notify_one();
+  thread_.join();
+}
+
+CompletionPtr Communicator::submit(Request request) {
+  request.completion = std::make_shared<Completion>();
+  request.completion->kind_ = request.record.kind;
+  request.completion->what_ = request.what;
+  CompletionPtr completion = request.completion;
+  {
+    const std::lock_guard lock(mutex_);
+    if (request.collective) {
+      request.record.sequence = next_sequence_++;
+      request.record.issued = now();
+      request.record.group_size = options_.size;
+      request.record.group = options_.name;
+      request.record.emulated = options_.emulated;
+    }
+    queue_.push_back(std::move(request));
+  }
+  available_.notify_one();
+  return completion;
+}
+
+void Communicator::loop() {
+  for (;;) {
+    Request request;
+    std::exception_ptr error;
+    {
+      std::unique_lock lock(mutex_);
+      available_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) {
+        return;
+      }
+      request = std::move(queue_.front());
+      queue_.pop_front();
+      error = broken_;
+      if (stopping_ &&
+          error == nullptr) {  // nobody waits for it any more, and its peers may be gone
+        error = std::make_exception_ptr(RuntimeFault("the communicator was closed"));
+      }
+    }
+    if (error == nullptr) {
+      try {
+        request.record.start = now();
+        request.work(*this);
+        request.record.end = now();
+      } catch (...) {
+        error = std::current_exception();
+        const std::lock_guard lock(mutex_);
+        broken_ = error;
+      }
+    }
+    if (error == nullptr && request.collective && options_.recorder != nullptr) {
+      options_.recorder->collective(request.record);
+    }
+    request.work = nullptr;  // release the tensors before anybody is told
+    {
+      const std::lock_guard lock(request.completion->mutex_);
+      request.completion->done_ = true;
+      request.completion->error_ = error;
+    }
+    request.completion->changed_.notify_all();
+  }
+}
+
+void Communicator::wait(const CompletionPtr& completion) {
+  std::unique_lock lock(completion->mutex_);
+  const bool finished =
+      completion->changed_.wait_for(lock, options_.timeout, [&] { return completion->done_; });
+  const auto where = [&] {
+    return "[rank " + std::to_string(options_.global_rank) + "] " +
+           std::string(name_of(completion->kind_)) + " of " +
+           (completion->what_.empty() ? std::string("the run") : completion->what_) +
+           " over group '" + options_.name + "'";
+  };
+  if (!finished) {
+    throw RuntimeFault(where() + " did not finish within " +
+                       std::to_string(options_.timeout.count() / 1000) +
+                       " s: a peer is stuck, or runs its units in another order");
+  }
+  if (completion->error_ != nullptr) {
+    throw RuntimeFault(where() + " failed: " + reason_of(completion->error_));
+  }
+}
+
+void Communicator::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (broken_ == nullptr) {
+    broken_ = std::make_exception_ptr(RuntimeFault(reason));
+  }
+}
+
+namespace {
+std::string describe(const Purpose& purpose) {
+  if (purpose.unit == kNoUnit) {
+    return std::string(purpose.what);
+  }
+  return purpose.what.empty() ? "the root unit" : "unit '" + std::string(purpose.what) + "'";
+}
+
+CollectiveRecord record_of(CollectiveKind kind,
+                           const Purpose& purpose,
+                           const at::Tensor& in,
+                           int64_t out_nelems) {
+  CollectiveRecord record;
+  record.kind = kind;
+  record.dtype = dtype_of(in);
+  record.unit = purpose.unit;
+  record.action = purpose.action;
+  record.in_nelems = in.numel();
+  record.out_nelems = out_nelems;
+  return record;
+}
+}  // namespace
+
+CompletionPtr Communicator::all_gather(const at::Tensor& output,
+                                       const at::Tensor& input,
+                                       const Purpose& purpose) {
+  return submit(
+      {[output = at::Tensor(output), input = at::Tensor(input)](Communicator& self) mutable {
+         self.backend_->_allgather_base(output, input)->wait();
+       },
+       record_of(CollectiveKind::kAllGather, purpose, input, output.numel()), true, nullptr,
+       describe(purpose)});
+}
+
+CompletionPtr Communicator::reduce_scatter(const at::Tensor& output,
+                                           const at::Tensor& input,
+                                           ReduceOp op,
+                                           const Purpose& purpose) {
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = c10d_op(op);
+  return submit({[output = at::Tensor(output), input = at::Tensor(input),
+                  options](Communicator& self) mutable {
+                   self.backend_->_reduce_scatter_base(output, input, options)->wait();
+                 },
+                 record_of(CollectiveKind::kReduceScatter, purpose, input, output.numel()), true,
+                 nullptr, describe(purpose)});
+}
+
+CompletionPtr Communicator::all_reduce(const at::Tensor& tensor,
+                                       ReduceOp op,
+                                       const Purpose& purpose) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d_op(op);
+  return submit({[tensor, options](Communicator& self) {
+                   std::vector<at::Tensor> tensors{tensor};
+                   self.backend_->allreduce(tensors, options)->wait();
+                 },
+                 record_of(CollectiveKind::kAllReduce, purpose, tensor, tensor.numel()), true,
+                 nullptr, describe(purpose)});
+}
+
+CompletionPtr Communicator::barrier(const Purpose& purpose) {
+  CollectiveRecord record;
+  record.kind = CollectiveKind::kBarrier;
+  record.unit = purpose.unit;
+  return submit({[](Communicator& self) { self.backend_->barrier()->wait(); }, record, true,
+                 nullptr, describe(purpose)});
+}
+
+CompletionPtr Communicator::run(std::function<void()> work, const Purpose& purpose) {
+  return submit(
+      {[work = std::move(work)](Communicator&) { work(); }, {}, false, nullptr, describe(purpose)});
+}
+
+}  // namespace shardlens::dist

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <ATen/core/TensorBody.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "core/base/collective.h"
+#include "core/base/recorder.h"
+#include "core/base/units.h"
+
+namespace c10d {
+class Backend;
+}
+
+namespace shardlens::dist {
+
+enum class ReduceOp : uint8_t { kSum, kAverage, kMax };
+
+// What a collective is for: travels into its record, and into the message when it fails or times
+// out.
+struct Purpose {
+  UnitId unit = kNoUnit;
+  std::string_view what =
+      "";               // FQN of the unit or a phrase such as "loss"; must outlive the collective
+  uint32_t action = 0;  // seq of the action that issued it
+};
+
+// Completion of one request on a communicator. Shared between the issuer and the communication
+// thread.
+class Completion {
+ public:
+  [[nodiscard]] bool done() const;
+
+ private:
+  friend class Communicator;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::exception_ptr error_;
+  CollectiveKind kind_ = CollectiveKind::kBarrier;
+  std::string what_;
+};
+using CompletionPtr = std::shared_ptr<Completion>;
+
+// One process group behind one communication thread: requests run one after the other in issue
+// order, so a group is FIFO as NCCL's streams are (ProcessGroupGloo alone is not). On CPU this
+// thread is the communication stream of the schedule.
+//
+// Ownership  keeps tensors of pending requests alive.
+// Threads    issue and wait from the thread that trains; the requests run on the communication
+// thread, which stamps the true start
+//            and end into the Recorder.
+// Errors     a failed collective fails itself and every later request; wait() throws RuntimeFault
+// with rank, collective,
+//            purpose and reason. Every wait ends after `timeout`.
+class Communicator {
+ public:
+  struct Options {
+    std::string name = "shard";  // process group name in traces
+    int rank = 0;                // within the group
+    int size = 1;
+    int global_rank = 0;  // for messages
+    std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+    Recorder* recorder = nullptr;
+    bool emulated = false;
+  };
+  Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] int rank() const { return options_.rank; }
+  [[nodiscard]] int size() const { return options_.size; }
+  [[nodiscard]] const std::string& name() const { return options_.name; }
+  void set_recorder(Recorder* recorder) {
+    options_.recorder = recorder;
+  }  // while no request is pending
+
+  // `output` [size · n], `input` [n], both contiguous; `input` may be output's own slice.
+  CompletionPtr all_gather(const at::Tensor& output,
+                           const at::Tensor& input,
+                           const Purpose& purpose);
+  // `output` [n], `input` [size · n].
+  CompletionPtr reduce_scatter(const at::Tensor& output,
+                               const at::Tensor& input,
+                               ReduceOp op,
+                               const Purpose& purpose);
+  CompletionPtr all_reduce(const at::Tensor& tensor, ReduceOp op, const Purpose& purpose);
+  CompletionPtr barrier(const Purpose& purpose);
+  // Local work in the same order, e.g. storing a reduced gradient.
+  CompletionPtr run(std::function<void()> work, const Purpose& purpose);
+
+  void wait(const CompletionPtr& completion);
+  // Lets pending requests fail soon instead of running; for the way out after an error.
+  void abort(const std::string& reason);
+
+ private:
+  struct Request;
+  CompletionPtr submit(Request request);
+  void loop();
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  Options options_;
+  std::mutex mutex_;
+  std::condition_variable available_;
+  std::deque<Request> queue_;
+  bool stopping_ = false;
+  uint32_t next_sequence_ = 0;
+  std::exception_ptr broken_;
+  std::thread thread_;
+};
+
+}  // namespace shardlens::dist

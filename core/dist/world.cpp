@@ -1,0 +1,156 @@
+#include "core/dist/world.h"
+
+#include <cstdlib>
+#include <optional>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "core/base/error.h"
+#include "core/dist/backend.h"
+
+namespace shardlens::dist {
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+struct Rendezvous {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string hostname;  // interface for Gloo to listen on; empty: resolve this machine's name
+};
+
+Rendezvous tcp_rendezvous(const WorldOptions& options) {
+  const std::string address = environment("MASTER_ADDR");
+  const std::string port_text = environment("MASTER_PORT");
+  if (address.empty() || port_text.empty()) {
+    throw UsageError("[rank " + std::to_string(options.rank) +
+                     "] MASTER_ADDR and MASTER_PORT must be set when world size is " +
+                     std::to_string(options.world_size) +
+                     "; start with `shardlens capture`, torchrun, srun or mpirun");
+  }
+  c10d::TCPStoreOptions store;
+  const long port = std::strtol(port_text.c_str(), nullptr, 10);
+  if (port < 1 || port > 65535) {
+    throw UsageError("MASTER_PORT is '" + port_text + "', expected a port from 1 to 65535");
+  }
+  store.port = static_cast<uint16_t>(port);
+  // torchrun's agent already serves the store; otherwise rank 0 does.
+  store.isServer = options.rank == 0 && environment("TORCHELASTIC_USE_AGENT_STORE") != "True";
+  store.numWorkers = static_cast<size_t>(options.world_size);
+  store.timeout = options.timeout;
+  store.waitWorkers = false;
+  try {
+    const bool local = address == "127.0.0.1" || address == "localhost";
+    return {c10::make_intrusive<c10d::TCPStore>(address, store), local ? "127.0.0.1" : ""};
+  } catch (const c10::Error& error) {
+    throw RuntimeFault("[rank " + std::to_string(options.rank) + "] cannot " +
+                       (store.isServer ? "serve" : "reach") + " the rendezvous at " + address +
+                       ":" + port_text + ": " + error.what_without_backtrace());
+  }
+}
+
+Rendezvous rendezvous(const WorldOptions& options) {
+  const std::string file = environment("SHARDLENS_RENDEZVOUS");
+  if (file.empty()) {
+    return tcp_rendezvous(options);
+  }
+  auto store = c10::make_intrusive<c10d::FileStore>(file, options.world_size);
+  store->setTimeout(options.timeout);
+  return {store, "127.0.0.1"};
+}
+
+class JoinedWorld : public World {
+ public:
+  explicit JoinedWorld(const WorldOptions& options) : options_(options) {
+    const int shard_size = options.world_size / options.replicate;
+    std::optional<Rendezvous> met;
+    if (options.backend == BackendKind::kGloo) {
+      if (options.world_size > 1) {
+        met = rendezvous(options);
+      } else {
+        met = Rendezvous{nullptr, "127.0.0.1"};
+      }
+    }
+    world_ = make_group("world", "world", options.rank, options.world_size, met);
+    if (options.replicate > 1 && shard_size > 1) {
+      const int row = options.rank / shard_size;
+      const int column = options.rank % shard_size;
+      shard_ = make_group("shard", "shard" + std::to_string(row), column, shard_size, met);
+      replicate_ = make_group("replicate", "replicate" + std::to_string(column), row,
+                              options.replicate, met);
+    }
+  }
+
+  [[nodiscard]] int rank() const override { return options_.rank; }
+  [[nodiscard]] int size() const override { return options_.world_size; }
+  [[nodiscard]] bool emulated() const override {
+    return options_.backend == BackendKind::kEmulated;
+  }
+  // A mesh with one real axis needs one group: the world's.
+  Communicator& shard() override { return shard_ != nullptr ? *shard_ : *world_; }
+  Communicator& replicate() override { return replicate_ != nullptr ? *replicate_ : *world_; }
+  Communicator& world() override { return *world_; }
+
+  void set_recorder(Recorder* recorder) override {
+    for (Communicator* each : {world_.get(), shard_.get(), replicate_.get()}) {
+      if (each != nullptr) {
+        each->set_recorder(recorder);
+      }
+    }
+  }
+
+  void abort(const std::string& reason) override {
+    for (Communicator* each : {world_.get(), shard_.get(), replicate_.get()}) {
+      if (each != nullptr) {
+        each->abort(reason);
+      }
+    }
+  }
+
+ private:
+  std::unique_ptr<Communicator> make_group(const std::string& name,
+                                           const std::string& key,
+                                           int rank,
+                                           int size,
+                                           const std::optional<Rendezvous>& met) {
+    c10::intrusive_ptr<c10d::Backend> backend;
+    if (met.has_value() && met->store != nullptr) {
+      backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>(key, met->store), rank,
+                                  size, options_.timeout, met->hostname);
+    } else {
+      // Emulated, or the only rank: every collective is a copy of its own input.
+      backend = make_emulated_backend(rank, size, options_.timer);
+    }
+    Communicator::Options group;
+    group.name = name;
+    group.rank = rank;
+    group.size = size;
+    group.global_rank = options_.rank;
+    group.timeout = options_.timeout;
+    group.recorder = options_.recorder;
+    group.emulated = options_.backend == BackendKind::kEmulated;
+    return std::make_unique<Communicator>(std::move(backend), group);
+  }
+
+  WorldOptions options_;
+  std::unique_ptr<Communicator> world_, shard_, replicate_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> World::join(const WorldOptions& options) {
+  SHARDLENS_CHECK(options.replicate >= 1 && options.world_size % options.replicate == 0,
+                  "mesh does not divide the world");
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    throw UsageError("rank " + std::to_string(options.rank) + " is not below world size " +
+                     std::to_string(options.world_size));
+  }
+  return std::make_unique<JoinedWorld>(options);
+}
+
+}  // namespace shardlens::dist

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "core/base/collective_timer.h"
+#include "core/dist/communicator.h"
+
+namespace shardlens::dist {
+
+enum class BackendKind : uint8_t { kGloo, kEmulated };
+
+struct WorldOptions {
+  BackendKind backend = BackendKind::kGloo;
+  int rank = 0;
+  int world_size = 1;
+  int replicate = 1;  // mesh axes; replicate · shard = world_size
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  std::shared_ptr<const CollectiveTimer> timer;  // kEmulated
+  Recorder* recorder = nullptr;
+};
+
+// The process groups of one rank: `shard` over the shard axis, `replicate` over the replicate axis,
+// `world` over all ranks. Gloo: ranks meet through the FileStore that SHARDLENS_RENDEZVOUS names
+// (one node), or the TCPStore at MASTER_ADDR:MASTER_PORT (torchrun, srun, mpirun). World size 1
+// needs no rendezvous. Emulated: this process is rank r of W alone; collectives take as long as the
+// timer says. Errors  RuntimeFault naming the address when ranks do not meet within the timeout or
+// the port is busy.
+class World {
+ public:
+  static std::unique_ptr<World> join(const WorldOptions& options);
+  virtual ~World() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  [[nodiscard]] virtual bool emulated() const = 0;
+  virtual Communicator& shard() = 0;
+  virtual Communicator& replicate() = 0;
+  virtual Communicator& world() = 0;
+  virtual void set_recorder(Recorder* recorder) = 0;
+  virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace shardlens::dist

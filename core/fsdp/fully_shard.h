@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/TensorBody.h>
+
+#include "core/base/recorder.h"
+#include "core/plan/plan.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace shardlens::dist {
+class World;
+}
+
+namespace shardlens::fsdp {
+
+struct Options {
+  dist::World* world = nullptr;  // not owned; must outlive the ShardedModel
+  Recorder* recorder = nullptr;  // not owned; may be null
+  bool check_ledger =
+      false;  // run every action through schedule::Ledger and fail on a broken invariant
+};
+
+// What this rank holds of one parameter: `values` is a 1-D view of the unit's flat shard.
+struct ParameterSlice {
+  uint32_t parameter = 0;  // index into ModuleTree::parameters
+  int64_t offset = 0;      // first element of the (flattened) parameter that is held
+  at::Tensor values;       // [numel], numel > 0
+};
+
+// A model whose parameters are sharded by a plan. Between steps every parameter of the module is
+// this rank's 1-D slice (numel 0 where nothing of it is here), so that torch::optim over
+// model->parameters() works; during a unit's forward and backward it is the whole parameter.
+// Obtained from fully_shard; lives as long as the module or the handle.
+//
+// Threads  all calls on the thread that trains.
+// Errors   RuntimeFault for collectives and for a unit whose hooks did not fire although its
+// parameters were used; UsageError for wrong
+//          use (clip before backward, gradient sync of an unknown unit).
+class ShardedModel {
+ public:
+  virtual ~ShardedModel() = default;
+
+  [[nodiscard]] virtual const plan::ResolvedPlan& plan() const = 0;
+  // Master shard of each unit that owns parameters, 1-D [shard_numel], padding included; grad() is
+  // defined after a backward with gradient sync. A fused optimizer steps on these (parameters are
+  // views of them).
+  [[nodiscard]] virtual std::span<const at::Tensor> flat_shards() const = 0;
+  [[nodiscard]] virtual std::vector<ParameterSlice> slices() const = 0;
+
+  // Whether the backwards from here on reduce gradients (false: accumulate unsharded, as no_sync).
+  virtual void set_requires_gradient_sync(bool sync) = 0;
+  // p-norm (inf too) over all parameters of all ranks, one all-reduce; gradients are scaled by
+  // min(1, max_norm/(norm+1e-6)) unless max_norm is infinite. Returns the norm before clipping.
+  virtual double clip_grad_norm(double max_norm, double norm_type = 2.0) = 0;
+  virtual void zero_grad() = 0;
+  // Tells the schedule that the optimizer step was issued; call after every optimizer step.
+  virtual void optimizer_done() = 0;
+  // The whole parameter, on every rank (a collective: all ranks call it in the same order). Shape
+  // of the parameter.
+  [[nodiscard]] virtual at::Tensor full_parameter(uint32_t parameter) = 0;
+  // Brings every unit back to sharded after an exception in forward or backward.
+  virtual void abort() = 0;
+  // Bytes of storage of unsharded parameters that exist right now; 0 between steps under
+  // full_shard.
+  [[nodiscard]] virtual int64_t unsharded_bytes() const = 0;
+};
+
+// Shards `model` in place by `plan`, whose module tree must be the model's (names, shapes and order
+// are checked). Parameter values are taken from the modules; a parameter without storage
+// (models::Init::kNone) is left for the caller to fill through slices(). Every unit of its own must
+// be Hookable (SHARDLENS_MODULE) and is named otherwise. Errors  UsageError naming module or
+// parameter; InputError from plan::require_engine_support.
+[[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
+    const std::shared_ptr<torch::nn::Module>& model,
+    const plan::ResolvedPlan& plan,
+    const Options& options);
+
+}  // namespace shardlens::fsdp

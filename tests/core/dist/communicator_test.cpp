@@ -1,0 +1,178 @@
+#include "core/dist/communicator.h"
+
+#include <atomic>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/base/error.h"
+#include "tests/support/ranks.h"
+
+namespace shardlens::dist {
+namespace {
+
+class Collected : public Recorder {
+ public:
+  void units(std::span<const std::string> /*fqns*/) override {}
+  void step_begin(int64_t /*step*/) override {}
+  void step_end() override {}
+  uint32_t hook(const HookEvent& /*event*/) override { return 0; }
+  void action(uint32_t /*seq*/, const schedule::Action& /*action*/) override {}
+  void range_begin(Range /*range*/, UnitId /*unit*/) override {}
+  void range_end() override {}
+  void collective(const CollectiveRecord& record) override { records.push_back(record); }
+  std::vector<CollectiveRecord> records;
+};
+
+at::Tensor filled(int64_t n, double value) {
+  return at::full({n}, value, at::kFloat);
+}
+
+TEST(CommunicatorTest, CollectivesOverThreeGlooRanksGiveTheirDefinition) {
+  test::run_ranks(3, [](World& world) {
+    Communicator& group = world.shard();
+    const double rank = world.rank();
+    const at::Tensor gathered = at::empty({6}, at::kFloat);
+    const at::Tensor reduced = at::empty({2}, at::kFloat);
+    const at::Tensor summed = filled(4, rank + 1);
+    const at::Tensor largest = filled(1, rank);
+    group.wait(group.all_gather(gathered, filled(2, rank), {}));
+    // Rank r contributes r to chunk 0, 10 + r to chunk 1, 20 + r to chunk 2.
+    at::Tensor input = at::arange(3, at::kFloat).mul(10).repeat_interleave(2).add(rank);
+    group.wait(group.reduce_scatter(reduced, input, ReduceOp::kAverage, {}));
+    group.wait(group.all_reduce(summed, ReduceOp::kSum, {}));
+    group.wait(group.all_reduce(largest, ReduceOp::kMax, {}));
+    group.wait(group.barrier({}));
+    EXPECT_TRUE(at::equal(gathered, at::arange(3, at::kFloat).repeat_interleave(2)));
+    EXPECT_TRUE(at::equal(reduced, filled(2, 10 * rank + 1)));  // mean of 0, 1, 2
+    EXPECT_TRUE(at::equal(summed, filled(4, 6)));
+    EXPECT_TRUE(at::equal(largest, filled(1, 2)));
+  });
+}
+
+TEST(CommunicatorTest, HybridMeshReducesAlongEachAxis) {
+  test::run_ranks(
+      4,
+      [](World& world) {
+        const at::Tensor along_shard = filled(1, world.rank());
+        const at::Tensor along_replicate = filled(1, world.rank());
+        world.shard().wait(world.shard().all_reduce(along_shard, ReduceOp::kSum, {}));
+        world.replicate().wait(world.replicate().all_reduce(along_replicate, ReduceOp::kSum, {}));
+        EXPECT_EQ(along_shard.item<float>(), world.rank() < 2 ? 0 + 1 : 2 + 3);
+        EXPECT_EQ(along_replicate.item<float>(), world.rank() % 2 == 0 ? 0 + 2 : 1 + 3);
+      },
+      /*replicate=*/2);
+}
+
+TEST(CommunicatorTest, RequestsRunInIssueOrderAndStampTheirTimes) {
+  WorldOptions options;
+  options.backend = BackendKind::kEmulated;
+  options.world_size = 8;
+  options.rank = 3;
+  class Fixed : public CollectiveTimer {
+   public:
+    [[nodiscard]] Nanoseconds duration(CollectiveKind /*kind*/,
+                                       int ranks,
+                                       Bytes larger_message) const override {
+      EXPECT_EQ(ranks, 8);
+      bytes = larger_message;
+      return 5'000'000;
+    }
+    mutable std::atomic<Bytes> bytes = 0;
+  };
+  const auto timer = std::make_shared<Fixed>();
+  options.timer = timer;
+  Collected recorder;
+  options.recorder = &recorder;
+  const auto world = World::join(options);
+  std::vector<int> order;
+  const at::Tensor gathered = at::empty({16}, at::kFloat);
+  const auto first = world->shard().all_gather(gathered, filled(2, 7), {4, "block", 11});
+  const auto local = world->shard().run([&] { order.push_back(1); }, {});
+  const at::Tensor scattered = at::empty({2}, at::kFloat);
+  const auto second = world->shard().reduce_scatter(scattered, at::arange(16, at::kFloat),
+                                                    ReduceOp::kAverage, {4, "block"});
+  world->shard().wait(second);
+  EXPECT_TRUE(first->done());
+  EXPECT_TRUE(local->done());
+  EXPECT_EQ(order, std::vector<int>{1});
+  EXPECT_TRUE(at::equal(gathered, filled(16, 7)));
+  EXPECT_TRUE(at::equal(scattered, at::arange(6, 8, at::kFloat)));  // the own chunk
+  EXPECT_EQ(timer->bytes, 16 * 4);  // the larger message: the reduce-scatter's input
+  ASSERT_EQ(recorder.records.size(), 2U);
+  const CollectiveRecord& a = recorder.records[0];
+  const CollectiveRecord& b = recorder.records[1];
+  EXPECT_EQ(a.kind, CollectiveKind::kAllGather);
+  EXPECT_EQ(a.unit, 4U);
+  EXPECT_EQ(a.action, 11U);
+  EXPECT_EQ(a.in_nelems, 2);
+  EXPECT_EQ(a.out_nelems, 16);
+  EXPECT_EQ(a.sequence, 0U);
+  EXPECT_EQ(b.sequence, 1U);
+  EXPECT_TRUE(a.emulated);
+  EXPECT_LE(a.issued, a.start);
+  EXPECT_GE(a.end - a.start, 5'000'000);
+  EXPECT_GE(b.start, a.end);
+}
+
+TEST(CommunicatorTest, FailureReachesThisAndEveryLaterWait) {
+  WorldOptions options;
+  options.backend = BackendKind::kEmulated;
+  options.world_size = 2;
+  const auto world = World::join(options);
+  Communicator& group = world->shard();
+  const auto failing =
+      group.run([] { throw std::runtime_error("cable cut"); }, {3, "model.layers.3"});
+  const at::Tensor tensor = filled(1, 0);
+  const auto later = group.all_reduce(tensor, ReduceOp::kSum, {kNoUnit, "the loss"});
+  EXPECT_THAT([&] { group.wait(failing); },
+              testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr("cable cut")));
+  EXPECT_THAT([&] { group.wait(later); }, testing::ThrowsMessage<RuntimeFault>(testing::AllOf(
+                                              testing::HasSubstr("[rank 0] all_reduce of the loss"),
+                                              testing::HasSubstr("cable cut"))));
+}
+
+TEST(CommunicatorTest, DeadPeerEndsTheWait) {
+  EXPECT_THAT(
+      [] {
+        test::run_ranks(2, [](World& world) {
+          if (world.rank() == 1) {
+            return;  // leaves without taking part
+          }
+          const at::Tensor tensor = filled(1, 0);
+          world.shard().wait(
+              world.shard().all_reduce(tensor, ReduceOp::kSum, {2, "model.layers.2"}));
+        });
+      },
+      testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr(
+          "[rank 0] all_reduce of unit 'model.layers.2' over group 'world' failed")));
+}
+
+TEST(CommunicatorTest, WaitThatTakesTooLongNamesWhatItWaitedFor) {
+  WorldOptions options;
+  options.backend = BackendKind::kEmulated;
+  options.world_size = 2;
+  options.timeout = std::chrono::milliseconds(50);
+  const auto world = World::join(options);
+  std::atomic<bool> release = false;
+  const auto stuck = world->shard().run(
+      [&] {
+        while (!release) {
+          std::this_thread::yield();
+        }
+      },
+      {1, "model.layers.0"});
+  EXPECT_THAT([&] { world->shard().wait(stuck); },
+              testing::ThrowsMessage<RuntimeFault>(
+                  testing::HasSubstr("unit 'model.layers.0' over group 'world' did not finish")));
+  release = true;
+}
+
+}  // namespace
+}  // namespace shardlens::dist
