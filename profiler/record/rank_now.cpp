@@ -1,0 +1,173 @@
+#include "profiler/record/rank_now.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "profiler/record/now_layout.h"
+
+namespace shardlens::record {
+namespace {
+
+// Maps a page for reading for a scope.
+class Mapping {
+ public:
+  explicit Mapping(const std::filesystem::path& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat info {};
+    if (fd >= 0 && ::fstat(fd, &info) == 0 && info.st_size == static_cast<off_t>(kNowBytes)) {
+      memory_ = ::mmap(nullptr, kNowBytes, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0) {
+      ::close(fd);
+    }
+  }
+  ~Mapping() {
+    if (memory_ != MAP_FAILED) {
+      ::munmap(memory_, kNowBytes);
+    }
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  [[nodiscard]] const NowLayout* page() const {
+    return memory_ == MAP_FAILED ? nullptr : static_cast<const NowLayout*>(memory_);
+  }
+
+ private:
+  void* memory_ = MAP_FAILED;
+};
+
+template <typename T>
+T get(const std::atomic<T>& field) {
+  return field.load(std::memory_order_relaxed);
+}
+
+std::vector<std::string> unit_names(const NowLayout& page) {
+  std::vector<std::string> names;
+  const char* at = page.names.data();
+  const char* const end = at + page.names.size();
+  for (uint32_t i = 0; i < get(page.unit_count) && at < end; ++i) {
+    const size_t length = ::strnlen(at, static_cast<size_t>(end - at));
+    names.emplace_back(at, length);
+    at += length + 1;
+  }
+  return names;
+}
+
+std::string unit_name(const std::vector<std::string>& names, uint32_t unit) {
+  return unit < names.size() ? names[unit] : fmt::format("unit {}", unit);
+}
+
+// Enumerators come from a file: what is out of range reads as absent.
+void read_action(const NowLayout& page, const std::vector<std::string>& names, RankNow& now) {
+  const uint32_t op = get(page.op);
+  const uint32_t stream = get(page.stream);
+  if (op >= schedule::kOpCount || stream >= schedule::kStreamCount) {
+    return;
+  }
+  now.action = get(page.action);
+  now.op = static_cast<schedule::Op>(op);
+  now.stream = static_cast<schedule::Stream>(stream);
+  now.unit = unit_name(names, get(page.unit));
+  if (now.op != schedule::Op::kStreamWait && now.op != schedule::Op::kHostWait) {
+    return;
+  }
+  const uint32_t event = get(page.event);
+  const EventSource& source = page.events[event % NowLayout::kEvents];
+  if (get(source.event) == event && get(source.op) < schedule::kOpCount) {
+    now.waits_for = static_cast<schedule::Op>(get(source.op));
+    now.waits_for_unit = unit_name(names, get(source.unit));
+  }
+}
+
+RankNow read_page(const NowLayout& page) {
+  RankNow now;
+  const std::vector<std::string> names = unit_names(page);
+  now.finished = get(page.finished) != 0;
+  now.step = get(page.step);
+  now.in_step = get(page.in_step) != 0;
+  if (get(page.hook) < kHookCount) {
+    now.hook = static_cast<Hook>(get(page.hook));
+    now.hook_unit = unit_name(names, get(page.hook_unit));
+  }
+  if (get(page.action) != 0) {
+    read_action(page, names, now);
+  }
+  now.issued = get(page.issued);
+  now.completed = get(page.completed);
+  const uint64_t last = get(page.last_completed);
+  if ((last >> 32) <= static_cast<uint64_t>(CollectiveKind::kBarrier)) {
+    now.last_completed = static_cast<CollectiveKind>(last >> 32);
+    now.last_completed_unit = unit_name(names, static_cast<uint32_t>(last));
+  }
+  return now;
+}
+
+std::string in_brackets(const std::string& unit) {
+  return unit.empty() ? " (root)" : " (" + unit + ")";
+}
+
+}  // namespace
+
+std::optional<RankNow> read_rank_now(const std::filesystem::path& path) {
+  const Mapping mapping(path);
+  const NowLayout* page = mapping.page();
+  if (page == nullptr || page->magic.load(std::memory_order_acquire) != kNowMagic) {
+    return std::nullopt;
+  }
+  RankNow now;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const uint32_t before = page->version.load(std::memory_order_acquire);
+    now = read_page(*page);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    now.torn = before % 2 != 0 || page->version.load(std::memory_order_relaxed) != before;
+    if (!now.torn) {
+      break;
+    }
+    std::this_thread::yield();
+  }
+  return now;
+}
+
+std::string RankNow::sentence() const {
+  if (step < 0) {
+    return "before the first step";
+  }
+  std::string text = fmt::format("{} {}", in_step ? "step" : "after step", step);
+  if (hook) {
+    text += fmt::format(", hook {}{}", name_of(*hook), in_brackets(hook_unit));
+  }
+  if (action != 0) {
+    text += fmt::format(", action {} {}{}", action, schedule::name_of(op), in_brackets(unit));
+  }
+  if (waits_for) {
+    text += fmt::format(" waiting for {}{}", schedule::name_of(*waits_for),
+                        in_brackets(waits_for_unit));
+  }
+  if (issued != 0) {
+    text += fmt::format("; {} of {} collectives complete", std::min(completed, issued), issued);
+  }
+  if (last_completed) {
+    text += fmt::format(", the last was {}{}", name_of(*last_completed),
+                        in_brackets(last_completed_unit));
+  }
+  return text;
+}
+
+std::filesystem::path now_path(const std::filesystem::path& directory, int rank) {
+  return directory / fmt::format("rank{}.now", rank);
+}
+
+std::filesystem::path spool_path(const std::filesystem::path& directory, int rank) {
+  return directory / fmt::format("rank{}.spool", rank);
+}
+
+}  // namespace shardlens::record

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/base/collective.h"
+#include "core/base/hook.h"
+#include "core/schedule/action.h"
+
+namespace shardlens::record {
+
+// What a rank was doing, as whoever supervises it reads it after the rank died or hangs.
+struct RankNow {
+  bool finished = false;  // the run ended in an orderly way
+  int64_t step = -1;      // -1: before the first
+  bool in_step = false;
+  std::optional<Hook> hook;  // last one raised
+  std::string hook_unit;     // FQN; "" is the root
+  uint32_t action = 0;       // seq of the last action; 0: none yet
+  schedule::Op op = schedule::Op::kAlloc;
+  schedule::Stream stream = schedule::Stream::kCompute;
+  std::string unit;  // of the action
+  // What the training thread's last action waits for: the last collective issued before the event
+  // was recorded.
+  std::optional<schedule::Op> waits_for;
+  std::string waits_for_unit;
+  int64_t issued = 0, completed = 0;  // collectives of the schedule
+  std::optional<CollectiveKind> last_completed;
+  std::string last_completed_unit;
+  bool torn = false;  // the rank died while it wrote this
+
+  // "step 7, hook pre_backward (layers.3), action 214 stream_wait (layers.3) waiting for all_gather
+  // (layers.3); 12 of 13 collectives complete, the last was all_gather (layers.2)".
+  [[nodiscard]] std::string sentence() const;
+};
+
+// nullopt if there is no such page or it is not one of ours. Readable while the rank lives and
+// after it died.
+[[nodiscard]] std::optional<RankNow> read_rank_now(const std::filesystem::path& path);
+
+// DIR/rank<r>.now and DIR/rank<r>.spool.
+[[nodiscard]] std::filesystem::path now_path(const std::filesystem::path& directory, int rank);
+[[nodiscard]] std::filesystem::path spool_path(const std::filesystem::path& directory, int rank);
+
+}  // namespace shardlens::record

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/units.h"
+#include "profiler/trace/spool.h"
+
+namespace shardlens::record {
+
+// The file under a spool: appends batches of whole records.
+// Threads  not thread-safe; the caller serialises.
+// Errors   the constructor throws RuntimeFault naming the path and reason; append() never throws.
+class SpoolFile {
+ public:
+  SpoolFile(const std::filesystem::path& path, int rank, int world_size);
+  ~SpoolFile();
+  SpoolFile(const SpoolFile&) = delete;
+  SpoolFile& operator=(const SpoolFile&) = delete;
+
+  // Fills in each record's check and writes them. False when the disk did not take them: the file
+  // is cut back to whole records and takes no more.
+  bool append(std::vector<trace::SpoolRecord>& records);
+  [[nodiscard]] Bytes bytes() const { return bytes_; }
+  [[nodiscard]] const std::string& error() const { return error_; }  // "" while all went well
+
+ private:
+  int fd_ = -1;
+  Bytes bytes_ = 0;
+  std::string error_;
+};
+
+}  // namespace shardlens::record

@@ -1,0 +1,296 @@
+#include "profiler/record/spool_recorder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/schedule/action.h"
+#include "profiler/record/clock.h"
+#include "profiler/record/rank_now.h"
+
+namespace shardlens::record {
+namespace {
+
+using trace::SpoolRecord;
+using trace::SpoolType;
+
+uint32_t thread_id() {
+  thread_local const auto id = static_cast<uint32_t>(::syscall(SYS_gettid));
+  return id;
+}
+
+SpoolRecord step_record(SpoolType type, int64_t step, int64_t dropped) {
+  SpoolRecord record;
+  record.type = type;
+  record.step = {.step = step, .time = now_ns(), .dropped = dropped, .reserved = {}};
+  return record;
+}
+
+}  // namespace
+
+SpoolRecorder::SpoolRecorder(SpoolOptions options)
+    : options_(std::move(options)),
+      now_(now_path(options_.directory, options_.rank)),
+      file_(spool_path(options_.directory, options_.rank), options_.rank, options_.world_size) {
+  buffer_.reserve(options_.buffer_records);
+  open_.reserve(64);
+  append_text(SpoolType::kMetadata, 0, metadata());
+}
+
+SpoolRecorder::~SpoolRecorder() {
+  const std::lock_guard lock(mutex_);
+  write_out();
+}
+
+std::string SpoolRecorder::metadata() const {
+  nlohmann::json groups = nlohmann::json::array();
+  for (const GroupInfo& group : options_.groups) {
+    groups.push_back(
+        {{"name", group.name}, {"description", group.description}, {"ranks", group.ranks}});
+  }
+  return nlohmann::json{{"backend", options_.backend}, {"groups", std::move(groups)}}.dump();
+}
+
+void SpoolRecorder::units(std::span<const std::string> fqns) {
+  for (size_t i = 0; i < fqns.size(); ++i) {
+    append_text(SpoolType::kUnit, static_cast<uint32_t>(i), fqns[i]);
+  }
+  now_.units(fqns);
+}
+
+void SpoolRecorder::step_begin(int64_t step) {
+  step_ = step;
+  in_step_ = true;
+  now_.step(step, true);
+  const bool was = recording();
+  const bool on = step >= options_.warmup && (options_.trigger_file.empty() ||
+                                              ::access(options_.trigger_file.c_str(), F_OK) == 0);
+  if (on && !was) {
+    recording_since_.store(now_ns(), std::memory_order_relaxed);
+  }
+  recording_.store(on, std::memory_order_relaxed);
+  if (on) {
+    append(step_record(SpoolType::kStepBegin, step, 0), Keep::kAlways);
+  }
+}
+
+void SpoolRecorder::step_end() {
+  in_step_ = false;
+  now_.step(step_, false);
+  if (!recording()) {
+    return;
+  }
+  append(step_record(SpoolType::kStepEnd, step_, dropped()), Keep::kAlways);
+  const std::lock_guard lock(mutex_);
+  write_out();
+}
+
+uint32_t SpoolRecorder::hook(const HookEvent& event) {
+  const uint32_t seq = ++hooks_;
+  now_.hook(event.hook, event.unit);
+  if (recording()) {
+    SpoolRecord record;
+    record.type = SpoolType::kHook;
+    record.hook = {.seq = seq,
+                   .unit = event.unit,
+                   .invocation = event.invocation,
+                   .thread = thread_id(),
+                   .time = now_ns(),
+                   .hook = static_cast<uint8_t>(event.hook),
+                   .grad_mode = static_cast<uint8_t>(event.grad_mode),
+                   .recompute = static_cast<uint8_t>(event.recompute),
+                   .grads = static_cast<uint8_t>(event.grads),
+                   .reserved = {}};
+    append(record);
+  }
+  return seq;
+}
+
+void SpoolRecorder::action(uint32_t seq, const schedule::Action& action) {
+  now_.action(seq, action);
+  if (!recording()) {
+    return;
+  }
+  SpoolRecord record;
+  record.type = SpoolType::kAction;
+  record.action = {.seq = seq,
+                   .hook_seq = hooks_,
+                   .unit = action.unit,
+                   .buffer_unit = action.buffer.unit,
+                   .generation = action.buffer.generation,
+                   .event = action.event,
+                   .thread = thread_id(),
+                   .op = static_cast<uint8_t>(action.op),
+                   .stream = static_cast<uint8_t>(action.stream),
+                   .axis = static_cast<uint8_t>(action.axis),
+                   .cause = static_cast<uint8_t>(action.cause),
+                   .time = now_ns(),
+                   .buffer_kind = static_cast<uint8_t>(action.buffer.kind),
+                   .reserved = {}};
+  append(record);
+}
+
+void SpoolRecorder::range_begin(Range range, UnitId unit) {
+  open_.push_back({range, unit, recording() ? now_ns() : 0});
+}
+
+void SpoolRecorder::range_end() {
+  if (open_.empty()) {
+    return;
+  }
+  const OpenRange open = open_.back();
+  open_.pop_back();
+  if (open.start == 0 || !recording()) {
+    return;
+  }
+  SpoolRecord record;
+  record.type = SpoolType::kRange;
+  record.range = {.unit = open.unit,
+                  .thread = thread_id(),
+                  .start = open.start,
+                  .end = std::max(open.start, now_ns()),
+                  .range = static_cast<uint8_t>(open.range),
+                  .reserved = {}};
+  append(record);
+}
+
+void SpoolRecorder::collective(const CollectiveRecord& r) {
+  if (r.action != 0) {
+    now_.completed(r.kind, r.unit);
+  }
+  if (!recording() || r.issued < recording_since_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  constexpr int32_t kMaxRanks = std::numeric_limits<uint16_t>::max();
+  SpoolRecord record;
+  record.type = SpoolType::kCollective;
+  record.a = static_cast<uint8_t>(r.kind);
+  record.b = static_cast<uint8_t>(r.dtype);
+  record.c = static_cast<uint8_t>(r.emulated);
+  // The clock may have been set back between the stamps; what the reader takes for damage is
+  // straightened here.
+  const Nanoseconds start = std::max(r.issued, r.start);
+  record.collective = {.unit = r.unit,
+                       .sequence = r.sequence,
+                       .action = r.action,
+                       .group_size = static_cast<uint16_t>(std::clamp(r.group_size, 0, kMaxRanks)),
+                       .group = static_cast<uint16_t>(text(r.group)),
+                       .in_nelems = r.in_nelems,
+                       .out_nelems = r.out_nelems,
+                       .issued = r.issued,
+                       .start = start,
+                       .end = std::max(start, r.end)};
+  append(record);
+}
+
+uint32_t SpoolRecorder::text(std::string_view text) {
+  std::string key(text);
+  uint32_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [it, added] = texts_.try_emplace(key, static_cast<uint32_t>(texts_.size()));
+    if (!added) {
+      return it->second;
+    }
+    id = it->second;
+  }
+  append_text(SpoolType::kText, id, text);
+  return id;
+}
+
+void SpoolRecorder::op(
+    uint32_t name, Nanoseconds start, Nanoseconds end, bool backward, const InputShapes* shapes) {
+  SpoolRecord record;
+  record.type = SpoolType::kOperator;
+  record.b = static_cast<uint8_t>(backward);
+  record.op = {.name = name,
+               .thread = thread_id(),
+               .start = start,
+               .end = std::max(start, end),
+               .ranks = {},
+               .dims = {}};
+  if (shapes != nullptr) {
+    record.a = shapes->inputs;
+    std::memcpy(record.op.ranks, shapes->ranks, sizeof(record.op.ranks));
+    std::memcpy(record.op.dims, shapes->dims, sizeof(record.op.dims));
+  }
+  append(record);
+}
+
+void SpoolRecorder::finish() {
+  if (recording_.exchange(false) || step_ >= 0) {
+    now_.step(step_, false);
+  }
+  append(step_record(SpoolType::kEnd, step_, dropped()), Keep::kAlways);
+  now_.finish();
+  const std::lock_guard lock(mutex_);
+  write_out();
+  finished_ = true;
+}
+
+std::filesystem::path SpoolRecorder::path() const {
+  return spool_path(options_.directory, options_.rank);
+}
+
+int64_t SpoolRecorder::kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_;
+}
+
+int64_t SpoolRecorder::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+std::string SpoolRecorder::error() const {
+  const std::lock_guard lock(mutex_);
+  return file_.error();
+}
+
+// Texts are kept beyond the budget: without them, what was kept before would be lost.
+void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view text) {
+  size_t offset = 0;
+  do {
+    const size_t length = std::min(text.size() - offset, trace::SpoolText::kPiece);
+    SpoolRecord record;
+    record.type = type;
+    record.text = {.id = id,
+                   .length = static_cast<uint32_t>(text.size()),
+                   .offset = static_cast<uint32_t>(offset),
+                   .piece = {}};
+    std::memcpy(record.text.piece, text.data() + offset, length);
+    append(record, Keep::kAlways);
+    offset += length;
+  } while (offset < text.size());
+}
+
+void SpoolRecorder::append(const SpoolRecord& record, Keep keep) {
+  const std::lock_guard lock(mutex_);
+  const auto used = file_.bytes() + static_cast<Bytes>(buffer_.size() * sizeof(SpoolRecord));
+  if (finished_ || (keep == Keep::kWithinBudget &&
+                    used + static_cast<Bytes>(sizeof(SpoolRecord)) > options_.budget)) {
+    ++dropped_;
+    return;
+  }
+  buffer_.push_back(record);
+  ++kept_;
+  if (buffer_.size() >= options_.buffer_records) {
+    write_out();
+  }
+}
+
+// With mutex_ held.
+void SpoolRecorder::write_out() {
+  if (!buffer_.empty() && !file_.append(buffer_)) {
+    dropped_ += static_cast<int64_t>(buffer_.size());
+    kept_ -= static_cast<int64_t>(buffer_.size());
+  }
+  buffer_.clear();
+}
+
+}  // namespace shardlens::record

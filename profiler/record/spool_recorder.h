@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/recorder.h"
+#include "core/base/units.h"
+#include "profiler/record/now_page.h"
+#include "profiler/record/spool_file.h"
+#include "profiler/trace/spool.h"
+
+namespace shardlens::record {
+
+// A process group, for the trace's distributedInfo. `name` is what CollectiveRecord::group says.
+struct GroupInfo {
+  std::string name;
+  std::string description;  // "shard axis", …
+  std::vector<int> ranks;
+};
+
+struct SpoolOptions {
+  std::filesystem::path directory;  // must exist
+  int rank = 0, world_size = 1;
+  std::string backend;  // "gloo", "nccl", "emulated"
+  std::vector<GroupInfo> groups;
+  int64_t warmup = 0;                  // first steps (counted from 0) that are not recorded
+  std::filesystem::path trigger_file;  // not empty: only steps at whose begin this file exists
+  Bytes budget = Bytes{256} << 20;     // of the spool; what comes after is dropped and counted
+  size_t buffer_records = size_t{1} << 15;
+};
+
+// Shapes of an operator's inputs; at most SpoolOperator::kMaxInputs inputs with kMaxDims dimensions
+// in all.
+struct InputShapes {
+  uint8_t inputs = 0;
+  uint8_t ranks[trace::SpoolOperator::kMaxInputs] = {};
+  int32_t dims[trace::SpoolOperator::kMaxDims] = {};
+};
+
+// Recorder that appends to DIR/rank<r>.spool, written out at every step end and whenever the buffer
+// is full, and keeps DIR/rank<r>.now up to date. finish() and record/finish.h turn the spool into a
+// trace; after a fault the spool stays. Threads  as Recorder says; op(), text() and collective()
+// from any thread. Errors   the constructor throws RuntimeFault; recording never throws. A disk
+// that is full ends the spool: see error().
+class SpoolRecorder final : public Recorder {
+ public:
+  explicit SpoolRecorder(SpoolOptions options);
+  ~SpoolRecorder()
+      override;  // writes out what is buffered; without finish() the spool has no end marker
+
+  void units(std::span<const std::string> fqns) override;
+  void step_begin(int64_t step) override;
+  void step_end() override;
+  uint32_t hook(const HookEvent& event) override;
+  void action(uint32_t seq, const schedule::Action& action) override;
+  void range_begin(Range range, UnitId unit) override;
+  void range_end() override;
+  void collective(const CollectiveRecord& record) override;
+
+  // True from the first recorded step on; an observer asks before it takes a time.
+  [[nodiscard]] bool recording() const noexcept {
+    return recording_.load(std::memory_order_relaxed);
+  }
+  // Id of a text for op(); the same text has the same id.
+  uint32_t text(std::string_view text);
+  // An operator that ran on the calling thread. `shapes` may be null.
+  void op(
+      uint32_t name, Nanoseconds start, Nanoseconds end, bool backward, const InputShapes* shapes);
+
+  // Writes the end marker. Nothing is recorded afterwards.
+  void finish();
+  [[nodiscard]] std::filesystem::path path() const;
+  [[nodiscard]] const SpoolOptions& options() const { return options_; }
+  [[nodiscard]] int64_t kept() const;
+  [[nodiscard]] int64_t dropped() const;
+  [[nodiscard]] std::string error() const;  // why the spool ended early; "" if it did not
+
+ private:
+  struct OpenRange {
+    Range range;
+    UnitId unit;
+    Nanoseconds start;  // 0: began while nothing was recorded
+  };
+  enum class Keep : uint8_t { kWithinBudget, kAlways };
+
+  void append(const trace::SpoolRecord& record, Keep keep = Keep::kWithinBudget);
+  void append_text(trace::SpoolType type, uint32_t id, std::string_view text);
+  void write_out();
+  [[nodiscard]] std::string metadata() const;
+
+  const SpoolOptions options_;
+  NowPage now_;
+  std::atomic<bool> recording_{false};
+  std::atomic<Nanoseconds> recording_since_{0};
+
+  // Training thread only.
+  int64_t step_ = -1;
+  bool in_step_ = false;
+  uint32_t hooks_ = 0;
+  std::vector<OpenRange> open_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<trace::SpoolRecord> buffer_;
+  SpoolFile file_;
+  int64_t kept_ = 0, dropped_ = 0;
+  bool finished_ = false;
+  std::unordered_map<std::string, uint32_t> texts_;
+};
+
+}  // namespace shardlens::record

@@ -1,0 +1,236 @@
+#include "profiler/trace/spool.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/collective.h"
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "core/base/hook.h"
+#include "core/base/recorder.h"
+#include "core/schedule/action.h"
+
+namespace shardlens::trace {
+namespace {
+
+constexpr uint32_t kMaxTextBytes = 1U << 20;  // longer is damage, not a name
+constexpr uint32_t kMaxUnits = 1U << 20;
+constexpr int kAxisCount = 4, kBufferKindCount = 7, kGradsCount = 3;
+constexpr int kCollectiveCount = 7, kDTypeCount = 10;
+
+uint32_t hash_words(const std::array<uint64_t, kSpoolRecordBytes / 8>& words) {
+  uint64_t h = 0x9E3779B97F4A7C15ULL;
+  for (const uint64_t word : words) {
+    h = (h ^ word) * 0xD6E8FEB86659FD93ULL;
+    h ^= h >> 32;
+  }
+  return static_cast<uint32_t>(h);
+}
+
+// Copies with the field `check` zeroed: a hash of memory, so padding must be written as zeros (all
+// fields are explicit).
+template <typename T>
+uint32_t check_of(T copy) {
+  copy.check = 0;
+  std::array<uint64_t, kSpoolRecordBytes / 8> words;
+  std::memcpy(words.data(), &copy, sizeof(copy));
+  return hash_words(words);
+}
+
+// Strings arrive in pieces of consecutive offsets.
+class TextAssembler {
+ public:
+  // False if the piece does not fit what came before.
+  bool add(const SpoolText& text) {
+    if (text.length > kMaxTextBytes || text.offset > text.length) {
+      return false;
+    }
+    std::string& whole = texts_[text.id];
+    if (text.offset == 0) {
+      whole.clear();
+    }
+    if (whole.size() != text.offset) {
+      return false;
+    }
+    whole.append(text.piece, std::min<size_t>(SpoolText::kPiece, text.length - text.offset));
+    return true;
+  }
+  [[nodiscard]] const std::map<uint32_t, std::string>& texts() const { return texts_; }
+
+ private:
+  std::map<uint32_t, std::string> texts_;
+};
+
+bool valid_hook(const SpoolHook& h) {
+  return h.hook < kHookCount && h.grads < kGradsCount;
+}
+
+bool valid_action(const SpoolAction& a) {
+  return a.op < schedule::kOpCount && a.stream < schedule::kStreamCount && a.axis < kAxisCount &&
+         a.cause < schedule::kCauseCount && a.buffer_kind < kBufferKindCount;
+}
+
+bool valid_operator(const SpoolRecord& record) {
+  const SpoolOperator& op = record.op;
+  if (record.a > SpoolOperator::kMaxInputs || record.b > 1) {
+    return false;
+  }
+  size_t dims = 0;
+  for (size_t i = 0; i < record.a; ++i) {
+    dims += op.ranks[i];
+  }
+  return dims <= SpoolOperator::kMaxDims && op.end >= op.start;
+}
+
+bool valid(const SpoolRecord& record) {
+  switch (record.type) {
+    case SpoolType::kText:
+    case SpoolType::kUnit:
+    case SpoolType::kMetadata:
+    case SpoolType::kStepBegin:
+    case SpoolType::kStepEnd:
+    case SpoolType::kEnd:
+      return true;
+    case SpoolType::kHook:
+      return valid_hook(record.hook);
+    case SpoolType::kAction:
+      return valid_action(record.action);
+    case SpoolType::kRange:
+      return record.range.range < kRangeCount && record.range.end >= record.range.start;
+    case SpoolType::kCollective:
+      return record.a < kCollectiveCount && record.b < kDTypeCount &&
+             record.collective.end >= record.collective.start &&
+             record.collective.start >= record.collective.issued;
+    case SpoolType::kOperator:
+      return valid_operator(record);
+    case SpoolType::kInvalid:
+      return false;
+  }
+  return false;
+}
+
+SpoolHeader parse_header(std::string_view bytes, const std::string& source) {
+  SpoolHeader header;
+  if (bytes.size() < sizeof(header)) {
+    throw InputError(
+        source, fmt::format("{} bytes, a spool has a header of {}", bytes.size(), sizeof(header)));
+  }
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (std::memcmp(header.magic, kSpoolMagic, sizeof(kSpoolMagic)) != 0) {
+    throw InputError(source, "not a spool: it does not begin with SHLSPOOL");
+  }
+  if (header.version != kSpoolVersion || header.record_bytes != kSpoolRecordBytes) {
+    throw InputError(
+        source,
+        fmt::format(
+            "spool of version {} with records of {} bytes; this build reads version {} with {}",
+            header.version, header.record_bytes, kSpoolVersion, kSpoolRecordBytes));
+  }
+  if (header.check != spool_check(header) || header.world_size < 1 || header.rank < 0 ||
+      header.rank >= header.world_size) {
+    throw InputError(source, "the spool's header is damaged");
+  }
+  return header;
+}
+
+// Sorts one valid record into the spool; false if its contents contradict what came before.
+bool take(const SpoolRecord& record,
+          Spool& spool,
+          TextAssembler& texts,
+          TextAssembler& units,
+          TextAssembler& metadata) {
+  switch (record.type) {
+    case SpoolType::kText:
+      return texts.add(record.text);
+    case SpoolType::kUnit:
+      return record.text.id < kMaxUnits && units.add(record.text);
+    case SpoolType::kMetadata:
+      return metadata.add(record.text);
+    case SpoolType::kStepEnd:
+      spool.dropped = record.step.dropped;
+      break;
+    case SpoolType::kEnd:
+      spool.dropped = record.step.dropped;
+      spool.ended = true;
+      return true;
+    default:
+      break;
+  }
+  spool.records.push_back(record);
+  return true;
+}
+
+// Texts may stand after their first use in a file that several threads appended to, so this comes
+// last.
+void drop_unnamed(Spool& spool) {
+  const auto unnamed = [&spool](const SpoolRecord& record) {
+    return (record.type == SpoolType::kOperator && !spool.texts.contains(record.op.name)) ||
+           (record.type == SpoolType::kCollective &&
+            !spool.texts.contains(record.collective.group));
+  };
+  spool.damaged += static_cast<int64_t>(std::erase_if(spool.records, unnamed));
+}
+
+}  // namespace
+
+uint32_t spool_check(const SpoolRecord& record) {
+  return check_of(record);
+}
+uint32_t spool_check(const SpoolHeader& header) {
+  return check_of(header);
+}
+
+Spool parse_spool(std::string_view bytes, const std::string& source) {
+  Spool spool;
+  spool.source = source;
+  spool.header = parse_header(bytes, source);
+  bytes.remove_prefix(sizeof(SpoolHeader));
+  const size_t whole = bytes.size() / kSpoolRecordBytes;
+  spool.truncated = static_cast<Bytes>(bytes.size() % kSpoolRecordBytes);
+  spool.records.reserve(whole);
+  TextAssembler texts, units, metadata;
+  for (size_t i = 0; i < whole; ++i) {
+    SpoolRecord record;
+    std::memcpy(&record, bytes.data() + i * kSpoolRecordBytes, kSpoolRecordBytes);
+    if (record.check != spool_check(record) || !valid(record) ||
+        !take(record, spool, texts, units, metadata)) {
+      ++spool.damaged;
+    }
+  }
+  for (const auto& [id, text] : texts.texts()) {
+    spool.texts.emplace(id, text);
+  }
+  for (const auto& [id, fqn] : units.texts()) {
+    if (spool.units.size() <= id) {
+      spool.units.resize(size_t{id} + 1);
+    }
+    spool.units[id] = fqn;
+  }
+  if (!metadata.texts().empty()) {
+    spool.metadata = metadata.texts().begin()->second;
+  }
+  drop_unnamed(spool);
+  return spool;
+}
+
+Spool read_spool(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  const uintmax_t size = regular ? std::filesystem::file_size(path, error) : 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!regular || error || !in) {
+    throw InputError(path.string(), error ? error.message() : "cannot be opened as a file");
+  }
+  std::string bytes(size, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(in.gcount()));
+  return parse_spool(bytes, path.string());
+}
+
+}  // namespace shardlens::trace

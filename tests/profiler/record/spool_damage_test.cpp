@@ -1,0 +1,152 @@
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "profiler/trace/spool.h"
+#include "tests/profiler/record/recorded_run.h"
+
+namespace shardlens::record {
+namespace {
+
+using trace::parse_spool;
+using trace::Spool;
+
+std::string recorded_bytes(int64_t steps) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  recorder.units(unit_names());
+  uint32_t seq = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    record_step(recorder, step, seq);
+  }
+  recorder.finish();
+  std::ifstream in(recorder.path(), std::ios::binary);
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  return bytes.str();
+}
+
+TEST(SpoolDamageTest, TakesEveryWholeRecordWhereverTheFileEnds) {
+  const std::string bytes = recorded_bytes(2);
+  const Spool whole = parse_spool(bytes, "whole");
+  ASSERT_TRUE(whole.ended);
+  size_t before = 0;
+  for (size_t length = 0; length <= bytes.size(); ++length) {
+    if (length < trace::kSpoolRecordBytes) {
+      EXPECT_THROW((void)parse_spool(bytes.substr(0, length), "cut"), InputError) << length;
+      continue;
+    }
+    const Spool cut = parse_spool(bytes.substr(0, length), "cut");
+    EXPECT_EQ(cut.truncated, static_cast<Bytes>(length % trace::kSpoolRecordBytes));
+    EXPECT_EQ(cut.damaged, 0) << length;
+    EXPECT_EQ(cut.ended, length == bytes.size());
+    ASSERT_LE(cut.records.size(), whole.records.size());
+    EXPECT_GE(cut.records.size(), before);
+    before = cut.records.size();
+    if (!cut.records.empty()) {
+      EXPECT_EQ(std::memcmp(cut.records.data(), whole.records.data(),
+                            cut.records.size() * sizeof(trace::SpoolRecord)),
+                0);
+    }
+  }
+  EXPECT_EQ(before, whole.records.size());
+}
+
+TEST(SpoolDamageTest, NoticesEveryFlippedByte) {
+  const std::string bytes = recorded_bytes(1);
+  const Spool whole = parse_spool(bytes, "whole");
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const int flip : {0x01, 0x80, 0xff}) {
+      std::string flipped = bytes;
+      flipped[at] = static_cast<char>(flipped[at] ^ flip);
+      if (at < trace::kSpoolRecordBytes) {
+        EXPECT_THROW((void)parse_spool(flipped, "flipped"), InputError) << at;
+        continue;
+      }
+      const Spool spool = parse_spool(flipped, "flipped");
+      EXPECT_GE(spool.damaged, 1) << at;
+      EXPECT_LE(spool.records.size(), whole.records.size()) << at;
+    }
+  }
+}
+
+TEST(SpoolDamageTest, NeverFailsOnNoiseBehindAHeader) {
+  std::mt19937_64 random(7);
+  const std::string header = recorded_bytes(1).substr(0, trace::kSpoolRecordBytes);
+  for (int round = 0; round < 200; ++round) {
+    std::string noise = header;
+    for (size_t i = 0; i < random() % 3000; ++i) {
+      noise += static_cast<char>(random());
+    }
+    const Spool spool = parse_spool(noise, "noise");
+    EXPECT_EQ(spool.records.size(), 0U);
+    EXPECT_EQ(static_cast<size_t>(spool.damaged),
+              (noise.size() - header.size()) / trace::kSpoolRecordBytes);
+  }
+}
+
+// Records whose check is right but whose contents a careless or hostile writer made.
+TEST(SpoolDamageTest, LeavesOutWhatCannotBeTrue) {
+  const std::string header = recorded_bytes(1).substr(0, trace::kSpoolRecordBytes);
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    trace::SpoolRecord record;
+    for (char& byte : record.bytes) {
+      byte = static_cast<char>(random() % 4 == 0 ? random() : 0);
+    }
+    record.type = static_cast<trace::SpoolType>(random() % (trace::kSpoolTypeCount + 2));
+    record.a = static_cast<uint8_t>(random() % 16);
+    record.b = static_cast<uint8_t>(random() % 16);
+    record.check = spool_check(record);
+    std::string bytes = header;
+    bytes.append(reinterpret_cast<const char*>(&record), sizeof(record));
+    const Spool spool = parse_spool(bytes, "made up");
+    for (const trace::SpoolRecord& kept : spool.records) {
+      switch (kept.type) {
+        case trace::SpoolType::kHook:
+          EXPECT_LT(kept.hook.hook, kHookCount);
+          break;
+        case trace::SpoolType::kAction:
+          EXPECT_LT(kept.action.op, schedule::kOpCount);
+          break;
+        case trace::SpoolType::kRange:
+          EXPECT_GE(kept.range.end, kept.range.start);
+          break;
+        case trace::SpoolType::kOperator:
+        case trace::SpoolType::kCollective:
+          ADD_FAILURE() << "its name does not exist";
+          break;
+        default:
+          break;
+      }
+    }
+  }
+}
+
+TEST(SpoolDamageTest, SaysWhatIsWrongWithAFileThatIsNoSpool) {
+  std::string bytes = recorded_bytes(1);
+  const auto message = [](const std::string& content) -> std::string {
+    try {
+      (void)parse_spool(content, "dir/rank0.spool");
+      return "accepted";
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(message("{\"traceEvents\": []}" + std::string(100, ' ')),
+              testing::HasSubstr("not a spool"));
+  EXPECT_THAT(message(""), testing::StartsWith("dir/rank0.spool: 0 bytes"));
+  bytes[8] = 9;
+  EXPECT_THAT(message(bytes), testing::HasSubstr("version 9"));
+  EXPECT_THROW((void)trace::read_spool("/nonexistent.spool"), InputError);
+  EXPECT_THROW((void)trace::read_spool("/"), InputError);
+}
+
+}  // namespace
+}  // namespace shardlens::record

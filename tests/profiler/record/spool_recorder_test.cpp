@@ -1,0 +1,302 @@
+#include "profiler/record/spool_recorder.h"
+
+#include <csignal>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "profiler/trace/spool.h"
+#include "tests/profiler/record/recorded_run.h"
+
+namespace shardlens::record {
+namespace {
+
+using trace::Spool;
+using trace::SpoolRecord;
+using trace::SpoolType;
+
+std::vector<SpoolRecord> of_type(const Spool& spool, SpoolType type) {
+  std::vector<SpoolRecord> found;
+  for (const SpoolRecord& record : spool.records) {
+    if (record.type == type) {
+      found.push_back(record);
+    }
+  }
+  return found;
+}
+
+TEST(SpoolRecorderTest, KeepsEveryFieldOfWhatItIsTold) {
+  const TestDirectory directory;
+  const Nanoseconds before = now_ns();
+  {
+    SpoolRecorder recorder(options_in(directory.path()));
+    recorder.units(unit_names());
+    uint32_t seq = 0;
+    record_step(recorder, 0, seq);
+    recorder.finish();
+    EXPECT_EQ(recorder.dropped(), 0);
+    EXPECT_EQ(recorder.error(), "");
+  }
+  const Nanoseconds after = now_ns();
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+
+  EXPECT_EQ(spool.header.rank, 1);
+  EXPECT_EQ(spool.header.world_size, 2);
+  EXPECT_EQ(spool.header.process, ::getpid());
+  EXPECT_TRUE(spool.ended);
+  EXPECT_EQ(spool.damaged, 0);
+  EXPECT_EQ(spool.truncated, 0);
+  EXPECT_EQ(spool.units, unit_names());
+  const auto metadata = nlohmann::json::parse(spool.metadata);
+  EXPECT_EQ(metadata.at("backend"), "gloo");
+  EXPECT_EQ(metadata.at("groups").at(0).at("ranks"), (std::vector<int>{0, 1}));
+
+  const auto hooks = of_type(spool, SpoolType::kHook);
+  ASSERT_EQ(hooks.size(), 3U);
+  EXPECT_EQ(hooks[2].hook.seq, 3U);
+  EXPECT_EQ(hooks[2].hook.unit, 2U);
+  EXPECT_EQ(static_cast<Hook>(hooks[2].hook.hook), Hook::kPreForward);
+  EXPECT_EQ(hooks[2].hook.grad_mode, 1);
+
+  const auto actions = of_type(spool, SpoolType::kAction);
+  ASSERT_EQ(actions.size(), 9U);
+  EXPECT_EQ(actions[3].action.seq, 4U);
+  EXPECT_EQ(actions[3].action.hook_seq, 2U);
+  EXPECT_EQ(static_cast<schedule::Op>(actions[3].action.op), schedule::Op::kAllGather);
+  EXPECT_EQ(static_cast<schedule::Axis>(actions[3].action.axis), schedule::Axis::kShard);
+  EXPECT_EQ(actions[3].action.generation, 3U);
+  EXPECT_EQ(actions[3].action.thread, static_cast<uint32_t>(::getpid()));
+
+  const auto collectives = of_type(spool, SpoolType::kCollective);
+  ASSERT_EQ(collectives.size(), 3U);
+  EXPECT_EQ(static_cast<DType>(collectives[0].b), DType::kBF16);
+  EXPECT_EQ(collectives[0].collective.out_nelems, 1000);
+  EXPECT_EQ(collectives[0].collective.start - collectives[0].collective.issued, 2000);
+  EXPECT_EQ(collectives[0].collective.end - collectives[0].collective.issued, 5000);
+  EXPECT_EQ(spool.texts.at(collectives[0].collective.group), "shard");
+
+  const auto operators = of_type(spool, SpoolType::kOperator);
+  ASSERT_EQ(operators.size(), 3U);
+  EXPECT_EQ(spool.texts.at(operators[0].op.name), "aten::mm");
+  EXPECT_EQ(operators[0].a, 2);
+  EXPECT_THAT(operators[0].op.dims, testing::ElementsAre(128, 64, 64, 32, 0, 0));
+
+  for (const SpoolRecord& record : of_type(spool, SpoolType::kRange)) {
+    EXPECT_GE(record.range.start, before);
+    EXPECT_LE(record.range.end, after);
+  }
+  EXPECT_EQ(of_type(spool, SpoolType::kRange).size(), 3U);
+}
+
+TEST(SpoolRecorderTest, RecordsNothingDuringWarmupButKeepsCounting) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.warmup = 2;
+  uint32_t seq = 0;
+  {
+    SpoolRecorder recorder(options);
+    recorder.units(unit_names());
+    for (int64_t step = 0; step < 2; ++step) {
+      record_step(recorder, step, seq);
+      EXPECT_FALSE(recorder.recording());
+    }
+    // A range that was open before recording began has no start to tell.
+    recorder.range_begin(Range::kOptimizer, kNoUnit);
+    record_step(recorder, 2, seq);
+    EXPECT_TRUE(recorder.recording());
+    recorder.range_end();
+    // Issued during warmup, completed late.
+    recorder.collective(all_gather_of(1, 99, 99, 1000));
+    recorder.finish();
+  }
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  const auto steps = of_type(spool, SpoolType::kStepBegin);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].step.step, 2);
+  EXPECT_EQ(of_type(spool, SpoolType::kHook).front().hook.seq, 7U);
+  EXPECT_EQ(of_type(spool, SpoolType::kCollective).size(), 3U);
+  EXPECT_EQ(of_type(spool, SpoolType::kRange).size(), 3U);
+}
+
+TEST(SpoolRecorderTest, RecordsOnlyStepsAtWhoseBeginTheTriggerFileExists) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.trigger_file = directory.path() / "go";
+  uint32_t seq = 0;
+  {
+    SpoolRecorder recorder(options);
+    record_step(recorder, 0, seq);
+    std::ofstream(options.trigger_file) << "x";
+    record_step(recorder, 1, seq);
+    std::filesystem::remove(options.trigger_file);
+    record_step(recorder, 2, seq);
+    recorder.finish();
+  }
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  const auto steps = of_type(spool, SpoolType::kStepBegin);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].step.step, 1);
+}
+
+TEST(SpoolRecorderTest, DropsAndCountsBeyondTheBudgetButMarksEveryStep) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.budget = 64 * 40;
+  options.buffer_records = 7;
+  int64_t dropped = 0, kept = 0;
+  uint32_t seq = 0;
+  {
+    SpoolRecorder recorder(options);
+    for (int64_t step = 0; step < 10; ++step) {
+      record_step(recorder, step, seq);
+    }
+    recorder.finish();
+    dropped = recorder.dropped();
+    kept = recorder.kept();
+  }
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  // Ten steps of 3 hooks, 9 actions, 3 collectives, 3 operators and 3 ranges.
+  int64_t events = 0;
+  for (const SpoolRecord& record : spool.records) {
+    events += record.type != SpoolType::kStepBegin && record.type != SpoolType::kStepEnd;
+  }
+  EXPECT_EQ(events + spool.dropped, 210);
+  EXPECT_EQ(spool.dropped, dropped);
+  EXPECT_GT(dropped, 150);
+  EXPECT_EQ(of_type(spool, SpoolType::kStepEnd).size(), 10U);
+  EXPECT_TRUE(spool.ended);
+  EXPECT_EQ(static_cast<int64_t>(std::filesystem::file_size(directory.path() / "rank1.spool")),
+            64 * (kept + 1));
+}
+
+TEST(SpoolRecorderTest, TakesCollectivesAndOperatorsFromManyThreads) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.buffer_records = 100;
+  constexpr uint32_t kThreads = 4, kEach = 2000;
+  {
+    SpoolRecorder recorder(options);
+    recorder.step_begin(0);
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&recorder, t] {
+        for (uint32_t i = 0; i < kEach; ++i) {
+          recorder.collective(all_gather_of(t, i, i + 1, now_ns()));
+          recorder.op(recorder.text("aten::op" + std::to_string(i % 50)), 1000, 2000, true,
+                      nullptr);
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    recorder.step_end();
+    recorder.finish();
+  }
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  EXPECT_EQ(spool.damaged, 0);
+  std::vector<uint32_t> next(kThreads, 0);
+  for (const SpoolRecord& record : of_type(spool, SpoolType::kCollective)) {
+    EXPECT_EQ(record.collective.sequence, next[record.collective.unit]++);
+  }
+  EXPECT_THAT(next, testing::Each(kEach));
+  EXPECT_EQ(of_type(spool, SpoolType::kOperator).size(), size_t{kThreads} * kEach);
+  EXPECT_EQ(spool.texts.size(), 51U);
+}
+
+TEST(SpoolRecorderTest, KeepsEveryEndedStepWhenTheProcessIsKilled) {
+  const TestDirectory directory;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    SpoolRecorder recorder(options_in(directory.path()));
+    recorder.units(unit_names());
+    uint32_t seq = 0;
+    for (int64_t step = 0; step < 3; ++step) {
+      record_step(recorder, step, seq);
+    }
+    recorder.step_begin(3);
+    recorder.hook({.hook = Hook::kPreForward, .unit = 1});
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  EXPECT_FALSE(spool.ended);
+  EXPECT_EQ(spool.damaged, 0);
+  EXPECT_EQ(spool.units, unit_names());
+  EXPECT_EQ(of_type(spool, SpoolType::kStepEnd).size(), 3U);
+  EXPECT_EQ(of_type(spool, SpoolType::kAction).size(), 27U);
+}
+
+TEST(SpoolRecorderTest, NamesTheFileItCannotMake) {
+  SpoolOptions options = options_in("/nonexistent/directory");
+  try {
+    const SpoolRecorder recorder(options);
+    FAIL() << "no error";
+  } catch (const RuntimeFault& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("/nonexistent/directory/rank1"));
+  }
+}
+
+TEST(SpoolRecorderTest, SurvivesADiskThatTakesNothing) {
+  if (::access("/dev/full", W_OK) != 0) {
+    GTEST_SKIP() << "no /dev/full here";
+  }
+  const TestDirectory directory;
+  std::filesystem::create_symlink("/dev/full", directory.path() / "rank1.spool");
+  EXPECT_THROW(SpoolRecorder{options_in(directory.path())}, RuntimeFault);
+}
+
+// A limit on the file's size stands in for a disk that fills up during the run.
+TEST(SpoolRecorderTest, EndsTheSpoolAtAWholeRecordWhenTheDiskFillsUp) {
+  const TestDirectory directory;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{64 * 50 + 10, 64 * 50 + 10};
+    bool said = false;
+    {
+      SpoolRecorder recorder(options_in(directory.path()));
+      said = ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
+      uint32_t seq = 0;
+      for (int64_t step = 0; step < 10; ++step) {
+        record_step(recorder, step, seq);
+      }
+      recorder.finish();
+      said = said && !recorder.error().empty() && recorder.dropped() > 100;
+    }
+    ::_exit(said ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  EXPECT_EQ(spool.truncated, 0);
+  EXPECT_EQ(spool.damaged, 0);
+  EXPECT_FALSE(spool.ended);
+  EXPECT_GE(of_type(spool, SpoolType::kStepEnd).size(), 1U);
+}
+
+TEST(SpoolRecorderTest, IgnoresARangeEndWithoutABegin) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  recorder.step_begin(0);
+  recorder.range_end();
+  recorder.step_end();
+  recorder.finish();
+  EXPECT_EQ(of_type(trace::read_spool(recorder.path()), SpoolType::kRange).size(), 0U);
+}
+
+}  // namespace
+}  // namespace shardlens::record
