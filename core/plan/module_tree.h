@@ -45,10 +45,16 @@ struct ModelConfig {
   int64_t rope_original_max_positions = 0;
 };
 
-// `path`: a directory with config.json, or a config.json. Family mlp is ours: {"model_type": "mlp", "vocab_size", "hidden_size",
-// "num_hidden_layers"}: an embedding, blocks of two linears with ReLU and a residual, and a head.
+// `path`: a directory with config.json, or a config.json. Keys that a family does not know are ignored, as in transformers.
+//
+// Family mlp is ours: {"model_type": "mlp", "vocab_size" (256), "hidden_size" (64), "num_hidden_layers" (4),
+// "intermediate_size" (4 · hidden_size), "tie_word_embeddings" (false)}, with the modules
+//   embed_tokens  Embedding(vocab, hidden)
+//   layers.<i>    MlpBlock: x + fc2(relu(fc1(x))), fc1 Linear(hidden, intermediate), fc2 Linear(intermediate, hidden), both with bias
+//   lm_head       Linear(hidden, vocab) without bias
 // Errors: InputError with file and JSON pointer, what was expected, and the nearest valid name.
 [[nodiscard]] ModelConfig load_model_config(const std::filesystem::path& path);
+[[nodiscard]] ModelConfig parse_model_config(std::string_view json, const std::string& source);
 
 struct Parameter {
   std::string fqn;             // of its first owner, as in named_parameters()

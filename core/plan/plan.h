@@ -41,19 +41,24 @@ struct UnitEntry {
   std::vector<std::string> globs;
   bool grouped = false;  // written as a list: all matches are one unit; otherwise every match is a unit of its own
   Api api = Api::kFullyShard;
+  // Overrides of the plan's values; a mixed_precision replaces the plan's as a whole, as in PyTorch.
   std::optional<Reshard> reshard_after_forward;
   std::optional<MixedPrecision> mixed_precision;
+  std::optional<bool> cpu_offload;
   std::optional<double> gradient_divide_factor;
+  std::optional<double> bucket_cap_mb;
+  std::optional<bool> find_unused_parameters, static_graph, gradient_as_bucket_view;
+  friend bool operator==(const UnitEntry&, const UnitEntry&) = default;
 };
 
 // A plan file (version 1) or the expansion of a strategy; nothing resolved yet. docs/plan.md documents every key.
 struct Plan {
-  std::string source = "--strategy";  // file name, for messages
+  std::string source = "--strategy";  // file name, for messages; not part of the plan
   std::optional<int64_t> mesh_replicate, mesh_shard;
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;
-  std::vector<UnitEntry> units;
+  std::vector<UnitEntry> units;  // none: every block and the root
   Reshard reshard_after_forward;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
   PrefetchLists backward_prefetch_lists;
@@ -67,6 +72,8 @@ struct Plan {
   std::optional<double> gradient_divide_factor;
   double bucket_cap_mb = 25;
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
+
+  friend bool operator==(const Plan&, const Plan&) = default;  // source included
 };
 
 // Errors: InputError "plan.json#/json/pointer: unknown key 'x'; expected one of …; did you mean 'y'?".
@@ -74,6 +81,8 @@ struct Plan {
 [[nodiscard]] Plan load_plan(const std::filesystem::path& path);
 // full_shard, shard_grad_op, no_shard, hybrid_shard, replicate; UsageError with the nearest name otherwise.
 [[nodiscard]] Plan strategy_plan(std::string_view strategy, const ModuleTree& tree);
+// "full_shard", …: for messages and help.
+[[nodiscard]] const std::vector<std::string>& strategy_names();
 // The plan as a file that parse_plan reads back to the same Plan; every key written out.
 [[nodiscard]] std::string to_json(const Plan& plan);
 
@@ -86,9 +95,15 @@ struct Unit {
   Api api = Api::kFullyShard;
   Reshard reshard_after_forward;
   MixedPrecision mixed_precision;
+  bool cpu_offload = false;
   std::optional<double> gradient_divide_factor;
-  std::vector<UnitId> forward_prefetch, backward_prefetch;  // explicit lists
+  double bucket_cap_mb = 25;                      // kReplicate only, like the three flags
+  bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
+  // Explicit lists. In fsdp2 resolve() turns a forward_prefetch depth d into lists too: every unit prefetches the next d units with an
+  // all-gather in pre-order, the root the first d.
+  std::vector<UnitId> forward_prefetch, backward_prefetch;
   bool has_forward_prefetch_list = false, has_backward_prefetch_list = false;
+  int32_t entry = -1;  // index into Plan::units; -1: not named by the plan (a root that owns nothing, or no "units")
 };
 
 // A plan applied to a model on a mesh: what engine, schedule, simulator and app work from.
@@ -97,14 +112,18 @@ struct ResolvedPlan {
   ModuleTree tree;
   int64_t world_size = 1, replicate = 1, shard = 1;
   std::vector<Unit> units;  // pre-order; [0] is the root, which may own no parameters
+  std::vector<uint32_t> ignored_parameters;    // whole on every rank; in no unit
+  std::vector<uint32_t> checkpointed_modules;  // activation_checkpointing, pre-order
 
   [[nodiscard]] ShardLayout layout(UnitId unit) const;  // over the shard axis, in the unit's master dtype
   [[nodiscard]] DType param_dtype(UnitId unit) const;   // of the unsharded parameters
   [[nodiscard]] DType reduce_dtype(UnitId unit) const;
 };
 
+// mesh.shard 1 without mesh.replicate is no_shard: replicate = world size. A sub-mesh of all ranks is `true`, of one rank `false`.
+// Wildcards pass over ModuleLists, which have no forward; naming one is an error.
 // Errors: InputError with JSON pointer for an impossible mesh, a glob without match, a module matched by two entries, a
-// parameter in no unit, a tied parameter in two units, a prefetch list naming no unit.
+// parameter in no unit, a tied parameter in two units, a prefetch list naming no unit, a sub-mesh that does not divide shard.
 [[nodiscard]] ResolvedPlan resolve(const Plan& plan, const ModuleTree& tree, int64_t world_size);
 
 // InputError naming the key for what the engine cannot run yet ("…: not supported by the engine yet; simulate can").

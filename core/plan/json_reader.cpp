@@ -1,0 +1,289 @@
+#include "core/plan/json_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/base/nearest.h"
+
+namespace shardlens::plan {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLargestFile = size_t{64} << 20;
+constexpr int kDeepest = 64;
+
+std::string escape_token(std::string_view key) {
+  std::string out;
+  for (const char c : key) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// Follows the parser through the document, to name the place of a key that comes twice.
+class DuplicateKeys {
+ public:
+  explicit DuplicateKeys(const std::string& source) : source_(source) {}
+
+  bool operator()(int depth, json::parse_event_t event, json& parsed) {
+    using Event = json::parse_event_t;
+    switch (event) {
+      case Event::object_start:
+      case Event::array_start:
+        if (depth >= kDeepest) {
+          throw InputError(source_ + "#" + pointer(),
+                           fmt::format("nested deeper than {} levels", kDeepest));
+        }
+        begin_value();
+        frames_.push_back({event == Event::array_start, 0, {}, {}});
+        break;
+      case Event::object_end:
+      case Event::array_end:
+        frames_.pop_back();
+        break;
+      case Event::key: {
+        Frame& frame = frames_.back();
+        frame.key = parsed.get<std::string>();
+        if (!frame.keys.insert(frame.key).second) {
+          throw InputError(source_ + "#" + pointer(),
+                           fmt::format("key '{}' is given twice", frame.key));
+        }
+        break;
+      }
+      case Event::value:
+        begin_value();
+        break;
+    }
+    return true;
+  }
+
+ private:
+  struct Frame {
+    bool array;
+    size_t count;
+    std::string key;
+    std::set<std::string> keys;
+  };
+
+  void begin_value() {
+    if (!frames_.empty() && frames_.back().array) {
+      ++frames_.back().count;
+    }
+  }
+  [[nodiscard]] std::string pointer() const {
+    std::string out;
+    for (const Frame& frame : frames_) {
+      out += '/';
+      out += frame.array ? std::to_string(frame.count == 0 ? 0 : frame.count - 1)
+                         : escape_token(frame.key);
+    }
+    return out;
+  }
+
+  const std::string& source_;
+  std::vector<Frame> frames_;
+};
+
+std::string kind_of(const json& value) {
+  switch (value.type()) {
+    case json::value_t::object:
+      return "an object";
+    case json::value_t::array:
+      return "an array";
+    case json::value_t::null:
+      return "null";
+    default:
+      return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+}
+
+}  // namespace
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw InputError(path.string(), "is a directory, expected a JSON file");
+  }
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    throw InputError(path.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+  }
+  std::string text;
+  std::vector<char> block(size_t{1} << 16);
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
+    text.append(block.data(), static_cast<size_t>(in.gcount()));
+    if (text.size() > kLargestFile) {
+      throw InputError(path.string(), "is larger than 64 MiB, expected a small JSON file");
+    }
+  }
+  if (in.bad()) {
+    throw InputError(path.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+  }
+  return text;
+}
+
+nlohmann::json parse_json(std::string_view text, const std::string& source) {
+  try {
+    return json::parse(text.begin(), text.end(), DuplicateKeys(source));
+  } catch (const json::parse_error& error) {
+    const std::string message =
+        error.what();  // "[json.exception.parse_error.101] parse error at line …: …"
+    const size_t start = message.find("] ");
+    throw InputError(source,
+                     fmt::format("not valid JSON at byte {}: {}", error.byte,
+                                 start == std::string::npos ? message : message.substr(start + 2)));
+  } catch (const json::exception& error) {
+    throw InputError(source, fmt::format("not valid JSON: {}", error.what()));
+  }
+}
+
+std::string suggestion(std::string_view seen, std::span<const std::string> valid) {
+  const std::string nearest = nearest_name(seen, valid);
+  return nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
+}
+
+std::string quoted_list(std::span<const std::string> names) {
+  std::string out;
+  for (const std::string& name : names) {
+    out += fmt::format("{}'{}'", out.empty() ? "" : ", ", name);
+  }
+  return out;
+}
+
+void JsonNode::fail(const std::string& message) const {
+  throw InputError(where(), message);
+}
+
+std::string JsonNode::where() const {
+  return *source_ + "#" + (pointer_.empty() ? "/" : pointer_);
+}
+
+std::string JsonNode::shown() const {
+  std::string text = kind_of(*value_);
+  if (text.size() > 60) {
+    text = text.substr(0, 57) + "...";
+  }
+  return text;
+}
+
+JsonNode JsonNode::child(const nlohmann::json& value, const std::string& token) const {
+  JsonNode node(value, *source_);
+  node.pointer_ = pointer_ + "/" + escape_token(token);
+  return node;
+}
+
+void JsonNode::expect_object(std::string_view what) const {
+  if (!value_->is_object()) {
+    fail(fmt::format("expected {}, found {}", what, shown()));
+  }
+}
+
+void JsonNode::allow_only(std::span<const std::string> keys) const {
+  for (const auto& [key, value] : value_->items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      child(value, key)
+          .fail(fmt::format("unknown key '{}'; expected one of {}{}", key, quoted_list(keys),
+                            suggestion(key, keys)));
+    }
+  }
+}
+
+std::optional<JsonNode> JsonNode::find(std::string_view key) const {
+  const auto found = value_->find(std::string(key));
+  if (found == value_->end()) {
+    return std::nullopt;
+  }
+  return child(*found, std::string(key));
+}
+
+JsonNode JsonNode::require(std::string_view key) const {
+  auto found = find(key);
+  if (!found) {
+    child(*value_, std::string(key)).fail(fmt::format("key '{}' is missing", key));
+  }
+  return *found;
+}
+
+std::vector<std::string> JsonNode::keys() const {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : value_->items()) {
+    out.push_back(key);
+  }
+  return out;
+}
+
+std::vector<JsonNode> JsonNode::items(std::string_view what) const {
+  if (!value_->is_array()) {
+    fail(fmt::format("expected {}, found {}", what, shown()));
+  }
+  std::vector<JsonNode> out;
+  out.reserve(value_->size());
+  for (size_t i = 0; i < value_->size(); ++i) {
+    out.push_back(child((*value_)[i], std::to_string(i)));
+  }
+  return out;
+}
+
+bool JsonNode::boolean() const {
+  if (!value_->is_boolean()) {
+    fail(fmt::format("expected true or false, found {}", shown()));
+  }
+  return value_->get<bool>();
+}
+
+int64_t JsonNode::integer(int64_t low, int64_t high) const {
+  const bool fits =
+      value_->is_number_integer() &&
+      !(value_->is_number_unsigned() &&
+        value_->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  if (!fits || value_->get<int64_t>() < low || value_->get<int64_t>() > high) {
+    if (low == std::numeric_limits<int64_t>::min() && high == std::numeric_limits<int64_t>::max()) {
+      fail(fmt::format("expected an integer, found {}", shown()));
+    }
+    fail(fmt::format("expected an integer from {} to {}, found {}", low, high, shown()));
+  }
+  return value_->get<int64_t>();
+}
+
+double JsonNode::number() const {
+  if (!value_->is_number() || !std::isfinite(value_->get<double>())) {
+    fail(fmt::format("expected a number, found {}", shown()));
+  }
+  return value_->get<double>();
+}
+
+std::string JsonNode::string() const {
+  if (!value_->is_string()) {
+    fail(fmt::format("expected a string, found {}", shown()));
+  }
+  return value_->get<std::string>();
+}
+
+size_t JsonNode::one_of(std::span<const std::string> names) const {
+  const std::string seen = value_->is_string() ? value_->get<std::string>() : "";
+  const auto found =
+      value_->is_string() ? std::find(names.begin(), names.end(), seen) : names.end();
+  if (found == names.end()) {
+    fail(fmt::format("expected one of {}, found {}{}", quoted_list(names), shown(),
+                     suggestion(seen, names)));
+  }
+  return static_cast<size_t>(found - names.begin());
+}
+
+}  // namespace shardlens::plan

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace shardlens::plan {
+
+// Text of a file that holds JSON. Errors: InputError when it cannot be read, is a directory, or is
+// larger than 64 MiB.
+[[nodiscard]] std::string read_text_file(const std::filesystem::path& path);
+
+// Strict JSON: a key twice in one object, nesting deeper than 64 and anything after the value are
+// errors too. Errors: InputError "source#/pointer: …" or "source: … at byte N".
+[[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& source);
+
+// ", did you mean 'x'?" or "", for messages.
+[[nodiscard]] std::string suggestion(std::string_view seen, std::span<const std::string> valid);
+// "'a', 'b', 'c'"
+[[nodiscard]] std::string quoted_list(std::span<const std::string> names);
+
+// A value of a parsed document together with where it stands, so that every complaint names file,
+// JSON pointer, what was seen and what was expected.
+//
+// Ownership  refers to the document that it was made from, which must outlive it.
+// Errors     every accessor throws InputError.
+class JsonNode {
+ public:
+  JsonNode(const nlohmann::json& value, const std::string& source)
+      : value_(&value), source_(&source) {}
+
+  [[noreturn]] void fail(const std::string& message) const;
+  [[nodiscard]] std::string where() const;  // "plan.json#/units/0"
+  [[nodiscard]] std::string shown() const;  // the value for a message, shortened
+  [[nodiscard]] const nlohmann::json& json() const { return *value_; }
+  [[nodiscard]] bool is_null() const { return value_->is_null(); }
+
+  // Objects. `find` gives nullopt for an absent key; a null is a value.
+  void expect_object(std::string_view what) const;
+  void allow_only(std::span<const std::string> keys) const;
+  [[nodiscard]] std::optional<JsonNode> find(std::string_view key) const;
+  [[nodiscard]] JsonNode require(std::string_view key) const;
+  [[nodiscard]] std::vector<std::string> keys() const;
+
+  // Arrays.
+  [[nodiscard]] std::vector<JsonNode> items(std::string_view what) const;
+
+  // Scalars.
+  [[nodiscard]] bool boolean() const;
+  [[nodiscard]] int64_t integer(int64_t low = std::numeric_limits<int64_t>::min(),
+                                int64_t high = std::numeric_limits<int64_t>::max()) const;
+  [[nodiscard]] double number() const;
+  [[nodiscard]] std::string string() const;
+  // One of `names`, as its index.
+  [[nodiscard]] size_t one_of(std::span<const std::string> names) const;
+
+ private:
+  [[nodiscard]] JsonNode child(const nlohmann::json& value, const std::string& token) const;
+
+  const nlohmann::json* value_;
+  const std::string* source_;
+  std::string pointer_;
+};
+
+}  // namespace shardlens::plan

@@ -1,0 +1,406 @@
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/glob.h"
+#include "core/plan/json_reader.h"
+#include "core/plan/plan.h"
+
+namespace shardlens::plan {
+namespace {
+
+using Names = std::vector<std::string>;
+using nlohmann::ordered_json;
+
+const Names kDialects{"fsdp1", "fsdp2"};
+const Names kLayouts{"flat", "per_parameter"};
+const Names kViews{"fresh", "frozen"};
+const Names kApis{"fully_shard", "replicate"};
+const Names kBackwardPrefetch{"pre", "post", "none"};
+const Names kFloatDtypes{"fp32", "bf16", "fp16"};
+
+const Names kPlanKeys{"version",
+                      "mesh",
+                      "dialect",
+                      "layout",
+                      "views",
+                      "units",
+                      "reshard_after_forward",
+                      "backward_prefetch",
+                      "forward_prefetch",
+                      "limit_all_gathers",
+                      "mixed_precision",
+                      "activation_checkpointing",
+                      "cpu_offload",
+                      "ignored_modules",
+                      "ignored_parameters",
+                      "gradient_divide_factor",
+                      "bucket_cap_mb",
+                      "find_unused_parameters",
+                      "static_graph",
+                      "gradient_as_bucket_view"};
+const Names kMeshKeys{"replicate", "shard"};
+const Names kMixedPrecisionKeys{"param_dtype", "reduce_dtype", "output_dtype", "buffer_dtype",
+                                "cast_forward_inputs"};
+const Names kUnitKeys{"modules",
+                      "api",
+                      "reshard_after_forward",
+                      "mixed_precision",
+                      "cpu_offload",
+                      "gradient_divide_factor",
+                      "bucket_cap_mb",
+                      "find_unused_parameters",
+                      "static_graph",
+                      "gradient_as_bucket_view"};
+
+constexpr int64_t kMostRanks = 65536;
+
+std::string read_glob(const JsonNode& node) {
+  std::string glob = node.string();
+  if (const std::string problem = glob_problem(glob); !problem.empty()) {
+    node.fail(problem);
+  }
+  return glob;
+}
+
+Names read_globs(const JsonNode& node) {
+  Names out;
+  for (const JsonNode& item : node.items("a list of globs")) {
+    out.push_back(read_glob(item));
+  }
+  return out;
+}
+
+Reshard read_reshard(const JsonNode& node) {
+  if (node.is_null()) {
+    return {};
+  }
+  if (node.json().is_boolean()) {
+    return {node.boolean() ? Reshard::Kind::kYes : Reshard::Kind::kNo, 0};
+  }
+  if (!node.json().is_number_integer()) {
+    node.fail(fmt::format(
+        "expected true, false, null or the number of ranks of a sub-mesh, found {}", node.shown()));
+  }
+  return {Reshard::Kind::kSubMesh, node.integer(1, kMostRanks)};
+}
+
+std::optional<DType> read_dtype(const JsonNode& parent, std::string_view key) {
+  const auto node = parent.find(key);
+  if (!node || node->is_null()) {
+    return std::nullopt;
+  }
+  return parse_dtype(kFloatDtypes[node->one_of(kFloatDtypes)]);
+}
+
+MixedPrecision read_mixed_precision(const JsonNode& node) {
+  MixedPrecision out;
+  if (node.is_null()) {
+    return out;
+  }
+  node.expect_object("an object of dtypes");
+  node.allow_only(kMixedPrecisionKeys);
+  out.param_dtype = read_dtype(node, "param_dtype");
+  out.reduce_dtype = read_dtype(node, "reduce_dtype");
+  out.output_dtype = read_dtype(node, "output_dtype");
+  out.buffer_dtype = read_dtype(node, "buffer_dtype");
+  if (const auto cast = node.find("cast_forward_inputs"); cast && !cast->is_null()) {
+    out.cast_forward_inputs = cast->boolean();
+  }
+  return out;
+}
+
+std::optional<double> read_divide_factor(const JsonNode& node) {
+  if (node.is_null()) {
+    return std::nullopt;
+  }
+  const double factor = node.number();
+  if (factor <= 0) {
+    node.fail(fmt::format("expected a number above 0 or null, found {}", node.shown()));
+  }
+  return factor;
+}
+
+double read_bucket_cap(const JsonNode& node) {
+  const double cap = node.number();
+  if (cap <= 0) {
+    node.fail(fmt::format("expected a number above 0, found {}", node.shown()));
+  }
+  return cap;
+}
+
+std::optional<bool> read_optional_flag(const JsonNode& parent, std::string_view key) {
+  const auto node = parent.find(key);
+  return node ? std::optional(node->boolean()) : std::nullopt;
+}
+
+bool read_flag(const JsonNode& parent, std::string_view key, bool fallback) {
+  return read_optional_flag(parent, key).value_or(fallback);
+}
+
+PrefetchLists read_prefetch_lists(const JsonNode& node) {
+  PrefetchLists out;
+  for (const std::string& key : node.keys()) {
+    Names& units = out[key];
+    for (const JsonNode& item : node.find(key)->items("a list of unit FQNs")) {
+      units.push_back(item.string());
+    }
+  }
+  return out;
+}
+
+UnitEntry read_unit(const JsonNode& node) {
+  node.expect_object("an object with \"modules\"");
+  node.allow_only(kUnitKeys);
+  UnitEntry out;
+  const JsonNode modules = node.require("modules");
+  if (modules.json().is_array()) {
+    out.grouped = true;
+    out.globs = read_globs(modules);
+    if (out.globs.empty()) {
+      modules.fail("expected at least one glob, found an empty list");
+    }
+  } else if (modules.json().is_string()) {
+    out.globs.push_back(read_glob(modules));
+  } else {
+    modules.fail(fmt::format("expected a glob or a list of globs, found {}", modules.shown()));
+  }
+  if (const auto api = node.find("api")) {
+    out.api = static_cast<Api>(api->one_of(kApis));
+  }
+  if (const auto reshard = node.find("reshard_after_forward")) {
+    out.reshard_after_forward = read_reshard(*reshard);
+  }
+  if (const auto mixed = node.find("mixed_precision")) {
+    out.mixed_precision = read_mixed_precision(*mixed);
+  }
+  if (const auto factor = node.find("gradient_divide_factor")) {
+    out.gradient_divide_factor = read_divide_factor(*factor);
+  }
+  if (const auto cap = node.find("bucket_cap_mb")) {
+    out.bucket_cap_mb = read_bucket_cap(*cap);
+  }
+  out.cpu_offload = read_optional_flag(node, "cpu_offload");
+  out.find_unused_parameters = read_optional_flag(node, "find_unused_parameters");
+  out.static_graph = read_optional_flag(node, "static_graph");
+  out.gradient_as_bucket_view = read_optional_flag(node, "gradient_as_bucket_view");
+  return out;
+}
+
+void read_prefetch(const JsonNode& root, Plan& plan) {
+  if (const auto node = root.find("backward_prefetch")) {
+    if (node->json().is_object()) {
+      plan.backward_prefetch_lists = read_prefetch_lists(*node);
+    } else {
+      plan.backward_prefetch = static_cast<BackwardPrefetch>(node->one_of(kBackwardPrefetch));
+    }
+    if (plan.dialect == Dialect::kFsdp2 && plan.backward_prefetch == BackwardPrefetch::kPost) {
+      node->fail("dialect fsdp2 has no 'post'; expected 'pre', 'none' or {unit FQN: [unit FQNs]}");
+    }
+  }
+  if (const auto node = root.find("forward_prefetch")) {
+    if (node->json().is_object()) {
+      plan.forward_prefetch_lists = read_prefetch_lists(*node);
+    } else if (!node->json().is_number_integer()) {
+      node->fail(
+          fmt::format("expected a depth or {{unit FQN: [unit FQNs]}}, found {}", node->shown()));
+    } else {
+      plan.forward_prefetch = node->integer(0, plan.dialect == Dialect::kFsdp1 ? 1 : kMostRanks);
+    }
+  }
+}
+
+// FSDP1 knows FULL_SHARD and SHARD_GRAD_OP only.
+void check_reshard(const JsonNode& owner, Dialect dialect) {
+  const auto node = owner.find("reshard_after_forward");
+  if (node && dialect == Dialect::kFsdp1 && node->json().is_number()) {
+    node->fail(fmt::format("dialect fsdp1 has no sub-mesh; expected true, false or null, found {}",
+                           node->shown()));
+  }
+}
+
+void read_mesh(const JsonNode& root, Plan& plan) {
+  const auto mesh = root.find("mesh");
+  if (!mesh || mesh->is_null()) {
+    return;
+  }
+  mesh->expect_object("an object with \"replicate\" and \"shard\"");
+  mesh->allow_only(kMeshKeys);
+  if (const auto node = mesh->find("replicate"); node && !node->is_null()) {
+    plan.mesh_replicate = node->integer(1, kMostRanks);
+  }
+  if (const auto node = mesh->find("shard"); node && !node->is_null()) {
+    plan.mesh_shard = node->integer(1, kMostRanks);
+  }
+}
+
+void read_replicate_options(const JsonNode& root, Plan& plan) {
+  if (const auto node = root.find("bucket_cap_mb")) {
+    plan.bucket_cap_mb = read_bucket_cap(*node);
+  }
+  plan.find_unused_parameters =
+      read_flag(root, "find_unused_parameters", plan.find_unused_parameters);
+  plan.static_graph = read_flag(root, "static_graph", plan.static_graph);
+  plan.gradient_as_bucket_view =
+      read_flag(root, "gradient_as_bucket_view", plan.gradient_as_bucket_view);
+}
+
+template <typename T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+ordered_json dtype_json(const std::optional<DType>& dtype) {
+  return dtype ? ordered_json(plan_name(*dtype)) : ordered_json();
+}
+
+ordered_json reshard_json(const Reshard& reshard) {
+  switch (reshard.kind) {
+    case Reshard::Kind::kAuto:
+      return {};
+    case Reshard::Kind::kYes:
+      return true;
+    case Reshard::Kind::kNo:
+      return false;
+    case Reshard::Kind::kSubMesh:
+      return reshard.ranks;
+  }
+  return {};
+}
+
+ordered_json mixed_precision_json(const MixedPrecision& mixed) {
+  return {{"param_dtype", dtype_json(mixed.param_dtype)},
+          {"reduce_dtype", dtype_json(mixed.reduce_dtype)},
+          {"output_dtype", dtype_json(mixed.output_dtype)},
+          {"buffer_dtype", dtype_json(mixed.buffer_dtype)},
+          {"cast_forward_inputs", or_null(mixed.cast_forward_inputs)}};
+}
+
+ordered_json unit_json(const UnitEntry& entry) {
+  ordered_json out;
+  out["modules"] = entry.grouped ? ordered_json(entry.globs) : ordered_json(entry.globs.at(0));
+  out["api"] = kApis[static_cast<size_t>(entry.api)];
+  if (entry.reshard_after_forward) {
+    out["reshard_after_forward"] = reshard_json(*entry.reshard_after_forward);
+  }
+  if (entry.mixed_precision) {
+    out["mixed_precision"] = mixed_precision_json(*entry.mixed_precision);
+  }
+  const auto put = [&out](const char* key, const auto& value) {
+    if (value) {
+      out[key] = *value;
+    }
+  };
+  put("cpu_offload", entry.cpu_offload);
+  put("gradient_divide_factor", entry.gradient_divide_factor);
+  put("bucket_cap_mb", entry.bucket_cap_mb);
+  put("find_unused_parameters", entry.find_unused_parameters);
+  put("static_graph", entry.static_graph);
+  put("gradient_as_bucket_view", entry.gradient_as_bucket_view);
+  return out;
+}
+
+}  // namespace
+
+Plan parse_plan(std::string_view json, const std::string& source) {
+  const nlohmann::json document = parse_json(json, source);
+  const JsonNode root(document, source);
+  root.expect_object("an object with a sharding plan");
+  root.allow_only(kPlanKeys);
+  const JsonNode version = root.require("version");
+  if (!version.json().is_number_integer() || version.json() != 1) {
+    version.fail(fmt::format("expected 1, the only version there is, found {}", version.shown()));
+  }
+  Plan plan;
+  plan.source = source;
+  read_mesh(root, plan);
+  if (const auto node = root.find("dialect")) {
+    plan.dialect = static_cast<Dialect>(node->one_of(kDialects));
+  }
+  if (const auto node = root.find("layout")) {
+    plan.layout = static_cast<Layout>(node->one_of(kLayouts));
+  }
+  if (const auto node = root.find("views")) {
+    plan.views = static_cast<Views>(node->one_of(kViews));
+  }
+  if (const auto units = root.find("units")) {
+    for (const JsonNode& item : units->items("a list of units")) {
+      plan.units.push_back(read_unit(item));
+      check_reshard(item, plan.dialect);
+    }
+    if (plan.units.empty()) {
+      units->fail("expected at least one unit, found an empty list");
+    }
+  }
+  if (const auto node = root.find("reshard_after_forward")) {
+    plan.reshard_after_forward = read_reshard(*node);
+    check_reshard(root, plan.dialect);
+  }
+  read_prefetch(root, plan);
+  plan.limit_all_gathers = read_flag(root, "limit_all_gathers", plan.limit_all_gathers);
+  if (const auto node = root.find("mixed_precision")) {
+    plan.mixed_precision = read_mixed_precision(*node);
+  }
+  if (const auto node = root.find("activation_checkpointing")) {
+    plan.activation_checkpointing = read_globs(*node);
+  }
+  plan.cpu_offload = read_flag(root, "cpu_offload", plan.cpu_offload);
+  if (const auto node = root.find("ignored_modules")) {
+    plan.ignored_modules = read_globs(*node);
+  }
+  if (const auto node = root.find("ignored_parameters")) {
+    plan.ignored_parameters = read_globs(*node);
+  }
+  if (const auto node = root.find("gradient_divide_factor")) {
+    plan.gradient_divide_factor = read_divide_factor(*node);
+  }
+  read_replicate_options(root, plan);
+  return plan;
+}
+
+Plan load_plan(const std::filesystem::path& path) {
+  return parse_plan(read_text_file(path), path.string());
+}
+
+std::string to_json(const Plan& plan) {
+  ordered_json out;
+  out["version"] = 1;
+  ordered_json mesh = ordered_json::object();
+  if (plan.mesh_replicate) {
+    mesh["replicate"] = *plan.mesh_replicate;
+  }
+  if (plan.mesh_shard) {
+    mesh["shard"] = *plan.mesh_shard;
+  }
+  out["mesh"] = mesh;
+  out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];
+  out["layout"] = kLayouts[static_cast<size_t>(plan.layout)];
+  out["views"] = kViews[static_cast<size_t>(plan.views)];
+  for (const UnitEntry& entry : plan.units) {
+    out["units"].push_back(unit_json(entry));
+  }
+  out["reshard_after_forward"] = reshard_json(plan.reshard_after_forward);
+  out["backward_prefetch"] =
+      plan.backward_prefetch_lists.empty()
+          ? ordered_json(kBackwardPrefetch[static_cast<size_t>(plan.backward_prefetch)])
+          : ordered_json(plan.backward_prefetch_lists);
+  out["forward_prefetch"] = plan.forward_prefetch_lists.empty()
+                                ? ordered_json(plan.forward_prefetch)
+                                : ordered_json(plan.forward_prefetch_lists);
+  out["limit_all_gathers"] = plan.limit_all_gathers;
+  out["mixed_precision"] = mixed_precision_json(plan.mixed_precision);
+  out["activation_checkpointing"] = plan.activation_checkpointing;
+  out["cpu_offload"] = plan.cpu_offload;
+  out["ignored_modules"] = plan.ignored_modules;
+  out["ignored_parameters"] = plan.ignored_parameters;
+  out["gradient_divide_factor"] = or_null(plan.gradient_divide_factor);
+  out["bucket_cap_mb"] = plan.bucket_cap_mb;
+  out["find_unused_parameters"] = plan.find_unused_parameters;
+  out["static_graph"] = plan.static_graph;
+  out["gradient_as_bucket_view"] = plan.gradient_as_bucket_view;
+  return out.dump(2) + "\n";
+}
+
+}  // namespace shardlens::plan

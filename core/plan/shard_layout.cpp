@@ -1,0 +1,105 @@
+#include "core/plan/shard_layout.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace shardlens::plan {
+namespace {
+
+constexpr int64_t kAlignmentBytes = 16;
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+int64_t product(std::span<const int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+ShardLayout::ShardLayout(Layout layout,
+                         std::span<const std::vector<int64_t>> shapes,
+                         int64_t ranks,
+                         DType alignment_dtype)
+    : layout_(layout), ranks_(ranks) {
+  SHARDLENS_CHECK(ranks >= 1, "a shard layout needs at least one rank");
+  for (const auto& shape : shapes) {
+    numels_.push_back(product(shape));
+    numel_ += numels_.back();
+  }
+  if (layout_ == Layout::kFlat) {
+    // Alignment comes before each parameter, never after the last one; then the end is padded to a
+    // multiple of the ranks.
+    const int64_t aligned = std::max<int64_t>(1, kAlignmentBytes / size_of(alignment_dtype));
+    int64_t offset = 0;
+    for (size_t i = 0; i < numels_.size(); ++i) {
+      const int64_t start = round_up(offset, aligned);
+      if (start > offset) {
+        pieces_.push_back({kPadding, offset, start - offset});
+      }
+      pieces_.push_back({static_cast<uint32_t>(i), start, numels_[i]});
+      shard_offsets_.push_back(start);
+      offset = start + numels_[i];
+    }
+    const int64_t end = round_up(offset, ranks_);
+    if (end > offset) {
+      pieces_.push_back({kPadding, offset, end - offset});
+    }
+    shard_numel_ = end / ranks_;
+    return;
+  }
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    // A parameter without dimensions cannot be cut along dimension 0; FSDP2 refuses it, here it
+    // counts as one row.
+    const int64_t rows = shapes[i].empty() ? 1 : shapes[i].front();
+    const int64_t row_numel = rows == 0 ? 0 : numels_[i] / rows;
+    const int64_t chunk = (rows + ranks_ - 1) / ranks_;
+    rows_.push_back(rows);
+    row_numels_.push_back(row_numel);
+    chunk_rows_.push_back(chunk);
+    shard_offsets_.push_back(shard_numel_);
+    shard_numel_ += chunk * row_numel;
+  }
+}
+
+ShardLayout::Slice ShardLayout::slice(int64_t rank, size_t parameter) const {
+  SHARDLENS_CHECK(rank >= 0 && rank < ranks_, "rank outside the shard axis");
+  SHARDLENS_CHECK(parameter < numels_.size(), "parameter outside the unit");
+  Slice out;
+  if (layout_ == Layout::kFlat) {
+    const int64_t begin = shard_offsets_[parameter];
+    const int64_t end = begin + numels_[parameter];
+    const int64_t shard_begin = rank * shard_numel_;
+    const int64_t low = std::max(begin, shard_begin);
+    const int64_t high = std::min(end, shard_begin + shard_numel_);
+    if (low < high) {
+      out.shard_offset = low - shard_begin;
+      out.numel = high - low;
+      out.param_offset = low - begin;
+    }
+    return out;
+  }
+  const int64_t chunk = chunk_rows_[parameter];
+  const int64_t first = std::min(rows_[parameter], rank * chunk);
+  const int64_t last = std::min(rows_[parameter], first + chunk);
+  out.shard_offset = shard_offsets_[parameter];
+  out.numel = (last - first) * row_numels_[parameter];
+  out.param_offset = first * row_numels_[parameter];
+  out.padding = chunk * row_numels_[parameter] - out.numel;
+  return out;
+}
+
+int64_t ShardLayout::owned_numel(int64_t rank) const {
+  int64_t owned = 0;
+  for (size_t i = 0; i < numels_.size(); ++i) {
+    owned += slice(rank, i).numel;
+  }
+  return owned;
+}
+
+}  // namespace shardlens::plan

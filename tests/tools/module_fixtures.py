@@ -1,0 +1,108 @@
+"""Writes tests/data/models/<name>/{config.json, expected.json} from transformers' own modules.
+
+    python tests/tools/module_fixtures.py tests/data/models        (torch 2.11, transformers 5.23)
+
+expected.json: modules [fqn, class], parameters [fqn, shape] (named_parameters()), aliases {first fqn: [later fqns]}, rope, and the GEMMs of one
+step as the profiler sees them: [name, m, n, k, batch] of every aten::mm, aten::addmm and aten::bmm, in the order they ran, for
+forward (with loss) and backward. expected.json is never written by Shardlens.
+"""
+
+import json
+import os
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 96, "hidden_size": 32, "intermediate_size": 88,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+CONFIGS = {
+    "llama-defaults": {"model_type": "llama"},
+    "llama-untied": LLAMA,
+    "llama-tied-gqa": {**LLAMA, "num_key_value_heads": 2, "tie_word_embeddings": True, "rope_theta": 500000.0},
+    "llama-biases": {**LLAMA, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 1},
+    "llama-head-dim": {**LLAMA, "head_dim": 16, "num_hidden_layers": 3,
+                       "rope_scaling": {"type": "linear", "factor": 2.0}, "torch_dtype": "bfloat16"},
+    "llama-rope-flat": {**LLAMA, "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+    "llama-rope-nested": {**LLAMA, "rope_parameters": {"rope_theta": 250000.0, "rope_type": "llama3", **LLAMA3}},
+    "gpt2-defaults": {"model_type": "gpt2"},
+    "gpt2-tied": GPT2,
+    "gpt2-untied-inner": {**GPT2, "tie_word_embeddings": False, "n_inner": 72, "activation_function": "relu", "layer_norm_epsilon": 1e-6},
+    "gpt2-mapped-names": {"model_type": "gpt2", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+                          "max_position_embeddings": 64, "activation_function": "gelu"},
+}
+BATCH, SEQ = 2, 16
+
+
+def gemms(model, vocab):
+    tokens = torch.randint(0, vocab, (BATCH, SEQ))
+    out = {}
+    for part in ("forward", "backward"):
+        with torch.profiler.profile(record_shapes=True) as profile:
+            if part == "forward":
+                logits = model(tokens).logits.float()
+                loss = torch.nn.functional.cross_entropy(logits.reshape(-1, vocab), tokens.reshape(-1))
+            else:
+                loss.backward()
+        found = []
+        for event in sorted(profile.events(), key=lambda e: e.time_range.start):
+            shapes = event.input_shapes
+            if event.name == "aten::mm":
+                found.append(["aten::mm", shapes[0][0], shapes[1][1], shapes[0][1], 1])
+            elif event.name == "aten::addmm":
+                found.append(["aten::addmm", shapes[1][0], shapes[2][1], shapes[1][1], 1])
+            elif event.name == "aten::scaled_dot_product_attention":
+                q, k = shapes[0], shapes[1]
+                found.append([event.name, q[2], k[2], q[3], q[0] * q[1]])
+        out[part] = found
+    return out
+
+
+def describe(name, raw):
+    folder = os.path.join(sys.argv[1], name)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "config.json")
+    with open(path, "w") as f:
+        json.dump(raw, f, indent=1)
+        f.write("\n")
+    config = AutoConfig.from_pretrained(folder)
+    small = config.hidden_size <= 64
+    with torch.device("cpu" if small else "meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    model.train()
+    first, aliases = {}, {}
+    for fqn, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in first:
+            aliases.setdefault(first[id(parameter)], []).append(fqn)
+        else:
+            first[id(parameter)] = fqn
+    expected = {
+        "class": type(model).__name__,
+        "modules": [[fqn, type(m).__name__] for fqn, m in model.named_modules()],
+        "parameters": [[fqn, list(p.shape)] for fqn, p in model.named_parameters()],
+        "aliases": aliases,
+        "tie_word_embeddings": bool(config.tie_word_embeddings),
+        "dtype": str(config.dtype).replace("torch.", "") if config.dtype else None,
+    }
+    if config.model_type == "llama":
+        expected["rope"] = dict(config.rope_parameters)
+        expected["numbers"] = {k: getattr(config, k) for k in (
+            "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "head_dim", "max_position_embeddings", "rms_norm_eps", "initializer_range", "hidden_act", "attention_dropout")}
+    else:
+        expected["numbers"] = {k: getattr(config, k) for k in (
+            "vocab_size", "hidden_size", "n_inner", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
+            "layer_norm_epsilon", "initializer_range", "activation_function", "resid_pdrop")}
+    if small:
+        expected["batch"], expected["seq"] = BATCH, SEQ
+        expected["gemms"] = gemms(model, config.vocab_size)
+    with open(os.path.join(folder, "expected.json"), "w") as f:
+        items = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in expected.items())
+        f.write("{\n" + items + "\n}\n")
+
+
+for each, settings in CONFIGS.items():
+    describe(each, settings)
