@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -22,7 +23,9 @@ namespace shardlens::schedule {
 // kUseFull        the unit's parameters become the unsharded tensors, with fresh views (see Views) when in forward.
 // kUseShard       the unit's parameters become this rank's slices again.
 // kReduceCopyIn   the unit's unsharded gradients are cast to reduce_dtype (and packed) into `buffer` (kReduceInput).
+//                 With buffer kSubShard (reshard_after_forward = k): this rank's part of kUnsharded is copied into it.
 // kReduceScatter  kReduceInput (or kUnshardedGrad where no copy-in was needed) of `unit` → `buffer` (kReduceOutput), over `axis`.
+//                 A kReduceOutput that was not allocated anew holds a partial sum (all-reduce switched off): added to it.
 // kAllReduce      in place on `buffer`, over `axis`.
 // kStoreGrad      `buffer` (kReduceOutput, or the all-reduced gradient) is cast to the master dtype and added to, or becomes, the
 //                 gradient of the unit's shard.
@@ -56,6 +59,8 @@ enum class BufferKind : uint8_t {
   kReduceOutput,   // reduce_dtype, shard_numel
 };
 
+inline constexpr int kBufferKindCount = 7;
+
 using EventId = uint32_t;
 inline constexpr EventId kNoEvent = 0xffffffffU;
 
@@ -87,5 +92,10 @@ using ActionList = std::vector<Action>;
 [[nodiscard]] std::string_view name_of(Cause cause);
 [[nodiscard]] std::string_view name_of(Axis axis);
 [[nodiscard]] std::string_view name_of(BufferKind kind);
+[[nodiscard]] std::optional<Op> parse_op(std::string_view name);
+[[nodiscard]] std::optional<Stream> parse_stream(std::string_view name);
+[[nodiscard]] std::optional<Cause> parse_cause(std::string_view name);
+[[nodiscard]] std::optional<Axis> parse_axis(std::string_view name);
+[[nodiscard]] std::optional<BufferKind> parse_buffer_kind(std::string_view name);
 
 }  // namespace shardlens::schedule

@@ -37,6 +37,8 @@ struct ScheduleOptions {
   int64_t shard = 1, replicate = 1;
   bool force_collectives = false;  // issue collectives over groups of one rank too
   bool cpu_offload = false;
+  // fsdp1. false: a unit that is kept after forward and takes no part in backward stays unsharded, as in PyTorch.
+  bool use_orig_params = true;
 };
 
 enum class UnitState : uint8_t { kSharded, kUnsharding, kUnsharded, kSubSharded };
@@ -52,7 +54,10 @@ struct Setting {
 };
 enum class Recurse : uint8_t { kNo, kYes };
 
-class CommState;  // all-gather slot, previous reduce-scatter's event, limiter queue; may be shared by several roots
+// All-gather slot, previous reduction, limiter queue; may be shared by several roots, which then number their units one after the
+// other, in hooks and in actions (first_unit()).
+class CommState;
+[[nodiscard]] std::shared_ptr<CommState> make_comm_state();
 
 // The schedule of one root on one rank: hook event in, actions out. Pure: no tensors, clock, thread, completion, or allocation
 // after construction beyond growth of `out`.
@@ -71,10 +76,12 @@ class Schedule {
   Result<void> on(const HookEvent& event, ActionList& out);
   Result<void> set(UnitId unit, const Setting& setting, Recurse recurse);
   [[nodiscard]] UnitState state(UnitId unit) const;
-  [[nodiscard]] size_t size() const;  // number of units
+  [[nodiscard]] size_t size() const;        // number of units
+  [[nodiscard]] UnitId first_unit() const;  // 0, unless the comm state is shared with roots made before
+
+  struct Impl;  // machine.h
 
  private:
-  struct Impl;
   explicit Schedule(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

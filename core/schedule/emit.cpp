@@ -1,0 +1,54 @@
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+
+void Schedule::Impl::push(
+    Op op, Stream stream, UnitId unit, BufferId buffer, EventId event, Axis axis) {
+  out->push_back(Action{.op = op,
+                        .stream = stream,
+                        .axis = axis,
+                        .cause = cause,
+                        .unit = base + unit,
+                        .buffer = buffer,
+                        .event = event});
+}
+
+BufferId Schedule::Impl::alloc(BufferKind kind, UnitId unit, Stream stream) {
+  ++units[unit].generations[static_cast<size_t>(kind)];
+  const BufferId buffer = current(kind, unit);
+  push(Op::kAlloc, stream, unit, buffer);
+  return buffer;
+}
+
+void Schedule::Impl::free(BufferId buffer, Stream stream) {
+  // A buffer of another root (shared comm state) keeps its own number: unit is relative, so undo
+  // the base.
+  push(Op::kFree, stream, buffer.unit - base, buffer);
+  if (buffer.kind == BufferKind::kUnshardedGrad && buffer.unit >= base &&
+      buffer.unit - base < units.size()) {
+    ++units[buffer.unit - base].generations[static_cast<size_t>(buffer.kind)];
+  }
+}
+
+BufferId Schedule::Impl::current(BufferKind kind, UnitId unit) const {
+  const uint32_t count = units[unit].generations[static_cast<size_t>(kind)];
+  // Autograd allocates the unsharded gradient, so its count advances when it is freed.
+  const uint32_t generation = kind == BufferKind::kUnshardedGrad ? count : count - 1;
+  return BufferId{.kind = kind, .unit = base + unit, .generation = generation};
+}
+
+EventId Schedule::Impl::event_of(UnitId unit, UnitEvent event) const {
+  return first_event + 1 + unit * kUnitEventCount + static_cast<uint32_t>(event);
+}
+
+EventId Schedule::Impl::record(Stream stream, UnitId unit, UnitEvent event) {
+  const EventId id = event_of(unit, event);
+  push(Op::kRecord, stream, unit, {}, id);
+  return id;
+}
+
+void Schedule::Impl::wait(Stream stream, UnitId unit, EventId event) {
+  push(Op::kStreamWait, stream, unit, {}, event);
+}
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,263 @@
+// The dialect of FSDP1. Source: torch 2.11 fsdp/_runtime_utils.py, _limiter_utils.py,
+// _exec_order_utils.py, _flat_param.py; function names follow them.
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+
+// _unshard: the limiter first, also when no all-gather follows; the views are made here, before the
+// wait, so that a forward prefetch makes them a unit early.
+void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
+  UnitData& u = units[unit];
+  if (options.limit_all_gathers && comm->pending_frees() >= CommState::kLimit) {
+    const Cause before = cause;
+    cause = Cause::kLimiter;
+    push(Op::kHostWait, Stream::kCompute, unit, {}, comm->pop_free());
+    cause = before;
+  }
+  const bool gathers = (sharded() || u.spec.copy_in) && !u.allocated;
+  if (gathers) {
+    issue_gather(unit);
+  }
+  u.points_to_shard = false;
+  u.skipped_sharded_views = false;
+  if (forward || gathers || !u.full) {
+    use_full(unit);
+  }
+  if (!u.pending) {
+    u.state = UnitState::kUnsharded;
+  }
+}
+
+void Schedule::Impl::fsdp1_wait(UnitId unit) {
+  if (units[unit].pending) {
+    wait_gather(unit, /*keep=*/false);
+  }
+}
+
+// `forward`: from the post-forward.
+void Schedule::Impl::fsdp1_reshard(UnitId unit, bool give_back, bool forward, bool grad_mode) {
+  UnitData& u = units[unit];
+  u.points_to_shard = true;
+  u.skipped_sharded_views = options.use_orig_params && forward && grad_mode &&
+                            (u.after_forward == AfterForward::kKeep || !sharded());
+  u.prefetched = false;
+  if (u.pending && give_back) {
+    fsdp1_wait(unit);  // a prefetch that nothing used; its storage must not go while it is written
+  }
+  // Kept parameters stay usable between forward and backward; PyTorch points FULL_SHARD's root to
+  // the shard meanwhile.
+  if (u.full && (give_back || !forward || !grad_mode)) {
+    use_shard(unit);
+    u.state = u.allocated && !give_back ? u.state : UnitState::kSharded;
+  }
+  const bool casts_only =
+      !sharded() && !forward;  // no_shard: the low-precision copy goes after backward
+  if (give_back || casts_only) {
+    u.state = UnitState::kSharded;
+    free_unsharded(unit);
+  }
+  if (give_back && options.limit_all_gathers) {
+    push(Op::kRecord, Stream::kCompute, unit, {}, comm->push_free());
+  }
+}
+
+bool Schedule::Impl::fsdp1_frees_in_backward(UnitId unit) const {
+  return sharded() && (sync || units[unit].after_forward == AfterForward::kFree);
+}
+
+void Schedule::Impl::fsdp1_prefetch(UnitId target, bool forward, Cause why) {
+  UnitData& u = units[target];
+  if (!u.spec.has_parameters || u.prefetched ||
+      !(forward ? u.needs_pre_forward : u.needs_pre_backward)) {
+    return;
+  }
+  const Cause before = cause;
+  cause = why;
+  fsdp1_unshard(target, forward);
+  u.prefetched = true;
+  cause = before;
+}
+
+void Schedule::Impl::fsdp1_forward_prefetch(UnitId unit) {
+  const UnitData& u = units[unit];
+  if (!u.forward_prefetch.empty()) {
+    for (const UnitId target : u.forward_prefetch) {
+      fsdp1_prefetch(target, /*forward=*/true, Cause::kExplicitPrefetch);
+    }
+    return;
+  }
+  if (options.forward_prefetch > 0 && u.pre_forward_index &&
+      *u.pre_forward_index + 1 < forward_order.size()) {
+    fsdp1_prefetch(forward_order[*u.pre_forward_index + 1], /*forward=*/true,
+                   Cause::kForwardPrefetch);
+  }
+}
+
+void Schedule::Impl::fsdp1_backward_prefetch(UnitId unit) {
+  const UnitData& u = units[unit];
+  if (u.post_forward_index && *u.post_forward_index > 0) {
+    fsdp1_prefetch(post_forward_order[*u.post_forward_index - 1], /*forward=*/false,
+                   Cause::kBackwardPrefetch);
+  }
+}
+
+void Schedule::Impl::fsdp1_pre_forward(UnitId unit, bool recompute) {
+  UnitData& u = units[unit];
+  if (!u.spec.has_parameters) {
+    if (!recompute) {
+      u.phase = Phase::kForward;
+      u.ran_forward = true;
+    }
+    return;
+  }
+  if (recompute) {
+    if (u.state != UnitState::kUnsharded || !u.spec.copy_out) {
+      // Freed before its recomputation, or merely in need of views of its own: see [Note: Fresh
+      // views] in fsdp2.cpp.
+      fsdp1_unshard(unit, /*forward=*/true);
+      fsdp1_wait(unit);
+    }
+    return;
+  }
+  u.phase = Phase::kForward;
+  u.ran_forward = true;
+  if (first_iteration && !u.pre_forward_index) {
+    u.pre_forward_index = static_cast<uint32_t>(forward_order.size());
+    forward_order.push_back(unit);
+  }
+  if (!u.prefetched) {
+    fsdp1_unshard(unit, /*forward=*/true);
+  }
+  u.needs_pre_forward = false;
+  fsdp1_wait(unit);
+  fsdp1_forward_prefetch(unit);
+}
+
+void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
+  UnitData& u = units[unit];
+  if (event.recompute) {
+    return;
+  }
+  u.phase = Phase::kIdle;
+  if (forward_root == unit) {
+    forward_root = kNoUnit;
+  }
+  if (!u.spec.has_parameters) {
+    return;
+  }
+  // PyTorch takes index 0 for "none yet", so the first unit's index is that of its last use.
+  if (!u.post_forward_index || *u.post_forward_index == 0) {
+    u.post_forward_index = static_cast<uint32_t>(post_forward_order.size());
+  }
+  post_forward_order.push_back(unit);
+  const bool give_back = unit != 0 && sharded() && u.after_forward == AfterForward::kFree;
+  fsdp1_reshard(unit, give_back, /*forward=*/true, event.grad_mode);
+  if (event.grad_mode) {
+    u.needs_pre_backward = event.grads != Grads::kNone;
+    u.ran_pre_backward = false;
+  }
+}
+
+void Schedule::Impl::fsdp1_pre_backward(UnitId unit) {
+  UnitData& u = units[unit];
+  backward = true;
+  if (!u.spec.has_parameters || u.ran_pre_backward) {
+    return;
+  }
+  u.phase = Phase::kPreBackward;
+  if (u.needs_pre_backward) {
+    if (!u.prefetched) {
+      fsdp1_unshard(unit, /*forward=*/false);
+    }
+    fsdp1_wait(unit);
+  }
+  u.needs_pre_backward = false;
+  if (!u.backward_prefetch.empty()) {
+    for (const UnitId target : u.backward_prefetch) {
+      fsdp1_prefetch(target, /*forward=*/false, Cause::kExplicitPrefetch);
+    }
+  } else if (options.backward_prefetch == plan::BackwardPrefetch::kPre) {
+    fsdp1_backward_prefetch(unit);
+  }
+  u.ran_pre_backward = true;
+}
+
+void Schedule::Impl::fsdp1_post_backward(UnitId unit, Grads grads) {
+  UnitData& u = units[unit];
+  u.phase = Phase::kPostBackward;
+  if (!u.spec.has_parameters) {
+    return;
+  }
+  u.has_grad = u.has_grad || (u.spec.trainable && grads != Grads::kNone);
+  fsdp1_reshard(unit, fsdp1_frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
+  if (u.backward_prefetch.empty() && options.backward_prefetch == plan::BackwardPrefetch::kPost) {
+    fsdp1_backward_prefetch(unit);
+  }
+  if (sync && u.has_grad) {
+    u.has_grad = false;
+    fsdp1_reduce(unit);
+  }
+}
+
+void Schedule::Impl::fsdp1_backward_end() {
+  cause = Cause::kBackwardEnd;
+  if (sync) {
+    release_reduction();
+  }
+  first_iteration = false;
+  post_forward_order.clear();
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    UnitData& u = units[unit];
+    u.stored = false;  // the last store on its stream was waited for above
+    if (u.spec.has_parameters && (!u.points_to_shard || u.skipped_sharded_views)) {
+      fsdp1_reshard(unit, fsdp1_frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
+    }
+    u.ran_pre_backward = u.needs_pre_backward = u.prefetched = false;
+    u.post_forward_index.reset();
+    u.phase = Phase::kIdle;
+  }
+  backward = false;
+}
+
+void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
+  switch (event.hook) {
+    case Hook::kRootPreForward:
+      forward_root = unit;
+      if (options.forward_prefetch > 0 || unit == 0) {
+        for (UnitData& u : units) {
+          u.needs_pre_forward = u.spec.has_parameters;
+          u.prefetched = options.forward_prefetch > 0 ? false : u.prefetched;
+        }
+      }
+      wait_for_compute();
+      return;
+    case Hook::kPreForward:
+      return fsdp1_pre_forward(unit, event.recompute);
+    case Hook::kPostForward:
+      return fsdp1_post_forward(unit, event);
+    case Hook::kPreBackward:
+      return fsdp1_pre_backward(unit);
+    case Hook::kGradsReady:
+      return fsdp1_post_backward(unit, event.grads);
+    case Hook::kBackwardEnd:
+      return fsdp1_backward_end();
+    case Hook::kOptimizerDone:
+      return optimizer_done();
+    case Hook::kUnshard:
+      cause = Cause::kUser;
+      if (forward_root == kNoUnit && !backward) {
+        wait_for_compute();  // the shard was last written on compute
+      }
+      return fsdp1_unshard(unit, /*forward=*/false);
+    case Hook::kWaitUnshard:
+      cause = Cause::kUser;
+      return fsdp1_wait(unit);
+    case Hook::kReshard:
+      cause = Cause::kUser;
+      return fsdp1_reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
+    case Hook::kAbort:
+      return abort();
+  }
+}
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,235 @@
+// The dialect of FSDP2. Source: torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py;
+// function names follow them.
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+
+void Schedule::Impl::fsdp2_unshard(UnitId unit) {
+  const UnitData& u = units[unit];
+  if (u.pending || u.state == UnitState::kUnsharded ||
+      (!u.unshard_in_backward && u.phase == Phase::kPreBackward)) {
+    return;
+  }
+  issue_gather(unit);
+}
+
+void Schedule::Impl::fsdp2_wait(UnitId unit) {
+  UnitData& u = units[unit];
+  if (!u.pending) {
+    return;
+  }
+  const bool forward = u.phase == Phase::kForward;
+  if (forward) {
+    flush_gather_slot();
+  }
+  wait_gather(unit, /*keep=*/forward);
+  use_full(unit);
+}
+
+void Schedule::Impl::fsdp2_reshard(UnitId unit) {
+  UnitData& u = units[unit];
+  if (u.phase == Phase::kForward) {
+    if (u.after_forward == AfterForward::kKeep || !sharded()) {
+      return;
+    }
+    if (u.after_forward == AfterForward::kSubMesh) {
+      if (u.state == UnitState::kUnsharded) {
+        push(Op::kCopyOut, Stream::kCompute, unit,
+             alloc(BufferKind::kSubShard, unit, Stream::kCompute));
+        use_shard(unit);
+        free_unsharded(unit);
+        record(Stream::kCompute, unit, UnitEvent::kSubSharded);
+        u.state = UnitState::kSubSharded;
+        u.sub_sharded = u.sub_shard_event = true;
+      }
+      return;
+    }
+  }
+  if (u.state == UnitState::kUnsharded) {
+    u.state = UnitState::kSharded;
+    use_shard(unit);
+    free_unsharded(unit);
+  } else if (u.state == UnitState::kSubSharded) {
+    u.state = UnitState::kSharded;
+    u.sub_sharded = u.sub_shard_event = false;
+    use_shard(unit);
+    free(current(BufferKind::kSubShard, unit));
+  }
+  // A pending all-gather stays: the next use takes it, or the end of backward drops it.
+  // PyTorch 2.11 turns a unit to sharded under a pending all-gather over the smaller mesh and then
+  // fails in its copy-out; here its sub-shard lives until the wait.
+}
+
+void Schedule::Impl::fsdp2_prefetch(UnitId target, Phase phase, Cause why) {
+  UnitData& u = units[target];
+  if (!u.spec.has_parameters) {
+    return;
+  }
+  const Cause cause_before = cause;
+  const Phase phase_before = u.phase;
+  cause = why;
+  u.phase = phase;
+  fsdp2_unshard(target);
+  u.phase = phase_before;
+  cause = cause_before;
+}
+
+void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
+  UnitData& u = units[unit];
+  if (recompute) {
+    if (!u.spec.has_parameters) {
+      return;
+    }
+    const bool usable = u.state == UnitState::kUnsharded;
+    fsdp2_unshard(unit);
+    fsdp2_wait(unit);
+    if (usable && !u.spec.copy_out) {
+      use_full(unit);  // See [Note: Fresh views]
+    }
+    return;
+  }
+  u.phase = Phase::kForward;
+  u.ran_forward = true;
+  if (u.spec.has_parameters) {
+    const bool usable = u.state == UnitState::kUnsharded;
+    fsdp2_unshard(unit);
+    fsdp2_wait(unit);
+    // [Note: Fresh views] In the flat layout the parameters are views of the flat parameter with
+    // autograd nodes of their own. A forward that finds the unit unsharded makes them anew, or its
+    // backward would end with the nodes of an earlier forward (or find none, after a forward
+    // without gradients).
+    if (usable && !u.spec.copy_out) {
+      use_full(unit);
+    }
+  }
+  for (const UnitId target : u.forward_prefetch) {
+    fsdp2_prefetch(target, Phase::kForward, Cause::kExplicitPrefetch);
+  }
+}
+
+void Schedule::Impl::fsdp2_post_forward(UnitId unit, bool recompute) {
+  UnitData& u = units[unit];
+  if (recompute) {
+    return;  // the post-backward reshards
+  }
+  if (u.spec.has_parameters) {
+    fsdp2_reshard(unit);
+    u.order.push_back(static_cast<uint32_t>(post_forward_order.size()));
+    post_forward_order.push_back(unit);
+  }
+  u.phase = Phase::kIdle;
+  if (forward_root == unit) {
+    flush_gather_slot();
+    forward_root = kNoUnit;
+  }
+}
+
+void Schedule::Impl::fsdp2_backward_prefetch(UnitId unit) {
+  UnitData& u = units[unit];
+  if (u.order.empty()) {
+    return;  // a second backward of the same forward
+  }
+  const uint32_t place = u.order.back();
+  u.order.pop_back();
+  if (place > 0 && options.backward_prefetch == plan::BackwardPrefetch::kPre) {
+    fsdp2_prefetch(post_forward_order[place - 1], Phase::kPreBackward, Cause::kBackwardPrefetch);
+  }
+}
+
+void Schedule::Impl::fsdp2_pre_backward(UnitId unit) {
+  UnitData& u = units[unit];
+  backward = true;
+  if (u.phase == Phase::kPreBackward && u.spec.has_parameters) {
+    return;  // another output of the same unit
+  }
+  u.phase = Phase::kPreBackward;
+  if (u.spec.has_parameters) {
+    fsdp2_unshard(unit);
+    fsdp2_wait(unit);
+    if (u.backward_prefetch.empty()) {
+      fsdp2_backward_prefetch(unit);
+    }
+  }
+  for (const UnitId target : u.backward_prefetch) {
+    fsdp2_prefetch(target, Phase::kPreBackward, Cause::kExplicitPrefetch);
+  }
+}
+
+void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
+  UnitData& u = units[unit];
+  u.phase = Phase::kPostBackward;
+  if (!u.spec.has_parameters) {
+    return;
+  }
+  u.has_grad = u.has_grad || (u.spec.trainable && grads != Grads::kNone);
+  if (u.reshard_after_backward) {
+    fsdp2_reshard(unit);
+  }
+  // Without sync nothing is reduced: autograd goes on adding to the unsharded gradient, in the
+  // gradient's dtype; the cast to reduce_dtype (kReduceCopyIn) comes once, with the reduction.
+  if (u.sync && u.has_grad) {
+    u.has_grad = false;
+    fsdp2_reduce(unit);
+  }
+}
+
+void Schedule::Impl::fsdp2_backward_end() {
+  cause = Cause::kBackwardEnd;
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    UnitData& u = units[unit];
+    if (u.phase != Phase::kPostBackward) {
+      fsdp2_post_backward(unit, Grads::kNone);
+    }
+    u.phase = Phase::kIdle;
+    if (last_backward) {
+      finish_all_reduce(unit);
+      drop_pending(unit);
+      if (u.state == UnitState::kSubSharded) {
+        fsdp2_reshard(unit);
+      }
+      u.order.clear();
+    }
+  }
+  if (last_backward) {
+    post_forward_order.clear();
+    release_reduction();
+  }
+  backward = false;
+}
+
+void Schedule::Impl::fsdp2(const HookEvent& event, UnitId unit) {
+  switch (event.hook) {
+    case Hook::kRootPreForward:
+      forward_root = unit;
+      wait_for_compute();
+      return;
+    case Hook::kPreForward:
+      return fsdp2_pre_forward(unit, event.recompute);
+    case Hook::kPostForward:
+      return fsdp2_post_forward(unit, event.recompute);
+    case Hook::kPreBackward:
+      return fsdp2_pre_backward(unit);
+    case Hook::kGradsReady:
+      return fsdp2_post_backward(unit, event.grads);
+    case Hook::kBackwardEnd:
+      return fsdp2_backward_end();
+    case Hook::kOptimizerDone:
+      return optimizer_done();
+    case Hook::kUnshard:
+      cause = Cause::kUser;
+      if (forward_root == kNoUnit && !backward && units[unit].state == UnitState::kSharded) {
+        wait_for_compute();  // the shard was last written on compute
+      }
+      return fsdp2_unshard(unit);
+    case Hook::kWaitUnshard:
+      cause = Cause::kUser;
+      return fsdp2_wait(unit);
+    case Hook::kReshard:
+      cause = Cause::kUser;
+      return fsdp2_reshard(unit);
+    case Hook::kAbort:
+      return abort();
+  }
+}
+
+}  // namespace shardlens::schedule

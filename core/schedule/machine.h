@@ -1,0 +1,169 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/schedule/action.h"
+#include "core/schedule/comm_state.h"
+#include "core/schedule/schedule.h"
+
+namespace shardlens::schedule {
+
+// Where a unit is in its step; FSDP2 and FSDP1 call it the training state.
+enum class Phase : uint8_t { kIdle, kForward, kPreBackward, kPostBackward };
+
+enum class AfterForward : uint8_t { kKeep, kFree, kSubMesh };
+
+// Events that a unit records; each has one id for good, as a CUDA event is recorded again and
+// again.
+enum class UnitEvent : uint32_t {
+  kCopiedIn,
+  kGathered,
+  kCopiedOut,
+  kSubSharded,
+  kGradReady,
+  kReduced,
+  kStored
+};
+inline constexpr uint32_t kUnitEventCount = 7;
+
+// One unit: settings and state.
+struct UnitData {
+  UnitSpec spec;
+  // Settings
+  AfterForward after_forward = AfterForward::kFree;
+  bool sync = true, all_reduce = true, reshard_after_backward = true, unshard_in_backward = true;
+  std::vector<UnitId> forward_prefetch, backward_prefetch;  // empty: the dialect's default
+  // State
+  UnitState state = UnitState::kSharded;
+  Phase phase = Phase::kIdle;
+  Axis gather_axis = Axis::kNone;  // of the pending all-gather
+  bool pending = false;            // an all-gather was issued and not yet waited for
+  bool full = false;               // the parameters are the unsharded ones (kUseFull came last)
+  bool allocated = false;          // kUnsharded has storage
+  bool sub_sharded = false;        // kSubShard holds the parameters' data
+  bool sub_shard_event = false;    // its copy is still to be waited for
+  bool has_grad = false;  // an unsharded gradient waits for a reduction (accumulation without sync)
+  bool partial = false;   // kReduceOutput holds a partial sum
+  bool stored = false;    // the all-reduce of the gradient is still to be waited for
+  bool ran_forward = false;  // since construction or abort
+  std::array<uint32_t, kBufferKindCount> generations{};
+  std::vector<uint32_t> order;  // fsdp2: places in the post-forward order, latest last
+  // fsdp1
+  std::optional<uint32_t> pre_forward_index, post_forward_index;
+  bool prefetched = false, needs_pre_forward = false, needs_pre_backward = false,
+       ran_pre_backward = false;
+  bool skipped_sharded_views =
+      false;  // not freed after forward: the catch-all at the end must see it
+  bool points_to_shard = true;
+  bool post_backward_called = false;
+};
+
+// The state behind a Schedule and the steps that both dialects share. Units are local here (0 is
+// this root); push() numbers them for the outside. Dialects are the functions of fsdp1.cpp and
+// fsdp2.cpp.
+struct Schedule::Impl {
+  ScheduleOptions options;
+  std::shared_ptr<CommState> comm;
+  std::vector<UnitData> units;
+  UnitId base = 0;  // See [Note: Numbering under sharing]
+  EventId first_event = 0;
+  bool any_copy_in = false;
+
+  // Per-root state
+  UnitId forward_root = kNoUnit;  // unit whose kRootPreForward came and whose kPostForward has not
+  bool backward = false;          // a kPreBackward came and kBackwardEnd has not
+  bool last_backward = true;
+  bool optimizer_event =
+      false;         // recorded by kOptimizerDone, to be waited for by the next all-gather
+  bool sync = true;  // fsdp1: not inside no_sync
+  bool first_iteration = true;        // fsdp1
+  std::vector<UnitId> forward_order;  // fsdp1: pre-forward order of the first iteration
+  std::vector<UnitId> post_forward_order;
+
+  // Of the hook being handled
+  ActionList* out = nullptr;
+  Cause cause = Cause::kOwn;
+
+  // ---- emit.cpp: one action each
+  void push(Op op,
+            Stream stream,
+            UnitId unit,
+            BufferId buffer = {},
+            EventId event = kNoEvent,
+            Axis axis = Axis::kNone);
+  BufferId alloc(BufferKind kind, UnitId unit, Stream stream);
+  void free(BufferId buffer, Stream stream = Stream::kCompute);
+  [[nodiscard]] BufferId current(BufferKind kind, UnitId unit) const;
+  [[nodiscard]] EventId event_of(UnitId unit, UnitEvent event) const;
+  EventId record(Stream stream, UnitId unit, UnitEvent event);
+  void wait(Stream stream, UnitId unit, EventId event);
+
+  // ---- storage.cpp: parameters
+  [[nodiscard]] bool sharded() const {
+    return options.shard > 1 || (options.force_collectives && options.replicate == 1);
+  }
+  [[nodiscard]] bool per_parameter(const UnitData& unit) const {
+    return unit.spec.copy_out && sharded();
+  }
+  // Allocates, copies in and issues the all-gather; the unit is then pending.
+  void issue_gather(UnitId unit);
+  void limit_gathers(UnitId unit);
+  // Compute waits for the pending all-gather; with copy-out, the gathered buffer is split and given
+  // back, or kept in the comm state's slot when `keep`.
+  void wait_gather(UnitId unit, bool keep);
+  void flush_gather_slot();
+  void use_full(UnitId unit);
+  void use_shard(UnitId unit);
+  void free_unsharded(UnitId unit);
+  // Waits for and drops an all-gather that nothing consumed.
+  void drop_pending(UnitId unit);
+
+  // ---- reduce.cpp: gradients
+  [[nodiscard]] BufferId reduce_input(UnitId unit, Stream stream);
+  void fsdp1_reduce(UnitId unit);
+  void fsdp2_reduce(UnitId unit);
+  void release_reduction();  // compute waits for the last reduction, whose buffers are then free
+  void finish_all_reduce(UnitId unit);
+
+  // ---- sequence.cpp
+  [[nodiscard]] std::string check(const HookEvent& event) const;  // empty: legal
+  void wait_for_compute();  // all-gathers from here on see what compute has issued (or the
+                            // optimizer's event)
+  void optimizer_done();
+  void abort();
+
+  // ---- fsdp2.cpp
+  void fsdp2(const HookEvent& event, UnitId unit);
+  void fsdp2_unshard(UnitId unit);
+  void fsdp2_wait(UnitId unit);
+  void fsdp2_reshard(UnitId unit);
+  void fsdp2_prefetch(UnitId target, Phase phase, Cause why);
+  void fsdp2_backward_prefetch(UnitId unit);
+  void fsdp2_pre_forward(UnitId unit, bool recompute);
+  void fsdp2_post_forward(UnitId unit, bool recompute);
+  void fsdp2_pre_backward(UnitId unit);
+  void fsdp2_post_backward(UnitId unit, Grads grads);
+  void fsdp2_backward_end();
+
+  // ---- fsdp1.cpp
+  void fsdp1(const HookEvent& event, UnitId unit);
+  void fsdp1_unshard(UnitId unit, bool forward);
+  void fsdp1_wait(UnitId unit);
+  void fsdp1_reshard(UnitId unit, bool give_back, bool forward, bool grad_mode);
+  [[nodiscard]] bool fsdp1_frees_in_backward(UnitId unit) const;
+  void fsdp1_forward_prefetch(UnitId unit);
+  void fsdp1_backward_prefetch(UnitId unit);
+  void fsdp1_prefetch(UnitId target, bool forward, Cause why);
+  void fsdp1_pre_forward(UnitId unit, bool recompute);
+  void fsdp1_post_forward(UnitId unit, const HookEvent& event);
+  void fsdp1_pre_backward(UnitId unit);
+  void fsdp1_post_backward(UnitId unit, Grads grads);
+  void fsdp1_backward_end();
+};
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,48 @@
+// The inputs of Schedule::make from a resolved plan.
+#include <algorithm>
+
+#include "core/schedule/schedule.h"
+
+namespace shardlens::schedule {
+
+std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
+  std::vector<UnitSpec> specs;
+  specs.reserve(plan.units.size());
+  const bool per_parameter = plan.plan.layout == plan::Layout::kPerParameter && plan.shard > 1;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const plan::Unit& unit = plan.units[id];
+    UnitSpec spec;
+    spec.name = unit.fqn;
+    spec.parent = unit.parent;
+    spec.modules = static_cast<uint32_t>(unit.modules.size());
+    spec.has_parameters = !unit.parameters.empty();
+    spec.reshard_after_forward = unit.reshard_after_forward;
+    if (spec.has_parameters) {
+      const DType master = DType::kF32;  // the engine's master weights
+      spec.copy_in = per_parameter || plan.param_dtype(id) != master;
+      spec.copy_out = per_parameter;
+      spec.reduce_copy_in = per_parameter || plan.reduce_dtype(id) != plan.param_dtype(id);
+    }
+    if (unit.has_forward_prefetch_list) {
+      spec.forward_prefetch = unit.forward_prefetch;
+    }
+    if (unit.has_backward_prefetch_list) {
+      spec.backward_prefetch = unit.backward_prefetch;
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
+  return ScheduleOptions{.dialect = plan.plan.dialect,
+                         .layout = plan.plan.layout,
+                         .backward_prefetch = plan.plan.backward_prefetch,
+                         .forward_prefetch = plan.plan.forward_prefetch,
+                         .limit_all_gathers = plan.plan.limit_all_gathers,
+                         .shard = plan.shard,
+                         .replicate = plan.replicate,
+                         .cpu_offload = plan.plan.cpu_offload};
+}
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,113 @@
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+
+// [Note: Lifetime of reduction buffers] FSDP2 keeps a reduction's input until the next unit's
+// post-backward (or the end of backward) has made compute wait for it: at most two unsharded
+// gradients live. FSDP1 gives it back at once, on the stream that reads it.
+
+void Schedule::Impl::release_reduction() {
+  if (!comm->reduce) {
+    return;
+  }
+  const CommState::ReduceSlot slot = *comm->reduce;
+  comm->reduce.reset();
+  wait(Stream::kCompute, slot.unit - base, slot.done);
+  for (const BufferId& buffer : {slot.input, slot.output}) {
+    if (buffer.kind != BufferKind::kNone) {
+      free(buffer);
+    }
+  }
+}
+
+void Schedule::Impl::finish_all_reduce(UnitId unit) {
+  UnitData& u = units[unit];
+  if (!u.stored) {
+    return;
+  }
+  u.stored = false;
+  wait(Stream::kCompute, unit, event_of(unit, UnitEvent::kStored));
+  if (options.dialect == plan::Dialect::kFsdp2) {
+    free(current(BufferKind::kReduceOutput, unit));
+  }
+}
+
+// Casts (and packs) the gradient where the reduction needs it, on `stream`; the buffer that the
+// reduction reads.
+BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
+  const BufferId grad = current(BufferKind::kUnshardedGrad, unit);
+  if (!units[unit].spec.reduce_copy_in) {
+    return grad;
+  }
+  const BufferId input = alloc(BufferKind::kReduceInput, unit, stream);
+  push(Op::kReduceCopyIn, stream, unit, input);
+  free(grad, stream);
+  return input;
+}
+
+void Schedule::Impl::fsdp2_reduce(UnitId unit) {
+  UnitData& u = units[unit];
+  const bool replicated = options.replicate > 1;
+  release_reduction();
+  finish_all_reduce(unit);
+  const BufferId input = reduce_input(unit, Stream::kCompute);
+  if (!sharded() && !replicated) {
+    push(Op::kStoreGrad, Stream::kCompute, unit, input);
+    free(input);
+    return;
+  }
+  const Stream reads = sharded() ? Stream::kReduceScatter : Stream::kAllReduce;
+  wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
+  if (!sharded()) {
+    push(Op::kAllReduce, reads, unit, input, kNoEvent, Axis::kReplicate);
+    push(Op::kStoreGrad, reads, unit, input);
+    comm->reduce = {base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)};
+    return;
+  }
+  const BufferId output = u.partial ? current(BufferKind::kReduceOutput, unit)
+                                    : alloc(BufferKind::kReduceOutput, unit, reads);
+  push(Op::kReduceScatter, reads, unit, output, kNoEvent, Axis::kShard);
+  u.partial = replicated && !u.all_reduce;
+  if (!replicated) {
+    push(Op::kStoreGrad, reads, unit, output);
+  }
+  const EventId done = record(reads, unit, UnitEvent::kReduced);
+  comm->reduce = {base + unit, input, replicated ? BufferId{} : output, done};
+  if (replicated && u.all_reduce) {
+    wait(Stream::kAllReduce, unit, done);
+    push(Op::kAllReduce, Stream::kAllReduce, unit, output, kNoEvent, Axis::kReplicate);
+    push(Op::kStoreGrad, Stream::kAllReduce, unit, output);
+    record(Stream::kAllReduce, unit, UnitEvent::kStored);
+    u.stored = true;
+  }
+}
+
+void Schedule::Impl::fsdp1_reduce(UnitId unit) {
+  UnitData& u = units[unit];
+  const Stream reads = sharded() ? Stream::kReduceScatter : Stream::kAllReduce;
+  wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
+  const BufferId input = reduce_input(unit, reads);
+  if (!sharded()) {  // FSDP1 all-reduces over a group of one rank too
+    push(Op::kAllReduce, reads, unit, input, kNoEvent, Axis::kReplicate);
+    push(Op::kStoreGrad, reads, unit, input);
+    free(input, reads);
+    comm->reduce = {base + unit, {}, {}, record(reads, unit, UnitEvent::kReduced)};
+    return;
+  }
+  const BufferId output = alloc(BufferKind::kReduceOutput, unit, reads);
+  push(Op::kReduceScatter, reads, unit, output, kNoEvent, Axis::kShard);
+  free(input, reads);
+  Stream stores = reads;
+  if (options.replicate > 1) {
+    stores = Stream::kAllReduce;
+    wait(stores, unit, record(reads, unit, UnitEvent::kReduced));
+    push(Op::kAllReduce, stores, unit, output, kNoEvent, Axis::kReplicate);
+    u.stored = true;
+  }
+  push(Op::kStoreGrad, stores, unit, output);
+  free(output, stores);
+  const EventId done = record(stores, unit, u.stored ? UnitEvent::kStored : UnitEvent::kReduced);
+  comm->reduce = {base + unit, {}, {}, done};
+}
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,166 @@
+#include "core/schedule/schedule.h"
+
+#include <algorithm>
+
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+namespace {
+
+std::string unit_error(const UnitSpec& spec, const std::string& message) {
+  return "schedule: unit '" + spec.name + "': " + message;
+}
+
+// Empty if the unit can be scheduled.
+std::string check_spec(std::span<const UnitSpec> units,
+                       UnitId unit,
+                       const ScheduleOptions& options) {
+  const UnitSpec& spec = units[unit];
+  if (unit == 0 ? spec.parent != kNoUnit : spec.parent >= unit) {
+    return unit_error(spec, "units come in pre-order, each after its parent, the root first");
+  }
+  for (const auto* list : {&spec.forward_prefetch, &spec.backward_prefetch}) {
+    if (*list && std::ranges::any_of(**list, [&](UnitId id) { return id >= units.size(); })) {
+      return unit_error(spec, "a prefetch list names a unit that is not there");
+    }
+  }
+  if (spec.reshard_after_forward.kind != plan::Reshard::Kind::kSubMesh) {
+    return {};
+  }
+  const int64_t ranks = spec.reshard_after_forward.ranks;
+  if (options.dialect == plan::Dialect::kFsdp1) {
+    return unit_error(
+        spec, "reshard_after_forward = " + std::to_string(ranks) + ": fsdp1 takes true or false");
+  }
+  if (ranks < 1 || ranks > options.shard || options.shard % ranks != 0) {
+    return unit_error(spec, "reshard_after_forward = " + std::to_string(ranks) +
+                                " should be a factor of the shard size " +
+                                std::to_string(options.shard));
+  }
+  return {};
+}
+
+std::string check_options(std::span<const UnitSpec> units, const ScheduleOptions& options) {
+  if (units.empty()) {
+    return "schedule: no units";
+  }
+  if (options.shard < 1 || options.replicate < 1) {
+    return "schedule: mesh " + std::to_string(options.replicate) + "x" +
+           std::to_string(options.shard) + "; both sizes are at least 1";
+  }
+  if (options.dialect == plan::Dialect::kFsdp2 &&
+      options.backward_prefetch == plan::BackwardPrefetch::kPost) {
+    return "schedule: backward_prefetch 'post' exists in fsdp1 only; expected 'pre' or 'none'";
+  }
+  if (options.forward_prefetch < 0 ||
+      (options.dialect == plan::Dialect::kFsdp1 && options.forward_prefetch > 1)) {
+    return "schedule: forward_prefetch " + std::to_string(options.forward_prefetch) +
+           "; fsdp1 takes 0 or 1, fsdp2 a depth";
+  }
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    if (std::string error = check_spec(units, unit, options); !error.empty()) {
+      return error;
+    }
+  }
+  return {};
+}
+
+AfterForward after_forward(const UnitSpec& spec, bool root, const ScheduleOptions& options) {
+  const plan::Reshard& reshard = spec.reshard_after_forward;
+  switch (reshard.kind) {
+    case plan::Reshard::Kind::kAuto:
+      // FSDP1 has no such rule here: its root is FULL_SHARD like the others and merely not freed
+      // after forward.
+      return root && options.dialect == plan::Dialect::kFsdp2 ? AfterForward::kKeep
+                                                              : AfterForward::kFree;
+    case plan::Reshard::Kind::kYes:
+      return AfterForward::kFree;
+    case plan::Reshard::Kind::kNo:
+      return AfterForward::kKeep;
+    case plan::Reshard::Kind::kSubMesh:
+      return reshard.ranks == options.shard ? AfterForward::kFree
+             : reshard.ranks == 1           ? AfterForward::kKeep
+                                            : AfterForward::kSubMesh;
+  }
+  return AfterForward::kFree;
+}
+
+UnitData make_unit(std::span<const UnitSpec> units, UnitId unit, const ScheduleOptions& options) {
+  UnitData data;
+  data.spec = units[unit];
+  data.after_forward = after_forward(data.spec, unit == 0, options);
+  if (data.spec.forward_prefetch) {
+    data.forward_prefetch = *data.spec.forward_prefetch;
+  } else if (options.dialect == plan::Dialect::kFsdp2) {
+    for (int64_t next = unit + 1;
+         next < static_cast<int64_t>(units.size()) && next <= unit + options.forward_prefetch;
+         ++next) {
+      data.forward_prefetch.push_back(static_cast<UnitId>(next));
+    }
+  }
+  if (data.spec.backward_prefetch) {
+    data.backward_prefetch = *data.spec.backward_prefetch;
+  }
+  data.order.reserve(8);
+  return data;
+}
+
+}  // namespace
+
+std::shared_ptr<CommState> make_comm_state() {
+  return std::make_shared<CommState>();
+}
+
+Result<Schedule> Schedule::make(std::span<const UnitSpec> units,
+                                const ScheduleOptions& options,
+                                std::shared_ptr<CommState> comm) {
+  if (std::string error = check_options(units, options); !error.empty()) {
+    return Result<Schedule>::error(std::move(error));
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->comm = comm != nullptr ? std::move(comm) : make_comm_state();
+  const auto count = static_cast<uint32_t>(units.size());
+  impl->base = impl->comm->units();
+  impl->first_event = impl->comm->add_root(count, 1 + count * kUnitEventCount);
+  for (UnitId unit = 0; unit < count; ++unit) {
+    impl->units.push_back(make_unit(units, unit, options));
+    impl->any_copy_in = impl->any_copy_in || units[unit].copy_in;
+  }
+  impl->forward_order.reserve(count);
+  impl->post_forward_order.reserve(16 * static_cast<size_t>(count));
+  return Schedule(std::move(impl));
+}
+
+Schedule::Schedule(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Schedule::Schedule(Schedule&&) noexcept = default;
+Schedule& Schedule::operator=(Schedule&&) noexcept = default;
+Schedule::~Schedule() = default;
+
+Result<void> Schedule::on(const HookEvent& event, ActionList& out) {
+  if (std::string error = impl_->check(event); !error.empty()) {
+    return Result<void>::error(std::move(error));
+  }
+  impl_->out = &out;
+  impl_->cause = Cause::kOwn;
+  const UnitId unit = event.unit - impl_->base;
+  if (impl_->options.dialect == plan::Dialect::kFsdp2) {
+    impl_->fsdp2(event, unit);
+  } else {
+    impl_->fsdp1(event, unit);
+  }
+  impl_->out = nullptr;
+  return {};
+}
+
+UnitState Schedule::state(UnitId unit) const {
+  return impl_->units.at(unit - impl_->base).state;
+}
+size_t Schedule::size() const {
+  return impl_->units.size();
+}
+UnitId Schedule::first_unit() const {
+  return impl_->base;
+}
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,176 @@
+// What every dialect shares: which hook is legal when, the optimizer's event, abort.
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+namespace {
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::kIdle:
+      return "idle";
+    case Phase::kForward:
+      return "in forward";
+    case Phase::kPreBackward:
+      return "in backward";
+    case Phase::kPostBackward:
+      return "after backward";
+  }
+  return "";
+}
+
+std::string_view name_of(UnitState state) {
+  switch (state) {
+    case UnitState::kSharded:
+      return "sharded";
+    case UnitState::kUnsharding:
+      return "unsharding";
+    case UnitState::kUnsharded:
+      return "unsharded";
+    case UnitState::kSubSharded:
+      return "sub-sharded";
+  }
+  return "";
+}
+
+// Why `event` is not legal for a unit in this state; null: it is.
+const char* refusal(const Schedule::Impl& s,
+                    const UnitData& u,
+                    UnitId unit,
+                    const HookEvent& event) {
+  const bool in_forward = u.phase == Phase::kForward;
+  switch (event.hook) {
+    case Hook::kRootPreForward:
+      return s.forward_root != kNoUnit
+                 ? "a forward of a root is already running; abort ends it after an exception"
+             : in_forward ? "its forward is already running"
+                          : nullptr;
+    case Hook::kPreForward:
+      if (event.recompute) {
+        return s.backward ? nullptr : "a recomputation happens inside backward";
+      }
+      if (s.forward_root == kNoUnit) {
+        return "no root_pre_forward came before";
+      }
+      return in_forward ? "its forward is already running; abort ends it after an exception"
+                        : nullptr;
+    case Hook::kPostForward:
+      if (event.recompute) {
+        return s.backward ? nullptr : "a recomputation happens inside backward";
+      }
+      return in_forward ? nullptr : "no pre_forward came before";
+    case Hook::kPreBackward:
+      if (in_forward) {
+        return "its forward has not ended";
+      }
+      return u.ran_forward ? nullptr : "it has not run forward";
+    case Hook::kGradsReady:
+      if (in_forward) {
+        return "its forward has not ended";
+      }
+      if (!s.backward) {
+        return "no backward is running: no pre_backward came before";
+      }
+      if (event.grads != Grads::kNone && u.spec.trainable && u.spec.has_parameters &&
+          (u.phase == Phase::kIdle)) {
+        return "gradients came without its pre_backward: were its parameters used outside its "
+               "forward?";
+      }
+      return nullptr;
+    case Hook::kBackwardEnd:
+      if (unit != 0) {
+        return "it is not the root";
+      }
+      if (s.forward_root != kNoUnit) {
+        return "a forward is running";
+      }
+      return s.backward ? nullptr : "no backward is running";
+    case Hook::kOptimizerDone:
+      if (unit != 0) {
+        return "it is not the root";
+      }
+      return s.forward_root != kNoUnit || s.backward ? "a forward or backward is running" : nullptr;
+    case Hook::kReshard:
+      return in_forward || u.phase == Phase::kPreBackward ? "its parameters are in use" : nullptr;
+    case Hook::kUnshard:
+    case Hook::kWaitUnshard:
+    case Hook::kAbort:
+      return nullptr;
+  }
+  return "there is no such hook";
+}
+
+}  // namespace
+
+std::string Schedule::Impl::check(const HookEvent& event) const {
+  if (event.unit < base || event.unit - base >= units.size()) {
+    return "schedule: " + std::string(shardlens::name_of(event.hook)) + " of unit " +
+           std::to_string(event.unit) + ", but units are numbered " + std::to_string(base) +
+           " to " + std::to_string(base + units.size() - 1);
+  }
+  const UnitData& u = units[event.unit - base];
+  const char* why = refusal(*this, u, event.unit - base, event);
+  if (why == nullptr) {
+    return {};
+  }
+  return "schedule: " + std::string(shardlens::name_of(event.hook)) + " of unit '" + u.spec.name +
+         "' (" + std::string(name_of(u.phase)) + ", " + std::string(name_of(u.state)) + "): " + why;
+}
+
+void Schedule::Impl::wait_for_compute() {
+  if (!optimizer_event) {
+    // Every pending free was issued on compute before this point.
+    push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
+    if (options.dialect == plan::Dialect::kFsdp2) {
+      comm->clear_frees();
+    }
+  }
+  optimizer_event = false;
+  if (any_copy_in) {
+    wait(Stream::kCopyIn, 0, first_event);
+  }
+  wait(Stream::kAllGather, 0, first_event);
+}
+
+void Schedule::Impl::optimizer_done() {
+  push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
+  optimizer_event = true;
+  if (options.dialect == plan::Dialect::kFsdp2) {
+    comm->clear_frees();
+  }
+}
+
+void Schedule::Impl::abort() {
+  flush_gather_slot();
+  release_reduction();
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    UnitData& u = units[unit];
+    finish_all_reduce(unit);
+    drop_pending(unit);
+    if (u.full) {
+      use_shard(unit);
+    }
+    free_unsharded(unit);
+    if (u.sub_sharded) {
+      free(current(BufferKind::kSubShard, unit));
+    }
+    if (u.partial) {
+      free(current(BufferKind::kReduceOutput, unit));
+    }
+    if (u.has_grad || u.phase == Phase::kPreBackward) {
+      free(current(BufferKind::kUnshardedGrad, unit));  // what autograd has added so far
+    }
+    u.state = UnitState::kSharded;
+    u.phase = Phase::kIdle;
+    u.sub_sharded = u.sub_shard_event = u.partial = u.has_grad = u.ran_forward = false;
+    u.order.clear();
+    u.post_forward_index.reset();
+    u.prefetched = u.needs_pre_forward = u.needs_pre_backward = u.ran_pre_backward = false;
+    u.skipped_sharded_views = false;
+    u.points_to_shard = true;
+  }
+  post_forward_order.clear();
+  forward_root = kNoUnit;
+  backward = false;
+}
+
+}  // namespace shardlens::schedule

@@ -1,0 +1,136 @@
+#include "core/schedule/machine.h"
+
+namespace shardlens::schedule {
+
+void Schedule::Impl::limit_gathers(UnitId unit) {
+  // FSDP2's per-parameter layout is limited by the gather slot instead; FSDP1 asks at every unshard
+  // (fsdp1_unshard).
+  if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 ||
+      units[unit].spec.copy_out || comm->pending_frees() < CommState::kLimit) {
+    return;
+  }
+  const Cause before = cause;
+  cause = Cause::kLimiter;
+  wait(units[unit].spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, comm->pop_free());
+  cause = before;
+}
+
+void Schedule::Impl::issue_gather(UnitId unit) {
+  UnitData& u = units[unit];
+  u.pending = true;
+  u.state = UnitState::kUnsharding;
+  if (!sharded() && !u.spec.copy_in) {
+    return;  // the shard is the whole
+  }
+  if (u.sub_shard_event) {
+    // The sub-shard was written on compute and is read by the all-gather.
+    u.sub_shard_event = false;
+    const EventId event = event_of(unit, UnitEvent::kSubSharded);
+    wait(u.spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, event);
+  }
+  limit_gathers(unit);
+  const BufferKind kind = per_parameter(u) ? BufferKind::kGathered : BufferKind::kUnsharded;
+  const Stream first = u.spec.copy_in ? Stream::kCopyIn : Stream::kAllGather;
+  const BufferId buffer = alloc(kind, unit, first);
+  u.allocated = kind == BufferKind::kUnsharded;
+  if (u.spec.copy_in) {
+    push(Op::kCopyIn, Stream::kCopyIn, unit, buffer);
+    const EventId copied = record(Stream::kCopyIn, unit, UnitEvent::kCopiedIn);
+    if (!sharded()) {
+      return;  // no_shard with a cast: the copy is the whole; wait_gather waits for it
+    }
+    wait(Stream::kAllGather, unit, copied);
+  }
+  u.gather_axis = u.sub_sharded ? Axis::kSubShard : Axis::kShard;
+  push(Op::kAllGather, Stream::kAllGather, unit, buffer, kNoEvent, u.gather_axis);
+  record(Stream::kAllGather, unit, UnitEvent::kGathered);
+}
+
+void Schedule::Impl::wait_gather(UnitId unit, bool keep) {
+  UnitData& u = units[unit];
+  u.pending = false;
+  u.state = UnitState::kUnsharded;
+  if (!sharded()) {
+    if (u.spec.copy_in) {
+      wait(Stream::kCompute, unit, event_of(unit, UnitEvent::kCopiedIn));
+    }
+    return;
+  }
+  wait(Stream::kCompute, unit, event_of(unit, UnitEvent::kGathered));
+  if (per_parameter(u)) {
+    const BufferId gathered = current(BufferKind::kGathered, unit);
+    push(Op::kCopyOut, Stream::kCompute, unit,
+         alloc(BufferKind::kUnsharded, unit, Stream::kCompute));
+    u.allocated = true;
+    const EventId copied = record(Stream::kCompute, unit, UnitEvent::kCopiedOut);
+    if (keep) {
+      comm->gather = CommState::GatherSlot{gathered, copied};
+    } else {
+      wait(Stream::kCopyIn, unit, copied);
+      wait(Stream::kAllGather, unit, copied);
+      free(gathered);
+    }
+  }
+  if (u.sub_sharded) {
+    u.sub_sharded = false;
+    free(current(BufferKind::kSubShard, unit));
+  }
+}
+
+void Schedule::Impl::flush_gather_slot() {
+  if (!comm->gather) {
+    return;
+  }
+  // The all-gather streams may write where the kept output lies only after it was copied out.
+  const CommState::GatherSlot slot = *comm->gather;
+  comm->gather.reset();
+  wait(Stream::kCopyIn, slot.buffer.unit - base, slot.copied_out);
+  wait(Stream::kAllGather, slot.buffer.unit - base, slot.copied_out);
+  free(slot.buffer);
+}
+
+void Schedule::Impl::use_full(UnitId unit) {
+  units[unit].full = true;
+  push(Op::kUseFull, Stream::kCompute, unit);
+}
+
+void Schedule::Impl::use_shard(UnitId unit) {
+  units[unit].full = false;
+  push(Op::kUseShard, Stream::kCompute, unit);
+}
+
+void Schedule::Impl::free_unsharded(UnitId unit) {
+  UnitData& u = units[unit];
+  if (!u.allocated) {
+    return;
+  }
+  u.allocated = false;
+  free(current(BufferKind::kUnsharded, unit));
+  if (sharded() && options.limit_all_gathers && options.dialect == plan::Dialect::kFsdp2 &&
+      !u.spec.copy_out) {
+    push(Op::kRecord, Stream::kCompute, unit, {}, comm->push_free());
+  }
+}
+
+void Schedule::Impl::drop_pending(UnitId unit) {
+  UnitData& u = units[unit];
+  if (!u.pending) {
+    return;
+  }
+  u.pending = false;
+  u.state = u.sub_sharded ? UnitState::kSubSharded : UnitState::kSharded;
+  if (!sharded() && !u.spec.copy_in) {
+    return;
+  }
+  // Its storage must not be reused while the all-gather still writes to it.
+  wait(Stream::kCompute, unit,
+       event_of(unit, sharded() ? UnitEvent::kGathered : UnitEvent::kCopiedIn));
+  if (per_parameter(u)) {
+    free(current(BufferKind::kGathered, unit));
+  } else {
+    u.allocated = false;
+    free(current(BufferKind::kUnsharded, unit));
+  }
+}
+
+}  // namespace shardlens::schedule
