@@ -1,0 +1,352 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/plan/plan.h"
+
+namespace shardlens::plan {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModuleTree tree_of(const std::string& model) {
+  return module_tree(load_model_config(std::string(SHARDLENS_TEST_DATA) + "/" + model));
+}
+ModuleTree llama() {
+  return tree_of("llama-tiny");
+}
+
+ResolvedPlan resolved(const std::string& units,
+                      int64_t world,
+                      const ModuleTree& tree,
+                      const std::string& more = "") {
+  return resolve(parse_plan(R"({"version": 1, "units": )" + units + more + "}", "plan.json"), tree,
+                 world);
+}
+
+std::string error_of(const std::string& units,
+                     int64_t world,
+                     const ModuleTree& tree,
+                     const std::string& more = "") {
+  try {
+    (void)resolved(units, world, tree, more);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::vector<std::string> unit_names(const ResolvedPlan& plan) {
+  std::vector<std::string> out;
+  for (const Unit& unit : plan.units) {
+    out.push_back(unit.fqn);
+  }
+  return out;
+}
+
+std::vector<std::string> parameter_names(const ResolvedPlan& plan, UnitId unit) {
+  std::vector<std::string> out;
+  for (const uint32_t parameter : plan.units.at(unit).parameters) {
+    out.push_back(plan.tree.parameters[parameter].fqn);
+  }
+  return out;
+}
+
+const std::string kBlocksAndRoot = R"([{"modules": "model.layers.*"}, {"modules": ""}])";
+
+TEST(ResolveTest, StrategiesMakeOneUnitPerBlockAndTheRoot) {
+  for (const std::string& strategy : strategy_names()) {
+    for (const std::string model : {"llama-tiny", "gpt2-tiny", "models/llama-tied-gqa"}) {
+      SCOPED_TRACE(strategy + " " + model);
+      const ModuleTree tree = tree_of(model);
+      const ResolvedPlan plan = resolve(strategy_plan(strategy, tree), tree, 4);
+      ASSERT_EQ(plan.units.size(), tree.blocks.size() + 1);
+      EXPECT_EQ(plan.units[0].fqn, "");
+      EXPECT_EQ(plan.units[0].parent, kNoUnit);
+      size_t parameters = 0;
+      for (UnitId id = 0; id < plan.units.size(); ++id) {
+        parameters += plan.units[id].parameters.size();
+        if (id > 0) {
+          EXPECT_EQ(plan.units[id].parent, 0U);
+          EXPECT_EQ(plan.units[id].modules, std::vector<uint32_t>{tree.blocks[id - 1]});
+        }
+      }
+      EXPECT_EQ(parameters, tree.parameters.size());
+      EXPECT_EQ(plan.plan.dialect, Dialect::kFsdp2);
+      EXPECT_EQ(plan.plan.layout, Layout::kFlat);
+    }
+  }
+}
+
+TEST(ResolveTest, StrategiesDifferInReshardMeshAndApi) {
+  const ModuleTree tree = llama();
+  const auto of = [&](const std::string& strategy, int64_t world) {
+    return resolve(strategy_plan(strategy, tree), tree, world);
+  };
+  EXPECT_EQ(of("full_shard", 8).units[1].reshard_after_forward.kind, Reshard::Kind::kAuto);
+  EXPECT_EQ(of("full_shard", 8).shard, 8);
+  EXPECT_EQ(of("full_shard", 8).replicate, 1);
+  EXPECT_EQ(of("shard_grad_op", 8).units[1].reshard_after_forward.kind, Reshard::Kind::kNo);
+  EXPECT_EQ(of("no_shard", 8).shard, 1);
+  EXPECT_EQ(of("no_shard", 8).replicate, 8);
+  EXPECT_EQ(of("hybrid_shard", 8).replicate, 2);
+  EXPECT_EQ(of("hybrid_shard", 8).shard, 4);
+  EXPECT_EQ(of("replicate", 8).units[1].api, Api::kReplicate);
+  EXPECT_THROW(of("hybrid_shard", 7), InputError);
+  try {
+    (void)strategy_plan("full_shards", tree);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("'full_shards'"), HasSubstr("did you mean 'full_shard'?")));
+  }
+}
+
+TEST(ResolveTest, AbsentUnitsMeanEveryBlockAndTheRoot) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolve(parse_plan(R"({"version": 1})", "plan.json"), tree, 2);
+  EXPECT_EQ(unit_names(plan), unit_names(resolve(strategy_plan("full_shard", tree), tree, 2)));
+}
+
+TEST(ResolveTest, NestedUnitsOwnWhatInnerUnitsDoNot) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(
+      R"([{"modules": ""}, {"modules": "model.layers.0"}, {"modules": "model.layers.0.mlp"}, {"modules": "**.q_proj"}])",
+      2, tree);
+  EXPECT_THAT(unit_names(plan),
+              ElementsAre("", "model.layers.0", "model.layers.0.self_attn.q_proj",
+                          "model.layers.0.mlp", "model.layers.1.self_attn.q_proj",
+                          "model.layers.2.self_attn.q_proj", "model.layers.3.self_attn.q_proj"));
+  EXPECT_THAT(
+      parameter_names(plan, 1),
+      ElementsAre("model.layers.0.self_attn.k_proj.weight",
+                  "model.layers.0.self_attn.v_proj.weight",
+                  "model.layers.0.self_attn.o_proj.weight", "model.layers.0.input_layernorm.weight",
+                  "model.layers.0.post_attention_layernorm.weight"));
+  EXPECT_EQ(plan.units[2].parent, 1U);
+  EXPECT_EQ(plan.units[3].parent, 1U);
+  EXPECT_EQ(plan.units[4].parent, 0U);
+}
+
+TEST(ResolveTest, AListIsOneUnit) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(
+      R"([{"modules": ["model.norm", "lm_head"]}, {"modules": "model.layers.*"}, {"modules": ["model.embed_tokens"]}])",
+      2, tree);
+  EXPECT_THAT(unit_names(plan),
+              ElementsAre("", "model.embed_tokens", "model.layers.0", "model.layers.1",
+                          "model.layers.2", "model.layers.3", "model.norm, lm_head"));
+  EXPECT_TRUE(plan.units[0].parameters.empty());
+  EXPECT_EQ(plan.layout(0).shard_numel(), 0);
+  EXPECT_THAT(parameter_names(plan, 6), ElementsAre("model.norm.weight", "lm_head.weight"));
+  // A module inside another of the list adds nothing.
+  const ResolvedPlan inside = resolved(
+      R"([{"modules": ["model.layers.0", "model.layers.0.mlp"]}, {"modules": ""}])", 2, tree);
+  EXPECT_THAT(unit_names(inside), ElementsAre("", "model.layers.0"));
+}
+
+TEST(ResolveTest, TiedParametersStayInOneUnit) {
+  const ModuleTree tree = tree_of("gpt2-tiny");
+  const ResolvedPlan plan = resolve(strategy_plan("full_shard", tree), tree, 2);
+  EXPECT_EQ(parameter_names(plan, 0).front(), "transformer.wte.weight");
+  EXPECT_EQ(plan.units[0].parameters.size(), 4U);  // wte, wpe, ln_f; lm_head is wte
+  const std::string message = error_of(
+      R"([{"modules": "transformer.wte"}, {"modules": "transformer.h.*"}, {"modules": ""}])", 2,
+      tree);
+  EXPECT_THAT(message, AllOf(HasSubstr("'transformer.wte.weight'"), HasSubstr("'lm_head'"),
+                             HasSubstr("'transformer.wte'"), HasSubstr("tied across two units")));
+  EXPECT_THAT(resolved(R"([{"modules": ["transformer.wte", "lm_head"]}, {"modules": ""}])", 2, tree)
+                  .units[1]
+                  .parameters.size(),
+              1U);
+}
+
+TEST(ResolveTest, ImpossibleUnitsNameThePlace) {
+  const ModuleTree tree = llama();
+  EXPECT_THAT(error_of(R"([{"modules": "model.layer.*"}, {"modules": ""}])", 2, tree),
+              AllOf(HasSubstr("plan.json#/units/0/modules: glob 'model.layer.*' matches no module"),
+                    HasSubstr("did you mean 'model.layers.*'?")));
+  EXPECT_THAT(
+      error_of(R"([{"modules": ["lm_head", "model.nrom"]}, {"modules": ""}])", 2, tree),
+      AllOf(HasSubstr("plan.json#/units/0/modules/1"), HasSubstr("did you mean 'model.norm'?")));
+  EXPECT_THAT(
+      error_of(R"([{"modules": "model.layers.*"}, {"modules": "model.layers.2"}, {"modules": ""}])",
+               2, tree),
+      AllOf(HasSubstr("plan.json#/units/1/modules"), HasSubstr("'model.layers.2'"),
+            HasSubstr("units/0")));
+  EXPECT_THAT(error_of(R"([{"modules": "model.layers.*"}])", 2, tree),
+              AllOf(HasSubstr("parameter 'model.embed_tokens.weight' is in no unit"),
+                    HasSubstr("plan.json#/units")));
+  EXPECT_THAT(error_of(R"([{"modules": "model.layers"}, {"modules": ""}])", 2, tree),
+              HasSubstr("ModuleList"));
+}
+
+TEST(ResolveTest, ImpossibleMeshesAreRejected) {
+  const ModuleTree tree = llama();
+  EXPECT_THAT(
+      error_of(kBlocksAndRoot, 8, tree, R"(, "mesh": {"replicate": 3, "shard": 2})"),
+      HasSubstr("plan.json#/mesh: replicate 3 x shard 2 = 6 ranks, but the world size is 8"));
+  EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "mesh": {"replicate": 3})"),
+              HasSubstr("plan.json#/mesh"));
+  EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "mesh": {"shard": 4})"),
+              AllOf(HasSubstr("plan.json#/mesh"), HasSubstr("expected replicate 2")));
+  EXPECT_THAT(error_of(kBlocksAndRoot, 0, tree), HasSubstr("world size 0"));
+  EXPECT_EQ(resolved(kBlocksAndRoot, 8, tree, R"(, "mesh": {"replicate": 2})").shard, 4);
+  EXPECT_EQ(resolved(kBlocksAndRoot, 8, tree, R"(, "mesh": {"shard": 1})").replicate, 8);
+  EXPECT_EQ(resolved(kBlocksAndRoot, 1, tree).shard, 1);
+}
+
+TEST(ResolveTest, SubMeshesMustDivideTheShardAxis) {
+  const ModuleTree tree = llama();
+  const auto reshard = [&](const std::string& value, int64_t world) {
+    return resolved(kBlocksAndRoot, world, tree, R"(, "reshard_after_forward": )" + value)
+        .units[1]
+        .reshard_after_forward;
+  };
+  EXPECT_EQ(reshard("2", 8), (Reshard{Reshard::Kind::kSubMesh, 2}));
+  EXPECT_EQ(reshard("8", 8).kind, Reshard::Kind::kYes);
+  EXPECT_EQ(reshard("1", 8).kind, Reshard::Kind::kNo);
+  EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "reshard_after_forward": 3)"),
+              AllOf(HasSubstr("plan.json#/reshard_after_forward"),
+                    HasSubstr("factor of the shard axis, which has 8")));
+  EXPECT_THAT(
+      error_of(R"([{"modules": "model.layers.*", "reshard_after_forward": 3}, {"modules": ""}])", 8,
+               tree),
+      HasSubstr("plan.json#/units/0/reshard_after_forward"));
+}
+
+TEST(ResolveTest, PrefetchListsNameUnits) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(
+      kBlocksAndRoot, 2, tree,
+      R"(, "forward_prefetch": {"": ["model.layers.0"], "model.layers.0": ["model.layers.1", "model.layers.2"]},
+                                         "backward_prefetch": {"model.layers.3": []})");
+  EXPECT_THAT(plan.units[0].forward_prefetch, ElementsAre(1U));
+  EXPECT_THAT(plan.units[1].forward_prefetch, ElementsAre(2U, 3U));
+  EXPECT_FALSE(plan.units[2].has_forward_prefetch_list);
+  EXPECT_TRUE(plan.units[4].has_backward_prefetch_list);
+  EXPECT_TRUE(plan.units[4].backward_prefetch.empty());
+  EXPECT_THAT(error_of(kBlocksAndRoot, 2, tree, R"(, "forward_prefetch": {"model.layer.0": []})"),
+              AllOf(HasSubstr("plan.json#/forward_prefetch/model.layer.0"),
+                    HasSubstr("did you mean 'model.layers.0'?")));
+  EXPECT_THAT(error_of(kBlocksAndRoot, 2, tree, R"(, "backward_prefetch": {"": ["lm_head"]})"),
+              HasSubstr("plan.json#/backward_prefetch//0: 'lm_head' is no unit"));
+}
+
+TEST(ResolveTest, ForwardDepthBecomesListsInFsdp2) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(kBlocksAndRoot, 2, tree, R"(, "forward_prefetch": 2)");
+  EXPECT_THAT(plan.units[0].forward_prefetch, ElementsAre(1U, 2U));
+  EXPECT_THAT(plan.units[1].forward_prefetch, ElementsAre(2U, 3U));
+  EXPECT_THAT(plan.units[3].forward_prefetch, ElementsAre(4U));
+  EXPECT_FALSE(plan.units[4].has_forward_prefetch_list);
+  const ResolvedPlan fsdp1 =
+      resolved(kBlocksAndRoot, 2, tree, R"(, "forward_prefetch": 1, "dialect": "fsdp1")");
+  EXPECT_FALSE(fsdp1.units[0].has_forward_prefetch_list);
+}
+
+TEST(ResolveTest, IgnoredParametersAreInNoUnit) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(
+      kBlocksAndRoot, 2, tree,
+      R"(, "ignored_modules": ["lm_head"], "ignored_parameters": ["**.input_layernorm.*"])");
+  EXPECT_EQ(plan.ignored_parameters.size(), 5U);
+  EXPECT_THAT(parameter_names(plan, 0),
+              ElementsAre("model.embed_tokens.weight", "model.norm.weight"));
+  EXPECT_EQ(plan.units[1].parameters.size(), 8U);
+  EXPECT_THAT(error_of(kBlocksAndRoot, 2, tree, R"(, "ignored_parameters": ["**.biass"])"),
+              HasSubstr("plan.json#/ignored_parameters/0"));
+  EXPECT_THAT(error_of(kBlocksAndRoot, 2, tree, R"(, "ignored_modules": ["model.layers.1"])"),
+              AllOf(HasSubstr("'model.layers.1'"), HasSubstr("ignored_modules")));
+  // With the embedding ignored, no root entry is needed.
+  EXPECT_EQ(resolved(R"([{"modules": "model.layers.*"}])", 2, tree,
+                     R"(, "ignored_modules": ["model.embed_tokens", "model.norm", "lm_head"])")
+                .units[0]
+                .parameters.size(),
+            0U);
+}
+
+TEST(ResolveTest, OverridesApplyToTheirUnits) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(
+      R"([{"modules": "model.layers.*", "mixed_precision": {"param_dtype": "bf16"}, "reshard_after_forward": false}, {"modules": ""}])",
+      2, tree,
+      R"(, "mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp32"}, "gradient_divide_factor": 3)");
+  EXPECT_EQ(plan.param_dtype(1), DType::kBF16);
+  EXPECT_EQ(plan.reduce_dtype(1), DType::kBF16);  // the whole object is replaced
+  EXPECT_EQ(plan.param_dtype(0), DType::kF16);
+  EXPECT_EQ(plan.reduce_dtype(0), DType::kF32);
+  EXPECT_EQ(plan.units[1].reshard_after_forward.kind, Reshard::Kind::kNo);
+  EXPECT_EQ(plan.units[0].reshard_after_forward.kind, Reshard::Kind::kAuto);
+  EXPECT_EQ(plan.units[1].gradient_divide_factor, 3);
+}
+
+// llama-tiny by hand: one block has q 64·64, k and v 32·64, o 64·64, three MLP matrices 172·64 and
+// two norms of 64.
+TEST(ResolveTest, LayoutsHaveTheSizesOfTheUnits) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolve(strategy_plan("full_shard", tree), tree, 3);
+  const int64_t block = 64 * 64 * 2 + 32 * 64 * 2 + 172 * 64 * 3 + 2 * 64;
+  EXPECT_EQ(plan.layout(1).numel(), block);
+  EXPECT_EQ(plan.layout(1).shard_numel(), (block + 2) / 3);
+  EXPECT_EQ(plan.layout(0).numel(), 256 * 64 * 2 + 64);
+  // replicate keeps every parameter whole.
+  EXPECT_EQ(resolve(strategy_plan("replicate", tree), tree, 3).layout(1).shard_numel(), block);
+}
+
+TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
+  const ModuleTree tree = llama();
+  const auto refusal = [&](const std::string& units, const std::string& more,
+                           int64_t world = 4) -> std::string {
+    const ResolvedPlan plan = resolved(units, world, tree, more);
+    try {
+      require_engine_support(plan);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto message = [](const std::string& pointer) {
+    return "plan.json#" + pointer + ": not supported by the engine yet; simulate can";
+  };
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "dialect": "fsdp1")"), message("/dialect"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "layout": "per_parameter")"), message("/layout"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "views": "frozen")"), message("/views"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mesh": {"replicate": 2})"), message("/mesh"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "activation_checkpointing": ["model.layers.*"])"),
+            message("/activation_checkpointing"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "cpu_offload": true)"), message("/cpu_offload"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "ignored_modules": ["lm_head"])"),
+            message("/ignored_modules"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "ignored_parameters": ["lm_head.weight"])"),
+            message("/ignored_parameters"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2)"),
+            message("/gradient_divide_factor"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reshard_after_forward": 2)"),
+            message("/reshard_after_forward"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"output_dtype": "fp32"})"),
+            message("/mixed_precision/output_dtype"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"buffer_dtype": "fp32"})"),
+            message("/mixed_precision/buffer_dtype"));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"param_dtype": "fp16"})"),
+            message("/mixed_precision/param_dtype"));
+  EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])", ""),
+            message("/units/0/api"));
+  EXPECT_EQ(
+      refusal(R"([{"modules": "model.layers.*", "reshard_after_forward": 2}, {"modules": ""}])",
+              ""),
+      message("/units/0/reshard_after_forward"));
+  for (
+      const std::string accepted :
+      {"", R"(, "mesh": {"shard": 1})", R"(, "forward_prefetch": 1)",
+       R"(, "forward_prefetch": {"": ["model.layers.0"]})", R"(, "backward_prefetch": "none")",
+       R"(, "reshard_after_forward": false)", R"(, "limit_all_gathers": false)",
+       R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "cast_forward_inputs": true})"}) {
+    EXPECT_EQ(refusal(kBlocksAndRoot, accepted), "accepted") << accepted;
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::plan
