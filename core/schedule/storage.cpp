@@ -5,14 +5,21 @@ namespace shardlens::schedule {
 void Schedule::Impl::limit_gathers(UnitId unit) {
   // FSDP2's per-parameter layout is limited by the gather slot instead; FSDP1 asks at every unshard
   // (fsdp1_unshard).
-  if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 ||
-      units[unit].spec.copy_out || comm->pending_frees() < CommState::kLimit) {
+  if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 || !sharded() ||
+      units[unit].spec.copy_out) {
     return;
   }
-  const Cause before = cause;
-  cause = Cause::kLimiter;
-  wait(units[unit].spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, comm->pop_free());
-  cause = before;
+  EventId newest =
+      kNoEvent;  // compute runs in order: waiting for it is waiting for the older ones too
+  while (comm->pending_frees() >= CommState::kLimit) {
+    newest = comm->pop_free();
+  }
+  if (newest != kNoEvent) {
+    const Cause before = cause;
+    cause = Cause::kLimiter;
+    wait(units[unit].spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, newest);
+    cause = before;
+  }
 }
 
 void Schedule::Impl::issue_gather(UnitId unit) {
