@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "core/models/model.h"
+
+namespace shardlens::models {
+
+// GPT2LMHeadModel; `config.family` is kGpt2.
+[[nodiscard]] std::shared_ptr<CausalLm> make_gpt2(const plan::ModelConfig& config, Init init);
+
+}  // namespace shardlens::models

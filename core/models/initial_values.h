@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/plan/module_tree.h"
+
+namespace shardlens::models {
+
+// Elements [offset, offset + out.size()) of a parameter as a fresh model has them: norm weights 1,
+// biases 0, all else normal(0, initializer_range), GPT-2's c_proj divided by sqrt(2 · layers).
+// Element i of parameter p is a function of (seed, p, i) alone (splitmix64 and Box-Muller), so each
+// rank draws only its slice and every world size starts from the same model.
+// `index`: position in ModuleTree::parameters.
+// Source  transformers PreTrainedModel._init_weights, GPT2PreTrainedModel._init_weights.
+void initial_values(const plan::ModelConfig& config,
+                    const plan::Parameter& parameter,
+                    uint32_t index,
+                    uint64_t seed,
+                    int64_t offset,
+                    std::span<float> out);
+
+}  // namespace shardlens::models

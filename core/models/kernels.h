@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+// Loops over fp32 rows behind ops.h, free of LibTorch so that they compile fast and vectorise for
+// the machine they run on. All arrays are contiguous; outputs never alias inputs.
+namespace shardlens::models::kernels {
+
+// out[r][i] = weight[i] · x[r][i] · rstd[r]; rstd[r] = 1 / sqrt(mean(x[r]²) + epsilon), kept for
+// backward.
+void rms_norm(const float* x,
+              const float* weight,
+              float epsilon,
+              int64_t rows,
+              int64_t features,
+              float* out,
+              float* rstd);
+// Adds to weight_grad (zeroed by the caller).
+void rms_norm_backward(const float* grad,
+                       const float* x,
+                       const float* weight,
+                       const float* rstd,
+                       int64_t rows,
+                       int64_t features,
+                       float* x_grad,
+                       float* weight_grad);
+
+// x [B, T, N, H]; cos, sin [T, H] with equal halves. `sign` -1 gives the backward of +1.
+// Rows [begin, end) of B · T.
+void rotary(const float* x,
+            const float* cos,
+            const float* sin,
+            float sign,
+            int64_t begin,
+            int64_t end,
+            int64_t tokens,
+            int64_t heads,
+            int64_t head_dim,
+            float* out);
+
+void silu_multiply(const float* gate, const float* up, int64_t count, float* out);
+void silu_multiply_backward(const float* grad,
+                            const float* gate,
+                            const float* up,
+                            int64_t count,
+                            float* gate_grad,
+                            float* up_grad);
+
+}  // namespace shardlens::models::kernels

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "core/models/model.h"
+
+namespace shardlens::models {
+
+// LlamaForCausalLM; `config.family` is kLlama.
+[[nodiscard]] std::shared_ptr<CausalLm> make_llama(const plan::ModelConfig& config, Init init);
+
+}  // namespace shardlens::models

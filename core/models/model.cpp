@@ -1,0 +1,81 @@
+#include "core/models/model.h"
+
+#include <string>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "core/models/gpt2.h"
+#include "core/models/initial_values.h"
+#include "core/models/llama.h"
+#include "core/models/mlp.h"
+
+namespace shardlens::models {
+namespace {
+
+using Family = plan::ModelConfig::Family;
+
+void require(bool condition,
+             const plan::ModelConfig& config,
+             const char* key,
+             const std::string& message) {
+  if (!condition) {
+    throw InputError(config.source + "#/" + key, message);
+  }
+}
+
+// What the config may say and the arithmetic here does not cover.
+void check(const plan::ModelConfig& config) {
+  require(config.dropout == 0.0, config,
+          config.family == Family::kGpt2 ? "resid_pdrop" : "attention_dropout",
+          "dropout " + std::to_string(config.dropout) +
+              " is set; training here has no dropout, set every dropout of the model to 0");
+  if (config.family == Family::kLlama) {
+    require(config.kv_heads > 0 && config.heads % config.kv_heads == 0, config,
+            "num_key_value_heads",
+            std::to_string(config.kv_heads) + " does not divide the " +
+                std::to_string(config.heads) + " attention heads");
+    require(config.head_dim > 0 && config.head_dim % 2 == 0, config, "head_dim",
+            std::to_string(config.head_dim) + " is odd; rotary embedding needs an even one");
+  }
+  if (config.family == Family::kGpt2) {
+    require(config.heads > 0 && config.hidden_size % config.heads == 0, config, "n_head",
+            std::to_string(config.heads) + " does not divide n_embd " +
+                std::to_string(config.hidden_size));
+  }
+}
+
+void fill(CausalLm& model, const plan::ModelConfig& config, uint64_t seed) {
+  const plan::ModuleTree tree = plan::module_tree(config);
+  auto named = model.named_parameters();
+  for (uint32_t index = 0; index < tree.parameters.size(); ++index) {
+    const plan::Parameter& parameter = tree.parameters[index];
+    at::Tensor* tensor = named.find(parameter.fqn);
+    SHARDLENS_CHECK(tensor != nullptr, "module tree names a parameter the model lacks");
+    auto* data = tensor->data_ptr<float>();
+    initial_values(config, parameter, index, seed, 0, {data, static_cast<size_t>(parameter.numel)});
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config, Init init, uint64_t seed) {
+  check(config);
+  std::shared_ptr<CausalLm> model;
+  switch (config.family) {
+    case Family::kLlama:
+      model = make_llama(config, init);
+      break;
+    case Family::kGpt2:
+      model = make_gpt2(config, init);
+      break;
+    case Family::kMlp:
+      model = make_mlp(config, init);
+      break;
+  }
+  if (init == Init::kRandom) {
+    fill(*model, config, seed);
+  }
+  return model;
+}
+
+}  // namespace shardlens::models

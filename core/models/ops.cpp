@@ -1,0 +1,192 @@
+#include "core/models/ops.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/models/kernels.h"
+
+namespace shardlens::models {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kGrain =
+    32768;  // elements a thread takes at least, as aten's element-wise kernels
+
+bool plain(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat && tensor.is_cpu();
+}
+
+int64_t rows_per_task(int64_t features) {
+  return std::max<int64_t>(1, kGrain / features);
+}
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& input,
+                            const at::Tensor& weight,
+                            double epsilon) {
+    RECORD_FUNCTION("shardlens::rms_norm", c10::ArrayRef<const c10::IValue>{});
+    const at::Tensor x = input.contiguous();
+    const int64_t features = weight.size(0);
+    const int64_t rows = x.numel() / features;
+    at::Tensor out = at::empty_like(x);
+    at::Tensor rstd = at::empty({rows}, x.options());
+    const auto* x_data = x.const_data_ptr<float>();
+    const auto* w_data = weight.const_data_ptr<float>();
+    auto* out_data = out.mutable_data_ptr<float>();
+    auto* rstd_data = rstd.mutable_data_ptr<float>();
+    at::parallel_for(0, rows, rows_per_task(features), [&](int64_t begin, int64_t end) {
+      kernels::rms_norm(x_data + begin * features, w_data, static_cast<float>(epsilon), end - begin,
+                        features, out_data + begin * features, rstd_data + begin);
+    });
+    ctx->save_for_backward({x, weight, rstd});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    RECORD_FUNCTION("shardlens::rms_norm_backward", c10::ArrayRef<const c10::IValue>{});
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor grad = grads[0].contiguous();
+    const at::Tensor& x = saved[0];
+    const int64_t features = saved[1].size(0);
+    const int64_t rows = x.numel() / features;
+    at::Tensor x_grad = at::empty_like(x);
+    // One sum per thread, added in thread order: the result depends on the number of threads alone.
+    at::Tensor partial = at::zeros({at::get_num_threads(), features}, x.options());
+    const auto* g_data = grad.const_data_ptr<float>();
+    const auto* x_data = x.const_data_ptr<float>();
+    const auto* w_data = saved[1].const_data_ptr<float>();
+    const auto* rstd_data = saved[2].const_data_ptr<float>();
+    auto* x_grad_data = x_grad.mutable_data_ptr<float>();
+    auto* partial_data = partial.mutable_data_ptr<float>();
+    at::parallel_for(0, rows, rows_per_task(features), [&](int64_t begin, int64_t end) {
+      kernels::rms_norm_backward(g_data + begin * features, x_data + begin * features, w_data,
+                                 rstd_data + begin, end - begin, features,
+                                 x_grad_data + begin * features,
+                                 partial_data + at::get_thread_num() * features);
+    });
+    at::Tensor weight_grad = partial.size(0) == 1 ? partial.view({features}) : partial.sum(0);
+    return {x_grad, weight_grad, at::Tensor()};
+  }
+};
+
+at::Tensor rotate(const at::Tensor& input,
+                  const at::Tensor& cos,
+                  const at::Tensor& sin,
+                  float sign) {
+  const at::Tensor x = input.contiguous();
+  at::Tensor out = at::empty_like(x);
+  const int64_t tokens = x.size(1);
+  const int64_t heads = x.size(2);
+  const int64_t head_dim = x.size(3);
+  const auto* x_data = x.const_data_ptr<float>();
+  const auto* cos_data = cos.const_data_ptr<float>();
+  const auto* sin_data = sin.const_data_ptr<float>();
+  auto* out_data = out.mutable_data_ptr<float>();
+  at::parallel_for(0, x.size(0) * tokens, rows_per_task(heads * head_dim),
+                   [&](int64_t begin, int64_t end) {
+                     kernels::rotary(x_data, cos_data, sin_data, sign, begin, end, tokens, heads,
+                                     head_dim, out_data);
+                   });
+  return out;
+}
+
+struct Rotary : torch::autograd::Function<Rotary> {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& cos,
+                            const at::Tensor& sin) {
+    RECORD_FUNCTION("shardlens::rotary", c10::ArrayRef<const c10::IValue>{});
+    ctx->save_for_backward({cos, sin});
+    return rotate(x, cos, sin, 1.0F);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    RECORD_FUNCTION("shardlens::rotary_backward", c10::ArrayRef<const c10::IValue>{});
+    const variable_list saved = ctx->get_saved_variables();
+    return {rotate(grads[0], saved[0], saved[1], -1.0F), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    RECORD_FUNCTION("shardlens::silu_multiply", c10::ArrayRef<const c10::IValue>{});
+    const at::Tensor g = gate.contiguous();
+    const at::Tensor u = up.contiguous();
+    at::Tensor out = at::empty_like(g);
+    const auto* g_data = g.const_data_ptr<float>();
+    const auto* u_data = u.const_data_ptr<float>();
+    auto* out_data = out.mutable_data_ptr<float>();
+    at::parallel_for(0, g.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      kernels::silu_multiply(g_data + begin, u_data + begin, end - begin, out_data + begin);
+    });
+    ctx->save_for_backward({g, u});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    RECORD_FUNCTION("shardlens::silu_multiply_backward", c10::ArrayRef<const c10::IValue>{});
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor grad = grads[0].contiguous();
+    at::Tensor gate_grad = at::empty_like(saved[0]);
+    at::Tensor up_grad = at::empty_like(saved[1]);
+    const auto* grad_data = grad.const_data_ptr<float>();
+    const auto* g_data = saved[0].const_data_ptr<float>();
+    const auto* u_data = saved[1].const_data_ptr<float>();
+    auto* gate_grad_data = gate_grad.mutable_data_ptr<float>();
+    auto* up_grad_data = up_grad.mutable_data_ptr<float>();
+    at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      kernels::silu_multiply_backward(grad_data + begin, g_data + begin, u_data + begin,
+                                      end - begin, gate_grad_data + begin, up_grad_data + begin);
+    });
+    return {gate_grad, up_grad};
+  }
+};
+
+at::Tensor rotate_half(const at::Tensor& x) {
+  const int64_t half = x.size(-1) / 2;
+  return at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+  if (plain(input) && plain(weight)) {
+    return RmsNorm::apply(input, weight, epsilon);
+  }
+  const at::Tensor x = input.to(at::kFloat);
+  const at::Tensor normed = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + epsilon);
+  return weight * normed.to(input.scalar_type());
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (plain(x) && plain(cos) && plain(sin)) {
+    return Rotary::apply(x, cos, sin);
+  }
+  return x * cos + rotate_half(x) * sin;
+}
+
+at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up) {
+  if (plain(gate) && plain(up)) {
+    return SiluMultiply::apply(gate, up);
+  }
+  return at::silu(gate) * up;
+}
+
+at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& targets) {
+  return at::cross_entropy_loss(logits.to(at::kFloat), targets);
+}
+
+}  // namespace shardlens::models

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/TensorBody.h>
+
+// The element-wise parts of the models as single differentiable operators: transformers builds each
+// of a handful of aten operators, whose intermediate tensors cost more than the arithmetic. In fp32
+// on the CPU they are one pass forward and one backward (recorded as "shardlens::…"); otherwise the
+// aten operators of transformers run.
+namespace shardlens::models {
+
+// weight · (x · rsqrt(mean(x²) + epsilon)) over the last dimension, statistics in fp32.
+// Source  transformers LlamaRMSNorm.
+[[nodiscard]] at::Tensor rms_norm(const at::Tensor& input,
+                                  const at::Tensor& weight,
+                                  double epsilon);
+
+// x · cos + rotate_half(x) · sin.
+// Shapes  x [B, T, N, H]; cos, sin [T, 1, H], no gradient, halves equal.
+// Source  transformers apply_rotary_pos_emb.
+[[nodiscard]] at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+
+// silu(gate) · up.
+[[nodiscard]] at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up);
+
+// Mean next-token cross entropy in fp32. logits [N, V], targets int64 [N].
+[[nodiscard]] at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& targets);
+
+}  // namespace shardlens::models

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/units.h"
+
+namespace shardlens::models {
+
+class MappedFile;
+
+// One tensor of a checkpoint.
+struct TensorEntry {
+  std::string name;
+  std::string stored_dtype;  // as the header spells it
+  std::vector<int64_t> shape;
+  int64_t numel = 0;
+  uint32_t file = 0;         // index into Checkpoint's files
+  Bytes begin = 0, end = 0;  // from the start of the file
+};
+
+// The tensors of a Hugging Face checkpoint: one .safetensors file, or a directory with
+// model.safetensors or model.safetensors.index.json and its shards. Files are mapped, so a rank
+// reads only the pages it asks for.
+//
+// Layout  u64 little-endian header length | JSON header | data. Offsets of tensors have to tile the
+// data
+//         without gap or overlap, as the safetensors library demands; headers above 100 MB are
+//         refused.
+// Threads const and callable from any thread.
+// Errors  InputError with file and, for the header, byte offset: missing file or shard, truncated
+// file, header
+//         longer than the file, bad JSON, unknown dtype, shape that does not fit its bytes,
+//         overlapping or out-of-range offsets, the same name twice.
+// Source  github.com/huggingface/safetensors, README "Format" and safetensors/src/tensor.rs.
+class Checkpoint {
+ public:
+  [[nodiscard]] static Checkpoint open(const std::filesystem::path& path);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  [[nodiscard]] std::span<const TensorEntry> tensors() const { return tensors_; }
+  [[nodiscard]] const TensorEntry* find(std::string_view name) const;
+  // Errors: InputError naming the nearest tensor there is.
+  [[nodiscard]] const TensorEntry& at(std::string_view name) const;
+  // The stored bytes, unaligned; valid while the Checkpoint lives.
+  [[nodiscard]] std::span<const std::byte> bytes(const TensorEntry& entry) const;
+  // Elements [first, first + out.size()) as fp32, from F32, BF16, F16 or F64.
+  // Errors: InputError naming tensor and dtype for any other.
+  void read(const TensorEntry& entry, int64_t first, std::span<float> out) const;
+  // For messages: "dir/model-00001-of-00002.safetensors".
+  [[nodiscard]] const std::filesystem::path& file_of(const TensorEntry& entry) const;
+
+ private:
+  Checkpoint() = default;
+  void add_file(const std::filesystem::path& path);
+
+  std::filesystem::path source_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<TensorEntry> tensors_;
+  std::unordered_map<std::string, uint32_t> by_name_;
+};
+
+// Whether `path` is or holds something that Checkpoint::open would read.
+[[nodiscard]] bool has_checkpoint(const std::filesystem::path& path);
+
+}  // namespace shardlens::models

@@ -1,0 +1,106 @@
+#include "core/models/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+
+namespace shardlens::models {
+namespace {
+
+// The expected values are the definitions written with aten operators in double precision.
+
+at::Tensor leaf(const at::Tensor& tensor) {
+  return tensor.detach().clone().set_requires_grad(true);
+}
+
+void expect_close(const at::Tensor& found, const at::Tensor& wanted, const char* what) {
+  EXPECT_TRUE(at::allclose(found.to(at::kDouble), wanted, 2e-5, 2e-6))
+      << what << ": largest difference " << (found - wanted).abs().max().item<double>();
+}
+
+class OpsTest : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    auto generator = at::globalContext().defaultGenerator(at::kCPU);
+    generator.set_current_seed(3);
+    at::set_num_threads(GetParam());
+  }
+  void TearDown() override { at::set_num_threads(1); }
+};
+INSTANTIATE_TEST_SUITE_P(Threads, OpsTest, ::testing::Values(1, 2));
+
+TEST_P(OpsTest, RmsNormAndItsGradients) {
+  for (const int64_t features : {1, 7, 64, 300}) {
+    const at::Tensor x = leaf(at::randn({2, 333, features}) * 3);
+    const at::Tensor weight = leaf(at::rand({features}));
+    const at::Tensor grad = at::randn({2, 333, features});
+    const at::Tensor out = rms_norm(x, weight, 1e-6);
+    out.backward(grad);
+    const at::Tensor xd = leaf(x.to(at::kDouble));
+    const at::Tensor wd = leaf(weight.to(at::kDouble));
+    const at::Tensor expected = wd * (xd * at::rsqrt(xd.pow(2).mean(-1, true) + 1e-6));
+    expected.backward(grad.to(at::kDouble));
+    expect_close(out, expected, "output");
+    expect_close(x.grad(), xd.grad(), "input gradient");
+    EXPECT_TRUE(at::allclose(weight.grad().to(at::kDouble), wd.grad(), 1e-4, 1e-4));
+  }
+}
+
+TEST_P(OpsTest, RotaryAndItsGradient) {
+  const at::Tensor angle = at::randn({65, 1, 8});
+  const at::Tensor cos = at::cat({angle.cos(), angle.cos()}, -1);
+  const at::Tensor sin = at::cat({angle.sin(), angle.sin()}, -1);
+  const at::Tensor x = leaf(at::randn({3, 65, 5, 16}));
+  const at::Tensor grad = at::randn({3, 5, 65, 16}).transpose(1, 2);  // as attention returns it
+  const at::Tensor out = rotary(x, cos, sin);
+  out.backward(grad);
+  const at::Tensor xd = leaf(x.to(at::kDouble));
+  const at::Tensor half = at::cat({-xd.narrow(-1, 8, 8), xd.narrow(-1, 0, 8)}, -1);
+  const at::Tensor expected = xd * cos.to(at::kDouble) + half * sin.to(at::kDouble);
+  expected.backward(grad.to(at::kDouble));
+  expect_close(out, expected, "output");
+  expect_close(x.grad(), xd.grad(), "gradient");
+}
+
+TEST_P(OpsTest, SiluMultiplyAndItsGradients) {
+  const at::Tensor gate = leaf(at::randn({300, 301}) * 20);  // into saturation on both sides
+  const at::Tensor up = leaf(at::randn({300, 301}));
+  const at::Tensor grad = at::randn({300, 301});
+  const at::Tensor out = silu_multiply(gate, up);
+  out.backward(grad);
+  const at::Tensor gd = leaf(gate.to(at::kDouble));
+  const at::Tensor ud = leaf(up.to(at::kDouble));
+  const at::Tensor expected = at::silu(gd) * ud;
+  expected.backward(grad.to(at::kDouble));
+  expect_close(out, expected, "output");
+  expect_close(gate.grad(), gd.grad(), "gate gradient");
+  expect_close(up.grad(), ud.grad(), "up gradient");
+}
+
+TEST_P(OpsTest, NotANumberPassesThrough) {
+  at::Tensor gate = at::randn({16});
+  gate[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(silu_multiply(gate, at::randn({16}))[3].item<float>()));
+  EXPECT_TRUE(std::isnan(rms_norm(gate.view({1, 16}), at::rand({16}), 1e-6)[0][0].item<float>()));
+}
+
+TEST_P(OpsTest, HalfPrecisionRunsTheDefinition) {
+  const at::Tensor x = at::randn({4, 64}).to(at::kBFloat16);
+  const at::Tensor weight = at::rand({64}).to(at::kBFloat16);
+  const at::Tensor f = x.to(at::kFloat);
+  const at::Tensor expected =
+      weight * (f * at::rsqrt(f.pow(2).mean(-1, true) + 1e-6)).to(at::kBFloat16);
+  EXPECT_TRUE(at::equal(rms_norm(x, weight, 1e-6), expected));
+}
+
+}  // namespace
+}  // namespace shardlens::models
