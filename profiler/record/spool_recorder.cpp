@@ -203,11 +203,13 @@ uint32_t SpoolRecorder::text(std::string_view text) {
   return id;
 }
 
-void SpoolRecorder::op(
-    uint32_t name, Nanoseconds start, Nanoseconds end, bool backward, const InputShapes* shapes) {
+void SpoolRecorder::op(uint32_t name,
+                       Nanoseconds start,
+                       Nanoseconds end,
+                       const InputShapes* shapes) {
   SpoolRecord record;
   record.type = SpoolType::kOperator;
-  record.b = static_cast<uint8_t>(backward);
+
   record.op = {.name = name,
                .thread = thread_id(),
                .start = start,

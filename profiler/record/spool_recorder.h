@@ -72,8 +72,7 @@ class SpoolRecorder final : public Recorder {
   // Id of a text for op(); the same text has the same id.
   uint32_t text(std::string_view text);
   // An operator that ran on the calling thread. `shapes` may be null.
-  void op(
-      uint32_t name, Nanoseconds start, Nanoseconds end, bool backward, const InputShapes* shapes);
+  void op(uint32_t name, Nanoseconds start, Nanoseconds end, const InputShapes* shapes);
 
   // Writes the end marker. Nothing is recorded afterwards.
   void finish();

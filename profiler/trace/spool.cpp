@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint32_t kMaxTextBytes = 1U << 20;  // longer is damage, not a name
 constexpr uint32_t kMaxUnits = 1U << 20;
-constexpr int kAxisCount = 4, kBufferKindCount = 7, kGradsCount = 3;
+constexpr int kAxisCount = 4, kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;
 
 uint32_t hash_words(const std::array<uint64_t, kSpoolRecordBytes / 8>& words) {
@@ -67,18 +67,23 @@ class TextAssembler {
   std::map<uint32_t, std::string> texts_;
 };
 
+bool valid_unit(uint32_t unit) {
+  return unit == kNoUnit || unit < kMaxUnits;
+}
+
 bool valid_hook(const SpoolHook& h) {
-  return h.hook < kHookCount && h.grads < kGradsCount;
+  return h.hook < kHookCount && h.grads < kGradsCount && valid_unit(h.unit);
 }
 
 bool valid_action(const SpoolAction& a) {
   return a.op < schedule::kOpCount && a.stream < schedule::kStreamCount && a.axis < kAxisCount &&
-         a.cause < schedule::kCauseCount && a.buffer_kind < kBufferKindCount;
+         a.cause < schedule::kCauseCount && a.buffer_kind < schedule::kBufferKindCount &&
+         valid_unit(a.unit) && valid_unit(a.buffer_unit);
 }
 
 bool valid_operator(const SpoolRecord& record) {
   const SpoolOperator& op = record.op;
-  if (record.a > SpoolOperator::kMaxInputs || record.b > 1) {
+  if (record.a > SpoolOperator::kMaxInputs) {
     return false;
   }
   size_t dims = 0;
@@ -102,11 +107,13 @@ bool valid(const SpoolRecord& record) {
     case SpoolType::kAction:
       return valid_action(record.action);
     case SpoolType::kRange:
-      return record.range.range < kRangeCount && record.range.end >= record.range.start;
+      return record.range.range < kRangeCount && record.range.end >= record.range.start &&
+             valid_unit(record.range.unit);
     case SpoolType::kCollective:
       return record.a < kCollectiveCount && record.b < kDTypeCount &&
              record.collective.end >= record.collective.start &&
-             record.collective.start >= record.collective.issued;
+             record.collective.start >= record.collective.issued &&
+             valid_unit(record.collective.unit);
     case SpoolType::kOperator:
       return valid_operator(record);
     case SpoolType::kInvalid:
@@ -166,6 +173,35 @@ bool take(const SpoolRecord& record,
   return true;
 }
 
+std::vector<uint32_t> units_of(const SpoolRecord& record) {
+  switch (record.type) {
+    case SpoolType::kHook:
+      return {record.hook.unit};
+    case SpoolType::kAction:
+      return {record.action.unit, record.action.buffer_unit};
+    case SpoolType::kRange:
+      return {record.range.unit};
+    case SpoolType::kCollective:
+      return {record.collective.unit};
+    default:
+      return {};
+  }
+}
+
+void name_units(Spool& spool, const std::map<uint32_t, std::string>& names) {
+  size_t count = names.empty() ? 0 : size_t{names.rbegin()->first} + 1;
+  for (const SpoolRecord& record : spool.records) {
+    for (const uint32_t unit : units_of(record)) {
+      count = unit == kNoUnit ? count : std::max(count, size_t{unit} + 1);
+    }
+  }
+  spool.units.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto found = names.find(static_cast<uint32_t>(i));
+    spool.units[i] = found != names.end() ? found->second : fmt::format("unit {}", i);
+  }
+}
+
 // Texts may stand after their first use in a file that several threads appended to, so this comes
 // last.
 void drop_unnamed(Spool& spool) {
@@ -206,16 +242,13 @@ Spool parse_spool(std::string_view bytes, const std::string& source) {
   for (const auto& [id, text] : texts.texts()) {
     spool.texts.emplace(id, text);
   }
-  for (const auto& [id, fqn] : units.texts()) {
-    if (spool.units.size() <= id) {
-      spool.units.resize(size_t{id} + 1);
-    }
-    spool.units[id] = fqn;
-  }
   if (!metadata.texts().empty()) {
     spool.metadata = metadata.texts().begin()->second;
   }
+
   drop_unnamed(spool);
+  name_units(spool, units.texts());
+
   return spool;
 }
 

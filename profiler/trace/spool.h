@@ -102,7 +102,7 @@ struct SpoolOperator {
 };
 
 // `a`, `b`, `c`: kCollective: kind, dtype, emulated; kOperator: number of inputs whose shapes are
-// known (0: not kept), 1 in a backward pass; otherwise 0.
+// known (0: not kept); otherwise 0.
 struct SpoolRecord {
   SpoolType type = SpoolType::kInvalid;
   uint8_t a = 0, b = 0, c = 0;
@@ -132,17 +132,19 @@ struct Spool {
   SpoolHeader header;
   std::vector<SpoolRecord> records;  // valid ones in file order, without texts, units and metadata
   std::unordered_map<uint32_t, std::string> texts;
-  std::vector<std::string> units;  // FQN by UnitId
-  std::string metadata;            // JSON, or ""
-  bool ended = false;              // the end marker is there
-  int64_t dropped = 0;             // by the writer, as of its last step or end marker
-  int64_t damaged = 0;             // whole records whose check or contents are wrong; left out
-  Bytes truncated = 0;             // bytes of an incomplete last record; left out
+  std::vector<std::string>
+      units;             // FQN by UnitId; "unit 7" where a record names one whose FQN was lost
+  std::string metadata;  // JSON, or ""
+  bool ended = false;    // the end marker is there
+  int64_t dropped = 0;   // by the writer, as of its last step or end marker
+  int64_t damaged = 0;   // whole records whose check or contents are wrong; left out
+  Bytes truncated = 0;   // bytes of an incomplete last record; left out
 };
 
 // Never fails on what a killed process leaves: an incomplete tail and damaged records are counted
-// and left out. Every record returned has enumerators in range, end >= start, and texts that exist.
-// Errors: InputError for a file that cannot be opened, is no spool, or is of another version.
+// and left out. Every record returned has enumerators in range, end >= start, and texts and units
+// that exist. Errors: InputError for a file that cannot be opened, is no spool, or is of another
+// version.
 [[nodiscard]] Spool read_spool(const std::filesystem::path& path);
 [[nodiscard]] Spool parse_spool(std::string_view bytes, const std::string& source);
 

@@ -106,7 +106,7 @@ inline void record_step(SpoolRecorder& recorder, int64_t step, uint32_t& seq) {
     shapes.dims[0] = 128;
     shapes.dims[1] = shapes.dims[2] = 64;
     shapes.dims[3] = 32;
-    recorder.op(recorder.text("aten::mm"), issued, issued + 10, false, &shapes);
+    recorder.op(recorder.text("aten::mm"), issued, issued + 10, &shapes);
   }
   recorder.step_end();
 }

@@ -190,8 +190,7 @@ TEST(SpoolRecorderTest, TakesCollectivesAndOperatorsFromManyThreads) {
       threads.emplace_back([&recorder, t] {
         for (uint32_t i = 0; i < kEach; ++i) {
           recorder.collective(all_gather_of(t, i, i + 1, now_ns()));
-          recorder.op(recorder.text("aten::op" + std::to_string(i % 50)), 1000, 2000, true,
-                      nullptr);
+          recorder.op(recorder.text("aten::op" + std::to_string(i % 50)), 1000, 2000, nullptr);
         }
       });
     }

@@ -1,0 +1,28 @@
+#include "profiler/record/finish.h"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "profiler/record/rank_now.h"
+#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/spool_trace.h"
+
+namespace shardlens::record {
+
+std::filesystem::path trace_path(const std::filesystem::path& directory, int rank) {
+  return directory / fmt::format("rank{}.pt.trace.json.gz", rank);
+}
+
+std::filesystem::path finish_trace(SpoolRecorder& recorder) {
+  recorder.finish();
+  const SpoolOptions& options = recorder.options();
+  const std::filesystem::path path = trace_path(options.directory, options.rank);
+  trace::write_kineto(spool_to_trace(trace::read_spool(recorder.path())), path);
+  std::error_code ignored;
+  std::filesystem::remove(recorder.path(), ignored);
+  std::filesystem::remove(now_path(options.directory, options.rank), ignored);
+  return path;
+}
+
+}  // namespace shardlens::record

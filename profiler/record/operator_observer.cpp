@@ -1,0 +1,150 @@
+#include "profiler/record/operator_observer.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/record_function.h>
+
+#include "core/base/error.h"
+#include "profiler/record/clock.h"
+
+namespace shardlens::record {
+namespace {
+
+constexpr std::array<std::string_view, 4> kGemms{"aten::mm", "aten::addmm", "aten::bmm",
+                                                 "aten::baddbmm"};
+
+// A RecordFunction callback is a plain function, so what it writes to is found here.
+std::atomic<SpoolRecorder*> active{nullptr};
+std::atomic<uint64_t> generation{0};  // of `active`: ids cached for an earlier recorder are stale
+
+struct Name {
+  std::string text;
+  uint32_t id = 0;
+  bool gemm = false;
+};
+
+struct Frame {
+  const at::RecordFunction* function = nullptr;
+  Nanoseconds start = 0;
+  uint32_t name = 0;
+
+  bool has_shapes = false;
+  InputShapes shapes;
+};
+
+struct ThreadState {
+  uint64_t generation = 0;
+
+  std::vector<Frame> frames;
+  std::unordered_map<const char*, Name> names;
+};
+
+ThreadState& state_of_thread() {
+  thread_local ThreadState state;
+  return state;
+}
+
+// Names are found by address, which is stable for operators of the dispatcher; the text is compared
+// because other names live in temporary strings.
+const Name& intern(ThreadState& state, const char* text, SpoolRecorder& recorder) {
+  Name& name = state.names[text];
+  if (name.text != text) {
+    name.text = text;
+    name.id = recorder.text(name.text);
+    name.gemm = std::find(kGemms.begin(), kGemms.end(), name.text) != kGemms.end();
+  }
+  return name;
+}
+
+// False if the shapes do not fit a record: rather none than wrong ones.
+bool read_shapes(c10::ArrayRef<const c10::IValue> inputs, InputShapes& shapes) {
+  shapes = InputShapes{};
+  size_t used = 0;
+  for (const c10::IValue& input : inputs) {
+    if (shapes.inputs == trace::SpoolOperator::kMaxInputs) {
+      return false;
+    }
+    uint8_t& rank = shapes.ranks[shapes.inputs++];
+    if (!input.isTensor() || !input.toTensor().defined()) {
+      continue;
+    }
+    for (const int64_t size : input.toTensor().sizes()) {
+      if (used == trace::SpoolOperator::kMaxDims || size > INT32_MAX) {
+        return false;
+      }
+      shapes.dims[used++] = static_cast<int32_t>(size);
+      ++rank;
+    }
+  }
+  return true;
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  SpoolRecorder* recorder = active.load(std::memory_order_acquire);
+  if (recorder == nullptr || !recorder->recording()) {
+    return nullptr;
+  }
+  ThreadState& state = state_of_thread();
+  const uint64_t current = generation.load(std::memory_order_relaxed);
+  if (state.generation != current) {
+    state = ThreadState{};
+    state.generation = current;
+  }
+  const Name& name = intern(state, function.name(), *recorder);
+  Frame& frame = state.frames.emplace_back();
+  frame.function = &function;
+  frame.name = name.id;
+  frame.has_shapes = name.gemm && read_shapes(function.inputs(), frame.shapes);
+  frame.start = now_ns();
+  return nullptr;
+}
+
+void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+  const Nanoseconds end = now_ns();
+  SpoolRecorder* recorder = active.load(std::memory_order_acquire);
+  if (recorder == nullptr) {
+    return;
+  }
+  ThreadState& state = state_of_thread();
+  // One that began before recording did has no frame; one that an exception tore down is found
+  // below later ones.
+  size_t depth = state.frames.size();
+  while (depth > 0 && state.frames[depth - 1].function != &function) {
+    --depth;
+  }
+  if (depth == 0) {
+    return;
+  }
+  const Frame& frame = state.frames[depth - 1];
+  recorder->op(frame.name, frame.start, end, frame.has_shapes ? &frame.shapes : nullptr);
+  state.frames.resize(depth - 1);
+}
+
+}  // namespace
+
+OperatorObserver::OperatorObserver(SpoolRecorder& recorder) {
+  SpoolRecorder* expected = nullptr;
+  if (!active.compare_exchange_strong(expected, &recorder)) {
+    throw UsageError("OperatorObserver: another observer records this process; destroy it first");
+  }
+  ++generation;
+  handle_ = at::addGlobalCallback(
+      at::RecordFunctionCallback(on_start, on_end)
+          .needsInputs(true)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+OperatorObserver::~OperatorObserver() {
+  at::removeCallback(handle_);
+  active.store(nullptr, std::memory_order_release);
+}
+
+}  // namespace shardlens::record

@@ -1,0 +1,171 @@
+#include "profiler/record/operator_observer.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/relu.h>
+#include <ATen/record_function.h>
+
+#include "core/base/error.h"
+#include "profiler/trace/spool_trace.h"
+#include "tests/profiler/record/recorded_run.h"
+
+namespace shardlens::record {
+namespace {
+
+using trace::Event;
+using trace::Trace;
+
+Trace finish(SpoolRecorder& recorder) {
+  recorder.step_end();
+  recorder.finish();
+  return spool_to_trace(trace::read_spool(recorder.path()));
+}
+
+std::vector<Event> named(const Trace& trace, std::string_view name) {
+  std::vector<Event> found;
+  std::copy_if(trace.events.begin(), trace.events.end(), std::back_inserter(found),
+               [&](const Event& event) { return trace.name(event) == name; });
+  return found;
+}
+
+TEST(OperatorObserverTest, RecordsOperatorsWithTheShapesOfProducts) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  const at::Tensor a = at::ones({3, 4}), b = at::ones({4, 5}), bias = at::ones({5}),
+                   batch = at::ones({2, 3, 3});
+  recorder.step_begin(0);
+  {
+    const OperatorObserver observer(recorder);
+    (void)at::mm(a, b);
+    (void)at::addmm(bias, a, b);
+    (void)at::bmm(batch, batch);
+    (void)at::relu(a);
+  }
+  (void)at::mm(b, at::ones({5, 1}));  // nobody looks any more
+  const Trace trace = finish(recorder);
+
+  const auto products = named(trace, "aten::mm");
+  ASSERT_EQ(products.size(), 1U);
+  EXPECT_EQ(trace.raw_args[products[0].args], R"({"Input Dims": [[3, 4], [4, 5]]})");
+  const auto sums = named(trace, "aten::addmm");
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(trace.raw_args[sums[0].args], R"({"Input Dims": [[5], [3, 4], [4, 5], [], []]})");
+  const auto batched = named(trace, "aten::bmm");
+  ASSERT_EQ(batched.size(), 1U);
+  EXPECT_EQ(trace.raw_args[batched[0].args], R"({"Input Dims": [[2, 3, 3], [2, 3, 3]]})");
+  ASSERT_EQ(named(trace, "aten::relu").size(), 1U);
+  EXPECT_EQ(named(trace, "aten::relu")[0].args, trace::kNoIndex);
+}
+
+TEST(OperatorObserverTest, RecordsBackwardNodesAndWhatTheyRun) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  const at::Tensor a = at::ones({3, 4}), weight = at::ones({4, 5});
+  weight.set_requires_grad(true);
+  recorder.step_begin(0);
+  {
+    const OperatorObserver observer(recorder);
+    at::mm(a, weight).backward(at::ones({3, 5}));
+  }
+  const Trace trace = finish(recorder);
+  const auto nodes = named(trace, "MmBackward0");
+  ASSERT_GE(nodes.size(), 1U);
+  const auto products = named(trace, "aten::mm");
+  ASSERT_EQ(products.size(), 2U);  // one forward, one for the weight's gradient
+  const Event& inner = products[1];
+  EXPECT_EQ(trace.raw_args[inner.args], R"({"Input Dims": [[4, 3], [3, 5]]})");
+  EXPECT_TRUE(std::any_of(nodes.begin(), nodes.end(), [&](const Event& node) {
+    return node.track == inner.track && node.start <= inner.start && inner.end() <= node.end();
+  }));
+}
+
+TEST(OperatorObserverTest, RecordsOtherThreadsOnTracksOfTheirOwn) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  const at::Tensor a = at::ones({3, 3});
+  recorder.step_begin(0);
+  {
+    const OperatorObserver observer(recorder);
+    (void)at::mm(a, a);
+    std::thread([&a] { (void)at::mm(a, a); }).join();
+  }
+  const Trace trace = finish(recorder);
+  const auto products = named(trace, "aten::mm");
+  ASSERT_EQ(products.size(), 2U);
+  EXPECT_NE(products[0].track, products[1].track);
+}
+
+TEST(OperatorObserverTest, RecordsNothingBeforeTheFirstRecordedStep) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.warmup = 1;
+  SpoolRecorder recorder(options);
+  const at::Tensor a = at::ones({3, 3});
+  {
+    const OperatorObserver observer(recorder);
+    (void)at::mm(a, a);
+    recorder.step_begin(0);
+    (void)at::mm(a, a);
+    recorder.step_end();
+    recorder.step_begin(1);
+    (void)at::relu(a);
+  }
+  const Trace trace = finish(recorder);
+  EXPECT_EQ(named(trace, "aten::mm").size(), 0U);
+  EXPECT_EQ(named(trace, "aten::relu").size(), 1U);
+}
+
+TEST(OperatorObserverTest, TellsNamesInReusedTemporaryStringsApart) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  recorder.step_begin(0);
+  {
+    const OperatorObserver observer(recorder);
+    for (int i = 0; i < 20; ++i) {
+      const std::string name = "range " + std::to_string(i % 3);
+      at::RecordFunction function(at::RecordScope::FUNCTION);
+      function.before(name.c_str());
+    }
+  }
+  const Trace trace = finish(recorder);
+  EXPECT_EQ(named(trace, "range 0").size(), 7U);
+  EXPECT_EQ(named(trace, "range 1").size(), 7U);
+  EXPECT_EQ(named(trace, "range 2").size(), 6U);
+}
+
+TEST(OperatorObserverTest, RefusesASecondObserverAndTakesAnotherRecorderLater) {
+  const TestDirectory first_directory;
+  const TestDirectory second_directory;
+  SpoolRecorder first(options_in(first_directory.path()));
+  SpoolRecorder second(options_in(second_directory.path()));
+  const at::Tensor a = at::ones({3, 3});
+  first.step_begin(0);
+  second.step_begin(0);
+  second.text("something else, so that ids differ");
+  {
+    const OperatorObserver observer(first);
+    EXPECT_THROW(OperatorObserver{second}, UsageError);
+    (void)at::relu(a);
+  }
+  {
+    const OperatorObserver observer(second);
+    (void)at::relu(a);
+  }
+  EXPECT_EQ(named(finish(first), "aten::relu").size(), 1U);
+  EXPECT_EQ(named(finish(second), "aten::relu").size(), 1U);
+}
+
+}  // namespace
+}  // namespace shardlens::record
