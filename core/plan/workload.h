@@ -28,12 +28,14 @@ struct Operator {
   Bytes read = 0, written = 0;
   Bytes saved = 0;       // kept for backward from here on
   int32_t forward = -1;  // kBackward: index of the forward operator that it differentiates
+  friend bool operator==(const Operator&, const Operator&) = default;
 };
 
 struct WorkloadItem {
   enum class Kind : uint8_t { kHook, kOperator };
   Kind kind = Kind::kOperator;
   uint32_t index = 0;  // into hooks or operators
+  friend bool operator==(const WorkloadItem&, const WorkloadItem&) = default;
 };
 
 // What one rank runs in one step, in order, with fresh views (backward visits units in reverse order of their forwards).
@@ -42,10 +44,19 @@ struct Workload {
   std::vector<Operator> operators;
   std::vector<HookEvent> hooks;
   std::vector<WorkloadItem> order;
+  friend bool operator==(const Workload&, const Workload&) = default;
 };
 
+// The operators that the models of core/models run in a training step (fp32 AdamW at the end) and the hooks of `plan` around them.
+// Forward     modules in the order in which forward calls them; a unit's kPreForward before its first module, its kPostForward after its last.
+// Backward    forward backwards, because autograd runs the newest node first: kPreBackward where kPostForward was, kGradsReady where
+//             kPreForward was (a unit's views are made there), only for units that own parameters.
+// Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls themselves (activations flattened to batch·seq rows). `flops`
+//             are those of the arithmetic; attention counts the whole square, as torch's FlopCounterMode does. `saved` counts each kept
+//             tensor once, at the first operator that keeps it.
+// Errors      InputError when batch or seq is not positive or seq exceeds the model's positions.
 [[nodiscard]] Workload step_workload(const ModelConfig& config, const ResolvedPlan& plan, int64_t batch, int64_t seq);
-// workload.json, version 1; parse_workload(to_json(w)) == w.
+// workload.json, version 1; parse_workload(to_json(w)) == w. Errors: InputError with JSON pointer.
 [[nodiscard]] std::string to_json(const Workload& workload, const ResolvedPlan& plan);
 [[nodiscard]] Workload parse_workload(std::string_view json, const std::string& source);
 

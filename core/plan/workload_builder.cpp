@@ -1,0 +1,272 @@
+#include "core/plan/workload_builder.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace shardlens::plan {
+namespace {
+
+// Gradients of what a GEMM reads: one GEMM each.
+constexpr int64_t kFlopsPerMultiplyAdd = 2;
+// Update of AdamW per element: two moments, bias correction, decay, step.
+constexpr int64_t kAdamWFlops = 14;
+constexpr Bytes kIndexBytes = 8;
+
+}  // namespace
+
+WorkloadBuilder::WorkloadBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
+    : plan_(plan), rows_(batch * seq), entered_(plan.units.size(), 0) {
+  out_.batch = batch;
+  out_.seq = seq;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    for (const uint32_t module : plan.units[id].modules) {
+      unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
+    }
+  }
+}
+
+void WorkloadBuilder::enter(const std::string& module) {
+  const auto found = unit_of_module_.find(module);
+  if (found == unit_of_module_.end()) {
+    SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
+    open_.push_back({module, current_unit(), false});
+    return;
+  }
+  const UnitId unit = found->second;
+  const size_t before = entered_[unit]++;
+  if (unit == 0) {
+    hook(Hook::kRootPreForward, 0);
+  }
+  if (before == 0) {
+    hook(Hook::kPreForward, unit);
+  }
+  open_.push_back({module, unit, before + 1 == plan_.units[unit].modules.size()});
+}
+
+void WorkloadBuilder::leave() {
+  const Open closed = std::move(open_.back());
+  open_.pop_back();
+  if (closed.ends_unit) {
+    hook(Hook::kPostForward, closed.unit);
+  }
+}
+
+Operator WorkloadBuilder::make(OperatorKind kind, std::string_view name) const {
+  Operator op;
+  op.kind = kind;
+  op.unit = current_unit();
+  op.name = name;
+  op.module = open_.back().module;
+  op.dtype = plan_.param_dtype(op.unit);
+  return op;
+}
+
+void WorkloadBuilder::append(const Operator& op) {
+  out_.order.push_back(
+      {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out_.operators.size())});
+  out_.operators.push_back(op);
+}
+
+void WorkloadBuilder::hook(Hook hook, UnitId unit) {
+  HookEvent event;
+  event.hook = hook;
+  event.unit = unit;
+  out_.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
+  out_.hooks.push_back(event);
+}
+
+void WorkloadBuilder::forward(const Operator& op, std::vector<Operator> backward) {
+  const auto index = static_cast<int32_t>(out_.operators.size());
+  for (Operator& each : backward) {
+    each.phase = Phase::kBackward;
+    each.forward = index;
+  }
+  append(op);
+  backward_.push_back(std::move(backward));
+}
+
+// Autograd adds the gradient of a tensor with several consumers as each arrives.
+Operator WorkloadBuilder::gradient_sum(int64_t features) const {
+  Operator sum = make(OperatorKind::kElementwise, "aten::add");
+  const Bytes values = rows_ * features * size_of(sum.dtype);
+  sum.flops = rows_ * features;
+  sum.read = 2 * values;
+  sum.written = values;
+  return sum;
+}
+
+void WorkloadBuilder::linear(const Linear& shape) {
+  Operator op = make(OperatorKind::kGemm, shape.bias ? "aten::addmm" : "aten::mm");
+  const Bytes element = size_of(op.dtype);
+  const auto gemm = [&](std::string_view name, int64_t m, int64_t n, int64_t k) {
+    Operator out = make(OperatorKind::kGemm, name);
+    out.m = m;
+    out.n = n;
+    out.k = k;
+    out.flops = kFlopsPerMultiplyAdd * m * n * k;
+    out.read = (m * k + k * n) * element;
+    out.written = m * n * element;
+    return out;
+  };
+  op = gemm(op.name, rows_, shape.out, shape.in);
+  op.read += shape.bias ? shape.out * element : 0;
+  op.saved = shape.keeps_input ? rows_ * shape.in * element : 0;
+
+  // Order of the two as autograd's formulas have them: mm computes the gradient of its second
+  // argument first, addmm that of its first.
+  const Operator input = gemm("aten::mm", rows_, shape.in, shape.out);
+  const Operator weight = shape.transposed ? gemm("aten::mm", shape.out, shape.in, rows_)
+                                           : gemm("aten::mm", shape.in, shape.out, rows_);
+  std::vector<Operator> backward;
+  if (shape.bias) {
+    Operator bias = make(OperatorKind::kElementwise, "aten::sum");
+    bias.flops = rows_ * shape.out;
+    bias.read = rows_ * shape.out * element;
+    bias.written = shape.out * element;
+    backward = {input, weight, bias};
+  } else {
+    backward = {weight, input};
+  }
+  if (shape.sums_input_grad) {
+    backward.push_back(gradient_sum(shape.in));
+  }
+  forward(op, std::move(backward));
+}
+
+void WorkloadBuilder::embedding(int64_t features) {
+  Operator op = make(OperatorKind::kEmbedding, "aten::embedding");
+  const Bytes values = rows_ * features * size_of(op.dtype);
+  op.read = values + rows_ * kIndexBytes;
+  op.written = values;
+  op.saved = rows_ * kIndexBytes;
+  Operator grad = make(OperatorKind::kEmbedding, "aten::embedding_dense_backward");
+  grad.flops = rows_ * features;
+  grad.read = op.read;
+  grad.written = values;
+  forward(op, {grad});
+}
+
+void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
+  Operator op = make(OperatorKind::kNorm, name);
+  const Bytes values = rows_ * shape.features * size_of(op.dtype);
+  const Bytes parameters = shape.weights * shape.features * size_of(op.dtype);
+  const Bytes kept = rows_ * shape.statistics * size_of(DType::kF32);
+  op.flops = 4 * rows_ * shape.features;
+  op.read = values + parameters;
+  op.written = values + kept;
+  op.saved = values + kept;
+  Operator grad = make(OperatorKind::kNorm, backward);
+  grad.flops = 8 * rows_ * shape.features;
+  grad.read = 2 * values + kept + parameters;
+  grad.written = values + parameters;
+  std::vector<Operator> backward_operators{grad};
+  if (shape.sums_input_grad) {
+    backward_operators.push_back(gradient_sum(shape.features));
+  }
+  forward(op, std::move(backward_operators));
+}
+
+void WorkloadBuilder::attention(const Attention& shape) {
+  Operator op = make(OperatorKind::kAttention, "aten::scaled_dot_product_attention");
+  const Bytes element = size_of(op.dtype);
+  op.batch = out_.batch * shape.heads;
+  op.m = op.n = out_.seq;
+  op.k = shape.head_dim;
+  const int64_t square = kFlopsPerMultiplyAdd * op.batch * op.m * op.n * op.k;
+  const Bytes queries = rows_ * shape.heads * shape.head_dim * element;
+  const Bytes keys_and_values = 2 * rows_ * shape.kv_heads * shape.head_dim * element;
+  const Bytes log_sum = rows_ * shape.heads * size_of(DType::kF32);
+  op.flops = 2 * square;
+  op.read = queries + keys_and_values;
+  op.written = queries + log_sum;
+  op.saved = op.read + op.written;  // the output too; what projects it keeps nothing of its own
+  Operator grad = op;
+  grad.name = "aten::scaled_dot_product_attention_backward";
+  grad.flops = 5 * square;  // scores again, then the gradients of scores, values, queries and keys
+  grad.read = op.read + op.written + queries;
+  grad.written = queries + keys_and_values;
+  grad.saved = 0;
+  forward(op, {grad});
+}
+
+void WorkloadBuilder::elementwise(std::string_view name,
+                                  std::string_view backward,
+                                  const Elementwise& shape) {
+  Operator op = make(OperatorKind::kElementwise, name);
+  const Bytes element = size_of(op.dtype);
+  op.flops = rows_ * shape.flops;
+  op.read = rows_ * shape.read * element;
+  op.written = rows_ * shape.written * element;
+  op.saved = rows_ * shape.saved * element;
+  if (backward.empty()) {
+    forward(op, {});
+    return;
+  }
+  Operator grad = make(OperatorKind::kElementwise, backward);
+  grad.flops = rows_ * shape.backward_flops;
+  grad.read = rows_ * shape.backward_read * element;
+  grad.written = rows_ * shape.backward_written * element;
+  forward(op, {grad});
+}
+
+void WorkloadBuilder::add(int64_t features) {
+  elementwise("aten::add", "", {.read = 2 * features, .written = features, .flops = features});
+}
+
+void WorkloadBuilder::loss(int64_t vocabulary) {
+  Operator op;
+  op.kind = OperatorKind::kLoss;
+  op.phase = Phase::kLoss;
+  op.name = "aten::cross_entropy_loss";
+  const Bytes logits = rows_ * vocabulary * size_of(DType::kF32);
+  op.flops = 5 * rows_ * vocabulary;
+  op.read = logits + rows_ * kIndexBytes;
+  op.written = logits;
+  op.saved = logits;
+  Operator grad = op;
+  grad.name = "aten::_log_softmax_backward_data";
+  grad.flops = 3 * rows_ * vocabulary;
+  grad.read = 2 * logits;
+  grad.saved = 0;
+  forward(op, {grad});
+}
+
+void WorkloadBuilder::finish_backward() {
+  SHARDLENS_CHECK(open_.empty(), "a module is still open");
+  const std::vector<WorkloadItem> forward_order = out_.order;
+  // The loss comes last in forward, so its backward runs before any unit's.
+  for (auto item = forward_order.rbegin(); item != forward_order.rend(); ++item) {
+    if (item->kind == WorkloadItem::Kind::kOperator) {
+      for (const Operator& op : backward_[item->index]) {
+        append(op);
+      }
+      continue;
+    }
+    const HookEvent event = out_.hooks[item->index];
+    if (event.hook == Hook::kPostForward) {
+      hook(Hook::kPreBackward, event.unit);
+    } else if (event.hook == Hook::kPreForward && !plan_.units[event.unit].parameters.empty()) {
+      hook(Hook::kGradsReady, event.unit);
+    }
+  }
+  hook(Hook::kBackwardEnd, 0);
+}
+
+void WorkloadBuilder::optimizer() {
+  Operator op;
+  op.kind = OperatorKind::kOptimizer;
+  op.phase = Phase::kOptimizer;
+  op.name = "aten::_fused_adamw_";
+  int64_t elements = 0;
+  for (UnitId id = 0; id < plan_.units.size(); ++id) {
+    elements += plan_.layout(id).shard_numel();
+  }
+  op.flops = kAdamWFlops * elements;
+  op.read = 4 * elements * size_of(DType::kF32);     // parameter, gradient, two moments
+  op.written = 3 * elements * size_of(DType::kF32);  // all but the gradient
+  append(op);
+  hook(Hook::kOptimizerDone, 0);
+}
+
+}  // namespace shardlens::plan

@@ -1,0 +1,271 @@
+#include "core/plan/workload.h"
+
+#include <fstream>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace shardlens::plan {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Step {
+  ModelConfig config;
+  ResolvedPlan plan;
+  Workload workload;
+};
+
+Step step_of(const std::string& model,
+             const std::string& plan_json,
+             int64_t world,
+             int64_t batch,
+             int64_t seq) {
+  Step out;
+  out.config = load_model_config(std::string(SHARDLENS_TEST_DATA) + "/" + model);
+  out.plan = resolve(parse_plan(plan_json, "plan.json"), module_tree(out.config), world);
+  out.workload = step_workload(out.config, out.plan, batch, seq);
+  return out;
+}
+
+const std::string kFullShard = R"({"version": 1})";
+
+// What PyTorch's profiler saw in a step of transformers' own model
+// (tests/tools/module_fixtures.py).
+class WorkloadGemmTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(WorkloadGemmTest, GemmsAreThoseThatPyTorchRuns) {
+  json expected;
+  std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/models/" + GetParam() + "/expected.json") >>
+      expected;
+  const Step step =
+      step_of("models/" + GetParam(), kFullShard, 2, expected["batch"], expected["seq"]);
+  json found{{"forward", json::array()}, {"backward", json::array()}};
+  for (const Operator& op : step.workload.operators) {
+    const bool gemm = op.kind == OperatorKind::kGemm;
+    if (gemm || (op.kind == OperatorKind::kAttention && op.phase == Phase::kForward)) {
+      found[op.phase == Phase::kForward ? "forward" : "backward"].push_back(
+          {op.name, op.m, op.n, op.k, op.batch});
+      if (gemm) {
+        EXPECT_EQ(op.flops, 2 * op.m * op.n * op.k);
+      }
+    }
+  }
+  EXPECT_EQ(found["forward"], expected["gemms"]["forward"]);
+  EXPECT_EQ(found["backward"], expected["gemms"]["backward"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers,
+                         WorkloadGemmTest,
+                         testing::Values("llama-untied",
+                                         "llama-tied-gqa",
+                                         "llama-biases",
+                                         "llama-head-dim",
+                                         "llama-rope-flat",
+                                         "gpt2-tied",
+                                         "gpt2-untied-inner",
+                                         "gpt2-mapped-names"),
+                         [](const auto& each) {
+                           std::string name = each.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+std::string hooks_of(const Step& step) {
+  std::string out;
+  for (const HookEvent& event : step.workload.hooks) {
+    out += std::string(name_of(event.hook)) + ":" + std::to_string(event.unit) + " ";
+  }
+  return out;
+}
+
+TEST(WorkloadTest, HooksComeAsFreshViewsRaiseThem) {
+  const Step step = step_of("models/llama-untied", kFullShard, 2, 1, 4);
+  EXPECT_EQ(hooks_of(step),
+            "root_pre_forward:0 pre_forward:0 pre_forward:1 post_forward:1 pre_forward:2 "
+            "post_forward:2 post_forward:0 "
+            "pre_backward:0 pre_backward:2 grads_ready:2 pre_backward:1 grads_ready:1 "
+            "grads_ready:0 backward_end:0 "
+            "optimizer_done:0 ");
+}
+
+TEST(WorkloadTest, UnitsOfSeveralModulesSpanThem) {
+  const Step step = step_of(
+      "models/llama-untied",
+      R"({"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ["model.norm", "lm_head"]},
+                                {"modules": "model.embed_tokens"}]})",
+      2, 1, 4);
+  // The root owns nothing, so it has no gradients to wait for.
+  EXPECT_EQ(hooks_of(step),
+            "root_pre_forward:0 pre_forward:0 pre_forward:1 post_forward:1 pre_forward:2 "
+            "post_forward:2 pre_forward:3 "
+            "post_forward:3 pre_forward:4 post_forward:4 post_forward:0 pre_backward:0 "
+            "pre_backward:4 grads_ready:4 "
+            "pre_backward:3 grads_ready:3 pre_backward:2 grads_ready:2 pre_backward:1 "
+            "grads_ready:1 backward_end:0 "
+            "optimizer_done:0 ");
+}
+
+TEST(WorkloadTest, NestedUnitsNestTheirHooks) {
+  const Step step = step_of(
+      "models/gpt2-mapped-names",
+      R"({"version": 1, "units": [{"modules": "transformer.h.0"}, {"modules": "**.mlp"}, {"modules": ""}]})",
+      2, 1, 4);
+  EXPECT_EQ(hooks_of(step),
+            "root_pre_forward:0 pre_forward:0 pre_forward:1 pre_forward:2 post_forward:2 "
+            "post_forward:1 post_forward:0 "
+            "pre_backward:0 pre_backward:1 pre_backward:2 grads_ready:2 grads_ready:1 "
+            "grads_ready:0 backward_end:0 "
+            "optimizer_done:0 ");
+}
+
+TEST(WorkloadTest, EveryItemIsInOrderOnceAndBackwardMirrorsForward) {
+  for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {
+    const Step step = step_of(model, kFullShard, 3, 2, 64);
+    const Workload& workload = step.workload;
+    std::vector<int> operators(workload.operators.size());
+    std::vector<int> hooks(workload.hooks.size());
+    int32_t last_forward = static_cast<int32_t>(workload.operators.size());
+    for (const WorkloadItem& item : workload.order) {
+      (item.kind == WorkloadItem::Kind::kHook ? hooks : operators).at(item.index)++;
+      if (item.kind == WorkloadItem::Kind::kOperator &&
+          workload.operators[item.index].phase == Phase::kBackward) {
+        const Operator& op = workload.operators[item.index];
+        ASSERT_GE(op.forward, 0);
+        EXPECT_LE(op.forward, last_forward);
+        last_forward = op.forward;
+        EXPECT_EQ(op.unit, workload.operators[static_cast<size_t>(op.forward)].unit);
+        EXPECT_NE(workload.operators[static_cast<size_t>(op.forward)].phase, Phase::kBackward);
+      } else if (item.kind == WorkloadItem::Kind::kOperator) {
+        EXPECT_EQ(workload.operators[item.index].forward, -1);
+      }
+    }
+    EXPECT_EQ(operators, std::vector<int>(operators.size(), 1));
+    EXPECT_EQ(hooks, std::vector<int>(hooks.size(), 1));
+  }
+}
+
+// One layer of llama-untied by hand: batch 2, seq 16 → 32 rows; hidden 32, inner 88, 4 heads of 8,
+// vocabulary 96, fp32.
+TEST(WorkloadTest, SavedBytesCountEachKeptTensorOnce) {
+  const Step step = step_of("models/llama-untied", kFullShard, 2, 2, 16);
+  Bytes layer = 0;
+  Bytes outside = 0;
+  for (const Operator& op : step.workload.operators) {
+    (op.unit == 1 ? layer : outside) += op.unit == 2 ? 0 : op.saved;
+  }
+  // Two norm inputs with one statistic a row, q/k/v's input, q, k, v, attention's output and
+  // log-sums, the MLP's input, gate, up, product.
+  const Bytes row = 2 * (32 + 1) + 32 + 3 * 32 + 32 + 4 + 32 + 3 * 88;
+  EXPECT_EQ(layer, 32 * row * 4);
+  // Token ids, final norm, the head's input, the loss's log-probabilities.
+  EXPECT_EQ(outside, 32 * 8 + 32 * (32 + 1 + 32 + 96) * 4);
+}
+
+TEST(WorkloadTest, MixedPrecisionSetsTheDtypeOfItsUnits) {
+  const Step step = step_of(
+      "models/llama-untied",
+      R"({"version": 1, "units": [{"modules": "model.layers.*", "mixed_precision": {"param_dtype": "bf16"}}, {"modules": ""}]})",
+      2, 2, 16);
+  for (const Operator& op : step.workload.operators) {
+    const bool in_block = op.unit != 0 && op.phase != Phase::kOptimizer;
+    EXPECT_EQ(op.dtype, in_block ? DType::kBF16 : DType::kF32) << op.name;
+  }
+}
+
+TEST(WorkloadTest, OptimizerTouchesTheShardsOnly) {
+  const Step step = step_of("llama-tiny", kFullShard, 4, 2, 16);
+  int64_t elements = 0;
+  for (UnitId id = 0; id < step.plan.units.size(); ++id) {
+    elements += step.plan.layout(id).shard_numel();
+  }
+  EXPECT_EQ(step.workload.operators.back().kind, OperatorKind::kOptimizer);
+  EXPECT_EQ(step.workload.operators.back().written, 3 * 4 * elements);
+}
+
+TEST(WorkloadTest, ImpossibleShapesAreRejected) {
+  EXPECT_THROW(step_of("llama-tiny", kFullShard, 2, 0, 4), InputError);
+  try {
+    (void)step_of("llama-tiny", kFullShard, 2, 1, 257);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("config.json"), HasSubstr("seq 257"), HasSubstr("256 positions")));
+  }
+}
+
+TEST(WorkloadJsonTest, SurvivesARoundTrip) {
+  for (const std::string model : {"llama-tiny", "gpt2-tiny", "models/llama-biases"}) {
+    Step step = step_of(model, kFullShard, 2, 2, 16);
+    step.workload.hooks[3].invocation = 2;
+    step.workload.hooks[4].grad_mode = false;
+    step.workload.hooks[5].recompute = true;
+    step.workload.hooks[6].grads = Grads::kSome;
+    const std::string text = to_json(step.workload, step.plan);
+    EXPECT_EQ(parse_workload(text, "workload.json"), step.workload);
+    EXPECT_EQ(json::parse(text)["units"].size(), step.plan.units.size());
+  }
+}
+
+TEST(WorkloadJsonTest, DamagedTextEndsAsInputError) {
+  const Step step = step_of("models/gpt2-mapped-names", kFullShard, 2, 1, 4);
+  const std::string good = to_json(step.workload, step.plan);
+  std::mt19937_64 engine(7);
+  const auto pick = [&engine](size_t limit) {
+    return std::uniform_int_distribution<size_t>(0, limit - 1)(engine);
+  };
+  int rejected = 0;
+  for (int trial = 0; trial < 500; ++trial) {
+    std::string text = good;
+    switch (pick(3)) {
+      case 0:
+        text.resize(pick(text.size()));
+        break;
+      case 1:
+        text.erase(pick(text.size()), 1 + pick(30));
+        break;
+      default:
+        text[pick(text.size())] = "{}[]\",:0123456789-oh"[pick(20)];
+        break;
+    }
+    try {
+      (void)parse_workload(text, "workload.json");
+    } catch (const InputError& error) {
+      ++rejected;
+      EXPECT_THAT(error.what(), HasSubstr("workload.json"));
+    }
+  }
+  EXPECT_GT(rejected, 300);
+}
+
+TEST(WorkloadJsonTest, MessagesNameThePlace) {
+  const auto message = [](const std::string& text) {
+    try {
+      (void)parse_workload(text, "workload.json");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(
+      message(
+          R"({"version": 1, "batch": 1, "seq": 1, "units": [""], "operators": [], "hooks": [], "order": ["o0"]})"),
+      HasSubstr("workload.json#/order/0"));
+  EXPECT_THAT(
+      message(
+          R"({"version": 1, "batch": 1, "seq": 1, "units": [""], "operators": [], "hooks": [{"hook": "pre_forwards", "unit": 0}], "order": []})"),
+      AllOf(HasSubstr("workload.json#/hooks/0/hook"), HasSubstr("did you mean 'pre_forward'?")));
+  EXPECT_THAT(
+      message(
+          R"({"version": 1, "batch": 1, "seq": 1, "units": [""], "operators": [], "hooks": [{"hook": "reshard", "unit": 1}], "order": []})"),
+      HasSubstr("workload.json#/hooks/0/unit"));
+}
+
+}  // namespace
+}  // namespace shardlens::plan
