@@ -224,6 +224,11 @@ void SpoolRecorder::op(uint32_t name,
   append(record);
 }
 
+void SpoolRecorder::flush() {
+  const std::lock_guard lock(mutex_);
+  write_out();
+}
+
 void SpoolRecorder::finish() {
   if (recording_.exchange(false) || step_ >= 0) {
     now_.step(step_, false);

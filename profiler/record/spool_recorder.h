@@ -74,6 +74,8 @@ class SpoolRecorder final : public Recorder {
   // An operator that ran on the calling thread. `shapes` may be null.
   void op(uint32_t name, Nanoseconds start, Nanoseconds end, const InputShapes* shapes);
 
+  // Writes out what is buffered: for the way out after a fault, from any thread.
+  void flush();
   // Writes the end marker. Nothing is recorded afterwards.
   void finish();
   [[nodiscard]] std::filesystem::path path() const;
