@@ -30,7 +30,8 @@ if(LibTorchWheel_FOUND AND NOT TARGET shardlens_torch_cpu)
   foreach(dir ${nvidia_libs})
     target_link_options(shardlens_torch_cpu INTERFACE "LINKER:-rpath-link,${dir}")
   endforeach()
-  target_compile_definitions(shardlens_torch_cpu INTERFACE USE_C10D USE_DISTRIBUTED)
+  # The wheel's own fmt headers (another version than Debian's, in another inline namespace) come first on the include path.
+  target_compile_definitions(shardlens_torch_cpu INTERFACE USE_C10D USE_DISTRIBUTED FMT_HEADER_ONLY)
 
   if(EXISTS ${SHARDLENS_TORCH_DIR}/lib/libtorch_cuda.so AND NOT TARGET shardlens_torch_cuda)
     foreach(name torch_cuda c10_cuda)

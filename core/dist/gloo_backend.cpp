@@ -1,6 +1,8 @@
 // The wheel exports ProcessGroupGloo but ships no gloo headers; Debian's serve for the calls below.
 // Headers only, in this one file: libgloo is never linked and no gloo type is constructed here.
 #define USE_C10D_GLOO
+#include <cstdlib>
+
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -15,6 +17,10 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
                                                     std::chrono::milliseconds timeout,
                                                     const std::string& hostname) {
   using Gloo = c10d::ProcessGroupGloo;
+  // [Note: Flight recorder] c10d's flight recorder is one per process and crashes when two groups
+  // enqueue at once from threads of their own (seen with torch 2.11: a map insertion without lock).
+  // Our recorder keeps the same facts.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   try {
     auto options = Gloo::Options::create_default(timeout);
     if (!hostname.empty()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,11 +21,17 @@ class World;
 
 namespace shardlens::fsdp {
 
+class Executor;
+class FlatParamHandle;
+
 struct Options {
   dist::World* world = nullptr;  // not owned; must outlive the ShardedModel
   Recorder* recorder = nullptr;  // not owned; may be null
-  bool check_ledger =
-      false;  // run every action through schedule::Ledger and fail on a broken invariant
+  // Run every action through schedule::Ledger and fail on a broken invariant.
+  bool check_ledger = false;
+  // Makes the executor (`handles` by UnitId, null without parameters); empty: the CPU executor.
+  std::function<std::unique_ptr<Executor>(std::vector<FlatParamHandle*> handles)> make_executor =
+      {};
 };
 
 // What this rank holds of one parameter: `values` is a 1-D view of the unit's flat shard.
@@ -40,9 +47,9 @@ struct ParameterSlice {
 // Obtained from fully_shard; lives as long as the module or the handle.
 //
 // Threads  all calls on the thread that trains.
-// Errors   RuntimeFault for collectives and for a unit whose hooks did not fire although its
-// parameters were used; UsageError for wrong
-//          use (clip before backward, gradient sync of an unknown unit).
+// Errors   RuntimeFault for collectives; UsageError for wrong use, such as a unit whose hooks did
+// not
+//          fire although its parameters were used.
 class ShardedModel {
  public:
   virtual ~ShardedModel() = default;
@@ -80,6 +87,13 @@ class ShardedModel {
 [[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
     const std::shared_ptr<torch::nn::Module>& model,
     const plan::ResolvedPlan& plan,
+    const Options& options);
+
+// The same for a model of the user's own: the plan is resolved against the model's module tree and
+// the world's size.
+[[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
+    const std::shared_ptr<torch::nn::Module>& model,
+    const plan::Plan& plan,
     const Options& options);
 
 }  // namespace shardlens::fsdp

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/recorder.h"
+#include "core/dist/communicator.h"
+#include "core/fsdp/flat_param_handle.h"
+#include "core/schedule/action.h"
+
+namespace shardlens::dist {
+class World;
+}
+
+namespace shardlens::fsdp {
+
+// Executes schedule actions on CPU tensors and process groups. Obeys in order and decides nothing:
+// what each op means stands in core/schedule/action.h.
+//
+// [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
+// reduce-scatter streams are the communication thread of the shard axis, the all-reduce stream that
+// of the replicate axis; each is FIFO. Waiting for an event on the compute stream blocks the host.
+// Threads  the thread that trains.
+// Errors   RuntimeFault from collectives and waits.
+class Executor {
+ public:
+  // `handles` by UnitId, null where a unit owns no parameters; not owned.
+  Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Recorder* recorder);
+  virtual ~Executor() = default;
+
+  // `fresh_views`: kUseFull makes new views (a forward), with autograd edges if `grad_mode`.
+  virtual void execute(const schedule::Action& action, bool fresh_views, bool grad_mode);
+  [[nodiscard]] uint32_t executed() const { return sequence_; }
+  // Waits for everything issued so far, swallowing failures: the way out after an exception.
+  void drain() noexcept;
+
+ protected:
+  struct Unit {
+    FlatParamHandle* handle = nullptr;
+    bool copied_in = false;
+    at::Tensor unsharded_grad;  // taken from autograd, until freed
+    at::Tensor reduce_input;
+    at::Tensor reduce_output;
+  };
+
+  // Hands the collective to the communication thread. Virtual, like execute(), so that tests can
+  // plant a late executor.
+  virtual void all_gather(const schedule::Action& action, Unit& unit);
+
+ private:
+  [[nodiscard]] dist::Communicator& communicator(schedule::Stream stream,
+                                                 schedule::Axis axis) const;
+  [[nodiscard]] dist::Purpose purpose(UnitId unit) const;
+  void submitted(schedule::Stream stream, dist::Communicator& on, dist::CompletionPtr completion);
+  void allocate(const schedule::Action& action, Unit& unit);
+  void release(const schedule::Action& action, Unit& unit);
+  void reduce_copy_in(Unit& unit);
+  void reduce_scatter(const schedule::Action& action, Unit& unit);
+  void all_reduce(const schedule::Action& action, Unit& unit);
+  void store_grad(const schedule::Action& action, Unit& unit);
+  void record_event(const schedule::Action& action);
+  void wait_event(const schedule::Action& action);
+  at::Tensor& gradient_of(const schedule::Action& action, Unit& unit);
+
+  struct Last {
+    dist::CompletionPtr completion;
+    dist::Communicator* on = nullptr;
+  };
+  std::vector<Unit> units_;
+  dist::World& world_;
+  Recorder* recorder_;
+  uint32_t sequence_ = 0;
+  Last last_[schedule::kStreamCount];  // last request issued on each stream
+  std::vector<Last> events_;           // by EventId; no completion: complete when recorded
+};
+
+}  // namespace shardlens::fsdp

@@ -1,0 +1,245 @@
+#include "core/fsdp/flat_param_handle.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::fsdp {
+
+namespace impl = torch::autograd::impl;
+
+namespace {
+
+bool has_storage(const at::Tensor& tensor) {
+  return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
+}
+
+}  // namespace
+
+FlatParamHandle::FlatParamHandle(std::string unit,
+                                 std::vector<Slot> slots,
+                                 plan::ShardLayout layout,
+                                 int64_t rank,
+                                 at::ScalarType param_dtype,
+                                 at::ScalarType reduce_dtype)
+    : unit_(std::move(unit)),
+      slots_(std::move(slots)),
+      layout_(std::move(layout)),
+      rank_(rank),
+      reduce_dtype_(reduce_dtype) {
+  SHARDLENS_CHECK(!slots_.empty(), "a flat parameter needs parameters");
+  const at::NoGradGuard no_grad;
+  const at::ScalarType master = slots_.front().parameter.scalar_type();
+  whole_ = layout_.ranks() == 1 && param_dtype == master;
+
+  shard_ = at::zeros({layout_.shard_numel()}, at::TensorOptions().dtype(master));
+  fill_shard(rank);
+  if (whole_) {
+    unsharded_ = shard_.detach();
+    unsharded_data_ = shard_;
+  } else {
+    unsharded_ = at::empty({layout_.padded_numel()}, at::TensorOptions().dtype(param_dtype));
+    unsharded_data_ = unsharded_.variable_data();
+  }
+  unsharded_.set_requires_grad(true);
+  accumulator_ = impl::grad_accumulator(unsharded_);
+
+  piece_of_slot_.resize(slots_.size());
+  int64_t end = 0;
+  for (const plan::ShardLayout::Piece& piece : layout_.pieces()) {
+    if (piece.parameter != plan::ShardLayout::kPadding) {
+      piece_of_slot_[piece.parameter] = piece_sizes_.size();
+      full_views_.resize(std::max<size_t>(full_views_.size(), piece.parameter + 1));
+      const Slot& slot = slots_[piece.parameter];
+      int64_t stride = 1;
+      std::vector<int64_t> strides(slot.shape.size());
+      for (size_t d = slot.shape.size(); d-- > 0;) {
+        strides[d] = stride;
+        stride *= slot.shape[d];
+      }
+      full_views_[piece.parameter] = unsharded_data_.as_strided(slot.shape, strides, piece.offset);
+    }
+    SHARDLENS_CHECK(piece.offset == end, "pieces of the flat parameter are contiguous");
+    end += piece.numel;
+    piece_sizes_.push_back(piece.numel);
+  }
+  SHARDLENS_CHECK(end == layout_.padded_numel(), "pieces cover the flat parameter");
+  free();  // only now: a view cannot be made of storage that is gone
+  edges_.resize(slots_.size());
+  full_ = true;  // the modules hold whole parameters so far
+  use_shard();
+}
+
+// Takes this rank's part of every parameter that has values, and prepares its 1-D views.
+void FlatParamHandle::fill_shard(int64_t rank) {
+  shard_views_.reserve(slots_.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const plan::ShardLayout::Slice slice = layout_.slice(rank, i);
+    at::Tensor view = shard_.narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel);
+    const at::Tensor& parameter = slots_[i].parameter;
+    if (slice.numel > 0 && has_storage(parameter)) {
+      view.copy_(parameter.detach().reshape({-1}).narrow(0, slice.param_offset, slice.numel));
+    }
+    shard_views_.push_back(view.detach());
+  }
+}
+
+void FlatParamHandle::allocate() {
+  if (!whole_) {
+    at::native::resize_bytes_cpu(
+        unsharded_.storage().unsafeGetStorageImpl(),
+        static_cast<size_t>(layout_.padded_numel()) * unsharded_.element_size());
+  }
+}
+
+void FlatParamHandle::free() {
+  if (!whole_) {
+    at::native::resize_bytes_cpu(unsharded_.storage().unsafeGetStorageImpl(), 0);
+  }
+}
+
+int64_t FlatParamHandle::unsharded_bytes() const {
+  return whole_ ? 0 : static_cast<int64_t>(unsharded_.storage().nbytes());
+}
+
+void FlatParamHandle::copy_in() {
+  const at::NoGradGuard no_grad;
+  unsharded_data_.narrow(0, rank_ * layout_.shard_numel(), layout_.shard_numel()).copy_(shard_);
+}
+
+at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
+  return copied_in ? unsharded_data_.narrow(0, rank_ * layout_.shard_numel(), layout_.shard_numel())
+                   : shard_;
+}
+
+void FlatParamHandle::use_full(bool fresh, bool grad_mode) {
+  std::vector<at::Tensor> views;
+  if (fresh && grad_mode) {
+    const at::AutoGradMode with_grad(true);
+    views = unsharded_.split_with_sizes(piece_sizes_);
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      at::Tensor& view = views[piece_of_slot_[i]];
+      view = view.view(slots_[i].shape);
+      edges_[i] = impl::gradient_edge(view);
+    }
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor& parameter = slots_[i].parameter;
+    // [Note: Repointing a parameter] A leaf cannot get a gradient edge while it requires grad as a
+    // leaf; so: no edge, no requires_grad, new data, then the edge of the view. The tensor object
+    // stays, so every holder sees the change.
+    impl::set_gradient_edge(parameter, torch::autograd::Edge());
+    parameter.set_requires_grad(false);
+    parameter.set_data(full_views_[i]);
+    if (edges_[i].is_valid() && (grad_mode || !fresh)) {
+      impl::set_gradient_edge(parameter, edges_[i]);
+    }
+  }
+  full_ = true;
+}
+
+void FlatParamHandle::use_shard() {
+  if (!full_) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor& parameter = slots_[i].parameter;
+    impl::set_gradient_edge(parameter,
+                            torch::autograd::Edge());  // See [Note: Repointing a parameter]
+    parameter.set_requires_grad(false);
+    parameter.set_data(shard_views_[i]);
+    parameter.set_requires_grad(true);
+  }
+  full_ = false;
+}
+
+std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const {
+  return accumulator_;
+}
+
+bool FlatParamHandle::has_unsharded_grad() const {
+  return unsharded_.grad().defined();
+}
+
+at::Tensor FlatParamHandle::take_unsharded_grad() {
+  at::Tensor grad = unsharded_.grad();
+  unsharded_.mutable_grad() = at::Tensor();
+  return grad;
+}
+
+void FlatParamHandle::store_grad(const at::Tensor& reduced) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& grad = shard_.mutable_grad();
+  if (grad.defined()) {
+    grad.add_(reduced.to(shard_.scalar_type()));
+  } else {
+    grad = reduced.to(shard_.scalar_type());
+  }
+}
+
+void FlatParamHandle::adopt_user_zero_grad() {
+  if (!published_ || !shard_.grad().defined()) {
+    return;
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.parameter.grad().defined()) {
+      return;
+    }
+  }
+  shard_.mutable_grad() = at::Tensor();
+  published_ = false;
+}
+
+void FlatParamHandle::publish_grads() {
+  adopt_user_zero_grad();  // a backward without sync stored nothing, and the last step's gradient
+                           // is stale
+  const at::Tensor& grad = shard_.grad();
+  if (!grad.defined() || full_) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const plan::ShardLayout::Slice slice = layout_.slice(rank_, i);
+    at::Tensor& shown = slots_[i].parameter.mutable_grad();
+    if (!shown.defined()) {
+      // variable_data: Optimizer::zero_grad detaches in place, which a view refuses.
+      shown =
+          grad.narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel).variable_data();
+    }
+  }
+  published_ = true;
+}
+
+void FlatParamHandle::zero_grad() {
+  shard_.mutable_grad() = at::Tensor();
+  for (Slot& slot : slots_) {
+    slot.parameter.mutable_grad() = at::Tensor();
+  }
+  published_ = false;
+}
+
+void FlatParamHandle::drop_views() {
+  for (torch::autograd::Edge& edge : edges_) {
+    edge = {};
+  }
+}
+
+std::string FlatParamHandle::stray_grad() const {
+  if (published_) {
+    return "";
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.parameter.grad().defined()) {
+      return slot.fqn;
+    }
+  }
+  return "";
+}
+
+}  // namespace shardlens::fsdp

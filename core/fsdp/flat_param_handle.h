@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/TensorBody.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include "core/plan/shard_layout.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace shardlens::fsdp {
+
+// One unit's flat parameter: all its parameters in one 1-D tensor, split evenly over the shard
+// axis.
+//
+// Layout     plan::ShardLayout: [p0 | padding | p1 | … | end padding]; rank r holds [r·shard_numel,
+// (r+1)·shard_numel). Shapes     shard [shard_numel] in the master dtype; unsharded [padded_numel]
+// in param_dtype, storage of 0 bytes while resharded. Ownership  the module's parameter tensors are
+// repointed in place, never replaced: modules, optimizers and autograd keep them. Threads
+// store_grad() on a communication thread, after which the training thread waits before it looks;
+// everything else on
+//            the training thread.
+// Source     torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
+// torch 2.11.
+class FlatParamHandle {
+ public:
+  struct Slot {
+    std::string fqn;
+    at::Tensor parameter;  // as registered in the module; tied modules hold the same tensor
+    std::vector<int64_t> shape;
+  };
+
+  // `whole`: one rank holds everything and no cast is needed: the unsharded parameter is the shard,
+  // nothing is ever freed.
+  FlatParamHandle(std::string unit,
+                  std::vector<Slot> slots,
+                  plan::ShardLayout layout,
+                  int64_t rank,
+                  at::ScalarType param_dtype,
+                  at::ScalarType reduce_dtype);
+
+  [[nodiscard]] const std::string& unit() const { return unit_; }
+  [[nodiscard]] const plan::ShardLayout& layout() const { return layout_; }
+  [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
+  [[nodiscard]] const at::Tensor& shard() const { return shard_; }
+  [[nodiscard]] at::ScalarType param_dtype() const { return unsharded_.scalar_type(); }
+  [[nodiscard]] at::ScalarType reduce_dtype() const { return reduce_dtype_; }
+  [[nodiscard]] bool whole() const { return whole_; }
+  [[nodiscard]] at::Tensor slice(size_t slot) const { return shard_views_[slot]; }
+
+  // Storage of the unsharded flat parameter. allocate() leaves it uninitialised.
+  void allocate();
+  void free();
+  [[nodiscard]] int64_t unsharded_bytes() const;  // 0 when freed, and when the shard is the whole
+  // Shard → this rank's slice of the unsharded parameter, cast to param_dtype.
+  void copy_in();
+  [[nodiscard]] at::Tensor gather_input(bool copied_in) const;
+  // The unsharded parameter for writing below autograd: no version counter moves.
+  [[nodiscard]] const at::Tensor& gather_output() const { return unsharded_data_; }
+
+  // Parameters become views of the unsharded parameter. `fresh`: new views with their autograd edge
+  // (forward); otherwise the edges of the last forward are put back, which is what saved tensors
+  // look at in backward.
+  void use_full(bool fresh, bool grad_mode);
+  // Parameters become leaves again: this rank's 1-D slices.
+  void use_shard();
+  [[nodiscard]] bool is_full() const { return full_; }
+
+  // Gradients. Autograd accumulates into the unsharded parameter; `accumulator` runs the hook when
+  // they are complete.
+  [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
+  [[nodiscard]] bool has_unsharded_grad() const;
+  [[nodiscard]] at::Tensor take_unsharded_grad();
+  // Becomes the shard's gradient, or is added to it; cast to the master dtype.
+  void store_grad(const at::Tensor& reduced);
+  // Drops the shard's gradient where the user has reset every parameter's (model->zero_grad(),
+  // optimizer.zero_grad()).
+  void adopt_user_zero_grad();
+  // Shows the shard's gradient as each parameter's grad().
+  void publish_grads();
+  void zero_grad();
+  // Forgets the views of the last forward.
+  void drop_views();
+  // FQN of a parameter that received a gradient while it was a slice, or "": its unit's forward did
+  // not run through the hooks.
+  [[nodiscard]] std::string stray_grad() const;
+
+ private:
+  void fill_shard(int64_t rank);
+
+  std::string unit_;
+  std::vector<Slot> slots_;
+  plan::ShardLayout layout_;
+  int64_t rank_;
+  at::ScalarType reduce_dtype_;
+  bool whole_ = false;
+  at::Tensor shard_;           // leaf that holds the master values; grad() is the reduced gradient
+  at::Tensor unsharded_;       // autograd leaf; what parameters are views of in forward
+  at::Tensor unsharded_data_;  // same storage, own version counter
+  std::vector<at::Tensor> shard_views_;  // per slot, 1-D
+  std::vector<at::Tensor> full_views_;   // per slot, in shape, without autograd: data for backward
+  std::vector<torch::autograd::Edge> edges_;  // per slot, of the last forward with gradients
+  std::vector<int64_t> piece_sizes_;          // of the flat layout, padding included
+  std::vector<size_t> piece_of_slot_;
+  std::shared_ptr<torch::autograd::Node> accumulator_;
+  bool full_ = false;
+  bool published_ = false;
+};
+
+}  // namespace shardlens::fsdp

@@ -1,0 +1,358 @@
+#include <cmath>
+#include <limits>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/state.h"
+#include "core/module/scalar_type.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+std::vector<FlatParamHandle*> handles_of(const std::vector<std::shared_ptr<FsdpState>>& states) {
+  std::vector<FlatParamHandle*> handles;
+  for (const auto& state : states) {
+    handles.push_back(state->handle());
+  }
+  return handles;
+}
+
+bool reshards(schedule::Op op) {
+  return op == schedule::Op::kUseShard || op == schedule::Op::kFree;
+}
+
+}  // namespace
+
+Root::Root(plan::ResolvedPlan plan,
+           const Options& options,
+           schedule::Schedule schedule,
+           std::vector<std::shared_ptr<FsdpState>> states)
+    : plan_(std::move(plan)),
+      options_(options),
+      schedule_(std::move(schedule)),
+      states_(std::move(states)),
+      progress_(states_.size()),
+      executor_(
+          options.make_executor
+              ? options.make_executor(handles_of(states_))
+              : std::make_unique<Executor>(handles_of(states_), *options.world, options.recorder)) {
+  std::vector<std::string> names;
+  for (const plan::Unit& unit : plan_.units) {
+    names.push_back(unit.fqn);
+  }
+  if (options_.recorder != nullptr) {
+    options_.recorder->units(names);
+  }
+  if (options_.check_ledger) {
+    ledger_ = std::make_unique<schedule::Ledger>(schedule::unit_specs(plan_),
+                                                 schedule::schedule_options(plan_));
+  }
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr) {
+      shards_.push_back(state->handle()->shard());
+    }
+  }
+}
+
+std::string Root::prefix() const {
+  return "[rank " + std::to_string(options_.world->rank()) + "] ";
+}
+
+void Root::raise(const HookEvent& event) {
+  if (options_.recorder != nullptr) {
+    options_.recorder->hook(event);
+  }
+  schedule::ActionList actions;
+  const Result<void> planned = schedule_.on(event, actions);
+  if (!planned.ok()) {
+    throw RuntimeFault(prefix() + planned.message());
+  }
+  if (event.hook != Hook::kGradsReady) {
+    for (const schedule::Action& action : actions) {
+      execute(action, event);
+    }
+    return;
+  }
+  // FSDP2's two ranges of a post-backward.
+  size_t i = 0;
+  {
+    const RangeScope range(options_.recorder, Range::kPostBackwardReshard, event.unit);
+    for (; i < actions.size() && reshards(actions[i].op); ++i) {
+      execute(actions[i], event);
+    }
+  }
+  if (i < actions.size()) {
+    const RangeScope range(options_.recorder, Range::kPostBackwardReduce, event.unit);
+    for (; i < actions.size(); ++i) {
+      execute(actions[i], event);
+    }
+  }
+}
+
+void Root::execute(const schedule::Action& action, const HookEvent& event) {
+  if (ledger_ != nullptr) {
+    const Result<void> kept = ledger_->consume(action);
+    if (!kept.ok()) {
+      throw RuntimeFault(prefix() + kept.message());
+    }
+  }
+  executor_->execute(action, event.hook == Hook::kPreForward && !event.recompute, event.grad_mode);
+}
+
+void Root::pre_forward(UnitId unit, module::TensorRefs& inputs) {
+  const plan::Unit& spec = plan_.units[unit];
+  if (const auto& dtype = spec.mixed_precision.param_dtype; dtype.has_value()) {
+    const at::ScalarType target = module::to_scalar_type(*dtype);
+    for (at::Tensor* input : inputs) {
+      if (input->defined() && input->is_floating_point() && input->scalar_type() != target) {
+        *input = input->to(target);
+      }
+    }
+  }
+  Progress& progress = progress_[unit];
+  if (++progress.entered > 1) {
+    return;  // a unit of several modules unshards when the first of them begins
+  }
+  progress.left = 0;
+  progress.pre_backward = false;
+  gathered_ = at::Tensor();
+  gathered_unit_ = kNoUnit;
+  HookEvent event{Hook::kPreForward, unit, progress.invocation, at::GradMode::is_enabled(),
+                  in_backward_};
+  if (unit == 0) {
+    const RangeScope range(options_.recorder, Range::kRootPreForward);
+    HookEvent root = event;
+    root.hook = Hook::kRootPreForward;
+    raise(root);
+  }
+  const RangeScope range(options_.recorder, Range::kPreForward, unit);
+  raise(event);
+}
+
+void Root::post_forward(UnitId unit, module::TensorRefs& outputs) {
+  Progress& progress = progress_[unit];
+  const bool grad_mode = at::GradMode::is_enabled();
+  const uint32_t invocation = progress.invocation;
+  if (grad_mode) {
+    bool visible = false;
+    const std::weak_ptr<Root> weak = weak_from_this();
+    for (at::Tensor* output : outputs) {
+      if (output->defined() && output->requires_grad()) {
+        visible = true;
+        output->register_hook([weak, unit, invocation](const at::Tensor& /*gradient*/) {
+          if (const auto root = weak.lock()) {
+            root->pre_backward(unit, invocation);
+          }
+        });
+      }
+    }
+    if (!visible && states_[unit]->handle() != nullptr) {
+      throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
+                       "': its forward returned no tensor that requires grad, so its backward "
+                       "cannot be seen; return a "
+                       "Tensor, or a vector or tuple of them");
+    }
+  }
+  if (++progress.left < plan_.units[unit].modules.size()) {
+    return;
+  }
+  progress.entered = progress.left = 0;
+  const RangeScope range(options_.recorder, Range::kPostForward, unit);
+  raise({Hook::kPostForward, unit, invocation, grad_mode, in_backward_});
+  ++progress.invocation;
+}
+
+void Root::pre_backward(UnitId unit, uint32_t invocation) {
+  Progress& progress = progress_[unit];
+  if (!in_backward_) {
+    in_backward_ = true;
+    const std::weak_ptr<Root> weak = weak_from_this();
+    torch::autograd::Engine::get_default_engine().queue_callback([weak] {
+      if (const auto root = weak.lock()) {
+        root->backward_end();
+      }
+    });
+  }
+  if (progress.pre_backward) {
+    return;  // another output of the same forward came first
+  }
+  progress.pre_backward = true;
+  const RangeScope range(options_.recorder, Range::kPreBackward, unit);
+  raise({Hook::kPreBackward, unit, invocation});
+}
+
+void Root::grads_ready(UnitId unit) {
+  progress_[unit].pre_backward = false;
+  const FlatParamHandle* handle = states_[unit]->handle();
+  HookEvent event{Hook::kGradsReady, unit};
+  event.grads = handle->has_unsharded_grad() ? Grads::kAll : Grads::kNone;
+  raise(event);
+}
+
+void Root::backward_end() {
+  const RangeScope range(options_.recorder, Range::kRootPostBackward);
+  in_backward_ = false;
+  raise({Hook::kBackwardEnd, 0});
+  for (const auto& state : states_) {
+    FlatParamHandle* handle = state->handle();
+    progress_[state->unit()] = {};
+    if (handle == nullptr) {
+      continue;
+    }
+    handle->drop_views();
+    if (const std::string stray = handle->stray_grad(); !stray.empty()) {
+      throw UsageError(prefix() + "parameter '" + stray +
+                       "' was used while it was sharded: the forward of its unit '" +
+                       handle->unit() +
+                       "' did not run through its hooks; call the unit's module, not a part of it");
+    }
+    handle->publish_grads();
+  }
+}
+
+std::vector<ParameterSlice> Root::slices() const {
+  std::vector<ParameterSlice> slices;
+  const int64_t shard_rank = plan_.shard == 1 ? 0 : options_.world->shard().rank();
+  for (const auto& state : states_) {
+    const FlatParamHandle* handle = state->handle();
+    for (size_t slot = 0; handle != nullptr && slot < handle->slots().size(); ++slot) {
+      const plan::ShardLayout::Slice slice = handle->layout().slice(shard_rank, slot);
+      if (slice.numel > 0) {
+        slices.push_back(
+            {plan_.units[state->unit()].parameters[slot], slice.param_offset, handle->slice(slot)});
+      }
+    }
+  }
+  return slices;
+}
+
+void Root::set_requires_gradient_sync(bool sync) {
+  schedule::Setting setting;
+  setting.kind = schedule::Setting::Kind::kGradientSync;
+  setting.flag = sync;
+  const Result<void> done = schedule_.set(0, setting, schedule::Recurse::kYes);
+  if (!done.ok()) {
+    throw UsageError(prefix() + done.message());
+  }
+}
+
+double Root::clip_grad_norm(double max_norm, double norm_type) {
+  if (!(norm_type > 0)) {
+    throw UsageError("clip_grad_norm: norm type is " + std::to_string(norm_type) +
+                     ", expected a positive number or inf");
+  }
+  const at::NoGradGuard no_grad;
+  const bool inf = std::isinf(norm_type);
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& shard : shards_) {
+    if (shard.grad().defined()) {
+      grads.push_back(shard.grad());
+    }
+  }
+  double local = 0;
+  for (const at::Tensor& grad : grads) {
+    const double norm = at::linalg_vector_norm(grad, norm_type).item<double>();
+    // NaN must survive: std::max would drop it.
+    local =
+        inf ? (norm > local || std::isnan(norm) ? norm : local) : local + std::pow(norm, norm_type);
+  }
+  at::Tensor total = at::empty({1}, at::TensorOptions().dtype(at::kDouble)).fill_(local);
+  if (plan_.shard > 1) {
+    dist::Communicator& shard = options_.world->shard();
+    shard.wait(shard.all_reduce(total, inf ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
+                                {kNoUnit, "the gradient norm"}));
+  }
+  const double norm = inf ? total.item<double>() : std::pow(total.item<double>(), 1.0 / norm_type);
+  if (!std::isinf(max_norm)) {
+    const double scale = max_norm / (norm + 1e-6);
+    if (scale < 1.0) {
+      for (at::Tensor& grad : grads) {
+        grad.mul_(scale);
+      }
+    }
+  }
+  return norm;
+}
+
+void Root::zero_grad() {
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr) {
+      state->handle()->zero_grad();
+    }
+  }
+}
+
+void Root::optimizer_done() {
+  raise({Hook::kOptimizerDone, 0});
+}
+
+at::Tensor Root::full_parameter(uint32_t parameter) {
+  const at::NoGradGuard no_grad;
+  for (const plan::Unit& unit : plan_.units) {
+    for (size_t slot = 0; slot < unit.parameters.size(); ++slot) {
+      if (unit.parameters[slot] != parameter) {
+        continue;
+      }
+      const auto id = static_cast<UnitId>(&unit - plan_.units.data());
+      const FlatParamHandle& handle = *states_[id]->handle();
+      if (gathered_unit_ != id) {
+        if (plan_.shard == 1) {
+          gathered_ = handle.shard();
+        } else {
+          dist::Communicator& shard = options_.world->shard();
+          gathered_ = at::empty({handle.layout().padded_numel()}, handle.shard().options());
+          shard.wait(shard.all_gather(gathered_, handle.shard().detach(), {id, unit.fqn}));
+        }
+        gathered_unit_ = id;
+      }
+      for (const plan::ShardLayout::Piece& piece : handle.layout().pieces()) {
+        if (piece.parameter == slot) {
+          return gathered_.detach()
+              .narrow(0, piece.offset, piece.numel)
+              .view(handle.slots()[slot].shape)
+              .clone();
+        }
+      }
+    }
+  }
+  throw UsageError("full_parameter: the plan has no parameter with index " +
+                   std::to_string(parameter));
+}
+
+void Root::abort() {
+  in_backward_ = false;
+  HookEvent event{Hook::kAbort, 0};
+  schedule::ActionList actions;
+  executor_->drain();
+  if (schedule_.on(event, actions).ok()) {
+    for (const schedule::Action& action : actions) {
+      try {
+        executor_->execute(action, false, false);
+      } catch (const std::exception&) {  // waits for collectives that failed are what abort cleans
+                                         // up after
+      }
+    }
+  }
+  for (const auto& state : states_) {
+    progress_[state->unit()] = {};
+    if (state->handle() != nullptr) {
+      state->handle()->drop_views();
+    }
+  }
+}
+
+int64_t Root::unsharded_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& state : states_) {
+    bytes += state->handle() == nullptr ? 0 : state->handle()->unsharded_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace shardlens::fsdp

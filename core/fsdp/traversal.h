@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/fsdp/state.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace shardlens::fsdp {
+
+// The FSDP states in `root`'s tree with the first module that owns each: depth-first in modules()
+// order, states and shared modules once, no descent into the subtree of a replicate()d module (the
+// root included). Source: torch/distributed/fsdp/_traversal_utils.py.
+struct StateWithModule {
+  std::shared_ptr<FsdpState> state;
+  std::shared_ptr<torch::nn::Module> module;
+};
+[[nodiscard]] std::vector<StateWithModule> fsdp_states_with_modules(
+    const std::shared_ptr<torch::nn::Module>& root);
+[[nodiscard]] std::vector<std::shared_ptr<FsdpState>> fsdp_states(
+    const std::shared_ptr<torch::nn::Module>& root);
+[[nodiscard]] std::vector<std::shared_ptr<FsdpState>> fsdp_root_states(
+    const std::shared_ptr<torch::nn::Module>& root);
+// Handles of those states; states without parameters have none.
+[[nodiscard]] std::vector<FlatParamHandle*> fsdp_handles(
+    const std::shared_ptr<torch::nn::Module>& root);
+
+}  // namespace shardlens::fsdp
