@@ -43,8 +43,7 @@ SpoolRecorder::SpoolRecorder(SpoolOptions options)
 }
 
 SpoolRecorder::~SpoolRecorder() {
-  const std::lock_guard lock(mutex_);
-  write_out();
+  flush();
 }
 
 std::string SpoolRecorder::metadata() const {
@@ -86,8 +85,7 @@ void SpoolRecorder::step_end() {
     return;
   }
   append(step_record(SpoolType::kStepEnd, step_, dropped()), Keep::kAlways);
-  const std::lock_guard lock(mutex_);
-  write_out();
+  flush();
 }
 
 uint32_t SpoolRecorder::hook(const HookEvent& event) {
@@ -222,6 +220,11 @@ void SpoolRecorder::op(uint32_t name,
     std::memcpy(record.op.dims, shapes->dims, sizeof(record.op.dims));
   }
   append(record);
+}
+
+void SpoolRecorder::flush() {
+  const std::lock_guard lock(mutex_);
+  write_out();
 }
 
 void SpoolRecorder::flush() {
