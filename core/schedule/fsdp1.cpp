@@ -111,9 +111,9 @@ void Schedule::Impl::fsdp1_pre_forward(UnitId unit, bool recompute) {
     return;
   }
   if (recompute) {
-    if (u.state != UnitState::kUnsharded || !u.spec.copy_out) {
-      // Freed before its recomputation, or merely in need of views of its own: see [Note: Fresh
-      // views] in fsdp2.cpp.
+    if (u.state == UnitState::kUnsharded) {
+      use_full(unit);  // See [Note: Fresh views]
+    } else {
       fsdp1_unshard(unit, /*forward=*/true);
       fsdp1_wait(unit);
     }

@@ -35,6 +35,9 @@ void Schedule::Impl::issue_gather(UnitId unit) {
     const EventId event = event_of(unit, UnitEvent::kSubSharded);
     wait(u.spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, event);
   }
+  if (comm->gather && comm->gather->buffer.unit == base + unit) {
+    flush_gather_slot();  // used twice in a row: its last output goes before the next one comes
+  }
   limit_gathers(unit);
   const BufferKind kind = per_parameter(u) ? BufferKind::kGathered : BufferKind::kUnsharded;
   const Stream first = u.spec.copy_in ? Stream::kCopyIn : Stream::kAllGather;
