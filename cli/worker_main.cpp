@@ -1,0 +1,72 @@
+// shardlens-worker: one rank of a run. The only place that links engine, recorder and collective
+// timer.
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <c10/util/Exception.h>
+
+#include "core/base/error.h"
+
+#include "cli/run_options.h"
+#include "cli/worker_environment.h"
+#include "cli/worker_run.h"
+
+namespace shardlens::cli {
+namespace {
+
+// Without running destructors: a communication thread may be blocked in a collective whose peer is
+// gone.
+[[noreturn]] void leave(int rank, ExitCode code, const std::string& message) {
+  const std::string first_line = message.substr(0, message.find('\n'));
+  if (first_line.starts_with("[rank ")) {
+    fmt::print(stderr, "{}\n", first_line);
+  } else {
+    fmt::print(stderr, "[rank {}] {}\n", rank, first_line);
+  }
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(code));
+}
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "One rank of a training run; `shardlens capture`, torchrun, srun or mpirun starts it");
+  RunOptions options;
+  add_run_options(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool asked = error.get_exit_code() == 0;  // --help
+    app.exit(error);
+    return static_cast<int>(asked ? ExitCode::kOk : ExitCode::kUsage);
+  }
+  int rank = 0;
+  try {
+    check(options);
+    const Placement placement = placement_of(options);
+    rank = placement.rank;
+    run_worker(options, placement);
+  } catch (const Error& error) {
+    leave(rank, error.code(), error.what());
+  } catch (const c10::Error& error) {
+    leave(rank, ExitCode::kRuntime, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    leave(rank, ExitCode::kRuntime, error.what());
+  }
+  return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace
+}  // namespace shardlens::cli
+
+int main(int argc, char** argv) {
+  return shardlens::cli::main(argc, argv);
+}

@@ -1,0 +1,247 @@
+#include "cli/worker_run.h"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ATen/Parallel.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/models/model.h"
+#include "core/models/safetensors.h"
+#include "core/train/checkpoint.h"
+#include "core/train/metrics.h"
+#include "core/train/token_file.h"
+#include "core/train/trainer.h"
+#include "profiler/record/finish.h"
+#include "profiler/record/operator_observer.h"
+#include "profiler/record/spool_recorder.h"
+#include "sim/cost/alpha_beta_timer.h"
+
+#include "cli/prepared_run.h"
+#include "cli/stop_signal.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_device(const RunOptions& options) {
+  if (options.device == Device::kCuda || backend_of(options) == Backend::kNccl) {
+    throw InputError(
+        options.device == Device::kCuda ? "--device cuda" : "--backend nccl",
+        "this worker is built for the CPU; use --device cpu with --backend gloo or emulated");
+  }
+}
+
+std::unique_ptr<dist::World> join_world(const RunOptions& options,
+                                        const Placement& placement,
+                                        const PreparedRun& prepared,
+                                        Recorder* recorder) {
+  dist::WorldOptions world;
+  world.rank = placement.rank;
+  world.world_size = placement.world_size;
+  world.replicate = static_cast<int>(prepared.plan.replicate);
+  world.recorder = recorder;
+  if (backend_of(options) == Backend::kEmulated) {
+    world.backend = dist::BackendKind::kEmulated;
+    world.timer =
+        std::make_shared<sim::AlphaBetaTimer>(sim::AlphaBetaTimer::parse(hardware_of(options)));
+  }
+  return dist::World::join(world);
+}
+
+// The groups as core/dist makes them: one per mesh axis that is real, besides the world.
+std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int rank) {
+  const int size = static_cast<int>(plan.world_size);
+  const int shard = static_cast<int>(plan.shard);
+  std::vector<int> all(static_cast<size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<record::GroupInfo> groups{{"world", "all ranks", all}};
+  if (plan.replicate > 1 && shard > 1) {
+    const int first = rank / shard * shard;
+    groups.push_back({"shard", "shard axis", {all.begin() + first, all.begin() + first + shard}});
+    std::vector<int> column;
+    for (int peer = rank % shard; peer < size; peer += shard) {
+      column.push_back(peer);
+    }
+    groups.push_back({"replicate", "replicate axis", column});
+  }
+  return groups;
+}
+
+record::SpoolOptions spool_options(const RunOptions& options,
+                                   const Placement& placement,
+                                   const PreparedRun& prepared) {
+  record::SpoolOptions spool;
+  spool.directory = options.out;
+  spool.rank = placement.rank;
+  spool.world_size = placement.world_size;
+  spool.backend = name_of(backend_of(options));
+  spool.groups = groups_of(prepared.plan, placement.rank);
+  spool.warmup = options.warmup;
+  spool.trigger_file = options.trigger_file;
+  return spool;
+}
+
+train::TrainOptions train_options(const RunOptions& options) {
+  train::TrainOptions train;
+  train.steps = options.steps;
+  train.accumulate = options.accumulate;
+  train.no_sync = options.no_sync;
+  train.clip = options.clip;
+  train.optimizer.kind = options.optimizer == Optimizer::kSgd
+                             ? train::OptimizerOptions::Kind::kSgd
+                             : train::OptimizerOptions::Kind::kAdamW;
+  train.optimizer.lr = options.lr;
+  train.optimizer.weight_decay = options.weight_decay;
+  train.optimizer.momentum = options.momentum;
+  return train;
+}
+
+void fill_parameters(fsdp::ShardedModel& sharded,
+                     const RunOptions& options,
+                     const plan::ModelConfig& config,
+                     int rank) {
+  if (models::has_checkpoint(options.model)) {
+    train::load_parameters(sharded, options.model);
+    return;
+  }
+  if (rank == 0) {
+    fmt::print(stderr, "{} holds no safetensors: random weights from seed {}\n",
+               options.model.string(), options.seed);
+  }
+  train::initialize_parameters(sharded, config, options.seed);
+}
+
+// One line on a terminal is rewritten; in a file a line stands for about every tenth of the run.
+class Progress {
+ public:
+  Progress(int64_t steps, bool emulated, bool shown)
+      : steps_(steps),
+        emulated_(emulated),
+        shown_(shown),
+        terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+  void show(const train::StepReport& report) {
+    const int64_t done = report.step + 1;
+    const int64_t every = std::max<int64_t>(1, steps_ / 10);
+    if (!shown_ || (!terminal_ && done % every != 0 && done != steps_)) {
+      return;
+    }
+    const std::string loss = emulated_ ? "emulated" : fmt::format("loss {:.4f}", report.loss);
+    fmt::print(stderr, "{}step {}/{}  {}  {:.1f} ms  {:.0f} tokens/s{}",
+               terminal_ ? "\r\x1b[K" : "", done, steps_, loss, report.step_ms, report.tokens_per_s,
+               terminal_ && done != steps_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+
+ private:
+  int64_t steps_;
+  bool emulated_, shown_, terminal_;
+};
+
+class Worker {
+ public:
+  Worker(const RunOptions& options, const Placement& placement)
+      : options_(options),
+        placement_(placement),
+        stop_(placement.rank),
+        prepared_(prepare_run(options, placement.world_size)),
+        tokens_(options.tokens) {
+    shape_ = {placement.rank, placement.world_size, options.batch, options.seq};
+    train::check_tokens(tokens_, shape_, options.steps * options.accumulate,
+                        prepared_.config.vocab_size);
+    at::set_num_threads(static_cast<int>(options.threads));
+    fs::create_directories(options.out);
+    recorder_ =
+        std::make_unique<record::SpoolRecorder>(spool_options(options, placement, prepared_));
+    stop_.set_last_words([this] { recorder_->flush(); });
+  }
+  // The signal thread must not outlive what its last words touch.
+  ~Worker() { stop_.set_last_words(nullptr); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void run() {
+    try {
+      train();
+    } catch (...) {
+      recorder_->flush();
+      throw;
+    }
+  }
+
+ private:
+  void train() {
+    world_ = join_world(options_, placement_, prepared_, recorder_.get());
+    model_ = models::make_model(prepared_.config, models::Init::kNone);
+    fsdp::Options sharding;
+    sharding.world = world_.get();
+    sharding.recorder = recorder_.get();
+    sharded_ = fsdp::fully_shard(model_, prepared_.plan, sharding);
+    fill_parameters(*sharded_, options_, prepared_.config, placement_.rank);
+
+    const bool first = placement_.rank == 0 || world_->emulated();
+    std::optional<train::MetricsFile> metrics;
+    if (first) {
+      metrics.emplace(options_.out / "metrics.jsonl", world_->emulated());
+    }
+    Progress progress(options_.steps, world_->emulated(), first);
+    const train::TrainContext context{model_.get(), sharded_.get(),  world_.get(),      &tokens_,
+                                      shape_,       recorder_.get(), &stop_.requested()};
+    int64_t steps = 0;
+    {
+      const record::OperatorObserver observer(*recorder_);
+      steps = train::train(context, train_options(options_), [&](const train::StepReport& report) {
+        if (metrics) {
+          metrics->write(report);
+        }
+        progress.show(report);
+      });
+    }
+    if (!options_.save.empty() && steps == options_.steps) {
+      train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
+    }
+    world_->set_recorder(nullptr);
+    (void)record::finish_trace(*recorder_);
+    if (steps < options_.steps) {
+      throw RuntimeFault(
+          fmt::format("stopped by a signal after {} of {} steps", steps, options_.steps));
+    }
+  }
+
+  const RunOptions& options_;
+  Placement placement_;
+  StopSignal stop_;
+  PreparedRun prepared_;
+  train::TokenFile tokens_;
+  train::BatchShape shape_;
+  // Declared in the order in which each needs the one before.
+  std::unique_ptr<record::SpoolRecorder> recorder_;
+  std::unique_ptr<dist::World> world_;
+  std::shared_ptr<models::CausalLm> model_;
+  std::shared_ptr<fsdp::ShardedModel> sharded_;
+};
+
+}  // namespace
+
+void run_worker(const RunOptions& options, const Placement& placement) {
+  require_device(options);
+  // Not destroyed after an exception: its communication threads may be blocked (see
+  // worker_main.cpp).
+  auto* worker = new Worker(options, placement);
+  worker->run();
+  delete worker;
+}
+
+}  // namespace shardlens::cli

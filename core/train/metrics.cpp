@@ -1,0 +1,43 @@
+#include "core/train/metrics.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::train {
+namespace {
+
+// JSON has no infinity and no NaN.
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::filesystem::path& path, bool emulated)
+    : path_(path), emulated_(emulated) {
+  errno = 0;
+  out_.open(path, std::ios::trunc);
+  if (!out_) {
+    throw RuntimeFault(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  }
+}
+
+void MetricsFile::write(const StepReport& report) {
+  const std::string numerics =
+      emulated_ ? R"("numerics": "emulated")" : fmt::format(R"("loss": {})", number(report.loss));
+  out_ << fmt::format(R"({{"step": {}, {}, "grad_norm": {}, "step_ms": {}, "tokens_per_s": {}}})",
+                      report.step, numerics, number(report.grad_norm), number(report.step_ms),
+                      number(report.tokens_per_s))
+       << '\n'
+       << std::flush;
+  if (!out_) {
+    throw RuntimeFault(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+  }
+}
+
+}  // namespace shardlens::train

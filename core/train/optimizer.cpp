@@ -1,0 +1,129 @@
+#include "core/train/optimizer.h"
+
+#include <vector>
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+namespace shardlens::train {
+namespace {
+
+constexpr double kBeta1 = 0.9;
+constexpr double kBeta2 = 0.999;
+constexpr double kEpsilon = 1e-8;
+
+// State of one shard; undefined until its first step, as torch.optim makes it lazily.
+struct Slot {
+  at::Tensor shard;
+  at::Tensor first, second;  // AdamW: moments; SGD: `first` is the momentum buffer
+  at::Tensor step;           // AdamW: fp32 scalar, counts from 1
+};
+
+std::vector<Slot> slots_of(std::span<const at::Tensor> shards) {
+  std::vector<Slot> slots;
+  for (const at::Tensor& shard : shards) {
+    slots.push_back({shard, {}, {}, {}});
+  }
+  return slots;
+}
+
+class AdamW final : public Optimizer {
+ public:
+  AdamW(std::span<const at::Tensor> shards, const OptimizerOptions& options)
+      : options_(options), slots_(slots_of(shards)) {}
+
+  void step() override {
+    const c10::NoGradGuard no_grad;
+    std::vector<at::Tensor> values, grads, firsts, seconds, steps;
+    for (Slot& slot : slots_) {
+      if (!slot.shard.grad().defined()) {
+        continue;
+      }
+      if (!slot.first.defined()) {
+        slot.first = at::zeros_like(slot.shard);
+        slot.second = at::zeros_like(slot.shard);
+        slot.step = at::zeros({}, at::kFloat);
+      }
+      values.push_back(slot.shard.detach());
+      grads.push_back(slot.shard.grad());
+      firsts.push_back(slot.first);
+      seconds.push_back(slot.second);
+      steps.push_back(slot.step);
+    }
+    if (values.empty()) {
+      return;
+    }
+    at::_foreach_add_(steps, 1);
+    at::_fused_adamw_(values, grads, firsts, seconds, {}, steps, options_.lr, kBeta1, kBeta2,
+                      options_.weight_decay, kEpsilon,
+                      /*amsgrad=*/false,
+                      /*maximize=*/false);
+  }
+
+ private:
+  OptimizerOptions options_;
+  std::vector<Slot> slots_;
+};
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(std::span<const at::Tensor> shards, const OptimizerOptions& options)
+      : options_(options), slots_(slots_of(shards)) {}
+
+  void step() override {
+    const c10::NoGradGuard no_grad;
+    step_slots(/*first_step=*/true);
+    step_slots(/*first_step=*/false);
+    for (Slot& slot : slots_) {
+      slot.step.reset();
+    }
+  }
+
+ private:
+  // The operator takes one flag for all its tensors: whether the momentum buffers are still to be
+  // set.
+  void step_slots(bool first_step) {
+    std::vector<at::Tensor> values, grads, buffers;
+    for (Slot& slot : slots_) {
+      if (!slot.shard.grad().defined() || slot.step.defined() ||
+          slot.first.defined() == first_step) {
+        continue;
+      }
+      if (first_step && options_.momentum != 0) {
+        slot.first = at::empty_like(slot.shard);
+      }
+      slot.step = slot.shard;  // stepped in this call
+      values.push_back(slot.shard.detach());
+      grads.push_back(slot.shard.grad());
+      if (options_.momentum != 0) {
+        buffers.push_back(slot.first);
+      }
+    }
+    if (!values.empty()) {
+      at::_fused_sgd_(values, grads, buffers, options_.weight_decay, options_.momentum, options_.lr,
+                      /*dampening=*/0.0,
+                      /*nesterov=*/false,
+                      /*maximize=*/false, first_step);
+    }
+  }
+
+  OptimizerOptions options_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(std::span<const at::Tensor> shards,
+                                          const OptimizerOptions& options) {
+  if (options.kind == OptimizerOptions::Kind::kSgd) {
+    return std::make_unique<Sgd>(shards, options);
+  }
+  return std::make_unique<AdamW>(shards, options);
+}
+
+}  // namespace shardlens::train

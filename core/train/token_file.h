@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "core/models/mapped_file.h"
+
+namespace shardlens::train {
+
+// A file of token ids, mapped: ".u32.bin" little-endian uint32, ".bin" uint16, any other file one
+// byte each.
+//
+// Samples  n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so neighbours share one
+// token. Errors   InputError naming the file: cannot be read, size is no multiple of a token.
+class TokenFile {
+ public:
+  explicit TokenFile(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] int64_t count() const { return count_; }
+  [[nodiscard]] int64_t samples(int64_t seq) const { return count_ < 1 ? 0 : (count_ - 1) / seq; }
+  // Tokens [first, first + out.size()).
+  void read(int64_t first, std::span<int64_t> out) const;
+  // Position of the first of tokens [0, end) that is not below `vocab_size`, or -1.
+  [[nodiscard]] int64_t first_outside(int64_t vocab_size, int64_t end) const;
+
+ private:
+  models::MappedFile file_;
+  int width_;
+  int64_t count_;
+};
+
+// Which sample each row of a batch reads: the data order of fsdp_reference.py.
+struct BatchShape {
+  int64_t rank = 0, ranks = 1, batch = 1, seq = 1;
+};
+
+// Row `row` of step `step` (a microbatch m of step s counts as step s·M + m) reads sample
+// ((step · ranks + rank) · batch + row) mod samples.
+[[nodiscard]] constexpr int64_t sample_index(const BatchShape& shape,
+                                             int64_t step,
+                                             int64_t row,
+                                             int64_t samples) {
+  return ((step * shape.ranks + shape.rank) * shape.batch + row) % samples;
+}
+
+// Everything that training needs of the tokens holds before it starts, on every rank alike: enough
+// samples for the ranks, no id outside the vocabulary in the samples of the first `steps` steps.
+// Errors: InputError naming file, counts, and the position of a wrong token.
+void check_tokens(const TokenFile& file,
+                  const BatchShape& shape,
+                  int64_t steps,
+                  int64_t vocab_size);
+
+}  // namespace shardlens::train

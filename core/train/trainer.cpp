@@ -1,0 +1,152 @@
+#include "core/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/models/model.h"
+#include "core/models/ops.h"
+
+namespace shardlens::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Loop {
+ public:
+  Loop(const TrainContext& context, const TrainOptions& options)
+      : context_(context),
+        options_(options),
+        optimizer_(make_optimizer(context.sharded->flat_shards(), options.optimizer)),
+        samples_(context.tokens->samples(context.shape.seq)) {}
+
+  StepReport run(int64_t step) {
+    const auto begin = Clock::now();
+    double loss = 0;
+    for (int64_t microbatch = 0; microbatch < options_.accumulate; ++microbatch) {
+      loss += forward_backward(step, microbatch);
+    }
+    share_loss(loss);
+    StepReport report;
+    report.step = step;
+    report.grad_norm = context_.sharded->clip_grad_norm(
+        options_.clip.value_or(std::numeric_limits<double>::infinity()));
+    report.loss = mean_loss(step);
+    {
+      const RangeScope range(context_.recorder, Range::kOptimizer);
+      optimizer_->step();
+      context_.sharded->optimizer_done();
+      context_.sharded->zero_grad();
+    }
+    const std::chrono::duration<double> elapsed = Clock::now() - begin;
+    const BatchShape& shape = context_.shape;
+    report.step_ms = elapsed.count() * 1e3;
+    report.tokens_per_s =
+        static_cast<double>(shape.ranks * shape.batch * shape.seq * options_.accumulate) /
+        elapsed.count();
+    return report;
+  }
+
+ private:
+  // Returns this rank's loss, already divided by the number of microbatches.
+  double forward_backward(int64_t step, int64_t microbatch) {
+    const bool last = microbatch + 1 == options_.accumulate;
+    if (options_.no_sync) {
+      context_.sharded->set_requires_gradient_sync(last);
+    }
+    const at::Tensor tokens = batch(step * options_.accumulate + microbatch);
+    const int64_t seq = context_.shape.seq;
+    at::Tensor loss;
+    {
+      const RangeScope range(context_.recorder, Range::kForward);
+      const at::Tensor logits = context_.model->logits(tokens.narrow(1, 0, seq).contiguous());
+      loss = models::token_loss(logits.flatten(0, 1), tokens.narrow(1, 1, seq).flatten());
+    }
+    if (options_.accumulate > 1) {
+      loss = loss.div(static_cast<double>(options_.accumulate));
+    }
+    const RangeScope range(context_.recorder, Range::kBackward);
+    loss.backward();
+    return loss.item<double>();
+  }
+
+  // int64 [B, T + 1]
+  at::Tensor batch(int64_t step) const {
+    const BatchShape& shape = context_.shape;
+    at::Tensor tokens = at::empty({shape.batch, shape.seq + 1}, at::kLong);
+    auto* data = tokens.mutable_data_ptr<int64_t>();
+    for (int64_t row = 0; row < shape.batch; ++row) {
+      context_.tokens->read(sample_index(shape, step, row, samples_) * shape.seq,
+                            {data + row * (shape.seq + 1), static_cast<size_t>(shape.seq + 1)});
+    }
+    return tokens;
+  }
+
+  // Every rank puts its loss into a slot of its own, so that all know which one is not finite.
+  void share_loss(double loss) {
+    losses_ = at::zeros({context_.shape.ranks}, at::kDouble);
+    losses_.mutable_data_ptr<double>()[context_.shape.rank] = loss;
+    if (!context_.world->emulated() && context_.shape.ranks > 1) {
+      shared_ =
+          context_.world->world().all_reduce(losses_, dist::ReduceOp::kSum, {kNoUnit, "loss", 0});
+    }
+  }
+
+  double mean_loss(int64_t step) {
+    if (shared_ != nullptr) {
+      context_.world->world().wait(shared_);
+      shared_.reset();
+    }
+    const auto* losses = losses_.const_data_ptr<double>();
+    double sum = 0;
+    for (int64_t rank = 0; rank < context_.shape.ranks; ++rank) {
+      if (!std::isfinite(losses[rank])) {
+        throw RuntimeFault(
+            fmt::format("step {}: the loss of rank {} is {}; try a lower --lr or --clip", step,
+                        rank, losses[rank]));
+      }
+      sum += losses[rank];
+    }
+    return context_.world->emulated() ? losses[context_.shape.rank]
+                                      : sum / static_cast<double>(context_.shape.ranks);
+  }
+
+  const TrainContext& context_;
+  const TrainOptions& options_;
+  std::unique_ptr<Optimizer> optimizer_;
+  int64_t samples_;
+  at::Tensor losses_;  // fp64 [ranks]
+  dist::CompletionPtr shared_;
+};
+
+}  // namespace
+
+int64_t train(const TrainContext& context,
+              const TrainOptions& options,
+              const std::function<void(const StepReport&)>& on_step) {
+  Loop loop(context, options);
+  for (int64_t step = 0; step < options.steps; ++step) {
+    if (context.stop != nullptr && context.stop->load()) {
+      return step;
+    }
+    if (context.recorder != nullptr) {
+      context.recorder->step_begin(step);
+    }
+    const StepReport report = loop.run(step);
+    if (context.recorder != nullptr) {
+      context.recorder->step_end();
+    }
+    on_step(report);
+  }
+  return options.steps;
+}
+
+}  // namespace shardlens::train

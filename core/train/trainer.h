@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "core/base/recorder.h"
+#include "core/train/optimizer.h"
+#include "core/train/token_file.h"
+
+namespace shardlens::dist {
+class World;
+}
+namespace shardlens::fsdp {
+class ShardedModel;
+}
+namespace shardlens::models {
+class CausalLm;
+}
+
+namespace shardlens::train {
+
+struct TrainOptions {
+  int64_t steps = 10;
+  int64_t accumulate = 1;      // microbatches of a step
+  bool no_sync = false;        // only the last microbatch reduces gradients
+  std::optional<double> clip;  // global L2 norm
+  OptimizerOptions optimizer;
+};
+
+// What training works on; nothing is owned.
+struct TrainContext {
+  models::CausalLm* model = nullptr;
+  fsdp::ShardedModel* sharded = nullptr;
+  dist::World* world = nullptr;
+  const TokenFile* tokens = nullptr;
+  BatchShape shape;
+  Recorder* recorder = nullptr;             // may be null
+  const std::atomic<bool>* stop = nullptr;  // may be null; training ends after the step under way
+};
+
+struct StepReport {
+  int64_t step = 0;
+  double loss = 0;       // mean over ranks and microbatches; meaningless in an emulated world
+  double grad_norm = 0;  // L2 over all parameters, before clipping
+  double step_ms = 0;
+  double tokens_per_s = 0;  // of all ranks
+};
+
+// Runs the step loop: forward and backward of each microbatch, gradient norm (and clipping),
+// optimizer. `on_step` is called after every step on every rank. Two runs with equal inputs give
+// the same bits. Returns the number of steps done, fewer than asked only if `stop` was set. Errors:
+// RuntimeFault naming step and rank for a loss that is not finite, on all ranks alike; whatever the
+// engine throws.
+int64_t train(const TrainContext& context,
+              const TrainOptions& options,
+              const std::function<void(const StepReport&)>& on_step);
+
+}  // namespace shardlens::train

@@ -1,0 +1,94 @@
+#include "core/train/optimizer.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/full.h>
+
+namespace shardlens::train {
+namespace {
+
+at::Tensor shard(double value, double grad) {
+  at::Tensor tensor = at::full({5}, value, at::kFloat);
+  tensor.set_requires_grad(true);
+  tensor.mutable_grad() = at::full({5}, grad, at::kFloat);
+  return tensor;
+}
+
+void expect_all(const at::Tensor& tensor, double value) {
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    EXPECT_NEAR(tensor.data_ptr<float>()[i], value, 1e-6 * std::abs(value) + 1e-7);
+  }
+}
+
+// Two parameters with other gradients in every step, against the algorithms as torch.optim
+// documents them.
+TEST(OptimizerTest, AdamWFollowsItsDefinition) {
+  std::vector<at::Tensor> shards{shard(1.0, 0), shard(-2.0, 0)};
+  const auto optimizer = make_optimizer(shards, {.lr = 0.1, .weight_decay = 0.05});
+  double p[2] = {1.0, -2.0}, m[2] = {}, v[2] = {};
+  for (int t = 1; t <= 4; ++t) {
+    for (int i = 0; i < 2; ++i) {
+      const double g = 0.3 * t * (i == 0 ? 1 : -1) + 0.1;
+      shards[i].mutable_grad().fill_(g);
+      p[i] *= 1 - 0.1 * 0.05;
+      m[i] = 0.9 * m[i] + 0.1 * g;
+      v[i] = 0.999 * v[i] + 0.001 * g * g;
+      p[i] -= 0.1 * (m[i] / (1 - std::pow(0.9, t))) /
+              (std::sqrt(v[i] / (1 - std::pow(0.999, t))) + 1e-8);
+    }
+    optimizer->step();
+    expect_all(shards[0], p[0]);
+    expect_all(shards[1], p[1]);
+  }
+}
+
+TEST(OptimizerTest, SgdWithMomentumAndWeightDecayFollowsItsDefinition) {
+  std::vector<at::Tensor> shards{shard(1.0, 0), shard(-2.0, 0)};
+  const auto optimizer = make_optimizer(
+      shards,
+      {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .weight_decay = 0.05, .momentum = 0.9});
+  double p[2] = {1.0, -2.0}, b[2] = {};
+  for (int t = 1; t <= 4; ++t) {
+    for (int i = 0; i < 2; ++i) {
+      const double grad = 0.3 * t * (i == 0 ? 1 : -1);
+      shards[i].mutable_grad().fill_(grad);
+      const double g = grad + 0.05 * p[i];
+      b[i] = t == 1 ? g : 0.9 * b[i] + g;
+      p[i] -= 0.1 * b[i];
+    }
+    optimizer->step();
+    expect_all(shards[0], p[0]);
+    expect_all(shards[1], p[1]);
+  }
+}
+
+TEST(OptimizerTest, AShardWithoutGradientStaysAndStartsLater) {
+  for (const auto kind : {OptimizerOptions::Kind::kAdamW, OptimizerOptions::Kind::kSgd}) {
+    std::vector<at::Tensor> shards{shard(1.0, 1.0), shard(1.0, 1.0)};
+    shards[1].mutable_grad() = at::Tensor();
+    const auto optimizer = make_optimizer(shards, {.kind = kind, .lr = 0.1, .weight_decay = 0});
+    optimizer->step();
+    expect_all(shards[0], 0.9);
+    expect_all(shards[1], 1.0);
+    shards[0].mutable_grad() = at::Tensor();
+    shards[1].mutable_grad() = at::full({5}, 1.0, at::kFloat);
+    optimizer->step();
+    expect_all(shards[0], 0.9);
+    expect_all(shards[1], 0.9);  // its own first step
+  }
+}
+
+TEST(OptimizerTest, SgdWithoutMomentumIsPlainDescent) {
+  std::vector<at::Tensor> shards{shard(1.0, 0.5)};
+  const auto optimizer = make_optimizer(
+      shards, {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .weight_decay = 0, .momentum = 0});
+  optimizer->step();
+  optimizer->step();
+  expect_all(shards[0], 0.9);
+}
+
+}  // namespace
+}  // namespace shardlens::train
