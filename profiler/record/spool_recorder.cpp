@@ -207,7 +207,6 @@ void SpoolRecorder::op(uint32_t name,
                        const InputShapes* shapes) {
   SpoolRecord record;
   record.type = SpoolType::kOperator;
-
   record.op = {.name = name,
                .thread = thread_id(),
                .start = start,
@@ -220,11 +219,6 @@ void SpoolRecorder::op(uint32_t name,
     std::memcpy(record.op.dims, shapes->dims, sizeof(record.op.dims));
   }
   append(record);
-}
-
-void SpoolRecorder::flush() {
-  const std::lock_guard lock(mutex_);
-  write_out();
 }
 
 void SpoolRecorder::flush() {

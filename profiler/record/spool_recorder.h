@@ -77,8 +77,6 @@ class SpoolRecorder final : public Recorder {
   // Writes out what is buffered: for the way out after a fault, from any thread.
   void flush();
 
-  // Writes out what is buffered. From any thread; for the way out after an error.
-  void flush();
   // Writes the end marker. Nothing is recorded afterwards.
   void finish();
   [[nodiscard]] std::filesystem::path path() const;
