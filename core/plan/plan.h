@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -36,12 +36,15 @@ struct MixedPrecision {
 
 using PrefetchLists = std::map<std::string, std::vector<std::string>>;  // unit FQN → unit FQNs
 
-// One entry of "units". Globs over FQNs: `*` one component, `**` any number of components, "" the root.
+// One entry of "units". Globs over FQNs: `*` one component, `**` any number of components, "" the
+// root.
 struct UnitEntry {
   std::vector<std::string> globs;
-  bool grouped = false;  // written as a list: all matches are one unit; otherwise every match is a unit of its own
+  bool grouped = false;  // written as a list: all matches are one unit; otherwise every match is a
+                         // unit of its own
   Api api = Api::kFullyShard;
-  // Overrides of the plan's values; a mixed_precision replaces the plan's as a whole, as in PyTorch.
+  // Overrides of the plan's values; a mixed_precision replaces the plan's as a whole, as in
+  // PyTorch.
   std::optional<Reshard> reshard_after_forward;
   std::optional<MixedPrecision> mixed_precision;
   std::optional<bool> cpu_offload;
@@ -51,7 +54,8 @@ struct UnitEntry {
   friend bool operator==(const UnitEntry&, const UnitEntry&) = default;
 };
 
-// A plan file (version 1) or the expansion of a strategy; nothing resolved yet. docs/plan.md documents every key.
+// A plan file (version 1) or the expansion of a strategy; nothing resolved yet. docs/plan.md
+// documents every key.
 struct Plan {
   std::string source = "--strategy";  // file name, for messages; not part of the plan
   std::optional<int64_t> mesh_replicate, mesh_shard;
@@ -76,11 +80,15 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;  // source included
 };
 
-// Errors: InputError "plan.json#/json/pointer: unknown key 'x'; expected one of …; did you mean 'y'?".
+// Errors: InputError "plan.json#/json/pointer: unknown key 'x'; expected one of …; did you mean
+// 'y'?".
 [[nodiscard]] Plan parse_plan(std::string_view json, const std::string& source);
 [[nodiscard]] Plan load_plan(const std::filesystem::path& path);
-// full_shard, shard_grad_op, no_shard, hybrid_shard, replicate; UsageError with the nearest name otherwise.
+// full_shard, shard_grad_op, no_shard, hybrid_shard, replicate; UsageError with the nearest name
+// otherwise.
 [[nodiscard]] Plan strategy_plan(std::string_view strategy, const ModuleTree& tree);
+// "RxS" of --mesh as {replicate, shard}. Errors: UsageError.
+[[nodiscard]] std::pair<int64_t, int64_t> parse_mesh(std::string_view text);
 // "full_shard", …: for messages and help.
 [[nodiscard]] const std::vector<std::string>& strategy_names();
 // The plan as a file that parse_plan reads back to the same Plan; every key written out.
@@ -88,22 +96,24 @@ struct Plan {
 
 // Modules sharded together.
 struct Unit {
-  std::string fqn;                     // several modules: joined by ", "
-  std::vector<uint32_t> modules;       // indices into ModuleTree::modules
-  std::vector<uint32_t> parameters;    // indices into ModuleTree::parameters, in traversal order, without nested units'
-  UnitId parent = kNoUnit;             // nearest enclosing unit; kNoUnit for the root
+  std::string fqn;                // several modules: joined by ", "
+  std::vector<uint32_t> modules;  // indices into ModuleTree::modules
+  std::vector<uint32_t>
+      parameters;  // indices into ModuleTree::parameters, in traversal order, without nested units'
+  UnitId parent = kNoUnit;  // nearest enclosing unit; kNoUnit for the root
   Api api = Api::kFullyShard;
   Reshard reshard_after_forward;
   MixedPrecision mixed_precision;
   bool cpu_offload = false;
   std::optional<double> gradient_divide_factor;
-  double bucket_cap_mb = 25;                      // kReplicate only, like the three flags
+  double bucket_cap_mb = 25;  // kReplicate only, like the three flags
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
-  // Explicit lists. In fsdp2 resolve() turns a forward_prefetch depth d into lists too: every unit prefetches the next d units with an
-  // all-gather in pre-order, the root the first d.
+  // Explicit lists. In fsdp2 resolve() turns a forward_prefetch depth d into lists too: every unit
+  // prefetches the next d units with an all-gather in pre-order, the root the first d.
   std::vector<UnitId> forward_prefetch, backward_prefetch;
   bool has_forward_prefetch_list = false, has_backward_prefetch_list = false;
-  int32_t entry = -1;  // index into Plan::units; -1: not named by the plan (a root that owns nothing, or no "units")
+  int32_t entry = -1;  // index into Plan::units; -1: not named by the plan (a root that owns
+                       // nothing, or no "units")
 };
 
 // A plan applied to a model on a mesh: what engine, schedule, simulator and app work from.
@@ -115,18 +125,21 @@ struct ResolvedPlan {
   std::vector<uint32_t> ignored_parameters;    // whole on every rank; in no unit
   std::vector<uint32_t> checkpointed_modules;  // activation_checkpointing, pre-order
 
-  [[nodiscard]] ShardLayout layout(UnitId unit) const;  // over the shard axis, in the unit's master dtype
-  [[nodiscard]] DType param_dtype(UnitId unit) const;   // of the unsharded parameters
+  [[nodiscard]] ShardLayout layout(
+      UnitId unit) const;  // over the shard axis, in the unit's master dtype
+  [[nodiscard]] DType param_dtype(UnitId unit) const;  // of the unsharded parameters
   [[nodiscard]] DType reduce_dtype(UnitId unit) const;
 };
 
-// mesh.shard 1 without mesh.replicate is no_shard: replicate = world size. A sub-mesh of all ranks is `true`, of one rank `false`.
-// Wildcards pass over ModuleLists, which have no forward; naming one is an error.
-// Errors: InputError with JSON pointer for an impossible mesh, a glob without match, a module matched by two entries, a
-// parameter in no unit, a tied parameter in two units, a prefetch list naming no unit, a sub-mesh that does not divide shard.
+// mesh.shard 1 without mesh.replicate is no_shard: replicate = world size. A sub-mesh of all ranks
+// is `true`, of one rank `false`. Wildcards pass over ModuleLists, which have no forward; naming
+// one is an error. Errors: InputError with JSON pointer for an impossible mesh, a glob without
+// match, a module matched by two entries, a parameter in no unit, a tied parameter in two units, a
+// prefetch list naming no unit, a sub-mesh that does not divide shard.
 [[nodiscard]] ResolvedPlan resolve(const Plan& plan, const ModuleTree& tree, int64_t world_size);
 
-// InputError naming the key for what the engine cannot run yet ("…: not supported by the engine yet; simulate can").
+// InputError naming the key for what the engine cannot run yet ("…: not supported by the engine
+// yet; simulate can").
 void require_engine_support(const ResolvedPlan& plan);
 
 }  // namespace shardlens::plan

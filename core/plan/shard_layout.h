@@ -11,15 +11,18 @@ namespace shardlens::plan {
 
 enum class Layout : uint8_t { kFlat, kPerParameter };
 
-// How one unit's parameters are split over `ranks` ranks. The only shard arithmetic: engine, memory model and ownership view
-// all ask here.
+// How one unit's parameters are split over `ranks` ranks. The only shard arithmetic: engine, memory
+// model and ownership view all ask here.
 //
-// Layout  kFlat: a 1-D flat parameter [p0 | pad | p1 | … | end padding]; each parameter starts on a 16-byte boundary (in elements
-//         of the dtype that is gathered), the whole is padded to a multiple of `ranks`; rank r holds [r·shard_numel, (r+1)·shard_numel).
-//         kPerParameter: each parameter is cut along dimension 0 as torch.chunk does, every chunk padded to the first one's size;
-//         shard_numel is the sum of the padded chunks.
+// Layout  kFlat: a 1-D flat parameter [p0 | pad | p1 | … | end padding]; each parameter starts on a
+// 16-byte boundary (in elements
+//         of the dtype that is gathered), the whole is padded to a multiple of `ranks`; rank r
+//         holds [r·shard_numel, (r+1)·shard_numel). kPerParameter: each parameter is cut along
+//         dimension 0 as torch.chunk does, every chunk padded to the first one's size; shard_numel
+//         is the sum of the padded chunks.
 // Units   elements, not bytes.
-// Source  torch/distributed/fsdp/_flat_param.py (use_orig_params=True), _fully_shard/_fsdp_param.py, torch 2.11.
+// Source  torch/distributed/fsdp/_flat_param.py (use_orig_params=True),
+// _fully_shard/_fsdp_param.py, torch 2.11.
 class ShardLayout {
  public:
   // Piece of the flat parameter in order; parameter == kPadding for alignment and end padding.
@@ -38,15 +41,20 @@ class ShardLayout {
   };
 
   // `shapes`: one per parameter; `alignment_dtype`: the dtype that is all-gathered.
-  ShardLayout(Layout layout, std::span<const std::vector<int64_t>> shapes, int64_t ranks, DType alignment_dtype);
+  ShardLayout(Layout layout,
+              std::span<const std::vector<int64_t>> shapes,
+              int64_t ranks,
+              DType alignment_dtype);
 
   [[nodiscard]] Layout layout() const { return layout_; }
   [[nodiscard]] int64_t ranks() const { return ranks_; }
   [[nodiscard]] size_t parameter_count() const { return numels_.size(); }
-  [[nodiscard]] int64_t numel() const { return numel_; }                // parameters alone
+  [[nodiscard]] int64_t numel() const { return numel_; }  // parameters alone
   [[nodiscard]] int64_t padded_numel() const { return shard_numel_ * ranks_; }
   [[nodiscard]] int64_t padding_numel() const { return padded_numel() - numel_; }
-  [[nodiscard]] int64_t shard_numel() const { return shard_numel_; }    // equal on every rank, padding included
+  [[nodiscard]] int64_t shard_numel() const {
+    return shard_numel_;
+  }  // equal on every rank, padding included
   [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }  // kFlat
   [[nodiscard]] Slice slice(int64_t rank, size_t parameter) const;
   // Elements of real parameters that a rank holds.

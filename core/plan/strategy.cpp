@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <charconv>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -8,6 +10,8 @@
 
 namespace shardlens::plan {
 namespace {
+
+constexpr int64_t kMostRanks = 65536;
 
 // Globs that match exactly the tree's blocks.
 std::vector<UnitEntry> block_entries(const ModuleTree& tree, Api api) {
@@ -29,7 +33,27 @@ std::vector<UnitEntry> block_entries(const ModuleTree& tree, Api api) {
   return out;
 }
 
+std::optional<int64_t> positive(std::string_view text) {
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end && value >= 1 && value <= kMostRanks
+             ? std::optional(value)
+             : std::nullopt;
+}
+
 }  // namespace
+
+std::pair<int64_t, int64_t> parse_mesh(std::string_view text) {
+  const size_t cross = std::min(text.find('x'), text.size());
+  const auto replicate = positive(text.substr(0, cross));
+  const auto shard = positive(text.substr(std::min(cross + 1, text.size())));
+  if (!replicate || !shard) {
+    throw UsageError(
+        fmt::format("--mesh '{}': expected RxS, replicas times shards, such as 2x4", text));
+  }
+  return {*replicate, *shard};
+}
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> kNames{"full_shard", "shard_grad_op", "no_shard",

@@ -13,16 +13,26 @@
 namespace shardlens::plan {
 
 enum class Phase : uint8_t { kForward, kLoss, kBackward, kOptimizer };
-enum class OperatorKind : uint8_t { kGemm, kAttention, kEmbedding, kNorm, kElementwise, kLoss, kOptimizer };
+enum class OperatorKind : uint8_t {
+  kGemm,
+  kAttention,
+  kEmbedding,
+  kNorm,
+  kElementwise,
+  kLoss,
+  kOptimizer
+};
 
 // One operator of a step on one rank.
 struct Operator {
   OperatorKind kind = OperatorKind::kElementwise;
   Phase phase = Phase::kForward;
   UnitId unit = 0;
-  std::string name;    // as RecordFunction names it: "aten::mm", "aten::addmm", "aten::scaled_dot_product_attention", …
-  std::string module;  // FQN of the module that runs it
-  int64_t batch = 1, m = 0, n = 0, k = 0;  // kGemm: batch × [m,k]·[k,n]. kAttention: batch = B·heads, m = query, n = key tokens, k = head_dim
+  std::string name;                        // as RecordFunction names it: "aten::mm", "aten::addmm",
+                                           // "aten::scaled_dot_product_attention", …
+  std::string module;                      // FQN of the module that runs it
+  int64_t batch = 1, m = 0, n = 0, k = 0;  // kGemm: batch × [m,k]·[k,n]. kAttention: batch =
+                                           // B·heads, m = query, n = key tokens, k = head_dim
   DType dtype = DType::kF32;
   int64_t flops = 0;
   Bytes read = 0, written = 0;
@@ -38,7 +48,8 @@ struct WorkloadItem {
   friend bool operator==(const WorkloadItem&, const WorkloadItem&) = default;
 };
 
-// What one rank runs in one step, in order, with fresh views (backward visits units in reverse order of their forwards).
+// What one rank runs in one step, in order, with fresh views (backward visits units in reverse
+// order of their forwards).
 struct Workload {
   int64_t batch = 0, seq = 0;
   std::vector<Operator> operators;
@@ -47,15 +58,22 @@ struct Workload {
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 
-// The operators that the models of core/models run in a training step (fp32 AdamW at the end) and the hooks of `plan` around them.
-// Forward     modules in the order in which forward calls them; a unit's kPreForward before its first module, its kPostForward after its last.
-// Backward    forward backwards, because autograd runs the newest node first: kPreBackward where kPostForward was, kGradsReady where
+// The operators that the models of core/models run in a training step (fp32 AdamW at the end) and
+// the hooks of `plan` around them. Forward     modules in the order in which forward calls them; a
+// unit's kPreForward before its first module, its kPostForward after its last. Backward    forward
+// backwards, because autograd runs the newest node first: kPreBackward where kPostForward was,
+// kGradsReady where
 //             kPreForward was (a unit's views are made there), only for units that own parameters.
-// Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls themselves (activations flattened to batch·seq rows). `flops`
-//             are those of the arithmetic; attention counts the whole square, as torch's FlopCounterMode does. `saved` counts each kept
-//             tensor once, at the first operator that keeps it.
+// Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls themselves (activations
+// flattened to batch·seq rows). `flops`
+//             are those of the arithmetic; attention counts the whole square, as torch's
+//             FlopCounterMode does. `saved` counts each kept tensor once, at the first operator
+//             that keeps it.
 // Errors      InputError when batch or seq is not positive or seq exceeds the model's positions.
-[[nodiscard]] Workload step_workload(const ModelConfig& config, const ResolvedPlan& plan, int64_t batch, int64_t seq);
+[[nodiscard]] Workload step_workload(const ModelConfig& config,
+                                     const ResolvedPlan& plan,
+                                     int64_t batch,
+                                     int64_t seq);
 // workload.json, version 1; parse_workload(to_json(w)) == w. Errors: InputError with JSON pointer.
 [[nodiscard]] std::string to_json(const Workload& workload, const ResolvedPlan& plan);
 [[nodiscard]] Workload parse_workload(std::string_view json, const std::string& source);

@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/nearest.h"
+
+#include "cli/output.h"
+#include "cli/subcommand.h"
+
+namespace shardlens::cli {
+namespace {
+
+std::string did_you_mean(std::string_view seen, const std::vector<std::string>& valid) {
+  const std::string nearest = nearest_name(seen, valid);
+  return nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
+}
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      out.push_back("--" + name);
+    }
+  }
+  return out;
+}
+
+// CLI11 would complain about what is missing first, and about a mistyped flag without saying which
+// one was meant.
+void reject_unknown_flags(const CLI::App& command,
+                          std::string_view name,
+                          const std::vector<std::string>& arguments) {
+  const std::vector<std::string> valid = flags_of(command);
+  for (const std::string& argument : arguments) {
+    if (argument == "--") {
+      return;
+    }
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (argument.starts_with("--") && std::find(valid.begin(), valid.end(), flag) == valid.end()) {
+      throw UsageError(
+          fmt::format("{}: unknown flag '{}'{}\nrun 'shardlens {} --help' for its flags", name,
+                      flag, did_you_mean(flag, valid), name));
+    }
+  }
+}
+
+const Subcommand& named(std::span<const Subcommand> table, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Subcommand& each : table) {
+    names.emplace_back(each.name);
+    if (each.name == name) {
+      return each;
+    }
+  }
+  throw UsageError(fmt::format("unknown {} '{}'{}\nrun 'shardlens --help' for the subcommands",
+                               name.starts_with('-') ? "flag" : "subcommand", name,
+                               did_you_mean(name, names)));
+}
+
+std::string top_help(std::span<const Subcommand> table) {
+  std::string out =
+      "Shardlens: who owns which bytes, when does each collective run, how much of it is hidden "
+      "under compute,\n"
+      "and what would another sharding plan do?\n\nUsage: shardlens SUBCOMMAND "
+      "[FLAGS]\n\nSubcommands:\n";
+  for (const Subcommand& each : table) {
+    out += fmt::format("  {:<12}{}\n", each.name, each.help);
+  }
+  return out + "\nshardlens SUBCOMMAND --help describes its flags; --version prints the version.\n";
+}
+
+ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Subcommand> table) {
+  if (arguments.empty()) {
+    throw UsageError("expected a subcommand\n\n" + top_help(table));
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    write_stdout(top_help(table));
+    return ExitCode::kOk;
+  }
+  if (arguments[0] == "--version") {
+    write_stdout("shardlens " SHARDLENS_VERSION "\n");
+    return ExitCode::kOk;
+  }
+  const Subcommand& chosen = named(table, arguments[0]);
+  CLI::App app(std::string(chosen.help), "shardlens " + std::string(chosen.name));
+  app.get_formatter()->column_width(34);
+  const Action action = chosen.add(app);
+  std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  reject_unknown_flags(app, chosen.name, rest);
+  try {
+    app.parse(std::vector<std::string>(rest.rbegin(), rest.rend()));  // CLI11 takes them in reverse
+  } catch (const CLI::CallForHelp&) {
+    write_stdout(app.help());
+    return ExitCode::kOk;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", chosen.name,
+                                 error.what(), chosen.name));
+  }
+  return action();
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv, std::span<const Subcommand> table) {
+  ExitCode code = ExitCode::kOk;
+  std::string message;
+  try {
+    code = dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), table);
+    flush_stdout();
+  } catch (const Error& error) {
+    code = error.code();
+    message = error.what();
+  } catch (const std::bad_alloc&) {
+    code = ExitCode::kRuntime;
+    message = "out of memory";
+  } catch (const std::exception& error) {
+    code = ExitCode::kRuntime;
+    message = fmt::format("internal error: {}", error.what());
+  }
+  if (!message.empty()) {
+    std::fputs(("shardlens: " + message + (message.ends_with('\n') ? "" : "\n")).c_str(), stderr);
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace shardlens::cli

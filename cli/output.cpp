@@ -1,0 +1,66 @@
+#include "cli/output.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::cli {
+namespace {
+
+[[noreturn]] void fail() {
+  throw RuntimeFault(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+}
+
+}  // namespace
+
+void write_stdout(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
+    fail();
+  }
+}
+
+void flush_stdout() {
+  if (std::fflush(stdout) != 0) {
+    fail();
+  }
+}
+
+std::string bold(std::string_view text) {
+  static const bool kTerminal = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+  return kTerminal ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+}
+
+std::string format_bytes(Bytes bytes) {
+  static constexpr std::array<const char*, 5> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) {
+    return fmt::format("{} B", bytes);
+  }
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+std::string format_count(int64_t count) {
+  const std::string digits = std::to_string(count);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') {
+      out += ',';
+    }
+    out += digits[i];
+  }
+  return out;
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,305 @@
+#include "cli/plan_command.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+
+#include "cli/output.h"
+#include "cli/text_table.h"
+
+namespace shardlens::cli {
+namespace {
+
+using plan::ResolvedPlan;
+using plan::Unit;
+using schedule::PlannedAction;
+
+constexpr int kSteadyStep = 3;
+constexpr int64_t kDefaultRanks = 2;
+
+struct PlanOptions {
+  std::filesystem::path model, plan;
+  std::string strategy = "full_shard", mesh;
+  std::optional<int64_t> world_size;
+  bool actions = false, json = false;
+};
+
+std::string shown(std::string_view fqn) {
+  return fqn.empty() ? "(root)" : std::string(fqn);
+}
+
+// What a unit's parameters take in the dtype of the master copy, and how they are split.
+struct UnitBytes {
+  int64_t parameters = 0;
+  Bytes bytes = 0, padding = 0, shard = 0;
+};
+
+UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id) {
+  const plan::ShardLayout layout = plan.layout(id);
+  const Bytes element = size_of(DType::kF32);
+  return {layout.numel(), layout.numel() * element, layout.padding_numel() * element,
+          layout.shard_numel() * element};
+}
+
+// Equal on every rank: shards are padded to the same size, and what is ignored is whole everywhere.
+Bytes rank_bytes(const ResolvedPlan& plan) {
+  Bytes total = 0;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    total += bytes_of(plan, id).shard;
+  }
+  for (const uint32_t parameter : plan.ignored_parameters) {
+    total += plan.tree.parameters[parameter].numel * size_of(DType::kF32);
+  }
+  return total;
+}
+
+std::vector<PlannedAction> planned_actions(const plan::ModelConfig& config,
+                                           const ResolvedPlan& plan) {
+  // The order does not depend on how many tokens there are.
+  const int64_t seq = std::min<int64_t>(config.max_positions, 64);
+  return schedule::planned_step(plan::step_workload(config, plan, 1, seq), plan, kSteadyStep)
+      .actions;
+}
+
+bool has_replicate_unit(const ResolvedPlan& plan) {
+  return std::any_of(plan.units.begin(), plan.units.end(),
+                     [](const Unit& unit) { return unit.api == plan::Api::kReplicate; });
+}
+
+std::string json_text(const ResolvedPlan& plan, const std::vector<PlannedAction>* actions) {
+  using nlohmann::ordered_json;
+  const auto fqn = [&plan](UnitId unit) {
+    return unit == kNoUnit ? ordered_json() : ordered_json(plan.units.at(unit).fqn);
+  };
+  ordered_json out;
+  out["schema"] = 1;
+  out["units"] = ordered_json::array();
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const UnitBytes unit = bytes_of(plan, id);
+    out["units"].push_back({{"fqn", plan.units[id].fqn},
+                            {"parameters", unit.parameters},
+                            {"bytes", unit.bytes},
+                            {"padding_bytes", unit.padding},
+                            {"shard_bytes", unit.shard}});
+  }
+  out["ranks"] = ordered_json::array();
+  const Bytes per_rank = rank_bytes(plan);
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    out["ranks"].push_back({{"rank", rank}, {"parameter_bytes", per_rank}});
+  }
+  if (actions != nullptr) {
+    out["actions"] = ordered_json::array();
+    for (const PlannedAction& planned : *actions) {
+      out["actions"].push_back({{"seq", planned.seq},
+                                {"hook", name_of(planned.hook.hook)},
+                                {"hook_unit", fqn(planned.hook.unit)},
+                                {"op", name_of(planned.action.op)},
+                                {"unit", fqn(planned.action.unit)},
+                                {"stream", name_of(planned.action.stream)},
+                                {"cause", name_of(planned.action.cause)}});
+    }
+  }
+  return out.dump(1) + "\n";
+}
+
+std::string mesh_words(const ResolvedPlan& plan) {
+  if (plan.replicate == 1) {
+    return fmt::format("sharded over {} rank{}", plan.shard, plan.shard == 1 ? "" : "s");
+  }
+  return plan.shard == 1 ? fmt::format("replicated on {} ranks", plan.replicate)
+                         : fmt::format("{} replicas of {} shards", plan.replicate, plan.shard);
+}
+
+void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
+  int64_t parameters = 0;
+  for (const plan::Parameter& parameter : plan.tree.parameters) {
+    parameters += parameter.numel;
+  }
+  write_stdout(fmt::format("{}  {} from {}: {} blocks, {} parameters\n", bold("model"),
+                           config.torch_type, config.source, plan.tree.blocks.size(),
+                           format_count(parameters)));
+  write_stdout(fmt::format(
+      "{}   {}: {}, {} layout, {}; fp32 master copy\n\n", bold("plan"), plan.plan.source,
+      plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
+      plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", mesh_words(plan)));
+  TextTable table({"unit", "parameters", "bytes", "padding", "shard bytes"});
+  UnitBytes total;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const UnitBytes unit = bytes_of(plan, id);
+    table.row({shown(plan.units[id].fqn), format_count(unit.parameters), format_bytes(unit.bytes),
+               format_bytes(unit.padding), format_bytes(unit.shard)});
+    total.parameters += unit.parameters;
+    total.bytes += unit.bytes;
+    total.padding += unit.padding;
+    total.shard += unit.shard;
+  }
+  table.row({"total", format_count(total.parameters), format_bytes(total.bytes),
+             format_bytes(total.padding), format_bytes(total.shard)});
+  write_stdout(table.text());
+  const Bytes whole = rank_bytes(plan) - total.shard;
+  write_stdout(fmt::format(
+      "\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
+      plan.world_size == 1 ? "" : "s", format_bytes(rank_bytes(plan)),
+      whole == 0 ? ""
+                 : fmt::format(", {} of them ignored by the plan and whole", format_bytes(whole))));
+}
+
+std::string hook_words(const PlannedAction& planned, const ResolvedPlan& plan) {
+  const std::string unit = shown(plan.units.at(planned.hook.unit).fqn);
+  switch (planned.hook.hook) {
+    case Hook::kRootPreForward:
+      return "forward begins";
+    case Hook::kPreForward:
+      return "forward of " + unit;
+    case Hook::kPostForward:
+      return "end of forward of " + unit;
+    case Hook::kPreBackward:
+      return "backward of " + unit;
+    case Hook::kGradsReady:
+      return "gradients of " + unit;
+    case Hook::kBackwardEnd:
+      return "backward ends";
+    case Hook::kOptimizerDone:
+      return "optimizer step";
+    default:
+      return std::string(name_of(planned.hook.hook)) + " of " + unit;
+  }
+}
+
+std::string cause_words(schedule::Cause cause) {
+  switch (cause) {
+    case schedule::Cause::kForwardPrefetch:
+      return "prefetched in forward";
+    case schedule::Cause::kBackwardPrefetch:
+      return "prefetched in backward";
+    case schedule::Cause::kExplicitPrefetch:
+      return "prefetched by the plan";
+    case schedule::Cause::kLimiter:
+      return "held back by the limiter";
+    case schedule::Cause::kUser:
+      return "asked for";
+    case schedule::Cause::kBackwardEnd:
+      return "at the end of backward";
+    case schedule::Cause::kOwn:
+      break;
+  }
+  return "";
+}
+
+bool is_collective(schedule::Op op) {
+  return op == schedule::Op::kAllGather || op == schedule::Op::kReduceScatter ||
+         op == schedule::Op::kAllReduce;
+}
+
+std::string op_words(schedule::Op op) {
+  std::string out(name_of(op));
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+void print_order(const ResolvedPlan& plan,
+                 const std::vector<PlannedAction>& actions,
+                 bool every_action) {
+  write_stdout(fmt::format(
+      "\n{}\n",
+      bold(every_action ? "actions of a steady step (the third), in the order planned"
+                        : "collectives of a steady step (the third), in the order planned")));
+  TextTable table(every_action
+                      ? std::vector<std::string>{"seq", "when", "action", "unit", "stream", "cause"}
+                      : std::vector<std::string>{"when", "collective", "unit", ""});
+  table.align_left();
+  size_t rows = 0;
+  for (const PlannedAction& planned : actions) {
+    const schedule::Action& action = planned.action;
+    const std::string unit = action.unit == kNoUnit ? "" : shown(plan.units.at(action.unit).fqn);
+    if (every_action) {
+      table.row({std::to_string(planned.seq), hook_words(planned, plan), op_words(action.op), unit,
+                 std::string(name_of(action.stream)), std::string(name_of(action.cause))});
+    } else if (is_collective(action.op)) {
+      table.row({hook_words(planned, plan), op_words(action.op), unit, cause_words(action.cause)});
+      ++rows;
+    }
+  }
+  write_stdout(every_action || rows > 0 ? table.text() : "none: there is one rank\n");
+}
+
+ExitCode run_plan(const PlanOptions& options) {
+  if (options.world_size && *options.world_size < 1) {
+    throw UsageError(fmt::format("--world-size {}: expected at least 1", *options.world_size));
+  }
+  const plan::ModelConfig config = plan::load_model_config(options.model);
+  const plan::ModuleTree tree = plan::module_tree(config);
+  plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
+                                         : plan::load_plan(options.plan);
+  if (!options.mesh.empty()) {
+    std::tie(plan.mesh_replicate, plan.mesh_shard) = plan::parse_mesh(options.mesh);
+  }
+  const bool mesh_says = plan.mesh_replicate && plan.mesh_shard;
+  const ResolvedPlan resolved =
+      plan::resolve(plan, tree,
+                    options.world_size.value_or(mesh_says ? *plan.mesh_replicate * *plan.mesh_shard
+                                                          : kDefaultRanks));
+  // DDP's order is c10d's to decide at run time, from the order in which gradients came in the
+  // first step.
+  const bool replicate = has_replicate_unit(resolved);
+  if (replicate && options.actions) {
+    throw InputError(plan.source,
+                     "--actions: units with \"api\": \"replicate\" have no planned order; c10d's "
+                     "Reducer decides it "
+                     "while training");
+  }
+  if (options.json) {
+    std::vector<PlannedAction> actions;
+    if (options.actions) {
+      actions = planned_actions(config, resolved);
+    }
+    write_stdout(json_text(resolved, options.actions ? &actions : nullptr));
+    return ExitCode::kOk;
+  }
+  print_units(config, resolved);
+  if (replicate) {
+    write_stdout(
+        "\nc10d's Reducer decides while training in which order gradient buckets are "
+        "all-reduced\n");
+  } else {
+    print_order(resolved, planned_actions(config, resolved), options.actions);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_plan_command(CLI::App& app) {
+  const auto options = std::make_shared<PlanOptions>();
+  app.add_option("--model", options->model, "directory with config.json, or a config.json")
+      ->required()
+      ->option_text("M (required)");
+  auto* strategy = app.add_option("--strategy", options->strategy,
+                                  "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
+                       ->option_text("S [full_shard]");
+  app.add_option("--plan", options->plan, "plan file (docs/plan.md), instead of --strategy")
+      ->excludes(strategy)
+      ->option_text("F");
+  app.add_option("--mesh", options->mesh, "R replicas of S shards; replaces the plan's mesh")
+      ->option_text("RxS");
+  app.add_option("--world-size", options->world_size, "number of ranks [those of the mesh, else 2]")
+      ->option_text("W");
+  app.add_flag("--actions", options->actions,
+               "every action of the planned order, not only collectives");
+  app.add_flag("--json", options->json, "machine-readable output");
+  return [options] { return run_plan(*options); };
+}
+
+}  // namespace shardlens::cli
