@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Checks the direction of dependencies between the folders, in #include lines and in CMake's link lines.
+
+    check_includes.py [ROOT]      prints every violation as file:line, exit 1 if there is one
+    check_includes.py --self-test a tree with one violation of each kind must be found out
+
+The tables below are the rule; docs/architecture.md says why. A folder may use what its line names and itself.
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+PLAN = ["core/base", "core/plan"]
+SCHEDULE = PLAN + ["core/schedule"]
+TRACE = SCHEDULE + ["profiler/trace"]
+ANALYSIS = TRACE + ["profiler/analysis"]
+CHECK = ANALYSIS + ["profiler/check"]
+REPORT = CHECK + ["profiler/report"]
+HARDWARE = REPORT + ["sim/hardware"]
+COST = HARDWARE + ["sim/cost"]
+MEMORY = COST + ["sim/memory"]
+ENGINE = MEMORY + ["sim/engine"]
+CALIBRATE = ENGINE + ["sim/calibrate"]
+TORCH_FREE = CALIBRATE + ["sim/search"]
+DIST = SCHEDULE + ["core/composable", "core/module", "core/dist"]
+FSDP = DIST + ["core/fsdp"]
+LIVE = FSDP + ["core/replicate", "core/models", "core/train"]
+
+USES = {
+    "core/base": [],
+    "core/plan": ["core/base"],
+    "core/schedule": PLAN,
+    "core/composable": SCHEDULE,
+    "core/module": SCHEDULE + ["core/composable"],
+    "core/dist": SCHEDULE,
+    "core/fsdp": DIST,
+    "core/replicate": DIST + ["core/fsdp"],
+    "core/models": SCHEDULE + ["core/module", "core/composable"],
+    "core/train": FSDP + ["core/replicate", "core/models"],
+    "profiler/trace": SCHEDULE,
+    "profiler/record": TRACE,
+    "profiler/analysis": TRACE,
+    "profiler/check": ANALYSIS,
+    "profiler/report": CHECK,
+    "sim/hardware": REPORT,
+    "sim/cost": HARDWARE,
+    "sim/memory": COST,
+    "sim/engine": MEMORY,
+    "sim/calibrate": ENGINE,
+    "sim/search": CALIBRATE,
+    "gui/model": TORCH_FREE,
+    "gui/view": TORCH_FREE + ["gui/model"],
+    "cli": TORCH_FREE,
+}
+# Files that may use more than their folder. The worker is the one program with engine, recorder and cost model together.
+EXTRA = {
+    re.compile(r"cli/worker_\w+\.(h|cpp)"): LIVE + ["profiler/record", "sim/cost"],
+    re.compile(r"cli/(supervisor|launch\w*|capture\w*)\.(h|cpp)"): ["profiler/record"],
+}
+# Targets of CMake that may link more than their folder, as EXTRA.
+EXTRA_TARGETS = {"shardlens-worker": LIVE + ["profiler/record", "sim/cost"]}
+
+ENGINE_FOLDERS = {"core/composable", "core/module", "core/fsdp", "core/replicate", "core/dist", "core/models", "core/train"}
+TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|cli/worker_\w+\.(h|cpp)|(tests/engine|bench)/.*")
+TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
+CUDA_HEADER = re.compile(r"(cuda|cupti|nvtx3|nccl|nvrtc)\w*[./]")
+CUDA_FILES = re.compile(r"(profiler/record|core/dist)/.*|(tests|bench)/.*")
+QT_HEADER = re.compile(r"Q[A-Z]\w*(/|$)|Qt\w+/")
+BANNED = {"torch/torch.h": "it costs half a minute per file; include what is used",
+          "torch/nn.h": "include the module's own header", "torch/extension.h": "it needs Python",
+          "format": "g++ 12 does not have it; use <fmt/format.h>", "expected": "C++23 only; use core/base/result.h"}
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
+
+
+def folder_of(path):
+    """core/plan/x.h -> core/plan; cli/x.cpp -> cli; None outside the tables."""
+    parts = path.split("/")
+    for length in (2, 1):
+        if "/".join(parts[:length]) in USES:
+            return "/".join(parts[:length])
+    return None
+
+
+def may_use(path):
+    """The folders that the file may include from; None: any (tests and benchmarks see everything)."""
+    if path.startswith(("tests/", "bench/")):
+        return None
+    folder = folder_of(path)
+    allowed = {folder, *USES.get(folder, [])}
+    for pattern, more in EXTRA.items():
+        if pattern.fullmatch(path):
+            allowed.update(more)
+    return allowed
+
+
+def torch_allowed(path):
+    mirrored = path[len("tests/"):] if path.startswith("tests/") else path
+    return folder_of(mirrored) in ENGINE_FOLDERS or bool(TORCH_FILES.fullmatch(mirrored)) or bool(TORCH_FILES.fullmatch(path))
+
+
+def check_file(root, path):
+    allowed = may_use(path)
+    for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, header = match.groups()
+        where = f"{path}:{number}"
+        if header in BANNED:
+            yield f"{where}: <{header}> is banned: {BANNED[header]}"
+        elif quote == '"':
+            yield from check_project_header(root, path, where, header, allowed)
+        elif TORCH_HEADER.match(header) and not torch_allowed(path):
+            yield f"{where}: <{header}> is LibTorch's; only the engine folders, profiler/record/operator_observer.cpp and cli/worker_* may include it"
+        elif CUDA_HEADER.match(header) and not CUDA_FILES.fullmatch(path):
+            yield f"{where}: <{header}> is CUDA's; only profiler/record and core/dist may include it"
+        elif QT_HEADER.match(header) and not path.startswith(("gui/", "tests/gui/")):
+            yield f"{where}: <{header}> is Qt's; only gui may include it"
+
+
+def check_project_header(root, path, where, header, allowed):
+    target = folder_of(header)
+    if not (root / header).is_file():
+        yield f'{where}: "{header}" is not a file of the project; quotes are for paths from its root'
+    elif header.startswith(("tests/", "bench/")):
+        if allowed is not None:
+            yield f'{where}: "{header}" belongs to the tests'
+    elif target is None:
+        yield f'{where}: "{header}" lies in a folder that .ci/check_includes.py does not know; add it to USES'
+    elif allowed is not None and target not in allowed:
+        yield f'{where}: "{header}" points up: {folder_of(path)} may use {", ".join(sorted(allowed - {folder_of(path)})) or "nothing"}'
+
+
+COMMAND = re.compile(r"\b(shardlens_library|shardlens_test|add_library|add_executable|target_link_libraries)\s*\(([^)]*)\)", re.S)
+KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "STATIC", "SHARED", "LINKS", "SOURCES", "ENGINE", "LABELS", "TIMEOUT", "SERIAL"}
+
+
+def links_of(command, words):
+    """The targets that one CMake command links."""
+    if command == "target_link_libraries":
+        return [word for word in words[1:] if word not in KEYWORDS]
+    linked, inside = [], False
+    for word in words[1:]:
+        if word in KEYWORDS:
+            inside = word == "LINKS"
+        elif inside:
+            linked.append(word)
+    return linked
+
+
+def cmake_commands(root):
+    for file in sorted(root.glob("**/CMakeLists.txt")):
+        path = file.relative_to(root).as_posix()
+        if not path.startswith(TOP):
+            continue
+        text = re.sub(r"#[^\n]*", lambda match: " " * len(match.group()), file.read_text(encoding="utf-8"))
+        for match in COMMAND.finditer(text):
+            words = match.group(2).split()
+            if words:
+                yield path, text.count("\n", 0, match.start()) + 1, match.group(1), words
+
+
+def check_links(root):
+    home, torch_targets = {}, {"shardlens_torch_cpu", "shardlens_torch_cuda"}
+    commands = list(cmake_commands(root))
+    for path, _, command, words in commands:
+        if command != "target_link_libraries":
+            home[words[0]] = path.rsplit("/", 1)[0]
+    for path, line, command, words in commands:
+        target, folder = words[0], path.rsplit("/", 1)[0]
+        if folder.startswith(("tests", "bench")):
+            continue
+        allowed = {folder, *USES.get(folder, []), *EXTRA_TARGETS.get(target, [])}
+        for linked in links_of(command, words):
+            if linked in torch_targets:
+                if folder not in ENGINE_FOLDERS and target not in EXTRA_TARGETS and not target.endswith("_torch"):
+                    yield f"{path}:{line}: {target} links {linked}; only engine targets may"
+            elif linked in home and home[linked] not in allowed:
+                yield f"{path}:{line}: {target} links {linked} of {home[linked]}, which points up"
+
+
+def check_tables():
+    """The tables must themselves have a direction: no folder may be reached from what it uses."""
+    for folder, used in USES.items():
+        seen, queue = set(), list(used)
+        while queue:
+            step = queue.pop()
+            if step == folder:
+                yield f".ci/check_includes.py:1: USES has a cycle through {folder}"
+                break
+            if step not in seen:
+                seen.add(step)
+                queue.extend(USES.get(step, []))
+
+
+def violations(root):
+    yield from check_tables()
+    for top in TOP:
+        for file in sorted((root / top).glob("**/*")):
+            if file.suffix in (".h", ".cpp") and file.is_file():
+                yield from check_file(root, file.relative_to(root).as_posix())
+    yield from check_links(root)
+
+
+def self_test():
+    cases = {
+        "core/base/up.cpp": '#include "core/plan/plan.h"',
+        "core/plan/torch.cpp": "#include <ATen/ATen.h>",
+        "core/fsdp/banned.cpp": "#include <torch/torch.h>",
+        "profiler/trace/sideways.cpp": '#include "sim/cost/cost.h"',
+        "profiler/analysis/qt.cpp": "#include <QString>",
+        "sim/cost/cuda.cpp": "#include <cuda_runtime.h>",
+        "cli/engine.cpp": '#include "core/fsdp/fsdp.h"',
+        "gui/view/lost.cpp": '#include "not_here.h"',
+        "core/plan/from_tests.cpp": '#include "tests/helper.h"',
+        "core/plan/CMakeLists.txt": "shardlens_library(shardlens_plan SOURCES a.cpp LINKS shardlens_base\n  shardlens_fsdp)",
+        "profiler/report/CMakeLists.txt": "add_library(shardlens_report STATIC a.cpp)\ntarget_link_libraries(shardlens_report PUBLIC shardlens_torch_cpu)",
+    }
+    good = {
+        "core/base/base.h": "#include <string>",
+        "core/plan/plan.h": '#include "core/base/base.h"\n// #include "core/fsdp/fsdp.h"',
+        "core/fsdp/fsdp.h": '#include <torch/nn/module.h>\n#include "core/plan/plan.h"',
+        "sim/cost/cost.h": '#include "core/base/base.h"',
+        "cli/worker_main.cpp": '#include "core/fsdp/fsdp.h"',
+        "tests/helper.h": '#include "sim/cost/cost.h"',
+        "core/base/CMakeLists.txt": "shardlens_library(shardlens_base SOURCES a.cpp LINKS fmt::fmt)",
+        "core/fsdp/CMakeLists.txt": "shardlens_library(shardlens_fsdp SOURCES a.cpp LINKS shardlens_base shardlens_torch_cpu) # shardlens_cost",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in {**good, **cases}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        found = list(violations(root))
+    accused = sorted(line.split(":")[0] for line in found)
+    if accused != sorted(cases):
+        print("self-test: found\n  " + "\n  ".join(found) + "\nexpected one violation in each of\n  " + "\n  ".join(sorted(cases)))
+        return 1
+    print(f"check_includes self-test: {len(cases)} violations found, {len(good)} clean files passed")
+    return 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent)
+    found = list(violations(root))
+    for line in found:
+        print(line)
+    print(f"check_includes: {len(found)} violations" if found else "check_includes: dependencies point one way")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

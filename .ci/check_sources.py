@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Checks what the compiler does not: every source file is in a CMakeLists.txt, file lengths, leftover markers, private paths.
+
+    check_sources.py [ROOT]       prints every violation as file:line, exit 1 if there is one
+    check_sources.py --self-test  a tree with one violation of each kind must be found out
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
+HEADER_LINES, SOURCE_LINES = 250, 600
+MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder", re.I)
+PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
+
+
+def listed(root, file):
+    """Whether the CMakeLists.txt of the file's folder, or of the nearest folder above that has one, names it."""
+    folder = file.parent
+    while folder != root.parent:
+        lists = folder / "CMakeLists.txt"
+        if lists.is_file():
+            words = re.split(r"[\s()\"]+", re.sub(r"#[^\n]*", "", lists.read_text(encoding="utf-8")))
+            return file.relative_to(folder).as_posix() in words
+        folder = folder.parent
+    return False
+
+
+def check_file(root, file):
+    path = file.relative_to(root).as_posix()
+    lines = file.read_text(encoding="utf-8").splitlines()
+    limit = HEADER_LINES if file.suffix == ".h" else SOURCE_LINES
+    if len(lines) > limit:
+        yield f"{path}:{limit + 1}: {len(lines)} lines, at most {limit}; split it by concept"
+    if file.suffix == ".cpp" and not listed(root, file):
+        yield f"{path}:1: in no CMakeLists.txt, so nothing builds it"
+    if file.suffix == ".h" and "#pragma once" not in lines:
+        yield f"{path}:1: no #pragma once"
+    for number, line in enumerate(lines, 1):
+        for pattern, what in ((MARKER, "a leftover marker"), (PRIVATE, "a path of one machine")):
+            found = pattern.search(line)
+            if found:
+                yield f"{path}:{number}: {what}: {found.group()}"
+
+
+def violations(root):
+    for top in TOP:
+        for file in sorted((root / top).glob("**/*")):
+            if file.suffix in (".h", ".cpp") and file.is_file():
+                yield from check_file(root, file)
+
+
+def self_test():
+    cases = {
+        "core/base/unlisted.cpp": "int a;",
+        "core/base/long.h": "#pragma once\n" * 251,
+        "core/base/unguarded.h": "int a;",
+        "core/base/marker.h": "#pragma once\n// TO" + "DO: later",
+        "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
+    }
+    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
+            "core/base/a.h": "#pragma once"}
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in {**good, **cases}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        found = list(violations(root))
+    if sorted(line.split(":")[0] for line in found) != sorted(cases):
+        print("self-test: found\n  " + "\n  ".join(found) + "\nexpected one violation in each of\n  " + "\n  ".join(sorted(cases)))
+        return 1
+    print(f"check_sources self-test: {len(cases)} violations found, {len(good)} clean files passed")
+    return 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
+    found = list(violations(root))
+    for line in found:
+        print(line)
+    print(f"check_sources: {len(found)} violations" if found else "check_sources: every source file is built and within its limits")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+# Sourced by the scripts beside it: paths, messages, and the steps from a bare machine to a build.
+# Progress goes to stderr, results to stdout. Nothing here reads standard input.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardlens
+
+build_packages=(g++ cmake ninja-build ccache mold pkg-config libfmt-dev libcli11-dev libsimdjson-dev
+  nlohmann-json3-dev libisal-dev libzstd-dev libgtest-dev libgmock-dev)
+engine_packages=(libgloo-dev python3 python3-pip ca-certificates)
+
+say() { printf '%s\n' "$*" >&2; }
+fail() {
+  say "error: $*"
+  exit 4
+}
+seconds_since() { printf '%s s' $(($(date +%s) - $1)); }
+
+# Parallel compile jobs: one per core, and 2 GiB for each, because LibTorch's headers need that.
+jobs() {
+  local cores memory_kib
+  cores=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+  memory_kib=$(awk '/^MemTotal/{print $2}' /proc/meminfo)
+  local limit=$((memory_kib / 2097152))
+  ((limit < 1)) && limit=1
+  echo $((cores < limit ? cores : limit))
+}
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo -n "$@" || fail "sudo cannot run without a password here; run as root: $*"
+  else
+    fail "not root and no sudo; run as root: $*"
+  fi
+}
+
+# Installs the Debian packages among "$@" that are missing; touches nothing when none is.
+need_packages() {
+  command -v dpkg-query >/dev/null || {
+    say "No dpkg here: assuming that the equivalents of these are installed: $*"
+    return
+  }
+  local installed missing=() name
+  installed=" $({ dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null || true; } | sed -n 's/^ii *//p' | tr '\n' ' ')"
+  for name in "$@"; do
+    [[ $installed == *" $name "* ]] || missing+=("$name")
+  done
+  ((${#missing[@]})) || return 0
+  local start
+  start=$(date +%s)
+  say "Installing ${#missing[@]} Debian packages: ${missing[*]}"
+  mkdir -p "$cache"
+  local log=$cache/apt.log
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update >"$log" 2>&1 </dev/null ||
+    { tail -n 20 "$log" >&2; fail "apt-get update failed (log: $log)"; }
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -y install --no-install-recommends "${missing[@]}" >>"$log" 2>&1 </dev/null ||
+    { tail -n 20 "$log" >&2; fail "apt-get install failed (log: $log)"; }
+  say "Installed in $(seconds_since "$start")"
+}
+
+# Sets `python`: Debian's, so that a shim on PATH does not decide which wheels are taken, else any from 3.10 on with pip.
+find_python() {
+  [[ -z ${python:-} ]] || return 0
+  local candidate
+  for candidate in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
+    if "$candidate" -c 'import sys, pip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+      python=$candidate
+      return
+    fi
+  done
+  fail "no Python from 3.10 on with pip found (Debian: apt-get install python3 python3-pip)"
+}
+
+# wheels NAME FILE [pip options]: installs a requirements file into the user's cache and sets wheels_dir. The folder is keyed by the
+# file's contents and only gets its name when complete, so that an interrupted install is never taken for whole.
+wheels() {
+  local name=$1 file=$2
+  shift 2
+  local key
+  key=$(sha256sum "$file" | cut -c1-12)
+  wheels_dir=$cache/$name-$key
+  [[ ! -e $wheels_dir/.complete ]] || return 0
+  find_python
+  mkdir -p "$cache"
+  local start
+  start=$(date +%s)
+  exec 9>"$cache/$name-$key.lock"
+  if ! flock -n 9; then
+    say "Waiting for another set-up that is installing $name-$key"
+    flock 9
+  fi
+  if [[ ! -e $wheels_dir/.complete ]]; then
+    say "Installing $(grep -c '^[A-Za-z]' "$file") Python packages of ${file#"$root"/} into $wheels_dir"
+    [[ $name != wheels ]] || say "  LibTorch and CUDA libraries: about 1.2 GB to download, 4.5 GB on disk, once per user; a minute or two"
+    rm -rf "$wheels_dir" "$wheels_dir".partial.*
+    local partial=$wheels_dir.partial.$$
+    mkdir -p "$partial/tmp"
+    # pip unpacks in TMPDIR and then moves: keep that on the same file system.
+    local log=$cache/$name-$key.log
+    if ! TMPDIR=$partial/tmp PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --disable-pip-version-check --no-warn-script-location \
+      --no-compile --progress-bar off --target "$partial/site" --requirement "$file" "$@" </dev/null 2>&1 | tee "$log" |
+      awk '/^ *(Downloading|Using cached) .*[0-9.]+ [MG]B/ { print "  " $1 " " $(NF - 2) " " $(NF - 1) " " $NF }
+           /^Installing collected/ { print "  Unpacking" } /^ERROR/ { print } { fflush() }' >&2; then
+      rm -rf "$partial"
+      fail "pip could not install ${file#"$root"/} (log: $log); nothing was kept, run again"
+    fi
+    rm -rf "$partial/tmp"
+    "$python" -c 'import sys; print(sys.executable)' >"$partial/site/.complete"
+    mv "$partial/site" "$wheels_dir"
+    rmdir "$partial"
+    say "  $(du -sh "$wheels_dir" | cut -f1) in $(seconds_since "$start")"
+  fi
+  exec 9>&-
+}
+
+# The interpreter whose wheels lie in a folder that `wheels` made.
+python_of() { cat "$1/.complete"; }
+
+# configure PRESET [-D…]: runs CMake only where the preset has no build files yet or a value differs. Ninja re-runs it after edits.
+configure() {
+  local preset=$1 dir=$root/build/$1 setting stale=
+  shift
+  [[ -e $dir/build.ninja ]] || stale=1
+  for setting in "$@"; do
+    setting=${setting#-D}
+    grep -qE "^${setting%%=*}:[A-Z]+=${setting#*=}\$" "$dir/CMakeCache.txt" 2>/dev/null || stale=1
+  done
+  [[ -n $stale ]] || return 0
+  say "Configuring build/$preset"
+  mkdir -p "$dir"
+  (cd "$root" && cmake --preset "$preset" "$@") >"$dir/configure.log" 2>&1 </dev/null ||
+    { rm -f "$dir/build.ninja"; tail -n 30 "$dir/configure.log" >&2; fail "CMake failed (log: build/$preset/configure.log)"; }
+}
+
+# build PRESET [targets…]: Ninja's own progress, in one line on a terminal and every 10 % otherwise.
+build() {
+  local preset=$1 dir=$root/build/$1 start
+  shift
+  start=$(date +%s)
+  if [[ -t 2 ]]; then
+    ninja -C "$dir" -j "$(jobs)" "$@" </dev/null >&2 || fail "the build failed"
+  else
+    local log=$dir/build.log
+    ninja -C "$dir" -j "$(jobs)" "$@" </dev/null 2>&1 | tee "$log" | awk '
+      match($0, /^\[[0-9]+\/[0-9]+\]/) { split(substr($0, 2, RLENGTH - 2), n, "/"); part = int(10 * n[1] / n[2])
+        if (part > last) { last = part; printf "  [%d/%d] %s\n", n[1], n[2], "build/'"$preset"'"; fflush() } next }
+      /error|FAILED/ { print; fflush() }' >&2 ||
+      { grep -vE '^\[[0-9]+/' "$log" | head -n 60 >&2; fail "the build failed (log: build/$preset/build.log)"; }
+  fi
+  local took=$(($(date +%s) - start))
+  ((took < 3)) || say "Built build/$preset in $took s"
+}
