@@ -12,6 +12,7 @@ EventId CommState::push_free() {
   }
   const EventId event = ring_[(oldest_ + pending_) % ring_.size()];
   ++pending_;
+  ++frees_;
   return event;
 }
 
@@ -22,9 +23,10 @@ EventId CommState::pop_free() {
   return event;
 }
 
-void CommState::clear_frees() {
-  oldest_ = (oldest_ + pending_) % ring_.size();
-  pending_ = 0;
+void CommState::forget_frees(uint64_t count) {
+  while (pending_ > 0 && frees_ - pending_ < count) {
+    static_cast<void>(pop_free());
+  }
 }
 
 EventId CommState::add_root(uint32_t units, uint32_t events) {

@@ -39,7 +39,9 @@ class CommState {
   [[nodiscard]] size_t pending_frees() const { return pending_; }
   [[nodiscard]] EventId push_free();
   [[nodiscard]] EventId pop_free();
-  void clear_frees();
+  // Frees so far; forget_frees(n) drops those of the first n that are still pending, because something waited for them all.
+  [[nodiscard]] uint64_t frees() const { return frees_; }
+  void forget_frees(uint64_t count);
 
   // Reserves the numbers of a root with `units` units; returns its first event.
   EventId add_root(uint32_t units, uint32_t events);
@@ -48,6 +50,7 @@ class CommState {
  private:
   std::vector<EventId> ring_;  // an event is recorded anew only after it was waited for
   size_t oldest_ = 0, pending_ = 0;
+  uint64_t frees_ = 0;
   uint32_t units_ = 0;
   EventId events_ = 0;
 };

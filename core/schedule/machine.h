@@ -57,10 +57,8 @@ struct UnitData {
   std::optional<uint32_t> pre_forward_index, post_forward_index;
   bool prefetched = false, needs_pre_forward = false, needs_pre_backward = false,
        ran_pre_backward = false;
-  bool skipped_sharded_views =
-      false;  // not freed after forward: the catch-all at the end must see it
+  bool skipped_sharded_views = false;  // kept after forward: the catch-all at the end must see it
   bool points_to_shard = true;
-  bool post_backward_called = false;
 };
 
 // The state behind a Schedule and the steps that both dialects share. Units are local here (0 is
@@ -78,10 +76,10 @@ struct Schedule::Impl {
   UnitId forward_root = kNoUnit;  // unit whose kRootPreForward came and whose kPostForward has not
   bool backward = false;          // a kPreBackward came and kBackwardEnd has not
   bool last_backward = true;
-  bool optimizer_event =
-      false;         // recorded by kOptimizerDone, to be waited for by the next all-gather
-  bool sync = true;  // fsdp1: not inside no_sync
-  bool first_iteration = true;        // fsdp1
+  bool optimizer_event = false;     // recorded by kOptimizerDone; the next all-gather waits for it
+  uint64_t frees_before_event = 0;  // frees that the event of record_compute() covers
+  bool sync = true;                 // fsdp1: not inside no_sync
+  bool first_iteration = true;      // fsdp1
   std::vector<UnitId> forward_order;  // fsdp1: pre-forward order of the first iteration
   std::vector<UnitId> post_forward_order;
 
@@ -132,6 +130,7 @@ struct Schedule::Impl {
 
   // ---- sequence.cpp
   [[nodiscard]] std::string check(const HookEvent& event) const;  // empty: legal
+  void record_compute();
   void wait_for_compute();  // all-gathers from here on see what compute has issued (or the
                             // optimizer's event)
   void optimizer_done();

@@ -118,25 +118,26 @@ std::string Schedule::Impl::check(const HookEvent& event) const {
 
 void Schedule::Impl::wait_for_compute() {
   if (!optimizer_event) {
-    // Every pending free was issued on compute before this point.
-    push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
-    if (options.dialect == plan::Dialect::kFsdp2) {
-      comm->clear_frees();
-    }
+    record_compute();
   }
   optimizer_event = false;
   if (any_copy_in) {
     wait(Stream::kCopyIn, 0, first_event);
   }
   wait(Stream::kAllGather, 0, first_event);
+  if (options.dialect == plan::Dialect::kFsdp2) {  // FSDP1's queue is never cleared
+    comm->forget_frees(frees_before_event);
+  }
+}
+
+void Schedule::Impl::record_compute() {
+  push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
+  frees_before_event = comm->frees();
 }
 
 void Schedule::Impl::optimizer_done() {
-  push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
+  record_compute();
   optimizer_event = true;
-  if (options.dialect == plan::Dialect::kFsdp2) {
-    comm->clear_frees();
-  }
 }
 
 void Schedule::Impl::abort() {
@@ -145,10 +146,10 @@ void Schedule::Impl::abort() {
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     UnitData& u = units[unit];
     finish_all_reduce(unit);
-    drop_pending(unit);
     if (u.full) {
-      use_shard(unit);
+      use_shard(unit);  // first: FSDP1 makes a unit full before its all-gather was waited for
     }
+    drop_pending(unit);
     free_unsharded(unit);
     if (u.sub_sharded) {
       free(current(BufferKind::kSubShard, unit));

@@ -138,8 +138,7 @@ void Schedule::Impl::drop_pending(UnitId unit) {
   if (per_parameter(u)) {
     free(current(BufferKind::kGathered, unit));
   } else {
-    u.allocated = false;
-    free(current(BufferKind::kUnsharded, unit));
+    free_unsharded(unit);
   }
 }
 
