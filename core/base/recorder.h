@@ -74,6 +74,19 @@ class Recorder {
   virtual void collective(const CollectiveRecord& record) = 0;
 };
 
+// Records nothing; a base for recorders that want only some of it.
+class NullRecorder : public Recorder {
+ public:
+  void units(std::span<const std::string> /*fqns*/) override {}
+  void step_begin(int64_t /*step*/) override {}
+  void step_end() override {}
+  uint32_t hook(const HookEvent& /*event*/) override { return 0; }
+  void action(uint32_t /*seq*/, const schedule::Action& /*action*/) override {}
+  void range_begin(Range /*range*/, UnitId /*unit*/) override {}
+  void range_end() override {}
+  void collective(const CollectiveRecord& /*record*/) override {}
+};
+
 // Opens a range for a scope; does nothing when `recorder` is null.
 class RangeScope {
  public:

@@ -145,6 +145,12 @@ void register_hooks(const std::shared_ptr<Root>& root, const ModulesByFqn& modul
 
 }  // namespace
 
+schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan, const Options& options) {
+  schedule::ScheduleOptions result = schedule::schedule_options(plan);
+  result.force_collectives = options.force_collectives;
+  return result;
+}
+
 std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
                                           const plan::ResolvedPlan& plan,
                                           const Options& options) {
@@ -174,7 +180,7 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
     }
   }
   Result<schedule::Schedule> schedule =
-      schedule::Schedule::make(schedule::unit_specs(plan), schedule::schedule_options(plan));
+      schedule::Schedule::make(schedule::unit_specs(plan), options_of(plan, options));
   if (!schedule.ok()) {
     throw UsageError("fully_shard: " + schedule.message());
   }

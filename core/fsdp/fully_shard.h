@@ -29,6 +29,8 @@ struct Options {
   Recorder* recorder = nullptr;  // not owned; may be null
   // Run every action through schedule::Ledger and fail on a broken invariant.
   bool check_ledger = false;
+  // Issue collectives over groups of one rank too, so that their streams and error paths are real.
+  bool force_collectives = false;
   // Makes the executor (`handles` by UnitId, null without parameters); empty: the CPU executor.
   std::function<std::unique_ptr<Executor>(std::vector<FlatParamHandle*> handles)> make_executor =
       {};

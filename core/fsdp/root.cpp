@@ -51,7 +51,7 @@ Root::Root(plan::ResolvedPlan plan,
   }
   if (options_.check_ledger) {
     ledger_ = std::make_unique<schedule::Ledger>(schedule::unit_specs(plan_),
-                                                 schedule::schedule_options(plan_));
+                                                 options_of(plan_, options_));
   }
   for (const auto& state : states_) {
     if (state->handle() != nullptr) {

@@ -34,6 +34,10 @@ class FsdpState : public composable::State {
   std::unique_ptr<FlatParamHandle> handle_;
 };
 
+// The schedule's options for a plan run with `options`.
+[[nodiscard]] schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan,
+                                                   const Options& options);
+
 // Joins hooks, schedule and executor of one sharded model. Turns forwards and autograd's callbacks
 // into hook events, asks the schedule, lets the executor obey.
 //

@@ -17,15 +17,8 @@
 namespace shardlens::dist {
 namespace {
 
-class Collected : public Recorder {
+class Collected : public NullRecorder {
  public:
-  void units(std::span<const std::string> /*fqns*/) override {}
-  void step_begin(int64_t /*step*/) override {}
-  void step_end() override {}
-  uint32_t hook(const HookEvent& /*event*/) override { return 0; }
-  void action(uint32_t /*seq*/, const schedule::Action& /*action*/) override {}
-  void range_begin(Range /*range*/, UnitId /*unit*/) override {}
-  void range_end() override {}
   void collective(const CollectiveRecord& record) override { records.push_back(record); }
   std::vector<CollectiveRecord> records;
 };

@@ -248,10 +248,7 @@ TEST(FullyShardTest, EachRankHoldsExactlyItsShard) {
 }
 
 TEST(FullyShardTest, BackwardReducesEachUnitBeforeTheNextUnitsBackward) {
-  struct Hooks : Recorder {
-    void units(std::span<const std::string> /*fqns*/) override {}
-    void step_begin(int64_t /*step*/) override {}
-    void step_end() override {}
+  struct Hooks : NullRecorder {
     uint32_t hook(const HookEvent& event) override {
       if (event.hook == Hook::kPreBackward || event.hook == Hook::kGradsReady) {
         seen += (event.hook == Hook::kPreBackward ? "B" : "P") + std::to_string(event.unit) + " ";
@@ -262,9 +259,6 @@ TEST(FullyShardTest, BackwardReducesEachUnitBeforeTheNextUnitsBackward) {
       seen +=
           action.op == schedule::Op::kReduceScatter ? "RS" + std::to_string(action.unit) + " " : "";
     }
-    void range_begin(Range /*range*/, UnitId /*unit*/) override {}
-    void range_end() override {}
-    void collective(const CollectiveRecord& /*record*/) override {}
     std::string seen;
   };
   test::run_ranks(2, [](dist::World& world) {
@@ -383,6 +377,29 @@ TEST(FullyShardTest, ParameterUsedWithoutItsUnitsForwardIsNamed) {
   const at::Tensor loss = loss_of(model, rows_of(0, 0)) + model->order[2]->down->bias.sum();
   EXPECT_THAT([&] { loss.backward(); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("layers.2.down.bias")));
+}
+
+TEST(FullyShardTest, ForcedCollectivesOverOneRankChangeNoNumber) {
+  const Trained plain = train_plain(1, 1, 1, 1e9);
+  struct Count : NullRecorder {
+    void collective(const CollectiveRecord& record) override { ++seen[record.kind]; }
+    std::map<CollectiveKind, int> seen;
+  };
+  Count count;
+  dist::WorldOptions single;
+  single.recorder = &count;
+  auto world = dist::World::join(single);
+  Mlp model = make_model();
+  const auto sharded =
+      fully_shard(model.ptr(), mlp_plan("true"),
+                  {.world = world.get(), .check_ledger = true, .force_collectives = true});
+  const at::Tensor loss = loss_of(model, rows_of(0, 0));
+  loss.backward();
+  EXPECT_NEAR(loss.item<double>(), plain.losses[0], 1e-6);
+  world.reset();  // joins the communication thread
+  EXPECT_EQ(count.seen[CollectiveKind::kAllGather],
+            2 * (kBlocks + 1));  // forward and backward, root included
+  EXPECT_EQ(count.seen[CollectiveKind::kReduceScatter], kBlocks + 1);
 }
 
 TEST(FullyShardTest, TwoHundredStepsGrowNothing) {
