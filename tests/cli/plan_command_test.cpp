@@ -1,0 +1,218 @@
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+namespace shardlens {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kData = SHARDLENS_TEST_DATA;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+// Runs `shardlens ARGUMENTS`, in a folder of its own.
+class PlanCommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "shardlens-plan-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Result run(const std::string& arguments) {
+    const std::string error_file = folder_ + "/stderr";
+    const std::string command = std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" +
+                                error_file + " </dev/null";
+    Result result;
+    FILE* pipe = popen(command.c_str(), "r");
+    std::array<char, 4096> block{};
+    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
+      result.out.append(block.data(), n);
+    }
+    const int status = pclose(pipe);
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    std::ifstream in(error_file);
+    result.err.assign(std::istreambuf_iterator<char>(in), {});
+    return result;
+  }
+
+  std::string file(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name) << text;
+    return folder_ + "/" + name;
+  }
+
+  json json_of(const std::string& arguments) {
+    const Result result = run(arguments + " --json");
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    return json::parse(result.out);
+  }
+
+  std::string folder_;
+};
+
+// llama-tiny by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
+TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
+  const json out = json_of("plan --model " + kData + "/llama-tiny --world-size 3");
+  EXPECT_EQ(out.size(), 3U);
+  EXPECT_EQ(out["schema"], 1);
+  ASSERT_EQ(out["units"].size(), 5U);
+  EXPECT_EQ(out["units"][0], (json{{"fqn", ""},
+                                   {"parameters", 32832},
+                                   {"bytes", 131328},
+                                   {"padding_bytes", 0},
+                                   {"shard_bytes", 43776}}));
+  EXPECT_EQ(out["units"][1], (json{{"fqn", "model.layers.0"},
+                                   {"parameters", 45440},
+                                   {"bytes", 181760},
+                                   {"padding_bytes", 4},
+                                   {"shard_bytes", 60588}}));
+  ASSERT_EQ(out["ranks"].size(), 3U);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(out["ranks"][rank], (json{{"rank", rank}, {"parameter_bytes", 43776 + 4 * 60588}}));
+  }
+}
+
+// design.md: all-gathers G + (G - 1), reduce-scatters G, with the root kept.
+TEST_F(PlanCommandTest, ActionsCountCollectivesAsPyTorchDoes) {
+  const auto counts = [this](const std::string& flags) {
+    std::map<std::string, int> out;
+    uint32_t seq = 0;
+    const json parsed = json_of("plan --model " + kData + "/gpt2-tiny --actions " + flags);
+    for (const json& action : parsed["actions"]) {
+      EXPECT_EQ(action.size(), 7U);
+      EXPECT_EQ(action["seq"], ++seq);
+      EXPECT_TRUE(action["hook"].is_string() && action["hook_unit"].is_string() &&
+                  action["stream"].is_string() && action["cause"].is_string());
+      ++out[action["op"]];
+    }
+    return out;
+  };
+  auto full = counts("");
+  EXPECT_EQ(full["all_gather"], 5 + 4);
+  EXPECT_EQ(full["reduce_scatter"], 5);
+  EXPECT_EQ(full["all_reduce"], 0);
+  auto grad_op = counts("--strategy shard_grad_op");
+  EXPECT_EQ(grad_op["all_gather"], 5);
+  EXPECT_EQ(grad_op["reduce_scatter"], 5);
+  auto none = counts("--strategy no_shard");
+  EXPECT_EQ(none["all_gather"], 0);
+  EXPECT_EQ(none["reduce_scatter"], 0);
+  EXPECT_EQ(none["all_reduce"], 5);
+  auto hybrid = counts("--strategy hybrid_shard --world-size 4");
+  EXPECT_EQ(hybrid["reduce_scatter"], 5);
+  EXPECT_EQ(hybrid["all_reduce"], 5);
+}
+
+TEST_F(PlanCommandTest, PlanFilesAndMeshesApply) {
+  const std::string plan =
+      file("plan.json", R"({"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ""}],
+                                                "mesh": {"replicate": 2, "shard": 4}})");
+  EXPECT_EQ(json_of("plan --model " + kData + "/llama-tiny --plan " + plan)["ranks"].size(), 8U);
+  EXPECT_EQ(json_of("plan --model " + kData + "/llama-tiny --mesh 2x2")["units"][0]["shard_bytes"],
+            131328 / 2);
+}
+
+TEST_F(PlanCommandTest, TableShowsUnitsAndOrder) {
+  const Result result = run("plan --model " + kData + "/llama-tiny");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << "colours only on a terminal";
+  EXPECT_THAT(result.out, AllOf(HasSubstr("LlamaForCausalLM"),
+                                HasSubstr("model.layers.3      45,440  177.50 KiB"),
+                                HasSubstr("every one of 2 ranks holds 419.12 KiB"),
+                                HasSubstr("backward of model.layers.3   all-gather      "
+                                          "model.layers.2  prefetched in backward")));
+}
+
+TEST_F(PlanCommandTest, MistakesExitWithTwoAndSuggest) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "expected a subcommand"},
+      {"plam", "did you mean 'plan'?"},
+      {"--hepl", "unknown flag '--hepl'"},
+      {"plan --world-sizes 4 --model x", "did you mean '--world-size'?"},
+      {"plan", "--model is required"},
+      {"plan --model " + kData + "/llama-tiny --strategy fullshard", "did you mean 'full_shard'?"},
+      {"plan --model " + kData + "/llama-tiny --world-size two", "--world-size"},
+      {"plan --model " + kData + "/llama-tiny --world-size 0", "--world-size 0"},
+      {"plan --model " + kData + "/llama-tiny --mesh 2by4", "RxS"},
+      {"plan --model " + kData + "/llama-tiny more", "more"},
+      {"plan --model " + kData + "/llama-tiny --plan p --strategy full_shard", "excludes"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_THAT(result.err, AllOf(testing::StartsWith("shardlens: "), HasSubstr(message)))
+        << arguments;
+    EXPECT_EQ(result.out, "") << arguments;
+  }
+}
+
+TEST_F(PlanCommandTest, BadInputExitsWithThreeAndNamesThePlace) {
+  const std::string unknown =
+      file("unknown.json", R"({"version": 1, "units": [{"modules": ""}], "forward_prefech": 1})");
+  const std::string glob = file(
+      "glob.json", R"({"version": 1, "units": [{"modules": "model.layer.*"}, {"modules": ""}]})");
+  const std::string broken = file("broken.json", R"({"version": 1,)");
+  const std::string model = file("config.json", R"({"model_type": "llama", "hidden_size": -1})");
+  const std::string tiny = " --model " + kData + "/llama-tiny ";
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
+      {"plan --model /no/such/model", {"/no/such/model"}},
+      {"plan --model " + model, {"config.json#/hidden_size", "found -1"}},
+      {"plan" + tiny + "--plan /no/such/plan.json", {"/no/such/plan.json"}},
+      {"plan" + tiny + "--plan " + unknown,
+       {"unknown.json#/forward_prefech", "did you mean 'forward_prefetch'?"}},
+      {"plan" + tiny + "--plan " + glob,
+       {"glob.json#/units/0/modules", "did you mean 'model.layers.*'?"}},
+      {"plan" + tiny + "--plan " + broken, {"broken.json", "not valid JSON"}},
+      {"plan" + tiny + "--plan " + kData, {"is a directory"}},
+      {"plan" + tiny + "--strategy hybrid_shard --world-size 5", {"/mesh", "world size is 5"}},
+      {"plan" + tiny + "--mesh 2x2 --world-size 8", {"/mesh", "world size is 8"}},
+  };
+  for (const auto& [arguments, messages] : cases) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 3) << arguments;
+    EXPECT_EQ(result.out, "") << arguments;
+    EXPECT_THAT(result.err, testing::StartsWith("shardlens: "));
+    for (const std::string& message : messages) {
+      EXPECT_THAT(result.err, HasSubstr(message)) << arguments;
+    }
+  }
+}
+
+TEST_F(PlanCommandTest, HelpAndVersionGoToStdout) {
+  for (const std::string arguments : {"--help", "plan --help", "--version"}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 0) << arguments;
+    EXPECT_NE(result.out, "") << arguments;
+    EXPECT_EQ(result.err, "") << arguments;
+  }
+  EXPECT_THAT(run("plan --help").out, AllOf(HasSubstr("--strategy"), HasSubstr("--world-size"),
+                                            HasSubstr("--actions"), HasSubstr("--json")));
+}
+
+TEST_F(PlanCommandTest, AFullDiskIsReported) {
+  const Result result = run("plan --model " + kData + "/llama-tiny >/dev/full");
+  EXPECT_EQ(result.code, 4);
+  EXPECT_THAT(result.err, HasSubstr("cannot write to standard output"));
+}
+
+}  // namespace
+}  // namespace shardlens
