@@ -41,19 +41,20 @@ void Schedule::Impl::fsdp1_reshard(UnitId unit, bool give_back, bool forward, bo
   u.skipped_sharded_views = options.use_orig_params && forward && grad_mode &&
                             (u.after_forward == AfterForward::kKeep || !sharded());
   u.prefetched = false;
-  if (u.pending && give_back) {
+  // no_shard gives its low-precision copy back after backward.
+  const bool frees = give_back || (!sharded() && !forward);
+  if (frees && u.pending) {
     fsdp1_wait(unit);  // a prefetch that nothing used; its storage must not go while it is written
   }
   // Kept parameters stay usable between forward and backward; PyTorch points FULL_SHARD's root to
   // the shard meanwhile.
-  if (u.full && (give_back || !forward || !grad_mode)) {
+  if (u.full && (frees || !forward || !grad_mode)) {
     use_shard(unit);
-    u.state = u.allocated && !give_back ? u.state : UnitState::kSharded;
   }
-  const bool casts_only =
-      !sharded() && !forward;  // no_shard: the low-precision copy goes after backward
-  if (give_back || casts_only) {
+  if (!u.full && !u.pending) {
     u.state = UnitState::kSharded;
+  }
+  if (frees) {
     free_unsharded(unit);
   }
   if (give_back && options.limit_all_gathers) {
