@@ -21,18 +21,19 @@ BufferId Schedule::Impl::alloc(BufferKind kind, UnitId unit, Stream stream) {
 }
 
 void Schedule::Impl::free(BufferId buffer, Stream stream) {
-  // A buffer of another root (shared comm state) keeps its own number: unit is relative, so undo
-  // the base.
+  // It may be another root's (shared comm state) and keeps its number: push() adds the base again.
   push(Op::kFree, stream, buffer.unit - base, buffer);
-  if (buffer.kind == BufferKind::kUnshardedGrad && buffer.unit >= base &&
-      buffer.unit - base < units.size()) {
-    ++units[buffer.unit - base].generations[static_cast<size_t>(buffer.kind)];
-  }
+}
+
+BufferId Schedule::Impl::take_grad(UnitId unit) {
+  const BufferId grad = current(BufferKind::kUnshardedGrad, unit);
+  ++units[unit].generations[static_cast<size_t>(BufferKind::kUnshardedGrad)];
+  return grad;
 }
 
 BufferId Schedule::Impl::current(BufferKind kind, UnitId unit) const {
   const uint32_t count = units[unit].generations[static_cast<size_t>(kind)];
-  // Autograd allocates the unsharded gradient, so its count advances when it is freed.
+  // Autograd allocates the unsharded gradient, so its count advances when it is taken.
   const uint32_t generation = kind == BufferKind::kUnshardedGrad ? count : count - 1;
   return BufferId{.kind = kind, .unit = base + unit, .generation = generation};
 }

@@ -97,6 +97,8 @@ struct Schedule::Impl {
   BufferId alloc(BufferKind kind, UnitId unit, Stream stream);
   void free(BufferId buffer, Stream stream = Stream::kCompute);
   [[nodiscard]] BufferId current(BufferKind kind, UnitId unit) const;
+  // The gradient that autograd has made; the next one is another.
+  BufferId take_grad(UnitId unit);
   [[nodiscard]] EventId event_of(UnitId unit, UnitEvent event) const;
   EventId record(Stream stream, UnitId unit, UnitEvent event);
   void wait(Stream stream, UnitId unit, EventId event);

@@ -35,7 +35,7 @@ void Schedule::Impl::finish_all_reduce(UnitId unit) {
 // Casts (and packs) the gradient where the reduction needs it, on `stream`; the buffer that the
 // reduction reads.
 BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
-  const BufferId grad = current(BufferKind::kUnshardedGrad, unit);
+  const BufferId grad = take_grad(unit);
   if (!units[unit].spec.reduce_copy_in) {
     return grad;
   }

@@ -158,7 +158,7 @@ void Schedule::Impl::abort() {
       free(current(BufferKind::kReduceOutput, unit));
     }
     if (u.has_grad || u.phase == Phase::kPreBackward) {
-      free(current(BufferKind::kUnshardedGrad, unit));  // what autograd has added so far
+      free(take_grad(unit));  // what autograd has added so far
     }
     u.state = UnitState::kSharded;
     u.phase = Phase::kIdle;
