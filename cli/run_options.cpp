@@ -202,6 +202,64 @@ std::string name_of(Precision precision) {
   return key_of(kPrecisions, precision);
 }
 
+std::vector<std::string> to_arguments(const RunOptions& o) {
+  const RunOptions defaults;
+  std::vector<std::string> out;
+  const auto add = [&out](const char* flag, const auto& value, const auto& usual) {
+    if (value != usual) {
+      out.insert(out.end(), {flag, fmt::format("{}", value)});
+    }
+  };
+  const auto add_path = [&out](const char* flag, const std::filesystem::path& path) {
+    if (!path.empty()) {
+      out.insert(out.end(), {flag, path.string()});
+    }
+  };
+  add_path("--model", o.model);
+  add_path("--tokens", o.tokens);
+  add_path("--out", o.out);
+  add_path("--plan", o.plan);
+  if (o.plan.empty()) {
+    add("--strategy", o.strategy, defaults.strategy);
+  }
+  add("--mesh", o.mesh, defaults.mesh);
+  add("--nproc", o.nproc, defaults.nproc);
+  add("--device", name_of(o.device), name_of(defaults.device));
+  if (o.backend) {
+    out.insert(out.end(), {"--backend", name_of(*o.backend)});
+  }
+  if (o.world_size) {
+    out.insert(out.end(), {"--world-size", fmt::format("{}", *o.world_size)});
+  }
+  add("--rank", o.rank, defaults.rank);
+  add("--hardware", o.hardware, defaults.hardware);
+  add("--steps", o.steps, defaults.steps);
+  add("--warmup", o.warmup, defaults.warmup);
+  add("--batch", o.batch, defaults.batch);
+  add("--seq", o.seq, defaults.seq);
+  add("--accumulate", o.accumulate, defaults.accumulate);
+  add("--optimizer", name_of(o.optimizer), name_of(defaults.optimizer));
+  add("--lr", o.lr, defaults.lr);
+  add("--weight-decay", o.weight_decay, defaults.weight_decay);
+  add("--momentum", o.momentum, defaults.momentum);
+  if (o.clip) {
+    out.insert(out.end(), {"--clip", fmt::format("{}", *o.clip)});
+  }
+  add("--precision", name_of(o.precision), name_of(defaults.precision));
+  add("--seed", o.seed, defaults.seed);
+  add_path("--save", o.save);
+  add_path("--resume", o.resume);
+  add_path("--trigger-file", o.trigger_file);
+  add("--threads", o.threads, defaults.threads);
+  if (o.no_sync) {
+    out.emplace_back("--no-sync");
+  }
+  if (o.force_collectives) {
+    out.emplace_back("--force-collectives");
+  }
+  return out;
+}
+
 std::string to_json(const RunOptions& o) {
   nlohmann::ordered_json out;
   out["model"] = o.model.string();

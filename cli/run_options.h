@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -53,6 +54,8 @@ struct RunOptions {
   std::filesystem::path trigger_file;  // record only steps at whose begin this file exists
   int64_t threads = 1;                 // of a worker's operators
   bool force_collectives = false;      // issue collectives over groups of one rank too
+
+  friend bool operator==(const RunOptions&, const RunOptions&) = default;
 };
 
 // Declares every flag on `app`, writing to `options` when parsed. `options` must outlive `app`.
@@ -76,6 +79,8 @@ void check(const RunOptions& options);
 [[nodiscard]] std::string name_of(Optimizer optimizer);  // "adamw", "sgd"
 [[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16"
 
+// The flags that add_run_options() reads back to the same options.
+[[nodiscard]] std::vector<std::string> to_arguments(const RunOptions& options);
 // The options as a JSON object with the flags' names as keys, for run.json.
 [[nodiscard]] std::string to_json(const RunOptions& options);
 

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "cli/capture_command.h"
 #include "cli/plan_command.h"
 #include "cli/subcommand.h"
 
@@ -10,6 +11,8 @@ std::span<const Subcommand> subcommands() {
   static constexpr std::array kTable{
       Subcommand{"plan", "units, bytes per rank and planned order of a sharding plan",
                  add_plan_command},
+      Subcommand{"capture", "train a model under a plan in N processes and record every rank",
+                 add_capture_command},
   };
   return kTable;
 }

@@ -1,0 +1,129 @@
+#include "cli/capture_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "core/plan/workload.h"
+#include "profiler/record/rank_now.h"
+#include "sim/cost/alpha_beta_timer.h"
+
+#include "cli/capture_directory.h"
+#include "cli/host_info.h"
+#include "cli/prepared_run.h"
+#include "cli/run_options.h"
+#include "cli/supervisor.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The worker that stands beside this executable.
+fs::path worker_program() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path worker = self.parent_path() / "shardlens-worker";
+  if (error || ::access(worker.c_str(), X_OK) != 0) {
+    throw RuntimeFault(fmt::format(
+        "capture needs {}, which is not there: this build has no engine (-DSHARDLENS_ENGINE=OFF)",
+        worker.string()));
+  }
+  return worker;
+}
+
+void check_device(const RunOptions& options) {
+  if (options.device == Device::kCuda && gpu_count() == 0) {
+    throw InputError("--device cuda",
+                     "this machine has no NVIDIA GPU with a loaded driver; use --device cpu");
+  }
+  if (backend_of(options) == Backend::kEmulated) {
+    (void)sim::AlphaBetaTimer::parse(hardware_of(options));
+  }
+}
+
+std::string run_json(const RunOptions& options) {
+  nlohmann::ordered_json out;
+  out["schema"] = 1;
+  std::vector<std::string> command = to_arguments(options);
+  command.insert(command.begin(), {"shardlens", "capture"});
+  out["command"] = std::move(command);
+  out["versions"] = {{"shardlens", SHARDLENS_VERSION},
+                     {"torch", SHARDLENS_TORCH_VERSION},
+                     {"compiler", __VERSION__}};
+  out["hardware"] = nlohmann::ordered_json::parse(host_info_json());
+  out["options"] = nlohmann::ordered_json::parse(to_json(options));
+  if (backend_of(options) == Backend::kEmulated) {
+    out["numerics"] = "emulated";
+  }
+  return out.dump(2) + "\n";
+}
+
+void write_inputs(const RunOptions& options, const PreparedRun& run) {
+  prepare_capture_directory(options.out);
+  write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
+  const plan::Workload workload =
+      plan::step_workload(run.config, run.plan, options.batch, options.seq);
+  write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
+  write_file_atomically(options.out / "run.json", run_json(options));
+}
+
+// The pages that told what a rank was doing have served; what a fault left besides is named.
+std::string tidy(const RunOptions& options, int first_rank, int processes) {
+  std::string spools;
+  std::error_code ignored;
+  for (int rank = first_rank; rank < first_rank + processes; ++rank) {
+    fs::remove(record::now_path(options.out, rank), ignored);
+    const fs::path spool = record::spool_path(options.out, rank);
+    if (fs::exists(spool, ignored)) {
+      spools += (spools.empty() ? "" : ", ") + spool.string();
+    }
+  }
+  return spools;
+}
+
+ExitCode capture(const RunOptions& options) {
+  check(options);
+  check_device(options);
+  check_capture_directory(options.out);
+  const PreparedRun run = prepare_run(options, world_size_of(options));
+  SupervisorOptions supervised;
+  supervised.program = worker_program();
+  supervised.arguments = to_arguments(options);
+  supervised.directory = options.out;
+  const bool emulated = backend_of(options) == Backend::kEmulated;
+  supervised.processes = emulated ? 1 : static_cast<int>(options.nproc);
+  supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;
+  write_inputs(options, run);
+  const SupervisorResult result = supervise(supervised);
+  const std::string spools = tidy(options, supervised.first_rank, supervised.processes);
+  if (result.exit_code != 0) {
+    throw Error(
+        static_cast<ExitCode>(result.exit_code),
+        result.message +
+            (spools.empty() ? "" : "; recorded until then: " + spools + " (analyze reads it)"));
+  }
+  fmt::print(stderr, "captured {} {} in {}; next: shardlens analyze {}\n", supervised.processes,
+             supervised.processes == 1 ? "rank" : "ranks", options.out.string(),
+             options.out.string());
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_capture_command(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  add_run_options(app, *options);
+  return [options] { return capture(*options); };
+}
+
+}  // namespace shardlens::cli

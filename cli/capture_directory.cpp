@@ -1,0 +1,85 @@
+#include "cli/capture_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::cli {
+namespace {
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now}
+bool is_ours(const std::string& name) {
+  constexpr std::array<std::string_view, 4> kNames{"metrics.jsonl", "plan.json", "workload.json",
+                                                   "run.json"};
+  if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
+    return true;
+  }
+  const std::string_view view = name;
+  const size_t dot = view.find('.');
+  if (!view.starts_with("rank") || dot == std::string_view::npos ||
+      !is_number(view.substr(4, dot - 4))) {
+    return false;
+  }
+  const std::string_view ending = view.substr(dot);
+  return ending == ".pt.trace.json.gz" || ending == ".spool" || ending == ".now";
+}
+
+std::filesystem::directory_iterator open(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  if (error) {
+    throw UsageError(fmt::format("--out {}: {}", directory.string(), error.message()));
+  }
+  return entries;
+}
+
+}  // namespace
+
+void check_capture_directory(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory, ignored)) {
+    return;
+  }
+  if (!std::filesystem::is_directory(directory, ignored)) {
+    throw UsageError(
+        fmt::format("--out {}: a file of that name is in the way", directory.string()));
+  }
+  for (const auto& entry : open(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_ours(name) || entry.is_directory(ignored)) {
+      throw UsageError(fmt::format(
+          "--out {}: holds '{}', which is not of a capture; choose another directory or remove it",
+          directory.string(), name));
+    }
+  }
+}
+
+void prepare_capture_directory(const std::filesystem::path& directory) {
+  check_capture_directory(directory);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    throw UsageError(
+        fmt::format("--out {}: cannot be made: {}", directory.string(), error.message()));
+  }
+  for (const auto& entry : open(directory)) {
+    std::filesystem::remove(entry.path(), error);
+    if (error) {
+      throw UsageError(fmt::format("--out {}: cannot replace {}: {}", directory.string(),
+                                   entry.path().filename().string(), error.message()));
+    }
+  }
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,62 @@
+#include "cli/host_info.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+namespace shardlens::cli {
+namespace {
+
+nlohmann::json cpu_model() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return nullptr;
+}
+
+nlohmann::json memory_bytes() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? nlohmann::json(int64_t{pages} * page) : nlohmann::json(nullptr);
+}
+
+}  // namespace
+
+std::string host_info_json() {
+  nlohmann::ordered_json out;
+  utsname system{};
+  const bool known = ::uname(&system) == 0;
+  out["host"] = known ? nlohmann::json(system.nodename) : nlohmann::json(nullptr);
+  out["system"] =
+      known
+          ? nlohmann::json(fmt::format("{} {} {}", system.sysname, system.release, system.machine))
+          : nlohmann::json(nullptr);
+  out["cpu"] = cpu_model();
+  out["cores"] = std::thread::hardware_concurrency();
+  out["memory_bytes"] = memory_bytes();
+  out["gpus"] = gpu_count();
+  return out.dump();
+}
+
+int gpu_count() {
+  std::error_code error;
+  int count = 0;
+  for (std::filesystem::directory_iterator entry("/proc/driver/nvidia/gpus", error), end;
+       !error && entry != end; entry.increment(error)) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,204 @@
+#include "cli/run_options.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "core/base/error.h"
+
+#include "cli/prepared_run.h"
+
+namespace shardlens::cli {
+namespace {
+
+using testing::HasSubstr;
+
+RunOptions parse(std::vector<std::string> arguments) {
+  CLI::App app;
+  RunOptions options;
+  add_run_options(app, options);
+  std::reverse(arguments.begin(), arguments.end());
+  app.parse(arguments);
+  return options;
+}
+
+RunOptions usable() {
+  RunOptions options;
+  options.model = std::string(SHARDLENS_TEST_DATA) + "/llama-tiny";
+  options.tokens = std::string(SHARDLENS_TEST_DATA) + "/tokens.u16.bin";
+  options.out = "out";
+  return options;
+}
+
+// "" if `act` throws nothing, else exit code and message.
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+    return "";
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.what();
+  }
+}
+
+TEST(RunOptionsTest, DefaultsAreThoseOfTheManual) {
+  const RunOptions o = parse({"--model", "m", "--tokens", "t", "--out", "o"});
+  EXPECT_EQ(o.nproc, 2);
+  EXPECT_EQ(o.batch, 2);
+  EXPECT_EQ(o.seq, 64);
+  EXPECT_EQ(o.steps, 10);
+  EXPECT_EQ(o.warmup, 0);
+  EXPECT_DOUBLE_EQ(o.lr, 1e-3);
+  EXPECT_DOUBLE_EQ(o.weight_decay, 0.01);
+  EXPECT_DOUBLE_EQ(o.momentum, 0.9);
+  EXPECT_EQ(o.strategy, "full_shard");
+  EXPECT_EQ(backend_of(o), Backend::kGloo);
+  EXPECT_EQ(world_size_of(o), 2);
+  EXPECT_EQ(hardware_of(o), "ab:5000:inf");
+  EXPECT_NO_THROW(check(o));
+}
+
+TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
+  RunOptions o = usable();
+  EXPECT_EQ(parse(to_arguments(o)), o);
+  o.strategy = "shard_grad_op";
+  o.mesh = "2x4";
+  o.device = Device::kCuda;
+  o.backend = Backend::kEmulated;
+  o.world_size = 8;
+  o.rank = 3;
+  o.hardware = "ab:1.5:40";
+  o.steps = 33;
+  o.warmup = 2;
+  o.batch = 5;
+  o.seq = 7;
+  o.accumulate = 3;
+  o.no_sync = true;
+  o.optimizer = Optimizer::kSgd;
+  o.lr = 0.1 + 0.2;  // no short decimal
+  o.weight_decay = 0;
+  o.momentum = 1e-9;
+  o.clip = 0.7;
+  o.precision = Precision::kBf16;
+  o.seed = 18446744073709551615U;
+  o.save = "a directory/with spaces";
+  o.trigger_file = "go";
+  o.threads = 4;
+  o.force_collectives = true;
+  EXPECT_EQ(parse(to_arguments(o)), o);
+  o.strategy = RunOptions().strategy;
+  o.plan = "plan.json";
+  EXPECT_EQ(parse(to_arguments(o)), o);
+  EXPECT_EQ(nlohmann::json::parse(to_json(o)).at("world_size"), 8);
+}
+
+TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
+  struct Row {
+    std::function<void(RunOptions&)> change;
+    const char* message;
+  };
+  const std::vector<Row> rows{
+      {[](RunOptions& o) { o.nproc = 0; }, "2 --nproc 0"},
+      {[](RunOptions& o) { o.steps = 0; }, "2 --steps 0"},
+      {[](RunOptions& o) { o.warmup = 10; }, "2 --warmup 10"},
+      {[](RunOptions& o) { o.batch = -1; }, "2 --batch -1"},
+      {[](RunOptions& o) { o.seq = 0; }, "2 --seq 0"},
+      {[](RunOptions& o) { o.threads = 0; }, "2 --threads 0"},
+      {[](RunOptions& o) { o.no_sync = true; }, "2 --no-sync"},
+      {[](RunOptions& o) { o.lr = -1; }, "2 --lr -1"},
+      {[](RunOptions& o) { o.clip = 0; }, "2 --clip 0"},
+      {[](RunOptions& o) { o.world_size = 4; }, "2 --world-size"},
+      {[](RunOptions& o) { o.hardware = "ab:1:1"; }, "2 --hardware"},
+      {[](RunOptions& o) { o.backend = Backend::kEmulated; }, "--world-size"},
+      {[](RunOptions& o) {
+         o.backend = Backend::kEmulated;
+         o.world_size = 4;
+         o.rank = 4;
+       },
+       "2 --rank 4"},
+      {[](RunOptions& o) { o.backend = Backend::kNccl; }, "--device cuda"},
+      {[](RunOptions& o) {
+         o.backend = Backend::kGloo;
+         o.device = Device::kCuda;
+       },
+       "--device cpu"},
+      {[](RunOptions& o) { o.resume = "x"; }, "3 --resume: not supported by the engine yet"},
+  };
+  for (const Row& row : rows) {
+    RunOptions options = usable();
+    row.change(options);
+    EXPECT_THAT(refusal([&] { check(options); }), HasSubstr(row.message));
+  }
+}
+
+TEST(PreparedRunTest, ResolvesAndCountsSamples) {
+  const PreparedRun run = prepare_run(usable(), 2);
+  EXPECT_EQ(run.plan.world_size, 2);
+  EXPECT_EQ(run.plan.shard, 2);
+  EXPECT_EQ(run.tokens, static_cast<int64_t>(std::filesystem::file_size(usable().tokens)) / 2);
+  EXPECT_EQ(run.samples, (run.tokens - 1) / 64);
+}
+
+TEST(PreparedRunTest, AppliesMeshAndPrecision) {
+  RunOptions options = usable();
+  options.mesh = "1x4";
+  options.precision = Precision::kBf16;
+  const PreparedRun run = prepare_run(options, 4);
+  EXPECT_EQ(run.plan.shard, 4);
+  EXPECT_EQ(run.plan.param_dtype(0), DType::kBF16);
+  EXPECT_EQ(run.plan.reduce_dtype(0), DType::kF32);
+}
+
+TEST(PreparedRunTest, RefusesBeforeAnythingStarts) {
+  const std::filesystem::path scratch = std::filesystem::path(testing::TempDir()) /
+                                        ("shardlens_prepare_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(scratch);
+  std::ofstream(scratch / "odd.bin") << "123";
+  std::ofstream(scratch / "few.txt") << std::string(200, 'x');
+  std::ofstream(scratch / "one.txt") << std::string(10, 'x');
+  std::ofstream(scratch / "plan.json")
+      << R"({"version": 1, "mesh": {"replicate": 1, "shard": 2}, "cpu_offload": true})";
+  const auto with = [&](const std::function<void(RunOptions&)>& change, int64_t world = 2) {
+    RunOptions options = usable();
+    change(options);
+    return refusal([&] { (void)prepare_run(options, world); });
+  };
+  EXPECT_THAT(with([](RunOptions& o) { o.model = "/nonexistent"; }), testing::StartsWith("3 "));
+  EXPECT_THAT(with([](RunOptions& o) { o.tokens = "/nonexistent"; }),
+              HasSubstr("3 /nonexistent: No such file"));
+  EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch; }), testing::StartsWith("3 "));
+  EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "odd.bin"; }),
+              HasSubstr("3 bytes are no whole number"));
+  EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "one.txt"; }),
+              HasSubstr("too few for one sample"));
+  EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "few.txt"; }, 4),
+              HasSubstr("4 ranks, but only 3 samples"));
+  const std::string positions = with([](RunOptions& o) { o.seq = 100000; });
+  EXPECT_THAT(positions, HasSubstr("100000"));
+  EXPECT_THAT(positions, HasSubstr("positions"));
+  EXPECT_THAT(with([](RunOptions& o) { o.mesh = "2by4"; }), HasSubstr("2 --mesh '2by4'"));
+  EXPECT_THAT(with([](RunOptions& o) { o.mesh = "0x2"; }), HasSubstr("2 --mesh"));
+  EXPECT_THAT(with([](RunOptions& o) { o.mesh = "3x5"; }), testing::StartsWith("3 "));
+  EXPECT_THAT(with([](RunOptions& o) { o.strategy = "ful_shard"; }),
+              HasSubstr("did you mean 'full_shard'"));
+  EXPECT_THAT(with([&](RunOptions& o) { o.plan = scratch / "plan.json"; }),
+              HasSubstr("not supported by the engine yet"));
+  EXPECT_THAT(with([&](RunOptions& o) {
+                o.plan = scratch / "plan.json";
+                o.mesh = "2x1";
+              }),
+              HasSubstr("--mesh 2x1 contradicts"));
+  std::filesystem::remove_all(scratch);
+}
+
+}  // namespace
+}  // namespace shardlens::cli
