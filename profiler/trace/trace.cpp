@@ -208,8 +208,8 @@ uint32_t Trace::add_hook(uint32_t track, Nanoseconds time, const HookArgs& args)
 }
 
 void Trace::set_args(uint32_t event, std::string json) {
-  events.at(event).args = static_cast<uint32_t>(args.size());
-  args.push_back(std::move(json));
+  events.at(event).args = static_cast<uint32_t>(raw_args.size());
+  raw_args.push_back(std::move(json));
 }
 
 std::optional<CollectiveKind> collective_kind(const Trace& trace, const Event& event) {

@@ -57,7 +57,7 @@ struct Event {
   StringId name = kEmptyString;
   uint32_t track = 0;          // index into Trace::tracks
   uint32_t detail = kNoIndex;  // index into the table that `detail_kind` names
-  uint32_t args = kNoIndex;    // index into Trace::args: the args as written, where they were kept
+  uint32_t args = kNoIndex;    // index into Trace::raw_args: the args as written, where they were kept
   uint32_t correlation =
       0;  // args.correlation of launches and device events, or a flow's id; 0: none
   Category category = Category::kOther;
@@ -168,7 +168,7 @@ class Trace {
   std::vector<CollectiveArgs> collectives;
   std::vector<ActionArgs> actions;
   std::vector<HookArgs> hooks;
-  std::vector<std::string> args;   // JSON objects, as written
+  std::vector<std::string> raw_args;  // JSON objects, as written
   std::vector<std::string> units;  // FQN by UnitId ("" is the root); only ours
   std::vector<Diagnostic> diagnostics;
 

@@ -1,0 +1,362 @@
+#include "profiler/trace/kineto_writer.h"
+
+#include <string_view>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "profiler/trace/compression.h"
+#include "profiler/trace/json_text.h"
+
+namespace shardlens::trace {
+namespace {
+
+// One JSON object or array on one line; separates its members by commas.
+class Members {
+ public:
+  Members(std::string& out, char open, char close) : out_(out), close_(close) { out_ += open; }
+  void end() { out_ += close_; }
+
+  std::string& key(std::string_view name) {
+    next();
+    append_quoted(out_, name);
+    out_ += ": ";
+    return out_;
+  }
+  void text(std::string_view name, std::string_view value) { append_quoted(key(name), value); }
+  void integer(std::string_view name, int64_t value) { append_integer(key(name), value); }
+  void boolean(std::string_view name, bool value) { key(name) += value ? "true" : "false"; }
+  void raw(std::string_view name, std::string_view json) { key(name) += json; }
+  void microseconds(std::string_view name, Nanoseconds value) {
+    append_microseconds(key(name), value);
+  }
+  std::string& next() {
+    if (!first_) {
+      out_ += ", ";
+    }
+    first_ = false;
+    return out_;
+  }
+
+ private:
+  std::string& out_;
+  char close_;
+  bool first_ = true;
+};
+
+class Writer {
+ public:
+  explicit Writer(const Trace& trace) : trace_(trace) {
+    out_.reserve(4096 + trace.events.size() * 200);
+  }
+
+  std::string run() {
+    const Metadata& m = trace_.metadata;
+    out_ += "{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": ";
+    out_ += m.device_properties.empty() ? "[]" : m.device_properties;
+    top("distributedInfo");
+    distributed_info();
+    for (const auto& [key, json] : m.other) {
+      top(key);
+      out_ += json;
+    }
+    if (!trace_.units.empty()) {
+      top("shardlens");
+      units();
+    }
+    out_ += ",\n  \"displayTimeUnit\": \"ms\"";
+    top("baseTimeNanoseconds");
+    append_integer(out_, m.base_time);
+    top("traceEvents");
+    events();
+    top("traceName");
+    append_quoted(out_, m.trace_name);
+    out_ += "\n}\n";
+    return std::move(out_);
+  }
+
+ private:
+  void top(std::string_view key) {
+    out_ += ",\n  ";
+    append_quoted(out_, key);
+    out_ += ": ";
+  }
+
+  void distributed_info() {
+    const Metadata& m = trace_.metadata;
+    Members info(out_, '{', '}');
+    if (!m.backend.empty()) {
+      info.text("backend", m.backend);
+    }
+    if (m.rank) {
+      info.integer("rank", *m.rank);
+    }
+    if (m.world_size) {
+      info.integer("world_size", *m.world_size);
+    }
+    if (!m.groups.empty()) {
+      info.integer("pg_count", static_cast<int64_t>(m.groups.size()));
+      info.key("pg_config");
+      Members list(out_, '[', ']');
+      for (const ProcessGroup& group : m.groups) {
+        list.next();
+        process_group(group);
+      }
+      list.end();
+    }
+    for (const auto& [key, json] : m.other_distributed) {
+      info.raw(key, json);
+    }
+    info.end();
+  }
+
+  void process_group(const ProcessGroup& group) {
+    Members members(out_, '{', '}');
+    members.text("pg_name", group.name);
+    members.text("pg_desc", group.description);
+    members.text("backend_config", group.backend_config);
+    members.integer("pg_size", group.size);
+    members.key("ranks");
+    Members ranks(out_, '[', ']');
+    for (const int64_t rank : group.ranks) {
+      append_integer(ranks.next(), rank);
+    }
+    ranks.end();
+    members.end();
+  }
+
+  void units() {
+    Members ours(out_, '{', '}');
+    ours.integer("version", 1);
+    ours.key("units");
+    Members list(out_, '[', ']');
+    for (const std::string& fqn : trace_.units) {
+      append_quoted(list.next(), fqn);
+    }
+    list.end();
+    ours.end();
+  }
+
+  void line() {
+    out_ += first_line_ ? "\n    " : ",\n    ";
+    first_line_ = false;
+  }
+
+  void events() {
+    out_ += '[';
+    for (const Process& p : trace_.processes) {
+      Track ids;
+      ids.pid = p.pid;
+      ids.pid_text = p.pid_text;
+      ids.pid_is_text = p.pid_is_text;
+      if (!p.name.empty()) {
+        name_event("process_name", ids, "name", p.name);
+      }
+      if (!p.labels.empty()) {
+        name_event("process_labels", ids, "labels", p.labels);
+      }
+      if (p.sort_index) {
+        sort_event("process_sort_index", ids, *p.sort_index);
+      }
+    }
+    for (const Track& track : trace_.tracks) {
+      if (track.name != kEmptyString) {
+        name_event("thread_name", track, "name", trace_.strings.view(track.name));
+      }
+      if (track.sort_index) {
+        sort_event("thread_sort_index", track, *track.sort_index);
+      }
+    }
+    for (const Event& event : trace_.events) {
+      one_event(event);
+    }
+    out_ += "\n  ]";
+  }
+
+  void ids(Members& members, const Track& track) {
+    track.pid_is_text ? members.text("pid", trace_.strings.view(track.pid_text))
+                      : members.integer("pid", track.pid);
+    track.tid_is_text ? members.text("tid", trace_.strings.view(track.tid_text))
+                      : members.integer("tid", track.tid);
+  }
+
+  void name_event(std::string_view what,
+                  const Track& track,
+                  std::string_view key,
+                  std::string_view value) {
+    line();
+    Members members(out_, '{', '}');
+    members.text("ph", "M");
+    members.text("name", what);
+    members.integer("ts", 0);
+    ids(members, track);
+    members.key("args");
+    Members args(out_, '{', '}');
+    args.text(key, value);
+    args.end();
+    members.end();
+  }
+
+  void sort_event(std::string_view what, const Track& track, int64_t value) {
+    line();
+    Members members(out_, '{', '}');
+    members.text("ph", "M");
+    members.text("name", what);
+    members.integer("ts", 0);
+    ids(members, track);
+    members.key("args");
+    Members args(out_, '{', '}');
+    args.integer("sort_index", value);
+    args.end();
+    members.end();
+  }
+
+  void one_event(const Event& event) {
+    line();
+    Members members(out_, '{', '}');
+    const std::string_view category = trace_.category(event);
+    constexpr std::string_view kPhases[] = {"X", "i", "s", "f", "C"};
+    members.text("ph", kPhases[static_cast<size_t>(event.phase)]);
+    if (!category.empty()) {
+      members.text("cat", category);
+    }
+    members.text("name", trace_.name(event));
+    ids(members, trace_.tracks.at(event.track));
+    Nanoseconds relative = 0;
+    SHARDLENS_CHECK(!__builtin_sub_overflow(event.start, trace_.metadata.base_time, &relative),
+                    "a time is too far from the trace's base time");
+    members.microseconds("ts", relative);
+    switch (event.phase) {
+      case Phase::kComplete:
+        members.microseconds("dur", event.duration);
+        break;
+      case Phase::kInstant:
+        members.text("s", category.empty() ? "g" : "t");
+        break;
+      case Phase::kFlowStart:
+        members.integer("id", event.correlation);
+        break;
+      case Phase::kFlowEnd:
+        members.integer("id", event.correlation);
+        members.text("bp", "e");
+        break;
+      case Phase::kCounter:
+        break;
+    }
+    event_args(members, event);
+    members.end();
+  }
+
+  void event_args(Members& members, const Event& event) {
+    const bool flow = event.phase == Phase::kFlowStart || event.phase == Phase::kFlowEnd;
+    if (event.args != kNoIndex) {
+      members.raw("args", trace_.raw_args.at(event.args));
+      return;
+    }
+    if (event.detail_kind == Detail::kNone && (event.correlation == 0 || flow)) {
+      return;
+    }
+    members.key("args");
+    Members args(out_, '{', '}');
+    if (const CollectiveArgs* collective = trace_.collective(event)) {
+      collective_args(args, *collective);
+    } else if (const ActionArgs* action = trace_.action(event)) {
+      action_args(args, *action);
+    } else if (const HookArgs* hook = trace_.hook(event)) {
+      hook_args(args, *hook);
+    }
+    if (event.correlation != 0 && !flow) {
+      args.integer("correlation", event.correlation);
+    }
+    args.end();
+  }
+
+  void unit(Members& args, std::string_view key, UnitId id) {
+    if (id != kNoUnit) {
+      args.text(key, trace_.units.at(id));
+    }
+  }
+
+  void collective_args(Members& args, const CollectiveArgs& c) {
+    const auto text = [&](std::string_view key, StringId id) {
+      if (id != kEmptyString) {
+        args.text(key, trace_.strings.view(id));
+      }
+    };
+    const auto number = [&](std::string_view key, int64_t value, int64_t absent) {
+      if (value != absent) {
+        args.integer(key, value);
+      }
+    };
+    text("Collective name", c.collective);
+    number("In msg nelems", c.in_nelems, -1);
+    number("Out msg nelems", c.out_nelems, -1);
+    number("Group size", c.group_size, 0);
+    text("dtype", c.dtype);
+    text("Process Group Name", c.group);
+    text("Process Group Description", c.group_description);
+    text("Process Group Ranks", c.group_ranks);
+    unit(args, "unit", c.unit);
+    number("seq", c.sequence, -1);
+    number("action", c.action, 0);
+    number("issued_ns", c.issued, 0);
+    if (c.emulated) {
+      args.boolean("emulated", true);
+    }
+  }
+
+  void action_args(Members& args, const ActionArgs& a) {
+    const schedule::Action& action = a.action;
+    args.integer("seq", a.seq);
+    if (a.hook_seq != 0) {
+      args.integer("hook_seq", a.hook_seq);
+    }
+    args.text("op", schedule::name_of(action.op));
+    unit(args, "unit", action.unit);
+    args.text("stream", schedule::name_of(action.stream));
+    if (action.buffer.kind != schedule::BufferKind::kNone) {
+      args.text("buffer", schedule::name_of(action.buffer.kind));
+      unit(args, "buffer_unit", action.buffer.unit);
+      args.integer("generation", action.buffer.generation);
+    }
+    if (action.event != schedule::kNoEvent) {
+      args.integer("event", action.event);
+    }
+    args.text("cause", schedule::name_of(action.cause));
+    args.text("axis", schedule::name_of(action.axis));
+  }
+
+  void hook_args(Members& args, const HookArgs& h) {
+    constexpr std::string_view kGrads[] = {"none", "some", "all"};
+    args.integer("seq", h.seq);
+    args.text("hook", shardlens::name_of(h.hook.hook));
+    unit(args, "unit", h.hook.unit);
+    args.integer("invocation", h.hook.invocation);
+    args.boolean("grad_mode", h.hook.grad_mode);
+    args.boolean("recompute", h.hook.recompute);
+    args.text("grads", kGrads[static_cast<size_t>(h.hook.grads)]);
+  }
+
+  const Trace& trace_;
+  std::string out_;
+  bool first_line_ = true;
+};
+
+}  // namespace
+
+std::string to_kineto_json(const Trace& trace) {
+  return Writer(trace).run();
+}
+
+void write_kineto(const Trace& trace, const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (name.ends_with(".json")) {
+    write_file_atomically(path, to_kineto_json(trace));
+  } else if (name.ends_with(".json.gz")) {
+    write_file_atomically(path, gzip(to_kineto_json(trace)));
+  } else {
+    throw UsageError("'" + path.string() +
+                     "': a trace is written to a name ending in .json or .json.gz");
+  }
+}
+
+}  // namespace shardlens::trace
