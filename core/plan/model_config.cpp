@@ -111,7 +111,7 @@ std::string nearest_family(const std::string& seen, const Names& supported) {
   return suggestion(seen, supported);
 }
 
-void read_llama3(const JsonNode& rope, ModelConfig& config) {
+void read_llama3(const JsonNode& root, const JsonNode& rope, ModelConfig& config) {
   const auto needed = [&rope](std::string_view key) {
     const JsonNode node = rope.require(key);
     const double value = node.number();
@@ -123,8 +123,13 @@ void read_llama3(const JsonNode& rope, ModelConfig& config) {
   config.rope_factor = needed("factor");
   config.rope_low_freq_factor = needed("low_freq_factor");
   config.rope_high_freq_factor = needed("high_freq_factor");
-  config.rope_original_max_positions = integer_or(rope.find("original_max_position_embeddings"),
-                                                  config.max_positions, 1, kLargestPositions);
+  // Beside the rope settings it wins over one inside them, as in transformers.
+  auto original = root.find("original_max_position_embeddings");
+  if (!original) {
+    original = rope.find("original_max_position_embeddings");
+  }
+  config.rope_original_max_positions =
+      integer_or(original, config.max_positions, 1, kLargestPositions);
   if (config.rope_high_freq_factor <= config.rope_low_freq_factor) {
     rope.fail(fmt::format("high_freq_factor {} must be above low_freq_factor {}",
                           config.rope_high_freq_factor, config.rope_low_freq_factor));
@@ -171,7 +176,7 @@ void read_rope(const JsonNode& root, ModelConfig& config) {
       factor.fail(fmt::format("expected a number above 0, found {}", factor.shown()));
     }
   } else if (config.rope_type == "llama3") {
-    read_llama3(*rope, config);
+    read_llama3(root, *rope, config);
   }
 }
 
@@ -188,7 +193,8 @@ void read_llama(const JsonNode& root, ModelConfig& config) {
   config.max_positions =
       integer_or(root.find("max_position_embeddings"), 2048, 1, kLargestPositions);
   if (config.hidden_size % config.heads != 0) {
-    root.require("hidden_size")
+    find_any(root, {"num_attention_heads", "hidden_size"})
+        .value_or(root)
         .fail(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}",
                           config.hidden_size, config.heads));
   }

@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -124,7 +125,8 @@ TEST(ModelConfigTest, MessagesNameFilePointerAndWhatWasExpected) {
   EXPECT_THAT(error_of(R"({"model_type": "llama", "hidden_size": 0})"), HasSubstr("#/hidden_size"));
   EXPECT_THAT(
       error_of(R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5})"),
-      HasSubstr("#/hidden_size: hidden_size 64 is not a multiple of num_attention_heads 5"));
+      HasSubstr(
+          "#/num_attention_heads: hidden_size 64 is not a multiple of num_attention_heads 5"));
   EXPECT_THAT(error_of(R"({"model_type": "llama", "num_key_value_heads": 5})"),
               HasSubstr("#/num_key_value_heads"));
   EXPECT_THAT(error_of(R"({"model_type": "llama", "hidden_act": "swiglu"})"),
@@ -149,6 +151,50 @@ TEST(ModelConfigTest, MessagesNameFilePointerAndWhatWasExpected) {
               AllOf(HasSubstr("config.json: "), HasSubstr("not valid JSON at byte")));
   EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(error_of(""), HasSubstr("not valid JSON"));
+}
+
+// Damaged or absurd configs end as InputError or as a model whose sizes are sane.
+TEST(ModelConfigTest, MutatedConfigsNeverEscapeAsAnotherError) {
+  std::mt19937_64 engine(11);
+  const auto pick = [&engine](size_t limit) {
+    return std::uniform_int_distribution<size_t>(0, limit - 1)(engine);
+  };
+  int accepted = 0;
+  int rejected = 0;
+  for (const std::string model :
+       {"llama-rope-nested", "llama-tied-gqa", "gpt2-untied-inner", "gpt2-mapped-names"}) {
+    std::ifstream in(std::string(SHARDLENS_TEST_DATA) + "/models/" + model + "/config.json");
+    const std::string good(std::istreambuf_iterator<char>(in), {});
+    for (int trial = 0; trial < 1000; ++trial) {
+      std::string text = good;
+      for (size_t i = 1 + pick(3); i > 0; --i) {
+        switch (pick(3)) {
+          case 0:
+            text[pick(text.size())] = "{}[]\",:0123456789.-e"[pick(20)];
+            break;
+          case 1:
+            text.erase(pick(text.size()), 1 + pick(20));
+            break;
+          default:
+            text.insert(pick(text.size()), std::to_string(pick(1000000)));
+            break;
+        }
+      }
+      try {
+        const ModelConfig config = parse_model_config(text, "config.json");
+        if (config.layers <= 64) {
+          for (const Parameter& parameter : module_tree(config).parameters) {
+            EXPECT_GT(parameter.numel, 0);
+          }
+        }
+        ++accepted;
+      } catch (const InputError&) {
+        ++rejected;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 200);
+  EXPECT_GT(rejected, 1000);
 }
 
 TEST(ModelConfigTest, MissingFilesAreNamed) {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,6 +55,30 @@ std::vector<std::string> parameter_names(const ResolvedPlan& plan, UnitId unit) 
     out.push_back(plan.tree.parameters[parameter].fqn);
   }
   return out;
+}
+
+void expect_partition(const ResolvedPlan& plan) {
+  std::vector<int> owners(plan.tree.parameters.size(), 0);
+  for (const uint32_t parameter : plan.ignored_parameters) {
+    ++owners[parameter];
+  }
+  uint32_t before = 0;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const Unit& unit = plan.units[id];
+    const uint32_t first = *std::min_element(unit.modules.begin(), unit.modules.end());
+    EXPECT_EQ(unit.parent == kNoUnit, id == 0);
+    EXPECT_TRUE(id == 0 || (unit.parent < id && first > before)) << "units are in pre-order";
+    before = first;
+    for (const uint32_t parameter : unit.parameters) {
+      ++owners[parameter];
+    }
+    int64_t owned = 0;
+    for (int64_t rank = 0; rank < plan.shard; ++rank) {
+      owned += plan.layout(id).owned_numel(rank);
+    }
+    EXPECT_EQ(owned, plan.layout(id).numel());
+  }
+  EXPECT_EQ(owners, std::vector<int>(owners.size(), 1));
 }
 
 const std::string kBlocksAndRoot = R"([{"modules": "model.layers.*"}, {"modules": ""}])";
@@ -294,6 +321,62 @@ TEST(ResolveTest, LayoutsHaveTheSizesOfTheUnits) {
   EXPECT_EQ(plan.layout(0).numel(), 256 * 64 * 2 + 64);
   // replicate keeps every parameter whole.
   EXPECT_EQ(resolve(strategy_plan("replicate", tree), tree, 3).layout(1).shard_numel(), block);
+}
+
+// Whatever the globs are: either an InputError, or every parameter is in exactly one unit.
+TEST(ResolveTest, UnitsPartitionTheParameters) {
+  static const std::vector<std::string> kGlobs{"",
+                                               "**",
+                                               "*",
+                                               "model",
+                                               "model.*",
+                                               "**.mlp",
+                                               "**.self_attn",
+                                               "model.layers.*",
+                                               "model.layers.1",
+                                               "model.layers.2*",
+                                               "model.embed_tokens",
+                                               "model.norm",
+                                               "lm_head",
+                                               "**.*_proj",
+                                               "**.layers.*.mlp.up_proj",
+                                               "transformer.h.*",
+                                               "nothing"};
+  std::mt19937_64 engine(5);
+  const auto pick = [&engine](size_t limit) {
+    return std::uniform_int_distribution<size_t>(0, limit - 1)(engine);
+  };
+  int resolved_plans = 0;
+  for (const std::string model : {"llama-tiny", "gpt2-tiny", "models/llama-tied-gqa"}) {
+    const ModuleTree tree = tree_of(model);
+    for (int trial = 0; trial < 1000; ++trial) {
+      Plan plan;
+      plan.source = "plan.json";
+      plan.layout = pick(2) == 0 ? Layout::kFlat : Layout::kPerParameter;
+      for (size_t i = 1 + pick(4); i > 0; --i) {
+        UnitEntry& entry = plan.units.emplace_back();
+        entry.grouped = pick(2) == 0;
+        for (size_t g = entry.grouped ? 1 + pick(3) : 1; g > 0; --g) {
+          entry.globs.push_back(kGlobs[pick(kGlobs.size())]);
+        }
+      }
+      if (pick(2) == 0) {
+        plan.units.emplace_back().globs = {""};
+      }
+      if (pick(4) == 0) {
+        plan.ignored_parameters = {"**.weight"};
+      }
+      const auto world = static_cast<int64_t>(1 + pick(5));
+      try {
+        const ResolvedPlan out = resolve(plan, tree, world);
+        expect_partition(out);
+        ++resolved_plans;
+      } catch (const InputError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("plan.json#/units"));
+      }
+    }
+  }
+  EXPECT_GT(resolved_plans, 100);
 }
 
 TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
