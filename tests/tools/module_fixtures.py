@@ -10,6 +10,7 @@ forward (with loss) and backward. expected.json is never written by Shardlens.
 import json
 import os
 import sys
+import types
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -37,6 +38,34 @@ CONFIGS = {
 BATCH, SEQ = 2, 16
 
 
+class MlpBlock(torch.nn.Module):
+    def __init__(self, hidden, inner):
+        super().__init__()
+        self.fc1 = torch.nn.Linear(hidden, inner)
+        self.fc2 = torch.nn.Linear(inner, hidden)
+
+    def forward(self, x):
+        return x + self.fc2(torch.relu(self.fc1(x)))
+
+
+class MlpForCausalLM(torch.nn.Module):
+    """Family "mlp" of docs/plan.md, written down independently of Shardlens."""
+
+    def __init__(self, vocab, hidden, layers, inner, tied):
+        super().__init__()
+        self.embed_tokens = torch.nn.Embedding(vocab, hidden)
+        self.layers = torch.nn.ModuleList(MlpBlock(hidden, inner) for _ in range(layers))
+        self.lm_head = torch.nn.Linear(hidden, vocab, bias=False)
+        if tied:
+            self.lm_head.weight = self.embed_tokens.weight
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return types.SimpleNamespace(logits=self.lm_head(x))
+
+
 def gemms(model, vocab):
     tokens = torch.randint(0, vocab, (BATCH, SEQ))
     out = {}
@@ -61,29 +90,51 @@ def gemms(model, vocab):
     return out
 
 
-def describe(name, raw):
-    folder = os.path.join(sys.argv[1], name)
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "config.json")
-    with open(path, "w") as f:
-        json.dump(raw, f, indent=1)
-        f.write("\n")
-    config = AutoConfig.from_pretrained(folder)
-    small = config.hidden_size <= 64
-    with torch.device("cpu" if small else "meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
-    model.train()
+def names_and_shapes(model):
     first, aliases = {}, {}
     for fqn, parameter in model.named_parameters(remove_duplicate=False):
         if id(parameter) in first:
             aliases.setdefault(first[id(parameter)], []).append(fqn)
         else:
             first[id(parameter)] = fqn
-    expected = {
+    return {
         "class": type(model).__name__,
         "modules": [[fqn, type(m).__name__] for fqn, m in model.named_modules()],
         "parameters": [[fqn, list(p.shape)] for fqn, p in model.named_parameters()],
         "aliases": aliases,
+    }
+
+
+def write(folder, expected):
+    with open(os.path.join(folder, "expected.json"), "w") as f:
+        items = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in expected.items())
+        f.write("{\n" + items + "\n}\n")
+
+
+def make_folder(name, raw):
+    folder = os.path.join(sys.argv[1], name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(raw, f, indent=1)
+        f.write("\n")
+    return folder
+
+
+def describe_mlp(name, tied):
+    raw = {"model_type": "mlp", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 3, "intermediate_size": 72, "tie_word_embeddings": tied}
+    model = MlpForCausalLM(96, 32, 3, 72, tied)
+    write(make_folder(name, raw), {**names_and_shapes(model), "batch": BATCH, "seq": SEQ, "gemms": gemms(model, 96)})
+
+
+def describe(name, raw):
+    folder = make_folder(name, raw)
+    config = AutoConfig.from_pretrained(folder)
+    small = config.hidden_size <= 64
+    with torch.device("cpu" if small else "meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    model.train()
+    expected = {
+        **names_and_shapes(model),
         "tie_word_embeddings": bool(config.tie_word_embeddings),
         "dtype": str(config.dtype).replace("torch.", "") if config.dtype else None,
     }
@@ -99,10 +150,10 @@ def describe(name, raw):
     if small:
         expected["batch"], expected["seq"] = BATCH, SEQ
         expected["gemms"] = gemms(model, config.vocab_size)
-    with open(os.path.join(folder, "expected.json"), "w") as f:
-        items = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in expected.items())
-        f.write("{\n" + items + "\n}\n")
+    write(folder, expected)
 
 
 for each, settings in CONFIGS.items():
     describe(each, settings)
+describe_mlp("mlp-untied", False)
+describe_mlp("mlp-tied", True)

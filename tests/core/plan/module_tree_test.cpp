@@ -90,7 +90,9 @@ INSTANTIATE_TEST_SUITE_P(Transformers,
                                          "gpt2-defaults",
                                          "gpt2-tied",
                                          "gpt2-untied-inner",
-                                         "gpt2-mapped-names"),
+                                         "gpt2-mapped-names",
+                                         "mlp-untied",
+                                         "mlp-tied"),
                          [](const auto& each) {
                            std::string name = each.param;
                            std::replace(name.begin(), name.end(), '-', '_');
