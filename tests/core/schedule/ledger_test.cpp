@@ -175,8 +175,10 @@ TEST_F(LedgerTest, DamagedActionsAreRefusedNotFollowed) {
   EXPECT_FALSE(ledger.consume({.op = Op::kAlloc, .unit = 1, .buffer = none}).ok());
   EXPECT_FALSE(
       ledger.consume({.op = Op::kFree, .unit = 1, .buffer = {BufferKind::kUnsharded, 77, 0}}).ok());
-  EXPECT_FALSE(ledger.consume({.op = Op::kRecord, .unit = 1, .buffer = none, .event = 0xfffffff0U}).ok());
-  EXPECT_FALSE(ledger.consume({.op = Op::kStreamWait, .unit = 1, .buffer = none, .event = kNoEvent}).ok());
+  EXPECT_FALSE(
+      ledger.consume({.op = Op::kRecord, .unit = 1, .buffer = none, .event = 0xfffffff0U}).ok());
+  EXPECT_FALSE(
+      ledger.consume({.op = Op::kStreamWait, .unit = 1, .buffer = none, .event = kNoEvent}).ok());
   EXPECT_FALSE(
       ledger
           .consume(

@@ -1,0 +1,286 @@
+// The planned step of a real model's workload against what PyTorch did with a model of as many
+// blocks.
+#include "core/schedule/planned.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+#include "core/schedule/ledger.h"
+#include "tests/core/schedule/orders_case.h"
+
+namespace shardlens::schedule::test {
+namespace {
+
+constexpr int kLayers = 4;  // of llama-tiny
+
+plan::ModelConfig llama() {
+  return plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny");
+}
+
+plan::ResolvedPlan resolved(const plan::ModelConfig& config,
+                            const std::string& strategy,
+                            int64_t world,
+                            const std::function<void(plan::Plan&)>& change = {}) {
+  const plan::ModuleTree tree = plan::module_tree(config);
+  plan::Plan plan = plan::strategy_plan(strategy, tree);
+  if (change) {
+    change(plan);
+  }
+  return plan::resolve(plan, tree, world);
+}
+
+std::string name(UnitId unit) {
+  return unit == 0 ? "r" : std::to_string(unit - 1);
+}
+
+// In the codes of orders.json.
+std::string events(const PlannedStep& step, bool fsdp1) {
+  std::string out;
+  const auto write = [&out](char code, UnitId unit) {
+    out += (out.empty() ? "" : " ") + std::string(1, code) + name(unit);
+  };
+  const std::map<Hook, std::string> codes{{Hook::kPreForward, "F"},
+                                          {Hook::kPostForward, " f"},
+                                          {Hook::kPreBackward, "Bb"},
+                                          {Hook::kGradsReady, "Pp"},
+                                          {Hook::kBackwardEnd, "Cc"}};
+  std::map<UnitId, bool> full;
+  size_t next = 0;
+  for (const HookEvent& hook : step.hooks) {
+    const auto code = codes.find(hook.hook);
+    const std::string around = code == codes.end() ? std::string() : code->second;
+    if (!around.empty() && around[0] != ' ') {
+      write(around[0], hook.unit);
+    }
+    for (; next < step.actions.size() && step.actions[next].hook == hook; ++next) {
+      const Action& action = step.actions[next].action;
+      const bool unsharded = action.buffer.kind == BufferKind::kUnsharded;
+      if (action.op == Op::kAllGather) {
+        write('A', action.unit);
+      } else if (action.op == Op::kReduceScatter) {
+        write('R', action.unit);
+      } else if (action.op == Op::kAllReduce) {
+        write('X', action.unit);
+      } else if (action.op == Op::kHostWait) {
+        write('L', action.unit);
+      } else if (action.op == Op::kFree && unsharded) {
+        write('S', action.unit);
+      } else if (fsdp1 ? action.op == Op::kStreamWait && action.stream == Stream::kCompute &&
+                             hook.hook != Hook::kBackwardEnd
+                       : action.op == Op::kUseFull && !full[action.unit]) {
+        write('W', action.unit);
+      }
+      full[action.unit] =
+          action.op == Op::kUseFull || (full[action.unit] && action.op != Op::kUseShard);
+    }
+    if (around.size() == 2) {
+      write(around[1], hook.unit);
+    }
+  }
+  EXPECT_EQ(next, step.actions.size());
+  return out;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> tokens;
+  for (std::string token; in >> token;) {
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+// As recorded, except: no '|'; waits of FSDP1 that wait for nothing are left out; what FSDP2 finds
+// in its final callback comes before it, since here accumulators announce gradients.
+std::string normal(const std::string& recorded, bool fsdp1) {
+  std::vector<std::string> tokens;
+  std::map<std::string, bool> pending;
+  size_t callback = 0;
+  bool inside = false;
+  for (const std::string& token : split(recorded)) {
+    const std::string unit = token.substr(1);
+    if (token == "|" || (fsdp1 && token[0] == 'W' && !pending[unit])) {
+      continue;
+    }
+    if (token[0] == 'A' || token[0] == 'W') {
+      pending[unit] = token[0] == 'A';
+    }
+    inside = token[0] == 'C' || (inside && token[0] != 'c');
+    if (token[0] == 'C') {
+      callback = tokens.size();
+    }
+    if (inside && token[0] != 'C') {
+      tokens.insert(tokens.begin() + static_cast<ptrdiff_t>(callback++), token);
+    } else {
+      tokens.push_back(token);
+    }
+  }
+  std::string out;
+  for (const std::string& token : tokens) {
+    out += (out.empty() ? "" : " ") + token;
+  }
+  return out;
+}
+
+const OrdersCase& recorded(const std::string& id) {
+  static const std::vector<OrdersCase> all =
+      read_orders(std::string(SHARDLENS_TEST_DATA) + "/orders.json");
+  const auto found = std::ranges::find(all, id, &OrdersCase::id);
+  if (found == all.end()) {
+    throw std::runtime_error("no case " + id);
+  }
+  return *found;
+}
+
+// The planned third step against the third recorded iteration (or the last: two are recorded where
+// they are alike).
+void expect_as_recorded(const std::string& id,
+                        const std::string& strategy,
+                        int64_t world,
+                        const std::function<void(plan::Plan&)>& change = {}) {
+  SCOPED_TRACE(id);
+  const OrdersCase& test = recorded(id);
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan = resolved(config, strategy, world, change);
+  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+  const std::string expected = normal(test.iterations.back().events, test.fsdp1());
+  EXPECT_EQ(events(step, test.fsdp1()), expected);
+}
+
+TEST(PlannedTest, Fsdp2StepsAreAsRecorded) {
+  const std::string base = "api=fsdp2.N=4.root=1.raf=";
+  expect_as_recorded(base + "null.plan=sync2", "full_shard", 2);
+  expect_as_recorded(base + "false.plan=sync2", "shard_grad_op", 2);
+  expect_as_recorded(base + "true.plan=sync2", "full_shard", 2, [](plan::Plan& plan) {
+    plan.reshard_after_forward.kind = plan::Reshard::Kind::kYes;
+  });
+  expect_as_recorded(base + "null.mesh=[2,2].W=4.plan=sync2", "hybrid_shard", 4);
+  expect_as_recorded(base + "null.rootp=1.fp=1.bp=1.plan=sync2", "full_shard", 2,
+                     [](plan::Plan& plan) { plan.forward_prefetch = 1; });
+}
+
+TEST(PlannedTest, Fsdp1StepsAreAsRecorded) {
+  for (const std::string strategy : {"FULL_SHARD", "SHARD_GRAD_OP"}) {
+    for (const std::string prefetch : {"PRE", "POST", "null"}) {
+      for (const int forward : {0, 1}) {
+        const std::string id = "api=fsdp1.N=4.root=1.strategy=" + strategy + ".bp=" + prefetch +
+                               ".fp=" + std::to_string(forward);
+        expect_as_recorded(id, strategy == "FULL_SHARD" ? "full_shard" : "shard_grad_op", 2,
+                           [&](plan::Plan& plan) {
+                             plan.dialect = plan::Dialect::kFsdp1;
+                             plan.forward_prefetch = forward;
+                             plan.backward_prefetch =
+                                 prefetch == "PRE"    ? plan::BackwardPrefetch::kPre
+                                 : prefetch == "POST" ? plan::BackwardPrefetch::kPost
+                                                      : plan::BackwardPrefetch::kNone;
+                           });
+      }
+    }
+  }
+  expect_as_recorded("api=fsdp1.N=4.root=1.strategy=NO_SHARD.bp=PRE.fp=0", "no_shard", 2,
+                     [](plan::Plan& plan) { plan.dialect = plan::Dialect::kFsdp1; });
+}
+
+TEST(PlannedTest, AccumulationWithoutSync) {
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
+  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 2, 3,
+                                        /*sync_every_microbatch=*/false);
+  const OrdersCase& test = recorded("api=fsdp2.N=4.root=1.raf=null.plan=acc");
+  std::string expected;
+  for (size_t i = 3; i < 6; ++i) {  // acc acc sync, the second time
+    expected += (expected.empty() ? "" : " ") + normal(test.iterations.at(i).events, false);
+  }
+  EXPECT_EQ(events(step, false), expected);
+}
+
+// Views made once, up front: every backward first, then every reduce-scatter; all overlap lost.
+// Source: engine facts in docs/schedule.md, measured on LibTorch for four layers.
+TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan =
+      resolved(config, "full_shard", 2, [](plan::Plan& p) { p.views = plan::Views::kFrozen; });
+  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+  std::vector<std::string> order;
+  for (const std::string& token : split(events(step, false))) {
+    if (token[0] == 'B' || token[0] == 'R') {
+      order.push_back(token);
+    }
+  }
+  EXPECT_THAT(order,
+              ::testing::ElementsAre("Br", "B3", "B2", "B1", "B0", "R3", "R2", "R1", "R0", "Rr"));
+}
+
+TEST(PlannedTest, ActionsAreNumberedAndKeepTheInvariants) {
+  const plan::ModelConfig config = llama();
+  for (const std::string strategy : {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"}) {
+    for (const plan::Layout layout : {plan::Layout::kFlat, plan::Layout::kPerParameter}) {
+      const plan::ResolvedPlan plan =
+          resolved(config, strategy, 4, [&](plan::Plan& p) { p.layout = layout; });
+      const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 1);
+      Ledger ledger(unit_specs(plan), schedule_options(plan));
+      for (size_t i = 0; i < step.actions.size(); ++i) {
+        EXPECT_EQ(step.actions[i].seq, i + 1);
+        const Result<void> kept = ledger.consume(step.actions[i].action);
+        ASSERT_TRUE(kept.ok()) << kept.message();
+      }
+      EXPECT_TRUE(ledger.finish().ok()) << strategy << ": " << ledger.finish().message();
+      ASSERT_FALSE(step.hooks.empty());
+      EXPECT_EQ(step.hooks.front().hook, Hook::kRootPreForward);
+      EXPECT_EQ(step.hooks.back().hook, Hook::kOptimizerDone);
+    }
+  }
+  EXPECT_EQ(plan::module_tree(config).blocks.size(), static_cast<size_t>(kLayers));
+}
+
+// Hand-made: hooks without operators, a block used twice, a recomputation.
+TEST(PlannedTest, HandMadeWorkloads) {
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
+  plan::Workload workload;
+  const auto hook = [&workload](Hook what, UnitId unit, bool recompute = false) {
+    workload.order.push_back(
+        {plan::WorkloadItem::Kind::kHook, static_cast<uint32_t>(workload.hooks.size())});
+    workload.hooks.push_back({.hook = what, .unit = unit, .recompute = recompute});
+  };
+  hook(Hook::kRootPreForward, 0);
+  hook(Hook::kPreForward, 0);
+  for (const UnitId unit : {1U, 2U, 2U}) {
+    hook(Hook::kPreForward, unit);
+    hook(Hook::kPostForward, unit);
+  }
+  hook(Hook::kPostForward, 0);
+  hook(Hook::kPreBackward, 0);
+  hook(Hook::kPreForward, 1, /*recompute=*/true);
+  const PlannedStep step = planned_step(workload, plan, 1);
+  std::vector<std::pair<Hook, UnitId>> backward;
+  for (const HookEvent& event : step.hooks) {
+    if (event.hook == Hook::kPreBackward || event.hook == Hook::kGradsReady || event.recompute) {
+      backward.emplace_back(event.hook, event.unit);
+    }
+  }
+  // The root's output is the last block's, whose hook came first; the block that was used twice is
+  // ready once, after the older of its two views.
+  const auto at = [](Hook what, UnitId unit) { return std::pair(what, unit); };
+  EXPECT_THAT(backward, ::testing::ElementsAre(at(Hook::kPreBackward, 2), at(Hook::kPreBackward, 0),
+                                               at(Hook::kPreBackward, 2), at(Hook::kGradsReady, 2),
+                                               at(Hook::kPreBackward, 1), at(Hook::kPreForward, 1),
+                                               at(Hook::kGradsReady, 1)));
+
+  plan::Workload wrong;
+  wrong.order.push_back({plan::WorkloadItem::Kind::kHook, 0});
+  wrong.hooks.push_back({.hook = Hook::kPostForward, .unit = 1});
+  EXPECT_THROW(planned_step(wrong, plan), RuntimeFault);
+}
+
+}  // namespace
+}  // namespace shardlens::schedule::test
