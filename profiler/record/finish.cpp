@@ -18,7 +18,9 @@ std::filesystem::path finish_trace(SpoolRecorder& recorder) {
   recorder.finish();
   const SpoolOptions& options = recorder.options();
   const std::filesystem::path path = trace_path(options.directory, options.rank);
-  trace::write_kineto(spool_to_trace(trace::read_spool(recorder.path())), path);
+  // A statement each, so that the spool's records are gone before the text is made.
+  const trace::Trace trace = spool_to_trace(trace::read_spool(recorder.path()));
+  trace::write_kineto(trace, path);
   std::error_code ignored;
   std::filesystem::remove(recorder.path(), ignored);
   std::filesystem::remove(now_path(options.directory, options.rank), ignored);

@@ -21,6 +21,7 @@ namespace {
 
 constexpr uint32_t kMaxTextBytes = 1U << 20;  // longer is damage, not a name
 constexpr uint32_t kMaxUnits = 1U << 20;
+constexpr size_t kBlockRecords = size_t{1} << 14;  // 1 MiB
 constexpr int kAxisCount = 4, kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;
 
@@ -146,33 +147,6 @@ SpoolHeader parse_header(std::string_view bytes, const std::string& source) {
   return header;
 }
 
-// Sorts one valid record into the spool; false if its contents contradict what came before.
-bool take(const SpoolRecord& record,
-          Spool& spool,
-          TextAssembler& texts,
-          TextAssembler& units,
-          TextAssembler& metadata) {
-  switch (record.type) {
-    case SpoolType::kText:
-      return texts.add(record.text);
-    case SpoolType::kUnit:
-      return record.text.id < kMaxUnits && units.add(record.text);
-    case SpoolType::kMetadata:
-      return metadata.add(record.text);
-    case SpoolType::kStepEnd:
-      spool.dropped = record.step.dropped;
-      break;
-    case SpoolType::kEnd:
-      spool.dropped = record.step.dropped;
-      spool.ended = true;
-      return true;
-    default:
-      break;
-  }
-  spool.records.push_back(record);
-  return true;
-}
-
 std::vector<uint32_t> units_of(const SpoolRecord& record) {
   switch (record.type) {
     case SpoolType::kHook:
@@ -213,6 +187,67 @@ void drop_unnamed(Spool& spool) {
   spool.damaged += static_cast<int64_t>(std::erase_if(spool.records, unnamed));
 }
 
+// Takes a spool's bytes in pieces of whole records; only the last may end in a part of one.
+class Parser {
+ public:
+  // `begin` starts with the header.
+  Parser(std::string_view begin, const std::string& source) {
+    spool_.source = source;
+    spool_.header = parse_header(begin, source);
+  }
+
+  void take(std::string_view bytes) {
+    const size_t whole = bytes.size() / kSpoolRecordBytes;
+    spool_.truncated = static_cast<Bytes>(bytes.size() % kSpoolRecordBytes);
+    for (size_t i = 0; i < whole; ++i) {
+      SpoolRecord record;
+      std::memcpy(&record, bytes.data() + i * kSpoolRecordBytes, kSpoolRecordBytes);
+      if (record.check != spool_check(record) || !valid(record) || !keep(record)) {
+        ++spool_.damaged;
+      }
+    }
+  }
+
+  Spool finish() {
+    for (const auto& [id, text] : texts_.texts()) {
+      spool_.texts.emplace(id, text);
+    }
+    if (!metadata_.texts().empty()) {
+      spool_.metadata = metadata_.texts().begin()->second;
+    }
+    drop_unnamed(spool_);
+    name_units(spool_, units_.texts());
+    return std::move(spool_);
+  }
+
+ private:
+  // False if its contents contradict what came before.
+  bool keep(const SpoolRecord& record) {
+    switch (record.type) {
+      case SpoolType::kText:
+        return texts_.add(record.text);
+      case SpoolType::kUnit:
+        return record.text.id < kMaxUnits && units_.add(record.text);
+      case SpoolType::kMetadata:
+        return metadata_.add(record.text);
+      case SpoolType::kStepEnd:
+        spool_.dropped = record.step.dropped;
+        break;
+      case SpoolType::kEnd:
+        spool_.dropped = record.step.dropped;
+        spool_.ended = true;
+        return true;
+      default:
+        break;
+    }
+    spool_.records.push_back(record);
+    return true;
+  }
+
+  Spool spool_;
+  TextAssembler texts_, units_, metadata_;
+};
+
 }  // namespace
 
 uint32_t spool_check(const SpoolRecord& record) {
@@ -223,47 +258,29 @@ uint32_t spool_check(const SpoolHeader& header) {
 }
 
 Spool parse_spool(std::string_view bytes, const std::string& source) {
-  Spool spool;
-  spool.source = source;
-  spool.header = parse_header(bytes, source);
-  bytes.remove_prefix(sizeof(SpoolHeader));
-  const size_t whole = bytes.size() / kSpoolRecordBytes;
-  spool.truncated = static_cast<Bytes>(bytes.size() % kSpoolRecordBytes);
-  spool.records.reserve(whole);
-  TextAssembler texts, units, metadata;
-  for (size_t i = 0; i < whole; ++i) {
-    SpoolRecord record;
-    std::memcpy(&record, bytes.data() + i * kSpoolRecordBytes, kSpoolRecordBytes);
-    if (record.check != spool_check(record) || !valid(record) ||
-        !take(record, spool, texts, units, metadata)) {
-      ++spool.damaged;
-    }
-  }
-  for (const auto& [id, text] : texts.texts()) {
-    spool.texts.emplace(id, text);
-  }
-  if (!metadata.texts().empty()) {
-    spool.metadata = metadata.texts().begin()->second;
-  }
-
-  drop_unnamed(spool);
-  name_units(spool, units.texts());
-
-  return spool;
+  Parser parser(bytes, source);
+  parser.take(bytes.substr(sizeof(SpoolHeader)));
+  return parser.finish();
 }
 
+// In blocks: a spool of the whole byte budget need not be in memory twice.
 Spool read_spool(const std::filesystem::path& path) {
   std::error_code error;
   const bool regular = std::filesystem::is_regular_file(path, error);
-  const uintmax_t size = regular ? std::filesystem::file_size(path, error) : 0;
   std::ifstream in(path, std::ios::binary);
   if (!regular || error || !in) {
     throw InputError(path.string(), error ? error.message() : "cannot be opened as a file");
   }
-  std::string bytes(size, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<size_t>(in.gcount()));
-  return parse_spool(bytes, path.string());
+  std::string block(kBlockRecords * kSpoolRecordBytes, '\0');
+  const auto next = [&](size_t size) {
+    in.read(block.data(), static_cast<std::streamsize>(size));
+    return std::string_view(block).substr(0, static_cast<size_t>(in.gcount()));
+  };
+  Parser parser(next(sizeof(SpoolHeader)), path.string());
+  for (std::string_view bytes = next(block.size()); !bytes.empty(); bytes = next(block.size())) {
+    parser.take(bytes);
+  }
+  return parser.finish();
 }
 
 }  // namespace shardlens::trace
