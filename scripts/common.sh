@@ -4,6 +4,9 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardlens
 
+# Lets ccache answer a second clone from what a first one compiled.
+export CCACHE_BASEDIR=$root
+
 build_packages=(g++ cmake ninja-build ccache mold pkg-config libfmt-dev libcli11-dev libsimdjson-dev
   nlohmann-json3-dev libisal-dev libzstd-dev libgtest-dev libgmock-dev)
 engine_packages=(libgloo-dev python3 python3-pip ca-certificates)
