@@ -39,7 +39,8 @@ class CommState {
   [[nodiscard]] size_t pending_frees() const { return pending_; }
   [[nodiscard]] EventId push_free();
   [[nodiscard]] EventId pop_free();
-  // Frees so far; forget_frees(n) drops those of the first n that are still pending, because something waited for them all.
+  // Frees so far; forget_frees(n) drops those of the first n that are still pending, because
+  // something waited for them all.
   [[nodiscard]] uint64_t frees() const { return frees_; }
   void forget_frees(uint64_t count);
 

@@ -223,15 +223,11 @@ void Schedule::Impl::fsdp1_backward_end() {
 void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
   switch (event.hook) {
     case Hook::kRootPreForward:
-      forward_root = unit;
-      if (options.forward_prefetch > 0 || unit == 0) {
-        for (UnitData& u : units) {
-          u.needs_pre_forward = u.spec.has_parameters;
-          u.prefetched = options.forward_prefetch > 0 ? false : u.prefetched;
-        }
+      for (UnitData& u : units) {
+        u.needs_pre_forward = u.spec.has_parameters;
+        u.prefetched = u.prefetched && options.forward_prefetch == 0;
       }
-      wait_for_compute();
-      return;
+      return begin_forward(unit);
     case Hook::kPreForward:
       return fsdp1_pre_forward(unit, event.recompute);
     case Hook::kPostForward:

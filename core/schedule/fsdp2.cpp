@@ -200,9 +200,7 @@ void Schedule::Impl::fsdp2_backward_end() {
 void Schedule::Impl::fsdp2(const HookEvent& event, UnitId unit) {
   switch (event.hook) {
     case Hook::kRootPreForward:
-      forward_root = unit;
-      wait_for_compute();
-      return;
+      return begin_forward(unit);
     case Hook::kPreForward:
       return fsdp2_pre_forward(unit, event.recompute);
     case Hook::kPostForward:

@@ -13,19 +13,25 @@
 
 namespace shardlens::schedule {
 
-// Bookkeeper of the invariants of any action stream: a schedule's in tests, the engine's in debug mode, a trace's.
+// Bookkeeper of the invariants of any action stream: a schedule's in tests, the engine's in
+// debug mode, a trace's.
 //
 // [Note: What the ledger holds an action stream to]
-// - Parameters become full only while their buffer holds an all-gather's result that compute has waited for (FSDP1 makes its
-//   views before the wait); a buffer is freed only when they are not full.
-// - Each buffer is allocated once and freed once per generation, generations count up, and nothing uses a buffer outside.
+// - Parameters become full only while their buffer holds an all-gather's result that compute has
+//   waited for (FSDP1 makes its views before the wait); a buffer is freed only when they are not
+//   full.
+// - Each buffer is allocated once and freed once per generation, generations count up, and
+//   nothing uses a buffer outside.
 // - An event is recorded before it is waited for.
-// - A stream that reads what another one wrote has waited for it, and a buffer is given back on a stream that has waited for all
-//   that used it: happens-before is tracked with a vector clock per stream, host waits included.
-// - Frees of unsharded buffers that the allocating stream has not waited for stay below the limiter's limit (flat FSDP2).
+// - A stream that reads what another one wrote has waited for it, and a buffer is given back on
+//   a stream that has waited for all that used it: happens-before is tracked with a vector clock
+//   per stream, host waits included.
+// - Frees of unsharded buffers that the allocating stream has not waited for stay below the
+//   limiter's limit (flat FSDP2).
 // - finish(): everything is sharded and given back.
 //
-// Units    those of the schedule, in its numbering; several roots on one CommState: their units one after the other.
+// Units    those of the schedule, in its numbering; several roots on one CommState: their units
+//          one after the other.
 // Threads  none of its own.
 // Errors   a broken invariant names op, unit and buffer; the ledger is of no use after it.
 class Ledger {

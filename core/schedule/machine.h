@@ -31,6 +31,10 @@ enum class UnitEvent : uint32_t {
 };
 inline constexpr uint32_t kUnitEventCount = 7;
 
+// Forwards without a backward after which the post-forward order starts anew: a long evaluation
+// must not grow it without bound (PyTorch's does). What is lost is a prefetch hint.
+inline constexpr uint32_t kForwardsRemembered = 64;
+
 // One unit: settings and state.
 struct UnitData {
   UnitSpec spec;
@@ -131,6 +135,7 @@ struct Schedule::Impl {
   void finish_all_reduce(UnitId unit);
 
   // ---- sequence.cpp
+  void begin_forward(UnitId root);
   [[nodiscard]] std::string check(const HookEvent& event) const;  // empty: legal
   void record_compute();
   void wait_for_compute();  // all-gathers from here on see what compute has issued (or the

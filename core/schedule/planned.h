@@ -15,17 +15,25 @@ struct PlannedAction {
   Action action;
 };
 
-// The hook events of one step in the order in which PyTorch's autograd raises them, and what the schedule answers.
-// [Note: Backward order] Autograd runs the newest node first; a unit's gradients are complete when the node that made its
-// views (kUseFull in forward) has run. So backward order follows from the order of kUseFull and forward operators, not from
-// the module tree: FSDP1's forward prefetch, frozen views and units used twice come out right without a special case.
+// The hook events of one step in the order in which autograd raises them, and what the schedule
+// answers.
+//
+// [Note: Backward order] Autograd runs the newest node first; a unit's gradients are complete
+// when the node that made its views (kUseFull in forward) has run. So backward order follows
+// from the order of kUseFull and forward operators, not from the module tree: FSDP1's forward
+// prefetch, frozen views and units used twice come out right without a special case. See
+// autograd_queue.h.
 struct PlannedStep {
   std::vector<HookEvent> hooks;
   std::vector<PlannedAction> actions;
 };
 
-// The `step`-th step (from 1); design.md's "steady step" is the third. Errors: RuntimeFault if the schedule refuses a hook.
-[[nodiscard]] PlannedStep planned_step(const plan::Workload& workload, const plan::ResolvedPlan& plan, int step = 3,
-                                       int accumulate = 1, bool sync_every_microbatch = true);
+// The `step`-th step (from 1); design.md's "steady step" is the third. Errors: RuntimeFault if the
+// schedule refuses a hook.
+[[nodiscard]] PlannedStep planned_step(const plan::Workload& workload,
+                                       const plan::ResolvedPlan& plan,
+                                       int step = 3,
+                                       int accumulate = 1,
+                                       bool sync_every_microbatch = true);
 
 }  // namespace shardlens::schedule

@@ -101,7 +101,7 @@ UnitData make_unit(std::span<const UnitSpec> units, UnitId unit, const ScheduleO
   if (data.spec.backward_prefetch) {
     data.backward_prefetch = *data.spec.backward_prefetch;
   }
-  data.order.reserve(8);
+  data.order.reserve(kForwardsRemembered + 8);
   return data;
 }
 
@@ -128,7 +128,7 @@ Result<Schedule> Schedule::make(std::span<const UnitSpec> units,
     impl->any_copy_in = impl->any_copy_in || units[unit].copy_in;
   }
   impl->forward_order.reserve(count);
-  impl->post_forward_order.reserve(16 * static_cast<size_t>(count));
+  impl->post_forward_order.reserve((kForwardsRemembered + 8) * static_cast<size_t>(count));
   return Schedule(std::move(impl));
 }
 

@@ -116,6 +116,18 @@ std::string Schedule::Impl::check(const HookEvent& event) const {
          "' (" + std::string(name_of(u.phase)) + ", " + std::string(name_of(u.state)) + "): " + why;
 }
 
+void Schedule::Impl::begin_forward(UnitId root) {
+  forward_root = root;
+  if (post_forward_order.size() > kForwardsRemembered * units.size() && !backward) {
+    post_forward_order.clear();
+    for (UnitData& u : units) {
+      u.order.clear();
+      u.post_forward_index.reset();
+    }
+  }
+  wait_for_compute();
+}
+
 void Schedule::Impl::wait_for_compute() {
   if (!optimizer_event) {
     record_compute();
