@@ -120,6 +120,19 @@ wheels() {
 # The interpreter whose wheels lie in a folder that `wheels` made.
 python_of() { cat "$1/.complete"; }
 
+# Sets SHARDLENS_TEST_PYTHON to an interpreter that has PyTorch, transformers and HTA, for tests and benchmarks that compare with them, and
+# `python` to the plain one below it.
+test_python() {
+  wheels wheels "$root/requirements.txt"
+  local torch_wheels=$wheels_dir
+  python=$(python_of "$torch_wheels")
+  wheels test-wheels "$root/tests/requirements.txt" --no-deps
+  mkdir -p "$root/build"
+  SHARDLENS_TEST_PYTHON=$root/build/test-python
+  printf '#!/bin/sh\nPYTHONPATH=%s:%s exec %s "$@"\n' "$wheels_dir" "$torch_wheels" "$python" >"$SHARDLENS_TEST_PYTHON"
+  chmod +x "$SHARDLENS_TEST_PYTHON"
+}
+
 # configure PRESET [-D…]: runs CMake only where the preset has no build files yet or a value differs. Ninja re-runs it after edits.
 configure() {
   local preset=$1 dir=$root/build/$1 setting stale=
