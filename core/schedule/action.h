@@ -52,8 +52,9 @@ enum class Op : uint8_t {
   // `buffer` (kReduceOutput, or the all-reduced gradient) is cast to the master dtype and added
   // to, or becomes, the gradient of the unit's shard.
   kStoreGrad,
-  // cpu_offload.
+  // kStoreGrad under cpu_offload: the gradient of the shard is on the host.
   kToHost,
+  // kCopyIn under cpu_offload: the shard is on the host.
   kToDevice,
   // `event` is recorded on `stream`: complete when all that was issued on `stream` before it is.
   // An event is recorded again and again; a wait is for its last recording.

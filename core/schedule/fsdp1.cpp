@@ -14,7 +14,7 @@ void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
     push(Op::kHostWait, Stream::kCompute, unit, {}, comm->pop_free());
     cause = before;
   }
-  const bool gathers = (sharded() || u.spec.copy_in) && !u.allocated;
+  const bool gathers = (sharded() || copies_in(u)) && !u.allocated;
   if (gathers) {
     issue_gather(unit);
   }
@@ -204,6 +204,9 @@ void Schedule::Impl::fsdp1_backward_end() {
   cause = Cause::kBackwardEnd;
   if (sync) {
     release_reduction();
+    for (UnitId unit = 0; unit < units.size(); ++unit) {
+      finish_offload(unit);
+    }
   }
   first_iteration = false;
   post_forward_order.clear();

@@ -183,6 +183,7 @@ void Schedule::Impl::fsdp2_backward_end() {
     u.phase = Phase::kIdle;
     if (last_backward) {
       finish_all_reduce(unit);
+      finish_offload(unit);
       drop_pending(unit);
       if (u.state == UnitState::kSubSharded) {
         fsdp2_reshard(unit);

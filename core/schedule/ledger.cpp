@@ -23,7 +23,7 @@ Ledger::Ledger(std::span<const UnitSpec> units, const ScheduleOptions& options)
     Unit unit;
     unit.name = spec.name;
     unit.flat_gather = !spec.copy_out || !sharded_;
-    unit.copy_in = spec.copy_in;
+    unit.copy_in = spec.copy_in || spec.cpu_offload || options.cpu_offload;
     units_.push_back(std::move(unit));
   }
 }
@@ -204,7 +204,7 @@ Result<void> Ledger::write_from(const Action& action, BufferKind source) {
   return {};
 }
 
-// kReduceScatter, kAllReduce and kStoreGrad.
+// kReduceScatter, kAllReduce, kStoreGrad and kToHost.
 Result<void> Ledger::reduce(const Action& action) {
   Unit& unit = units_[action.unit];
   Buffer& buffer = buffer_of(action);
@@ -269,6 +269,7 @@ Result<void> Ledger::consume(const Action& action) {
     case Op::kFree:
       return give_back(action);
     case Op::kCopyIn:
+    case Op::kToDevice:
       return write_from(action, BufferKind::kNone);
     case Op::kAllGather:
       return gather(action);
@@ -287,11 +288,8 @@ Result<void> Ledger::consume(const Action& action) {
     case Op::kReduceScatter:
     case Op::kAllReduce:
     case Op::kStoreGrad:
-      return reduce(action);
     case Op::kToHost:
-    case Op::kToDevice:
-      tick(action.stream);
-      return {};
+      return reduce(action);
     case Op::kRecord:
       if (action.event > kLargestEvent) {
         return broken(action, "there is no such event");

@@ -27,9 +27,10 @@ enum class UnitEvent : uint32_t {
   kSubSharded,
   kGradReady,
   kReduced,
-  kStored
+  kStored,
+  kToHost
 };
-inline constexpr uint32_t kUnitEventCount = 7;
+inline constexpr uint32_t kUnitEventCount = 8;
 
 // Forwards without a backward after which the post-forward order starts anew: a long evaluation
 // must not grow it without bound (PyTorch's does). What is lost is a prefetch hint.
@@ -53,8 +54,9 @@ struct UnitData {
   bool sub_shard_event = false;    // its copy is still to be waited for
   bool has_grad = false;  // an unsharded gradient waits for a reduction (accumulation without sync)
   bool partial = false;   // kReduceOutput holds a partial sum
-  bool stored = false;    // the all-reduce of the gradient is still to be waited for
-  bool ran_forward = false;  // since construction or abort
+  EventId to_host = kNoEvent;  // the gradient's copy to the host, to be waited for
+  bool stored = false;         // the all-reduce of the gradient is still to be waited for
+  bool ran_forward = false;    // since construction or abort
   std::array<uint32_t, kBufferKindCount> generations{};
   std::vector<uint32_t> order;  // fsdp2: places in the post-forward order, latest last
   // fsdp1
@@ -111,6 +113,9 @@ struct Schedule::Impl {
   [[nodiscard]] bool sharded() const {
     return options.shard > 1 || (options.force_collectives && options.replicate == 1);
   }
+  [[nodiscard]] static bool copies_in(const UnitData& unit) {
+    return unit.spec.copy_in || unit.spec.cpu_offload;
+  }
   [[nodiscard]] bool per_parameter(const UnitData& unit) const {
     return unit.spec.copy_out && sharded();
   }
@@ -129,6 +134,8 @@ struct Schedule::Impl {
 
   // ---- reduce.cpp: gradients
   [[nodiscard]] BufferId reduce_input(UnitId unit, Stream stream);
+  void store(UnitId unit, Stream stream, BufferId gradient);
+  void finish_offload(UnitId unit);  // the host waits for the gradient
   void fsdp1_reduce(UnitId unit);
   void fsdp2_reduce(UnitId unit);
   void release_reduction();  // compute waits for the last reduction, whose buffers are then free

@@ -23,6 +23,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
       spec.copy_out = per_parameter;
       spec.reduce_copy_in = per_parameter || plan.reduce_dtype(id) != plan.param_dtype(id);
     }
+    spec.cpu_offload = unit.cpu_offload;
     if (unit.has_forward_prefetch_list) {
       spec.forward_prefetch = unit.forward_prefetch;
     }

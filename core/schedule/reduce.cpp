@@ -32,6 +32,22 @@ void Schedule::Impl::finish_all_reduce(UnitId unit) {
   }
 }
 
+void Schedule::Impl::store(UnitId unit, Stream stream, BufferId gradient) {
+  const bool offload = units[unit].spec.cpu_offload;
+  push(offload ? Op::kToHost : Op::kStoreGrad, stream, unit, gradient);
+  if (offload) {
+    units[unit].to_host = record(stream, unit, UnitEvent::kToHost);
+  }
+}
+
+void Schedule::Impl::finish_offload(UnitId unit) {
+  UnitData& u = units[unit];
+  if (u.to_host != kNoEvent) {  // the optimizer runs on the host
+    push(Op::kHostWait, Stream::kCompute, unit, {}, u.to_host);
+    u.to_host = kNoEvent;
+  }
+}
+
 // Casts (and packs) the gradient where the reduction needs it, on `stream`; the buffer that the
 // reduction reads.
 BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
@@ -52,7 +68,7 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   finish_all_reduce(unit);
   const BufferId input = reduce_input(unit, Stream::kCompute);
   if (!sharded() && !replicated) {
-    push(Op::kStoreGrad, Stream::kCompute, unit, input);
+    store(unit, Stream::kCompute, input);
     free(input);
     return;
   }
@@ -60,7 +76,7 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
   if (!sharded()) {
     push(Op::kAllReduce, reads, unit, input, kNoEvent, Axis::kReplicate);
-    push(Op::kStoreGrad, reads, unit, input);
+    store(unit, reads, input);
     comm->reduce = {base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)};
     return;
   }
@@ -69,14 +85,14 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   push(Op::kReduceScatter, reads, unit, output, kNoEvent, Axis::kShard);
   u.partial = replicated && !u.all_reduce;
   if (!replicated) {
-    push(Op::kStoreGrad, reads, unit, output);
+    store(unit, reads, output);
   }
   const EventId done = record(reads, unit, UnitEvent::kReduced);
   comm->reduce = {base + unit, input, replicated ? BufferId{} : output, done};
   if (replicated && u.all_reduce) {
     wait(Stream::kAllReduce, unit, done);
     push(Op::kAllReduce, Stream::kAllReduce, unit, output, kNoEvent, Axis::kReplicate);
-    push(Op::kStoreGrad, Stream::kAllReduce, unit, output);
+    store(unit, Stream::kAllReduce, output);
     record(Stream::kAllReduce, unit, UnitEvent::kStored);
     u.stored = true;
   }
@@ -89,7 +105,7 @@ void Schedule::Impl::fsdp1_reduce(UnitId unit) {
   const BufferId input = reduce_input(unit, reads);
   if (!sharded()) {  // FSDP1 all-reduces over a group of one rank too
     push(Op::kAllReduce, reads, unit, input, kNoEvent, Axis::kReplicate);
-    push(Op::kStoreGrad, reads, unit, input);
+    store(unit, reads, input);
     free(input, reads);
     comm->reduce = {base + unit, {}, {}, record(reads, unit, UnitEvent::kReduced)};
     return;
@@ -104,7 +120,7 @@ void Schedule::Impl::fsdp1_reduce(UnitId unit) {
     push(Op::kAllReduce, stores, unit, output, kNoEvent, Axis::kReplicate);
     u.stored = true;
   }
-  push(Op::kStoreGrad, stores, unit, output);
+  store(unit, stores, output);
   free(output, stores);
   const EventId done = record(stores, unit, u.stored ? UnitEvent::kStored : UnitEvent::kReduced);
   comm->reduce = {base + unit, {}, {}, done};

@@ -88,6 +88,7 @@ AfterForward after_forward(const UnitSpec& spec, bool root, const ScheduleOption
 UnitData make_unit(std::span<const UnitSpec> units, UnitId unit, const ScheduleOptions& options) {
   UnitData data;
   data.spec = units[unit];
+  data.spec.cpu_offload = data.spec.cpu_offload || options.cpu_offload;
   data.after_forward = after_forward(data.spec, unit == 0, options);
   if (data.spec.forward_prefetch) {
     data.forward_prefetch = *data.spec.forward_prefetch;
@@ -125,7 +126,7 @@ Result<Schedule> Schedule::make(std::span<const UnitSpec> units,
   impl->first_event = impl->comm->add_root(count, 1 + count * kUnitEventCount);
   for (UnitId unit = 0; unit < count; ++unit) {
     impl->units.push_back(make_unit(units, unit, options));
-    impl->any_copy_in = impl->any_copy_in || units[unit].copy_in;
+    impl->any_copy_in = impl->any_copy_in || Impl::copies_in(impl->units.back());
   }
   impl->forward_order.reserve(count);
   impl->post_forward_order.reserve((kForwardsRemembered + 8) * static_cast<size_t>(count));

@@ -24,6 +24,7 @@ struct UnitSpec {
   bool copy_in = false;         // the all-gather does not read the shard itself (cast, packing)
   bool copy_out = false;        // per-parameter layout
   bool reduce_copy_in = false;  // the reduction does not read the gradient itself (cast, packing)
+  bool cpu_offload = false;     // shard and gradient live on the host
   plan::Reshard reshard_after_forward;
   std::optional<std::vector<UnitId>> forward_prefetch, backward_prefetch;  // explicit lists
 };
@@ -36,7 +37,7 @@ struct ScheduleOptions {
   bool limit_all_gathers = true;
   int64_t shard = 1, replicate = 1;
   bool force_collectives = false;  // issue collectives over groups of one rank too
-  bool cpu_offload = false;
+  bool cpu_offload = false;        // of every unit
   // fsdp1. false: a unit that is kept after forward and takes no part in backward stays unsharded,
   // as in PyTorch.
   bool use_orig_params = true;

@@ -158,6 +158,7 @@ void Schedule::Impl::abort() {
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     UnitData& u = units[unit];
     finish_all_reduce(unit);
+    finish_offload(unit);
     if (u.full) {
       use_shard(unit);  // first: FSDP1 makes a unit full before its all-gather was waited for
     }

@@ -17,7 +17,7 @@ void Schedule::Impl::limit_gathers(UnitId unit) {
   if (newest != kNoEvent) {
     const Cause before = cause;
     cause = Cause::kLimiter;
-    wait(units[unit].spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, newest);
+    wait(copies_in(units[unit]) ? Stream::kCopyIn : Stream::kAllGather, unit, newest);
     cause = before;
   }
 }
@@ -26,25 +26,25 @@ void Schedule::Impl::issue_gather(UnitId unit) {
   UnitData& u = units[unit];
   u.pending = true;
   u.state = UnitState::kUnsharding;
-  if (!sharded() && !u.spec.copy_in) {
+  if (!sharded() && !copies_in(u)) {
     return;  // the shard is the whole
   }
   if (u.sub_shard_event) {
     // The sub-shard was written on compute and is read by the all-gather.
     u.sub_shard_event = false;
     const EventId event = event_of(unit, UnitEvent::kSubSharded);
-    wait(u.spec.copy_in ? Stream::kCopyIn : Stream::kAllGather, unit, event);
+    wait(copies_in(u) ? Stream::kCopyIn : Stream::kAllGather, unit, event);
   }
   if (comm->gather && comm->gather->buffer.unit == base + unit) {
     flush_gather_slot();  // used twice in a row: its last output goes before the next one comes
   }
   limit_gathers(unit);
   const BufferKind kind = per_parameter(u) ? BufferKind::kGathered : BufferKind::kUnsharded;
-  const Stream first = u.spec.copy_in ? Stream::kCopyIn : Stream::kAllGather;
+  const Stream first = copies_in(u) ? Stream::kCopyIn : Stream::kAllGather;
   const BufferId buffer = alloc(kind, unit, first);
   u.allocated = kind == BufferKind::kUnsharded;
-  if (u.spec.copy_in) {
-    push(Op::kCopyIn, Stream::kCopyIn, unit, buffer);
+  if (copies_in(u)) {
+    push(u.spec.cpu_offload ? Op::kToDevice : Op::kCopyIn, Stream::kCopyIn, unit, buffer);
     const EventId copied = record(Stream::kCopyIn, unit, UnitEvent::kCopiedIn);
     if (!sharded()) {
       return;  // no_shard with a cast: the copy is the whole; wait_gather waits for it
@@ -61,7 +61,7 @@ void Schedule::Impl::wait_gather(UnitId unit, bool keep) {
   u.pending = false;
   u.state = UnitState::kUnsharded;
   if (!sharded()) {
-    if (u.spec.copy_in) {
+    if (copies_in(u)) {
       wait(Stream::kCompute, unit, event_of(unit, UnitEvent::kCopiedIn));
     }
     return;
@@ -129,7 +129,7 @@ void Schedule::Impl::drop_pending(UnitId unit) {
   }
   u.pending = false;
   u.state = u.sub_sharded ? UnitState::kSubSharded : UnitState::kSharded;
-  if (!sharded() && !u.spec.copy_in) {
+  if (!sharded() && !copies_in(u)) {
     return;
   }
   // Its storage must not be reused while the all-gather still writes to it.

@@ -52,6 +52,7 @@ std::vector<UnitId> random_list(Random& random, uint32_t units) {
 std::vector<UnitSpec> random_units(Random& random, const ScheduleOptions& options, uint32_t most) {
   const uint32_t count = 1 + random.below(most);
   const bool cast = random.chance(0.4);
+  const bool offload = random.chance(0.2);
   const bool packs = options.layout == plan::Layout::kPerParameter && options.shard > 1;
   std::vector<UnitSpec> units;
   for (UnitId id = 0; id < count; ++id) {
@@ -62,6 +63,7 @@ std::vector<UnitSpec> random_units(Random& random, const ScheduleOptions& option
     unit.trainable = random.chance(0.9);
     unit.copy_in = cast || packs;
     unit.copy_out = packs;
+    unit.cpu_offload = offload && random.chance(0.8);
     unit.reduce_copy_in = cast || packs;
     switch (random.below(4)) {
       case 0:

@@ -195,6 +195,25 @@ TEST(ScheduleTest, HybridReducesOverBothAxes) {
                           "free reduce_output", "stream_wait compute", "free unsharded_grad"));
 }
 
+TEST(ScheduleTest, OffloadedUnitsCopyFromAndToTheHost) {
+  ScheduleOptions options = two_ranks();
+  options.cpu_offload = true;
+  Driver on(blocks(1), options);
+  on(Hook::kRootPreForward, 0);
+  EXPECT_THAT(words(on(Hook::kPreForward, 0)),
+              ElementsAre("alloc unsharded", "to_device unsharded", "record copy_in",
+                          "stream_wait all_gather", "all_gather unsharded", "record all_gather",
+                          "stream_wait compute", "use_full"));
+  on(Hook::kPreForward, 1);
+  on(Hook::kPostForward, 1);
+  on(Hook::kPostForward, 0);
+  on(Hook::kPreBackward, 0);
+  on(Hook::kPreBackward, 1);
+  EXPECT_THAT(words(on(Hook::kGradsReady, 1)), ::testing::Contains("to_host reduce_output"));
+  // The optimizer runs on the host, so the host waits at the end of backward.
+  EXPECT_THAT(words(on(Hook::kBackwardEnd, 0)), ::testing::Contains("host_wait compute"));
+}
+
 TEST(ScheduleTest, AccumulationWithoutSyncOnlyReshards) {
   Driver on(blocks(1), two_ranks());
   Setting sync;
