@@ -48,6 +48,9 @@ class Executor {
   // Hands the collective to the communication thread. Virtual, like execute(), so that tests can
   // plant a late executor.
   virtual void all_gather(const schedule::Action& action, Unit& unit);
+  void record_event(const schedule::Action& action);
+
+  uint32_t sequence_ = 0;  // of the action that is being executed, from 1
 
  private:
   [[nodiscard]] dist::Communicator& communicator(schedule::Stream stream,
@@ -60,7 +63,6 @@ class Executor {
   void reduce_scatter(const schedule::Action& action, Unit& unit);
   void all_reduce(const schedule::Action& action, Unit& unit);
   void store_grad(const schedule::Action& action, Unit& unit);
-  void record_event(const schedule::Action& action);
   void wait_event(const schedule::Action& action);
   at::Tensor& gradient_of(const schedule::Action& action, Unit& unit);
 
@@ -71,7 +73,6 @@ class Executor {
   std::vector<Unit> units_;
   dist::World& world_;
   Recorder* recorder_;
-  uint32_t sequence_ = 0;
   Last last_[schedule::kStreamCount];  // last request issued on each stream
   std::vector<Last> events_;           // by EventId; no completion: complete when recorded
 };
