@@ -1,6 +1,8 @@
 #include <array>
 
+#include "cli/analyze_command.h"
 #include "cli/capture_command.h"
+#include "cli/convert_command.h"
 #include "cli/plan_command.h"
 #include "cli/subcommand.h"
 
@@ -13,6 +15,9 @@ std::span<const Subcommand> subcommands() {
                  add_plan_command},
       Subcommand{"capture", "train a model under a plan in N processes and record every rank",
                  add_capture_command},
+      Subcommand{"analyze", "how much communication a run hid, and at which unit it did not",
+                 add_analyze_command},
+      Subcommand{"convert", "trim a trace, or turn a spool into one", add_convert_command},
   };
   return kTable;
 }

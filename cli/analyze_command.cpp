@@ -1,0 +1,93 @@
+#include "cli/analyze_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/report/analysis_report.h"
+#include "profiler/trace/run.h"
+
+#include "cli/output.h"
+#include "cli/step_range.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct AnalyzeOptions {
+  std::vector<std::filesystem::path> paths;
+  bool json = false, csv = false;
+  std::string steps, by = "unit", comm_regex;
+  std::optional<size_t> top;
+};
+
+report::By by_of(const std::string& name) {
+  constexpr std::string_view kNames[] = {"unit", "collective", "step", "rank", "stream"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == name) {
+      return static_cast<report::By>(i);
+    }
+  }
+  throw UsageError(
+      fmt::format("--by: expected unit, collective, step, rank or stream, found '{}'", name));
+}
+
+report::Style style_of_stdout() {
+  return isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr ? report::Style::kTerminal
+                                                                          : report::Style::kPlain;
+}
+
+ExitCode run(const AnalyzeOptions& options) {
+  const report::By by = by_of(options.by);
+  analysis::AnalysisOptions analysis_options;
+  if (!options.steps.empty()) {
+    analysis_options.steps = parse_step_range(options.steps);
+  }
+  if (!options.comm_regex.empty()) {
+    try {
+      analysis_options.timeline.communication = std::regex(options.comm_regex);
+    } catch (const std::regex_error& error) {
+      throw UsageError(fmt::format("--comm-regex: '{}' is no regular expression: {}",
+                                   options.comm_regex, error.what()));
+    }
+  }
+  const trace::Run opened = trace::Run::open(options.paths);
+  const analysis::Analysis result = analysis::analyze(opened, analysis_options);
+  if (options.json) {
+    write_stdout(report::analysis_json(result));
+  } else if (options.csv) {
+    write_stdout(report::analysis_csv(result, by));
+  } else {
+    write_stdout(report::analysis_text(result, {by, options.top, style_of_stdout()}));
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_analyze_command(CLI::App& app) {
+  auto options = std::make_shared<AnalyzeOptions>();
+  app.add_option("paths", options->paths,
+                 "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
+      ->required();
+  CLI::Option* json =
+      app.add_flag("--json", options->json, "machine output, see docs/overlap_metrics.md");
+  app.add_flag("--csv", options->csv, "the table that --by names as CSV")->excludes(json);
+  app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
+  app.add_option("--by", options->by, "table: unit, collective, step, rank or stream")
+      ->capture_default_str();
+  app.add_option("--top", options->top, "at most N rows, the most exposed; the rest is summed up");
+  app.add_option("--comm-regex", options->comm_regex,
+                 "kernels and operators that communicate too, by name");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

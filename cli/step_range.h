@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "profiler/analysis/analysis.h"
+
+namespace shardlens::cli {
+
+// "A:B": steps A ≤ k < B; either may be left out. Errors: UsageError.
+[[nodiscard]] analysis::StepRange parse_step_range(const std::string& text);
+
+}  // namespace shardlens::cli

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "profiler/analysis/timeline.h"
+
+namespace shardlens::analysis {
+
+struct KindFigures {
+  int64_t count = 0;        // that start within the window
+  Bytes bytes = 0;          // the larger message of each, summed
+  Nanoseconds busy = 0;     // |∪kind|
+  Nanoseconds exposed = 0;  // its part of exposed_comm; the parts sum to it
+};
+
+// What a window of a rank's timeline consists of: compute + exposed_comm + exposed_copy + idle =
+// span, always.
+struct Figures {
+  Nanoseconds span = 0, compute = 0, comm = 0, overlap = 0, exposed_comm = 0, exposed_copy = 0,
+              idle = 0;
+  std::map<CollectiveKind, KindFigures> collectives;
+  KindFigures unknown;  // communication whose kind neither arguments nor name tell
+
+  // overlap / comm; nullopt without communication.
+  [[nodiscard]] std::optional<double> overlap_ratio() const {
+    return comm == 0 ? std::nullopt
+                     : std::optional(static_cast<double>(overlap) / static_cast<double>(comm));
+  }
+};
+
+// The instants of a timeline, each in one set alone, so that lengths add up.
+//
+// [Note: Whose exposed time] Where several collectives run at an exposed instant, it belongs to the
+// one that started first (of those, the one whose event comes first in the trace). So the exposed
+// times of collectives are disjoint and sum to the rank's.
+class Partition {
+ public:
+  explicit Partition(const Timeline& timeline);
+
+  [[nodiscard]] Figures figures(const IntervalSet& window) const;
+  // Exposed instants of Timeline::collectives[i], within `window`.
+  [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;
+
+ private:
+  const Timeline& timeline_;
+  IntervalSet overlap_, exposed_comm_, exposed_copy_;
+  std::vector<IntervalSet> exposed_;  // by collective
+  std::map<std::optional<CollectiveKind>, IntervalSet> kinds_;
+};
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,127 @@
+#include "profiler/analysis/names.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/collective.h"
+#include "profiler/trace/decimal.h"
+
+namespace shardlens::analysis {
+namespace {
+
+template <size_t N>
+bool one_of(std::string_view name, const std::array<std::string_view, N>& list) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+}  // namespace
+
+bool is_communication_kernel(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kPrefixes{"nccl", "rccl", "hccl"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view p) { return name.starts_with(p); }) ||
+         name.find("ncclKernel") != std::string_view::npos ||
+         name.find("ncclDevKernel") != std::string_view::npos;
+}
+
+bool is_c10d_annotation(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kBackends{
+      "gloo:", "nccl:", "mpi:", "ucc:", "xccl:", "c10d:"};
+  return std::any_of(kBackends.begin(), kBackends.end(), [&](std::string_view b) {
+    return name.starts_with(b) && !name.substr(b.size()).starts_with(':');
+  });
+}
+
+bool is_operator(std::string_view name) {
+  return name.find("::") != std::string_view::npos && !name.starts_with("autograd::") &&
+         !name.starts_with("torch::") && !name.starts_with("c10d::");
+}
+
+bool is_helper_operator(std::string_view name) {
+  constexpr std::array<std::string_view, 47> kHelpers{"aten::resolve_conj",
+                                                      "aten::resolve_neg",
+                                                      "aten::as_strided",
+                                                      "aten::as_strided_",
+                                                      "aten::view",
+                                                      "aten::_reshape_alias",
+                                                      "aten::_unsafe_view",
+                                                      "aten::reshape",
+                                                      "aten::expand",
+                                                      "aten::expand_as",
+                                                      "aten::t",
+                                                      "aten::transpose",
+                                                      "aten::transpose_",
+                                                      "aten::permute",
+                                                      "aten::select",
+                                                      "aten::slice",
+                                                      "aten::narrow",
+                                                      "aten::squeeze",
+                                                      "aten::squeeze_",
+                                                      "aten::unsqueeze",
+                                                      "aten::unsqueeze_",
+                                                      "aten::detach",
+                                                      "aten::detach_",
+                                                      "aten::alias",
+                                                      "aten::split",
+                                                      "aten::split_with_sizes",
+                                                      "aten::chunk",
+                                                      "aten::unbind",
+                                                      "aten::view_as",
+                                                      "aten::view_as_real",
+                                                      "aten::view_as_complex",
+                                                      "aten::unflatten",
+                                                      "aten::flatten",
+                                                      "aten::empty",
+                                                      "aten::empty_like",
+                                                      "aten::empty_strided",
+                                                      "aten::resize_",
+                                                      "aten::resize_as_",
+                                                      "aten::set_",
+                                                      "aten::item",
+                                                      "aten::_local_scalar_dense",
+                                                      "aten::is_nonzero",
+                                                      "aten::lift_fresh",
+                                                      "aten::copy_",
+                                                      "aten::fill_",
+                                                      "aten::zero_",
+                                                      "aten::contiguous"};
+  return one_of(name, kHelpers);
+}
+
+bool is_c10d_operator(std::string_view name) {
+  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::") ||
+         name == "record_param_comms" || name.find("wait_tensor") != std::string_view::npos;
+}
+
+std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
+  constexpr std::string_view kPrefix = "FSDP::";
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  name.remove_prefix(kPrefix.size());
+  constexpr std::string_view kFor = "_prefetch for ";
+  if (const size_t at = name.find(kFor); at != std::string_view::npos) {
+    return FsdpRange{name.substr(0, at + 9), name.substr(at + kFor.size())};
+  }
+  const size_t open = name.find(" (");
+  if (open == std::string_view::npos || !name.ends_with(')')) {
+    // PyTorch leaves the FQN of the root, which is empty, away.
+    constexpr std::array<std::string_view, 8> kOfUnit{
+        "pre_forward",           "all_gather",          "all_gather_copy_out",
+        "post_forward",          "pre_backward",        "post_backward_accumulate",
+        "post_backward_reshard", "post_backward_reduce"};
+    return FsdpRange{name,
+                     one_of(name, kOfUnit) ? std::optional<std::string_view>("") : std::nullopt};
+  }
+  return FsdpRange{name.substr(0, open), name.substr(open + 2, name.size() - open - 3)};
+}
+
+std::optional<int64_t> parse_profiler_step(std::string_view name) {
+  constexpr std::string_view kPrefix = "ProfilerStep#";
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  return trace::scaled_decimal(name.substr(kPrefix.size()), 0);
+}
+
+}  // namespace shardlens::analysis

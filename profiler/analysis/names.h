@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+// What names of operators, kernels and ranges say.
+namespace shardlens::analysis {
+
+// A kernel of NCCL, RCCL or HCCL by its name.
+[[nodiscard]] bool is_communication_kernel(std::string_view name);
+
+// "gloo:all_gather", "nccl:_reduce_scatter_base": an annotation of c10d around a collective.
+[[nodiscard]] bool is_c10d_annotation(std::string_view name);
+
+// [Note: Leaf operators] On the CPU an operator and the helpers that it calls (views, allocation,
+// resolve_conj, copy_) are all recorded, and even aten::mm calls a helper. So a leaf is an operator
+// that contains no other operator but helpers; nodes of autograd ("AddmmBackward0",
+// "autograd::engine::…") are no operators: hooks that wait run inside them.
+[[nodiscard]] bool is_operator(std::string_view name);
+[[nodiscard]] bool is_helper_operator(std::string_view name);
+// "c10d::…", "record_param_comms", "fsdp::…", "…wait_tensor".
+[[nodiscard]] bool is_c10d_operator(std::string_view name);
+
+// "FSDP::all_gather (layers.3)".
+struct FsdpRange {
+  std::string_view what;                // "all_gather"
+  std::optional<std::string_view> fqn;  // nullopt: names no unit
+};
+[[nodiscard]] std::optional<FsdpRange> parse_fsdp_range(std::string_view name);
+
+// k of "ProfilerStep#k".
+[[nodiscard]] std::optional<int64_t> parse_profiler_step(std::string_view name);
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "core/base/collective.h"
+#include "core/base/units.h"
+#include "core/schedule/action.h"
+#include "profiler/analysis/intervals.h"
+#include "profiler/trace/trace.h"
+
+namespace shardlens::analysis {
+
+struct TimelineOptions {
+  std::optional<std::regex>
+      communication;  // further kernels (CPU traces: events) that communicate, by name
+};
+
+// When a unit's parameters are gathered for, or what is done with its gradients.
+enum class UnitPart : uint8_t {
+  kAllGatherForward,
+  kAllGatherBackward,
+  kReduceScatter,
+  kAllReduce,
+  kOther
+};
+inline constexpr int kUnitPartCount = 5;
+[[nodiscard]] std::string_view name_of(UnitPart part);  // "all_gather_forward", …
+
+// One collective as it ran on its communicator.
+struct Collective {
+  uint32_t event = 0;  // index into Trace::events
+  std::optional<CollectiveKind> kind;
+  UnitPart part = UnitPart::kOther;
+  std::optional<uint32_t> unit;  // index into Timeline::units
+  Interval when;
+  std::optional<Nanoseconds> issued;     // when the host called
+  std::optional<Nanoseconds> needed_at;  // when what consumes it began to wait for it
+  Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
+  std::optional<schedule::Cause> issued_by;
+  uint32_t track = 0;
+  uint32_t action = 0;         // seq; 0: not known
+  bool after_limiter = false;  // the host waited for the limiter just before it was issued
+};
+
+struct Step {
+  int64_t number = 0;
+  Interval window;
+};
+
+// A trace, sorted into what computes, communicates and copies; docs/overlap_metrics.md defines
+// each.
+struct Timeline {
+  bool device = false;  // the trace has device events; otherwise host operators stand for compute
+  IntervalSet span;     // what the rank's figures cover
+  IntervalSet compute, communication, copy;
+  std::vector<Collective> collectives;   // by start
+  std::vector<Step> steps;               // by start
+  std::vector<std::string> units;        // FQNs: the trace's, then those that only ranges name
+  std::map<uint32_t, IntervalSet> busy;  // by track: all that counts above, for figures per stream
+  std::vector<trace::Diagnostic> diagnostics;
+};
+
+[[nodiscard]] Timeline make_timeline(const trace::Trace& trace,
+                                     const TimelineOptions& options = {});
+
+}  // namespace shardlens::analysis

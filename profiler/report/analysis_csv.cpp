@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+
+#include "profiler/report/analysis_report.h"
+
+namespace shardlens::report {
+namespace {
+
+using analysis::Analysis;
+using analysis::Figures;
+
+std::string csv_cell(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string out = "\"";
+  for (const char c : text) {
+    out += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return out + "\"";
+}
+
+constexpr std::string_view kFigureColumns =
+    "span_ns,compute_ns,comm_ns,overlap_ns,exposed_comm_ns,exposed_copy_ns,idle_ns,overlap_ratio";
+
+std::string figures_row(const Figures& f) {
+  const auto ratio = f.overlap_ratio();
+  return fmt::format("{},{},{},{},{},{},{},{}", f.span, f.compute, f.comm, f.overlap,
+                     f.exposed_comm, f.exposed_copy, f.idle,
+                     ratio ? fmt::format("{}", *ratio) : "");
+}
+
+template <typename T>
+std::string or_empty(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+std::string units_csv(const Analysis& analysis) {
+  std::string out = "rank,unit,part,count,bytes,busy_ns,exposed_ns,lead_ns,cause,issued_by\r\n";
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    for (const analysis::UnitFigures& unit : rank.units) {
+      for (int i = 0; i < analysis::kUnitPartCount; ++i) {
+        const auto& part = unit.parts[static_cast<size_t>(i)];
+        if (part) {
+          out += fmt::format("{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank,
+                             csv_cell(unit.is_unit ? unit.fqn : "<none>"),
+                             analysis::name_of(static_cast<analysis::UnitPart>(i)), part->count,
+                             part->bytes, part->busy, part->exposed, or_empty(part->lead),
+                             part->cause ? analysis::name_of(*part->cause) : "",
+                             part->issued_by ? schedule::name_of(*part->issued_by) : "");
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::string collectives_csv(const Analysis& analysis) {
+  std::string out = "rank,collective,count,bytes,busy_ns,exposed_ns\r\n";
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
+      out += fmt::format("{},{},{},{},{},{}\r\n", rank.rank, name, k.count, k.bytes, k.busy,
+                         k.exposed);
+    };
+    for (const auto& [kind, figures] : rank.figures.collectives) {
+      add(name_of(kind), figures);
+    }
+    if (rank.figures.unknown.busy > 0) {
+      add("unknown", rank.figures.unknown);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string analysis_csv(const Analysis& analysis, By by) {
+  std::string out;
+  switch (by) {
+    case By::kUnit:
+      return units_csv(analysis);
+    case By::kCollective:
+      return collectives_csv(analysis);
+    case By::kStep:
+      out = fmt::format("rank,step,{}\r\n", kFigureColumns);
+      for (const analysis::RankAnalysis& rank : analysis.ranks) {
+        for (const analysis::StepFigures& step : rank.steps) {
+          out += fmt::format("{},{},{}\r\n", rank.rank, step.step, figures_row(step.figures));
+        }
+      }
+      return out;
+    case By::kRank:
+      out = fmt::format("rank,{}\r\n", kFigureColumns);
+      for (const analysis::RankAnalysis& rank : analysis.ranks) {
+        out += fmt::format("{},{}\r\n", rank.rank, figures_row(rank.figures));
+      }
+      return out;
+    case By::kStream:
+      out = "rank,stream,busy_ns\r\n";
+      for (const analysis::RankAnalysis& rank : analysis.ranks) {
+        for (const analysis::StreamFigures& stream : rank.streams) {
+          out += fmt::format("{},{},{}\r\n", rank.rank, csv_cell(stream.name), stream.busy);
+        }
+      }
+      return out;
+  }
+  return out;
+}
+
+}  // namespace shardlens::report

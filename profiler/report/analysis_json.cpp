@@ -1,0 +1,126 @@
+#include <nlohmann/json.hpp>
+
+#include "profiler/report/analysis_report.h"
+
+namespace shardlens::report {
+namespace {
+
+using analysis::Figures;
+using analysis::KindFigures;
+using analysis::OrderCheck;
+using analysis::OrderEntry;
+using analysis::PartFigures;
+using analysis::UnitPart;
+using nlohmann::ordered_json;
+
+template <typename T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+ordered_json kind_json(const KindFigures& kind) {
+  return {{"count", kind.count},
+          {"bytes", kind.bytes},
+          {"busy_ns", kind.busy},
+          {"exposed_ns", kind.exposed}};
+}
+
+void put_figures(ordered_json& out, const Figures& f) {
+  out["span_ns"] = f.span;
+  out["compute_ns"] = f.compute;
+  out["comm_ns"] = f.comm;
+  out["overlap_ns"] = f.overlap;
+  out["exposed_comm_ns"] = f.exposed_comm;
+  out["exposed_copy_ns"] = f.exposed_copy;
+  out["idle_ns"] = f.idle;
+  out["overlap_ratio"] = or_null(f.overlap_ratio());
+  ordered_json kinds = ordered_json::object();
+  for (const auto& [kind, figures] : f.collectives) {
+    kinds[std::string(name_of(kind))] = kind_json(figures);
+  }
+  if (f.unknown.count > 0 || f.unknown.busy > 0) {
+    kinds["unknown"] = kind_json(f.unknown);
+  }
+  out["collectives"] = std::move(kinds);
+}
+
+ordered_json part_json(const std::optional<PartFigures>& part) {
+  if (!part) {
+    return nullptr;
+  }
+  ordered_json out{{"count", part->count},
+                   {"bytes", part->bytes},
+                   {"busy_ns", part->busy},
+                   {"exposed_ns", part->exposed}};
+  out["lead_ns"] = or_null(part->lead);
+  out["cause"] = part->cause ? ordered_json(name_of(*part->cause)) : ordered_json(nullptr);
+  out["issued_by"] =
+      part->issued_by ? ordered_json(schedule::name_of(*part->issued_by)) : ordered_json(nullptr);
+  return out;
+}
+
+ordered_json unit_json(const analysis::UnitFigures& unit) {
+  ordered_json out;
+  out["fqn"] = unit.is_unit ? unit.fqn : "<none>";
+  for (int i = 0; i < analysis::kUnitPartCount; ++i) {
+    const auto part = static_cast<UnitPart>(i);
+    const auto& figures = unit.parts[static_cast<size_t>(i)];
+    const bool always = part != UnitPart::kAllReduce && part != UnitPart::kOther;
+    if (always || figures) {
+      out[std::string(analysis::name_of(part))] = part_json(figures);
+    }
+  }
+  return out;
+}
+
+ordered_json entry_json(const std::optional<OrderEntry>& entry) {
+  return entry ? ordered_json(analysis::to_string(*entry)) : ordered_json(nullptr);
+}
+
+ordered_json check_json(const OrderCheck& check) {
+  ordered_json out{{"compared", check.compared}};
+  out["first_difference"] = nullptr;
+  if (const auto& d = check.first_difference) {
+    out["first_difference"] = {{"step", d->step},
+                               {"index", d->index},
+                               {"expected", entry_json(d->expected)},
+                               {"found", entry_json(d->found)}};
+  }
+  return out;
+}
+
+ordered_json rank_json(const analysis::RankAnalysis& rank) {
+  ordered_json out{{"rank", rank.rank}};
+  put_figures(out, rank.figures);
+  out["steps"] = ordered_json::array();
+  for (const analysis::StepFigures& step : rank.steps) {
+    ordered_json one{{"step", step.step}};
+    put_figures(one, step.figures);
+    out["steps"].push_back(std::move(one));
+  }
+  out["units"] = ordered_json::array();
+  for (const analysis::UnitFigures& unit : rank.units) {
+    out["units"].push_back(unit_json(unit));
+  }
+  out["order"] = {{"planned_vs_issued", check_json(rank.order.planned_vs_issued)},
+                  {"issued_vs_started", check_json(rank.order.issued_vs_started)}};
+  return out;
+}
+
+}  // namespace
+
+std::string analysis_json(const analysis::Analysis& analysis) {
+  ordered_json out{
+      {"schema", 1}, {"ranks", ordered_json::array()}, {"diagnostics", ordered_json::array()}};
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    out["ranks"].push_back(rank_json(rank));
+  }
+  for (const trace::Diagnostic& d : analysis.diagnostics) {
+    out["diagnostics"].push_back(
+        {{"severity", trace::name_of(d.severity)}, {"message", d.message}, {"count", d.count}});
+  }
+  // Names come from JSON, which is UTF-8; should one not be, the document stays valid.
+  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace shardlens::report

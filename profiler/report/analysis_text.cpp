@@ -1,0 +1,309 @@
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "profiler/report/analysis_report.h"
+
+namespace shardlens::report {
+namespace {
+
+using analysis::Analysis;
+using analysis::Figures;
+using analysis::PartFigures;
+using analysis::RankAnalysis;
+using analysis::UnitPart;
+
+double share(Nanoseconds part, Nanoseconds whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// Durations of the parts as shown, so that they sum to the span as shown.
+std::vector<std::string> shown_parts(const Figures& f) {
+  const std::array<Nanoseconds, 4> parts{f.compute, f.exposed_comm, f.exposed_copy, f.idle};
+  std::vector<std::string> out;
+  Nanoseconds span = 0;
+  for (const Nanoseconds part : round_to_microseconds(parts)) {
+    out.push_back(format_duration(part));
+    span += part;
+  }
+  out.push_back(format_duration(span));
+  return out;
+}
+
+std::string headline(const RankAnalysis& rank, Style style) {
+  const Figures& f = rank.figures;
+  const std::vector<std::string> shown = shown_parts(f);
+  std::string out =
+      bold(fmt::format("rank {}: {} of {} communication hidden under compute ({})", rank.rank,
+                       format_duration(f.overlap), format_duration(f.comm),
+                       f.comm == 0 ? "no communication" : format_percent(f.overlap_ratio())),
+           style);
+  out += rank.steps.empty()
+             ? "\n"
+             : fmt::format(", {} step{}\n", rank.steps.size(), rank.steps.size() == 1 ? "" : "s");
+  Table table({{"", Align::kLeft}, {"time"}, {"share"}});
+  table.row({"  compute", shown[0], format_percent(share(f.compute, f.span))});
+  table.row({"+ exposed communication", shown[1], format_percent(share(f.exposed_comm, f.span))});
+  table.highlight();
+  table.row({"+ exposed copies", shown[2], format_percent(share(f.exposed_copy, f.span))});
+  table.row({"+ idle", shown[3], format_percent(share(f.idle, f.span))});
+  table.row({rank.device          ? "= span of the device's events"
+             : rank.steps.empty() ? "= span"
+                                  : "= steps",
+             shown[4], "100.0 %"});
+  return out + table.render(style);
+}
+
+struct UnitRow {
+  std::string unit, part;
+  const PartFigures* figures;
+};
+
+std::string duration_or_dash(const std::optional<Nanoseconds>& value) {
+  return value ? format_duration(*value) : "-";
+}
+
+std::string unit_table(const RankAnalysis& rank,
+                       const TextOptions& options,
+                       std::set<analysis::ExposedCause>& causes) {
+  std::vector<UnitRow> rows;
+  for (const analysis::UnitFigures& unit : rank.units) {
+    const std::string name = !unit.is_unit ? "(no unit)" : unit.fqn.empty() ? "(root)" : unit.fqn;
+    for (int i = 0; i < analysis::kUnitPartCount; ++i) {
+      if (const auto& part = unit.parts[static_cast<size_t>(i)]) {
+        rows.push_back({name, std::string(analysis::name_of(static_cast<UnitPart>(i))), &*part});
+      }
+    }
+  }
+  if (options.top) {
+    std::stable_sort(rows.begin(), rows.end(), [](const UnitRow& a, const UnitRow& b) {
+      return a.figures->exposed > b.figures->exposed;
+    });
+  }
+  Table table({{"unit", Align::kLeft},
+               {"collective", Align::kLeft},
+               {"count"},
+               {"bytes"},
+               {"busy"},
+               {"exposed"},
+               {"lead"},
+               {"cause", Align::kLeft},
+               {"issued by", Align::kLeft}});
+  int64_t rest = 0;
+  Nanoseconds rest_exposed = 0, total = 0;
+  for (const UnitRow& row : rows) {
+    const PartFigures& f = *row.figures;
+    total += f.exposed;
+    if (options.top && table.rows() >= *options.top) {
+      ++rest;
+      rest_exposed += f.exposed;
+      continue;
+    }
+    table.row({row.unit, row.part, std::to_string(f.count), format_bytes(f.bytes),
+               format_duration(f.busy), format_duration(f.exposed), duration_or_dash(f.lead),
+               f.cause ? std::string(name_of(*f.cause)) : "hidden",
+               f.issued_by ? std::string(schedule::name_of(*f.issued_by)) : "-"});
+    if (f.cause) {
+      causes.insert(*f.cause);
+      table.highlight();
+    }
+  }
+  if (rest > 0) {
+    table.row({fmt::format("({} more)", rest), "", "", "", "", format_duration(rest_exposed)});
+  }
+  table.row({"sum", "", "", "", "", format_duration(total)});
+  return table.render(options.style);
+}
+
+std::string collective_table(const Analysis& analysis, const TextOptions& options) {
+  Table table(
+      {{"rank"}, {"collective", Align::kLeft}, {"count"}, {"bytes"}, {"busy"}, {"exposed"}});
+  for (const RankAnalysis& rank : analysis.ranks) {
+    const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
+      table.row({std::to_string(rank.rank), std::string(name), std::to_string(k.count),
+                 format_bytes(k.bytes), format_duration(k.busy), format_duration(k.exposed)});
+    };
+    for (const auto& [kind, figures] : rank.figures.collectives) {
+      add(name_of(kind), figures);
+    }
+    if (rank.figures.unknown.busy > 0) {
+      add("unknown", rank.figures.unknown);
+    }
+  }
+  return table.render(options.style);
+}
+
+void figures_row(Table& table, std::vector<std::string> first, const Figures& f) {
+  const std::vector<std::string> shown = shown_parts(f);
+  first.insert(first.end(), {shown[4], shown[0], shown[1], shown[2], shown[3],
+                             format_percent(f.overlap_ratio())});
+  table.row(std::move(first));
+}
+
+std::string step_table(const Analysis& analysis, const TextOptions& options) {
+  Table table({{"rank"},
+               {"step"},
+               {"span"},
+               {"compute"},
+               {"exposed comm"},
+               {"exposed copy"},
+               {"idle"},
+               {"overlap"}});
+  size_t left_out = 0;
+  for (const RankAnalysis& rank : analysis.ranks) {
+    for (const analysis::StepFigures& step : rank.steps) {
+      if (options.top && table.rows() >= *options.top) {
+        ++left_out;
+        continue;
+      }
+      figures_row(table, {std::to_string(rank.rank), std::to_string(step.step)}, step.figures);
+    }
+  }
+  return table.render(options.style) +
+         (left_out == 0 ? "" : fmt::format("({} more steps)\n", left_out));
+}
+
+std::string rank_table(const Analysis& analysis, const TextOptions& options) {
+  Table table(
+      {{"rank"}, {"span"}, {"compute"}, {"exposed comm"}, {"exposed copy"}, {"idle"}, {"overlap"}});
+  for (const RankAnalysis& rank : analysis.ranks) {
+    figures_row(table, {std::to_string(rank.rank)}, rank.figures);
+  }
+  return table.render(options.style);
+}
+
+std::string stream_table(const Analysis& analysis, const TextOptions& options) {
+  Table table({{"rank"}, {"stream", Align::kLeft}, {"busy"}, {"share"}});
+  for (const RankAnalysis& rank : analysis.ranks) {
+    for (const analysis::StreamFigures& stream : rank.streams) {
+      table.row({std::to_string(rank.rank), stream.name, format_duration(stream.busy),
+                 format_percent(share(stream.busy, rank.figures.span))});
+    }
+  }
+  return table.render(options.style);
+}
+
+std::string difference_words(const analysis::Difference& d,
+                             std::string_view expected,
+                             std::string_view found) {
+  const auto words = [](const std::optional<analysis::OrderEntry>& entry) {
+    return entry ? analysis::to_string(*entry) : std::string("nothing more");
+  };
+  return fmt::format("differs first in step {} at collective {}: {} {}, {} {}", d.step, d.index + 1,
+                     expected, words(d.expected), found, words(d.found));
+}
+
+std::string check_words(const analysis::OrderCheck& check,
+                        std::string_view expected,
+                        std::string_view found,
+                        std::string_view meaning,
+                        std::string_view absent) {
+  const std::string pair = fmt::format("{} and {} order", expected, found);
+  if (check.compared == 0) {
+    return fmt::format("{} not compared: {}\n", pair, absent);
+  }
+  if (!check.first_difference) {
+    return fmt::format("{} agree on {} collectives\n", pair, check.compared);
+  }
+  return fmt::format("{} {}; {}\n", pair,
+                     difference_words(*check.first_difference, expected, found), meaning);
+}
+
+std::string order_words(const Analysis& analysis, Style style) {
+  std::string out = bold("order", style) + "\n";
+  std::vector<std::pair<std::string, std::vector<int64_t>>>
+      said;  // equal words of several ranks once
+  for (const RankAnalysis& rank : analysis.ranks) {
+    const std::string words = check_words(rank.order.planned_vs_issued, "planned", "issued",
+                                          "hooks fired in another order than planned (model code, "
+                                          "autograd, frozen views) or the engine did not obey",
+                                          "no plan beside the trace, or no actions in it") +
+                              check_words(rank.order.issued_vs_started, "issued", "started",
+                                          "a collective was queued or held up on its communicator",
+                                          "no actions or no collectives in the trace");
+    const auto same = std::find_if(said.begin(), said.end(),
+                                   [&](const auto& each) { return each.first == words; });
+    if (same == said.end()) {
+      said.push_back({words, {rank.rank}});
+    } else {
+      same->second.push_back(rank.rank);
+    }
+  }
+  for (const auto& [words, ranks] : said) {
+    if (said.size() > 1) {
+      out += fmt::format("rank{} {}:\n", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+    }
+    out += words;
+  }
+  return out;
+}
+
+std::string diagnostics_words(const Analysis& analysis, Style style) {
+  if (analysis.diagnostics.empty()) {
+    return "";
+  }
+  std::string out = "\n" + bold("diagnostics", style) + "\n";
+  for (const trace::Diagnostic& d : analysis.diagnostics) {
+    out += fmt::format("{}: {}{}\n", trace::name_of(d.severity), d.message,
+                       d.count == 1 ? "" : fmt::format(" ({} times)", d.count));
+  }
+  return out;
+}
+
+const RankAnalysis& most_exposed(const Analysis& analysis) {
+  return *std::max_element(analysis.ranks.begin(), analysis.ranks.end(),
+                           [](const RankAnalysis& a, const RankAnalysis& b) {
+                             return a.figures.exposed_comm < b.figures.exposed_comm;
+                           });
+}
+
+std::string units_section(const Analysis& analysis, const TextOptions& options) {
+  const RankAnalysis& rank = most_exposed(analysis);
+  if (rank.units.empty()) {
+    return "";
+  }
+  std::set<analysis::ExposedCause> causes;
+  std::string out =
+      "\n" +
+      bold(analysis.ranks.size() == 1 ? "units"
+                                      : fmt::format("units of rank {} (most exposed)", rank.rank),
+           options.style) +
+      "\n";
+  out += unit_table(rank, options, causes);
+  for (const analysis::ExposedCause cause : causes) {
+    out += fmt::format("  {}: {}\n", name_of(cause), explanation_of(cause));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string analysis_text(const Analysis& analysis, const TextOptions& options) {
+  std::string out;
+  for (const RankAnalysis& rank : analysis.ranks) {
+    out += headline(rank, options.style);
+  }
+  switch (options.by) {
+    case By::kUnit:
+      out += units_section(analysis, options);
+      break;
+    case By::kCollective:
+      out += "\n" + collective_table(analysis, options);
+      break;
+    case By::kStep:
+      out += "\n" + step_table(analysis, options);
+      break;
+    case By::kRank:
+      out += "\n" + rank_table(analysis, options);
+      break;
+    case By::kStream:
+      out += "\n" + stream_table(analysis, options);
+      break;
+  }
+  return out + "\n" + order_words(analysis, options.style) +
+         diagnostics_words(analysis, options.style);
+}
+
+}  // namespace shardlens::report

@@ -1,0 +1,133 @@
+#include "profiler/report/table.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::report {
+namespace {
+
+constexpr std::string_view kBold = "\x1b[1m", kYellow = "\x1b[33m", kReset = "\x1b[0m";
+
+size_t width_of(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not the rest of a code point
+  }));
+}
+
+// What would break the table or the terminal: line ends and escape sequences in names from a trace.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+}  // namespace
+
+void Table::row(std::vector<std::string> cells) {
+  SHARDLENS_CHECK(cells.size() <= columns_.size(), "a table row has more cells than columns");
+  cells.resize(columns_.size());
+  for (std::string& cell : cells) {
+    cell = printable(std::move(cell));
+  }
+  rows_.push_back({std::move(cells), false});
+}
+
+void Table::highlight() {
+  if (!rows_.empty()) {
+    rows_.back().highlighted = true;
+  }
+}
+
+std::string Table::render(Style style) const {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    size_t width = width_of(columns_[c].title);
+    for (const Row& row : rows_) {
+      width = std::max(width, width_of(row.cells[c]));
+    }
+    widths.push_back(width);
+  }
+  const auto line = [&](const auto& cell_of) {
+    std::string out;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const std::string& cell = cell_of(c);
+      const std::string space(widths[c] - width_of(cell), ' ');
+      out += c == 0 ? "" : "  ";
+      out += columns_[c].align == Align::kLeft ? cell + space : space + cell;
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    return out;
+  };
+  std::string out =
+      bold(line([&](size_t c) -> const std::string& { return columns_[c].title; }), style) + "\n";
+  for (const Row& row : rows_) {
+    const std::string text = line([&](size_t c) -> const std::string& { return row.cells[c]; });
+    out += style == Style::kTerminal && row.highlighted
+               ? fmt::format("{}{}{}\n", kYellow, text, kReset)
+               : text + "\n";
+  }
+  return out;
+}
+
+std::string bold(std::string_view text, Style style) {
+  return style == Style::kTerminal ? fmt::format("{}{}{}", kBold, text, kReset) : std::string(text);
+}
+
+std::string format_duration(Nanoseconds value) {
+  const bool negative = value < 0;
+  const uint64_t magnitude =
+      negative ? 0U - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  const uint64_t micro = (magnitude + 500) / 1000;
+  const char* sign = negative && micro > 0 ? "-" : "";
+  if (micro < 10'000'000) {
+    return fmt::format("{}{}.{:03} ms", sign, micro / 1000, micro % 1000);
+  }
+  return fmt::format("{}{}.{:03} s", sign, micro / 1'000'000, micro / 1000 % 1000);
+}
+
+std::string format_bytes(Bytes value) {
+  constexpr std::array<std::string_view, 5> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (value < 1024) {
+    return fmt::format("{} B", value);
+  }
+  double scaled = static_cast<double>(value) / 1024;
+  size_t unit = 0;
+  while (scaled >= 1024 && unit + 1 < kUnits.size()) {
+    scaled /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.2f} {}", scaled, kUnits[unit]);
+}
+
+std::string format_percent(std::optional<double> fraction) {
+  return fraction ? fmt::format("{:.1f} %", *fraction * 100) : "-";
+}
+
+std::vector<Nanoseconds> round_to_microseconds(std::span<const Nanoseconds> parts) {
+  const Nanoseconds total = std::accumulate(parts.begin(), parts.end(), Nanoseconds{0});
+  std::vector<Nanoseconds> out;
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  Nanoseconds left = (total + 500) / 1000;
+  for (const Nanoseconds part : parts) {
+    out.push_back(part / 1000);
+    left -= out.back();
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return parts[a] % 1000 > parts[b] % 1000; });
+  for (size_t i = 0; i < order.size() && left > 0; ++i, --left) {
+    ++out[order[i]];
+  }
+  for (Nanoseconds& each : out) {
+    each *= 1000;
+  }
+  return out;
+}
+
+}  // namespace shardlens::report

@@ -1,0 +1,218 @@
+#include "profiler/trace/run.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+#include "profiler/trace/spool.h"
+#include "profiler/trace/spool_trace.h"
+
+namespace shardlens::trace {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_trace_name(const std::string& name) {
+  constexpr std::array<std::string_view, 3> kEndings{".json", ".json.gz", ".json.zst"};
+  constexpr std::array<std::string_view, 3> kOthers{"plan.json", "workload.json", "run.json"};
+  return name != "config.json" &&
+         std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() &&
+         std::any_of(kEndings.begin(), kEndings.end(),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+bool is_spool_name(const std::string& name) {
+  return name.ends_with(".spool");
+}
+
+// Traces of a directory; a spool only where its rank left no trace.
+std::vector<fs::path> traces_of(const fs::path& directory) {
+  std::vector<fs::path> traces, spools;
+  std::set<int64_t> ranks;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file()) {
+      continue;
+    }
+    if (is_trace_name(name)) {
+      traces.push_back(entry.path());
+      if (const auto rank = rank_of_file_name(name)) {
+        ranks.insert(*rank);
+      }
+    } else if (is_spool_name(name)) {
+      spools.push_back(entry.path());
+    }
+  }
+  for (const fs::path& spool : spools) {
+    const auto rank = rank_of_file_name(spool.filename().string());
+    if (!rank || !ranks.contains(*rank)) {
+      traces.push_back(spool);
+    }
+  }
+  std::sort(traces.begin(), traces.end());
+  if (traces.empty()) {
+    throw InputError(
+        directory.string(),
+        "the directory holds no trace: expected *.json, *.json.gz, *.json.zst or *.spool");
+  }
+  return traces;
+}
+
+std::optional<double> number(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                   : std::nullopt;
+}
+
+std::vector<StepMetrics> read_metrics(const fs::path& path, std::vector<Diagnostic>& diagnostics) {
+  std::vector<StepMetrics> metrics;
+  std::ifstream in(path);
+  std::string line;
+  while (std::getline(in, line)) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
+      add_diagnostic(diagnostics, Severity::kWarning,
+                     path.string() + ": lines that are no metrics of a step");
+      continue;
+    }
+    metrics.push_back({json["step"].get<int64_t>(), number(json, "loss"), number(json, "grad_norm"),
+                       number(json, "step_ms"), number(json, "tokens_per_s")});
+  }
+  return metrics;
+}
+
+// config.json beside the traces, else the model that run.json names.
+fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
+  if (fs::exists(directory / "config.json")) {
+    return directory / "config.json";
+  }
+  return options.value("model", "");
+}
+
+PlannedInputs read_planned(const fs::path& directory,
+                           const nlohmann::json& run,
+                           int64_t world_size) {
+  const nlohmann::json options = run.value("options", nlohmann::json::object());
+  const fs::path model = model_of(directory, options);
+  if (model.empty()) {
+    throw InputError((directory / "run.json").string(), "names no model");
+  }
+  PlannedInputs planned;
+  const plan::ModuleTree tree = plan::module_tree(plan::load_model_config(model));
+  planned.plan = plan::resolve(plan::load_plan(directory / "plan.json"), tree, world_size);
+  const fs::path workload = directory / "workload.json";
+  planned.workload = plan::parse_workload(plan::read_text_file(workload), workload.string());
+  planned.accumulate = options.value("accumulate", int64_t{1});
+  planned.sync_every_microbatch = !options.value("no-sync", options.value("no_sync", false));
+  return planned;
+}
+
+void read_companions(const fs::path& directory, Run& run) {
+  if (fs::exists(directory / "metrics.jsonl")) {
+    run.metrics = read_metrics(directory / "metrics.jsonl", run.diagnostics);
+  }
+  nlohmann::json environment = nlohmann::json::object();
+  if (fs::exists(directory / "run.json")) {
+    run.environment = plan::read_text_file(directory / "run.json");
+    environment = nlohmann::json::parse(run.environment, nullptr, false);
+    if (!environment.is_object()) {
+      add_diagnostic(run.diagnostics, Severity::kWarning,
+                     (directory / "run.json").string() + ": not a JSON object");
+      environment = nlohmann::json::object();
+      run.environment.clear();
+    }
+  }
+  if (!fs::exists(directory / "plan.json") || !fs::exists(directory / "workload.json")) {
+    return;
+  }
+  try {
+    run.planned =
+        read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
+  } catch (const Error& error) {
+    add_diagnostic(run.diagnostics, Severity::kWarning,
+                   fmt::format("the planned order is not known: {}", error.what()));
+  } catch (const nlohmann::json::exception& error) {
+    add_diagnostic(run.diagnostics, Severity::kWarning,
+                   fmt::format("the planned order is not known: {}", error.what()));
+  }
+}
+
+void order_by_rank(Run& run) {
+  std::set<int64_t> taken;
+  for (const Trace& trace : run.traces) {
+    if (trace.metadata.rank && !taken.insert(*trace.metadata.rank).second) {
+      throw InputError(
+          trace.metadata.source,
+          fmt::format("a second trace of rank {}; open one run at a time", *trace.metadata.rank));
+    }
+  }
+  int64_t next = 0;
+  for (Trace& trace : run.traces) {
+    if (!trace.metadata.rank) {
+      while (taken.contains(next)) {
+        ++next;
+      }
+      taken.insert(next);
+      trace.metadata.rank = next;
+      trace.metadata.rank_is_from_name = true;
+      add_diagnostic(trace.diagnostics, Severity::kNote, fmt::format("taken as rank {}", next));
+    }
+  }
+  std::sort(run.traces.begin(), run.traces.end(),
+            [](const Trace& a, const Trace& b) { return *a.metadata.rank < *b.metadata.rank; });
+}
+
+}  // namespace
+
+Trace read_trace(const fs::path& path, const ReadOptions& options) {
+  return is_spool_name(path.filename().string()) ? spool_to_trace(read_spool(path))
+                                                 : read_kineto(path, options);
+}
+
+Run Run::of(std::vector<Trace> traces) {
+  Run run;
+  run.traces = std::move(traces);
+  order_by_rank(run);
+  return run;
+}
+
+Run Run::open(const fs::path& path, const ReadOptions& options) {
+  return open(std::span(&path, 1), options);
+}
+
+Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
+  Run run;
+  std::vector<fs::path> directories;
+  for (const fs::path& path : paths) {
+    run.source += (run.source.empty() ? "" : " ") + path.string();
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      directories.push_back(path);
+      for (const fs::path& file : traces_of(path)) {
+        run.traces.push_back(read_trace(file, options));
+      }
+    } else {
+      run.traces.push_back(read_trace(path, options));
+      const fs::path parent = path.parent_path();
+      if (std::find(directories.begin(), directories.end(), parent) == directories.end()) {
+        directories.push_back(parent);  // a trace within a capture directory
+      }
+    }
+  }
+  if (run.traces.empty()) {
+    throw UsageError("no path to a trace or a capture directory was given");
+  }
+  order_by_rank(run);
+  if (directories.size() == 1) {
+    read_companions(directories.front(), run);
+  }
+  return run;
+}
+
+}  // namespace shardlens::trace
