@@ -1,11 +1,9 @@
 #include "core/models/layers.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
 
@@ -37,7 +35,7 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, bool with_bias, Init init)
 LinearImpl::LinearImpl(const at::Tensor& tied) : weight(register_parameter("weight", tied)) {}
 
 at::Tensor LinearImpl::forward(const at::Tensor& input) {
-  return at::linear(input, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  return project(input, weight, bias, /*transposed=*/true);
 }
 
 Conv1DImpl::Conv1DImpl(int64_t in, int64_t out, Init init)
@@ -45,9 +43,7 @@ Conv1DImpl::Conv1DImpl(int64_t in, int64_t out, Init init)
       bias(register_parameter("bias", make_parameter({out}, init))) {}
 
 at::Tensor Conv1DImpl::forward(const at::Tensor& input) {
-  c10::SmallVector<int64_t, 4> shape(input.sizes().begin(), input.sizes().end());
-  shape.back() = weight.size(1);
-  return at::addmm(bias, input.reshape({-1, weight.size(0)}), weight).view(shape);
+  return project(input, weight, bias, /*transposed=*/false);
 }
 
 EmbeddingImpl::EmbeddingImpl(int64_t count, int64_t features, Init init)

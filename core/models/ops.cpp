@@ -2,10 +2,12 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
@@ -155,12 +157,65 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
   }
 };
 
+struct Project : torch::autograd::Function<Project> {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& input,
+                            const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias,
+                            bool transposed) {
+    const at::Tensor factor = transposed ? weight.t() : weight;
+    const at::Tensor rows = input.reshape({-1, factor.size(0)});
+    const at::Tensor out = bias ? at::addmm(*bias, rows, factor) : at::mm(rows, factor);
+    ctx->save_for_backward({rows, weight});
+    ctx->saved_data["shape"] = input.sizes().vec();
+    ctx->saved_data["transposed"] = transposed;
+    ctx->saved_data["bias"] = bias.has_value();
+    c10::SmallVector<int64_t, 4> shape(input.sizes().begin(), input.sizes().end());
+    shape.back() = factor.size(1);
+    return out.view(shape);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& rows = saved[0];
+    const at::Tensor& weight = saved[1];
+    const bool transposed = ctx->saved_data["transposed"].toBool();
+    const bool with_bias = ctx->saved_data["bias"].toBool();
+    const at::Tensor grad = grads[0].reshape({rows.size(0), -1});
+    const auto weight_grad = [&] {
+      return transposed ? at::mm(grad.t(), rows) : at::mm(rows.t(), grad);
+    };
+    at::Tensor by_weight, by_input, by_bias;
+    if (!with_bias) {  // aten::mm's formula has the second factor first, aten::addmm's the first
+      by_weight = weight_grad();
+    }
+    if (ctx->needs_input_grad(0)) {
+      by_input = at::mm(grad, transposed ? weight : weight.t())
+                     .view(ctx->saved_data["shape"].toIntVector());
+    }
+    if (with_bias) {
+      by_weight = weight_grad();
+      by_bias = grad.sum(0);
+    }
+    return {by_input, by_weight, by_bias, at::Tensor()};
+  }
+};
+
 at::Tensor rotate_half(const at::Tensor& x) {
   const int64_t half = x.size(-1) / 2;
   return at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
 }
 
 }  // namespace
+
+at::Tensor project(const at::Tensor& input,
+                   const at::Tensor& weight,
+                   const at::Tensor& bias,
+                   bool transposed) {
+  // An undefined tensor has no device, which apply() asks for.
+  return Project::apply(input, weight, bias.defined() ? std::optional(bias) : std::nullopt,
+                        transposed);
+}
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
   if (plain(input) && plain(weight)) {

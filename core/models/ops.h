@@ -8,6 +8,15 @@
 // aten operators of transformers run.
 namespace shardlens::models {
 
+// x · weightᵀ + bias (`transposed`, weight [E, D]) or x · weight + bias (weight [D, E]); bias may
+// be undefined. One autograd node where aten has one for each view, and the weight's gradient comes
+// out contiguous, ready to be reduced. Matrix products are aten::mm and aten::addmm, in the order
+// in which aten's own formulas run them. Any dtype.
+[[nodiscard]] at::Tensor project(const at::Tensor& input,
+                                 const at::Tensor& weight,
+                                 const at::Tensor& bias,
+                                 bool transposed);
+
 // weight · (x · rsqrt(mean(x²) + epsilon)) over the last dimension, statistics in fp32.
 // Source  transformers LlamaRMSNorm.
 [[nodiscard]] at::Tensor rms_norm(const at::Tensor& input,

@@ -38,6 +38,33 @@ class OpsTest : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Threads, OpsTest, ::testing::Values(1, 2));
 
+TEST_P(OpsTest, ProjectAndItsGradients) {
+  for (const bool transposed : {true, false}) {
+    for (const bool with_bias : {true, false}) {
+      const at::Tensor x = leaf(at::randn({3, 17, 12}));
+      const at::Tensor weight = leaf(transposed ? at::randn({20, 12}) : at::randn({12, 20}));
+      const at::Tensor bias = with_bias ? leaf(at::randn({20})) : at::Tensor();
+      const at::Tensor grad = at::randn({17, 3, 20}).transpose(0, 1);
+      const at::Tensor out = project(x, weight, bias, transposed);
+      out.backward(grad);
+      const at::Tensor xd = leaf(x.to(at::kDouble));
+      const at::Tensor wd = leaf(weight.to(at::kDouble));
+      at::Tensor expected = xd.matmul(transposed ? wd.t() : wd);
+      if (with_bias) {
+        expected = expected + bias.detach().to(at::kDouble);
+      }
+      expected.backward(grad.to(at::kDouble));
+      expect_close(out, expected, "output");
+      expect_close(x.grad(), xd.grad(), "input gradient");
+      expect_close(weight.grad(), wd.grad(), "weight gradient");
+      EXPECT_TRUE(weight.grad().is_contiguous());
+      if (with_bias) {
+        expect_close(bias.grad(), grad.to(at::kDouble).sum(at::IntArrayRef({0, 1})), "bias gradient");
+      }
+    }
+  }
+}
+
 TEST_P(OpsTest, RmsNormAndItsGradients) {
   for (const int64_t features : {1, 7, 64, 300}) {
     const at::Tensor x = leaf(at::randn({2, 333, features}) * 3);

@@ -1,0 +1,81 @@
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+
+#include "core/models/model.h"
+#include "core/models/ops.h"
+#include "core/plan/workload.h"
+
+namespace shardlens::models {
+namespace {
+
+// {name, m, n, k} of every matrix product, in the order in which they run.
+using Gemm = std::tuple<std::string, int64_t, int64_t, int64_t>;
+std::vector<Gemm>* g_seen = nullptr;
+
+std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function) {
+  const std::string name = function.name();
+  const size_t first = name == "aten::addmm" ? 1 : 0;  // addmm's own first input is the bias
+  if (g_seen != nullptr && (name == "aten::mm" || name == "aten::addmm")) {
+    const auto inputs = function.inputs();
+    const auto left = inputs[first].toTensor().sizes();
+    const auto right = inputs[first + 1].toTensor().sizes();
+    g_seen->emplace_back(name, left[0], right[1], left[1]);
+  }
+  return nullptr;
+}
+
+class GemmShapesTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GemmShapesTest, EqualTheWorkloads) {
+  constexpr int64_t kBatch = 2;
+  constexpr int64_t kSeq = 8;
+  const auto config =
+      plan::load_model_config(std::filesystem::path(SHARDLENS_TEST_DATA) / GetParam());
+  const plan::ModuleTree tree = plan::module_tree(config);
+  const auto workload = plan::step_workload(
+      config, plan::resolve(plan::strategy_plan("full_shard", tree), tree, 2), kBatch, kSeq);
+  std::vector<Gemm> planned;
+  for (const plan::Operator& op : workload.operators) {
+    if (op.kind == plan::OperatorKind::kGemm) {
+      planned.emplace_back(op.name, op.m, op.n, op.k);
+    }
+  }
+
+  const auto model = make_model(config, Init::kRandom);
+  std::vector<Gemm> seen;
+  g_seen = &seen;
+  const auto handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  const at::Tensor logits = model->logits(at::zeros({kBatch, kSeq}, at::kLong));
+  token_loss(logits.flatten(0, 1), at::zeros({kBatch * kSeq}, at::kLong)).backward();
+  at::removeCallback(handle);
+  g_seen = nullptr;
+
+  EXPECT_GT(seen.size(), 3U);
+  EXPECT_EQ(seen, planned);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models,
+                         GemmShapesTest,
+                         ::testing::Values("llama-tiny",
+                                           "gpt2-tiny",
+                                           "models/llama-untied",
+                                           "models/llama-tied-gqa",
+                                           "models/llama-biases",
+                                           "models/llama-head-dim",
+                                           "models/llama-rope-flat",
+                                           "models/gpt2-tied",
+                                           "models/gpt2-untied-inner",
+                                           "models/mlp-untied",
+                                           "models/mlp-tied"));
+
+}  // namespace
+}  // namespace shardlens::models
