@@ -24,13 +24,15 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   [[nodiscard]] const std::atomic<bool>& requested() const { return requested_; }
+  // Training has ended: what follows, such as writing the trace, may take its time.
+  void training_ended() { training_ended_ = true; }
   void set_last_words(std::function<void()> last_words);
 
  private:
   void wait_for_signal();
 
   int rank_;
-  std::atomic<bool> requested_{false}, done_{false};
+  std::atomic<bool> requested_{false}, training_ended_{false}, done_{false};
   std::mutex mutex_;
   std::function<void()> last_words_;
   std::thread thread_;

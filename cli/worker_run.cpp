@@ -188,6 +188,7 @@ class Worker {
     fsdp::Options sharding;
     sharding.world = world_.get();
     sharding.recorder = recorder_.get();
+    sharding.force_collectives = options_.force_collectives;
     sharded_ = fsdp::fully_shard(model_, prepared_.plan, sharding);
     fill_parameters(*sharded_, options_, prepared_.config, placement_.rank);
 
@@ -209,6 +210,7 @@ class Worker {
         progress.show(report);
       });
     }
+    stop_.training_ended();
     if (!options_.save.empty() && steps == options_.steps) {
       train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
     }
