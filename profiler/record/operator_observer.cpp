@@ -87,6 +87,9 @@ bool read_shapes(c10::ArrayRef<const c10::IValue> inputs, InputShapes& shapes) {
   return true;
 }
 
+// Asking for inputs makes torch box those of every operator, which costs as much as the rest of the
+// record: only done where shapes are wanted.
+template <bool kShapes>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   SpoolRecorder* recorder = active.load(std::memory_order_acquire);
   if (recorder == nullptr || !recorder->recording()) {
@@ -102,7 +105,9 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   Frame& frame = state.frames.emplace_back();
   frame.function = &function;
   frame.name = name.id;
-  frame.has_shapes = name.gemm && read_shapes(function.inputs(), frame.shapes);
+  if constexpr (kShapes) {
+    frame.has_shapes = name.gemm && read_shapes(function.inputs(), frame.shapes);
+  }
   frame.start = now_ns();
   return nullptr;
 }
@@ -128,21 +133,33 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   state.frames.resize(depth - 1);
 }
 
+// Thread-local: communication threads stay out, autograd's own threads inherit it.
+template <bool kShapes>
+uint64_t add_callback() {
+  return at::addThreadLocalCallback(
+      at::RecordFunctionCallback(on_start<kShapes>, on_end)
+          .needsInputs(kShapes)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+}
+
 }  // namespace
 
-OperatorObserver::OperatorObserver(SpoolRecorder& recorder) {
+OperatorObserver::OperatorObserver(SpoolRecorder& recorder) : recorder_(recorder) {
   SpoolRecorder* expected = nullptr;
   if (!active.compare_exchange_strong(expected, &recorder)) {
     throw UsageError("OperatorObserver: another observer records this process; destroy it first");
   }
   ++generation;
-  handle_ = at::addGlobalCallback(
-      at::RecordFunctionCallback(on_start, on_end)
-          .needsInputs(true)
-          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  handle_ = add_callback<true>();
+  recorder_.set_step_listener([this] {
+    at::removeCallback(handle_);
+    handle_ = add_callback<false>();
+    recorder_.set_step_listener(nullptr);
+  });
 }
 
 OperatorObserver::~OperatorObserver() {
+  recorder_.set_step_listener(nullptr);
   at::removeCallback(handle_);
   active.store(nullptr, std::memory_order_release);
 }

@@ -6,13 +6,15 @@
 
 namespace shardlens::record {
 
-// Records every ATen operator and autograd node of the process into a spool, under the id of the
-// thread that ran it, from construction to destruction; only while the recorder records. For GEMMs
-// (aten::mm, addmm, bmm, baddbmm) the input shapes are kept too. Nested operators are all kept; who
-// wants leaves takes those that contain no other.
+// Records the ATen operators and autograd nodes of the thread that makes it, and of threads that
+// autograd runs its backward on, into a spool; from construction to destruction, only while the
+// recorder records. Communication threads are left out: what they do is the collective's own record.
 //
+// Shapes     in the first recorded step, GEMMs (aten::mm, addmm, bmm, baddbmm) carry their inputs'
+//            shapes, which are the same in every step and cost too much to take in each.
+// Nesting    all operators are kept; who wants leaves takes those that contain no other.
 // Ownership  `recorder` must outlive the observer.
-// Threads    construct and destroy while no other thread runs operators.
+// Threads    construct, destroy and train on the same thread.
 // Errors     UsageError if another observer is alive. Callbacks never throw.
 class OperatorObserver {
  public:
@@ -22,6 +24,7 @@ class OperatorObserver {
   OperatorObserver& operator=(const OperatorObserver&) = delete;
 
  private:
+  SpoolRecorder& recorder_;
   uint64_t handle_ = 0;
 };
 

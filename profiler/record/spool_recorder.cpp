@@ -86,6 +86,9 @@ void SpoolRecorder::step_end() {
   }
   append(step_record(SpoolType::kStepEnd, step_, dropped()), Keep::kAlways);
   flush();
+  if (const auto listener = step_listener_) {  // a copy: it may take itself off
+    listener();
+  }
 }
 
 uint32_t SpoolRecorder::hook(const HookEvent& event) {

@@ -3,12 +3,14 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/recorder.h"
@@ -74,6 +76,9 @@ class SpoolRecorder final : public Recorder {
   // An operator that ran on the calling thread. `shapes` may be null.
   void op(uint32_t name, Nanoseconds start, Nanoseconds end, const InputShapes* shapes);
 
+  // Called after each recorded step, on the training thread; empty: nothing.
+  void set_step_listener(std::function<void()> listener) { step_listener_ = std::move(listener); }
+
   // Writes out what is buffered: for the way out after a fault, from any thread.
   void flush();
 
@@ -108,6 +113,7 @@ class SpoolRecorder final : public Recorder {
   bool in_step_ = false;
   uint32_t hooks_ = 0;
   std::vector<OpenRange> open_;
+  std::function<void()> step_listener_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<trace::SpoolRecord> buffer_;

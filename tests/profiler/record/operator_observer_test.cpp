@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
@@ -91,7 +92,7 @@ TEST(OperatorObserverTest, RecordsBackwardNodesAndWhatTheyRun) {
   }));
 }
 
-TEST(OperatorObserverTest, RecordsOtherThreadsOnTracksOfTheirOwn) {
+TEST(OperatorObserverTest, FollowsAutogradToItsThreadsAndLeavesOthersOut) {
   const TestDirectory directory;
   SpoolRecorder recorder(options_in(directory.path()));
   const at::Tensor a = at::ones({3, 3});
@@ -99,12 +100,39 @@ TEST(OperatorObserverTest, RecordsOtherThreadsOnTracksOfTheirOwn) {
   {
     const OperatorObserver observer(recorder);
     (void)at::mm(a, a);
-    std::thread([&a] { (void)at::mm(a, a); }).join();
+    const at::ThreadLocalState state;  // as autograd hands its state to a worker
+    std::thread([&] {
+      const at::ThreadLocalStateGuard guard(state);
+      (void)at::mm(a, a);
+    }).join();
+    std::thread([&] { (void)at::relu(a); }).join();
   }
   const Trace trace = finish(recorder);
   const auto products = named(trace, "aten::mm");
   ASSERT_EQ(products.size(), 2U);
   EXPECT_NE(products[0].track, products[1].track);
+  EXPECT_EQ(named(trace, "aten::relu").size(), 0U);
+}
+
+TEST(OperatorObserverTest, TakesShapesInTheFirstRecordedStepOnly) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  const at::Tensor a = at::ones({3, 3});
+  {
+    const OperatorObserver observer(recorder);
+    for (int64_t step = 0; step < 3; ++step) {
+      recorder.step_begin(step);
+      (void)at::mm(a, a);
+      recorder.step_end();
+    }
+  }
+  recorder.finish();
+  const Trace trace = spool_to_trace(trace::read_spool(recorder.path()));
+  const auto products = named(trace, "aten::mm");
+  ASSERT_EQ(products.size(), 3U);
+  EXPECT_EQ(trace.raw_args[products[0].args], R"({"Input Dims": [[3, 3], [3, 3]]})");
+  EXPECT_EQ(products[1].args, trace::kNoIndex);
+  EXPECT_EQ(products[2].args, trace::kNoIndex);
 }
 
 TEST(OperatorObserverTest, RecordsNothingBeforeTheFirstRecordedStep) {

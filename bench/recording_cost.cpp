@@ -1,0 +1,195 @@
+// What recording costs a training step: the same process trains alternately with and without it.
+//
+//   recording_cost --model DIR --tokens FILE --out DIR [flags of capture]
+//
+// Runs rank 0 of an emulated world (two ranks and no delay unless flags say otherwise) in blocks of
+// steps that are recorded and blocks that are not, back to back, so that both see the same machine;
+// prints medians of the step time, their difference, and what was recorded.
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <time.h>
+
+#include <ATen/Parallel.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/models/model.h"
+#include "core/train/checkpoint.h"
+#include "core/train/trainer.h"
+#include "profiler/record/operator_observer.h"
+#include "profiler/record/spool_recorder.h"
+#include "sim/cost/alpha_beta_timer.h"
+
+#include "cli/prepared_run.h"
+#include "cli/run_options.h"
+
+namespace shardlens {
+namespace {
+
+constexpr int64_t kBlock = 10;       // steps
+constexpr int64_t kFirstSteps = 20;  // not counted: caches and allocator warm up
+
+// Passes everything on to a recorder, or to nothing.
+class Switch final : public Recorder {
+ public:
+  void to(Recorder* target) { target_ = target; }
+  void units(std::span<const std::string> fqns) override { fqns_.assign(fqns.begin(), fqns.end()); }
+  [[nodiscard]] const std::vector<std::string>& fqns() const { return fqns_; }
+  void step_begin(int64_t step) override {
+    if (target_ != nullptr) {
+      target_->step_begin(step);
+    }
+  }
+  void step_end() override {
+    if (target_ != nullptr) {
+      target_->step_end();
+    }
+  }
+  uint32_t hook(const HookEvent& event) override {
+    return target_ != nullptr ? target_->hook(event) : 0;
+  }
+  void action(uint32_t seq, const schedule::Action& action) override {
+    if (target_ != nullptr) {
+      target_->action(seq, action);
+    }
+  }
+  void range_begin(Range range, UnitId unit) override {
+    if (target_ != nullptr) {
+      target_->range_begin(range, unit);
+    }
+  }
+  void range_end() override {
+    if (target_ != nullptr) {
+      target_->range_end();
+    }
+  }
+  void collective(const CollectiveRecord& record) override {
+    if (target_ != nullptr) {
+      target_->collective(record);
+    }
+  }
+
+ private:
+  Recorder* target_ = nullptr;
+  std::vector<std::string> fqns_;
+};
+
+// Time that this process computed: unlike the clock it does not see who else uses the machine.
+double cpu_ms() {
+  timespec t{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+struct Steps {
+  std::vector<double> wall, cpu;  // ms
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+void measure(const cli::RunOptions& options) {
+  const int64_t world_size = options.world_size.value_or(2);
+  const cli::PreparedRun prepared = cli::prepare_run(options, world_size);
+  at::set_num_threads(static_cast<int>(options.threads));
+  dist::WorldOptions world_options;
+  world_options.backend = dist::BackendKind::kEmulated;
+  world_options.world_size = static_cast<int>(world_size);
+  world_options.replicate = static_cast<int>(prepared.plan.replicate);
+  world_options.timer = std::make_shared<sim::AlphaBetaTimer>(
+      sim::AlphaBetaTimer::parse(options.hardware.empty() ? "ab:0:inf" : options.hardware));
+  Switch tap;
+  world_options.recorder = &tap;
+  const auto world = dist::World::join(world_options);
+  const auto model = models::make_model(prepared.config, models::Init::kNone);
+  fsdp::Options sharding;
+  sharding.world = world.get();
+  sharding.recorder = &tap;
+  const auto sharded = fsdp::fully_shard(model, prepared.plan, sharding);
+  train::initialize_parameters(*sharded, prepared.config, options.seed);
+  const train::TokenFile tokens(options.tokens);
+
+  record::SpoolOptions spool;
+  spool.directory = options.out;
+  spool.world_size = world_options.world_size;
+  record::SpoolRecorder recorder(spool);
+  recorder.units(tap.fqns());
+  std::optional<record::OperatorObserver> observer;
+  Steps off, on;
+  double cpu_before = cpu_ms();
+  const auto after_step = [&](const train::StepReport& report) {
+    const double cpu = cpu_ms();
+    // The first of a block pays for the change.
+    if (report.step >= kFirstSteps && report.step % kBlock != 0) {
+      Steps& steps = observer ? on : off;
+      steps.wall.push_back(report.step_ms);
+      steps.cpu.push_back(cpu - cpu_before);
+    }
+    if ((report.step + 1) % kBlock == 0) {
+      const bool turn_on = !observer.has_value();
+      tap.to(turn_on ? &recorder : nullptr);
+      if (turn_on) {
+        observer.emplace(recorder);
+      } else {
+        observer.reset();
+      }
+    }
+    cpu_before = cpu_ms();
+  };
+  train::TrainOptions train;
+  train.steps = options.steps;
+  train.accumulate = options.accumulate;
+  const train::TrainContext context{
+      model.get(), sharded.get(), world.get(), &tokens, {0, world_size, options.batch, options.seq},
+      &tap,        nullptr};
+  train::train(context, train, after_step);
+  observer.reset();
+  recorder.finish();
+
+  const auto recorded_steps = static_cast<double>(on.cpu.size()) * kBlock / (kBlock - 1);
+  const double records = static_cast<double>(recorder.kept()) / std::max(1.0, recorded_steps);
+  const double plain = median(off.cpu), recorded = median(on.cpu);
+  fmt::print("steps     {} without and {} with recording, medians\n", off.cpu.size(),
+             on.cpu.size());
+  fmt::print("wall      {:.3f} ms without, {:.3f} ms with: {:+.2f} %\n", median(off.wall),
+             median(on.wall), (median(on.wall) / median(off.wall) - 1) * 100);
+  fmt::print("cpu       {:.3f} ms without, {:.3f} ms with: {:+.2f} %\n", plain, recorded,
+             (recorded / plain - 1) * 100);
+  fmt::print("recorded  {:.0f} records a step, {:.0f} ns of cpu each; {} dropped\n", records,
+             (recorded - plain) * 1e6 / records, recorder.dropped());
+}
+
+}  // namespace
+}  // namespace shardlens
+
+int main(int argc, char** argv) {
+  CLI::App app("What recording costs a training step");
+  shardlens::cli::RunOptions options;
+  options.steps = 400;
+  shardlens::cli::add_run_options(app, options);
+  try {
+    app.parse(argc, argv);
+    std::filesystem::create_directories(options.out);
+    shardlens::measure(options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "recording_cost: {}\n", error.what());
+    return 4;
+  }
+  return 0;
+}
