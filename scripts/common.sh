@@ -95,7 +95,7 @@ wheels() {
   fi
   if [[ ! -e $wheels_dir/.complete ]]; then
     say "Installing $(grep -c '^[A-Za-z]' "$file") Python packages of ${file#"$root"/} into $wheels_dir"
-    [[ $name != wheels ]] || say "  LibTorch and CUDA libraries: about 1.2 GB to download, 4.5 GB on disk, once per user; a minute or two"
+    [[ $name != wheels ]] || say "  LibTorch and CUDA libraries: about 2.7 GB to download, 4.5 GB on disk, once per user; a minute or two"
     rm -rf "$wheels_dir" "$wheels_dir".partial.*
     local partial=$wheels_dir.partial.$$
     mkdir -p "$partial/tmp"
