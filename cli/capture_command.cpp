@@ -82,8 +82,12 @@ std::string tidy(const RunOptions& options, int first_rank, int processes) {
   std::string spools;
   std::error_code ignored;
   for (int rank = first_rank; rank < first_rank + processes; ++rank) {
-    fs::remove(record::now_path(options.out, rank), ignored);
+    const auto now = record::read_rank_now(record::now_path(options.out, rank));
     const fs::path spool = record::spool_path(options.out, rank);
+    if (now && now->step < 0) {
+      fs::remove(spool, ignored);  // it never trained: nothing is in it
+    }
+    fs::remove(record::now_path(options.out, rank), ignored);
     if (fs::exists(spool, ignored)) {
       spools += (spools.empty() ? "" : ", ") + spool.string();
     }

@@ -299,7 +299,8 @@ class Supervision {
 
   [[nodiscard]] std::string doing(int rank) const {
     const auto now = record::read_rank_now(record::now_path(options_.directory, rank));
-    return now ? now->sentence() : "";
+    return now && now->step >= 0 ? now->sentence()
+                                 : "";  // before training there is nothing to tell
   }
 
   [[nodiscard]] SupervisorResult result() const {
