@@ -309,8 +309,7 @@ Result<void> Ledger::consume(const Action& action) {
 }
 
 Result<void> Ledger::finish() const {
-  for (UnitId id = 0; id < units_.size(); ++id) {
-    const Unit& unit = units_[id];
+  for (const Unit& unit : units_) {
     if (unit.full) {
       return Result<void>::error("ledger: unit '" + unit.name + "' is still unsharded at the end");
     }
