@@ -64,7 +64,7 @@ std::optional<Nanoseconds> ActionIndex::needed_at(uint32_t seq) const {
   return std::nullopt;
 }
 
-bool ActionIndex::after_limiter(uint32_t seq) const {
+bool ActionIndex::after_limiter(uint32_t seq, bool device) const {
   const size_t at = position(seq);
   if (at == actions_.size()) {
     return false;
@@ -75,7 +75,7 @@ bool ActionIndex::after_limiter(uint32_t seq) const {
   for (size_t i = at; i-- > 0 && actions_[i].args->hook_seq == actions_[at].args->hook_seq;) {
     const schedule::Action& action = actions_[i].args->action;
     if (action.cause == schedule::Cause::kLimiter &&
-        (action.op == Op::kHostWait || action.op == Op::kStreamWait)) {
+        (action.op == Op::kHostWait || (device && action.op == Op::kStreamWait))) {
       return true;
     }
   }

@@ -357,7 +357,7 @@ class Builder {
     if (const ActionIndex::Entry* action = c.action == 0 ? nullptr : actions_.action(c.action)) {
       c.issued_by = action->args->action.cause;
       c.needed_at = actions_.needed_at(c.action);
-      c.after_limiter = actions_.after_limiter(c.action);
+      c.after_limiter = actions_.after_limiter(c.action, out_.device);
       const HookEvent* hook = actions_.hook_of(*action);
       c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
       return;
