@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 fs::path worker_program() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  const fs::path worker = self.parent_path() / "shardlens-worker";
+  fs::path worker = self.parent_path() / "shardlens-worker";
   if (error || ::access(worker.c_str(), X_OK) != 0) {
     throw RuntimeFault(fmt::format(
         "capture needs {}, which is not there: this build has no engine (-DSHARDLENS_ENGINE=OFF)",

@@ -22,8 +22,6 @@
 #include "core/base/error.h"
 #include "profiler/record/rank_now.h"
 
-extern char** environ;
-
 namespace shardlens::cli {
 namespace {
 
@@ -81,9 +79,9 @@ class SignalReader {
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
   // Takes all that are there; returns those that ask for an end.
-  std::vector<int> take() const {
+  [[nodiscard]] std::vector<int> take() const {
     std::vector<int> ends;
-    signalfd_siginfo info;
+    signalfd_siginfo info{};
     while (::read(descriptor_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
       if (info.ssi_signo != SIGCHLD) {
         ends.push_back(static_cast<int>(info.ssi_signo));

@@ -127,7 +127,7 @@ void WorkerProcess::emit(Output output, std::string_view line, const LineSink& s
 
 void WorkerProcess::relay(Output output, const LineSink& sink) {
   Pipe& pipe = pipes_[static_cast<size_t>(output)];
-  std::array<char, 16 * 1024> bytes;
+  std::array<char, size_t{16} * 1024> bytes{};
   while (pipe.descriptor >= 0) {
     const ssize_t n = ::read(pipe.descriptor, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) {

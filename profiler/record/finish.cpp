@@ -17,7 +17,7 @@ std::filesystem::path trace_path(const std::filesystem::path& directory, int ran
 std::filesystem::path finish_trace(SpoolRecorder& recorder) {
   recorder.finish();
   const SpoolOptions& options = recorder.options();
-  const std::filesystem::path path = trace_path(options.directory, options.rank);
+  std::filesystem::path path = trace_path(options.directory, options.rank);
   // A statement each, so that the spool's records are gone before the text is made.
   const trace::Trace trace = spool_to_trace(trace::read_spool(recorder.path()));
   trace::write_kineto(trace, path);

@@ -13,23 +13,23 @@ namespace shardlens::record {
 
 // What a rank was doing, as whoever supervises it reads it after the rank died or hangs.
 struct RankNow {
-  bool finished = false;  // the run ended in an orderly way
-  int64_t step = -1;      // -1: before the first
-  bool in_step = false;
-  std::optional<Hook> hook;  // last one raised
-  std::string hook_unit;     // FQN; "" is the root
-  uint32_t action = 0;       // seq of the last action; 0: none yet
+  int64_t step = -1;                  // -1: before the first
+  int64_t issued = 0, completed = 0;  // collectives of the schedule
+  std::string hook_unit;              // FQN of what raised `hook`; "" is the root
+  std::string unit;                   // of the action
+  std::string waits_for_unit;
+  std::string last_completed_unit;
+  uint32_t action = 0;  // seq of the last action; 0: none yet
   schedule::Op op = schedule::Op::kAlloc;
   schedule::Stream stream = schedule::Stream::kCompute;
-  std::string unit;  // of the action
+  std::optional<Hook> hook;  // last one raised
   // What the training thread's last action waits for: the last collective issued before the event
   // was recorded.
   std::optional<schedule::Op> waits_for;
-  std::string waits_for_unit;
-  int64_t issued = 0, completed = 0;  // collectives of the schedule
   std::optional<CollectiveKind> last_completed;
-  std::string last_completed_unit;
-  bool torn = false;  // the rank died while it wrote this
+  bool in_step = false;
+  bool finished = false;  // the run ended in an orderly way
+  bool torn = false;      // the rank died while it wrote this
 
   // "step 7, hook pre_backward (layers.3), action 214 stream_wait (layers.3) waiting for all_gather
   // (layers.3); 12 of 13 collectives complete, the last was all_gather (layers.2)".

@@ -39,7 +39,7 @@ uint32_t hash_words(const std::array<uint64_t, kSpoolRecordBytes / 8>& words) {
 template <typename T>
 uint32_t check_of(T copy) {
   copy.check = 0;
-  std::array<uint64_t, kSpoolRecordBytes / 8> words;
+  std::array<uint64_t, kSpoolRecordBytes / 8> words{};
   std::memcpy(words.data(), &copy, sizeof(copy));
   return hash_words(words);
 }

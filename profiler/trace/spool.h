@@ -103,7 +103,8 @@ struct SpoolOperator {
 
 // `a`, `b`, `c`: kCollective: kind, dtype, emulated; kOperator: number of inputs whose shapes are
 // known (0: not kept); otherwise 0.
-struct SpoolRecord {
+struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes` covers the union
+
   SpoolType type = SpoolType::kInvalid;
   uint8_t a = 0, b = 0, c = 0;
   uint32_t check = 0;  // spool_check() of the rest

@@ -67,7 +67,7 @@ Nanoseconds AlphaBetaTimer::duration(CollectiveKind /*kind*/,
   }
   // 1 GB/s is 1 byte per nanosecond.
   const double transfer = static_cast<double>(larger_message) / gigabytes_per_second_;
-  constexpr auto kLongest = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 4);
+  constexpr double kLongest = static_cast<double>(std::numeric_limits<Nanoseconds>::max()) / 4;
   return latency_ + static_cast<Nanoseconds>(std::llround(std::fmin(transfer, kLongest)));
 }
 
