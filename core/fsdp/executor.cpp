@@ -117,6 +117,7 @@ void Executor::release(const Action& action, Unit& unit) {
       return;
     case BufferKind::kReduceInput:
       unit.reduce_input = at::Tensor();
+      unit.accumulates = false;
       return;
     case BufferKind::kReduceOutput:
       unit.reduce_output = at::Tensor();
@@ -137,7 +138,13 @@ void Executor::all_gather(const Action& action, Unit& unit) {
 
 void Executor::reduce_copy_in(Unit& unit) {
   const at::NoGradGuard no_grad;
-  unit.reduce_input.copy_(unit.handle->take_unsharded_grad());
+  const at::Tensor gradient = unit.handle->take_unsharded_grad();
+  if (unit.accumulates) {
+    unit.reduce_input.add_(gradient);
+  } else {
+    unit.reduce_input.copy_(gradient);
+  }
+  unit.accumulates = true;
 }
 
 // The input of a reduction: what kReduceCopyIn wrote, or the gradient as autograd left it.
@@ -222,7 +229,7 @@ void Executor::drain() noexcept {
   }
   for (Unit& unit : units_) {
     unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();
-    unit.copied_in = false;
+    unit.copied_in = unit.accumulates = false;
     if (unit.handle != nullptr && unit.handle->has_unsharded_grad()) {
       static_cast<void>(unit.handle->take_unsharded_grad());
     }

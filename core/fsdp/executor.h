@@ -42,6 +42,7 @@ class Executor {
     bool copied_in = false;
     at::Tensor unsharded_grad;  // taken from autograd, until freed
     at::Tensor reduce_input;
+    bool accumulates = false;  // reduce_input holds gradients already: the next ones are added
     at::Tensor reduce_output;
   };
 

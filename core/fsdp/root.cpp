@@ -23,8 +23,9 @@ std::vector<FlatParamHandle*> handles_of(const std::vector<std::shared_ptr<FsdpS
   return handles;
 }
 
+// The limiter records an event behind a free.
 bool reshards(schedule::Op op) {
-  return op == schedule::Op::kUseShard || op == schedule::Op::kFree;
+  return op == schedule::Op::kUseShard || op == schedule::Op::kFree || op == schedule::Op::kRecord;
 }
 
 }  // namespace
@@ -332,10 +333,12 @@ void Root::abort() {
   executor_->drain();
   if (schedule_.on(event, actions).ok()) {
     for (const schedule::Action& action : actions) {
+      if (ledger_ != nullptr) {
+        static_cast<void>(ledger_->consume(action).ok());  // it must see every action
+      }
       try {
         executor_->execute(action, false, false);
-      } catch (const std::exception&) {  // waits for collectives that failed are what abort cleans
-                                         // up after
+      } catch (const std::exception&) {  // a collective that failed is what abort cleans up after
       }
     }
   }

@@ -41,7 +41,7 @@ enum class Op : uint8_t {
   // The unit's parameters become this rank's slices again.
   kUseShard,
   // The unit's unsharded gradients are cast to reduce_dtype (and packed) into `buffer`,
-  // kReduceInput.
+  // kReduceInput; added to it where it was not allocated anew (accumulation without sync).
   kReduceCopyIn,
   // kReduceInput (kUnshardedGrad where no copy-in was needed) of `unit` into `buffer`,
   // kReduceOutput, over `axis`. A kReduceOutput that was not allocated anew holds a partial sum

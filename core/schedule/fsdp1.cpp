@@ -195,7 +195,6 @@ void Schedule::Impl::fsdp1_post_backward(UnitId unit, Grads grads) {
     fsdp1_backward_prefetch(unit);
   }
   if (sync && u.has_grad) {
-    u.has_grad = false;
     fsdp1_reduce(unit);
   }
 }

@@ -165,10 +165,11 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
   if (u.reshard_after_backward) {
     fsdp2_reshard(unit);
   }
-  // Without sync nothing is reduced: autograd goes on adding to the unsharded gradient, in the
-  // gradient's dtype; the cast to reduce_dtype (kReduceCopyIn) comes once, with the reduction.
-  if (u.sync && u.has_grad) {
-    u.has_grad = false;
+  if (!u.sync) {
+    accumulate_in_reduce_dtype(unit);
+    return;
+  }
+  if (u.has_grad || u.accumulated) {
     fsdp2_reduce(unit);
   }
 }

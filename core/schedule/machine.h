@@ -54,6 +54,7 @@ struct UnitData {
   bool sub_shard_event = false;    // its copy is still to be waited for
   bool has_grad = false;  // an unsharded gradient waits for a reduction (accumulation without sync)
   bool partial = false;   // kReduceOutput holds a partial sum
+  bool accumulated = false;    // kReduceInput holds gradients of earlier backwards without sync
   EventId to_host = kNoEvent;  // the gradient's copy to the host, to be waited for
   bool stored = false;         // the all-reduce of the gradient is still to be waited for
   bool ran_forward = false;    // since construction or abort
@@ -134,6 +135,7 @@ struct Schedule::Impl {
 
   // ---- reduce.cpp: gradients
   [[nodiscard]] BufferId reduce_input(UnitId unit, Stream stream);
+  void accumulate_in_reduce_dtype(UnitId unit);
   void store(UnitId unit, Stream stream, BufferId gradient);
   void finish_offload(UnitId unit);  // the host waits for the gradient
   void fsdp1_reduce(UnitId unit);

@@ -51,14 +51,33 @@ void Schedule::Impl::finish_offload(UnitId unit) {
 // Casts (and packs) the gradient where the reduction needs it, on `stream`; the buffer that the
 // reduction reads.
 BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
-  const BufferId grad = take_grad(unit);
-  if (!units[unit].spec.reduce_copy_in) {
-    return grad;
+  UnitData& u = units[unit];
+  if (!u.spec.reduce_copy_in) {
+    u.has_grad = false;
+    return take_grad(unit);
   }
-  const BufferId input = alloc(BufferKind::kReduceInput, unit, stream);
-  push(Op::kReduceCopyIn, stream, unit, input);
-  free(grad, stream);
+  const BufferId input = u.accumulated ? current(BufferKind::kReduceInput, unit)
+                                       : alloc(BufferKind::kReduceInput, unit, stream);
+  if (u.has_grad) {
+    push(Op::kReduceCopyIn, stream, unit, input);
+    free(take_grad(unit), stream);
+  }
+  u.has_grad = u.accumulated = false;
   return input;
+}
+
+// [Note: Accumulation without sync] Autograd adds to the unsharded gradient in its own dtype. Where
+// that is not reduce_dtype, FSDP2 moves each backward's gradient into a sum in reduce_dtype
+// (to_accumulated_grad_if_needed), so that a bf16 sum of many microbatches keeps its digits.
+void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
+  UnitData& u = units[unit];
+  if (u.has_grad && u.spec.reduce_copy_in && !per_parameter(u)) {
+    if (comm->reduce && comm->reduce->unit == base + unit) {
+      release_reduction();  // a reduction of this unit still holds its buffer
+    }
+    static_cast<void>(reduce_input(unit, Stream::kCompute));
+    u.accumulated = true;
+  }
 }
 
 void Schedule::Impl::fsdp2_reduce(UnitId unit) {

@@ -170,12 +170,16 @@ void Schedule::Impl::abort() {
     if (u.partial) {
       free(current(BufferKind::kReduceOutput, unit));
     }
+    if (u.accumulated) {
+      free(current(BufferKind::kReduceInput, unit));
+    }
     if (u.has_grad || u.phase == Phase::kPreBackward) {
       free(take_grad(unit));  // what autograd has added so far
     }
     u.state = UnitState::kSharded;
     u.phase = Phase::kIdle;
-    u.sub_sharded = u.sub_shard_event = u.partial = u.has_grad = u.ran_forward = false;
+    u.sub_sharded = u.sub_shard_event = u.partial = u.accumulated = u.has_grad = u.ran_forward =
+        false;
     u.order.clear();
     u.post_forward_index.reset();
     u.prefetched = u.needs_pre_forward = u.needs_pre_backward = u.ran_pre_backward = false;

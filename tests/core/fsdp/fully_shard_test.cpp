@@ -305,6 +305,26 @@ TEST(FullyShardTest, MixedPrecisionKeepsMasterWeightsAndReducesInFp32) {
   });
 }
 
+TEST(FullyShardTest, MixedPrecisionWithoutSyncAccumulatesInReduceDtype) {
+  test::run_ranks(2, [](dist::World& world) {
+    Mlp model = make_model();
+    const auto sharded = fully_shard(
+        model.ptr(),
+        mlp_plan("null", R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})"),
+        {.world = &world, .check_ledger = true});
+    const int microbatches = 300;
+    for (int m = 0; m < microbatches; ++m) {
+      sharded->set_requires_gradient_sync(m + 1 == microbatches);
+      model(rows_of(0, world.rank())).sum().backward();
+    }
+    // d sum / d out.bias is the number of rows, each time. A sum in bf16 would stop at 1024.
+    const at::Tensor bias = model->out->bias;
+    for (int64_t i = 0; i < bias.numel(); ++i) {
+      EXPECT_EQ(bias.grad()[i].item<float>(), microbatches * kRows);
+    }
+  });
+}
+
 TEST(FullyShardTest, EvaluationForwardBetweenStepsLeavesTrainingUnchanged) {
   test::run_ranks(2, [](dist::World& world) {
     Mlp model = make_model();
