@@ -108,6 +108,8 @@ class Communicator {
   struct Request;
   CompletionPtr submit(Request request);
   void loop();
+  void run_front(std::unique_lock<std::mutex>& lock);
+  void run_until(const CompletionPtr& completion);
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   Options options_;
@@ -115,6 +117,7 @@ class Communicator {
   std::condition_variable available_;
   std::deque<Request> queue_;
   bool stopping_ = false;
+  bool running_ = false;  // a request is being run, by the communication thread or one that waits
   uint32_t next_sequence_ = 0;
   std::exception_ptr broken_;
   std::thread thread_;
