@@ -26,7 +26,7 @@ struct AnalyzeOptions {
   std::vector<std::filesystem::path> paths;
   bool json = false, csv = false;
   std::string steps, by = "unit", comm_regex;
-  std::optional<size_t> top;
+  std::optional<int64_t> top;
 };
 
 report::By by_of(const std::string& name) {
@@ -47,6 +47,10 @@ report::Style style_of_stdout() {
 
 ExitCode run(const AnalyzeOptions& options) {
   const report::By by = by_of(options.by);
+  if (options.top && *options.top < 1) {
+    throw UsageError(
+        fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
+  }
   analysis::AnalysisOptions analysis_options;
   if (!options.steps.empty()) {
     analysis_options.steps = parse_step_range(options.steps);
@@ -66,7 +70,8 @@ ExitCode run(const AnalyzeOptions& options) {
   } else if (options.csv) {
     write_stdout(report::analysis_csv(result, by));
   } else {
-    write_stdout(report::analysis_text(result, {by, options.top, style_of_stdout()}));
+    const auto top = options.top ? std::optional(static_cast<size_t>(*options.top)) : std::nullopt;
+    write_stdout(report::analysis_text(result, {by, top, style_of_stdout()}));
   }
   return ExitCode::kOk;
 }

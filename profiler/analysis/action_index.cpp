@@ -64,22 +64,31 @@ std::optional<Nanoseconds> ActionIndex::needed_at(uint32_t seq) const {
   return std::nullopt;
 }
 
-bool ActionIndex::after_limiter(uint32_t seq, bool device) const {
+ActionIndex::Limiter ActionIndex::limiter(uint32_t seq) const {
   const size_t at = position(seq);
-  if (at == actions_.size()) {
-    return false;
-  }
-  if (actions_[at].args->action.cause == schedule::Cause::kLimiter) {
-    return true;
+  Limiter found;
+  if (at == actions_.size() || actions_[at].args->hook_seq == 0) {
+    return found;
   }
   for (size_t i = at; i-- > 0 && actions_[i].args->hook_seq == actions_[at].args->hook_seq;) {
     const schedule::Action& action = actions_[i].args->action;
-    if (action.cause == schedule::Cause::kLimiter &&
-        (action.op == Op::kHostWait || (device && action.op == Op::kStreamWait))) {
-      return true;
+    if (action.op == Op::kAllGather || action.op == Op::kReduceScatter ||
+        action.op == Op::kAllReduce) {
+      break;
+    }
+    if (action.cause != schedule::Cause::kLimiter) {
+      continue;
+    }
+    const bool stream_wait = action.op == Op::kStreamWait;
+    if (action.op == Op::kHostWait ||
+        (stream_wait && action.stream == schedule::Stream::kCompute)) {
+      // An action's time is when its execution began.
+      found.host_waited += actions_[i + 1].time - actions_[i].time;
+    } else if (stream_wait && action.stream == actions_[at].args->action.stream) {
+      found.stream_waits = true;
     }
   }
-  return false;
+  return found;
 }
 
 }  // namespace shardlens::analysis

@@ -27,10 +27,15 @@ class ActionIndex {
   // When what needs the result of the collective issued by action `seq` began to wait for it: the
   // first wait of compute or the host on the event that was recorded behind it.
   [[nodiscard]] std::optional<Nanoseconds> needed_at(uint32_t seq) const;
-  // Whether the limiter held action `seq` back: the host waited for it under the same hook event
-  // or, where streams are the device's, the action's stream did. On a CPU the compute stream is the
-  // host, so what a stream waits for there has happened already.
-  [[nodiscard]] bool after_limiter(uint32_t seq, bool device) const;
+
+  // What the limiter did under the same hook event, between the collective before action `seq` and
+  // this one. On a CPU the compute stream is the host, so what another stream waits for there has
+  // happened already.
+  struct Limiter {
+    Nanoseconds host_waited = 0;
+    bool stream_waits = false;  // a wait was put on the action's own stream
+  };
+  [[nodiscard]] Limiter limiter(uint32_t seq) const;
 
  private:
   [[nodiscard]] size_t position(uint32_t seq) const;  // actions_.size(): not there

@@ -357,7 +357,9 @@ class Builder {
     if (const ActionIndex::Entry* action = c.action == 0 ? nullptr : actions_.action(c.action)) {
       c.issued_by = action->args->action.cause;
       c.needed_at = actions_.needed_at(c.action);
-      c.after_limiter = actions_.after_limiter(c.action, out_.device);
+      const ActionIndex::Limiter limiter = actions_.limiter(c.action);
+      const bool on_device = out_.device && limiter.stream_waits && c.issued;
+      c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);
       const HookEvent* hook = actions_.hook_of(*action);
       c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
       return;

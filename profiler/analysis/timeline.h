@@ -43,8 +43,8 @@ struct Collective {
   Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
-  uint32_t action = 0;         // seq; 0: not known
-  bool after_limiter = false;  // the host waited for the limiter just before it was issued
+  uint32_t action = 0;           // seq; 0: not known
+  Nanoseconds limiter_wait = 0;  // how long the limiter held it up
 };
 
 struct Step {

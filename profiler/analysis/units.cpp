@@ -163,7 +163,7 @@ class Attribution {
     if (first_[i]) {
       return ExposedCause::kFirst;
     }
-    if (c.after_limiter) {
+    if (c.limiter_wait > 0 && c.limiter_wait >= length - c.limiter_wait) {
       return ExposedCause::kLimiter;
     }
     const Nanoseconds issued = c.issued.value_or(c.when.start);

@@ -83,12 +83,13 @@ std::string format_duration(Nanoseconds value) {
   const bool negative = value < 0;
   const uint64_t magnitude =
       negative ? 0U - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-  const uint64_t micro = (magnitude + 500) / 1000;
+  const uint64_t micro = magnitude / 1000 + (magnitude % 1000 >= 500 ? 1 : 0);
   const char* sign = negative && micro > 0 ? "-" : "";
   if (micro < 10'000'000) {
     return fmt::format("{}{}.{:03} ms", sign, micro / 1000, micro % 1000);
   }
-  return fmt::format("{}{}.{:03} s", sign, micro / 1'000'000, micro / 1000 % 1000);
+  const uint64_t milli = (micro + 500) / 1000;
+  return fmt::format("{}{}.{:03} s", sign, milli / 1000, milli % 1000);
 }
 
 std::string format_bytes(Bytes value) {

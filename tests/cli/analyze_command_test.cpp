@@ -1,0 +1,252 @@
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+#include "profiler/trace/kineto_reader.h"
+#include "profiler/trace/kineto_writer.h"
+
+namespace shardlens {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+// Runs `shardlens` on a capture directory that holds what a run of llama-tiny would: plan,
+// workload, and for each rank a trace in which every planned action is issued, its collectives run
+// one after another, 10 us each, and a matrix product of 20 us follows.
+class AnalyzeCommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "shardlens-analyze-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    capture_ = folder_ / "capture";
+    fs::create_directories(capture_);
+    const fs::path model = fs::path(SHARDLENS_TEST_DATA) / "llama-tiny/config.json";
+    const plan::ModelConfig config = plan::load_model_config(model);
+    const plan::ModuleTree tree = plan::module_tree(config);
+    plan_ = plan::resolve(plan::strategy_plan("full_shard", tree), tree, 2);
+    workload_ = plan::step_workload(config, plan_, 1, 8);
+    std::ofstream(capture_ / "plan.json") << plan::to_json(plan_.plan);
+    std::ofstream(capture_ / "workload.json") << plan::to_json(workload_, plan_);
+    std::ofstream(capture_ / "run.json") << json{{"options", {{"model", model.string()}}}};
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void write_trace(int64_t rank,
+                   const std::vector<schedule::PlannedAction>& actions,
+                   int steps = 3) {
+    trace::Trace t;
+    t.metadata.rank = rank;
+    t.metadata.world_size = 2;
+    t.metadata.backend = "gloo";
+    for (const plan::Unit& unit : plan_.units) {
+      t.units.push_back(unit.fqn);
+    }
+    const uint32_t main = t.track(1, 1), comm = t.track(1, 2);
+    Nanoseconds now = 1'000'000;
+    uint32_t seq = 0;
+    int64_t sequence = 0;
+    for (int step = 0; step < steps; ++step) {
+      const Nanoseconds begin = now;
+      for (const schedule::PlannedAction& each : actions) {
+        trace::ActionArgs action;
+        action.seq = ++seq;
+        action.action = each.action;
+        t.add_action(main, now, action);
+        const bool gather = each.action.op == schedule::Op::kAllGather;
+        if (gather || each.action.op == schedule::Op::kReduceScatter) {
+          trace::CollectiveArgs args;
+          const CollectiveKind kind =
+              gather ? CollectiveKind::kAllGather : CollectiveKind::kReduceScatter;
+          args.collective = t.strings.intern(kineto_name(kind));
+          args.dtype = t.strings.intern("Float");
+          args.unit = each.action.unit;
+          args.action = seq;
+          args.in_nelems = args.out_nelems = 256;
+          args.sequence = sequence++;
+          args.issued = now;
+          t.add_collective("gloo:collective", comm, now, now + 10'000, args);
+          t.add_complete(trace::Category::kCpuOp, "aten::mm", main, now + 10'000, now + 30'000);
+          now += 30'000;
+        }
+      }
+      now += 1'000;  // the last actions are within their step
+      t.add_complete(trace::Category::kUserAnnotation, "ProfilerStep#" + std::to_string(step), main,
+                     begin, now);
+    }
+    trace::write_kineto(t, capture_ / ("rank" + std::to_string(rank) + ".pt.trace.json.gz"));
+  }
+
+  [[nodiscard]] std::vector<schedule::PlannedAction> planned() const {
+    return schedule::planned_step(workload_, plan_).actions;
+  }
+
+  Result run(const std::string& arguments) {
+    const fs::path error_file = folder_ / "stderr";
+    const std::string command = std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" +
+                                error_file.string() + " </dev/null";
+    Result result;
+    FILE* pipe = popen(command.c_str(), "r");
+    std::array<char, 4096> block{};
+    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
+      result.out.append(block.data(), n);
+    }
+    const int status = pclose(pipe);
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    result.err = text_of(error_file);
+    return result;
+  }
+
+  json json_of(const std::string& arguments) {
+    const Result result = run("analyze " + arguments + " --json");
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    return json::parse(result.out);
+  }
+
+  fs::path folder_, capture_;
+  plan::ResolvedPlan plan_;
+  plan::Workload workload_;
+};
+
+TEST_F(AnalyzeCommandTest, AnOrderAsPlannedAgrees) {
+  write_trace(0, planned());
+  write_trace(1, planned());
+  const json out = json_of(capture_.string());
+  ASSERT_EQ(out.at("ranks").size(), 2U);
+  for (const json& rank : out.at("ranks")) {
+    const json& order = rank.at("order");
+    EXPECT_GT(order.at("planned_vs_issued").at("compared"), 0);
+    EXPECT_TRUE(order.at("planned_vs_issued").at("first_difference").is_null()) << order;
+    EXPECT_EQ(order.at("issued_vs_started").at("compared"),
+              order.at("planned_vs_issued").at("compared"));
+    EXPECT_TRUE(order.at("issued_vs_started").at("first_difference").is_null());
+    // 10 us of each collective exposed, and nothing else but compute.
+    const int64_t count = order.at("issued_vs_started").at("compared");
+    EXPECT_EQ(rank.at("exposed_comm_ns"), count * 10'000);
+    EXPECT_EQ(rank.at("compute_ns"), count * 20'000);
+    EXPECT_EQ(rank.at("idle_ns"), 3'000);
+    EXPECT_EQ(rank.at("steps").size(), 3U);
+  }
+  const Result text = run("analyze " + capture_.string());
+  EXPECT_THAT(text.out, HasSubstr("planned and issued order agree"));
+  EXPECT_EQ(text.out.find('\x1b'), std::string::npos);
+}
+
+TEST_F(AnalyzeCommandTest, SwappedLayersAreNamed) {
+  std::vector<schedule::PlannedAction> actions = planned();
+  std::vector<schedule::PlannedAction*> gathers;
+  for (schedule::PlannedAction& each : actions) {
+    if (each.action.op == schedule::Op::kAllGather) {
+      gathers.push_back(&each);
+    }
+  }
+  ASSERT_GE(gathers.size(), 3U);
+  const std::string first = plan_.units[gathers[1]->action.unit].fqn,
+                    second = plan_.units[gathers[2]->action.unit].fqn;
+  std::swap(gathers[1]->action.unit, gathers[2]->action.unit);
+  write_trace(0, actions);
+  const json difference = json_of(capture_.string())
+                              .at("ranks")
+                              .at(0)
+                              .at("order")
+                              .at("planned_vs_issued")
+                              .at("first_difference");
+  EXPECT_EQ(difference.at("step"), 0);
+  EXPECT_EQ(difference.at("expected"), "all_gather (" + first + ")");
+  EXPECT_EQ(difference.at("found"), "all_gather (" + second + ")");
+  EXPECT_THAT(run("analyze " + capture_.string()).out,
+              HasSubstr("planned and issued order differs first in step 0"));
+}
+
+TEST_F(AnalyzeCommandTest, ChoosesStepsTablesAndRows) {
+  write_trace(0, planned());
+  EXPECT_EQ(json_of(capture_.string() + " --steps 1:2").at("ranks").at(0).at("steps").size(), 1U);
+  EXPECT_THAT(run("analyze --by step --csv " + capture_.string()).out,
+              HasSubstr("rank,step,span_ns"));
+  for (const char* by : {"unit", "collective", "step", "rank", "stream"}) {
+    EXPECT_EQ(run(std::string("analyze --by ") + by + " " + capture_.string()).code, 0) << by;
+  }
+  EXPECT_THAT(run("analyze --top 1 " + capture_.string()).out, HasSubstr("more)"));
+}
+
+TEST_F(AnalyzeCommandTest, WrongFlagsAreUsage) {
+  write_trace(0, planned());
+  const std::string path = " " + capture_.string();
+  for (const char* flags : {"--by colour", "--steps 3", "--steps 4:2", "--steps a:b",
+                            "--comm-regex [", "--json --csv", "--jsn", "--top -1"}) {
+    const Result result = run("analyze " + std::string(flags) + path);
+    EXPECT_EQ(result.code, 2) << flags << ": " << result.err;
+    EXPECT_EQ(result.out, "") << flags;
+    EXPECT_THAT(result.err, HasSubstr("shardlens: ")) << flags;
+  }
+  EXPECT_EQ(run("analyze").code, 2);
+}
+
+TEST_F(AnalyzeCommandTest, BadInputIsNamed) {
+  EXPECT_EQ(run("analyze " + capture_.string()).code, 3);  // no trace
+  EXPECT_EQ(run("analyze " + (folder_ / "none").string()).code, 3);
+  write_trace(0, planned());
+  EXPECT_EQ(run("analyze --steps 50:60 " + capture_.string()).code, 3);
+  std::ofstream(folder_ / "cut.json") << "{\"traceEvents\": [{\"ph\": \"X\"";
+  const Result cut = run("analyze " + (folder_ / "cut.json").string());
+  EXPECT_EQ(cut.code, 3);
+  EXPECT_THAT(cut.err, HasSubstr("cut.json at byte "));
+}
+
+TEST_F(AnalyzeCommandTest, ConvertTrimsAndKeepsWhatAnalyzeNeeds) {
+  write_trace(0, planned());
+  write_trace(1, planned());
+  const fs::path out = folder_ / "trimmed";
+  ASSERT_EQ(
+      run("convert " + capture_.string() + " --out " + out.string() + " --steps 1:3 --ranks 1")
+          .code,
+      0);
+  EXPECT_FALSE(fs::exists(out / "rank0.pt.trace.json.gz"));
+  const json whole = json_of(capture_.string() + " --steps 1:3"), part = json_of(out.string());
+  EXPECT_EQ(part.at("ranks").at(0).at("exposed_comm_ns"),
+            whole.at("ranks").at(1).at("exposed_comm_ns"));
+  EXPECT_EQ(part.at("ranks").at(0).at("units"), whole.at("ranks").at(1).at("units"));
+  EXPECT_EQ(run("convert " + capture_.string() + " --out " + (folder_ / "one.json").string()).code,
+            2);  // two ranks, one file
+  EXPECT_EQ(run("convert " + capture_.string() + " --out " + (folder_ / "one.json").string() +
+                " --ranks 0 --categories cpu_op")
+                .code,
+            0);
+  for (const trace::Event& event : trace::read_kineto(folder_ / "one.json").events) {
+    EXPECT_TRUE(event.category == trace::Category::kCpuOp ||
+                event.category == trace::Category::kUserAnnotation);
+  }
+  EXPECT_EQ(
+      run("convert " + capture_.string() + " --out " + (folder_ / "x").string() + " --ranks 7")
+          .code,
+      3);
+}
+
+}  // namespace
+}  // namespace shardlens

@@ -1,0 +1,234 @@
+#include "profiler/analysis/figures.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "profiler/analysis/analysis.h"
+#include "tests/profiler/analysis/trace_builder.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using test::TraceBuilder;
+using trace::Category;
+
+void expect_sums(const Figures& f) {
+  EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.span);
+  EXPECT_EQ(f.comm, f.overlap + f.exposed_comm);
+  EXPECT_GE(f.idle, 0);
+  Nanoseconds exposed = f.unknown.exposed;
+  for (const auto& [kind, figures] : f.collectives) {
+    exposed += figures.exposed;
+  }
+  EXPECT_EQ(exposed, f.exposed_comm);
+}
+
+// Compute [0,10) [30,40); all-gather [5,20), reduce-scatter [15,35); memcpy [18,25) and [42,44);
+// last event ends at 50.
+TEST(FiguresTest, DeviceTraceByHand) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "gemm", 7, -1, 0, 10);
+  b.device(Category::kKernel, "gemm", 7, -1, 30, 40);
+  b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL(x)", 20, -1, 5, 20);
+  b.device(Category::kKernel, "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", 21, -1, 15, 35);
+  b.device(Category::kGpuMemcpy, "Memcpy DtoD", 7, -1, 18, 25);
+  b.device(Category::kGpuMemset, "Memset", 7, -1, 42, 44);
+  b.device(Category::kKernel, "gemm", 7, -1, 48, 50);
+  // Neither is busy time: a hull of kernels, and a synchronisation.
+  b.trace.add_complete(Category::kGpuUserAnnotation, "ProfilerStep#1", b.trace.track(0, 7), 0, 90);
+  b.trace.add_complete(Category::kCudaSync, "Stream Wait Event", b.trace.track(0, 7), 40, 95);
+  const Analysis result = analyze(trace::Run::of({b.finish()}));
+  const Figures& f = result.ranks.at(0).figures;
+  EXPECT_EQ(f.span, 50);
+  EXPECT_EQ(f.compute, 10 + 10 + 2);
+  EXPECT_EQ(f.comm, 30);          // [5,35)
+  EXPECT_EQ(f.overlap, 5 + 5);    // [5,10) [30,35)
+  EXPECT_EQ(f.exposed_comm, 20);  // [10,30)
+  EXPECT_EQ(f.exposed_copy, 2);   // [42,44); the memcpy is under communication
+  EXPECT_EQ(f.idle, 50 - 22 - 20 - 2);
+  EXPECT_DOUBLE_EQ(*f.overlap_ratio(), 10.0 / 30.0);
+  const KindFigures &gather = f.collectives.at(CollectiveKind::kAllGather),
+                    &scatter = f.collectives.at(CollectiveKind::kReduceScatter);
+  EXPECT_EQ(gather.busy, 15);
+  EXPECT_EQ(scatter.busy, 20);
+  EXPECT_EQ(gather.exposed, 10);   // [10,20): it started first
+  EXPECT_EQ(scatter.exposed, 10);  // [20,30)
+  expect_sums(f);
+}
+
+// Two steps of 100 with a gap of 20 between them that is no one's.
+TEST(FiguresTest, HostTraceCoversItsSteps) {
+  TraceBuilder b;
+  b.step(1, 0, 100);
+  b.step(2, 120, 220);
+  b.op("aten::mm", 10, 50);
+  b.op("aten::mm", 90, 130);   // across the gap
+  b.op("aten::mm", 300, 400);  // outside
+  b.communication({.kind = CollectiveKind::kAllGather, .start = 40, .end = 70}, 0);
+  b.communication({.kind = CollectiveKind::kReduceScatter, .start = 210, .end = 260}, 0);
+  const Analysis result = analyze(trace::Run::of({b.finish()}));
+  const RankAnalysis& rank = result.ranks.at(0);
+  EXPECT_EQ(rank.figures.span, 200);
+  EXPECT_EQ(rank.figures.compute, 40 + 10 + 10);
+  EXPECT_EQ(rank.figures.comm, 30 + 10);
+  EXPECT_EQ(rank.figures.overlap, 10);
+  EXPECT_EQ(rank.figures.exposed_comm, 20 + 10);
+  EXPECT_EQ(rank.figures.idle, 200 - 60 - 30);
+  ASSERT_EQ(rank.steps.size(), 2U);
+  EXPECT_EQ(rank.steps[0].step, 1);
+  EXPECT_EQ(rank.steps[0].figures.compute, 50);
+  EXPECT_EQ(rank.steps[0].figures.exposed_comm, 20);
+  EXPECT_EQ(rank.steps[1].figures.compute, 10);
+  EXPECT_EQ(rank.steps[1].figures.exposed_comm, 10);
+  EXPECT_EQ(rank.steps[1].figures.collectives.at(CollectiveKind::kReduceScatter).bytes, 400);
+  for (const StepFigures& step : rank.steps) {
+    expect_sums(step.figures);
+  }
+  expect_sums(rank.figures);
+}
+
+TEST(FiguresTest, HostTraceWithoutStepsCoversItsOperators) {
+  TraceBuilder b;
+  b.op("aten::mm", 10, 50);
+  b.op("aten::add", 80, 90);
+  b.communication({.start = 0, .end = 20}, 0);
+  const Analysis result = analyze(trace::Run::of({b.finish()}));
+  EXPECT_EQ(result.ranks.at(0).figures.span, 80);
+  EXPECT_EQ(result.ranks.at(0).figures.comm, 10);
+  EXPECT_TRUE(result.ranks.at(0).steps.empty());
+}
+
+// A step on the device: from its first launched event to the next step's first.
+TEST(FiguresTest, DeviceStepsFollowTheLaunches) {
+  TraceBuilder b;
+  b.step(7, 0, 10);
+  b.step(8, 10, 20);
+  b.device(Category::kKernel, "a", 7, 1, 100, 110);
+  b.device(Category::kKernel, "b", 7, 9, 130, 180);
+  b.device(Category::kKernel, "c", 7, 11, 170, 175);
+  b.device(Category::kKernel, "d", 7, 19, 200, 230);
+  b.device(Category::kKernel, "e", 7, 50, 240, 250);  // launched after the last step
+  const Analysis result = analyze(trace::Run::of({b.finish()}));
+  const RankAnalysis& rank = result.ranks.at(0);
+  ASSERT_EQ(rank.steps.size(), 2U);
+  EXPECT_EQ(rank.steps[0].window, (Interval{100, 170}));
+  EXPECT_EQ(rank.steps[1].window, (Interval{170, 230}));
+  EXPECT_EQ(rank.figures.span, 150);
+  EXPECT_EQ(rank.steps[0].figures.compute, 50);
+}
+
+TEST(FiguresTest, StepsCanBeChosen) {
+  TraceBuilder b;
+  for (int k = 1; k <= 4; ++k) {
+    b.step(k, k * 100, k * 100 + 100);
+    b.op("aten::mm", k * 100 + 10, k * 100 + 10 + k);
+  }
+  const trace::Run run = trace::Run::of({b.finish()});
+  AnalysisOptions options;
+  options.steps = StepRange{2, 4};
+  const Analysis result = analyze(run, options);
+  EXPECT_EQ(result.ranks.at(0).figures.span, 200);
+  EXPECT_EQ(result.ranks.at(0).figures.compute, 5);
+  EXPECT_EQ(result.ranks.at(0).steps.size(), 2U);
+  options.steps = StepRange{9, 10};
+  EXPECT_THROW((void)analyze(run, options), InputError);
+}
+
+TEST(FiguresTest, RatioIsNullWithoutCommunicationAndSaysWhy) {
+  TraceBuilder b;
+  b.op("aten::mm", 0, 10);
+  const Analysis result = analyze(trace::Run::of({b.finish()}));
+  EXPECT_EQ(result.ranks.at(0).figures.overlap_ratio(), std::nullopt);
+  bool said = false;
+  for (const trace::Diagnostic& d : result.diagnostics) {
+    said = said || d.message.find("overlap_ratio is null") != std::string::npos;
+  }
+  EXPECT_TRUE(said);
+}
+
+TEST(FiguresTest, AnEmptyTraceHasFiguresOfNothing) {
+  trace::Trace empty;
+  const Analysis result = analyze(trace::Run::of({std::move(empty)}));
+  expect_sums(result.ranks.at(0).figures);
+  EXPECT_EQ(result.ranks.at(0).figures.span, 0);
+}
+
+// Random traces against counting every nanosecond: what an instant is follows from the definitions
+// alone.
+TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
+  constexpr int kInstants = 200;
+  std::mt19937 random(5);
+  for (int round = 0; round < 400; ++round) {
+    TraceBuilder b;
+    std::vector<char> compute(kInstants), copy(kInstants), any(kInstants);
+    std::vector<int> owner(kInstants,
+                           -1);  // exposed instants: the communication that started first
+    struct Comm {
+      Nanoseconds start, end;
+      bool gather;
+    };
+    std::vector<Comm> comms;
+    Nanoseconds first = kInstants, last = 0;
+    for (size_t n = 1 + random() % 25; n > 0; --n) {
+      const auto start = static_cast<Nanoseconds>(random() % kInstants);
+      const auto end =
+          std::min<Nanoseconds>(kInstants, start + 1 + static_cast<Nanoseconds>(random() % 30));
+      first = std::min(first, start);
+      last = std::max(last, end);
+      const auto stream = static_cast<int64_t>(random() % 4);
+      const auto what = random() % 4;
+      if (what == 0) {
+        b.device(Category::kGpuMemcpy, "Memcpy", stream, -1, start, end);
+      } else if (what == 1) {
+        b.device(Category::kKernel, "gemm", stream, -1, start, end);
+      } else {
+        const bool gather = what == 2;
+        b.device(Category::kKernel,
+                 gather ? "ncclDevKernel_AllGather_RING" : "ncclDevKernel_ReduceScatter_RING",
+                 stream, -1, start, end);
+        comms.push_back({start, end, gather});
+      }
+      for (Nanoseconds t = start; t < end; ++t) {
+        (what == 0 ? copy : what == 1 ? compute : any)[static_cast<size_t>(t)] = 1;
+      }
+    }
+    std::stable_sort(comms.begin(), comms.end(),
+                     [](const Comm& x, const Comm& y) { return x.start < y.start; });
+    Nanoseconds n_compute = 0, n_comm = 0, n_overlap = 0, n_copy = 0, n_idle = 0, n_gather = 0;
+    for (Nanoseconds t = first; t < last; ++t) {
+      const auto i = static_cast<size_t>(t);
+      n_compute += compute[i];
+      n_comm += any[i];
+      n_overlap += compute[i] && any[i];
+      n_copy += copy[i] && !compute[i] && !any[i];
+      n_idle += !copy[i] && !compute[i] && !any[i];
+      if (any[i] && !compute[i]) {
+        const auto of = std::find_if(comms.begin(), comms.end(),
+                                     [&](const Comm& c) { return c.start <= t && t < c.end; });
+        n_gather += of->gather;
+      }
+    }
+    const Analysis result = analyze(trace::Run::of({b.finish()}));
+    const Figures& f = result.ranks.at(0).figures;
+    ASSERT_EQ(f.span, last - first);
+    ASSERT_EQ(f.compute, n_compute);
+    ASSERT_EQ(f.comm, n_comm);
+    ASSERT_EQ(f.overlap, n_overlap);
+    ASSERT_EQ(f.exposed_comm, n_comm - n_overlap);
+    ASSERT_EQ(f.exposed_copy, n_copy);
+    ASSERT_EQ(f.idle, n_idle);
+    const auto gather = f.collectives.find(CollectiveKind::kAllGather);
+    ASSERT_EQ(gather == f.collectives.end() ? 0 : gather->second.exposed, n_gather) << round;
+    expect_sums(f);
+    Nanoseconds units = 0;
+    for (const UnitFigures& unit : result.ranks.at(0).units) {
+      units += unit.exposed();
+    }
+    ASSERT_EQ(units, f.exposed_comm);
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::analysis

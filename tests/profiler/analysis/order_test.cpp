@@ -1,0 +1,82 @@
+#include "profiler/analysis/order.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/profiler/analysis/trace_builder.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using test::TraceBuilder;
+
+constexpr auto kGather = CollectiveKind::kAllGather;
+constexpr auto kScatter = CollectiveKind::kReduceScatter;
+
+StepOrder order_of(std::vector<OrderEntry> planned,
+                   std::vector<OrderEntry> issued,
+                   std::vector<OrderEntry> started) {
+  return {4, std::move(planned), std::move(issued), std::move(started)};
+}
+
+TEST(OrderTest, EqualOrdersAgree) {
+  const std::vector<OrderEntry> order{{kGather, ""}, {kGather, "a"}, {kScatter, "a"}};
+  const Order check = check_order({order_of(order, order, order), order_of(order, order, order)});
+  EXPECT_EQ(check.planned_vs_issued.compared, 6);
+  EXPECT_EQ(check.planned_vs_issued.first_difference, std::nullopt);
+  EXPECT_EQ(check.issued_vs_started.compared, 6);
+}
+
+TEST(OrderTest, TheFirstDifferenceIsNamed) {
+  const std::vector<OrderEntry> planned{{kGather, ""}, {kGather, "a"}, {kGather, "b"}};
+  const std::vector<OrderEntry> issued{{kGather, ""}, {kGather, "b"}, {kGather, "a"}};
+  const Order check = check_order({order_of(planned, issued, issued)});
+  ASSERT_TRUE(check.planned_vs_issued.first_difference.has_value());
+  const Difference& d = *check.planned_vs_issued.first_difference;
+  EXPECT_EQ(d.step, 4);
+  EXPECT_EQ(d.index, 1);
+  EXPECT_EQ(to_string(*d.expected), "all_gather (a)");
+  EXPECT_EQ(to_string(*d.found), "all_gather (b)");
+  EXPECT_EQ(check.issued_vs_started.first_difference, std::nullopt);
+}
+
+TEST(OrderTest, AMissingCollectiveIsADifference) {
+  const std::vector<OrderEntry> longer{{kGather, ""}, {kScatter, "a"}};
+  const Order check = check_order({order_of({}, longer, {longer[0]})});
+  EXPECT_EQ(check.planned_vs_issued.compared, 0);
+  EXPECT_EQ(check.planned_vs_issued.first_difference, std::nullopt);  // nothing to compare with
+  ASSERT_TRUE(check.issued_vs_started.first_difference.has_value());
+  EXPECT_EQ(check.issued_vs_started.first_difference->index, 1);
+  EXPECT_EQ(to_string(*check.issued_vs_started.first_difference->expected), "reduce_scatter (a)");
+  EXPECT_EQ(check.issued_vs_started.first_difference->found, std::nullopt);
+}
+
+// Issued a, b; on two communicators b starts first. A collective that starts after its step's end
+// still counts to it.
+TEST(OrderTest, IssuedAndStartedComeFromTheTrace) {
+  TraceBuilder b;
+  b.step(3, 0, 100);
+  b.step(4, 100, 200);
+  b.collective(
+      {.kind = kGather, .fqn = "a", .issued = 10, .start = 60, .end = 70, .group = "other"});
+  b.collective({.kind = kGather, .fqn = "b", .issued = 20, .start = 30, .end = 40});
+  b.collective({.kind = kScatter, .fqn = "", .issued = 90, .start = 130, .end = 140});
+  b.collective(
+      {.kind = kGather, .fqn = "a", .issued = 110, .start = 141, .end = 142, .group = "other"});
+  const trace::Trace trace = b.finish();
+  const Timeline timeline = make_timeline(trace);
+  std::vector<trace::Diagnostic> diagnostics;
+  const auto orders = step_orders(trace, timeline, nullptr, diagnostics);
+  ASSERT_EQ(orders.size(), 2U);
+  EXPECT_EQ(orders[0].issued,
+            (std::vector<OrderEntry>{{kGather, "a"}, {kGather, "b"}, {kScatter, ""}}));
+  EXPECT_EQ(orders[0].started,
+            (std::vector<OrderEntry>{{kGather, "b"}, {kGather, "a"}, {kScatter, ""}}));
+  EXPECT_EQ(orders[1].issued, orders[1].started);
+  const Order check = check_order(orders);
+  ASSERT_TRUE(check.issued_vs_started.first_difference.has_value());
+  EXPECT_EQ(check.issued_vs_started.first_difference->step, 3);
+  EXPECT_EQ(check.issued_vs_started.compared, 4);
+}
+
+}  // namespace
+}  // namespace shardlens::analysis

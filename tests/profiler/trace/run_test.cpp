@@ -1,0 +1,136 @@
+#include "profiler/trace/run.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "profiler/trace/filter.h"
+#include "profiler/trace/kineto_writer.h"
+
+namespace shardlens::trace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+Trace trace_of_rank(std::optional<int64_t> rank) {
+  Trace trace;
+  trace.metadata.rank = rank;
+  trace.metadata.world_size = 2;
+  const uint32_t main = trace.track(1, 1);
+  trace.add_complete(Category::kUserAnnotation, "ProfilerStep#1", main, 0, 100);
+  trace.add_complete(Category::kUserAnnotation, "ProfilerStep#2", main, 100, 200);
+  trace.add_complete(Category::kCpuOp, "aten::mm", main, 10, 20);
+  trace.add_complete(Category::kCpuOp, "aten::mul", main, 110, 120);
+  return trace;
+}
+
+class RunTest : public testing::Test {
+ protected:
+  RunTest() {
+    std::string name = (fs::temp_directory_path() / "shardlens-run-XXXXXX").string();
+    directory_ = mkdtemp(name.data());
+  }
+  ~RunTest() override { fs::remove_all(directory_); }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_ / name) << text;
+  }
+  std::string message(const fs::path& path) {
+    try {
+      (void)trace::Run::open(path);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  fs::path directory_;
+};
+
+TEST_F(RunTest, ADirectoryIsItsRanksInOrderAndWhatLiesBeside) {
+  for (const int64_t rank : {1, 0}) {
+    write_kineto(trace_of_rank(rank),
+                 directory_ / ("rank" + std::to_string(rank) + ".pt.trace.json.gz"));
+  }
+  write("metrics.jsonl",
+        "{\"step\": 0, \"loss\": 2.5, \"step_ms\": 12}\n{\"step\": 1, \"loss\": null}\nnonsense\n");
+  write("run.json", "{\"command\": [\"shardlens\"]}");
+  const trace::Run run = trace::Run::open(directory_);
+  ASSERT_EQ(run.traces.size(), 2U);
+  EXPECT_EQ(run.traces[0].metadata.rank, 0);
+  EXPECT_EQ(run.traces[1].metadata.rank, 1);
+  ASSERT_EQ(run.metrics.size(), 2U);
+  EXPECT_EQ(run.metrics[0].loss, 2.5);
+  EXPECT_EQ(run.metrics[0].step_ms, 12);
+  EXPECT_EQ(run.metrics[1].loss, std::nullopt);
+  EXPECT_THAT(run.environment, HasSubstr("shardlens"));
+  ASSERT_EQ(run.diagnostics.size(), 1U);
+  EXPECT_THAT(run.diagnostics[0].message, HasSubstr("no metrics of a step"));
+}
+
+TEST_F(RunTest, SaysWhatIsWrongWithAPath) {
+  EXPECT_THAT(message(directory_), HasSubstr("holds no trace"));
+  EXPECT_THAT(message(directory_ / "none.json"), HasSubstr("no such file"));
+  write("rank0.spool", "short");
+  EXPECT_THAT(message(directory_), HasSubstr("rank0.spool"));
+}
+
+TEST_F(RunTest, TwoTracesOfOneRankAreRefused) {
+  write_kineto(trace_of_rank(0), directory_ / "a.json");
+  write_kineto(trace_of_rank(0), directory_ / "b.json");
+  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0"));
+}
+
+TEST_F(RunTest, TracesWithoutARankAreNumbered) {
+  std::vector<Trace> traces;
+  traces.push_back(trace_of_rank(0));
+  traces.push_back(trace_of_rank(std::nullopt));
+  const trace::Run run = trace::Run::of(std::move(traces));
+  EXPECT_EQ(run.traces[1].metadata.rank, 1);
+}
+
+TEST_F(RunTest, APlanThatCannotBeReadIsADiagnostic) {
+  write_kineto(trace_of_rank(0), directory_ / "rank0.json");
+  write("plan.json", "{}");
+  write("workload.json", "{}");
+  const trace::Run run = trace::Run::open(directory_);
+  EXPECT_FALSE(run.planned.has_value());
+  ASSERT_EQ(run.diagnostics.size(), 1U);
+  EXPECT_THAT(run.diagnostics[0].message, HasSubstr("planned order is not known"));
+}
+
+TEST(FilterTest, KeepsAStepAndWhatItLaunched) {
+  Trace trace = trace_of_rank(0);
+  const uint32_t main = trace.track(1, 1);
+  const uint32_t launch =
+      trace.add_complete(Category::kCudaRuntime, "cudaLaunchKernel", main, 150, 151);
+  const uint32_t kernel =
+      trace.add_complete(Category::kKernel, "late", trace.track(0, 7), 500, 600);
+  const uint32_t other =
+      trace.add_complete(Category::kKernel, "of step 1", trace.track(0, 7), 150, 160);
+  trace.events[launch].correlation = trace.events[kernel].correlation = 5;
+  trace.events[other].correlation = 4;
+  apply({.steps = std::pair<int64_t, int64_t>{2, 3}, .categories = {}}, trace);
+  std::vector<std::string> names;
+  for (const Event& event : trace.events) {
+    names.emplace_back(trace.name(event));
+  }
+  EXPECT_THAT(names,
+              testing::ElementsAre("ProfilerStep#2", "aten::mul", "cudaLaunchKernel", "late"));
+  EXPECT_THROW(apply({.steps = std::pair<int64_t, int64_t>{7, 9}, .categories = {}}, trace),
+               InputError);
+}
+
+TEST(FilterTest, KeepsCategoriesAndTheMarksOfSteps) {
+  Trace trace = trace_of_rank(0);
+  apply({.steps = std::nullopt, .categories = {"kernel"}}, trace);
+  EXPECT_EQ(trace.events.size(), 2U);
+  trace = trace_of_rank(0);
+  apply({.steps = std::nullopt, .categories = {"cpu_op"}}, trace);
+  EXPECT_EQ(trace.events.size(), 4U);
+}
+
+}  // namespace
+}  // namespace shardlens::trace
