@@ -1,0 +1,82 @@
+// The captures under traces/ are what `scripts/demo --analysis` shows: their figures must stay what
+// they were when they were read by hand, and other tools must open them.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+namespace {
+
+constexpr const char* kCapture = SHARDLENS_SOURCE_DIR "/traces/llama-emulated8";
+
+struct Output {
+  int status = -1;
+  std::string text;
+};
+
+Output run(const std::string& command) {
+  Output output;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) {
+    return output;
+  }
+  std::array<char, 4096> buffer{};
+  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    output.text.append(buffer.data(), n);
+  }
+  const int status = pclose(pipe);
+  output.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return output;
+}
+
+nlohmann::json analysis() {
+  const Output output = run(std::string(SHARDLENS_BIN_DIR "/shardlens analyze --json ") + kCapture);
+  EXPECT_EQ(output.status, 0);
+  return nlohmann::json::parse(output.text);
+}
+
+TEST(CommittedCaptureTest, FiguresAreThoseNotedInItsReadme) {
+  const nlohmann::json rank = analysis()["ranks"][0];
+  std::ifstream file(SHARDLENS_TEST_DATA "/llama-emulated8.expected.json");
+  const nlohmann::json expected = nlohmann::json::parse(file);
+  for (const auto& [key, value] : expected.items()) {
+    EXPECT_EQ(rank[key], value) << key;
+  }
+}
+
+TEST(CommittedCaptureTest, CountsFollowFromThePlan) {
+  const nlohmann::json rank = analysis()["ranks"][0];
+  // Six blocks and the root, three recorded steps: the root is kept after forward.
+  EXPECT_EQ(rank["collectives"]["all_gather"]["count"], 3 * (7 + 6));
+  EXPECT_EQ(rank["collectives"]["reduce_scatter"]["count"], 3 * 7);
+  EXPECT_EQ(rank["steps"].size(), 3U);
+  EXPECT_EQ(rank["order"]["planned_vs_issued"]["compared"], 3 * 20);
+  EXPECT_TRUE(rank["order"]["planned_vs_issued"]["first_difference"].is_null());
+  EXPECT_TRUE(rank["order"]["issued_vs_started"]["first_difference"].is_null());
+  EXPECT_EQ(rank["compute_ns"].get<int64_t>() + rank["exposed_comm_ns"].get<int64_t>() +
+                rank["exposed_copy_ns"].get<int64_t>() + rank["idle_ns"].get<int64_t>(),
+            rank["span_ns"].get<int64_t>());
+}
+
+TEST(CommittedCaptureTest, HolisticTraceAnalysisOpensIt) {
+  const char* python = std::getenv("SHARDLENS_TEST_PYTHON");
+  if (python == nullptr) {
+    GTEST_SKIP() << "SHARDLENS_TEST_PYTHON is not set (scripts/test sets it)";
+  }
+  const Output output =
+      run(std::string(python) + " " SHARDLENS_SOURCE_DIR "/tests/tools/open_in_hta.py " + kCapture +
+          " 2>/dev/null");
+  ASSERT_EQ(output.status, 0) << output.text;
+  // rank=events/steps/collectives; the loss is all-reduced once a step.
+  EXPECT_NE(output.text.find("0="), std::string::npos);
+  EXPECT_NE(output.text.find("/3/" + std::to_string(3 * (7 + 6 + 7 + 1))), std::string::npos)
+      << output.text;
+}
+
+}  // namespace
