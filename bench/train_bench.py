@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Training step of Shardlens beside PyTorch FSDP2 and FSDP1 on the same machine in one run.
+
+    bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers] [--bin build/release/bin]
+
+Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32, full_shard with one unit per layer. The programs take turns, a round each,
+so that what else the machine does hits all of them; a figure is the median over rounds of each round's median step. FSDP1 and FSDP2
+run in tests/tools/fsdp_reference.py, whose clock covers the same part of a step: batch, forward, backward, gradient norm, optimizer.
+Shardlens runs twice: as PyTorch does, without recording, and recording.
+
+Needs Python with torch and transformers (requirements of the tests); the models are made on the spot.
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "tests/tools/fsdp_reference.py"
+MODELS = {
+    # name: (--set of fsdp_reference.py make, batch, seq, limit of FSDP2, limit of FSDP1)
+    "llama-tiny": ([], 2, 64, 0.35, 0.6),
+    "six-layers": (["num_hidden_layers=6", "hidden_size=256", "intermediate_size=688", "num_attention_heads=8",
+                    "num_key_value_heads=4", "vocab_size=1024"], 4, 128, 0.9, 0.9),
+}
+WARMUP = 5
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run_shardlens(args, model, tokens, batch, seq, recording):
+    with tempfile.TemporaryDirectory() as directory:
+        flags = ["--model", model, "--tokens", tokens, "--out", directory, "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq)]
+        if not recording:
+            flags += ["--trigger-file", directory + "/never"]
+        ranks = []
+        for rank in range(2):
+            environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", SHARDLENS_RENDEZVOUS=directory + "/store")
+            ranks.append(subprocess.Popen([args.bin / "shardlens-worker", *flags], env=environment, stderr=subprocess.PIPE, text=True))
+        for rank in ranks:
+            _, messages = rank.communicate()
+            if rank.returncode:
+                sys.exit(f"shardlens-worker ended with {rank.returncode}:\n{messages}")
+        return [json.loads(line)["step_ms"] for line in open(directory + "/metrics.jsonl")]
+
+
+def run_reference(args, model, tokens, batch, seq, api):
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run([sys.executable, REFERENCE, "train", "--model", model, "--tokens", tokens, "--out", out.name, "--api", api, "--nproc", "2",
+                        "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq), "--port", str(free_port())],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        return json.load(open(out.name))["step_ms"]
+
+
+def make(directory, name):
+    settings, batch, seq, *limits = MODELS[name]
+    model, tokens = f"{directory}/{name}", f"{directory}/{name}.bin"
+    vocabulary = next((s.split("=")[1] for s in settings if s.startswith("vocab_size")), "256")
+    for command in (["make", "--arch", "llama", "--out", model, "--set", *settings], ["tokens", "--out", tokens, "--vocab", vocabulary]):
+        subprocess.run([sys.executable, REFERENCE, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return model, tokens, batch, seq, limits
+
+
+def bench(args, directory, name):
+    model, tokens, batch, seq, limits = make(directory, name)
+    contenders = {
+        "Shardlens": lambda: run_shardlens(args, model, tokens, batch, seq, False),
+        "Shardlens, recording": lambda: run_shardlens(args, model, tokens, batch, seq, True),
+        "PyTorch FSDP2": lambda: run_reference(args, model, tokens, batch, seq, "fsdp2"),
+        "PyTorch FSDP1": lambda: run_reference(args, model, tokens, batch, seq, "fsdp1"),
+    }
+    medians = {contender: [] for contender in contenders}
+    for round_ in range(args.rounds):
+        for contender, run in contenders.items():
+            medians[contender].append(statistics.median(run()[WARMUP:]))
+            print(f"  {name} round {round_ + 1}: {contender} {medians[contender][-1]:.1f} ms", file=sys.stderr, flush=True)
+    ours = statistics.median(medians["Shardlens"])
+    print(f"\n### {name}: batch {batch}, seq {seq}, two ranks, one thread each\n")
+    print("| | median step (ms) | rounds, min to max (ms) | Shardlens / this | limit |\n|---|---|---|---|---|")
+    passed = True
+    for contender, values in medians.items():
+        middle = statistics.median(values)
+        limit = {"PyTorch FSDP2": limits[0], "PyTorch FSDP1": limits[1]}.get(contender)
+        passed &= limit is None or ours / middle <= limit
+        print(f"| {contender} | {middle:.2f} | {min(values):.2f} to {max(values):.2f} | {ours / middle:.2f} | {limit or ''} |")
+    return passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    args = parser.parse_args()
+    if args.steps <= WARMUP or args.rounds < 1:
+        parser.error(f"--steps must exceed the {WARMUP} steps of warmup, and --rounds be at least 1")
+    if not (args.bin / "shardlens-worker").exists():
+        parser.error(f"{args.bin}/shardlens-worker is not there: build it, or give --bin")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start; {args.rounds} rounds of {args.steps} steps")
+    passed = True
+    with tempfile.TemporaryDirectory() as directory:
+        for name in args.models.split(","):
+            if name not in MODELS:
+                parser.error(f"--models: '{name}'; expected {', '.join(MODELS)}")
+            passed &= bench(args, directory, name)
+    print("\nwithin the limits" if passed else "\nABOVE A LIMIT")
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main()
