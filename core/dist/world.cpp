@@ -84,6 +84,11 @@ class JoinedWorld : public World {
       replicate_ = make_group("replicate", "replicate" + std::to_string(column), row,
                               options.replicate, met);
     }
+    if (met.has_value() && met->store != nullptr) {
+      // A rank that is connected may end at once, and those still connecting would take it for
+      // dead.
+      world_->wait(world_->barrier({kNoUnit, "joining"}));
+    }
   }
 
   [[nodiscard]] int rank() const override { return options_.rank; }

@@ -48,24 +48,18 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   unsharded_.set_requires_grad(true);
   accumulator_ = impl::grad_accumulator(unsharded_);
 
-  piece_of_slot_.resize(slots_.size());
+  full_views_.resize(slots_.size());
   int64_t end = 0;
   for (const plan::ShardLayout::Piece& piece : layout_.pieces()) {
-    if (piece.parameter != plan::ShardLayout::kPadding) {
-      piece_of_slot_[piece.parameter] = piece_sizes_.size();
-      full_views_.resize(std::max<size_t>(full_views_.size(), piece.parameter + 1));
-      const Slot& slot = slots_[piece.parameter];
-      int64_t stride = 1;
-      std::vector<int64_t> strides(slot.shape.size());
-      for (size_t d = slot.shape.size(); d-- > 0;) {
-        strides[d] = stride;
-        stride *= slot.shape[d];
-      }
-      full_views_[piece.parameter] = unsharded_data_.as_strided(slot.shape, strides, piece.offset);
+    const bool padding = piece.parameter == plan::ShardLayout::kPadding;
+    if (!padding) {
+      full_views_[piece.parameter] =
+          unsharded_data_.narrow(0, piece.offset, piece.numel).view(slots_[piece.parameter].shape);
     }
     SHARDLENS_CHECK(piece.offset == end, "pieces of the flat parameter are contiguous");
     end += piece.numel;
-    piece_sizes_.push_back(piece.numel);
+    pieces_.push_back(
+        {piece.offset, piece.numel, padding ? -1 : static_cast<int32_t>(piece.parameter)});
   }
   SHARDLENS_CHECK(end == layout_.padded_numel(), "pieces cover the flat parameter");
   free();  // only now: a view cannot be made of storage that is gone
@@ -117,14 +111,10 @@ at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
 }
 
 void FlatParamHandle::use_full(bool fresh, bool grad_mode) {
-  std::vector<at::Tensor> views;
   if (fresh && grad_mode) {
-    const at::AutoGradMode with_grad(true);
-    views = unsharded_.split_with_sizes(piece_sizes_);
+    const auto node = std::make_shared<FlatViewsBackward>(unsharded_, pieces_, full_views_);
     for (size_t i = 0; i < slots_.size(); ++i) {
-      at::Tensor& view = views[piece_of_slot_[i]];
-      view = view.view(slots_[i].shape);
-      edges_[i] = impl::gradient_edge(view);
+      edges_[i] = {node, static_cast<uint32_t>(i)};
     }
   }
   const at::NoGradGuard no_grad;

@@ -8,6 +8,7 @@
 #include <ATen/core/TensorBody.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include "core/fsdp/flat_views.h"
 #include "core/plan/shard_layout.h"
 
 namespace torch::autograd {
@@ -105,9 +106,8 @@ class FlatParamHandle {
   at::Tensor unsharded_data_;  // same storage, own version counter
   std::vector<at::Tensor> shard_views_;  // per slot, 1-D
   std::vector<at::Tensor> full_views_;   // per slot, in shape, without autograd: data for backward
-  std::vector<torch::autograd::Edge> edges_;  // per slot, of the last forward with gradients
-  std::vector<int64_t> piece_sizes_;          // of the flat layout, padding included
-  std::vector<size_t> piece_of_slot_;
+  std::vector<torch::autograd::Edge> edges_;      // per slot, of the last forward with gradients
+  std::vector<FlatViewsBackward::Piece> pieces_;  // of the flat layout, padding included
   std::shared_ptr<torch::autograd::Node> accumulator_;
   bool full_ = false;
   bool published_ = false;

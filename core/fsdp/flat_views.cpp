@@ -1,0 +1,55 @@
+#include "core/fsdp/flat_views.h"
+
+#include <cstring>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::fsdp {
+
+FlatViewsBackward::FlatViewsBackward(const at::Tensor& flat,
+                                     const std::vector<Piece>& pieces,
+                                     const std::vector<at::Tensor>& views)
+    : Node({torch::autograd::impl::gradient_edge(flat)}),
+      pieces_(pieces),
+      options_(flat.options().requires_grad(false)),
+      numel_(flat.numel()) {
+  for (const at::Tensor& view : views) {
+    add_input_metadata(view);
+  }
+}
+
+torch::autograd::variable_list FlatViewsBackward::apply(
+    torch::autograd::variable_list&& gradients) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) {
+    record.before("fsdp::flatten_gradients");
+  }
+  if (at::GradMode::is_enabled()) {
+    throw UsageError(
+        "gradients of gradients (create_graph) through sharded parameters are not supported");
+  }
+  at::Tensor flat = at::empty({numel_}, options_);
+  auto* bytes = static_cast<std::byte*>(flat.data_ptr());
+  const auto item = static_cast<int64_t>(flat.element_size());
+  for (const Piece& piece : pieces_) {
+    const at::Tensor gradient =
+        piece.parameter < 0 ? at::Tensor() : gradients[static_cast<size_t>(piece.parameter)];
+    std::byte* target = bytes + piece.offset * item;
+    const auto size = static_cast<size_t>(piece.numel * item);
+    if (!gradient.defined()) {
+      std::memset(target, 0, size);
+    } else if (gradient.is_contiguous() && gradient.scalar_type() == flat.scalar_type()) {
+      std::memcpy(target, gradient.data_ptr(),
+                  size);  // an operator each would cost more than the copy
+    } else {
+      flat.narrow(0, piece.offset, piece.numel).view(gradient.sizes()).copy_(gradient);
+    }
+  }
+  return {flat};
+}
+
+}  // namespace shardlens::fsdp
