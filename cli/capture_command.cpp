@@ -13,6 +13,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/plan/json_reader.h"
 #include "core/plan/workload.h"
 #include "profiler/record/rank_now.h"
 #include "sim/cost/alpha_beta_timer.h"
@@ -69,12 +70,15 @@ std::string run_json(const RunOptions& options) {
 }
 
 void write_inputs(const RunOptions& options, const PreparedRun& run) {
+  const std::string config = plan::read_text_file(run.config.source);
   prepare_capture_directory(options.out);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
   const plan::Workload workload =
       plan::step_workload(run.config, run.plan, options.batch, options.seq);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
   write_file_atomically(options.out / "run.json", run_json(options));
+  // So that the order check still knows the model when the capture is moved away from it.
+  write_file_atomically(options.out / "config.json", config);
 }
 
 // The pages that told what a rank was doing have served; what a fault left besides is named.

@@ -18,8 +18,13 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now}
-bool is_ours(const std::string& name) {
+// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now};
+// config.json only beside our run.json, or it is somebody's model.
+bool is_ours(const std::filesystem::path& directory, const std::string& name) {
+  std::error_code ignored;
+  if (name == "config.json") {
+    return std::filesystem::exists(directory / "run.json", ignored);
+  }
   constexpr std::array<std::string_view, 4> kNames{"metrics.jsonl", "plan.json", "workload.json",
                                                    "run.json"};
   if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
@@ -57,7 +62,7 @@ void check_capture_directory(const std::filesystem::path& directory) {
   }
   for (const auto& entry : open(directory)) {
     const std::string name = entry.path().filename().string();
-    if (!is_ours(name) || entry.is_directory(ignored)) {
+    if (!is_ours(directory, name) || entry.is_directory(ignored)) {
       throw UsageError(fmt::format(
           "--out {}: holds '{}', which is not of a capture; choose another directory or remove it",
           directory.string(), name));

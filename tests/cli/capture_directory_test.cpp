@@ -42,7 +42,7 @@ TEST_F(CaptureDirectoryTest, MakesWhatIsNotThere) {
 
 TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
   fs::create_directories(path_);
-  for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "run.json",
+  for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "run.json", "config.json",
                            "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now"}) {
     put(name);
   }
@@ -62,6 +62,11 @@ TEST_F(CaptureDirectoryTest, TouchesNothingWhereSomethingElseIs) {
     EXPECT_TRUE(fs::exists(path_ / "run.json"));
     fs::remove_all(path_);
   }
+  fs::create_directories(path_);
+  put("config.json");  // without run.json beside it: somebody's model
+  EXPECT_THAT(refusal(), testing::HasSubstr("'config.json'"));
+  EXPECT_TRUE(fs::exists(path_ / "config.json"));
+  fs::remove_all(path_);
   fs::create_directories(path_ / "plan.json");  // a directory is none of ours, whatever its name
   EXPECT_THAT(refusal(), testing::HasSubstr("plan.json"));
 }
