@@ -40,11 +40,6 @@ report::By by_of(const std::string& name) {
       fmt::format("--by: expected unit, collective, step, rank or stream, found '{}'", name));
 }
 
-report::Style style_of_stdout() {
-  return isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr ? report::Style::kTerminal
-                                                                          : report::Style::kPlain;
-}
-
 ExitCode run(const AnalyzeOptions& options) {
   const report::By by = by_of(options.by);
   if (options.top && *options.top < 1) {

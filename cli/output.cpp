@@ -32,9 +32,14 @@ void flush_stdout() {
   }
 }
 
-std::string bold(std::string_view text) {
+report::Style style_of_stdout() {
   static const bool kTerminal = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
-  return kTerminal ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+  return kTerminal ? report::Style::kTerminal : report::Style::kPlain;
+}
+
+std::string bold(std::string_view text) {
+  return style_of_stdout() == report::Style::kTerminal ? fmt::format("\x1b[1m{}\x1b[0m", text)
+                                                       : std::string(text);
 }
 
 std::string format_bytes(Bytes bytes) {

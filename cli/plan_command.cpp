@@ -15,9 +15,9 @@
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
+#include "profiler/report/table.h"
 
 #include "cli/output.h"
-#include "cli/text_table.h"
 
 namespace shardlens::cli {
 namespace {
@@ -134,7 +134,8 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
       "{}   {}: {}, {} layout, {}; fp32 master copy\n\n", bold("plan"), plan.plan.source,
       plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
       plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", mesh_words(plan)));
-  TextTable table({"unit", "parameters", "bytes", "padding", "shard bytes"});
+  report::Table table(
+      {{"unit", report::Align::kLeft}, {"parameters"}, {"bytes"}, {"padding"}, {"shard bytes"}});
   UnitBytes total;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const UnitBytes unit = bytes_of(plan, id);
@@ -147,7 +148,7 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   }
   table.row({"total", format_count(total.parameters), format_bytes(total.bytes),
              format_bytes(total.padding), format_bytes(total.shard)});
-  write_stdout(table.text());
+  write_stdout(table.render(style_of_stdout()));
   const Bytes whole = rank_bytes(plan) - total.shard;
   write_stdout(fmt::format(
       "\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
@@ -216,10 +217,13 @@ void print_order(const ResolvedPlan& plan,
       "\n{}\n",
       bold(every_action ? "actions of a steady step (the third), in the order planned"
                         : "collectives of a steady step (the third), in the order planned")));
-  TextTable table(every_action
-                      ? std::vector<std::string>{"seq", "when", "action", "unit", "stream", "cause"}
-                      : std::vector<std::string>{"when", "collective", "unit", ""});
-  table.align_left();
+  std::vector<report::Table::Column> columns;
+  for (const char* title :
+       every_action ? std::vector<const char*>{"seq", "when", "action", "unit", "stream", "cause"}
+                    : std::vector<const char*>{"when", "collective", "unit", ""}) {
+    columns.push_back({title, report::Align::kLeft});
+  }
+  report::Table table(std::move(columns));
   size_t rows = 0;
   for (const PlannedAction& planned : actions) {
     const schedule::Action& action = planned.action;
@@ -232,7 +236,8 @@ void print_order(const ResolvedPlan& plan,
       ++rows;
     }
   }
-  write_stdout(every_action || rows > 0 ? table.text() : "none: there is one rank\n");
+  write_stdout(every_action || rows > 0 ? table.render(style_of_stdout())
+                                        : "none: there is one rank\n");
 }
 
 ExitCode run_plan(const PlanOptions& options) {
