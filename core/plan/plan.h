@@ -74,7 +74,7 @@ struct Plan {
   bool cpu_offload = false;
   std::vector<std::string> ignored_modules, ignored_parameters;
   std::optional<double> gradient_divide_factor;
-  double bucket_cap_mb = 25;
+  std::optional<double> bucket_cap_mb;  // none: as DDP's default, 25 and 1 for the first bucket
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
 
   friend bool operator==(const Plan&, const Plan&) = default;  // source included
@@ -106,7 +106,7 @@ struct Unit {
   MixedPrecision mixed_precision;
   bool cpu_offload = false;
   std::optional<double> gradient_divide_factor;
-  double bucket_cap_mb = 25;  // kReplicate only, like the three flags
+  std::optional<double> bucket_cap_mb;  // kReplicate only, like the three flags
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
   // Explicit lists. In fsdp2 resolve() turns a forward_prefetch depth d into lists too: every unit
   // prefetches the next d units with an all-gather in pre-order, the root the first d.

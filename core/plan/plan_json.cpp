@@ -112,23 +112,15 @@ MixedPrecision read_mixed_precision(const JsonNode& node) {
   return out;
 }
 
-std::optional<double> read_divide_factor(const JsonNode& node) {
+std::optional<double> read_positive_or_null(const JsonNode& node) {
   if (node.is_null()) {
     return std::nullopt;
   }
-  const double factor = node.number();
-  if (factor <= 0) {
+  const double number = node.number();
+  if (number <= 0) {
     node.fail(fmt::format("expected a number above 0 or null, found {}", node.shown()));
   }
-  return factor;
-}
-
-double read_bucket_cap(const JsonNode& node) {
-  const double cap = node.number();
-  if (cap <= 0) {
-    node.fail(fmt::format("expected a number above 0, found {}", node.shown()));
-  }
-  return cap;
+  return number;
 }
 
 std::optional<bool> read_optional_flag(const JsonNode& parent, std::string_view key) {
@@ -177,10 +169,10 @@ UnitEntry read_unit(const JsonNode& node) {
     out.mixed_precision = read_mixed_precision(*mixed);
   }
   if (const auto factor = node.find("gradient_divide_factor")) {
-    out.gradient_divide_factor = read_divide_factor(*factor);
+    out.gradient_divide_factor = read_positive_or_null(*factor);
   }
   if (const auto cap = node.find("bucket_cap_mb")) {
-    out.bucket_cap_mb = read_bucket_cap(*cap);
+    out.bucket_cap_mb = read_positive_or_null(*cap);
   }
   out.cpu_offload = read_optional_flag(node, "cpu_offload");
   out.find_unused_parameters = read_optional_flag(node, "find_unused_parameters");
@@ -238,7 +230,7 @@ void read_mesh(const JsonNode& root, Plan& plan) {
 
 void read_replicate_options(const JsonNode& root, Plan& plan) {
   if (const auto node = root.find("bucket_cap_mb")) {
-    plan.bucket_cap_mb = read_bucket_cap(*node);
+    plan.bucket_cap_mb = read_positive_or_null(*node);
   }
   plan.find_unused_parameters =
       read_flag(root, "find_unused_parameters", plan.find_unused_parameters);
@@ -354,7 +346,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
     plan.ignored_parameters = read_globs(*node);
   }
   if (const auto node = root.find("gradient_divide_factor")) {
-    plan.gradient_divide_factor = read_divide_factor(*node);
+    plan.gradient_divide_factor = read_positive_or_null(*node);
   }
   read_replicate_options(root, plan);
   return plan;
@@ -396,7 +388,7 @@ std::string to_json(const Plan& plan) {
   out["ignored_modules"] = plan.ignored_modules;
   out["ignored_parameters"] = plan.ignored_parameters;
   out["gradient_divide_factor"] = or_null(plan.gradient_divide_factor);
-  out["bucket_cap_mb"] = plan.bucket_cap_mb;
+  out["bucket_cap_mb"] = or_null(plan.bucket_cap_mb);
   out["find_unused_parameters"] = plan.find_unused_parameters;
   out["static_graph"] = plan.static_graph;
   out["gradient_as_bucket_view"] = plan.gradient_as_bucket_view;

@@ -154,7 +154,7 @@ Unit Resolver::make_unit(const Group& group) const {
   unit.cpu_offload = entry.cpu_offload.value_or(plan_.cpu_offload);
   unit.gradient_divide_factor =
       entry.gradient_divide_factor ? entry.gradient_divide_factor : plan_.gradient_divide_factor;
-  unit.bucket_cap_mb = entry.bucket_cap_mb.value_or(plan_.bucket_cap_mb);
+  unit.bucket_cap_mb = entry.bucket_cap_mb ? entry.bucket_cap_mb : plan_.bucket_cap_mb;
   unit.find_unused_parameters = entry.find_unused_parameters.value_or(plan_.find_unused_parameters);
   unit.static_graph = entry.static_graph.value_or(plan_.static_graph);
   unit.gradient_as_bucket_view =

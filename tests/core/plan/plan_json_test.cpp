@@ -44,7 +44,7 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(plan.mixed_precision, MixedPrecision{});
   EXPECT_FALSE(plan.cpu_offload);
   EXPECT_FALSE(plan.gradient_divide_factor);
-  EXPECT_EQ(plan.bucket_cap_mb, 25);
+  EXPECT_FALSE(plan.bucket_cap_mb);
   ASSERT_EQ(plan.units.size(), 1U);
   EXPECT_EQ(plan.units[0].api, Api::kFullyShard);
   EXPECT_FALSE(plan.units[0].grouped);
@@ -250,7 +250,7 @@ class RandomPlan {
     plan.ignored_modules = globs(0);
     plan.ignored_parameters = globs(0);
     plan.gradient_divide_factor = maybe(static_cast<double>(pick(1, 64)) / 3);
-    plan.bucket_cap_mb = static_cast<double>(pick(1, 1000)) / 7;
+    plan.bucket_cap_mb = maybe(static_cast<double>(pick(1, 1000)) / 7);
     plan.find_unused_parameters = coin();
     plan.static_graph = coin();
     plan.gradient_as_bucket_view = coin();
