@@ -79,7 +79,7 @@ Action add_analyze_command(CLI::App& app) {
                  "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
       ->required();
   CLI::Option* json =
-      app.add_flag("--json", options->json, "machine output, see docs/overlap_metrics.md");
+      app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
   app.add_flag("--csv", options->csv, "the table that --by names as CSV")->excludes(json);
   app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
   app.add_option("--by", options->by, "table: unit, collective, step, rank or stream")

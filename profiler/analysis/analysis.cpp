@@ -77,9 +77,11 @@ RankAnalysis analyze_rank(const Trace& trace,
   }
   const bool frozen = run.planned && run.planned->plan.plan.views == plan::Views::kFrozen;
   rank.units = unit_figures(trace, timeline, partition, timeline.span, {frozen, &latest});
-  for (const auto& [track, busy] : timeline.busy) {
-    rank.streams.push_back(
-        {stream_name(trace, track, timeline.device), length_of(intersect(busy, timeline.span))});
+  for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
+    if (!timeline.busy[track].empty()) {
+      rank.streams.push_back({stream_name(trace, track, timeline.device),
+                              length_of(intersect(timeline.busy[track], timeline.span))});
+    }
   }
   const trace::PlannedInputs* planned = run.planned ? &*run.planned : nullptr;
   rank.order = check_order(step_orders(trace, timeline, planned, diagnostics));

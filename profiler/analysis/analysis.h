@@ -45,7 +45,7 @@ struct RankAnalysis {
   Order order;
 };
 
-// The answer to "how much communication was hidden, and where was it not". docs/overlap_metrics.md
+// The answer to "how much communication was hidden, and where was it not". docs/metrics.md
 // defines every figure.
 struct Analysis {
   std::vector<RankAnalysis> ranks;

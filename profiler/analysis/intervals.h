@@ -1,6 +1,6 @@
 #pragma once
 
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/units.h"
@@ -19,6 +19,33 @@ struct Interval {
 using IntervalSet = std::vector<Interval>;
 
 [[nodiscard]] IntervalSet union_of(std::vector<Interval> intervals);  // any order, overlapping
+
+// A union built interval by interval, which needs little memory where they come nearly in order:
+// what touches the one before is merged at once.
+class UnionBuilder {
+ public:
+  void add(const Interval& interval) {
+    if (interval.end <= interval.start) {
+      return;
+    }
+    if (!intervals_.empty() && interval.start >= intervals_.back().start &&
+        interval.start <= intervals_.back().end) {
+      intervals_.back().end =
+          interval.end > intervals_.back().end ? interval.end : intervals_.back().end;
+      return;
+    }
+    sorted_ = sorted_ && (intervals_.empty() || interval.start > intervals_.back().end);
+    intervals_.push_back(interval);
+  }
+  [[nodiscard]] IntervalSet take() {
+    return sorted_ ? std::move(intervals_) : union_of(std::move(intervals_));
+  }
+
+ private:
+  std::vector<Interval> intervals_;
+  bool sorted_ = true;
+};
+
 [[nodiscard]] IntervalSet unite(const IntervalSet& a, const IntervalSet& b);
 [[nodiscard]] IntervalSet intersect(const IntervalSet& a, const IntervalSet& b);
 [[nodiscard]] IntervalSet subtract(const IntervalSet& a, const IntervalSet& b);

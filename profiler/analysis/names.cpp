@@ -14,14 +14,44 @@ bool one_of(std::string_view name, const std::array<std::string_view, N>& list) 
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+// How a name of a communication kernel begins, or what it contains; the first row that fits holds.
+struct KernelRow {
+  bool starts;
+  std::string_view text;
+  std::optional<CollectiveKind> kind;  // nullopt: as the rest of the name says, if it does
+};
+
+constexpr std::array<KernelRow, 14> kKernels{{
+    {true, "nccl", std::nullopt},  // ncclKernel_…, ncclDevKernel_…, ncclSymkDevKernel_…
+    {false, "ncclKernel", std::nullopt},
+    {false, "ncclDevKernel", std::nullopt},
+    {false, "ncclSymk", std::nullopt},
+    {true, "rccl", std::nullopt},
+    {true, "hccl", std::nullopt},
+    {false, "mscclKernel", std::nullopt},  // RCCL's MSCCL
+    // torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu
+    {false, "one_shot_all_reduce_kernel", CollectiveKind::kAllReduce},
+    {false, "two_shot_all_reduce_kernel", CollectiveKind::kAllReduce},
+    {false, "multimem_", std::nullopt},
+    {false, "cross_device_reduce_", CollectiveKind::kAllReduce},  // vLLM, SGLang
+    {false, "deep_ep::", CollectiveKind::kAllToAll},
+    {false, "dpsk::ep::", CollectiveKind::kAllToAll},  // DeepEP, as DeepSeek's traces name it
+    {false, "nvshmem", std::nullopt},
+}};
+
 }  // namespace
 
-bool is_communication_kernel(std::string_view name) {
-  constexpr std::array<std::string_view, 3> kPrefixes{"nccl", "rccl", "hccl"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view p) { return name.starts_with(p); }) ||
-         name.find("ncclKernel") != std::string_view::npos ||
-         name.find("ncclDevKernel") != std::string_view::npos;
+std::optional<CommunicationKernel> communication_kernel(std::string_view name) {
+  for (const KernelRow& row : kKernels) {
+    if (row.starts ? name.starts_with(row.text) : name.find(row.text) != std::string_view::npos) {
+      return CommunicationKernel{row.kind ? row.kind : parse_collective(name)};
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_peer_copy(std::string_view name) {
+  return name.starts_with("Memcpy PtoP") || name.starts_with("MemcpyPtoP");
 }
 
 bool is_c10d_annotation(std::string_view name) {

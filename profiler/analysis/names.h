@@ -1,14 +1,24 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/base/collective.h"
+
 // What names of operators, kernels and ranges say.
 namespace shardlens::analysis {
 
-// A kernel of NCCL, RCCL or HCCL by its name.
-[[nodiscard]] bool is_communication_kernel(std::string_view name);
+// A kernel that communicates, by its name: NCCL and RCCL (old and new names, symmetric kernels),
+// PyTorch's symmetric memory, custom all-reduces, DeepEP, NVSHMEM. docs/metrics.md lists the table.
+struct CommunicationKernel {
+  std::optional<CollectiveKind> kind;  // nullopt: the name does not tell
+};
+[[nodiscard]] std::optional<CommunicationKernel> communication_kernel(std::string_view name);
+
+// A copy between two devices by the copy engine ("Memcpy PtoP (Device -> Device)").
+[[nodiscard]] bool is_peer_copy(std::string_view name);
 
 // "gloo:all_gather", "nccl:_reduce_scatter_base": an annotation of c10d around a collective.
 [[nodiscard]] bool is_c10d_annotation(std::string_view name);

@@ -1,37 +1,64 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "profiler/trace/trace.h"
 
 namespace shardlens::analysis {
 
-// Calls `visit(event, open)` for each complete host event, track by track in order of start; `open`
-// are the events of that track that contain its start, outermost first. An event that overruns the
-// one around it is taken as open until its own end.
-void walk_nested(const trace::Trace& trace,
-                 const std::function<bool(const trace::Event&)>& wanted,
-                 const std::function<void(uint32_t event, std::span<const uint32_t> open)>& visit);
+// Complete events for which wanted(event) holds, track by track in order of start; of those that
+// start at once, the longest first.
+template <class Wanted>
+[[nodiscard]] std::vector<uint32_t> by_track_and_start(const trace::Trace& trace, Wanted wanted) {
+  std::vector<uint32_t> order;
+  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+    if (trace.events[i].phase == trace::Phase::kComplete && wanted(trace.events[i])) {
+      order.push_back(i);
+    }
+  }
+  const auto before = [&](uint32_t a, uint32_t b) {
+    const trace::Event &x = trace.events[a], &y = trace.events[b];
+    if (x.track != y.track) {
+      return x.track < y.track;
+    }
+    if (x.start != y.start) {
+      return x.start < y.start;
+    }
+    return x.duration != y.duration ? x.duration > y.duration : a < b;
+  };
+  if (!std::is_sorted(order.begin(), order.end(), before)) {
+    std::sort(order.begin(), order.end(), before);
+  }
+  return order;
+}
 
-// Events of one track whose start lies before an instant and whose end behind it: innermost first.
+// Ranges of the host, each within the one around it. A range that overruns the one around it is
+// taken as open until its own end.
 class RangeFinder {
  public:
-  RangeFinder(const trace::Trace& trace, const std::function<bool(const trace::Event&)>& wanted);
+  template <class Wanted>
+  RangeFinder(const trace::Trace& trace, Wanted wanted)
+      : RangeFinder(trace, by_track_and_start(trace, wanted)) {}
+
   // Innermost range of `track` that contains `instant`, and those around it; empty if there is
   // none.
   [[nodiscard]] std::vector<uint32_t> around(uint32_t track, Nanoseconds instant) const;
+  // Whether around() would find anything.
+  [[nodiscard]] bool any_around(uint32_t track, Nanoseconds instant) const;
 
  private:
   struct Node {
     uint32_t event;
     int32_t parent;  // within the track; -1: none
   };
+  RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
+  template <class Visit>  // visit(event) → whether to go on outwards
+  void visit_around(uint32_t track, Nanoseconds instant, Visit visit) const;
+
   const trace::Trace& trace_;
-  std::unordered_map<uint32_t, std::vector<Node>> tracks_;  // by start
+  std::vector<std::vector<Node>> tracks_;  // by start
 };
 
 }  // namespace shardlens::analysis

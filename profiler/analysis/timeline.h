@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <regex>
 #include <string>
@@ -41,6 +40,8 @@ struct Collective {
   std::optional<Nanoseconds> issued;     // when the host called
   std::optional<Nanoseconds> needed_at;  // when what consumes it began to wait for it
   Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
+  uint32_t args = trace::kNoIndex;       // index into Trace::collectives
+  uint32_t issuer = trace::kNoIndex;  // event of the host that issued it: launch, or call of c10d
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known
@@ -52,16 +53,25 @@ struct Step {
   Interval window;
 };
 
-// A trace, sorted into what computes, communicates and copies; docs/overlap_metrics.md defines
-// each.
+enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
+
+// A kernel, memcpy or memset.
+struct DeviceEvent {
+  uint32_t event = 0;                 // index into Trace::events
+  uint32_t launch = trace::kNoIndex;  // the same, of the call that launched it
+  Nature nature = Nature::kCompute;
+};
+
+// A trace, sorted into what computes, communicates and copies; docs/metrics.md defines each.
 struct Timeline {
   bool device = false;  // the trace has device events; otherwise host operators stand for compute
   IntervalSet span;     // what the rank's figures cover
   IntervalSet compute, communication, copy;
-  std::vector<Collective> collectives;   // by start
-  std::vector<Step> steps;               // by start
-  std::vector<std::string> units;        // FQNs: the trace's, then those that only ranges name
-  std::map<uint32_t, IntervalSet> busy;  // by track: all that counts above, for figures per stream
+  std::vector<Collective> collectives;  // by start
+  std::vector<Step> steps;              // by start
+  std::vector<std::string> units;       // FQNs: the trace's, then those that only ranges name
+  std::vector<IntervalSet> busy;        // by track: all that counts above, for figures per stream
+  std::vector<DeviceEvent> device_events;  // by start
   std::vector<trace::Diagnostic> diagnostics;
 };
 

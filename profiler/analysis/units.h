@@ -14,7 +14,7 @@
 
 namespace shardlens::analysis {
 
-// Why a collective was exposed; docs/overlap_metrics.md says how each is told.
+// Why a collective was exposed; docs/metrics.md says how each is told.
 enum class ExposedCause : uint8_t {
   kFirst,
   kLast,

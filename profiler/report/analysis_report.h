@@ -12,7 +12,7 @@ namespace shardlens::report {
 
 enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream };
 
-// `shardlens analyze --json`: schema 1 of docs/overlap_metrics.md, one line.
+// `shardlens analyze --json`: schema 1 of docs/metrics.md, one line.
 [[nodiscard]] std::string analysis_json(const analysis::Analysis& analysis);
 
 // One table with a header line, in nanoseconds and bytes; which one, `by` says. RFC 4180.

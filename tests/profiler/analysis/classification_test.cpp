@@ -11,13 +11,31 @@ using test::TraceBuilder;
 using trace::Category;
 
 TEST(NamesTest, TellsCommunicationKernels) {
-  for (const char* name :
-       {"ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
-        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-        "ncclSymkDevKernel_AllGather_LL", "void ncclDevKernel_Generic()"}) {
-    EXPECT_TRUE(is_communication_kernel(name)) << name;
+  using enum CollectiveKind;
+  const std::vector<std::pair<const char*, std::optional<CollectiveKind>>> kernels{
+      {"ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
+       kAllReduce},
+      {"ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+       kSendRecv},
+      {"ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", kAllGather},
+      {"ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+       kReduceScatter},
+      {"ncclSymkDevKernel_AllGather_LL", kAllGather},
+      {"ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", std::nullopt},
+      {"void (anonymous namespace)::two_shot_all_reduce_kernel<c10::BFloat16, 16, 8>(...)",
+       kAllReduce},
+      {"void (anonymous namespace)::multimem_all_gather_kernel<16>(...)", kAllGather},
+      {"void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)", kAllToAll},
+      {"void dpsk::ep::combine<8>()", kAllToAll},
+      {"void vllm::cross_device_reduce_2stage<half, 8>(...)", kAllReduce}};
+  for (const auto& [name, kind] : kernels) {
+    const auto found = communication_kernel(name);
+    ASSERT_TRUE(found.has_value()) << name;
+    EXPECT_EQ(found->kind, kind) << name;
   }
-  EXPECT_FALSE(is_communication_kernel("ampere_sgemm_128x64_nn"));
+  for (const char* name : {"ampere_sgemm_128x64_nn", "reduce_scatter_bias_kernel", "Memcpy PtoP"}) {
+    EXPECT_FALSE(communication_kernel(name).has_value()) << name;
+  }
 }
 
 TEST(NamesTest, ReadsFsdpRanges) {
@@ -102,13 +120,56 @@ TEST(ClassificationTest, GpuCollectivesGetTheUnitOfTheRangeThatLaunchedThem) {
   EXPECT_EQ(c.issued, 25);
 }
 
+// RCCL names no collective and gives no arguments: those of record_param_comms around the launch
+// serve.
+TEST(ClassificationTest, ArgumentsOfAKernelMayStandAtItsCall) {
+  TraceBuilder b;
+  trace::CollectiveArgs args;
+  args.collective = b.trace.strings.intern("_allgather_base");
+  args.dtype = b.trace.strings.intern("BFloat16");
+  args.in_nelems = 10;
+  args.out_nelems = 80;
+  b.range("nccl:_all_gather_base", 0, 20);
+  const uint32_t call = b.trace.add_complete(Category::kCpuOp, "record_param_comms", b.main, 1, 19);
+  b.trace.events[call].detail_kind = trace::Detail::kCollective;
+  b.trace.events[call].detail = 0;
+  b.trace.collectives.push_back(args);
+  b.device(Category::kKernel, "ncclDevKernel_Generic(x)", 7, 5, 100, 110);
+  b.range("nccl:all_reduce", 30, 40);
+  b.device(Category::kKernel, "ncclDevKernel_Generic(x)", 7, 35, 200, 210);
+  b.device(Category::kKernel, "ncclDevKernel_Generic(x)", 7, 50, 300, 310);
+  const Timeline t = make_timeline(b.trace);
+  ASSERT_EQ(t.collectives.size(), 3U);
+  EXPECT_EQ(t.collectives[0].kind, CollectiveKind::kAllGather);
+  EXPECT_EQ(t.collectives[0].bytes, 160);
+  EXPECT_EQ(t.collectives[1].kind, CollectiveKind::kAllReduce);
+  EXPECT_EQ(t.collectives[1].bytes, 0);
+  EXPECT_EQ(t.collectives[2].kind, std::nullopt);
+}
+
+// See [Note: Copy-engine collectives].
+TEST(ClassificationTest, PeerCopiesUnderACollectiveCommunicate) {
+  TraceBuilder b;
+  b.range("nccl:_all_gather_base", 0, 20);
+  b.device(Category::kGpuMemcpy, "Memcpy PtoP (Device -> Device)", 7, 5, 100, 110);
+  b.device(Category::kGpuMemcpy, "Memcpy DtoD (Device -> Device)", 7, 6, 110, 120);
+  b.device(Category::kGpuMemcpy, "Memcpy PtoP (Device -> Device)", 7, 30, 200, 210);
+  b.range("FSDP::all_gather (a)", 40, 50);
+  b.device(Category::kGpuMemcpy, "Memcpy PtoP (Device -> Device)", 7, 45, 300, 310);
+  const Timeline t = make_timeline(b.trace);
+  EXPECT_EQ(t.communication, (IntervalSet{{100, 110}, {300, 310}}));
+  EXPECT_EQ(t.copy, (IntervalSet{{110, 120}, {200, 210}}));
+  EXPECT_EQ(t.collectives[0].kind, CollectiveKind::kAllGather);
+  EXPECT_EQ(t.collectives[1].kind, CollectiveKind::kAllGather);
+}
+
 TEST(ClassificationTest, ACustomKernelCommunicatesWhenItsNameIsGiven) {
   TraceBuilder b;
-  b.device(Category::kKernel, "dpsk::ep::dispatch", 7, -1, 0, 10);
+  b.device(Category::kKernel, "exchange::dispatch", 7, -1, 0, 10);
   b.device(Category::kKernel, "gemm", 8, -1, 5, 20);
   EXPECT_TRUE(make_timeline(b.trace).communication.empty());
   TimelineOptions options;
-  options.communication = std::regex("ep::");
+  options.communication = std::regex("exchange::");
   const Timeline t = make_timeline(b.trace, options);
   EXPECT_EQ(t.communication, (IntervalSet{{0, 10}}));
   EXPECT_EQ(t.compute, (IntervalSet{{5, 20}}));
