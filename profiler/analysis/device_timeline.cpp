@@ -25,7 +25,7 @@ class DeviceEvents {
         fsdp_ranges_(trace_,
                      [&](const Event& e) {
                        return e.category == Category::kUserAnnotation &&
-                              sources.names.of(e).is_fsdp_range;
+                              sources.names.of(e).is_fsdp_work;
                      }),
         calls_(trace_, [&](const Event& e) { return is_call(e); }) {}
 

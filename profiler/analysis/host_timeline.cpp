@@ -67,7 +67,7 @@ class LeafOperators {
           !frame.in_collective && facts.is_operator && !facts.is_c10d_operator && !facts.matches;
       frame.is_operator = frame.is_candidate && !facts.is_helper;
     } else if (event.category == Category::kUserAnnotation) {
-      frame.copies = frame.copies || facts.is_fsdp_range;
+      frame.copies = frame.copies || facts.is_fsdp_work;
     }
     frame.in_collective =
         frame.in_collective || facts.matches || is_host_collective(sources_, event);

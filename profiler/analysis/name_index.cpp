@@ -17,7 +17,9 @@ void NameIndex::look_at(trace::StringId id, NameFacts& facts) const {
   facts.is_c10d_operator = is_c10d_operator(name);
   facts.is_fsdp_operator = name.starts_with("fsdp::");
   facts.is_c10d_annotation = is_c10d_annotation(name);
-  facts.is_fsdp_range = parse_fsdp_range(name).has_value();
+  const auto range = parse_fsdp_range(name);
+  facts.is_fsdp_range = range.has_value();
+  facts.is_fsdp_work = range && range->is_own_work();
   facts.is_peer_copy = is_peer_copy(name);
 }
 

@@ -20,6 +20,7 @@ struct NameFacts {
   bool is_fsdp_operator = false;  // fsdp::…
   bool is_c10d_annotation = false;
   bool is_fsdp_range = false;
+  bool is_fsdp_work = false;  // such a range, around FSDP's own work alone
   bool is_peer_copy = false;
   std::optional<CollectiveKind> kind;  // of a communication kernel
 };

@@ -124,6 +124,10 @@ bool is_c10d_operator(std::string_view name) {
 }
 
 std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
+  constexpr std::string_view kFsdp1 = "FullyShardedDataParallel.";
+  if (name.starts_with(kFsdp1)) {
+    return FsdpRange{name.substr(kFsdp1.size()), std::nullopt, true};
+  }
   constexpr std::string_view kPrefix = "FSDP::";
   if (!name.starts_with(kPrefix)) {
     return std::nullopt;

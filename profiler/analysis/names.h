@@ -32,10 +32,15 @@ struct CommunicationKernel {
 // "c10d::…", "record_param_comms", "fsdp::…", "…wait_tensor".
 [[nodiscard]] bool is_c10d_operator(std::string_view name);
 
-// "FSDP::all_gather (layers.3)".
+// "FSDP::all_gather (layers.3)" (FSDP2 and ours), "FullyShardedDataParallel._pre_forward" (FSDP1,
+// whose names hold no unit).
 struct FsdpRange {
-  std::string_view what;                // "all_gather"
+  std::string_view what;                // "all_gather"; "_pre_forward"
   std::optional<std::string_view> fqn;  // nullopt: names no unit
+  bool is_fsdp1 = false;
+  // Whether it surrounds FSDP's own work: true but for FSDP1's "forward", which contains the
+  // module's.
+  [[nodiscard]] bool is_own_work() const { return !is_fsdp1 || what != "forward"; }
 };
 [[nodiscard]] std::optional<FsdpRange> parse_fsdp_range(std::string_view name);
 

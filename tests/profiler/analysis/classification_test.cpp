@@ -45,6 +45,8 @@ TEST(NamesTest, ReadsFsdpRanges) {
   EXPECT_EQ(parse_fsdp_range("FSDP::root_pre_forward")->fqn, std::nullopt);
   EXPECT_EQ(parse_fsdp_range("FSDP::backward_prefetch for layers.2")->what, "backward_prefetch");
   EXPECT_EQ(parse_fsdp_range("FSDP::backward_prefetch for layers.2")->fqn, "layers.2");
+  EXPECT_EQ(parse_fsdp_range("FullyShardedDataParallel._pre_forward")->what, "_pre_forward");
+  EXPECT_EQ(parse_fsdp_range("FullyShardedDataParallel._pre_forward")->fqn, std::nullopt);
   EXPECT_FALSE(parse_fsdp_range("Optimizer.step#AdamW.step").has_value());
   EXPECT_EQ(parse_profiler_step("ProfilerStep#12"), 12);
   EXPECT_EQ(parse_profiler_step("ProfilerStep#"), std::nullopt);
@@ -103,6 +105,18 @@ TEST(ClassificationTest, GpuKernelsUnderFsdpRangesOfTheirLaunchAreCopies) {
   EXPECT_TRUE(t.device);
   EXPECT_EQ(t.copy, (IntervalSet{{100, 110}}));
   EXPECT_EQ(t.compute, (IntervalSet{{110, 150}}));
+}
+
+// FSDP1's forward contains the module's, and the units' within it.
+TEST(ClassificationTest, Fsdp1sOwnWorkIsCopiedAndTheModulesComputes) {
+  TraceBuilder b;
+  b.range("FullyShardedDataParallel.forward", 0, 100);
+  b.range("FullyShardedDataParallel._pre_forward", 10, 20);
+  b.device(Category::kKernel, "cat", 7, 12, 200, 210);
+  b.device(Category::kKernel, "gemm", 7, 30, 210, 250);
+  const Timeline t = make_timeline(b.trace);
+  EXPECT_EQ(t.copy, (IntervalSet{{200, 210}}));
+  EXPECT_EQ(t.compute, (IntervalSet{{210, 250}}));
 }
 
 TEST(ClassificationTest, GpuCollectivesGetTheUnitOfTheRangeThatLaunchedThem) {
