@@ -1,6 +1,7 @@
 #include "profiler/trace/event_fields.h"
 
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,6 +32,10 @@ struct KeyRow {
 
 uint32_t small(int64_t value) {
   return value < 0 || value > 0xffffffff ? 0 : static_cast<uint32_t>(value);
+}
+
+int32_t small_signed(int64_t value) {
+  return value < -1 || value > 0x7fffffff ? -1 : static_cast<int32_t>(value);
 }
 
 constexpr std::array<std::string_view, kFaultCount> kFaultTexts{
@@ -188,7 +193,7 @@ void EventBuilder::read_args(Fields& fields, od::object args) {
 }
 
 void EventBuilder::read_argument(Fields& fields, std::string_view key, od::value value) {
-  static constexpr std::array<KeyRow<Text>, 16> kTexts{
+  static constexpr std::array<KeyRow<Text>, 17> kTexts{
       {{"Collective name", Text::kCollectiveName},
        {"dtype", Text::kDtype},
        {"Process Group Name", Text::kGroup},
@@ -204,23 +209,42 @@ void EventBuilder::read_argument(Fields& fields, std::string_view key, od::value
        {"axis", Text::kAxis},
        {"grads", Text::kGrads},
        {"name", Text::kName},
-       {"labels", Text::kLabels}}};
-  static constexpr std::array<KeyRow<Number>, 16> kNumbers{{{"In msg nelems", Number::kInNelems},
-                                                            {"Out msg nelems", Number::kOutNelems},
-                                                            {"Group size", Number::kGroupSize},
-                                                            {"seq", Number::kSeq},
-                                                            {"Seq", Number::kSeq},
-                                                            {"hook_seq", Number::kHookSeq},
-                                                            {"action", Number::kAction},
-                                                            {"issued_ns", Number::kIssued},
-                                                            {"correlation", Number::kCorrelation},
-                                                            {"generation", Number::kGeneration},
-                                                            {"event", Number::kEvent},
-                                                            {"invocation", Number::kInvocation},
-                                                            {"sort_index", Number::kSortIndex},
-                                                            {"emulated", Number::kEmulated},
-                                                            {"grad_mode", Number::kGradMode},
-                                                            {"recompute", Number::kRecompute}}};
+       {"labels", Text::kLabels},
+       {"cuda_sync_kind", Text::kSyncKind}}};
+  static constexpr std::array<KeyRow<Number>, 33> kNumbers{
+      {{"In msg nelems", Number::kInNelems},
+       {"Out msg nelems", Number::kOutNelems},
+       {"Group size", Number::kGroupSize},
+       {"seq", Number::kSeq},
+       {"Seq", Number::kSeq},
+       {"hook_seq", Number::kHookSeq},
+       {"action", Number::kAction},
+       {"issued_ns", Number::kIssued},
+       {"correlation", Number::kCorrelation},
+       {"generation", Number::kGeneration},
+       {"event", Number::kEvent},
+       {"invocation", Number::kInvocation},
+       {"sort_index", Number::kSortIndex},
+       {"emulated", Number::kEmulated},
+       {"grad_mode", Number::kGradMode},
+       {"recompute", Number::kRecompute},
+       {"External id", Number::kExternalId},
+       {"stream", Number::kStreamId},
+       {"device", Number::kDevice},
+       {"context", Number::kContext},
+       {"bytes", Number::kBytes},
+       {"graph id", Number::kGraph},
+       {"graph node id", Number::kGraphNode},
+       {"event id", Number::kEventId},
+       {"wait_on_stream", Number::kWaitOnStream},
+       {"wait_on_cuda_event_record_corr_id", Number::kWaitOnRecord},
+       {"wait_on_cuda_event_id", Number::kWaitOnEvent},
+       {"Addr", Number::kAddress},
+       {"Bytes", Number::kMemoryBytes},
+       {"Total Allocated", Number::kTotalAllocated},
+       {"Total Reserved", Number::kTotalReserved},
+       {"Device Type", Number::kDeviceType},
+       {"Device Id", Number::kDeviceId}}};
   switch (value.type()) {
     case od::json_type::string:
       for (const auto& row : kTexts) {
@@ -338,17 +362,17 @@ void EventBuilder::timed_event(const Fields& fields, Phase phase) {
   event.phase = phase;
   const bool flow = phase == Phase::kFlowStart || phase == Phase::kFlowEnd;
   event.correlation = small(flow ? fields.id : fields.number(Number::kCorrelation, 0));
+  event.external_id = small(fields.number(Number::kExternalId, 0));
   if (!add_detail(event, fields)) {
     fault(Fault::kBadArguments);
   }
+  first_time_ = std::min(first_time_.value_or(event.start), event.start);
+  trace_.events.push_back(event);
   if (keep_args_ && event.detail_kind != Detail::kAction && event.detail_kind != Detail::kHook &&
       event.category != Category::kCommunication && !fields.raw_args.empty() &&
       nlohmann::json::accept(fields.raw_args)) {
-    event.args = static_cast<uint32_t>(trace_.raw_args.size());
-    trace_.raw_args.emplace_back(fields.raw_args);
+    trace_.set_args(static_cast<uint32_t>(trace_.events.size() - 1), std::string(fields.raw_args));
   }
-  first_time_ = std::min(first_time_.value_or(event.start), event.start);
-  trace_.events.push_back(event);
 }
 
 bool EventBuilder::add_detail(Event& event, const Fields& fields) {
@@ -357,6 +381,13 @@ bool EventBuilder::add_detail(Event& event, const Fields& fields) {
   }
   if (fields[Text::kCollectiveName] || event.category == Category::kCommunication) {
     add_collective(event, fields);
+  } else if (fields[Text::kSyncKind]) {
+    add_sync(event, fields);
+  } else if (fields.number(Number::kAddress, kAbsent) != kAbsent) {
+    add_memory(event, fields);
+  } else if (const uint32_t row = device_row(fields); row != kNoIndex) {
+    event.detail_kind = Detail::kDevice;
+    event.detail = row;
   }
   return true;
 }
@@ -393,9 +424,63 @@ void EventBuilder::add_collective(Event& event, const Fields& fields) {
   args.sequence = std::max<int64_t>(-1, fields.number(Number::kSeq, -1));
   args.issued = fields.number(Number::kIssued, 0);
   args.emulated = fields.number(Number::kEmulated, 0) != 0;
+  args.device = device_row(fields);
   event.detail_kind = Detail::kCollective;
   event.detail = static_cast<uint32_t>(trace_.collectives.size());
   trace_.collectives.push_back(args);
+}
+
+bool EventBuilder::DeviceOrder::operator()(const DeviceArgs& a, const DeviceArgs& b) const {
+  const auto key = [](const DeviceArgs& d) {
+    return std::tie(d.stream, d.device, d.context, d.bytes, d.graph_node, d.graph, d.event);
+  };
+  return key(a) < key(b);
+}
+
+uint32_t EventBuilder::device_row(const Fields& fields) {
+  if (fields.number(Number::kStreamId, kAbsent) == kAbsent) {
+    return kNoIndex;
+  }
+  DeviceArgs args;
+  args.stream = small_signed(fields.number(Number::kStreamId, -1));
+  args.device = small_signed(fields.number(Number::kDevice, -1));
+  args.context = small_signed(fields.number(Number::kContext, -1));
+  args.bytes = std::max<int64_t>(-1, fields.number(Number::kBytes, -1));
+  args.graph = std::max<int64_t>(-1, fields.number(Number::kGraph, -1));
+  args.graph_node = std::max<int64_t>(-1, fields.number(Number::kGraphNode, -1));
+  args.event = small(fields.number(Number::kEventId, 0));
+  const auto [found, fresh] =
+      device_rows_.try_emplace(args, static_cast<uint32_t>(trace_.devices.size()));
+  if (fresh) {
+    trace_.devices.push_back(args);
+  }
+  return found->second;
+}
+
+void EventBuilder::add_sync(Event& event, const Fields& fields) {
+  SyncArgs args;
+  args.kind = parse_sync_kind(*fields[Text::kSyncKind]);
+  args.device = small_signed(fields.number(Number::kDevice, -1));
+  args.stream = small_signed(fields.number(Number::kStreamId, -1));
+  args.wait_on_stream = small_signed(fields.number(Number::kWaitOnStream, -1));
+  args.wait_on_record = small(fields.number(Number::kWaitOnRecord, 0));
+  args.wait_on_event = std::max<int64_t>(-1, fields.number(Number::kWaitOnEvent, -1));
+  event.detail_kind = Detail::kSync;
+  event.detail = static_cast<uint32_t>(trace_.syncs.size());
+  trace_.syncs.push_back(args);
+}
+
+void EventBuilder::add_memory(Event& event, const Fields& fields) {
+  MemoryArgs args;
+  args.address = fields.number(Number::kAddress, 0);
+  args.bytes = fields.number(Number::kMemoryBytes, 0);
+  args.total_allocated = fields.number(Number::kTotalAllocated, 0);
+  args.total_reserved = fields.number(Number::kTotalReserved, 0);
+  args.device_type = small_signed(fields.number(Number::kDeviceType, 0));
+  args.device = small_signed(fields.number(Number::kDeviceId, -1));
+  event.detail_kind = Detail::kMemory;
+  event.detail = static_cast<uint32_t>(trace_.memory_events.size());
+  trace_.memory_events.push_back(args);
 }
 
 bool EventBuilder::add_action(Event& event, const Fields& fields) {

@@ -69,6 +69,7 @@ class EventBuilder {
     kGrads,
     kName,
     kLabels,
+    kSyncKind,
     kCount
   };
   enum class Number : uint8_t {
@@ -87,6 +88,23 @@ class EventBuilder {
     kEmulated,
     kGradMode,
     kRecompute,
+    kExternalId,
+    kStreamId,
+    kDevice,
+    kContext,
+    kBytes,
+    kGraph,
+    kGraphNode,
+    kEventId,
+    kWaitOnStream,
+    kWaitOnRecord,
+    kWaitOnEvent,
+    kAddress,
+    kMemoryBytes,
+    kTotalAllocated,
+    kTotalReserved,
+    kDeviceType,
+    kDeviceId,
     kCount
   };
   // An id as written: a number, or a text.
@@ -124,6 +142,9 @@ class EventBuilder {
   bool add_action(Event& event, const Fields& fields);
   bool add_hook(Event& event, const Fields& fields);
   void add_collective(Event& event, const Fields& fields);
+  void add_sync(Event& event, const Fields& fields);
+  void add_memory(Event& event, const Fields& fields);
+  uint32_t device_row(const Fields& fields);  // kNoIndex: it names no stream
   Category category_of(std::string_view text, uint8_t& other);
   uint32_t track_of(const Fields& fields);
   StringId text_id(const Fields& fields, Text key);
@@ -139,6 +160,11 @@ class EventBuilder {
   std::array<Count, kFaultCount> faults_;
   std::optional<Nanoseconds> first_time_;
   std::map<std::string, UnitId, std::less<>> units_;
+  // Equal rows once; most kernels of a stream share one.
+  struct DeviceOrder {
+    bool operator()(const DeviceArgs& a, const DeviceArgs& b) const;
+  };
+  std::map<DeviceArgs, uint32_t, DeviceOrder> device_rows_;
   // Neighbours share track and category: remembers the last ones.
   Id last_pid_, last_tid_;
   uint32_t last_track_ = kNoIndex;

@@ -58,7 +58,7 @@ void keep_steps(Trace& trace, const std::pair<int64_t, int64_t>& steps) {
       launched.insert(event.correlation);
     }
   }
-  std::erase_if(trace.events, [&](const Event& event) {
+  erase_if(trace.events, [&](const Event& event) {
     const bool by_launch =
         event.correlation != 0 && (is_on_device(event) || event.category == Category::kAc2g);
     return by_launch ? !launched.contains(event.correlation) : !within(windows, event.start);
@@ -72,7 +72,7 @@ void apply(const Filter& filter, Trace& trace) {
     keep_steps(trace, *filter.steps);
   }
   if (!filter.categories.empty()) {
-    std::erase_if(trace.events, [&](const Event& event) {
+    erase_if(trace.events, [&](const Event& event) {
       const std::string_view category = trace.category(event);
       return !is_step_mark(trace, event) &&
              std::find(filter.categories.begin(), filter.categories.end(), category) ==

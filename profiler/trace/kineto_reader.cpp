@@ -282,7 +282,7 @@ class Reader {
   void add_base() {
     const Nanoseconds base = trace_.metadata.base_time;
     int64_t left_out = 0;
-    std::erase_if(trace_.events, [&](Event& event) {
+    erase_if(trace_.events, [&](Event& event) {
       Nanoseconds end = 0;
       const bool fits = !__builtin_add_overflow(event.start, base, &event.start) &&
                         !__builtin_add_overflow(event.start, event.duration, &end);

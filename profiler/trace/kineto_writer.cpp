@@ -248,11 +248,12 @@ class Writer {
 
   void event_args(Members& members, const Event& event) {
     const bool flow = event.phase == Phase::kFlowStart || event.phase == Phase::kFlowEnd;
-    if (event.args != kNoIndex) {
-      members.raw("args", trace_.raw_args.at(event.args));
+    if (const std::string_view json = trace_.args_json(event); !json.empty()) {
+      members.raw("args", json);
       return;
     }
-    if (event.detail_kind == Detail::kNone && (event.correlation == 0 || flow)) {
+    if (event.detail_kind == Detail::kNone && event.external_id == 0 &&
+        (event.correlation == 0 || flow)) {
       return;
     }
     members.key("args");
@@ -263,6 +264,16 @@ class Writer {
       action_args(args, *action);
     } else if (const HookArgs* hook = trace_.hook(event)) {
       hook_args(args, *hook);
+    } else if (const SyncArgs* sync = trace_.sync(event)) {
+      sync_args(args, *sync);
+    } else if (const MemoryArgs* memory = trace_.memory(event)) {
+      memory_args(args, *memory);
+    }
+    if (const DeviceArgs* device = trace_.device(event)) {
+      device_args(args, *device);
+    }
+    if (event.external_id != 0) {
+      args.integer("External id", event.external_id);
     }
     if (event.correlation != 0 && !flow) {
       args.integer("correlation", event.correlation);
@@ -282,26 +293,55 @@ class Writer {
         args.text(key, trace_.strings.view(id));
       }
     };
-    const auto number = [&](std::string_view key, int64_t value, int64_t absent) {
-      if (value != absent) {
-        args.integer(key, value);
-      }
-    };
     text("Collective name", c.collective);
-    number("In msg nelems", c.in_nelems, -1);
-    number("Out msg nelems", c.out_nelems, -1);
-    number("Group size", c.group_size, 0);
+    number(args, "In msg nelems", c.in_nelems, -1);
+    number(args, "Out msg nelems", c.out_nelems, -1);
+    number(args, "Group size", c.group_size, 0);
     text("dtype", c.dtype);
     text("Process Group Name", c.group);
     text("Process Group Description", c.group_description);
     text("Process Group Ranks", c.group_ranks);
     unit(args, "unit", c.unit);
-    number("seq", c.sequence, -1);
-    number("action", c.action, 0);
-    number("issued_ns", c.issued, 0);
+    number(args, "seq", c.sequence, -1);
+    number(args, "action", c.action, 0);
+    number(args, "issued_ns", c.issued, 0);
     if (c.emulated) {
       args.boolean("emulated", true);
     }
+  }
+
+  void number(Members& args, std::string_view key, int64_t value, int64_t absent) {
+    if (value != absent) {
+      args.integer(key, value);
+    }
+  }
+
+  void device_args(Members& args, const DeviceArgs& d) {
+    number(args, "device", d.device, -1);
+    number(args, "context", d.context, -1);
+    number(args, "stream", d.stream, -1);
+    number(args, "bytes", d.bytes, -1);
+    number(args, "graph id", d.graph, -1);
+    number(args, "graph node id", d.graph_node, -1);
+    number(args, "event id", d.event, 0);
+  }
+
+  void sync_args(Members& args, const SyncArgs& s) {
+    args.text("cuda_sync_kind", name_of(s.kind));
+    number(args, "wait_on_stream", s.wait_on_stream, -1);
+    number(args, "wait_on_cuda_event_record_corr_id", s.wait_on_record, 0);
+    number(args, "wait_on_cuda_event_id", s.wait_on_event, -1);
+    args.integer("stream", s.stream);
+    number(args, "device", s.device, -1);
+  }
+
+  void memory_args(Members& args, const MemoryArgs& m) {
+    args.integer("Addr", m.address);
+    args.integer("Bytes", m.bytes);
+    args.integer("Total Allocated", m.total_allocated);
+    args.integer("Total Reserved", m.total_reserved);
+    args.integer("Device Type", m.device_type);
+    args.integer("Device Id", m.device);
   }
 
   void action_args(Members& args, const ActionArgs& a) {

@@ -17,6 +17,9 @@ constexpr std::array<std::string_view, kCategoryCount> kCategories{
     "communication", "shardlens",       "Trace",
     "ac2g",          "fwdbwd",          ""};
 
+constexpr std::array<std::string_view, 5> kSyncKinds{"Other", "Stream Sync", "Event Sync",
+                                                     "Stream Wait Event", "Context Sync"};
+
 constexpr size_t kMaxOtherCategories = 255;
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
@@ -54,6 +57,16 @@ Category parse_category(std::string_view name) {
   return Category::kOther;
 }
 
+std::string_view name_of(SyncKind kind) {
+  return kSyncKinds[static_cast<size_t>(kind)];
+}
+
+SyncKind parse_sync_kind(std::string_view name) {
+  const auto found = std::find(kSyncKinds.begin(), kSyncKinds.end(), name);
+  return found == kSyncKinds.end() ? SyncKind::kOther
+                                   : static_cast<SyncKind>(found - kSyncKinds.begin());
+}
+
 std::string_view name_of(Severity severity) {
   switch (severity) {
     case Severity::kNote:
@@ -85,38 +98,54 @@ std::string_view Trace::category(const Event& event) const {
              : name_of(event.category);
 }
 
+template <typename T>
+const T* Trace::row(const Event& event, Detail kind, const GrowingArray<T>& table) const {
+  if (event.detail_kind == kind) {
+    return &table.at(event.detail);
+  }
+  if (event.detail_kind == Detail::kText && texts.at(event.detail).kind == kind) {
+    return &table.at(texts[event.detail].detail);
+  }
+  return nullptr;
+}
+
 const CollectiveArgs* Trace::collective(const Event& event) const {
-  return event.detail_kind == Detail::kCollective ? &collectives.at(event.detail) : nullptr;
+  return row(event, Detail::kCollective, collectives);
 }
 const ActionArgs* Trace::action(const Event& event) const {
-  return event.detail_kind == Detail::kAction ? &actions.at(event.detail) : nullptr;
+  return row(event, Detail::kAction, actions);
 }
 const HookArgs* Trace::hook(const Event& event) const {
-  return event.detail_kind == Detail::kHook ? &hooks.at(event.detail) : nullptr;
+  return row(event, Detail::kHook, hooks);
+}
+const DeviceArgs* Trace::device(const Event& event) const {
+  if (const CollectiveArgs* c = collective(event)) {
+    return c->device == kNoIndex ? nullptr : &devices.at(c->device);
+  }
+  return row(event, Detail::kDevice, devices);
+}
+const SyncArgs* Trace::sync(const Event& event) const {
+  return row(event, Detail::kSync, syncs);
+}
+const MemoryArgs* Trace::memory(const Event& event) const {
+  return row(event, Detail::kMemory, memory_events);
+}
+std::string_view Trace::args_json(const Event& event) const {
+  return event.detail_kind == Detail::kText ? std::string_view(texts.at(event.detail).json) : "";
 }
 
 uint32_t Trace::track(int64_t pid, int64_t tid) {
-  const auto [found, fresh] =
-      number_tracks_.try_emplace({pid, tid}, static_cast<uint32_t>(tracks.size()));
-  if (fresh) {
-    Track made;
-    made.pid = pid;
-    made.tid = tid;
-    tracks.push_back(made);
-  }
-  return found->second;
+  Track ids;
+  ids.pid = pid;
+  ids.tid = tid;
+  return track(ids);
 }
 
 uint32_t Trace::track(const Track& ids) {
-  if (!ids.pid_is_text && !ids.tid_is_text) {
-    return track(ids.pid, ids.tid);
-  }
-  const auto key = [this](bool is_text, StringId text, int64_t number) {
-    return is_text ? "s" + std::string(strings.view(text)) : "n" + std::to_string(number);
-  };
-  const auto [found, fresh] = text_tracks_.try_emplace(
-      {key(ids.pid_is_text, ids.pid_text, ids.pid), key(ids.tid_is_text, ids.tid_text, ids.tid)},
-      static_cast<uint32_t>(tracks.size()));
+  const IdKey pid{ids.pid_is_text, ids.pid_is_text ? ids.pid_text : ids.pid};
+  const IdKey tid{ids.tid_is_text, ids.tid_is_text ? ids.tid_text : ids.tid};
+  const auto [found, fresh] =
+      track_index_.try_emplace({pid, tid}, static_cast<uint32_t>(tracks.size()));
   if (fresh) {
     tracks.push_back(ids);
   }
@@ -208,8 +237,14 @@ uint32_t Trace::add_hook(uint32_t track, Nanoseconds time, const HookArgs& args)
 }
 
 void Trace::set_args(uint32_t event, std::string json) {
-  events.at(event).args = static_cast<uint32_t>(raw_args.size());
-  raw_args.push_back(std::move(json));
+  Event& e = events.at(event);
+  if (e.detail_kind == Detail::kText) {
+    texts.at(e.detail).json = std::move(json);
+    return;
+  }
+  texts.push_back({std::move(json), e.detail_kind, e.detail});
+  e.detail_kind = Detail::kText;
+  e.detail = static_cast<uint32_t>(texts.size() - 1);
 }
 
 std::optional<CollectiveKind> collective_kind(const Trace& trace, const Event& event) {

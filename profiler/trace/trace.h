@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/collective.h"
-#include "core/base/hook.h"
 #include "core/base/units.h"
-#include "core/schedule/action.h"
+#include "profiler/trace/event_args.h"
+#include "profiler/trace/growing_array.h"
 #include "profiler/trace/string_table.h"
 
 namespace shardlens::trace {
@@ -43,11 +43,6 @@ inline constexpr int kCategoryCount = 18;
 
 enum class Phase : uint8_t { kComplete, kInstant, kFlowStart, kFlowEnd, kCounter };
 
-// Which side table Event::detail points into.
-enum class Detail : uint8_t { kNone, kCollective, kAction, kHook };
-
-inline constexpr uint32_t kNoIndex = 0xffffffffU;
-
 // One event. Half-open [start, start + duration) in nanoseconds since the epoch (or since the
 // file's own zero, where it has no baseTimeNanoseconds and relative times). Instants, flows and
 // counters have duration 0.
@@ -57,9 +52,11 @@ struct Event {
   StringId name = kEmptyString;
   uint32_t track = 0;          // index into Trace::tracks
   uint32_t detail = kNoIndex;  // index into the table that `detail_kind` names
-  uint32_t args = kNoIndex;    // index into Trace::raw_args: the args as written, where they were kept
-  uint32_t correlation =
-      0;  // args.correlation of launches and device events, or a flow's id; 0: none
+  // args."External id": of an operator its own, of a launch and a device event that of the operator
+  // they were launched in; 0: none.
+  uint32_t external_id = 0;
+  // args.correlation of launches and device events, or a flow's id; 0: none.
+  uint32_t correlation = 0;
   Category category = Category::kOther;
   Phase phase = Phase::kComplete;
   Detail detail_kind = Detail::kNone;
@@ -85,36 +82,6 @@ struct Process {
   bool pid_is_text = false;
   std::string name, labels;
   std::optional<int64_t> sort_index;
-};
-
-// Arguments of a collective: from the event itself (ours, NCCL kernels, record_param_comms).
-struct CollectiveArgs {
-  StringId collective = kEmptyString;  // "Collective name": "_allgather_base", …
-  StringId dtype = kEmptyString;       // "Float", …
-  StringId group = kEmptyString;       // "Process Group Name"
-  StringId group_description = kEmptyString;
-  StringId group_ranks = kEmptyString;      // "Process Group Ranks", text as written: "[0, 1]"
-  UnitId unit = kNoUnit;                    // index into Trace::units; ours only
-  int32_t group_size = 0;                   // 0: not given
-  uint32_t action = 0;                      // seq of the action that issued it; 0: none
-  int64_t in_nelems = -1, out_nelems = -1;  // -1: not given
-  int64_t sequence = -1;                    // n-th of its communicator, from 0; -1: not given
-  Nanoseconds issued = 0;                   // when the host called; 0: not given
-  bool emulated = false;
-  friend bool operator==(const CollectiveArgs&, const CollectiveArgs&) = default;
-};
-
-// Units in `action`, `hook` are indices into Trace::units.
-struct ActionArgs {
-  uint32_t seq = 0;       // from 1 since the start of the run
-  uint32_t hook_seq = 0;  // of the hook event that caused it; 0: not known
-  schedule::Action action;
-  friend bool operator==(const ActionArgs&, const ActionArgs&) = default;
-};
-struct HookArgs {
-  uint32_t seq = 0;
-  HookEvent hook;
-  friend bool operator==(const HookArgs&, const HookArgs&) = default;
 };
 
 struct ProcessGroup {
@@ -156,7 +123,9 @@ struct Metadata {
 // One rank's timeline.
 //
 // Layout   events in the order of the file (not sorted); arguments that only some events have are
-// in side tables. Threads  const members from any thread.
+// in side tables, and not by event: ask collective(event), device(event), sync(event),
+// memory(event), action(event), hook(event), args_json(event), each nullptr or "" for an event that
+// has none. Threads  const members from any thread.
 class Trace {
  public:
   Metadata metadata;
@@ -164,11 +133,14 @@ class Trace {
   std::vector<std::string> other_categories;
   std::vector<Process> processes;
   std::vector<Track> tracks;
-  std::vector<Event> events;
-  std::vector<CollectiveArgs> collectives;
-  std::vector<ActionArgs> actions;
-  std::vector<HookArgs> hooks;
-  std::vector<std::string> raw_args;  // JSON objects, as written
+  GrowingArray<Event> events;
+  GrowingArray<CollectiveArgs> collectives;
+  GrowingArray<ActionArgs> actions;
+  GrowingArray<HookArgs> hooks;
+  GrowingArray<DeviceArgs> devices;
+  GrowingArray<SyncArgs> syncs;
+  GrowingArray<MemoryArgs> memory_events;
+  std::vector<TextArgs> texts;
   std::vector<std::string> units;  // FQN by UnitId ("" is the root); only ours
   std::vector<Diagnostic> diagnostics;
 
@@ -177,6 +149,12 @@ class Trace {
   [[nodiscard]] const CollectiveArgs* collective(const Event& event) const;  // nullptr: it is none
   [[nodiscard]] const ActionArgs* action(const Event& event) const;
   [[nodiscard]] const HookArgs* hook(const Event& event) const;
+  [[nodiscard]] const DeviceArgs* device(const Event& event) const;  // of NCCL's kernels too
+  [[nodiscard]] const SyncArgs* sync(const Event& event) const;
+  [[nodiscard]] const MemoryArgs* memory(const Event& event) const;
+  // The arguments as written ("Input Dims", …), kept by ReadOptions::keep_args or set_args(); ""
+  // where they were not.
+  [[nodiscard]] std::string_view args_json(const Event& event) const;
 
   // Index of the track, made if new. Complexity: amortised O(1).
   uint32_t track(int64_t pid, int64_t tid);
@@ -195,15 +173,21 @@ class Trace {
                           const CollectiveArgs& args);
   uint32_t add_action(uint32_t track, Nanoseconds time, const ActionArgs& args);  // named by its op
   uint32_t add_hook(uint32_t track, Nanoseconds time, const HookArgs& args);  // named by its hook
-  // `json`: an object, e.g. {"Input Dims": [[2, 3]]}; the writer adds it as it stands. On a
-  // collective, action or hook it takes the place of what the writer would derive from the side
-  // table.
+  // `json`: an object, e.g. {"Input Dims": [[2, 3]]}; the writer adds it as it stands, in place of
+  // what it would derive from the side tables.
   void set_args(uint32_t event, std::string json);
 
  private:
-  // Linear probing over few tracks would be quadratic for traces with many threads.
-  std::map<std::pair<std::string, std::string>, uint32_t> text_tracks_;
-  std::map<std::pair<int64_t, int64_t>, uint32_t> number_tracks_;
+  // Row of a side table, or nullptr.
+  template <typename T>
+  const T* row(const Event& event, Detail kind, const GrowingArray<T>& table) const;
+
+  struct IdKey {
+    bool is_text;
+    int64_t value;  // the number, or the text's StringId
+    friend auto operator<=>(const IdKey&, const IdKey&) = default;
+  };
+  std::map<std::pair<IdKey, IdKey>, uint32_t> track_index_;
 };
 
 // What a collective event stands for: kind from its arguments, else from its name; nullopt if

@@ -117,8 +117,8 @@ TEST(SpoolTraceTest, WritesInputShapesAsKinetoDoes) {
   const Trace trace = recorded(1);
   const auto products = named(trace, "aten::mm");
   ASSERT_EQ(products.size(), 3U);
-  ASSERT_NE(products[0].args, trace::kNoIndex);
-  EXPECT_EQ(trace.raw_args[products[0].args], R"({"Input Dims": [[128, 64], [64, 32]]})");
+  ASSERT_NE(trace.args_json(products[0]), "");
+  EXPECT_EQ(trace.args_json(products[0]), R"({"Input Dims": [[128, 64], [64, 32]]})");
   EXPECT_EQ(products[0].category, Category::kCpuOp);
 }
 

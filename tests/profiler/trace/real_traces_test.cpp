@@ -83,8 +83,7 @@ TEST_F(RealTracesTest, WrittenAgainTheySayTheSame) {
       ASSERT_EQ(trace.name(a), again.name(b));
       ASSERT_EQ(trace.category(a), again.category(b));
       ASSERT_EQ(a.correlation, b.correlation);
-      ASSERT_EQ(a.args == kNoIndex ? "" : trace.raw_args[a.args],
-                b.args == kNoIndex ? "" : again.raw_args[b.args]);
+      ASSERT_EQ(trace.args_json(a), again.args_json(b));
     }
   }
 }
