@@ -1,28 +1,19 @@
 #include "core/composable/module_state.h"
 
-#include <mutex>
-#include <unordered_map>
-
-#include <torch/nn/module.h>
-
 #include "core/base/error.h"
+#include "core/composable/class_name.h"
+#include "core/composable/module_map.h"
 
 namespace shardlens::composable {
 namespace {
 
-struct Entry {
-  std::weak_ptr<torch::nn::Module>
-      module;  // tells a live module from a new one at the same address
+struct Mapped {
   std::weak_ptr<State> state;
+  const State* identity = nullptr;  // never followed: tells states apart after they died
 };
 
-struct Mapping {
-  std::mutex mutex;
-  std::unordered_map<const torch::nn::Module*, Entry> entries;
-};
-
-Mapping& mapping() {
-  static Mapping instance;
+ModuleMap<Mapped>& mapping() {
+  static ModuleMap<Mapped> instance;
   return instance;
 }
 
@@ -30,29 +21,41 @@ Mapping& mapping() {
 
 void insert_module_state(const std::shared_ptr<torch::nn::Module>& module,
                          const std::shared_ptr<State>& state) {
-  Mapping& map = mapping();
-  const std::lock_guard lock(map.mutex);
-  std::erase_if(map.entries, [](const auto& item) { return item.second.module.expired(); });
-  if (map.entries.contains(module.get())) {
-    throw UsageError("a module of type " + module->name() +
-                     " is managed already: each module has one state");
+  SHARDLENS_CHECK(module != nullptr && state != nullptr, "a module state needs module and state");
+  if (!mapping().insert(module, {state, state.get()})) {
+    throw UsageError("Inserting the state of a " + class_name(*module) +
+                     " more than once: the module is managed already, and each module has one "
+                     "state");
   }
-  map.entries[module.get()] = {module, state};
 }
 
 std::shared_ptr<State> module_state(const torch::nn::Module& module) {
-  Mapping& map = mapping();
-  const std::lock_guard lock(map.mutex);
-  const auto found = map.entries.find(&module);
-  if (found == map.entries.end() || found->second.module.expired()) {
+  if (const auto* self = dynamic_cast<const State*>(&module)) {
+    const auto owner = std::const_pointer_cast<torch::nn::Module>(module.shared_from_this());
+    return {owner, const_cast<State*>(self)};  // the module's own pointer was not const
+  }
+  const std::optional<Mapped> found = mapping().find(module);
+  if (!found.has_value()) {
     return nullptr;
   }
-  std::shared_ptr<State> state = found->second.state.lock();
+  std::shared_ptr<State> state = found->state.lock();
   if (state == nullptr) {
-    throw RuntimeFault("the state of a module of type " + module.name() +
-                       " has been destroyed already");
+    throw RuntimeFault("State has already been garbage collected: the owner of the state of a " +
+                       class_name(module) + " has been destroyed before the module");
   }
   return state;
+}
+
+bool has_module_state(const torch::nn::Module& module) {
+  return dynamic_cast<const State*>(&module) != nullptr || mapping().find(module).has_value();
+}
+
+size_t module_state_count() {
+  return mapping().size();
+}
+
+void erase_module_states(const State& state) {
+  mapping().erase_if([&](const Mapped& mapped) { return mapped.identity == &state; });
 }
 
 }  // namespace shardlens::composable

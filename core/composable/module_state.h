@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -8,13 +11,29 @@ class Module;
 
 namespace shardlens::composable {
 
-// Base of what an API such as fully_shard or replicate keeps about the modules it manages.
+// Base of what an API such as fully_shard or replicate keeps about the modules it manages. A state
+// must not own the modules it is owned by (StateOwner): neither would ever die.
 class State {
  public:
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   virtual ~State() = default;
+};
+
+// Mixed into modules that can own the states of the APIs applied to them, as every Python module
+// can: all modules with hooks (SHARDLENS_MODULE). For other modules the caller of the API owns the
+// state.
+class StateOwner {
+ public:
+  StateOwner() = default;
+  StateOwner(const StateOwner&) = delete;  // a copy would own states that do not know it
+  StateOwner& operator=(const StateOwner&) = delete;
+  virtual ~StateOwner() = default;
+  void own(std::shared_ptr<State> state) { states_.push_back(std::move(state)); }
+
+ private:
+  std::vector<std::shared_ptr<State>> states_;
 };
 
 // The global mapping from a module to the state that manages it: weak on both sides, so it keeps
@@ -25,15 +44,24 @@ class State {
 void insert_module_state(const std::shared_ptr<torch::nn::Module>& module,
                          const std::shared_ptr<State>& state);
 
-// The state that manages `module`, or null. Never creates or changes anything.
-// Errors: RuntimeFault if the state has been destroyed while the module lives.
+// The state that manages `module`, or null; a module that is itself a State is its own. Never
+// creates or changes anything. Errors: RuntimeFault if the state has been destroyed while the
+// module lives.
 [[nodiscard]] std::shared_ptr<State> module_state(const torch::nn::Module& module);
 
-// The same if it is a T, else null: module_state_as<fsdp::FsdpState>(m) is PyTorch's
-// _get_module_fsdp_state.
+// The same if it is a T, else null: a replicate() state is no fsdp::FsdpState.
 template <typename T>
 [[nodiscard]] std::shared_ptr<T> module_state_as(const torch::nn::Module& module) {
   return std::dynamic_pointer_cast<T>(module_state(module));
 }
+
+// Whether the mapping knows the module, its state alive or not.
+[[nodiscard]] bool has_module_state(const torch::nn::Module& module);
+
+// Live modules in the mapping.
+[[nodiscard]] size_t module_state_count();
+
+// Forgets every module that maps to `state`: for an API that failed half-way.
+void erase_module_states(const State& state);
 
 }  // namespace shardlens::composable

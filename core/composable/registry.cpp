@@ -1,61 +1,78 @@
 #include "core/composable/registry.h"
 
 #include <algorithm>
-#include <mutex>
-#include <unordered_map>
-
-#include <torch/nn/module.h>
 
 #include "core/base/error.h"
+#include "core/composable/class_name.h"
+#include "core/composable/module_map.h"
 
 namespace shardlens::composable {
 namespace {
 
-struct Entry {
-  std::weak_ptr<torch::nn::Module> module;
-  Registry items;
-};
-
-struct Table {
-  std::mutex mutex;
-  std::unordered_map<const torch::nn::Module*, Entry> entries;
-};
-
-Table& table() {
-  static Table instance;
+// Registries are never changed in place: a snapshot that somebody holds stays what it was.
+ModuleMap<std::shared_ptr<const Registry>>& table() {
+  static ModuleMap<std::shared_ptr<const Registry>> instance;
   return instance;
 }
 
 }  // namespace
 
-const Registry* registry(const torch::nn::Module& module) {
-  Table& all = table();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.entries.find(&module);
-  return found == all.entries.end() || found->second.module.expired() ? nullptr
-                                                                      : &found->second.items;
+std::shared_ptr<const Registry> registry(const torch::nn::Module& module) {
+  return table().find(module).value_or(nullptr);
 }
 
-bool has_api(const torch::nn::Module& module, std::string_view api) {
-  const Registry* items = registry(module);
+bool has_api(const torch::nn::Module& module, std::string_view name) {
+  const auto items = registry(module);
   return items != nullptr && std::any_of(items->begin(), items->end(),
-                                         [&](const RegistryItem& item) { return item.api == api; });
+                                         [&](const auto& item) { return item->api->name == name; });
 }
+
+std::shared_ptr<State> state_of(const Api& api, const torch::nn::Module& module) {
+  if (const auto items = registry(module)) {
+    for (const auto& item : *items) {
+      if (item->api == &api) {
+        return item->state.lock();
+      }
+    }
+  }
+  return nullptr;
+}
+
+void refuse_copy(const torch::nn::Module& module) {
+  const auto items = registry(module);
+  if (items == nullptr && !has_module_state(module)) {
+    return;
+  }
+  throw UsageError((items == nullptr ? "a managed module" : items->front()->api->name) +
+                   " does not support copying: the " + class_name(module) +
+                   " is managed by it; build a new module and load the state dict");
+}
+
+namespace detail {
 
 void add_to_registry(const std::shared_ptr<torch::nn::Module>& module,
-                     std::string_view api,
-                     const std::shared_ptr<State>& state,
-                     std::string_view fqn) {
-  if (has_api(*module, api)) {
-    throw UsageError(std::string(api) + " has already been applied to module '" + std::string(fqn) +
-                     "' (" + module->name() + "); each API can be applied to a module once");
-  }
-  Table& all = table();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.entries, [](const auto& item) { return item.second.module.expired(); });
-  Entry& entry = all.entries[module.get()];
-  entry.module = module;
-  entry.items.push_back({std::string(api), state});
+                     const std::shared_ptr<const RegistryItem>& item) {
+  const auto before = registry(*module);
+  auto after =
+      before == nullptr ? std::make_shared<Registry>() : std::make_shared<Registry>(*before);
+  after->push_back(item);
+  table().set(module, std::move(after));
 }
 
+void remove_from_registry(const std::shared_ptr<torch::nn::Module>& module,
+                          const std::shared_ptr<const RegistryItem>& item) {
+  const auto before = registry(*module);
+  if (before == nullptr) {
+    return;
+  }
+  auto after = std::make_shared<Registry>(*before);
+  std::erase(*after, item);
+  if (after->empty()) {
+    table().erase(*module);
+  } else {
+    table().set(module, std::move(after));
+  }
+}
+
+}  // namespace detail
 }  // namespace shardlens::composable

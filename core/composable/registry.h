@@ -9,24 +9,43 @@
 
 namespace shardlens::composable {
 
-// The distributed APIs that were applied to a module, in order of application.
-struct RegistryItem {
-  std::string api;  // "fully_shard", "replicate", …
-  std::weak_ptr<State>
-      state;  // owned by whoever applied the API, usually through the module's hooks
+// A distributed API that modules can be given to: one object with static lifetime, which is its
+// identity as the function object is in Python. Two objects of one name are two implementations of
+// one API: a module takes one of them.
+struct Api {
+  explicit Api(std::string api_name) : name(std::move(api_name)) {}
+  Api(const Api&) = delete;
+  Api& operator=(const Api&) = delete;
+  const std::string name;  // "fully_shard", "replicate", …
 };
-using Registry = std::vector<RegistryItem>;
+
+// One application of an API; modules given to it as a list share one item.
+struct RegistryItem {
+  const Api* api = nullptr;
+  std::weak_ptr<State> state;
+};
+// The APIs that were applied to one module, in order of application.
+using Registry = std::vector<std::shared_ptr<const RegistryItem>>;
 
 // Null for a module that no API touched. Never creates or changes anything (PyTorch PR 113654).
-// Ownership: valid until the module dies or another API is applied to it.
-[[nodiscard]] const Registry* registry(const torch::nn::Module& module);
-[[nodiscard]] bool has_api(const torch::nn::Module& module, std::string_view api);
+// Ownership: a snapshot; APIs applied later do not show in it. Threads: any.
+[[nodiscard]] std::shared_ptr<const Registry> registry(const torch::nn::Module& module);
 
-// Adds an entry. Errors: UsageError naming API and module (`fqn`) if it has been applied to this
-// module before.
+[[nodiscard]] bool has_api(const torch::nn::Module& module, std::string_view name);
+
+// The state that this very API object left on the module, or null. As pure as registry().
+[[nodiscard]] std::shared_ptr<State> state_of(const Api& api, const torch::nn::Module& module);
+
+// Throws UsageError if an API manages the module. Modules with hooks call it from clone(): a copy
+// would share hooks and storage with the original without being known to its API.
+void refuse_copy(const torch::nn::Module& module);
+
+// Entries are written by apply() (core/composable/contract.h) alone.
+namespace detail {
 void add_to_registry(const std::shared_ptr<torch::nn::Module>& module,
-                     std::string_view api,
-                     const std::shared_ptr<State>& state,
-                     std::string_view fqn);
+                     const std::shared_ptr<const RegistryItem>& item);
+void remove_from_registry(const std::shared_ptr<torch::nn::Module>& module,
+                          const std::shared_ptr<const RegistryItem>& item);
+}  // namespace detail
 
 }  // namespace shardlens::composable

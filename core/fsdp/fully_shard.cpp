@@ -11,7 +11,9 @@
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
-#include "core/composable/registry.h"
+#include "core/composable/class_name.h"
+#include "core/composable/contract.h"
+#include "core/composable/managed.h"
 #include "core/dist/world.h"
 #include "core/fsdp/state.h"
 #include "core/module/scalar_type.h"
@@ -76,13 +78,14 @@ module::HookPoint& hook_point(const ModulePtr& module, const std::string& fqn) {
   return *point;
 }
 
-std::shared_ptr<FsdpState> make_state(const plan::ResolvedPlan& plan,
-                                      UnitId id,
-                                      const std::vector<at::Tensor>& parameters,
-                                      const Options& options) {
+// Null for a unit that owns no parameters.
+std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
+                                             UnitId id,
+                                             const std::vector<at::Tensor>& parameters,
+                                             const Options& options) {
   const plan::Unit& unit = plan.units[id];
   if (unit.parameters.empty()) {
-    return std::make_shared<FsdpState>(id, nullptr);
+    return nullptr;
   }
   std::vector<FlatParamHandle::Slot> slots;
   for (const uint32_t index : unit.parameters) {
@@ -102,10 +105,9 @@ std::shared_ptr<FsdpState> make_state(const plan::ResolvedPlan& plan,
     slots.push_back({parameter.fqn, tensor, parameter.shape});
   }
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
-  return std::make_shared<FsdpState>(
-      id, std::make_unique<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
-                                            module::to_scalar_type(plan.param_dtype(id)),
-                                            module::to_scalar_type(plan.reduce_dtype(id))));
+  return std::make_unique<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
+                                           module::to_scalar_type(plan.param_dtype(id)),
+                                           module::to_scalar_type(plan.reduce_dtype(id)));
 }
 
 // The root module's hooks own the Root, so that it lives as long as the model; all others look it
@@ -145,6 +147,11 @@ void register_hooks(const std::shared_ptr<Root>& root, const ModulesByFqn& modul
 
 }  // namespace
 
+const composable::Api& fully_shard_api() {
+  static const composable::Api api("fully_shard");
+  return api;
+}
+
 schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan, const Options& options) {
   schedule::ScheduleOptions result = schedule::schedule_options(plan);
   result.force_collectives = options.force_collectives;
@@ -168,15 +175,21 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
         throw UsageError("fully_shard: the plan has unit " + shown(fqn) +
                          ", which the model has not");
       }
+      composable::require_forward(fully_shard_api(), *found->second, fqn);
       static_cast<void>(hook_point(found->second, fqn));
-      if (composable::has_api(*found->second, "fully_shard")) {
-        throw UsageError("fully_shard has already been applied to module " + shown(fqn) +
-                         "; each API can be applied to a module once");
-      }
+      composable::require_once(fully_shard_api(), *found->second, fqn);
       if (composable::has_api(*found->second, "replicate")) {
         throw UsageError("fully_shard: module " + shown(fqn) +
                          " already has 'replicate' applied; apply one API per module");
       }
+    }
+  }
+  for (const plan::Module& spec : plan.tree.modules) {
+    const auto found = modules.find(spec.fqn);
+    if (found != modules.end() && composable::has_module_state(*found->second)) {
+      throw UsageError("fully_shard: module " + composable::described(*found->second, spec.fqn) +
+                       " is managed already; give a model and its parts to one call, as units of "
+                       "one plan");
     }
   }
   Result<schedule::Schedule> schedule =
@@ -187,11 +200,18 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
 
   std::vector<std::shared_ptr<FsdpState>> states;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
-    states.push_back(make_state(plan, id, parameters, options));
+    states.push_back(std::make_shared<FsdpState>(id));
+    composable::Modules members;
     for (const uint32_t index : plan.units[id].modules) {
-      const plan::Module& spec = plan.tree.modules[index];
-      composable::add_to_registry(modules.at(spec.fqn), "fully_shard", states.back(), spec.fqn);
+      members.push_back(modules.at(plan.tree.modules[index].fqn));
     }
+    composable::apply(
+        fully_shard_api(), members, states.back(),
+        [&](const composable::Modules& given) {
+          states.back()->set_handle(make_handle(plan, id, parameters, options));
+          return given;
+        },
+        plan.units[id].fqn);
   }
   // Every submodule maps to the state of the unit that it belongs to: its nearest enclosing one.
   std::vector<UnitId> unit_of(plan.tree.modules.size(), 0);
@@ -211,6 +231,8 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
       composable::insert_module_state(found->second, states[unit_of[index]]);
     }
   }
+  // Parameters stay registered under their own names (use_orig_params).
+  composable::annotate_managed_modules(model, {}, /*use_orig_params=*/true);
   auto root = std::make_shared<Root>(plan, options, std::move(schedule.value()), std::move(states));
   register_hooks(root, modules);
   return root;

@@ -15,6 +15,9 @@
 namespace torch::nn {
 class Module;
 }
+namespace shardlens::composable {
+struct Api;
+}
 namespace shardlens::dist {
 class World;
 }
@@ -23,6 +26,9 @@ namespace shardlens::fsdp {
 
 class Executor;
 class FlatParamHandle;
+
+// What fully_shard leaves in the registry of the modules it is applied to.
+[[nodiscard]] const composable::Api& fully_shard_api();
 
 struct Options {
   dist::World* world = nullptr;  // not owned; must outlive the ShardedModel

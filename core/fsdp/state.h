@@ -21,18 +21,23 @@ class Root;
 // modules sharded together.
 class FsdpState : public composable::State {
  public:
-  FsdpState(UnitId unit, std::unique_ptr<FlatParamHandle> handle)
-      : unit_(unit), handle_(std::move(handle)) {}
+  explicit FsdpState(UnitId unit) : unit_(unit) {}
   [[nodiscard]] UnitId unit() const { return unit_; }
   [[nodiscard]] bool is_root() const { return unit_ == 0; }
-  [[nodiscard]] FlatParamHandle* handle() const {
-    return handle_.get();
-  }  // null: the unit owns no parameters
+  // Null: the unit owns no parameters.
+  [[nodiscard]] FlatParamHandle* handle() const { return handle_.get(); }
+  void set_handle(std::unique_ptr<FlatParamHandle> handle) { handle_ = std::move(handle); }
 
  private:
   UnitId unit_;
   std::unique_ptr<FlatParamHandle> handle_;
 };
+
+// The state that manages `module` if that is an FSDP state, else null (PyTorch's
+// _get_module_fsdp_state). As pure as module_state().
+[[nodiscard]] inline std::shared_ptr<FsdpState> module_fsdp_state(const torch::nn::Module& module) {
+  return composable::module_state_as<FsdpState>(module);
+}
 
 // The schedule's options for a plan run with `options`.
 [[nodiscard]] schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan,

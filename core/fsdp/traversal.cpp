@@ -1,5 +1,6 @@
 #include "core/fsdp/traversal.h"
 
+#include <iterator>
 #include <unordered_set>
 
 #include <torch/nn/module.h>
@@ -7,34 +8,35 @@
 #include "core/composable/registry.h"
 
 namespace shardlens::fsdp {
-namespace {
+bool composes_with_fsdp(const torch::nn::Module& module) {
+  return !composable::has_api(module, "replicate");
+}
 
-struct Walk {
-  std::vector<StateWithModule> found;
-  std::unordered_set<const torch::nn::Module*> modules;
-  std::unordered_set<const FsdpState*> states;
-
-  void visit(const std::shared_ptr<torch::nn::Module>& module) {
-    if (!modules.insert(module.get()).second || composable::has_api(*module, "replicate")) {
-      return;
-    }
-    if (auto state = composable::module_state_as<FsdpState>(*module);
-        state != nullptr && states.insert(state.get()).second) {
-      found.push_back({std::move(state), module});
-    }
-    for (const auto& child : module->children()) {
-      visit(child);
-    }
-  }
-};
-
-}  // namespace
+bool is_fully_sharded(const torch::nn::Module& module) {
+  return composable::has_api(module, fully_shard_api().name);
+}
 
 std::vector<StateWithModule> fsdp_states_with_modules(
     const std::shared_ptr<torch::nn::Module>& root) {
-  Walk walk;
-  walk.visit(root);
-  return std::move(walk.found);
+  std::vector<StateWithModule> found;
+  std::unordered_set<const FsdpState*> states;
+  std::unordered_set<const torch::nn::Module*> visited;
+  std::vector<std::shared_ptr<torch::nn::Module>> stack{root};
+  while (!stack.empty()) {
+    const std::shared_ptr<torch::nn::Module> module = std::move(stack.back());
+    stack.pop_back();
+    // A module counts as visited when it is popped: before that, each of its parents may push it.
+    if (!visited.insert(module.get()).second || !composes_with_fsdp(*module)) {
+      continue;
+    }
+    auto state = module_fsdp_state(*module);
+    if (state != nullptr && states.insert(state.get()).second) {
+      found.push_back({std::move(state), module});
+    }
+    auto children = module->children();
+    std::move(children.rbegin(), children.rend(), std::back_inserter(stack));
+  }
+  return found;
 }
 
 std::vector<std::shared_ptr<FsdpState>> fsdp_states(

@@ -12,6 +12,10 @@ class Module;
 
 namespace shardlens::fsdp {
 
+// Whether a walk may enter the module: no API that excludes FSDP was applied to it.
+[[nodiscard]] bool composes_with_fsdp(const torch::nn::Module& module);
+[[nodiscard]] bool is_fully_sharded(const torch::nn::Module& module);
+
 // The FSDP states in `root`'s tree with the first module that owns each: depth-first in modules()
 // order, states and shared modules once, no descent into the subtree of a replicate()d module (the
 // root included). Source: torch/distributed/fsdp/_traversal_utils.py.

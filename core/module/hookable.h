@@ -12,6 +12,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "core/composable/registry.h"
+
 namespace shardlens::module {
 
 // Tensors found in a forward's arguments or result, in order; a hook may assign through the
@@ -42,7 +44,7 @@ void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments that h
 // Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in
 // the forward skips the post hooks and is passed on. Threads  not thread-safe: registration and
 // forward happen on the thread that trains.
-class HookPoint {
+class HookPoint : public composable::StateOwner {
  public:
   using PreForward = std::function<void(TensorRefs& inputs)>;
   using PostForward = std::function<void(TensorRefs& outputs)>;
@@ -71,7 +73,6 @@ class HookPoint {
     std::weak_ptr<bool> alive_;
   };
 
-  virtual ~HookPoint() = default;
   [[nodiscard]] Handle register_pre_forward(PreForward hook) { return add(pre_, std::move(hook)); }
   [[nodiscard]] Handle register_post_forward(PostForward hook) {
     return add(post_, std::move(hook));
@@ -125,6 +126,13 @@ template <typename Impl, typename Class, typename R, typename... Args>
 class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
  public:
   using Impl::Impl;
+
+  // Errors: UsageError while an API such as fully_shard manages the module.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<c10::Device>& device = std::nullopt) const override {
+    composable::refuse_copy(*this);
+    return Impl::clone(device);
+  }
 
   // Same signature as Impl::forward, so Sequential, AnyModule and ModuleHolder take it like the
   // original.

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/composable/registry.h"
+#include "core/composable/contract.h"
 #include "core/dist/world.h"
 #include "tests/core/fsdp/mlp.h"
 
@@ -34,7 +34,10 @@ TEST(TraversalTest, ReplicatedSubtreeIsNotEntered) {
   const auto world = single();
   Mlp model(4, 2);
   const auto sharded = fully_shard(model.ptr(), mlp_plan(), {.world = world.get()});
-  composable::add_to_registry(model->layers.ptr(), "replicate", nullptr, "layers");
+  static const composable::Api replicate("replicate");
+  const auto state = std::make_shared<composable::State>();
+  composable::apply(replicate, {model->layers.ptr()}, state,
+                    [](const composable::Modules& modules) { return modules; });
   EXPECT_EQ(fsdp_states(model.ptr()).size(), 1U);
   EXPECT_EQ(fsdp_states(model->order[0].ptr()).size(), 1U);  // found when the walk starts below
 }
