@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -15,10 +16,11 @@ using Node = AutogradQueue::Node;
 // Runs steps of a workload through a schedule, with the model of autograd's queue in place of a
 // backward.
 //
-// [Note: What the graph holds] One node per forward operator, each depending on the one before it
-// and on the views of its unit; one node per set of views, made when kUseFull comes; one
-// accumulator per unit. Operators within a unit need no finer graph: what decides is which unit's
-// nodes are newer.
+// [Note: What the graph holds] One node per run of forward operators of one unit, each depending on
+// the one before it and on the views of its unit; one node per set of views, made when kUseFull
+// comes; one accumulator per unit. A run needs no finer graph: of operators that follow each other
+// with nothing between, the newer one's node makes only the older one's ready, which is then
+// newest.
 class StepRunner {
  public:
   StepRunner(const plan::Workload& workload, const plan::ResolvedPlan& plan)
@@ -28,9 +30,12 @@ class StepRunner {
         recomputed_.push_back(workload.hooks[item.index]);
       }
     }
+    find_backward();
   }
 
-  void run(int accumulate, bool sync_every_microbatch) {
+  // `keep`: false runs it for the schedule's state alone.
+  void run(int accumulate, bool sync_every_microbatch, bool keep) {
+    keep_ = keep;
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
       set_sync(sync_every_microbatch || microbatch + 1 == accumulate);
       begin_graph();
@@ -40,12 +45,49 @@ class StepRunner {
         raise({.hook = Hook::kBackwardEnd, .unit = 0});
       }
     }
+    for (const uint32_t index : optimizer_) {
+      operate(index);
+    }
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
 
-  [[nodiscard]] PlannedStep take() { return std::exchange(planned_, {}); }
+  [[nodiscard]] PlannedStep take() { return std::move(planned_); }
 
  private:
+  // What a tag of the graph stands for: a hook, or a run of operators.
+  struct Tag {
+    HookEvent hook;
+    uint32_t begin = 0, end = 0;  // in runs_; equal: a hook
+  };
+
+  // The operators of backward, by the forward operator that they differentiate, in order.
+  void find_backward() {
+    const std::vector<plan::Operator>& operators = workload_.operators;
+    const auto differentiates = [&operators](uint32_t index) {
+      const plan::Operator& op = operators[index];
+      return op.phase == plan::Phase::kBackward && op.forward >= 0 &&
+             static_cast<size_t>(op.forward) < operators.size();
+    };
+    first_backward_.assign(operators.size() + 1, 0);
+    for (const plan::WorkloadItem& item : workload_.order) {
+      if (item.kind != plan::WorkloadItem::Kind::kOperator) {
+        continue;
+      }
+      if (differentiates(item.index)) {
+        ++first_backward_[static_cast<size_t>(operators[item.index].forward) + 1];
+      } else if (operators[item.index].phase == plan::Phase::kOptimizer) {
+        optimizer_.push_back(item.index);
+      }
+    }
+    std::partial_sum(first_backward_.begin(), first_backward_.end(), first_backward_.begin());
+    backward_.resize(first_backward_.back());
+    std::vector<uint32_t> next(first_backward_.begin(), first_backward_.end() - 1);
+    for (const plan::WorkloadItem& item : workload_.order) {
+      if (item.kind == plan::WorkloadItem::Kind::kOperator && differentiates(item.index)) {
+        backward_[next[static_cast<size_t>(operators[item.index].forward)]++] = item.index;
+      }
+    }
+  }
   static Schedule make(const plan::ResolvedPlan& plan) {
     Result<Schedule> schedule = Schedule::make(unit_specs(plan), schedule_options(plan));
     if (!schedule.ok()) {
@@ -66,6 +108,8 @@ class StepRunner {
   void begin_graph() {
     graph_.clear();
     tags_.clear();
+    runs_.clear();
+    run_open_ = false;
     last_ = AutogradQueue::kNone;
     views_.assign(plan_.units.size(), AutogradQueue::kNone);
     for (UnitId unit = 0; unit < plan_.units.size(); ++unit) {
@@ -80,11 +124,35 @@ class StepRunner {
   }
 
   AutogradQueue::Tag tag(const HookEvent& event) {
-    tags_.push_back(event);
+    tags_.push_back({event});
     return static_cast<AutogradQueue::Tag>(tags_.size() - 1);
   }
 
-  void apply(UnitId unit) { last_ = graph_.add(std::array{last_, views_.at(unit)}); }
+  void apply(UnitId unit) {
+    last_ = graph_.add(std::array{last_, views_.at(unit)});
+    run_open_ = false;
+  }
+
+  void apply(UnitId unit, uint32_t index) {
+    operate(index);
+    if (!run_open_ || run_unit_ != unit) {
+      apply(unit);
+      run_open_ = true;
+      run_unit_ = unit;
+      const auto begin = static_cast<uint32_t>(runs_.size());
+      graph_.at(last_, tag({}));
+      tags_.back().begin = tags_.back().end = begin;
+      run_tag_ = tags_.size() - 1;
+    }
+    runs_.push_back(index);
+    ++tags_[run_tag_].end;
+  }
+
+  void operate(uint32_t index) {
+    if (keep_) {
+      planned_.order.push_back({PlannedItem::Kind::kOperator, index});
+    }
+  }
 
   // The forward part of the workload: up to its first hook of a backward.
   void forward() {
@@ -94,7 +162,7 @@ class StepRunner {
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
         const plan::Operator& op = workload_.operators[item.index];
         if (op.phase == plan::Phase::kForward || op.phase == plan::Phase::kLoss) {
-          apply(op.unit);
+          apply(op.unit, item.index);
         }
         continue;
       }
@@ -103,6 +171,7 @@ class StepRunner {
         break;
       }
       raise(event);
+      run_open_ = false;  // what the hook does, or has done in backward, stands between
       if (event.hook == Hook::kPreForward) {
         begun.push_back(graph_.size());
       } else if (event.hook == Hook::kPostForward) {
@@ -123,7 +192,15 @@ class StepRunner {
   }
 
   void happens(AutogradQueue::Tag tag) {
-    const HookEvent event = tags_[tag];
+    const auto [event, begin, end] = tags_[tag];
+    for (uint32_t i = end; i-- > begin;) {
+      for (uint32_t k = first_backward_[runs_[i]]; k < first_backward_[runs_[i] + 1]; ++k) {
+        operate(backward_[k]);
+      }
+    }
+    if (begin != end) {
+      return;
+    }
     if (event.hook == Hook::kGradsReady && plan_.units[event.unit].parameters.empty()) {
       return;
     }
@@ -142,10 +219,10 @@ class StepRunner {
     if (const Result<void> done = schedule_.on(event, actions_); !done.ok()) {
       throw RuntimeFault(done.message());
     }
-    planned_.hooks.push_back(event);
+    if (keep_) {
+      keep(event);
+    }
     for (const Action& action : actions_) {
-      planned_.actions.push_back(
-          {static_cast<uint32_t>(planned_.actions.size() + 1), event, action});
       if (action.op == Op::kUseFull && in_forward_ && event.grad_mode &&
           plan_.plan.views == plan::Views::kFresh) {
         views_[action.unit] = graph_.add(std::array{accumulators_[action.unit]});
@@ -153,15 +230,32 @@ class StepRunner {
     }
   }
 
+  void keep(const HookEvent& event) {
+    planned_.order.push_back(
+        {PlannedItem::Kind::kHook, static_cast<uint32_t>(planned_.hooks.size())});
+    planned_.hooks.push_back(event);
+    for (const Action& action : actions_) {
+      const auto index = static_cast<uint32_t>(planned_.actions.size());
+      planned_.order.push_back({PlannedItem::Kind::kAction, index});
+      planned_.actions.push_back({index + 1, event, action});
+    }
+  }
+
   const plan::Workload& workload_;
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   AutogradQueue graph_;
-  std::vector<HookEvent> tags_;
+  std::vector<Tag> tags_;
+  std::vector<uint32_t> runs_;  // forward operators, run after run
+  bool run_open_ = false;       // the newest node is a run that may grow
+  UnitId run_unit_ = 0;
+  size_t run_tag_ = 0;
+  std::vector<uint32_t> first_backward_, backward_;  // of operator i: [first[i], first[i + 1])
+  std::vector<uint32_t> optimizer_;
   std::vector<HookEvent> recomputed_;
   std::vector<Node> accumulators_, views_;  // per unit
   Node last_ = AutogradQueue::kNone;
-  bool in_forward_ = false;
+  bool in_forward_ = false, keep_ = false;
   ActionList actions_;
   PlannedStep planned_;
 };
@@ -175,10 +269,9 @@ PlannedStep planned_step(const plan::Workload& workload,
                          bool sync_every_microbatch) {
   StepRunner runner(workload, plan);
   for (int done = 1; done < step; ++done) {
-    runner.run(accumulate, sync_every_microbatch);
-    static_cast<void>(runner.take());
+    runner.run(accumulate, sync_every_microbatch, /*keep=*/false);
   }
-  runner.run(accumulate, sync_every_microbatch);
+  runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
   return runner.take();
 }
 

@@ -15,6 +15,13 @@ struct PlannedAction {
   Action action;
 };
 
+struct PlannedItem {
+  enum class Kind : uint8_t { kHook, kOperator, kAction };
+  Kind kind = Kind::kOperator;
+  uint32_t index = 0;  // into hooks, Workload::operators or actions
+  friend bool operator==(const PlannedItem&, const PlannedItem&) = default;
+};
+
 // The hook events of one step in the order in which autograd raises them, and what the schedule
 // answers.
 //
@@ -26,7 +33,12 @@ struct PlannedAction {
 struct PlannedStep {
   std::vector<HookEvent> hooks;
   std::vector<PlannedAction> actions;
+  // Hooks, actions (after the hook that caused them) and operators as the host comes to them.
+  std::vector<PlannedItem> order;
 };
+
+// [Note: Operators of a backward] They run when the node of the forward operator that they
+// differentiate does, so they follow the hooks in whatever order these come.
 
 // The `step`-th step (from 1); design.md's "steady step" is the third. Errors: RuntimeFault if the
 // schedule refuses a hook.

@@ -282,5 +282,66 @@ TEST(PlannedTest, HandMadeWorkloads) {
   EXPECT_THROW(planned_step(wrong, plan), RuntimeFault);
 }
 
+// With fresh views autograd goes backwards through forward, so the order is the workload's own.
+TEST(PlannedTest, OrderHoldsHooksActionsAndOperators) {
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
+  const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+  const PlannedStep step = planned_step(workload, plan);
+  std::vector<plan::WorkloadItem> found;
+  size_t actions = 0, hooks = 0;
+  for (const PlannedItem& item : step.order) {
+    if (item.kind == PlannedItem::Kind::kAction) {
+      ASSERT_EQ(item.index, actions++);
+      ASSERT_EQ(step.actions[item.index].hook, step.hooks.at(hooks - 1));
+      continue;
+    }
+    const bool hook = item.kind == PlannedItem::Kind::kHook;
+    hooks += hook ? 1 : 0;
+    found.push_back(
+        {hook ? plan::WorkloadItem::Kind::kHook : plan::WorkloadItem::Kind::kOperator, item.index});
+  }
+  EXPECT_EQ(actions, step.actions.size());
+  ASSERT_EQ(found.size(), workload.order.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].kind, workload.order[i].kind) << i;
+    if (found[i].kind == plan::WorkloadItem::Kind::kOperator) {
+      ASSERT_EQ(found[i].index, workload.order[i].index) << i;
+    } else {
+      ASSERT_EQ(step.hooks[found[i].index], workload.hooks[workload.order[i].index]) << i;
+    }
+  }
+}
+
+// Operators follow the node that they belong to, not the unit's hooks: with views made up front
+// (frozen) every unit's gradients come after the last operator.
+TEST(PlannedTest, FrozenViewsKeepOperatorsAndMoveHooks) {
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan =
+      resolved(config, "full_shard", 2, [](plan::Plan& p) { p.views = plan::Views::kFrozen; });
+  const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+  const PlannedStep step = planned_step(workload, plan, 3, /*accumulate=*/2);
+  std::vector<uint32_t> operators, expected;
+  bool grads = false;
+  for (const PlannedItem& item : step.order) {
+    if (item.kind == PlannedItem::Kind::kOperator) {
+      operators.push_back(item.index);
+      EXPECT_FALSE(grads && workload.operators[item.index].phase == plan::Phase::kBackward);
+    } else if (item.kind == PlannedItem::Kind::kHook) {
+      const Hook hook = step.hooks[item.index].hook;
+      grads = hook == Hook::kGradsReady || (grads && hook != Hook::kBackwardEnd);
+    }
+  }
+  for (const bool last : {false, true}) {
+    for (const plan::WorkloadItem& item : workload.order) {
+      if (item.kind == plan::WorkloadItem::Kind::kOperator &&
+          (last || workload.operators[item.index].phase != plan::Phase::kOptimizer)) {
+        expected.push_back(item.index);
+      }
+    }
+  }
+  EXPECT_EQ(operators, expected);
+}
+
 }  // namespace
 }  // namespace shardlens::schedule::test
