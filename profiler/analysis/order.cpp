@@ -112,7 +112,7 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
     std::vector<std::pair<const Collective*, OrderEntry>> started;
     for (const ActionIndex::Entry& entry : index.actions()) {
       const auto kind = collective_of(entry.args->action.op);
-      if (!kind || entry.time < step.window.start || entry.time >= step.window.end ||
+      if (!kind || entry.time < step.host.start || entry.time >= step.host.end ||
           entry.args->action.unit >= trace.units.size()) {
         continue;
       }

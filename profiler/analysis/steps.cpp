@@ -18,7 +18,7 @@ std::vector<Step> step_marks(const Trace& trace) {
   for (const Event& event : trace.events) {
     if (event.phase == Phase::kComplete && event.category == Category::kUserAnnotation) {
       if (const auto number = parse_profiler_step(trace.name(event))) {
-        marks.push_back({*number, Sources::when(event)});
+        marks.push_back({*number, Sources::when(event), Sources::when(event)});
       }
     }
   }
@@ -49,7 +49,7 @@ void add_device_steps(const Trace& trace, const std::vector<Step>& marks, Timeli
   std::vector<Step> found;
   for (size_t i = 0; i < marks.size(); ++i) {
     if (launched[i]) {
-      found.push_back({marks[i].number, *launched[i]});
+      found.push_back({marks[i].number, *launched[i], marks[i].host});
     } else {
       add_note(timeline, "steps that launched no device event have no figures");
     }

@@ -51,6 +51,7 @@ struct Collective {
 struct Step {
   int64_t number = 0;
   Interval window;
+  Interval host;  // ProfilerStep#k: when the host issued it; on the CPU the window itself
 };
 
 enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
