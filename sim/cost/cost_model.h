@@ -1,0 +1,36 @@
+#pragma once
+
+#include "core/base/collective_timer.h"
+#include "core/base/units.h"
+#include "core/plan/workload.h"
+#include "core/schedule/action.h"
+
+namespace shardlens::sim {
+
+// How long work takes with nothing beside it, and with the other kind beside it all along:
+// communication beside compute, or compute beside communication. Between the two it progresses at
+// the rate of what is the case.
+struct WorkTime {
+  Nanoseconds alone = 0, beside = 0;  // alone 0: nothing runs (a view)
+  friend bool operator==(const WorkTime&, const WorkTime&) = default;
+};
+
+// Durations of all that the simulator puts on a timeline.
+//
+// Threads  const and callable from any thread.
+class CostModel : public CollectiveTimer {
+ public:
+  // The operator's kernels on the device (on a CPU, the operator itself).
+  [[nodiscard]] virtual WorkTime compute(const plan::Operator& op) const = 0;
+  // How much longer a collective takes with compute beside it; at least 1.
+  [[nodiscard]] virtual double collective_slowdown() const { return 1; }
+  // Copies within the device's memory: casts, packing, splitting.
+  [[nodiscard]] virtual Nanoseconds copy(Bytes read, Bytes written) const = 0;
+  // Between host and device.
+  [[nodiscard]] virtual Nanoseconds host_copy(Bytes bytes) const = 0;
+  // What the host spends on issuing an operator, or an action of the schedule.
+  [[nodiscard]] virtual Nanoseconds issue(const plan::Operator& op) const = 0;
+  [[nodiscard]] virtual Nanoseconds issue(schedule::Op op) const = 0;
+};
+
+}  // namespace shardlens::sim

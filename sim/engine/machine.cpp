@@ -1,0 +1,252 @@
+#include "sim/engine/machine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim {
+
+Machine::Machine(uint32_t ranks, uint32_t lanes_per_rank)
+    : lanes_per_rank_(lanes_per_rank), lanes_(size_t{ranks} * lanes_per_rank), ranks_(ranks) {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].rank = static_cast<uint32_t>(i / lanes_per_rank);
+  }
+}
+
+uint32_t Machine::add_communicator(uint32_t participants) {
+  communicators_.emplace_back().participants = participants;
+  return static_cast<uint32_t>(communicators_.size() - 1);
+}
+
+void Machine::push(uint32_t lane, const Work& work) {
+  lanes_[lane].queue.push_back(work);
+}
+
+void Machine::work(
+    uint32_t lane, Nanoseconds issue, const WorkTime& time, WorkClass what, Span* span) {
+  push(lane, {.issue = issue, .time = time, .span = span, .kind = Kind::kWork, .what = what});
+}
+
+void Machine::collective(uint32_t lane,
+                         Nanoseconds issue,
+                         const WorkTime& time,
+                         uint32_t communicator,
+                         uint32_t ticket,
+                         Span* span) {
+  push(lane, {.issue = issue,
+              .time = time,
+              .span = span,
+              .mark = ticket,
+              .communicator = static_cast<uint16_t>(communicator),
+              .kind = Kind::kCollective,
+              .what = WorkClass::kCommunication});
+}
+
+Mark Machine::mark(uint32_t lane, Nanoseconds issue, Span* span) {
+  const auto mark = static_cast<Mark>(marks_.size());
+  marks_.push_back(-1);
+  push(lane, {.issue = issue, .span = span, .mark = mark, .kind = Kind::kMark});
+  return mark;
+}
+
+void Machine::wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span) {
+  push(lane, {.issue = issue, .span = span, .mark = mark, .kind = Kind::kWait});
+}
+
+void Machine::start(Lane& lane, const Work& work, Nanoseconds duration) {
+  lane.running = true;
+  lane.beside = false;
+  lane.since = now_;
+  lane.left = static_cast<double>(work.time.alone);
+  lane.end = duration == kNever ? kNever : now_ + duration;
+  ++ranks_[lane.rank].running[static_cast<size_t>(work.what)];
+  if (work.span != nullptr) {
+    work.span->start = now_;
+  }
+}
+
+// A rank reaches a collective; the last one sets it going on all.
+bool Machine::arrive(uint32_t lane, const Work& work) {
+  Communicator& on = communicators_[work.communicator];
+  if (on.serving != work.mark) {
+    return false;  // not its turn
+  }
+  start(lanes_[lane], work, kNever);
+  on.lanes.push_back(lane);
+  if (++on.arrived == on.participants) {
+    for (const uint32_t each : on.lanes) {
+      Lane& other = lanes_[each];
+      other.since = now_;
+      other.beside = false;
+      other.end = now_ + other.queue[other.head].time.alone;
+    }
+    on.lanes.clear();
+    on.arrived = 0;
+  }
+  return true;
+}
+
+bool Machine::begin(Lane& lane) {
+  bool changed = false;
+  while (!lane.running && lane.head < lane.queue.size()) {
+    const Work& work = lane.queue[lane.head];
+    if (work.issue > now_) {
+      next_issue_ = std::min(next_issue_, work.issue);
+      break;
+    }
+    if (work.kind == Kind::kWork) {
+      start(lane, work, work.time.alone);
+      if (work.time.alone == 0) {
+        finish(lane);
+      }
+      continue;
+    }
+    if (work.kind == Kind::kCollective) {
+      if (!arrive(static_cast<uint32_t>(&lane - lanes_.data()), work)) {
+        break;
+      }
+      if (lane.end == now_) {
+        finish(lane);
+        changed = true;  // the communicator's next may begin
+      }
+      continue;
+    }
+    if (work.span != nullptr && work.span->start < 0) {
+      work.span->start = now_;
+    }
+    if (work.kind == Kind::kWait && marks_[work.mark] < 0) {
+      break;
+    }
+    if (work.kind == Kind::kMark) {
+      marks_[work.mark] = now_;
+      changed = true;
+    }
+    if (work.span != nullptr) {
+      work.span->end = now_;
+    }
+    ++lane.head;
+  }
+  return changed;
+}
+
+bool Machine::settle() {
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    next_issue_ = kNever;
+    for (Lane& lane : lanes_) {
+      if (!lane.running && lane.head < lane.queue.size()) {
+        changed = begin(lane) || changed;
+      } else if (lane.running && lane.end == now_) {
+        finish(lane);  // a collective of no length whose last rank has just arrived
+        changed = true;
+      }
+    }
+  }
+  return next_issue_ != kNever ||
+         std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.end != kNever; });
+}
+
+// See [Note: Interference].
+void Machine::apply_interference() {
+  for (Lane& lane : lanes_) {
+    if (!lane.running || lane.end == kNever) {
+      continue;
+    }
+    const Work& work = lane.queue[lane.head];
+    if (work.time.alone == work.time.beside || work.time.alone == 0) {
+      continue;
+    }
+    const WorkClass other =
+        work.what == WorkClass::kCommunication ? WorkClass::kCompute : WorkClass::kCommunication;
+    const bool beside = ranks_[lane.rank].running[static_cast<size_t>(other)] > 0;
+    if (beside == lane.beside) {
+      continue;
+    }
+    const double slower =
+        static_cast<double>(work.time.beside) / static_cast<double>(work.time.alone);
+    const auto elapsed = static_cast<double>(now_ - lane.since);
+    lane.left = std::max(0.0, lane.left - (lane.beside ? elapsed / slower : elapsed));
+    lane.since = now_;
+    lane.beside = beside;
+    lane.end = now_ + std::llround(beside ? lane.left * slower : lane.left);
+  }
+}
+
+void Machine::finish(Lane& lane) {
+  const Work& work = lane.queue[lane.head];
+  lane.running = false;
+  lane.end = kNever;
+  --ranks_[lane.rank].running[static_cast<size_t>(work.what)];
+  if (work.span != nullptr) {
+    work.span->end = now_;
+  }
+  if (work.kind == Kind::kCollective) {
+    Communicator& on = communicators_[work.communicator];
+    if (++on.ended == on.participants) {
+      on.ended = 0;
+      ++on.serving;
+    }
+  }
+  ++lane.head;
+}
+
+bool Machine::step() {
+  apply_interference();
+  Nanoseconds next = next_issue_;
+  for (const Lane& lane : lanes_) {
+    next = std::min(next, lane.end);
+  }
+  if (next == kNever) {
+    return false;
+  }
+  const Nanoseconds passed = next - now_;
+  for (Rank& rank : ranks_) {
+    const bool computes = rank.running[static_cast<size_t>(WorkClass::kCompute)] > 0;
+    const bool communicates = rank.running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
+    const bool copies = rank.running[static_cast<size_t>(WorkClass::kCopy)] > 0;
+    rank.busy.compute += computes ? passed : 0;
+    rank.busy.communication += communicates ? passed : 0;
+    rank.busy.overlap += computes && communicates ? passed : 0;
+    rank.busy.exposed_comm += !computes && communicates ? passed : 0;
+    rank.busy.exposed_copy += !computes && !communicates && copies ? passed : 0;
+    rank.busy.idle += !computes && !communicates && !copies ? passed : 0;
+  }
+  now_ = next;
+  for (Lane& lane : lanes_) {
+    if (lane.end == now_) {
+      finish(lane);
+    }
+  }
+  return true;
+}
+
+bool Machine::any_complete(std::span<const Mark> marks) const {
+  return std::any_of(marks.begin(), marks.end(), [this](Mark mark) { return marks_[mark] >= 0; });
+}
+
+void Machine::run_until_any(std::span<const Mark> marks) {
+  while (!any_complete(marks)) {
+    const bool more = settle();
+    if (any_complete(marks)) {
+      return;
+    }
+    if (!more || !step()) {
+      throw RuntimeFault("internal error: the simulated host waits for what never happens");
+    }
+  }
+}
+
+void Machine::run() {
+  while (settle()) {
+    step();
+  }
+  for (const Lane& lane : lanes_) {
+    if (lane.head < lane.queue.size()) {
+      throw RuntimeFault("internal error: simulated work waits for what never happens");
+    }
+  }
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "core/base/units.h"
+#include "sim/cost/cost_model.h"
+
+namespace shardlens::sim {
+
+// A point in a lane's work, complete when all that was given to the lane before it has ended: what
+// CUDA calls an event that was recorded.
+using Mark = uint32_t;
+inline constexpr Mark kNoMark = 0xffffffffU;  // of an event that was not recorded in this step
+
+struct Span {
+  Nanoseconds start = -1, end = -1;  // -1: not yet
+  friend bool operator==(const Span&, const Span&) = default;
+};
+
+// Where the time of one rank went; compute + exposed_comm + exposed_copy + idle is the time the
+// machine ran, overlap + exposed_comm = communication.
+struct Busy {
+  Nanoseconds compute = 0, communication = 0, overlap = 0, exposed_comm = 0, exposed_copy = 0,
+              idle = 0;
+  friend bool operator==(const Busy&, const Busy&) = default;
+};
+
+enum class WorkClass : uint8_t { kCompute, kCommunication, kCopy, kOther };
+
+// Streams and communicators of the ranks of a node, in virtual time.
+//
+// Layout      a lane is one stream of one rank: what it is given runs one after the other. A
+//             communicator runs its collectives one after the other too, in the order in which each
+//             rank issued them, whatever lanes they are on; one starts to move data when every rank
+//             has reached it.
+// Units       time starts at 0.
+// Complexity  each piece of work costs a pass over the lanes.
+// Source      CUDA streams; NCCL's FIFO per communicator: enqueue.cc makes the user's stream wait
+//             for the communicator's own.
+//
+// [Note: Determinism] Instants are integers; at one instant lanes are looked at in order of their
+// number, again until nothing changes, so what happens depends on issue order alone.
+//
+// [Note: Interference] Work whose times alone and beside differ progresses at the rate of the
+// present: its end moves when communication (or compute) of its rank begins or ends. Where they are
+// equal no rounding happens.
+class Machine {
+ public:
+  Machine(uint32_t ranks, uint32_t lanes_per_rank);
+
+  [[nodiscard]] uint32_t lane(uint32_t rank, uint32_t index) const {
+    return rank * lanes_per_rank_ + index;
+  }
+  uint32_t add_communicator(uint32_t participants);
+  void reserve(uint32_t lane, size_t works) { lanes_[lane].queue.reserve(works); }
+
+  // Each is issued at `issue`, not before that of the lane's last work. `span`, where it is not
+  // null, is told when the work began and ended; it must stay where it is until then.
+  void work(uint32_t lane, Nanoseconds issue, const WorkTime& time, WorkClass what, Span* span);
+  // `ticket`: how many collectives this rank issued on the communicator before.
+  void collective(uint32_t lane,
+                  Nanoseconds issue,
+                  const WorkTime& time,
+                  uint32_t communicator,
+                  uint32_t ticket,
+                  Span* span);
+  Mark mark(uint32_t lane, Nanoseconds issue, Span* span = nullptr);
+  void wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span = nullptr);
+
+  // When the mark was complete; -1: it is not.
+  [[nodiscard]] Nanoseconds completed(Mark mark) const { return marks_[mark]; }
+  // Runs until one of the marks is complete. What is issued afterwards must not be issued before
+  // now(). Errors: RuntimeFault if they never will be.
+  void run_until_any(std::span<const Mark> marks);
+  // Runs all that was given to it. Errors: RuntimeFault if something waits for what never happens.
+  void run();
+
+  [[nodiscard]] Nanoseconds now() const { return now_; }
+  [[nodiscard]] const Busy& busy(uint32_t rank) const { return ranks_[rank].busy; }
+
+ private:
+  static constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
+  enum class Kind : uint8_t { kWork, kCollective, kMark, kWait };
+  struct Work {
+    Nanoseconds issue = 0;
+    WorkTime time = {};
+    Span* span = nullptr;
+    uint32_t mark = 0;  // kCollective: its ticket
+    uint16_t communicator = 0;
+    Kind kind = Kind::kWork;
+    WorkClass what = WorkClass::kOther;
+  };
+  struct Lane {
+    std::vector<Work> queue;
+    size_t head = 0;
+    uint32_t rank = 0;
+    bool running = false, beside = false;
+    Nanoseconds end = kNever, since = 0;
+    double left = 0;  // of time.alone, at `since`
+  };
+  struct Rank {
+    std::array<int32_t, 4> running{};  // by WorkClass
+    Busy busy;
+  };
+  struct Communicator {
+    uint32_t participants = 1, arrived = 0, ended = 0;
+    uint32_t serving = 0;         // ticket whose turn it is
+    std::vector<uint32_t> lanes;  // that have arrived
+  };
+
+  void push(uint32_t lane, const Work& work);
+  bool settle();           // starts what can start now; false: nothing is running or to come
+  bool begin(Lane& lane);  // whether something happened that others may wait for
+  void start(Lane& lane, const Work& work, Nanoseconds duration);
+  bool arrive(uint32_t lane, const Work& work);
+  void apply_interference();
+  bool step();  // to the next instant; false: there is none
+  void finish(Lane& lane);
+  [[nodiscard]] bool any_complete(std::span<const Mark> marks) const;
+
+  uint32_t lanes_per_rank_;
+  std::vector<Lane> lanes_;
+  std::vector<Rank> ranks_;
+  std::vector<Communicator> communicators_;
+  std::vector<Nanoseconds> marks_;
+  Nanoseconds now_ = 0, next_issue_ = kNever;
+};
+
+}  // namespace shardlens::sim

@@ -1,0 +1,376 @@
+#include "sim/engine/simulated_run.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "core/base/recorder.h"
+
+namespace shardlens::sim {
+namespace {
+
+using schedule::Action;
+using schedule::Axis;
+using schedule::BufferKind;
+using schedule::Op;
+using schedule::PlannedItem;
+using schedule::Stream;
+using trace::Category;
+
+// Host processes are numbered away from devices, which Kineto numbers from 0.
+constexpr int64_t kFirstHostProcess = 100'000;
+constexpr int64_t kFirstCommunicatorTrack = 1'000'000'000;  // as in spool_trace.cpp
+constexpr int64_t kComputeStream = 7;                       // PyTorch's default stream in Kineto
+constexpr int64_t kFirstSideStream = 20;
+
+std::optional<CollectiveKind> collective_of(Op op) {
+  switch (op) {
+    case Op::kAllGather:
+      return CollectiveKind::kAllGather;
+    case Op::kReduceScatter:
+      return CollectiveKind::kReduceScatter;
+    case Op::kAllReduce:
+      return CollectiveKind::kAllReduce;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string_view copy_name(Op op) {
+  switch (op) {
+    case Op::kCopyIn:
+      return "fsdp::all_gather_copy_in";
+    case Op::kCopyOut:
+      return "fsdp::split_with_sizes_copy";
+    case Op::kReduceCopyIn:
+      return "fsdp::chunk_cat";
+    case Op::kStoreGrad:
+      return "fsdp::store_grad";
+    case Op::kToHost:
+      return "Memcpy DtoH (Device -> Pinned)";
+    default:
+      return "Memcpy HtoD (Pinned -> Device)";
+  }
+}
+
+// The range that PyTorch opens around what a hook does.
+std::optional<Range> range_of(const HookEvent& hook) {
+  switch (hook.hook) {
+    case Hook::kRootPreForward:
+      return Range::kRootPreForward;
+    case Hook::kPreForward:
+      return Range::kPreForward;
+    case Hook::kPostForward:
+      return Range::kPostForward;
+    case Hook::kPreBackward:
+      return Range::kPreBackward;
+    case Hook::kGradsReady:
+      return Range::kPostBackwardReduce;
+    case Hook::kBackwardEnd:
+      return Range::kRootPostBackward;
+    default:
+      return std::nullopt;
+  }
+}
+
+class Writer {
+ public:
+  Writer(const plan::Workload& workload,
+         const plan::ResolvedPlan& plan,
+         const schedule::PlannedStep& step,
+         const SimulatedStep& simulated,
+         int64_t rank,
+         const SimulatedRunOptions& options)
+      : workload_(workload),
+        plan_(plan),
+        step_(step),
+        simulated_(simulated),
+        times_(simulated.ranks[simulated.ranks.size() == 1 ? 0 : static_cast<size_t>(rank)].items),
+        rank_(rank),
+        options_(options),
+        cpu_(options.host == HostMode::kCompute) {
+    SHARDLENS_CHECK(times_.size() == step.order.size(), "the step was simulated without times");
+  }
+
+  trace::Trace write() {
+    describe();
+    for (int i = 0; i < options_.steps; ++i) {
+      offset_ = simulated_.duration * i;
+      trace_.add_complete(Category::kUserAnnotation,
+                          fmt::format("ProfilerStep#{}", options_.first_step + i), main_, offset_,
+                          offset_ + simulated_.duration);
+      write_step();
+    }
+    return std::move(trace_);
+  }
+
+ private:
+  void describe() {
+    trace::Metadata& metadata = trace_.metadata;
+    metadata.rank = rank_;
+    metadata.world_size = plan_.world_size;
+    metadata.backend = "simulated";
+    metadata.trace_name = fmt::format("simulated rank {}", rank_);
+    for (const plan::Unit& unit : plan_.units) {
+      trace_.units.push_back(unit.fqn);
+    }
+    add_groups();
+    const int64_t process = kFirstHostProcess + rank_;
+    main_ = trace_.track(process, process);
+    trace_.tracks[main_].name = trace_.strings.intern("main");
+    trace::Process& host = trace_.process(process);
+    host.name = fmt::format("rank {}", rank_);
+    host.labels = "simulated host";
+    if (cpu_) {
+      for (size_t group = 0; group < groups_.size(); ++group) {
+        tracks_[group] =
+            trace_.track(process, kFirstCommunicatorTrack + 1 + static_cast<int64_t>(group));
+        trace_.tracks[tracks_[group]].name =
+            trace_.strings.intern("communicator " + metadata.groups[group].name);
+      }
+      return;
+    }
+    trace::Process& device = trace_.process(rank_);
+    device.name = fmt::format("GPU {}", rank_);
+    device.labels = options_.device_name.empty() ? "simulated" : options_.device_name;
+    for (size_t stream = 0; stream < tracks_.size(); ++stream) {
+      tracks_[stream] = trace_.track(
+          rank_, stream == 0 ? kComputeStream : kFirstSideStream + static_cast<int64_t>(stream));
+      trace_.tracks[tracks_[stream]].name = trace_.strings.intern(
+          fmt::format("stream {}", schedule::name_of(static_cast<Stream>(stream))));
+    }
+  }
+
+  void add_groups() {
+    const std::array<const char*, 3> names{"shard", "replicate", "sub_shard"};
+    const std::array<int64_t, 3> sizes{plan_.shard, plan_.replicate, smaller()};
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      trace::ProcessGroup group;
+      group.name = names[i];
+      group.description = names[i];
+      group.backend_config = "simulated";
+      group.size = sizes[i];
+      for (int64_t k = 0; k < sizes[i]; ++k) {
+        group.ranks.push_back(i == 1 ? k * plan_.shard + rank_ % plan_.shard
+                                     : rank_ / sizes[i] * sizes[i] + k);
+      }
+      groups_[i].name = trace_.strings.intern(group.name);
+      groups_[i].ranks = trace_.strings.intern(fmt::format("[{}]", fmt::join(group.ranks, ", ")));
+      groups_[i].size = sizes[i];
+      trace_.metadata.groups.push_back(std::move(group));
+    }
+  }
+
+  [[nodiscard]] int64_t smaller() const {
+    for (const plan::Unit& unit : plan_.units) {
+      if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
+        return unit.reshard_after_forward.ranks;
+      }
+    }
+    return 1;
+  }
+
+  void write_step() {
+    const HookEvent* open = nullptr;  // whose actions are being written
+    Nanoseconds begin = 0, end = 0;
+    const auto close = [&] {
+      if (const auto range = open != nullptr && end > begin ? range_of(*open) : std::nullopt) {
+        trace_.add_complete(Category::kUserAnnotation, range_name(*range, open->unit), main_,
+                            offset_ + begin, offset_ + end);
+      }
+      open = nullptr;
+    };
+    for (size_t i = 0; i < step_.order.size(); ++i) {
+      const PlannedItem& item = step_.order[i];
+      const ItemTimes& times = times_[i];
+      if (item.kind == PlannedItem::Kind::kAction) {
+        end = std::max(end, times.host.end);
+        write_action(step_.actions[item.index], times);
+        continue;
+      }
+      close();
+      if (item.kind == PlannedItem::Kind::kOperator) {
+        write_operator(workload_.operators[item.index], times);
+        host_ = std::max(host_, times.host.end);
+        continue;
+      }
+      // A hook takes no time itself: it stands where its first action begins.
+      const bool acts =
+          i + 1 < step_.order.size() && step_.order[i + 1].kind == PlannedItem::Kind::kAction;
+      begin = end = acts ? times_[i + 1].host.start : std::max<Nanoseconds>(host_, 0);
+      open = &step_.hooks[item.index];
+      trace::HookArgs args;
+      args.seq = ++hooks_;
+      args.hook = *open;
+      trace_.add_hook(main_, offset_ + begin, args);
+    }
+    close();
+    host_ = 0;
+  }
+
+  [[nodiscard]] std::string range_name(Range range, UnitId unit) const {
+    std::string name(name_of(range));
+    if (names_unit(range) && !plan_.units[unit].fqn.empty()) {
+      name += fmt::format(" ({})", plan_.units[unit].fqn);
+    }
+    return name;
+  }
+
+  void write_operator(const plan::Operator& op, const ItemTimes& times) {
+    const bool runs = times.stream.end >= 0;
+    if (cpu_) {
+      if (runs) {
+        trace_.add_complete(Category::kCpuOp, op.name, main_, offset_ + times.stream.start,
+                            offset_ + times.stream.end);
+      }
+      return;
+    }
+    if (times.host.end > times.host.start) {
+      trace_.add_complete(Category::kCpuOp, op.name, main_, offset_ + times.host.start,
+                          offset_ + times.host.end);
+    }
+    if (runs) {
+      kernel(Category::kKernel, op.name, 0, times);
+    }
+  }
+
+  // A device event and the launch that it comes from.
+  uint32_t launch(const ItemTimes& times) {
+    const uint32_t correlation = ++correlation_;
+    const uint32_t call = trace_.add_complete(Category::kCudaRuntime, "cudaLaunchKernel", main_,
+                                              offset_ + times.host.start, offset_ + times.host.end);
+    trace_.events[call].correlation = correlation;
+    return correlation;
+  }
+
+  void kernel(Category category, std::string_view name, size_t stream, const ItemTimes& times) {
+    const uint32_t correlation = launch(times);
+    const uint32_t event = trace_.add_complete(
+        category, name, tracks_[stream], offset_ + times.stream.start, offset_ + times.stream.end);
+    trace_.events[event].correlation = correlation;
+  }
+
+  void write_action(const schedule::PlannedAction& planned, const ItemTimes& times) {
+    const Action& action = planned.action;
+    trace::ActionArgs args;
+    args.seq = ++actions_;
+    args.hook_seq = hooks_;
+    args.action = action;
+    trace_.add_action(main_, offset_ + times.host.start, args);
+    if (times.stream.end < 0 || action.op == Op::kRecord || action.op == Op::kStreamWait ||
+        action.op == Op::kHostWait) {
+      return;
+    }
+    if (collective_of(action.op)) {
+      write_collective(action, times);
+    } else if (cpu_) {
+      const uint32_t track = action.stream == Stream::kCompute || action.stream == Stream::kCopyIn
+                                 ? main_
+                                 : tracks_[action.stream == Stream::kAllReduce ? 1 : 0];
+      trace_.add_complete(Category::kCpuOp, copy_name(action.op), track,
+                          offset_ + times.stream.start, offset_ + times.stream.end);
+    } else {
+      const bool memcpy = action.op == Op::kToHost || action.op == Op::kToDevice;
+      kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, copy_name(action.op),
+             static_cast<size_t>(action.stream), times);
+    }
+  }
+
+  void write_collective(const Action& action, const ItemTimes& times) {
+    const CollectiveKind kind = *collective_of(action.op);
+    const size_t index = action.axis == Axis::kReplicate  ? 1
+                         : action.axis == Axis::kSubShard ? 2
+                                                          : 0;
+    Group& group = groups_[index];
+    const plan::ShardLayout layout = plan_.layout(action.unit);
+    const DType dtype = kind == CollectiveKind::kAllGather ? plan_.param_dtype(action.unit)
+                                                           : plan_.reduce_dtype(action.unit);
+    trace::CollectiveArgs args;
+    args.collective = trace_.strings.intern(kineto_name(kind));
+    args.dtype = trace_.strings.intern(kineto_name(dtype));
+    args.group = args.group_description = group.name;
+    args.group_ranks = group.ranks;
+    args.unit = action.unit;
+    args.group_size = static_cast<int32_t>(group.size);
+    args.action = actions_;
+    args.sequence = group.issued++;
+    args.issued = offset_ + times.host.start;
+    const int64_t full = layout.padded_numel();
+    if (kind == CollectiveKind::kAllReduce) {
+      args.in_nelems = args.out_nelems =
+          action.buffer.kind == BufferKind::kReduceOutput ? layout.shard_numel() : full;
+    } else {
+      const int64_t part = full / group.size;
+      args.in_nelems = kind == CollectiveKind::kAllGather ? part : full;
+      args.out_nelems = kind == CollectiveKind::kAllGather ? full : part;
+    }
+    const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
+    if (cpu_) {
+      const std::string& fqn = plan_.units[action.unit].fqn;
+      const std::string name = fmt::format("simulated:{}{}", name_of(kind),
+                                           fqn.empty() ? "" : fmt::format(" ({})", fqn));
+      trace_.add_collective(name, tracks_[index], start, end, args);
+      return;
+    }
+    const uint32_t correlation = launch(times);
+    const uint32_t event = trace_.add_collective(
+        kernel_name(kind), tracks_[static_cast<size_t>(action.stream)], start, end, args);
+    trace_.events[event].category = Category::kKernel;
+    trace_.events[event].correlation = correlation;
+  }
+
+  static std::string_view kernel_name(CollectiveKind kind) {
+    return kind == CollectiveKind::kAllGather       ? "ncclDevKernel_AllGather"
+           : kind == CollectiveKind::kReduceScatter ? "ncclDevKernel_ReduceScatter"
+                                                    : "ncclDevKernel_AllReduce";
+  }
+
+  struct Group {
+    trace::StringId name = trace::kEmptyString, ranks = trace::kEmptyString;
+    int64_t size = 1, issued = 0;
+  };
+
+  const plan::Workload& workload_;
+  const plan::ResolvedPlan& plan_;
+  const schedule::PlannedStep& step_;
+  const SimulatedStep& simulated_;
+  const std::vector<ItemTimes>& times_;
+  int64_t rank_;
+  const SimulatedRunOptions& options_;
+  bool cpu_;
+  trace::Trace trace_;
+  uint32_t main_ = 0;
+  std::array<uint32_t, schedule::kStreamCount> tracks_{};  // kCompute: of communicators
+  std::array<Group, 3> groups_;
+  Nanoseconds offset_ = 0, host_ = 0;
+  uint32_t hooks_ = 0, actions_ = 0, correlation_ = 0;
+};
+
+}  // namespace
+
+trace::Trace simulated_trace(const plan::Workload& workload,
+                             const plan::ResolvedPlan& plan,
+                             const schedule::PlannedStep& step,
+                             const SimulatedStep& simulated,
+                             int64_t rank,
+                             const SimulatedRunOptions& options) {
+  return Writer(workload, plan, step, simulated, rank, options).write();
+}
+
+trace::Run simulated_run(const plan::Workload& workload,
+                         const plan::ResolvedPlan& plan,
+                         const schedule::PlannedStep& step,
+                         const SimulatedStep& simulated,
+                         const SimulatedRunOptions& options) {
+  std::vector<trace::Trace> traces;
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    traces.push_back(simulated_trace(workload, plan, step, simulated, rank, options));
+  }
+  return trace::Run::of(std::move(traces));
+}
+
+}  // namespace shardlens::sim

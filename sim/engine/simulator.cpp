@@ -1,0 +1,333 @@
+#include "sim/engine/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim {
+namespace {
+
+using schedule::Action;
+using schedule::Axis;
+using schedule::BufferKind;
+using schedule::Op;
+using schedule::PlannedItem;
+using schedule::Stream;
+
+constexpr uint32_t kGroups = 3;  // communicators of a rank: shard, replicate, smaller mesh
+
+struct Inputs {
+  const plan::Workload& workload;
+  const schedule::PlannedStep& step;
+  const StepCosts& costs;
+  const SimulationOptions& options;
+};
+
+// The host of one rank: goes through the step and issues, until it has to wait.
+class Host {
+ public:
+  Host(const Inputs& inputs,
+       Machine& machine,
+       uint32_t rank,
+       std::array<uint32_t, kGroups> communicators,
+       std::vector<ItemTimes>& times)
+      : in_(inputs),
+        machine_(machine),
+        rank_(rank),
+        communicators_(communicators),
+        times_(times),
+        slowdown_(inputs.options.rank_slowdown.empty() ? 1 : inputs.options.rank_slowdown[rank]),
+        computes_(inputs.options.host == HostMode::kCompute),
+        stored_(inputs.costs.units.size(), false) {}
+
+  [[nodiscard]] bool done() const { return next_ == in_.step.order.size(); }
+  [[nodiscard]] Mark blocked_by() const { return blocked_; }
+
+  // Until done() or blocked.
+  void run() {
+    if (blocked_ != kNoMark) {
+      clock_ = std::max(clock_, machine_.completed(std::exchange(blocked_, kNoMark)));
+      if (waiting_item_ != nullptr) {
+        std::exchange(waiting_item_, nullptr)->end = clock_;
+      }
+    }
+    while (!done() && blocked_ == kNoMark) {
+      const PlannedItem& item = in_.step.order[next_];
+      times_of_item_ = times_.empty() ? nullptr : &times_[next_];
+      ++next_;
+      switch (item.kind) {
+        case PlannedItem::Kind::kOperator:
+          operate(item.index);
+          break;
+        case PlannedItem::Kind::kAction:
+          act(in_.step.actions[item.index].action);
+          break;
+        case PlannedItem::Kind::kHook:
+          raise(in_.step.hooks[item.index]);
+          break;
+      }
+    }
+  }
+
+  [[nodiscard]] Nanoseconds clock() const { return clock_; }
+
+ private:
+  [[nodiscard]] uint32_t lane(Stream stream) const {
+    if (computes_) {
+      // The engine's executor on a CPU: copies on the host, one thread per communicator.
+      stream = stream == Stream::kReduceScatter                           ? Stream::kAllGather
+               : stream == Stream::kCopyIn || stream == Stream::kHostCopy ? Stream::kCompute
+                                                                          : stream;
+    }
+    return machine_.lane(rank_, static_cast<uint32_t>(stream));
+  }
+  [[nodiscard]] Span* stream_span() const {
+    return times_of_item_ == nullptr ? nullptr : &times_of_item_->stream;
+  }
+
+  // The host is busy with the item for so long; on the CPU that is compute's time.
+  void spend(Nanoseconds duration) {
+    Span* span = times_of_item_ == nullptr ? nullptr : &times_of_item_->host;
+    if (computes_) {
+      if (duration > 0) {
+        machine_.work(lane(Stream::kCompute), 0, {duration, duration}, WorkClass::kOther, span);
+      } else if (span != nullptr) {
+        machine_.mark(lane(Stream::kCompute), 0, span);
+      }
+      return;
+    }
+    if (span != nullptr) {
+      *span = {clock_, clock_ + duration};
+    }
+    clock_ += duration;
+  }
+
+  // Before something is given to another stream on the CPU: the host has come here only when its
+  // own work until here is done.
+  void reach(uint32_t lane_of_stream) {
+    if (computes_ && lane_of_stream != lane(Stream::kCompute)) {
+      machine_.wait(lane_of_stream, 0, machine_.mark(lane(Stream::kCompute), 0));
+    }
+  }
+
+  void operate(uint32_t index) {
+    const OperatorCost& cost = in_.costs.operators[index];
+    spend(cost.issue);
+    if (cost.run.alone > 0) {
+      const auto scaled = [this](Nanoseconds time) {
+        return slowdown_ == 1 ? time : std::llround(static_cast<double>(time) * slowdown_);
+      };
+      machine_.work(lane(Stream::kCompute), clock_,
+                    {scaled(cost.run.alone), scaled(cost.run.beside)}, WorkClass::kCompute,
+                    stream_span());
+    }
+  }
+
+  void raise(const HookEvent& hook) {
+    if (hook.hook == Hook::kPreBackward && in_.options.waits_for_loss && !loss_read_ &&
+        !computes_) {
+      loss_read_ = true;
+      block(machine_.mark(lane(Stream::kCompute), clock_));
+    }
+    if (hook.hook == Hook::kBackwardEnd) {
+      loss_read_ = false;  // of the next microbatch
+    }
+  }
+
+  void block(Mark mark) {
+    blocked_ = mark;
+    if (times_of_item_ != nullptr) {
+      waiting_item_ = &times_of_item_->host;
+      waiting_item_->start = waiting_item_->start < 0 ? clock_ : waiting_item_->start;
+    }
+  }
+
+  void copy(Stream stream, Nanoseconds duration) {
+    const uint32_t on = lane(stream);
+    reach(on);
+    if (duration > 0) {
+      machine_.work(on, clock_, {duration, duration}, WorkClass::kCopy, stream_span());
+    }
+  }
+
+  void communicate(const Action& action, const WorkTime& time) {
+    const uint32_t group = action.axis == Axis::kReplicate  ? 1
+                           : action.axis == Axis::kSubShard ? 2
+                                                            : 0;
+    const uint32_t on = lane(action.stream);
+    reach(on);
+    machine_.collective(on, clock_, time, communicators_[group], tickets_[group]++, stream_span());
+  }
+
+  void act(const Action& action) {
+    spend(in_.costs.issue[static_cast<size_t>(action.op)]);
+    const UnitCosts& unit = in_.costs.units[action.unit == kNoUnit ? 0 : action.unit];
+    switch (action.op) {
+      case Op::kCopyIn:
+        return copy(action.stream, unit.copy_in);
+      case Op::kCopyOut:
+        return copy(action.stream, action.buffer.kind == BufferKind::kSubShard ? unit.sub_copy_out
+                                                                               : unit.copy_out);
+      case Op::kReduceCopyIn:
+        return copy(action.stream, unit.reduce_copy_in);
+      case Op::kToDevice:
+        return copy(action.stream, unit.to_device);
+      case Op::kToHost:
+        return copy(action.stream, unit.to_host);
+      case Op::kStoreGrad: {
+        const bool adds = stored_[action.unit];
+        stored_[action.unit] = true;
+        return copy(action.stream, adds ? unit.store_add : unit.store);
+      }
+      case Op::kAllGather:
+        return communicate(action,
+                           action.axis == Axis::kSubShard ? unit.sub_all_gather : unit.all_gather);
+      case Op::kReduceScatter:
+        return communicate(action, unit.reduce_scatter);
+      case Op::kAllReduce:
+        return communicate(action, action.buffer.kind == BufferKind::kReduceOutput
+                                       ? unit.all_reduce_shard
+                                       : unit.all_reduce_full);
+      case Op::kRecord:
+        return record(action);
+      case Op::kStreamWait:
+      case Op::kHostWait:
+        return wait(action);
+      case Op::kAlloc:
+      case Op::kFree:
+      case Op::kUseFull:
+      case Op::kUseShard:
+        return;
+    }
+  }
+
+  void record(const Action& action) {
+    if (action.event >= events_.size()) {
+      events_.resize(size_t{action.event} + 1, kNoMark);
+    }
+    events_[action.event] = machine_.mark(lane(action.stream), clock_, stream_span());
+  }
+
+  void wait(const Action& action) {
+    // An event of an earlier step is complete: steps do not overlap.
+    const Mark mark = action.event < events_.size() ? events_[action.event] : kNoMark;
+    if (mark == kNoMark) {
+      return;
+    }
+    if (action.op == Op::kHostWait && !computes_) {
+      return block(mark);
+    }
+    const uint32_t on = action.op == Op::kHostWait ? lane(Stream::kCompute) : lane(action.stream);
+    reach(on);
+    machine_.wait(on, clock_, mark, stream_span());
+  }
+
+  const Inputs& in_;
+  Machine& machine_;
+  uint32_t rank_;
+  std::array<uint32_t, kGroups> communicators_;
+  std::array<uint32_t, kGroups> tickets_{};
+  std::vector<ItemTimes>& times_;
+  double slowdown_;
+  bool computes_;
+  std::vector<bool> stored_;  // units whose shard has a gradient
+  std::vector<Mark> events_;
+  size_t next_ = 0;
+  Nanoseconds clock_ = 0;
+  Mark blocked_ = kNoMark;
+  Span* waiting_item_ = nullptr;
+  ItemTimes* times_of_item_ = nullptr;
+  bool loss_read_ = false;
+};
+
+// The communicators of each rank. Ranks of a mesh are numbered along the shard axis first.
+std::vector<std::array<uint32_t, kGroups>> communicators(Machine& machine,
+                                                         const plan::ResolvedPlan& plan,
+                                                         uint32_t ranks) {
+  std::vector<std::array<uint32_t, kGroups>> of(ranks);
+  if (ranks == 1) {
+    for (uint32_t& each : of[0]) {
+      each = machine.add_communicator(1);
+    }
+    return of;
+  }
+  const auto shard = static_cast<uint32_t>(plan.shard);
+  const auto replicate = static_cast<uint32_t>(plan.replicate);
+  uint32_t smaller = 1;
+  for (const plan::Unit& unit : plan.units) {
+    if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
+      smaller = static_cast<uint32_t>(unit.reshard_after_forward.ranks);
+    }
+  }
+  const auto group = [&](uint32_t kind, uint32_t size, auto index) {
+    std::vector<uint32_t> made;
+    for (uint32_t i = 0; i < ranks / size; ++i) {
+      made.push_back(machine.add_communicator(size));
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      of[rank][kind] = made[index(rank)];
+    }
+  };
+  group(0, shard, [&](uint32_t rank) { return rank / shard; });
+  group(1, replicate, [&](uint32_t rank) { return rank % shard; });
+  group(2, smaller, [&](uint32_t rank) { return rank / smaller; });
+  return of;
+}
+
+}  // namespace
+
+SimulatedStep simulate(const plan::Workload& workload,
+                       const plan::ResolvedPlan& plan,
+                       const schedule::PlannedStep& step,
+                       const StepCosts& costs,
+                       const SimulationOptions& options) {
+  const bool alike = options.rank_slowdown.empty();
+  const auto ranks = alike ? 1U : static_cast<uint32_t>(plan.world_size);
+  SHARDLENS_CHECK(alike || options.rank_slowdown.size() == ranks,
+                  "one slowdown per rank is expected");
+  SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
+                      costs.units.size() == plan.units.size(),
+                  "the costs are not of this workload and plan");
+  Machine machine(ranks, schedule::kStreamCount);
+  const auto groups = communicators(machine, plan, ranks);
+  const Inputs inputs{workload, step, costs, options};
+  SimulatedStep out;
+  out.ranks.resize(ranks);
+  std::vector<Host> hosts;
+  hosts.reserve(ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    out.ranks[rank].items.resize(options.keep_times ? step.order.size() : 0);
+    machine.reserve(machine.lane(rank, static_cast<uint32_t>(Stream::kCompute)), step.order.size());
+    hosts.emplace_back(inputs, machine, rank, groups[rank], out.ranks[rank].items);
+    hosts.back().run();
+  }
+  std::vector<Mark> awaited;
+  while (!std::all_of(hosts.begin(), hosts.end(), [](const Host& h) { return h.done(); })) {
+    awaited.clear();
+    for (const Host& host : hosts) {
+      if (host.blocked_by() != kNoMark) {
+        awaited.push_back(host.blocked_by());
+      }
+    }
+    machine.run_until_any(awaited);
+    for (Host& host : hosts) {
+      if (host.blocked_by() != kNoMark && machine.completed(host.blocked_by()) >= 0) {
+        host.run();
+      }
+    }
+  }
+  machine.run();
+  out.duration = machine.now();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    out.duration = std::max(out.duration, hosts[rank].clock());
+    out.ranks[rank].busy = machine.busy(rank);
+  }
+  for (SimulatedRank& rank : out.ranks) {
+    rank.busy.idle += out.duration - machine.now();  // the host alone, at the end
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+#include "sim/engine/machine.h"
+#include "sim/engine/step_costs.h"
+
+namespace shardlens::sim {
+
+// kAhead: the host issues and goes on, as on CUDA. kCompute: the host computes itself, as in CPU
+// runs: what compute waits for, the host waits for, and each communicator is one thread.
+enum class HostMode : uint8_t { kAhead, kCompute };
+
+struct SimulationOptions {
+  HostMode host = HostMode::kAhead;
+  // The training loop reads the loss before it calls backward; otherwise only at the end of the
+  // step.
+  bool waits_for_loss = false;
+  bool keep_times = true;  // false: figures alone
+  // How much longer each rank computes; empty: all ranks are alike, and one is simulated.
+  std::vector<double> rank_slowdown = {};
+};
+
+// When an item of PlannedStep::order was handled on the host and ran on its stream; -1 where it did
+// not (a hook, an allocation).
+struct ItemTimes {
+  Span host, stream;
+  friend bool operator==(const ItemTimes&, const ItemTimes&) = default;
+};
+
+struct SimulatedRank {
+  Busy busy;
+  std::vector<ItemTimes> items;  // by index into PlannedStep::order; empty without keep_times
+};
+
+struct SimulatedStep {
+  Nanoseconds duration = 0;          // until all ranks have nothing left to do
+  std::vector<SimulatedRank> ranks;  // one, if all are alike
+};
+
+// Executes a planned step in virtual time, from an idle machine until everything has ended (the
+// host reads the loss then, so that steps do not overlap). Decides nothing: the schedule's actions
+// are obeyed in order, as the engine's executor does.
+//
+// Errors  RuntimeFault if something waits for what never happens.
+[[nodiscard]] SimulatedStep simulate(const plan::Workload& workload,
+                                     const plan::ResolvedPlan& plan,
+                                     const schedule::PlannedStep& step,
+                                     const StepCosts& costs,
+                                     const SimulationOptions& options = {});
+
+}  // namespace shardlens::sim

@@ -1,0 +1,96 @@
+#include "sim/engine/step_costs.h"
+
+#include <cmath>
+#include <functional>
+#include <unordered_map>
+
+namespace shardlens::sim {
+namespace {
+
+using plan::Operator;
+
+// What a cost model may look at: everything but where the operator stands.
+struct Shape {
+  const Operator* op;
+  friend bool operator==(const Shape& a, const Shape& b) {
+    const Operator &x = *a.op, &y = *b.op;
+    return x.kind == y.kind && x.phase == y.phase && x.batch == y.batch && x.m == y.m &&
+           x.n == y.n && x.k == y.k && x.dtype == y.dtype && x.flops == y.flops &&
+           x.read == y.read && x.written == y.written && x.name == y.name;
+  }
+};
+
+struct ShapeHash {
+  size_t operator()(const Shape& shape) const {
+    const Operator& op = *shape.op;
+    uint64_t hash = static_cast<uint64_t>(op.kind) * 31 + static_cast<uint64_t>(op.phase);
+    for (const int64_t value : {op.batch, op.m, op.n, op.k, op.flops, op.read, op.written}) {
+      hash = (hash ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15ULL;
+      hash ^= hash >> 29;
+    }
+    return hash;
+  }
+};
+
+WorkTime collective(const CostModel& model, CollectiveKind kind, int64_t ranks, Bytes bytes) {
+  const Nanoseconds alone = model.duration(kind, static_cast<int>(ranks), bytes);
+  return {alone, std::llround(static_cast<double>(alone) * model.collective_slowdown())};
+}
+
+UnitCosts unit_costs(const plan::ResolvedPlan& plan, UnitId id, const CostModel& model) {
+  const plan::Unit& unit = plan.units[id];
+  UnitCosts costs;
+  if (unit.parameters.empty()) {
+    return costs;
+  }
+  const plan::ShardLayout layout = plan.layout(id);
+  const Bytes master = size_of(DType::kF32);
+  const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
+  const int64_t full = layout.padded_numel(), shard = layout.shard_numel();
+  costs.all_gather = collective(model, CollectiveKind::kAllGather, plan.shard, full * param);
+  costs.reduce_scatter =
+      collective(model, CollectiveKind::kReduceScatter, plan.shard, full * reduce);
+  costs.all_reduce_shard =
+      collective(model, CollectiveKind::kAllReduce, plan.replicate, shard * reduce);
+  costs.all_reduce_full =
+      collective(model, CollectiveKind::kAllReduce, plan.replicate, full * reduce);
+  costs.copy_in = model.copy(shard * master, shard * param);
+  costs.copy_out = model.copy(full * param, full * param);
+  if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
+    const int64_t ranks = unit.reshard_after_forward.ranks;
+    costs.sub_all_gather = collective(model, CollectiveKind::kAllGather, ranks, full * param);
+    costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
+  }
+  costs.reduce_copy_in = model.copy(full * param, full * reduce);
+  costs.store = reduce == master ? 0 : model.copy(shard * reduce, shard * master);
+  costs.store_add = model.copy(shard * (reduce + master), shard * master);
+  costs.to_device = model.host_copy(shard * param);
+  costs.to_host = model.host_copy(shard * master);
+  return costs;
+}
+
+}  // namespace
+
+StepCosts step_costs(const plan::Workload& workload,
+                     const plan::ResolvedPlan& plan,
+                     const CostModel& model) {
+  StepCosts costs;
+  costs.operators.reserve(workload.operators.size());
+  std::unordered_map<Shape, OperatorCost, ShapeHash> known;
+  for (const Operator& op : workload.operators) {
+    const auto [it, fresh] = known.try_emplace({&op});
+    if (fresh) {
+      it->second = {model.compute(op), model.issue(op)};
+    }
+    costs.operators.push_back(it->second);
+  }
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    costs.units.push_back(unit_costs(plan, id, model));
+  }
+  for (size_t op = 0; op < costs.issue.size(); ++op) {
+    costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
+  }
+  return costs;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/action.h"
+#include "sim/cost/cost_model.h"
+
+namespace shardlens::sim {
+
+struct OperatorCost {
+  WorkTime run;
+  Nanoseconds issue = 0;  // on the host
+};
+
+// Durations of what the schedule does with one unit.
+struct UnitCosts {
+  WorkTime all_gather, sub_all_gather, reduce_scatter;
+  WorkTime all_reduce_shard, all_reduce_full;  // of kReduceOutput; of the whole gradient
+  Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0, reduce_copy_in = 0;
+  Nanoseconds store = 0, store_add = 0;  // the first gradient of a step becomes the shard's
+  Nanoseconds to_device = 0, to_host = 0;
+};
+
+// All durations of a step, asked for once: the simulator only adds them up.
+struct StepCosts {
+  std::vector<OperatorCost> operators;  // by index into Workload::operators
+  std::vector<UnitCosts> units;
+  std::array<Nanoseconds, schedule::kOpCount> issue{};  // on the host
+};
+
+// Asks `model` once per distinct operator and per unit.
+[[nodiscard]] StepCosts step_costs(const plan::Workload& workload,
+                                   const plan::ResolvedPlan& plan,
+                                   const CostModel& model);
+
+}  // namespace shardlens::sim

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/plan/workload_builder.h"
+#include "core/schedule/planned.h"
+#include "sim/engine/simulator.h"
+
+// A chain of layers, a unit each, under a root without parameters, and durations by decree: what
+// closed forms are about.
+namespace shardlens::sim::test {
+
+inline constexpr int64_t kWidth = 8, kWideWidth = 16;
+
+struct Durations {
+  Nanoseconds forward = 0, backward = 0;  // of a layer; backward an even number
+  Nanoseconds wide_forward = 0;           // of a layer whose input is kWideWidth
+  Nanoseconds all_gather = 0, reduce_scatter = 0, all_reduce = 0;
+  Nanoseconds copy = 0;
+  Nanoseconds issue_operator = 0, issue_action = 0;
+  double compute_slowdown = 1, collective_slowdown = 1;
+};
+
+class DecreedCosts final : public CostModel {
+ public:
+  explicit DecreedCosts(const Durations& durations) : d_(durations) {}
+  [[nodiscard]] Nanoseconds duration(CollectiveKind kind, int /*ranks*/, Bytes) const override {
+    return kind == CollectiveKind::kAllGather       ? d_.all_gather
+           : kind == CollectiveKind::kReduceScatter ? d_.reduce_scatter
+                                                    : d_.all_reduce;
+  }
+  [[nodiscard]] WorkTime compute(const plan::Operator& op) const override {
+    if (op.kind != plan::OperatorKind::kGemm) {
+      return {};
+    }
+    const Nanoseconds alone = op.phase == plan::Phase::kBackward ? d_.backward / 2
+                              : op.k == kWideWidth               ? d_.wide_forward
+                                                                 : d_.forward;
+    return {alone, static_cast<Nanoseconds>(static_cast<double>(alone) * d_.compute_slowdown)};
+  }
+  [[nodiscard]] double collective_slowdown() const override { return d_.collective_slowdown; }
+  [[nodiscard]] Nanoseconds copy(Bytes, Bytes) const override { return d_.copy; }
+  [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return d_.copy; }
+  [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override {
+    return op.kind == plan::OperatorKind::kGemm ? d_.issue_operator : 0;
+  }
+  [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return d_.issue_action; }
+
+ private:
+  Durations d_;
+};
+
+struct Chain {
+  plan::ResolvedPlan plan;
+  plan::Workload workload;
+  schedule::PlannedStep step;
+  int microbatches = 1;
+
+  [[nodiscard]] SimulatedStep run(const Durations& durations,
+                                  const SimulationOptions& options = {}) const {
+    return simulate(workload, plan, step, step_costs(workload, plan, DecreedCosts(durations)),
+                    options);
+  }
+  // When the last forward operator with a kernel ended.
+  [[nodiscard]] Nanoseconds forward_end(const SimulatedRank& rank) const {
+    Nanoseconds end = 0;
+    for (size_t i = 0; i < step.order.size(); ++i) {
+      if (step.order[i].kind == schedule::PlannedItem::Kind::kOperator &&
+          workload.operators[step.order[i].index].phase == plan::Phase::kForward) {
+        end = std::max(end, rank.items[i].stream.end);
+      }
+    }
+    return end;
+  }
+};
+
+struct ChainOptions {
+  int layers = 3;
+  std::string strategy = "full_shard";
+  int64_t ranks = 2;
+  bool first_is_wide = false;
+  int accumulate = 1;
+  bool sync_every_microbatch = true;
+  std::function<void(plan::Plan&)> change = {};
+  int step = 3;
+};
+
+inline Chain make_chain(const ChainOptions& options) {
+  plan::ModuleTree tree;
+  const auto module = [&tree](const std::string& fqn, const char* type) -> plan::Module& {
+    plan::Module& made = tree.modules.emplace_back();
+    made.fqn = fqn;
+    made.type = type;
+    return made;
+  };
+  module("", "Chain");
+  for (int i = 0; i < options.layers; ++i) {
+    const auto index = static_cast<uint32_t>(tree.modules.size());
+    const std::string fqn = "layers." + std::to_string(i);
+    module(fqn, "Linear").parameters = {static_cast<uint32_t>(tree.parameters.size())};
+    tree.modules[0].children.push_back(index);
+    tree.blocks.push_back(index);
+    plan::Parameter& weight = tree.parameters.emplace_back();
+    weight.fqn = fqn + ".weight";
+    weight.shape = {kWidth, kWidth};
+    weight.numel = kWidth * kWidth;
+    weight.module = index;
+  }
+  Chain chain;
+  plan::Plan plan = plan::strategy_plan(options.strategy, tree);
+  if (options.change) {
+    options.change(plan);
+  }
+  chain.plan = plan::resolve(plan, tree, options.ranks);
+  plan::WorkloadBuilder build(chain.plan, 1, 4);
+  build.enter("");
+  for (int i = 0; i < options.layers; ++i) {
+    build.enter("layers." + std::to_string(i));
+    build.linear({.in = i == 0 && options.first_is_wide ? kWideWidth : kWidth, .out = kWidth});
+    build.leave();
+  }
+  build.leave();
+  build.loss(kWidth);
+  build.finish_backward();
+  build.optimizer();
+  chain.workload = build.take();
+  chain.microbatches = options.accumulate;
+  chain.step = schedule::planned_step(chain.workload, chain.plan, options.step, options.accumulate,
+                                      options.sync_every_microbatch);
+  return chain;
+}
+
+}  // namespace shardlens::sim::test

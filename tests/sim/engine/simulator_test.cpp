@@ -1,0 +1,274 @@
+// Closed forms of a step's time. Symbols: N layers, c and cb a layer's forward and backward, a
+// all-gather, r reduce-scatter, x all-reduce. Sources: PyTorch's test_fully_shard_overlap.py (85
+// and 170 ms); the rest worked by hand from the order of collectives that PyTorch issues.
+#include "sim/engine/simulator.h"
+
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/engine/chain.h"
+
+namespace shardlens::sim::test {
+namespace {
+
+constexpr Nanoseconds kMs = 1'000'000;
+constexpr SimulationOptions kReadsLoss{.waits_for_loss = true};
+
+Durations durations(Nanoseconds c, Nanoseconds cb, Nanoseconds a, Nanoseconds r) {
+  return {.forward = c, .backward = cb, .all_gather = a, .reduce_scatter = r};
+}
+
+// [T] test_fully_shard_overlap: 3 layers, 25 ms forward, 50 ms backward, 10 ms communication.
+TEST(SimulatorTest, PyTorchsOverlapTest) {
+  const Chain chain = make_chain({.layers = 3});
+  const SimulatedStep step =
+      chain.run(durations(25 * kMs, 50 * kMs, 10 * kMs, 10 * kMs), kReadsLoss);
+  ASSERT_EQ(step.ranks.size(), 1U);
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), 85 * kMs);
+  EXPECT_EQ(step.duration - chain.forward_end(step.ranks[0]), 170 * kMs);
+  const Busy& busy = step.ranks[0].busy;
+  EXPECT_EQ(busy.compute, 3 * 75 * kMs);
+  EXPECT_EQ(busy.communication, 9 * 10 * kMs);
+  EXPECT_EQ(busy.exposed_comm, 30 * kMs);  // the first all-gather of each direction, the last RS
+  EXPECT_EQ(busy.idle, 0);
+}
+
+class ForwardTest
+    : public ::testing::TestWithParam<std::tuple<int, Nanoseconds, Nanoseconds, bool>> {};
+
+// a <= c: a + N c;  a >= c: N a + c.
+TEST_P(ForwardTest, Identity) {
+  const auto [n, c, a, fsdp1] = GetParam();
+  const Chain chain = make_chain({.layers = n, .change = [fsdp1 = fsdp1](plan::Plan& plan) {
+                                    plan.dialect =
+                                        fsdp1 ? plan::Dialect::kFsdp1 : plan::Dialect::kFsdp2;
+                                  }});
+  const SimulatedStep step = chain.run(durations(c, 2 * c, a, a), kReadsLoss);
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), a <= c ? a + n * c : n * a + c);
+}
+INSTANTIATE_TEST_SUITE_P(Grid,
+                         ForwardTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 8),
+                                            ::testing::Values(100, 250),
+                                            ::testing::Values(1, 99, 100, 180, 700),
+                                            ::testing::Bool()));
+
+class BackwardTest
+    : public ::testing::TestWithParam<std::tuple<int, Nanoseconds, Nanoseconds, Nanoseconds>> {
+ protected:
+  static Nanoseconds backward(const Chain& chain, const Durations& d) {
+    const SimulatedStep step = chain.run(d, kReadsLoss);
+    return step.duration - chain.forward_end(step.ranks[0]);
+  }
+};
+
+TEST_P(BackwardTest, WithPrefetch) {
+  const auto [n, cb, a, r] = GetParam();
+  const Nanoseconds time = backward(make_chain({.layers = n}), durations(50, cb, a, r));
+  if (a + r <= cb) {
+    EXPECT_EQ(time, a + n * cb + r);
+  } else if (n >= 2 && a <= cb && r <= cb) {
+    // Every layer waits for the reduce-scatter and the all-gather that were issued before it.
+    EXPECT_EQ(time, a + 2 * cb + (n - 2) * (a + r) + r);
+  }
+}
+
+TEST_P(BackwardTest, WithoutPrefetch) {
+  const auto [n, cb, a, r] = GetParam();
+  const Chain chain = make_chain({.layers = n, .change = [](plan::Plan& plan) {
+                                    plan.backward_prefetch = plan::BackwardPrefetch::kNone;
+                                  }});
+  EXPECT_EQ(backward(chain, durations(50, cb, a, r)), n * (a + cb + r));
+}
+
+TEST_P(BackwardTest, KeptAfterForward) {
+  const auto [n, cb, a, r] = GetParam();
+  if (r <= cb) {
+    EXPECT_EQ(
+        backward(make_chain({.layers = n, .strategy = "shard_grad_op"}), durations(50, cb, a, r)),
+        n * cb + r);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Grid,
+                         BackwardTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 7),
+                                            ::testing::Values(100, 300),
+                                            ::testing::Values(10, 90, 200),
+                                            ::testing::Values(10, 80, 290)));
+
+// A host that never waits issues the first all-gather of backward under the last forward.
+TEST(SimulatorTest, HostFarAheadHidesTheFirstBackwardAllGather) {
+  const SimulatedStep step = make_chain({.layers = 4}).run(durations(100, 200, 60, 90));
+  EXPECT_EQ(step.duration, 60 + 4 * 100 + 4 * 200 + 90);
+}
+
+// Layer 0 takes long. Unlimited, every all-gather runs beside it; with two in flight the third
+// waits for it. FSDP1's queue of pending frees survives a step and only one is taken off for each
+// all-gather, so from the second step on the fourth is the first to wait.
+TEST(SimulatorTest, Limiter) {
+  constexpr Nanoseconds kLong = 1000, kGather = 40;
+  constexpr int kLayers = 5;
+  for (const plan::Dialect dialect : {plan::Dialect::kFsdp1, plan::Dialect::kFsdp2}) {
+    const auto forward = [&](bool limit, int step_number) {
+      const Chain chain = make_chain({.layers = kLayers,
+                                      .first_is_wide = true,
+                                      .change =
+                                          [&](plan::Plan& plan) {
+                                            plan.dialect = dialect;
+                                            plan.limit_all_gathers = limit;
+                                          },
+                                      .step = step_number});
+      Durations d = durations(10, 20, kGather, 1);
+      d.wide_forward = kLong;
+      const SimulatedStep step = chain.run(d, kReadsLoss);
+      return chain.forward_end(step.ranks[0]);
+    };
+    EXPECT_EQ(forward(false, 3), kGather + kLong + (kLayers - 1) * 10);
+    EXPECT_EQ(forward(true, 1), kGather + kLong + (kLayers - 2) * kGather + 10);
+    const int beside = dialect == plan::Dialect::kFsdp1 ? 3 : 2;
+    EXPECT_EQ(forward(true, 3), kGather + kLong + (kLayers - beside) * kGather + 10);
+  }
+}
+
+// The all-reduce has a communicator of its own: it overlaps the next unit's all-gather and
+// reduce-scatter.
+TEST(SimulatorTest, HybridAllReducesConcurrently) {
+  Durations d = durations(100, 200, 60, 90);
+  d.all_reduce = 150;
+  const Chain chain = make_chain({.layers = 4, .strategy = "hybrid_shard", .ranks = 4});
+  const SimulatedStep step = chain.run(d, kReadsLoss);
+  EXPECT_EQ(step.duration, (60 + 4 * 100) + (60 + 4 * 200 + 90 + 150));
+  EXPECT_EQ(step.ranks[0].busy.overlap + step.ranks[0].busy.exposed_comm,
+            step.ranks[0].busy.communication);
+}
+
+TEST(SimulatorTest, ReplicatedUnitsOnlyAllReduce) {
+  Durations d = durations(100, 200, 60, 90);
+  d.all_reduce = 150;
+  const SimulatedStep step = make_chain({.layers = 4, .strategy = "no_shard"}).run(d, kReadsLoss);
+  EXPECT_EQ(step.duration, 4 * 100 + 4 * 200 + 150);
+  EXPECT_EQ(step.ranks[0].busy.communication, 4 * 150);
+}
+
+TEST(SimulatorTest, Limits) {
+  const Durations all = durations(100, 200, 60, 90);
+  const auto total = [](const ChainOptions& options, const Durations& d) {
+    return make_chain(options).run(d, kReadsLoss).duration;
+  };
+  EXPECT_EQ(total({.layers = 5, .ranks = 1}, all), 5 * 300);            // one rank
+  EXPECT_EQ(total({.layers = 5}, durations(100, 200, 0, 0)), 5 * 300);  // infinite bandwidth
+  EXPECT_EQ(total({.layers = 5}, durations(0, 0, 60, 90)), 5 * 60 + 5 * (60 + 90));  // no compute
+}
+
+TEST(SimulatorTest, Accumulation) {
+  const Durations d = durations(100, 200, 60, 90);
+  const Nanoseconds forward = 60 + 4 * 100, backward = 60 + 4 * 200;
+  EXPECT_EQ(make_chain({.layers = 4, .accumulate = 3}).run(d, kReadsLoss).duration,
+            3 * (forward + backward + 90));  // each backward ends with its last reduction
+  EXPECT_EQ(make_chain({.layers = 4, .accumulate = 3, .sync_every_microbatch = false})
+                .run(d, kReadsLoss)
+                .duration,
+            3 * (forward + backward) + 90);
+}
+
+// On a CPU the host computes: without prefetch nothing of a forward all-gather is hidden.
+TEST(SimulatorTest, HostIsCompute) {
+  const Chain chain = make_chain({.layers = 4});
+  const SimulatedStep step = chain.run(durations(100, 200, 60, 90), {.host = HostMode::kCompute});
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), 4 * (60 + 100));
+  EXPECT_EQ(step.duration, 4 * (60 + 100) + 60 + 4 * 200 + 90);
+}
+
+TEST(SimulatorTest, SlowHost) {
+  Durations d = durations(100, 200, 60, 90);
+  d.issue_operator = 150;
+  const Chain chain = make_chain({.layers = 4});
+  const SimulatedStep step = chain.run(d);
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), 4 * 150 + 100);
+  EXPECT_EQ(step.duration, 4 * 150 + 8 * 150 + 100 + 90);  // two kernels of 100 a layer in backward
+}
+
+// 100 alone and 150 beside communication: 30 of communication leave 80 to do alone.
+TEST(SimulatorTest, Interference) {
+  Durations d = durations(100, 200, 30, 10);
+  d.compute_slowdown = 1.5;
+  const Chain chain = make_chain({.layers = 2});
+  EXPECT_EQ(chain.forward_end(chain.run(d, kReadsLoss).ranks[0]), 30 + (30 + 80) + 100);
+  // Communication beside compute takes twice as long: it ends with the layer that it is beside.
+  Durations slow = durations(100, 200, 30, 10);
+  slow.collective_slowdown = 2;
+  const SimulatedStep step = chain.run(slow, kReadsLoss);
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), 30 + 2 * 100);
+  EXPECT_EQ(step.ranks[0].busy.communication, 30 + 60 + 30 + 60 + 20 + 10);
+}
+
+TEST(SimulatorTest, RanksThatAreAlikeNeedOneSimulation) {
+  for (const char* strategy : {"full_shard", "hybrid_shard", "no_shard"}) {
+    Durations d = durations(100, 200, 60, 90);
+    d.all_reduce = 70;
+    const Chain chain = make_chain({.layers = 3, .strategy = strategy, .ranks = 4});
+    const SimulatedStep one = chain.run(d);
+    const SimulatedStep each = chain.run(d, {.rank_slowdown = {1, 1, 1, 1}});
+    ASSERT_EQ(each.ranks.size(), 4U);
+    EXPECT_EQ(each.duration, one.duration);
+    for (const SimulatedRank& rank : each.ranks) {
+      EXPECT_EQ(rank.busy, one.ranks[0].busy);
+      EXPECT_EQ(rank.items, one.ranks[0].items);
+    }
+  }
+}
+
+// All wait for the slowest: its own timeline decides, and the others communicate (wait) for longer.
+TEST(SimulatorTest, Straggler) {
+  const Chain chain = make_chain({.layers = 3, .ranks = 2});
+  const SimulatedStep slow = chain.run(durations(200, 400, 60, 90));
+  const SimulatedStep both = chain.run(durations(100, 200, 60, 90), {.rank_slowdown = {1, 2}});
+  EXPECT_EQ(both.duration, slow.duration);
+  EXPECT_EQ(both.ranks[1].busy, slow.ranks[0].busy);
+  EXPECT_EQ(both.ranks[0].busy.compute, 3 * 300);
+  EXPECT_GT(both.ranks[0].busy.exposed_comm, both.ranks[1].busy.exposed_comm);
+}
+
+TEST(SimulatorTest, FiguresDoNotNeedTimes) {
+  const Chain chain = make_chain(
+      {.layers = 5, .change = [](plan::Plan& plan) { plan.dialect = plan::Dialect::kFsdp1; }});
+  Durations d = durations(100, 200, 60, 190);
+  d.compute_slowdown = 1.3;
+  d.issue_operator = 40;
+  d.issue_action = 3;
+  for (const HostMode host : {HostMode::kAhead, HostMode::kCompute}) {
+    const SimulatedStep with = chain.run(d, {.host = host});
+    const SimulatedStep without = chain.run(d, {.host = host, .keep_times = false});
+    EXPECT_EQ(with.duration, without.duration);
+    EXPECT_EQ(with.ranks[0].busy, without.ranks[0].busy);
+    EXPECT_TRUE(without.ranks[0].items.empty());
+    const Busy& busy = with.ranks[0].busy;
+    EXPECT_EQ(busy.compute + busy.exposed_comm + busy.exposed_copy + busy.idle, with.duration);
+  }
+}
+
+// One communicator runs what it was given in issue order, whatever the streams.
+TEST(SimulatorTest, CollectivesOfACommunicatorStartInIssueOrder) {
+  const Chain chain = make_chain({.layers = 6});
+  const SimulatedStep step = chain.run(durations(10, 20, 60, 90));
+  Nanoseconds end = 0;
+  int collectives = 0;
+  for (size_t i = 0; i < chain.step.order.size(); ++i) {
+    if (chain.step.order[i].kind != schedule::PlannedItem::Kind::kAction) {
+      continue;
+    }
+    const schedule::Op op = chain.step.actions[chain.step.order[i].index].action.op;
+    if (op == schedule::Op::kAllGather || op == schedule::Op::kReduceScatter) {
+      const Span& span = step.ranks[0].items[i].stream;
+      EXPECT_GE(span.start, end);
+      end = span.end;
+      ++collectives;
+    }
+  }
+  EXPECT_EQ(collectives, 3 * 6);
+}
+
+}  // namespace
+}  // namespace shardlens::sim::test
