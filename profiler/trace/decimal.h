@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -13,7 +14,46 @@ namespace shardlens::trace {
 
 // Microseconds as written in a trace → nanoseconds.
 [[nodiscard]] inline std::optional<int64_t> nanoseconds_of_microseconds(std::string_view text) {
-  return scaled_decimal(text, 3);
+  // What profilers write: at most 15 digits and at most three decimals; the rest goes the general
+  // way.
+  constexpr size_t kSafeDigits = 15;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto is_digit = [&] { return at != end && *at >= '0' && *at <= '9'; };
+  int64_t value = 0;
+  for (; is_digit(); ++at) {
+    value = value * 10 + (*at - '0');
+    if (at - text.data() >= static_cast<ptrdiff_t>(kSafeDigits)) {
+      return scaled_decimal(text, 3);
+    }
+  }
+  if (at == text.data()) {
+    return scaled_decimal(text, 3);
+  }
+  int64_t unit = 1000;
+  if (at != end && *at == '.' && end - at > 1) {
+    for (++at; is_digit() && unit > 1; ++at) {
+      value = value * 10 + (*at - '0');
+      unit /= 10;
+    }
+  }
+  return at == end ? std::optional(value * unit) : scaled_decimal(text, 3);
+}
+
+// An integer as written; 1.0 and 1e3 are integers too.
+[[nodiscard]] inline std::optional<int64_t> integer_of(std::string_view text) {
+  constexpr size_t kSafeDigits = 18;
+  if (text.empty() || text.size() > kSafeDigits) {
+    return scaled_decimal(text, 0);
+  }
+  int64_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') {
+      return scaled_decimal(text, 0);
+    }
+    value = value * 10 + (c - '0');
+  }
+  return value;
 }
 
 }  // namespace shardlens::trace

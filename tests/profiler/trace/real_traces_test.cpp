@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiler/trace/compression.h"
+#include "profiler/trace/byte_source.h"
 #include "profiler/trace/kineto_reader.h"
 #include "profiler/trace/kineto_writer.h"
 
@@ -32,8 +32,8 @@ TEST_F(RealTracesTest, EveryEventOfEveryFileIsThere) {
     }
     ++files;
     // Counted by another parser, with no knowledge of the reader's rules but the phases.
-    const LoadedText text = load_text(entry.path());
-    const auto json = nlohmann::json::parse(text.view());
+    const std::string text = read_all(*open_source(entry.path()));
+    const auto json = nlohmann::json::parse(text);
     const auto& events = json.is_array() ? json : json.at("traceEvents");
     std::map<std::string, size_t> expected, seen;
     size_t unread = 0;
