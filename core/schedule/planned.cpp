@@ -225,7 +225,7 @@ class StepRunner {
     for (const Action& action : actions_) {
       if (action.op == Op::kUseFull && in_forward_ && event.grad_mode &&
           plan_.plan.views == plan::Views::kFresh) {
-        views_[action.unit] = graph_.add(std::array{accumulators_[action.unit]});
+        make_views(action.unit);
       }
     }
   }
@@ -238,6 +238,17 @@ class StepRunner {
       const auto index = static_cast<uint32_t>(planned_.actions.size());
       planned_.order.push_back({PlannedItem::Kind::kAction, index});
       planned_.actions.push_back({index + 1, event, action});
+    }
+  }
+
+  void make_views(UnitId unit) {
+    const bool used_before = views_[unit] != AutogradQueue::kNone;
+    views_[unit] = graph_.add(std::array{accumulators_[unit]});
+    if (used_before && last_ != AutogradQueue::kNone &&
+        plan_.plan.dialect == plan::Dialect::kFsdp2) {
+      // Runs before the views of the earlier use: this use is through, the gradients are not.
+      graph_.at(views_[unit],
+                tag({.hook = Hook::kGradsReady, .unit = unit, .grads = Grads::kNone}));
     }
   }
 

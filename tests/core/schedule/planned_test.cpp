@@ -268,13 +268,14 @@ TEST(PlannedTest, HandMadeWorkloads) {
       backward.emplace_back(event.hook, event.unit);
     }
   }
-  // The root's output is the last block's, whose hook came first; the block that was used twice is
-  // ready once, after the older of its two views.
+  // The root's output is the last block's, whose hook came first. The block that was used twice
+  // ends its later use without gradients; they are complete after the older of its two views, as in
+  // PyTorch (orders.json, calls).
   const auto at = [](Hook what, UnitId unit) { return std::pair(what, unit); };
   EXPECT_THAT(backward, ::testing::ElementsAre(at(Hook::kPreBackward, 2), at(Hook::kPreBackward, 0),
-                                               at(Hook::kPreBackward, 2), at(Hook::kGradsReady, 2),
-                                               at(Hook::kPreBackward, 1), at(Hook::kPreForward, 1),
-                                               at(Hook::kGradsReady, 1)));
+                                               at(Hook::kGradsReady, 2), at(Hook::kPreBackward, 2),
+                                               at(Hook::kGradsReady, 2), at(Hook::kPreBackward, 1),
+                                               at(Hook::kPreForward, 1), at(Hook::kGradsReady, 1)));
 
   plan::Workload wrong;
   wrong.order.push_back({plan::WorkloadItem::Kind::kHook, 0});
