@@ -15,6 +15,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "core/base/collective.h"
+#include "core/base/live_count.h"
 #include "core/base/recorder.h"
 #include "core/base/units.h"
 
@@ -37,8 +38,9 @@ struct Purpose {
 
 // Completion of one request on a communicator. Shared between the issuer and the communication
 // thread.
-class Completion {
+class Completion : LiveCount<Completion> {
  public:
+  using LiveCount::live;
   [[nodiscard]] bool done() const;
 
  private:

@@ -36,7 +36,7 @@ void Executor::submitted(Stream stream, dist::Communicator& on, dist::Completion
   last_[static_cast<size_t>(stream)] = {std::move(completion), &on};
 }
 
-void Executor::execute(const Action& action, bool fresh_views, bool grad_mode) {
+void Executor::execute(const Action& action, bool edges) {
   ++sequence_;
   if (recorder_ != nullptr) {
     recorder_->action(sequence_, action);
@@ -64,7 +64,7 @@ void Executor::execute(const Action& action, bool fresh_views, bool grad_mode) {
     case Op::kAllGather:
       return all_gather(action, unit);
     case Op::kUseFull:
-      return unit.handle->use_full(fresh_views, grad_mode);
+      return unit.handle->use_full(edges);
     case Op::kUseShard:
       return unit.handle->use_shard();
     case Op::kReduceCopyIn:

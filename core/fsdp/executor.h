@@ -30,8 +30,8 @@ class Executor {
   Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Recorder* recorder);
   virtual ~Executor() = default;
 
-  // `fresh_views`: kUseFull makes new views (a forward), with autograd edges if `grad_mode`.
-  virtual void execute(const schedule::Action& action, bool fresh_views, bool grad_mode);
+  // `edges`: whether kUseFull gives the parameters their autograd edges.
+  virtual void execute(const schedule::Action& action, bool edges);
   [[nodiscard]] uint32_t executed() const { return sequence_; }
   // Waits for everything issued so far, swallowing failures: the way out after an exception.
   void drain() noexcept;

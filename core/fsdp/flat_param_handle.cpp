@@ -1,5 +1,7 @@
 #include "core/fsdp/flat_param_handle.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
@@ -110,13 +112,24 @@ at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
                    : shard_;
 }
 
-void FlatParamHandle::use_full(bool fresh, bool grad_mode) {
-  if (fresh && grad_mode) {
-    const auto node = std::make_shared<FlatViewsBackward>(unsharded_, pieces_, full_views_);
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      edges_[i] = {node, static_cast<uint32_t>(i)};
-    }
+void FlatParamHandle::make_views(std::function<void()> ended) {
+  const auto node =
+      std::make_shared<FlatViewsBackward>(unsharded_, pieces_, full_views_, std::move(ended));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    edges_[i] = {node, static_cast<uint32_t>(i)};
   }
+  std::erase_if(made_, [](const auto& made) { return made.expired(); });
+  made_.push_back(node);
+}
+
+bool FlatParamHandle::awaits_views() const {
+  return std::any_of(made_.begin(), made_.end(), [](const auto& made) {
+    const auto node = made.lock();
+    return node != nullptr && node->awaited();
+  });
+}
+
+void FlatParamHandle::use_full(bool edges) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     at::Tensor& parameter = slots_[i].parameter;
@@ -126,7 +139,7 @@ void FlatParamHandle::use_full(bool fresh, bool grad_mode) {
     impl::set_gradient_edge(parameter, torch::autograd::Edge());
     parameter.set_requires_grad(false);
     parameter.set_data(full_views_[i]);
-    if (edges_[i].is_valid() && (grad_mode || !fresh)) {
+    if (edges && edges_[i].is_valid()) {
       impl::set_gradient_edge(parameter, edges_[i]);
     }
   }

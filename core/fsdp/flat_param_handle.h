@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/core/TensorBody.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include "core/base/live_count.h"
 #include "core/fsdp/flat_views.h"
 #include "core/plan/shard_layout.h"
 
@@ -29,8 +31,9 @@ namespace shardlens::fsdp {
 //            the training thread.
 // Source     torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
 // torch 2.11.
-class FlatParamHandle {
+class FlatParamHandle : LiveCount<FlatParamHandle> {
  public:
+  using LiveCount::live;
   struct Slot {
     std::string fqn;
     at::Tensor parameter;  // as registered in the module; tied modules hold the same tensor
@@ -65,10 +68,17 @@ class FlatParamHandle {
   // The unsharded parameter for writing below autograd: no version counter moves.
   [[nodiscard]] const at::Tensor& gather_output() const { return unsharded_data_; }
 
-  // Parameters become views of the unsharded parameter. `fresh`: new views with their autograd edge
-  // (forward); otherwise the edges of the last forward are put back, which is what saved tensors
-  // look at in backward.
-  void use_full(bool fresh, bool grad_mode);
+  // Makes the autograd node of the views that use_full() gives from now on: all gradients of the
+  // parameters come through it. `ended`: called in a backward when its gradients have, or empty.
+  void make_views(std::function<void()> ended);
+  [[nodiscard]] bool has_views() const { return edges_.front().is_valid(); }
+  // Whether the backward that runs will still bring gradients through views made earlier or later
+  // than those that have just ended.
+  [[nodiscard]] bool awaits_views() const;
+  // Parameters become views of the unsharded parameter. `edges`: with the autograd edges of
+  // make_views(), which in backward is what saved tensors look at; false: a forward without
+  // gradients.
+  void use_full(bool edges);
   // Parameters become leaves again: this rank's 1-D slices.
   void use_shard();
   [[nodiscard]] bool is_full() const { return full_; }
@@ -106,8 +116,9 @@ class FlatParamHandle {
   at::Tensor unsharded_data_;  // same storage, own version counter
   std::vector<at::Tensor> shard_views_;  // per slot, 1-D
   std::vector<at::Tensor> full_views_;   // per slot, in shape, without autograd: data for backward
-  std::vector<torch::autograd::Edge> edges_;      // per slot, of the last forward with gradients
-  std::vector<FlatViewsBackward::Piece> pieces_;  // of the flat layout, padding included
+  std::vector<torch::autograd::Edge> edges_;            // per slot, of the last make_views()
+  std::vector<std::weak_ptr<FlatViewsBackward>> made_;  // what make_views() made and lives
+  std::vector<FlatViewsBackward::Piece> pieces_;        // of the flat layout, padding included
   std::shared_ptr<torch::autograd::Node> accumulator_;
   bool full_ = false;
   bool published_ = false;

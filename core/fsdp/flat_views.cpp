@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "core/base/error.h"
 
@@ -12,14 +13,23 @@ namespace shardlens::fsdp {
 
 FlatViewsBackward::FlatViewsBackward(const at::Tensor& flat,
                                      const std::vector<Piece>& pieces,
-                                     const std::vector<at::Tensor>& views)
+                                     const std::vector<at::Tensor>& views,
+                                     std::function<void()> ended)
     : Node({torch::autograd::impl::gradient_edge(flat)}),
       pieces_(pieces),
       options_(flat.options().requires_grad(false)),
-      numel_(flat.numel()) {
+      numel_(flat.numel()),
+      ended_(std::move(ended)) {
   for (const at::Tensor& view : views) {
     add_input_metadata(view);
   }
+}
+
+bool FlatViewsBackward::awaited() const {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  // The set's keys are not const; looking one up changes nothing.
+  return nodes != nullptr && nodes->contains(const_cast<FlatViewsBackward*>(this)) &&
+         last_backward_ != torch::autograd::get_current_graph_task_id();
 }
 
 torch::autograd::variable_list FlatViewsBackward::apply(
@@ -48,6 +58,10 @@ torch::autograd::variable_list FlatViewsBackward::apply(
     } else {
       flat.narrow(0, piece.offset, piece.numel).view(gradient.sizes()).copy_(gradient);
     }
+  }
+  last_backward_ = torch::autograd::get_current_graph_task_id();
+  if (ended_) {
+    ended_();
   }
   return {flat};
 }

@@ -116,18 +116,23 @@ void register_hooks(const std::shared_ptr<Root>& root, const ModulesByFqn& modul
   const plan::ResolvedPlan& plan = root->plan();
   const std::weak_ptr<Root> weak = root;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
-    for (const uint32_t index : plan.units[id].modules) {
-      const std::string& fqn = plan.tree.modules[index].fqn;
+    for (size_t slot = 0; slot < plan.units[id].modules.size(); ++slot) {
+      const std::string& fqn = plan.tree.modules[plan.units[id].modules[slot]].fqn;
       module::HookPoint& point = hook_point(modules.at(fqn), fqn);
       const std::shared_ptr<Root> owner = id == 0 ? root : nullptr;
-      point.keep(point.register_pre_forward([weak, owner, id](module::TensorRefs& inputs) {
+      point.keep(point.register_pre_forward([weak, owner, id, slot](module::TensorRefs& inputs) {
         if (const auto alive = weak.lock()) {
-          alive->pre_forward(id, inputs);
+          alive->pre_forward(id, slot, inputs);
         }
       }));
-      point.keep(point.register_post_forward([weak, id](module::TensorRefs& outputs) {
+      point.keep(point.register_post_forward([weak, id, slot](module::TensorRefs& outputs) {
         if (const auto alive = weak.lock()) {
-          alive->post_forward(id, outputs);
+          alive->post_forward(id, slot, outputs);
+        }
+      }));
+      point.keep(point.register_forward_failed([weak, id, slot] {
+        if (const auto alive = weak.lock()) {
+          alive->forward_failed(id, slot);
         }
       }));
     }

@@ -80,7 +80,7 @@ class ShardedModel {
   // The whole parameter, on every rank (a collective: all ranks call it in the same order). Shape
   // of the parameter.
   [[nodiscard]] virtual at::Tensor full_parameter(uint32_t parameter) = 0;
-  // Brings every unit back to sharded after an exception in forward or backward.
+  // Brings every unit back to sharded. Forwards and backwards that throw do it by themselves.
   virtual void abort() = 0;
   // Bytes of storage of unsharded parameters that exist right now; 0 between steps under
   // full_shard.

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -50,6 +52,7 @@ Root::Root(plan::ResolvedPlan plan,
   if (options_.recorder != nullptr) {
     options_.recorder->units(names);
   }
+  reset_progress();
   if (options_.check_ledger) {
     ledger_ = std::make_unique<schedule::Ledger>(schedule::unit_specs(plan_),
                                                  options_of(plan_, options_));
@@ -74,40 +77,81 @@ void Root::raise(const HookEvent& event) {
   if (!planned.ok()) {
     throw RuntimeFault(prefix() + planned.message());
   }
-  if (event.hook != Hook::kGradsReady) {
-    for (const schedule::Action& action : actions) {
-      execute(action, event);
-    }
-    return;
-  }
-  // FSDP2's two ranges of a post-backward.
-  size_t i = 0;
-  {
-    const RangeScope range(options_.recorder, Range::kPostBackwardReshard, event.unit);
-    for (; i < actions.size() && reshards(actions[i].op); ++i) {
-      execute(actions[i], event);
-    }
-  }
-  if (i < actions.size()) {
-    const RangeScope range(options_.recorder, Range::kPostBackwardReduce, event.unit);
-    for (; i < actions.size(); ++i) {
-      execute(actions[i], event);
-    }
-  }
-}
-
-void Root::execute(const schedule::Action& action, const HookEvent& event) {
-  if (ledger_ != nullptr) {
-    const Result<void> kept = ledger_->consume(action);
+  // All of them first: after a failure the schedule takes them for done, so must the ledger.
+  for (const schedule::Action& action : actions) {
+    const Result<void> kept = ledger_ == nullptr ? Result<void>() : ledger_->consume(action);
     if (!kept.ok()) {
       throw RuntimeFault(prefix() + kept.message());
     }
   }
-  executor_->execute(action, event.hook == Hook::kPreForward && !event.recompute, event.grad_mode);
+  try {
+    perform(actions, event);
+  } catch (...) {
+    faulted_ = true;
+    throw;
+  }
 }
 
-void Root::pre_forward(UnitId unit, module::TensorRefs& inputs) {
+void Root::perform(const schedule::ActionList& actions, const HookEvent& event) {
+  size_t i = 0;
+  if (event.hook == Hook::kGradsReady) {  // FSDP2's two ranges of a post-backward
+    {
+      const RangeScope range(options_.recorder, Range::kPostBackwardReshard, event.unit);
+      for (; i < actions.size() && reshards(actions[i].op); ++i) {
+        execute(actions[i], event);
+      }
+    }
+    if (i < actions.size()) {
+      const RangeScope range(options_.recorder, Range::kPostBackwardReduce, event.unit);
+      for (; i < actions.size(); ++i) {
+        execute(actions[i], event);
+      }
+    }
+    return;
+  }
+  for (; i < actions.size(); ++i) {
+    execute(actions[i], event);
+  }
+}
+
+void Root::execute(const schedule::Action& action, const HookEvent& event) {
+  const bool forward = event.hook == Hook::kPreForward && !event.recompute;
+  if (action.op == schedule::Op::kUseFull && forward && event.grad_mode &&
+      (plan_.plan.views == plan::Views::kFresh || !states_[action.unit]->handle()->has_views())) {
+    make_views(action.unit);
+  }
+  executor_->execute(action, event.grad_mode || !forward);
+}
+
+// See [Note: When the node is made].
+void Root::make_views(UnitId unit) {
+  std::function<void()> ended;
+  // As PyTorch does, which sees the end of a use at the gradients of its inputs. Frozen views are
+  // those of all uses.
+  if (plan_.plan.views == plan::Views::kFresh && progress_[unit].inputs_require_grad) {
+    ended = [weak = weak_from_this(), unit] {
+      if (const auto root = weak.lock()) {
+        root->use_ended(unit);
+      }
+    };
+  }
+  states_[unit]->handle()->make_views(std::move(ended));
+}
+
+void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   const plan::Unit& spec = plan_.units[unit];
+  Progress& progress = progress_[unit];
+  if (progress.open[slot]) {
+    progress.refused = true;
+    throw UsageError(prefix() + "unit '" + spec.fqn +
+                     "': its forward was called from within itself; a sharded module cannot "
+                     "recurse, its parameters are freed when the inner call ends");
+  }
+  progress.open[slot] = true;
+  bool inputs_require_grad = false;
+  for (const at::Tensor* input : inputs) {
+    inputs_require_grad = inputs_require_grad || (input->defined() && input->requires_grad());
+  }
   if (const auto& dtype = spec.mixed_precision.param_dtype; dtype.has_value()) {
     const at::ScalarType target = module::to_scalar_type(*dtype);
     for (at::Tensor* input : inputs) {
@@ -116,28 +160,44 @@ void Root::pre_forward(UnitId unit, module::TensorRefs& inputs) {
       }
     }
   }
-  Progress& progress = progress_[unit];
-  if (++progress.entered > 1) {
+  if (progress.running) {
     return;  // a unit of several modules unshards when the first of them begins
   }
-  progress.left = 0;
+  progress.running = true;
+  progress.done.assign(progress.done.size(), false);
+  progress.inputs_require_grad = inputs_require_grad;
   progress.pre_backward = false;
   gathered_ = at::Tensor();
   gathered_unit_ = kNoUnit;
-  HookEvent event{Hook::kPreForward, unit, progress.invocation, at::GradMode::is_enabled(),
-                  in_backward_};
-  if (unit == 0) {
-    const RangeScope range(options_.recorder, Range::kRootPreForward);
-    HookEvent root = event;
-    root.hook = Hook::kRootPreForward;
-    raise(root);
+  const HookEvent event{Hook::kPreForward, unit, progress.invocation, at::GradMode::is_enabled(),
+                        in_backward_};
+  if (forward_root_ == kNoUnit && !in_backward_) {
+    begin_forward(unit, event);
   }
   const RangeScope range(options_.recorder, Range::kPreForward, unit);
   raise(event);
 }
 
-void Root::post_forward(UnitId unit, module::TensorRefs& outputs) {
+// Of the whole model, or of a unit that is run on its own.
+void Root::begin_forward(UnitId unit, const HookEvent& event) {
+  const RangeScope range(options_.recorder, Range::kRootPreForward);
+  forward_root_ = unit;
+  if (event.grad_mode && plan_.plan.views == plan::Views::kFrozen) {
+    for (const auto& state : states_) {
+      if (state->handle() != nullptr) {
+        make_views(state->unit());
+      }
+    }
+  }
+  HookEvent root = event;
+  root.hook = Hook::kRootPreForward;
+  raise(root);
+}
+
+void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   Progress& progress = progress_[unit];
+  progress.open[slot] = false;
+  progress.done[slot] = true;
   const bool grad_mode = at::GradMode::is_enabled();
   const uint32_t invocation = progress.invocation;
   if (grad_mode) {
@@ -154,38 +214,109 @@ void Root::post_forward(UnitId unit, module::TensorRefs& outputs) {
       }
     }
     if (!visible && states_[unit]->handle() != nullptr) {
+      progress.open[slot] = true;  // it has failed, not ended
       throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
                        "': its forward returned no tensor that requires grad, so its backward "
                        "cannot be seen; return a "
                        "Tensor, or a vector or tuple of them");
     }
   }
-  if (++progress.left < plan_.units[unit].modules.size()) {
+  if (!std::all_of(progress.done.begin(), progress.done.end(), [](bool done) { return done; })) {
     return;
   }
-  progress.entered = progress.left = 0;
-  const RangeScope range(options_.recorder, Range::kPostForward, unit);
-  raise({Hook::kPostForward, unit, invocation, grad_mode, in_backward_});
-  ++progress.invocation;
+  if (unit == forward_root_) {  // units of which not every module ran end with it
+    for (UnitId other = 0; other < progress_.size(); ++other) {
+      if (other != unit && progress_[other].running) {
+        end_forward(other, grad_mode);
+      }
+    }
+  }
+  end_forward(unit, grad_mode);
 }
+
+void Root::end_forward(UnitId unit, bool grad_mode) {
+  Progress& progress = progress_[unit];
+  progress.running = false;
+  const RangeScope range(options_.recorder, Range::kPostForward, unit);
+  raise({Hook::kPostForward, unit, progress.invocation, grad_mode, in_backward_});
+  ++progress.invocation;
+  if (unit == forward_root_) {
+    forward_root_ = kNoUnit;
+  }
+}
+
+// See [Note: Exceptions].
+void Root::forward_failed(UnitId unit, size_t slot) noexcept {
+  Progress& progress = progress_[unit];
+  if (std::exchange(progress.refused, false) || !progress.open[slot]) {
+    return;
+  }
+  progress.open[slot] = false;
+  if (faulted_) {
+    return;
+  }
+  try {
+    if (unit == forward_root_) {
+      abort();
+    } else if (progress.running) {
+      end_forward(unit, at::GradMode::is_enabled());
+    }
+  } catch (const std::exception&) {  // the failure that led here is on its way already
+  }
+}
+
+// Queued with autograd as the final callback of a backward, and dropped with it: destroyed without
+// having been called, the backward has thrown.
+class Root::Backward {
+ public:
+  explicit Backward(std::weak_ptr<Root> root) : root_(std::move(root)) {}
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
+  ~Backward() {
+    const auto root = root_.lock();
+    if (root == nullptr || !root->in_backward_ || root->faulted_) {
+      return;
+    }
+    try {
+      root->abort();
+    } catch (const std::exception&) {  // the failure that led here is on its way already
+    }
+  }
+  void end() {
+    if (const auto root = root_.lock()) {
+      root->backward_end();
+    }
+  }
+
+ private:
+  std::weak_ptr<Root> root_;
+};
 
 void Root::pre_backward(UnitId unit, uint32_t invocation) {
   Progress& progress = progress_[unit];
   if (!in_backward_) {
     in_backward_ = true;
-    const std::weak_ptr<Root> weak = weak_from_this();
-    torch::autograd::Engine::get_default_engine().queue_callback([weak] {
-      if (const auto root = weak.lock()) {
-        root->backward_end();
-      }
-    });
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [backward = std::make_shared<Backward>(weak_from_this())] { backward->end(); });
   }
-  if (progress.pre_backward) {
+  if (progress.pre_backward && states_[unit]->handle() != nullptr) {
     return;  // another output of the same forward came first
   }
   progress.pre_backward = true;
   const RangeScope range(options_.recorder, Range::kPreBackward, unit);
   raise({Hook::kPreBackward, unit, invocation});
+}
+
+// Of several uses of a unit, one is through with its backward: until the next begins its parameters
+// can go.
+void Root::use_ended(UnitId unit) {
+  if (!states_[unit]->handle()->awaits_views()) {
+    return;  // it was the last; the accumulator says so in a moment
+  }
+  progress_[unit].pre_backward = false;
+  HookEvent event{Hook::kGradsReady, unit};
+  event.grads = Grads::kNone;
+  raise(event);
 }
 
 void Root::grads_ready(UnitId unit) {
@@ -198,15 +329,14 @@ void Root::grads_ready(UnitId unit) {
 
 void Root::backward_end() {
   const RangeScope range(options_.recorder, Range::kRootPostBackward);
-  in_backward_ = false;
   raise({Hook::kBackwardEnd, 0});
+  in_backward_ = false;
+  reset_progress();
   for (const auto& state : states_) {
     FlatParamHandle* handle = state->handle();
-    progress_[state->unit()] = {};
     if (handle == nullptr) {
       continue;
     }
-    handle->drop_views();
     if (const std::string stray = handle->stray_grad(); !stray.empty()) {
       throw UsageError(prefix() + "parameter '" + stray +
                        "' was used while it was sharded: the forward of its unit '" +
@@ -214,6 +344,15 @@ void Root::backward_end() {
                        "' did not run through its hooks; call the unit's module, not a part of it");
     }
     handle->publish_grads();
+  }
+}
+
+void Root::reset_progress() {
+  for (UnitId unit = 0; unit < progress_.size(); ++unit) {
+    const size_t modules = plan_.units[unit].modules.size();
+    progress_[unit] = {};
+    progress_[unit].open.assign(modules, false);
+    progress_[unit].done.assign(modules, false);
   }
 }
 
@@ -327,25 +466,30 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
 }
 
 void Root::abort() {
-  in_backward_ = false;
-  HookEvent event{Hook::kAbort, 0};
-  schedule::ActionList actions;
+  in_backward_ = faulted_ = false;
+  forward_root_ = kNoUnit;
   executor_->drain();
+  const HookEvent event{Hook::kAbort, 0};
+  if (options_.recorder != nullptr) {
+    options_.recorder->hook(event);
+  }
+  schedule::ActionList actions;
   if (schedule_.on(event, actions).ok()) {
     for (const schedule::Action& action : actions) {
       if (ledger_ != nullptr) {
         static_cast<void>(ledger_->consume(action).ok());  // it must see every action
       }
       try {
-        executor_->execute(action, false, false);
+        executor_->execute(action, false);
       } catch (const std::exception&) {  // a collective that failed is what abort cleans up after
       }
     }
   }
+  reset_progress();
   for (const auto& state : states_) {
-    progress_[state->unit()] = {};
-    if (state->handle() != nullptr) {
-      state->handle()->drop_views();
+    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
+      handle->drop_views();
+      handle->publish_grads();
     }
   }
 }

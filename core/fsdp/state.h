@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/live_count.h"
 #include "core/composable/module_state.h"
 #include "core/fsdp/executor.h"
 #include "core/fsdp/flat_param_handle.h"
@@ -46,17 +47,25 @@ class FsdpState : public composable::State {
 // Joins hooks, schedule and executor of one sharded model. Turns forwards and autograd's callbacks
 // into hook events, asks the schedule, lets the executor obey.
 //
+// [Note: Exceptions] A forward that throws ends, and with the outermost one every unit is brought
+// back to sharded while the exception leaves it; so it is with a backward, whose graph task dies
+// without its final callback. Gradients stay as plain autograd would leave them, half done: reset
+// them. Where the engine itself failed (a collective), nothing is cleaned up by itself: waiting for
+// what is under way could only fail again. Hooks then refuse until abort().
+//
 // Threads  the thread that trains; autograd runs CPU backward hooks on it too.
-class Root : public ShardedModel, public std::enable_shared_from_this<Root> {
+class Root : public ShardedModel, public std::enable_shared_from_this<Root>, LiveCount<Root> {
  public:
+  using LiveCount::live;
   Root(plan::ResolvedPlan plan,
        const Options& options,
        schedule::Schedule schedule,
        std::vector<std::shared_ptr<FsdpState>> states);
 
-  // Called by the hooks of a unit's modules.
-  void pre_forward(UnitId unit, module::TensorRefs& inputs);
-  void post_forward(UnitId unit, module::TensorRefs& outputs);
+  // Called by the hooks of a unit's modules; `slot` counts the modules of the unit.
+  void pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs);
+  void post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs);
+  void forward_failed(UnitId unit, size_t slot) noexcept;
   void grads_ready(UnitId unit);
 
   [[nodiscard]] const plan::ResolvedPlan& plan() const override { return plan_; }
@@ -74,16 +83,25 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root> {
  private:
   // Where a unit is in the current forward and backward.
   struct Progress {
-    uint32_t entered = 0;       // modules of the unit whose forward has begun in this invocation
-    uint32_t left = 0;          // and ended
-    uint32_t invocation = 0;    // forwards begun since the last backward ended
+    bool running = false;          // between its kPreForward and kPostForward
+    std::vector<bool> open, done;  // by module: its forward is on the stack; has ended
+    bool refused = false;          // the forward that is failing never began
+    bool inputs_require_grad = false;
+    uint32_t invocation = 0;    // forwards ended since the last backward ended
     bool pre_backward = false;  // raised since the last forward or reduction
   };
+  class Backward;  // lives as long as autograd's task of a backward
 
   void raise(const HookEvent& event);
+  void perform(const schedule::ActionList& actions, const HookEvent& event);
   void execute(const schedule::Action& action, const HookEvent& event);
+  void make_views(UnitId unit);
+  void begin_forward(UnitId unit, const HookEvent& event);
+  void end_forward(UnitId unit, bool grad_mode);
   void pre_backward(UnitId unit, uint32_t invocation);
+  void use_ended(UnitId unit);
   void backward_end();
+  void reset_progress();
   [[nodiscard]] std::string prefix() const;
 
   plan::ResolvedPlan plan_;
@@ -94,7 +112,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root> {
   std::vector<at::Tensor> shards_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<schedule::Ledger> ledger_;
+  UnitId forward_root_ = kNoUnit;  // whose forward began first and is running
   bool in_backward_ = false;
+  bool faulted_ = false;              // an action failed; only abort() helps
   uint32_t gathered_unit_ = kNoUnit;  // whose whole flat parameter full_parameter() holds
   at::Tensor gathered_;
 };

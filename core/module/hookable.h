@@ -42,12 +42,13 @@ template <typename T>
 void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments that hold no tensor
 
 // Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in
-// the forward skips the post hooks and is passed on. Threads  not thread-safe: registration and
-// forward happen on the thread that trains.
+// the forward or in a hook skips what is left, runs the failure hooks and is passed on. Threads not
+// thread-safe: registration and forward happen on the thread that trains.
 class HookPoint : public composable::StateOwner {
  public:
   using PreForward = std::function<void(TensorRefs& inputs)>;
   using PostForward = std::function<void(TensorRefs& outputs)>;
+  using ForwardFailed = std::function<void()>;  // must not throw
 
   // Removes its hook when asked or destroyed. Outliving the module is harmless.
   class Handle {
@@ -77,12 +78,16 @@ class HookPoint : public composable::StateOwner {
   [[nodiscard]] Handle register_post_forward(PostForward hook) {
     return add(post_, std::move(hook));
   }
+  [[nodiscard]] Handle register_forward_failed(ForwardFailed hook) {
+    return add(failed_, std::move(hook));
+  }
   // Keeps a hook for the life of the module.
   void keep(Handle handle) { kept_.push_back(std::move(handle)); }
 
  protected:
   void run_pre_forward(TensorRefs& inputs) { run(pre_, inputs); }
   void run_post_forward(TensorRefs& outputs) { run(post_, outputs); }
+  void run_forward_failed() noexcept { run(failed_); }
 
  private:
   template <typename F>
@@ -97,12 +102,12 @@ class HookPoint : public composable::StateOwner {
     hooks.push_back({std::move(alive), std::move(hook)});
     return handle;
   }
-  template <typename F>
-  static void run(std::vector<Entry<F>>& hooks, TensorRefs& refs) {
+  template <typename F, typename... Refs>
+  static void run(std::vector<Entry<F>>& hooks, Refs&... refs) {
     bool removed = false;
     for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another
       if (*hooks[i].alive) {
-        hooks[i].hook(refs);
+        hooks[i].hook(refs...);
       } else {
         removed = true;
       }
@@ -114,6 +119,7 @@ class HookPoint : public composable::StateOwner {
 
   std::vector<Entry<PreForward>> pre_;
   std::vector<Entry<PostForward>> post_;
+  std::vector<Entry<ForwardFailed>> failed_;
   std::vector<Handle> kept_;
 };
 
@@ -140,16 +146,21 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
     std::tuple<std::decay_t<Args>...> held(std::forward<Args>(args)...);
     TensorRefs refs;
     collect_tensors(refs, held);
-    run_pre_forward(refs);
-    R result = std::apply(
-        [this](auto&... each) -> R {
-          return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...);
-        },
-        held);
-    refs.clear();
-    collect_tensors(refs, result);
-    run_post_forward(refs);
-    return result;
+    try {
+      run_pre_forward(refs);
+      R result = std::apply(
+          [this](auto&... each) -> R {
+            return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...);
+          },
+          held);
+      refs.clear();
+      collect_tensors(refs, result);
+      run_post_forward(refs);
+      return result;
+    } catch (...) {
+      run_forward_failed();
+      throw;
+    }
   }
 };
 

@@ -64,9 +64,6 @@ void require_engine_support(const ResolvedPlan& resolved) {
   if (plan.layout != Layout::kFlat) {
     refuse(plan, "/layout");
   }
-  if (plan.views != Views::kFresh) {
-    refuse(plan, "/views");
-  }
   if (resolved.replicate > 1 && resolved.shard > 1) {
     refuse(plan, "/mesh");
   }

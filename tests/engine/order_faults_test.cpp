@@ -1,111 +1,33 @@
 // Planted faults: each must show up in the right pair of orders, named.
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/ones.h>
-
-#include "core/dist/world.h"
-#include "core/fsdp/executor.h"
-#include "core/fsdp/fully_shard.h"
-#include "core/module/tree_of.h"
 #include "profiler/analysis/order.h"
 #include "profiler/analysis/timeline.h"
-#include "profiler/record/finish.h"
-#include "profiler/record/spool_recorder.h"
-#include "profiler/trace/run.h"
-#include "tests/core/fsdp/mlp.h"
+#include "tests/engine/emulated_training.h"
 
 namespace shardlens {
 namespace {
 
-namespace fs = std::filesystem;
 using analysis::Order;
 using analysis::OrderEntry;
+using test::MakeExecutor;
 using test::Mlp;
 
-constexpr int64_t kWidth = 8;
-constexpr int64_t kBlocks = 4;
 constexpr int kSteps = 4;
 
-using MakeExecutor = std::function<std::unique_ptr<fsdp::Executor>(
-    std::vector<fsdp::FlatParamHandle*>, dist::World&, Recorder*)>;
-
-// The forward that the config promises: the root around the blocks in order.
-plan::Workload workload_of(const plan::ResolvedPlan& plan) {
-  plan::Workload workload;
-  const auto hook = [&](Hook kind, UnitId unit) {
-    workload.order.push_back(
-        {plan::WorkloadItem::Kind::kHook, static_cast<uint32_t>(workload.hooks.size())});
-    workload.hooks.push_back({kind, unit});
-  };
-  const auto operators = [&](UnitId unit) {
-    workload.order.push_back(
-        {plan::WorkloadItem::Kind::kOperator, static_cast<uint32_t>(workload.operators.size())});
-    workload.operators.emplace_back().unit = unit;
-  };
-  hook(Hook::kRootPreForward, 0);
-  hook(Hook::kPreForward, 0);
-  operators(0);
-  for (UnitId unit = 1; unit < plan.units.size(); ++unit) {
-    hook(Hook::kPreForward, unit);
-    operators(unit);
-    hook(Hook::kPostForward, unit);
-  }
-  operators(0);
-  hook(Hook::kPostForward, 0);
-  return workload;
-}
-
-// Trains rank 0 of an emulated world of 8, captures it and compares the orders.
+// Trains, captures and compares the orders.
 Order captured_order(const std::function<void(Mlp&)>& change, const MakeExecutor& make_executor) {
-  std::string directory = (fs::temp_directory_path() / "shardlens_orders_XXXXXX").string();
-  if (mkdtemp(directory.data()) == nullptr) {
-    throw std::runtime_error("cannot make " + directory);
-  }
-  fs::path file;
-  trace::PlannedInputs planned;
-  {
-    record::SpoolRecorder recorder(
-        {.directory = directory, .rank = 0, .world_size = 8, .backend = "emulated"});
-    dist::WorldOptions world_options;
-    world_options.backend = dist::BackendKind::kEmulated;
-    world_options.world_size = 8;
-    world_options.recorder = &recorder;
-    auto world = dist::World::join(world_options);
-    Mlp model(kWidth, kBlocks);
-    planned.plan = plan::resolve(test::mlp_plan(), module::tree_of(*model), 8);
-    planned.workload = workload_of(planned.plan);
-    fsdp::Options options{.world = world.get(), .recorder = &recorder};
-    if (make_executor) {
-      options.make_executor = [&](std::vector<fsdp::FlatParamHandle*> handles) {
-        return make_executor(std::move(handles), *world, &recorder);
-      };
-    }
-    const auto sharded = fsdp::fully_shard(model.ptr(), planned.plan, options);
-    change(model);
-    for (int step = 0; step < kSteps; ++step) {
-      recorder.step_begin(step);
-      const at::Tensor x = at::ones({2, kWidth});
-      at::mse_loss(model(x), at::ones({2, 2})).backward();
-      sharded->zero_grad();
-      sharded->optimizer_done();
-      recorder.step_end();
-    }
-    world.reset();  // the communication thread has recorded everything
-    file = record::finish_trace(recorder);
-  }
-  const trace::Trace trace = trace::read_trace(file);
-  fs::remove_all(directory);
-  const analysis::Timeline timeline = analysis::make_timeline(trace);
+  const trace::Run run =
+      test::captured({.steps = kSteps, .change = change, .make_executor = make_executor});
+  const analysis::Timeline timeline = analysis::make_timeline(run.traces.at(0));
   std::vector<trace::Diagnostic> diagnostics;
-  return analysis::check_order(analysis::step_orders(trace, timeline, &planned, diagnostics));
+  return analysis::check_order(
+      analysis::step_orders(run.traces[0], timeline, &*run.planned, diagnostics));
 }
 
 void expect_difference(const analysis::OrderCheck& check,
@@ -122,7 +44,7 @@ void expect_difference(const analysis::OrderCheck& check,
 class LateExecutor : public fsdp::Executor {
  public:
   using Executor::Executor;
-  void execute(const schedule::Action& action, bool fresh_views, bool grad_mode) override {
+  void execute(const schedule::Action& action, bool edges) override {
     if (action.cause == schedule::Cause::kBackwardPrefetch) {
       held_.push_back(action);
       return;
@@ -130,10 +52,10 @@ class LateExecutor : public fsdp::Executor {
     if (!held_.empty() && action.unit == held_.front().unit) {
       const schedule::ActionList late = std::exchange(held_, {});
       for (const schedule::Action& each : late) {
-        Executor::execute(each, fresh_views, grad_mode);
+        Executor::execute(each, edges);
       }
     }
-    Executor::execute(action, fresh_views, grad_mode);
+    Executor::execute(action, edges);
   }
 
  private:
@@ -145,8 +67,8 @@ class LateExecutor : public fsdp::Executor {
 class DelayingExecutor : public fsdp::Executor {
  public:
   using Executor::Executor;
-  void execute(const schedule::Action& action, bool fresh_views, bool grad_mode) override {
-    Executor::execute(action, fresh_views, grad_mode);
+  void execute(const schedule::Action& action, bool edges) override {
+    Executor::execute(action, edges);
     if (unit_ == nullptr) {
       return;
     }

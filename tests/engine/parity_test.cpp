@@ -28,12 +28,15 @@ struct Tolerance {
 // bf16 rounds at 2^-8; sums of many roundings differ where kernels add in another order.
 constexpr Tolerance kBf16{1e-2, 1e-2, 1e-2};
 
+constexpr const char* kFrozenViews = R"({"version": 1, "views": "frozen"})";
+
 struct Case {
   std::string model;
   std::string recorded;  // "<model>.<recorded>.json"
   int world_size = 1;
   std::vector<std::string> flags;
   Tolerance tolerance = {};
+  std::string plan = {};  // JSON; empty: the strategy of the flags
 };
 
 void PrintTo(const Case& run, std::ostream* out) {
@@ -41,6 +44,7 @@ void PrintTo(const Case& run, std::ostream* out) {
   for (const std::string& flag : run.flags) {
     *out << " " << flag;
   }
+  *out << " " << run.plan;
 }
 
 struct Outcome {
@@ -57,6 +61,10 @@ Outcome train(const Case& run, const std::filesystem::path& keep = {}) {
                                  "--out",    (directory.path() / "out").string(),
                                  "--save",   save.string()};
   flags.insert(flags.end(), run.flags.begin(), run.flags.end());
+  if (!run.plan.empty()) {
+    std::ofstream(directory.path() / "plan.json") << run.plan;
+    flags.insert(flags.end(), {"--plan", (directory.path() / "plan.json").string()});
+  }
   std::filesystem::create_directories(directory.path() / "out");
   auto ranks = testing::start_world(run.world_size, directory.path(), flags);
   for (testing::WorkerProcess& rank : ranks) {
@@ -124,6 +132,9 @@ std::vector<Case> recorded_runs() {
     runs.push_back({model, accumulated, 2, {"--accumulate", "3", "--no-sync"}});
     runs.push_back({model, "fsdp2.bf16.w2", 2, {"--precision", "bf16"}, kBf16});
   }
+  for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {
+    runs.push_back({model, "fsdp2.w2", 2, {}, {}, kFrozenViews});
+  }
   runs.push_back({"llama-tiny",
                   "fsdp2.sgd.w2",
                   2,
@@ -142,6 +153,16 @@ TEST(RerunTest, SameSeedGivesTheSameBits) {
   for (size_t step = 0; step < first.metrics.size(); ++step) {
     EXPECT_EQ(first.metrics[step]["loss"], second.metrics[step]["loss"]);
     EXPECT_EQ(first.metrics[step]["grad_norm"], second.metrics[step]["grad_norm"]);
+  }
+}
+
+TEST(RerunTest, FrozenViewsGiveTheSameBits) {
+  const std::vector<std::string> flags{"--steps", "5"};
+  const Outcome fresh = train({"llama-tiny", "", 2, flags});
+  const Outcome frozen = train({"llama-tiny", "", 2, flags, {}, kFrozenViews});
+  EXPECT_EQ(fresh.parameters, frozen.parameters);
+  for (size_t step = 0; step < fresh.metrics.size(); ++step) {
+    EXPECT_EQ(fresh.metrics[step]["loss"], frozen.metrics[step]["loss"]);
   }
 }
 

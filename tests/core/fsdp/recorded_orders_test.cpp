@@ -1,0 +1,200 @@
+// The engine against what PyTorch's FSDP2 did (tests/data/orders.json): every all-gather, wait,
+// free, reduce-scatter and backward hook of every recorded program that the engine can run.
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/chain.h"
+#include "tests/core/schedule/orders_case.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+using schedule::Op;
+using schedule::test::OrdersCase;
+using test::Chain;
+
+// Writes down what happens in the codes of orders.json.
+class Events : public NullRecorder {
+ public:
+  uint32_t hook(const HookEvent& event) override {
+    static const std::map<Hook, char> codes{{Hook::kPreForward, 'F'},
+                                            {Hook::kPreBackward, 'B'},
+                                            {Hook::kGradsReady, 'P'},
+                                            {Hook::kBackwardEnd, 'C'}};
+    if (const auto code = codes.find(event.hook); code != codes.end()) {
+      code->second == 'C' ? write("C") : write(code->second + name(event.unit));
+    }
+    return 0;
+  }
+  void action(uint32_t /*seq*/, const schedule::Action& action) override {
+    const std::string unit = name(action.unit);
+    bool& full = full_[action.unit];
+    if (action.op == Op::kAllGather) {
+      write("A" + unit);
+    } else if (action.op == Op::kReduceScatter) {
+      write("R" + unit);
+    } else if (action.op == Op::kUseFull && !std::exchange(full, true)) {
+      write("W" + unit);
+    } else if (action.op == Op::kUseShard && std::exchange(full, false)) {
+      write("S" + unit);
+    }
+  }
+  std::string take() { return std::exchange(events_, {}); }
+
+ private:
+  static std::string name(UnitId unit) { return unit == 0 ? "r" : std::to_string(unit - 1); }
+  void write(const std::string& token) { events_ += (events_.empty() ? "" : " ") + token; }
+
+  std::string events_;
+  std::map<UnitId, bool> full_;
+};
+
+// As recorded, without the codes for leaving a hook. What FSDP2 finds in its final callback comes
+// before it, since here accumulators announce gradients; a unit without any is freed in it.
+std::string normal(const OrdersCase::Iteration& recorded) {
+  std::vector<std::string> tokens, callback, group;
+  bool inside = false;
+  std::istringstream in(recorded.events);
+  for (std::string token; in >> token;) {
+    const char code = token[0];
+    if (code == 'C') {
+      inside = true;
+    } else if (inside && code == 'p') {
+      const bool has_gradient =
+          recorded.label == "acc" ||
+          std::ranges::any_of(group, [](const std::string& each) { return each[0] == 'R'; });
+      for (const std::string& each : group) {
+        if (has_gradient || each[0] != 'P') {
+          (has_gradient ? tokens : callback).push_back(each);
+        }
+      }
+      group.clear();
+    } else if (inside && std::isupper(code) != 0) {
+      group.push_back(token);
+    } else if (code == 'c') {
+      inside = false;
+      tokens.emplace_back("C");
+      tokens.insert(tokens.end(), callback.begin(), callback.end());
+      callback.clear();
+    } else if (std::isupper(code) != 0) {
+      tokens.push_back(token);
+    }
+  }
+  std::string out;
+  for (const std::string& token : tokens) {
+    out += (out.empty() ? "" : " ") + token;
+  }
+  return out;
+}
+
+bool engine_runs(const OrdersCase& recorded) {
+  return recorded.api == "fsdp2" && recorded.ac.empty() && recorded.frozen.empty() &&
+         !recorded.frozen_bias && recorded.replicate == 1 && recorded.world > 1 &&
+         !recorded.raf.is_number() &&
+         (recorded.special.empty() || recorded.special == "last_false" ||
+          recorded.special == "misprefetch");
+}
+
+nlohmann::json plan_of(const OrdersCase& recorded) {
+  using nlohmann::json;
+  const auto layer = [](int64_t i) { return "layers." + std::to_string(i); };
+  json plan{{"version", 1}, {"reshard_after_forward", recorded.raf}};
+  plan["units"].push_back({{"modules", ""}});
+  json forward = json::object(), backward = json::object();
+  const int64_t back = recorded.bp.is_number() ? recorded.bp.get<int64_t>() : 0;
+  for (int64_t i = 0; i < recorded.blocks; ++i) {
+    json unit{{"modules", layer(i)}};
+    if (recorded.special == "last_false" && i + 1 == recorded.blocks) {
+      unit["reshard_after_forward"] = false;
+    }
+    plan["units"].push_back(unit);
+    for (int64_t j = i + 1; j <= std::min(i + recorded.fp, recorded.blocks - 1); ++j) {
+      forward[layer(i)].push_back(layer(j));
+    }
+    for (int64_t j = i - 1; j >= std::max<int64_t>(i - back, 0); --j) {
+      backward[layer(i)].push_back(layer(j));
+    }
+  }
+  if (recorded.rootp) {
+    forward[""] = {layer(0)};
+    backward[""] = {layer(recorded.blocks - 1)};
+  }
+  if (recorded.special == "misprefetch") {
+    backward[layer(0)] = {layer(recorded.blocks - 1)};
+  }
+  if (!forward.empty()) {
+    plan["forward_prefetch"] = forward;
+  }
+  if (!backward.empty()) {
+    plan["backward_prefetch"] = backward;
+  }
+  if (recorded.mixed) {
+    plan["mixed_precision"] = {{"param_dtype", "bf16"}, {"reduce_dtype", "fp32"}};
+  }
+  return plan;
+}
+
+void run(const std::string& label, Chain& model, ShardedModel& sharded, bool input_grad) {
+  const auto loss = [&] {
+    return model(test::seeded({2, 5}, 7).requires_grad_(input_grad)).to(at::kFloat).sum();
+  };
+  sharded.set_requires_gradient_sync(label != "acc");
+  if (label == "eval") {
+    const at::NoGradGuard no_grad;
+    static_cast<void>(model(test::seeded({2, 5}, 7)));
+  } else if (label == "fwd") {
+    static_cast<void>(loss());
+  } else if (label == "two") {
+    const at::Tensor first = loss();
+    (first + loss()).backward();
+  } else {
+    loss().backward();
+  }
+}
+
+TEST(RecordedOrdersTest, EngineDoesWhatFsdp2Did) {
+  int compared = 0;
+  std::map<std::string, int> programs;
+  for (const OrdersCase& recorded :
+       schedule::test::read_orders(std::string(SHARDLENS_TEST_DATA) + "/orders.json")) {
+    if (!engine_runs(recorded)) {
+      continue;
+    }
+    SCOPED_TRACE(recorded.id);
+    Events events;
+    dist::WorldOptions options;
+    options.backend = dist::BackendKind::kEmulated;
+    options.world_size = static_cast<int>(recorded.world);
+    const auto world = dist::World::join(options);
+    Chain model = test::make_chain(
+        {.links = recorded.blocks, .root_owns = recorded.root, .calls = recorded.calls});
+    model->unused = recorded.unused_loss.value_or(-1);
+    const auto sharded =
+        fully_shard(model.ptr(), plan::parse_plan(plan_of(recorded).dump(), "recorded"),
+                    {.world = world.get(), .recorder = &events, .check_ledger = true});
+    for (const OrdersCase::Iteration& iteration : recorded.iterations) {
+      run(iteration.label, model, *sharded, recorded.xgrad);
+      ASSERT_EQ(events.take(), normal(iteration)) << iteration.label;
+      if (iteration.label == "sync" || iteration.label == "two") {
+        sharded->zero_grad();
+        sharded->optimizer_done();
+      }
+    }
+    ++programs[recorded.plan];
+    ++compared;
+  }
+  EXPECT_EQ(compared, 294);
+  for (const char* plan : {"sync2", "acc", "micro", "two", "eval", "fwd"}) {
+    EXPECT_GT(programs[plan], 0) << plan;
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::fsdp
