@@ -75,7 +75,10 @@ RankAnalysis analyze_rank(const Trace& trace,
   for (const Step& step : timeline.steps) {
     rank.steps.push_back({step.number, step.window, partition.figures(union_of({step.window}))});
   }
-  const bool frozen = run.planned && run.planned->plan.plan.views == plan::Views::kFrozen;
+  if (!run.planned || run.planned->plan.plan.views == plan::Views::kFrozen) {
+    rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
+  }
+  const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
   rank.units = unit_figures(trace, timeline, partition, timeline.span, {frozen, &latest});
   for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
     if (!timeline.busy[track].empty()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "profiler/analysis/figures.h"
+#include "profiler/analysis/frozen_views.h"
 #include "profiler/analysis/order.h"
 #include "profiler/analysis/timeline.h"
 #include "profiler/analysis/units.h"
@@ -41,6 +42,7 @@ struct RankAnalysis {
   Figures figures;
   std::vector<StepFigures> steps;
   std::vector<UnitFigures> units;
+  std::optional<FrozenViews> frozen_views;  // nullopt: not seen, or the plan says fresh
   std::vector<StreamFigures> streams;
   Order order;
 };

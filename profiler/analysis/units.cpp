@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "profiler/analysis/frozen_views.h"
+
 namespace shardlens::analysis {
 namespace {
 
@@ -154,7 +156,7 @@ class Attribution {
                                       const IntervalSet& exposed,
                                       Nanoseconds length) const {
     const Collective& c = timeline_.collectives[i];
-    if (c.part == UnitPart::kReduceScatter && context_.frozen_views) {
+    if (context_.frozen_views != nullptr && context_.frozen_views->is_late[i]) {
       return ExposedCause::kFrozenViews;
     }
     if (waited_for_peer(c, exposed, length)) {
@@ -260,7 +262,7 @@ std::string_view explanation_of(ExposedCause cause) {
     case ExposedCause::kBandwidth:
       return "issued in time, but longer than the compute beside it";
     case ExposedCause::kFrozenViews:
-      return "views frozen: gradients of all units are ready only at the end of backward";
+      return "views frozen: issued only at the end of backward, its gradients were ready before";
     case ExposedCause::kHostIsCompute:
       return "on the CPU the host computes, and it waits right here; only a prefetch helps";
     case ExposedCause::kPeer:

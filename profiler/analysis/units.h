@@ -55,8 +55,10 @@ struct UnitFigures {
 using LatestStarts = std::map<std::pair<std::string, int64_t>, Nanoseconds>;
 [[nodiscard]] LatestStarts latest_starts(const std::vector<trace::Trace>& traces);
 
+struct FrozenViews;
+
 struct UnitContext {
-  bool frozen_views = false;  // of the plan
+  const FrozenViews* frozen_views = nullptr;  // null: none
   const LatestStarts* latest = nullptr;
 };
 

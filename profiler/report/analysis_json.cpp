@@ -102,6 +102,14 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   for (const analysis::UnitFigures& unit : rank.units) {
     out["units"].push_back(unit_json(unit));
   }
+  out["frozen_views"] = nullptr;
+  if (const auto& frozen = rank.frozen_views) {
+    out["frozen_views"] = {{"backwards", frozen->backwards},
+                           {"late", frozen->late},
+                           {"lost_ns", frozen->lost},
+                           {"found", frozen->found},
+                           {"fresh", frozen->fresh}};
+  }
   out["order"] = {{"planned_vs_issued", check_json(rank.order.planned_vs_issued)},
                   {"issued_vs_started", check_json(rank.order.issued_vs_started)}};
   return out;

@@ -240,6 +240,42 @@ std::string order_words(const Analysis& analysis, Style style) {
   return out;
 }
 
+// The first few of many.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 12;
+  const size_t shown = std::min(names.size(), kShown);
+  std::string out = fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", "));
+  return shown < names.size() ? out + fmt::format(", … ({} in all)", names.size()) : out;
+}
+
+std::string frozen_views_words(const Analysis& analysis, Style style) {
+  const RankAnalysis* worst = nullptr;
+  for (const RankAnalysis& rank : analysis.ranks) {
+    if (rank.frozen_views &&
+        (worst == nullptr || rank.frozen_views->lost > worst->frozen_views->lost)) {
+      worst = &rank;
+    }
+  }
+  if (worst == nullptr) {
+    return "";
+  }
+  const analysis::FrozenViews& frozen = *worst->frozen_views;
+  std::string out = "\n" + bold("frozen views", style) + "\n";
+  out += fmt::format(
+      "rank {}: in {} backward{} the gradients of {} were reduced only when the whole backward was "
+      "through, though they were complete before\n",
+      worst->rank, frozen.backwards, frozen.backwards == 1 ? "" : "s", listed(frozen.late));
+  out += fmt::format("  order found:      {}\n", listed(frozen.found));
+  out += fmt::format("  with fresh views: {}\n", listed(frozen.fresh));
+  out += fmt::format("  lost: {} of {} ({}), which backward would have hidden\n",
+                     format_duration(frozen.lost), format_duration(worst->figures.span),
+                     format_percent(share(frozen.lost, worst->figures.span)));
+  out +=
+      "  what to do: make the parameter views anew in each forward (\"views\": \"fresh\"); a "
+      "captured or cached graph makes them once\n";
+  return out;
+}
+
 std::string diagnostics_words(const Analysis& analysis, Style style) {
   if (analysis.diagnostics.empty()) {
     return "";
@@ -302,8 +338,8 @@ std::string analysis_text(const Analysis& analysis, const TextOptions& options) 
       out += "\n" + stream_table(analysis, options);
       break;
   }
-  return out + "\n" + order_words(analysis, options.style) +
-         diagnostics_words(analysis, options.style);
+  return out + frozen_views_words(analysis, options.style) + "\n" +
+         order_words(analysis, options.style) + diagnostics_words(analysis, options.style);
 }
 
 }  // namespace shardlens::report

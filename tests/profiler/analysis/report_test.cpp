@@ -42,7 +42,7 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
                                       "overlap_ns", "exposed_comm_ns", "exposed_copy_ns",
                                       "idle_ns",    "overlap_ratio",   "collectives"};
   std::set<std::string> rank_keys = figures, step_keys = figures;
-  rank_keys.insert({"rank", "steps", "units", "order"});
+  rank_keys.insert({"rank", "steps", "units", "frozen_views", "order"});
   step_keys.insert("step");
   const json& rank = out.at("ranks").at(0);
   EXPECT_EQ(keys(rank), rank_keys);

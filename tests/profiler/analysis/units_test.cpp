@@ -206,27 +206,6 @@ TEST(UnitsTest, BeingHeldUpByTheLimiterIsTheLimiter) {
   EXPECT_EQ(cause(46), ExposedCause::kHostIsCompute);
 }
 
-TEST(UnitsTest, ReduceScattersOfFrozenViewsAreNamedSo) {
-  TraceBuilder b;
-  b.step(1, 0, 500);
-  b.hook(Hook::kGradsReady, "a", 15);
-  b.collective({.kind = CollectiveKind::kReduceScatter,
-                .fqn = "a",
-                .issued = 20,
-                .start = 20,
-                .end = 150,
-                .waited = 30});
-  b.op("aten::mm", 0, 10);
-  trace::Run run = trace::Run::of({b.finish()});
-  run.planned.emplace();
-  run.planned->plan.plan.views = plan::Views::kFrozen;
-  const Timeline timeline = make_timeline(run.traces[0]);
-  const Partition partition(timeline);
-  const auto units =
-      unit_figures(run.traces[0], timeline, partition, timeline.span, {.frozen_views = true});
-  EXPECT_EQ(part(units, "a", UnitPart::kReduceScatter).cause, ExposedCause::kFrozenViews);
-}
-
 TEST(UnitsTest, WhoWaitsForAnotherRankSaysPeer) {
   const auto rank = [](int64_t r, Nanoseconds start) {
     TraceBuilder b(r);
