@@ -65,23 +65,36 @@ Bytes rank_bytes(const ResolvedPlan& plan) {
   return total;
 }
 
-std::vector<PlannedAction> planned_actions(const plan::ModelConfig& config,
-                                           const ResolvedPlan& plan) {
+schedule::PlannedStep planned_step(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   // The order does not depend on how many tokens there are.
   const int64_t seq = std::min<int64_t>(config.max_positions, 64);
-  return schedule::planned_step(plan::step_workload(config, plan, 1, seq), plan, kSteadyStep)
-      .actions;
+  return schedule::planned_step(plan::step_workload(config, plan, 1, seq), plan, kSteadyStep);
 }
 
-bool has_replicate_unit(const ResolvedPlan& plan) {
-  return std::any_of(plan.units.begin(), plan.units.end(),
-                     [](const Unit& unit) { return unit.api == plan::Api::kReplicate; });
+int64_t replicated_units(const ResolvedPlan& plan) {
+  return std::count_if(plan.units.begin(), plan.units.end(), [](const Unit& unit) {
+    return unit.api == plan::Api::kReplicate && !unit.parameters.empty();
+  });
 }
 
-std::string json_text(const ResolvedPlan& plan, const std::vector<PlannedAction>* actions) {
+nlohmann::ordered_json buckets_json(const ResolvedPlan& plan, const schedule::PlannedStep& step) {
+  auto out = nlohmann::ordered_json::array();
+  for (const schedule::PlannedBucket& bucket : step.buckets) {
+    auto parameters = nlohmann::ordered_json::array();
+    for (const uint32_t parameter : bucket.parameters) {
+      parameters.push_back(plan.tree.parameters[parameter].fqn);
+    }
+    out.push_back({{"name", bucket.name}, {"bytes", bucket.bytes}, {"parameters", parameters}});
+  }
+  return out;
+}
+
+std::string json_text(const ResolvedPlan& plan,
+                      const schedule::PlannedStep& step,
+                      bool with_actions) {
   using nlohmann::ordered_json;
-  const auto fqn = [&plan](UnitId unit) {
-    return unit == kNoUnit ? ordered_json() : ordered_json(plan.units.at(unit).fqn);
+  const auto fqn = [&step](UnitId unit) {
+    return unit == kNoUnit ? ordered_json() : ordered_json(step.unit_names.at(unit));
   };
   ordered_json out;
   out["schema"] = 1;
@@ -99,9 +112,12 @@ std::string json_text(const ResolvedPlan& plan, const std::vector<PlannedAction>
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
     out["ranks"].push_back({{"rank", rank}, {"parameter_bytes", per_rank}});
   }
-  if (actions != nullptr) {
+  if (!step.buckets.empty()) {
+    out["buckets"] = buckets_json(plan, step);
+  }
+  if (with_actions) {
     out["actions"] = ordered_json::array();
-    for (const PlannedAction& planned : *actions) {
+    for (const PlannedAction& planned : step.actions) {
       out["actions"].push_back({{"seq", planned.seq},
                                 {"hook", name_of(planned.hook.hook)},
                                 {"hook_unit", fqn(planned.hook.unit)},
@@ -115,6 +131,17 @@ std::string json_text(const ResolvedPlan& plan, const std::vector<PlannedAction>
 }
 
 std::string mesh_words(const ResolvedPlan& plan) {
+  const int64_t replicated = replicated_units(plan);
+  const int64_t with_parameters =
+      std::count_if(plan.units.begin(), plan.units.end(),
+                    [](const Unit& unit) { return !unit.parameters.empty(); });
+  if (replicated > 0 && replicated == with_parameters) {
+    return fmt::format("replicated on {} rank{}", plan.world_size, plan.world_size == 1 ? "" : "s");
+  }
+  if (replicated > 0) {
+    return fmt::format("sharded over {} rank{}, {} of {} units replicated", plan.shard,
+                       plan.shard == 1 ? "" : "s", replicated, with_parameters);
+  }
   if (plan.replicate == 1) {
     return fmt::format("sharded over {} rank{}", plan.shard, plan.shard == 1 ? "" : "s");
   }
@@ -157,8 +184,19 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
                  : fmt::format(", {} of them ignored by the plan and whole", format_bytes(whole))));
 }
 
-std::string hook_words(const PlannedAction& planned, const ResolvedPlan& plan) {
-  const std::string unit = shown(plan.units.at(planned.hook.unit).fqn);
+void print_buckets(const schedule::PlannedStep& step) {
+  write_stdout(
+      fmt::format("\n{}\n", bold("buckets of a steady step, as c10d's Reducer makes them")));
+  report::Table table({{"bucket", report::Align::kLeft}, {"parameters"}, {"bytes"}});
+  for (const schedule::PlannedBucket& bucket : step.buckets) {
+    table.row({bucket.name, format_count(static_cast<int64_t>(bucket.parameters.size())),
+               format_bytes(bucket.bytes)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+}
+
+std::string hook_words(const PlannedAction& planned, const std::vector<std::string>& names) {
+  const std::string unit = shown(names.at(planned.hook.unit));
   switch (planned.hook.hook) {
     case Hook::kRootPreForward:
       return "forward begins";
@@ -210,9 +248,7 @@ std::string op_words(schedule::Op op) {
   return out;
 }
 
-void print_order(const ResolvedPlan& plan,
-                 const std::vector<PlannedAction>& actions,
-                 bool every_action) {
+void print_order(const schedule::PlannedStep& step, bool every_action) {
   write_stdout(fmt::format(
       "\n{}\n",
       bold(every_action ? "actions of a steady step (the third), in the order planned"
@@ -225,14 +261,16 @@ void print_order(const ResolvedPlan& plan,
   }
   report::Table table(std::move(columns));
   size_t rows = 0;
-  for (const PlannedAction& planned : actions) {
+  for (const PlannedAction& planned : step.actions) {
     const schedule::Action& action = planned.action;
-    const std::string unit = action.unit == kNoUnit ? "" : shown(plan.units.at(action.unit).fqn);
+    const std::string unit = action.unit == kNoUnit ? "" : shown(step.unit_names.at(action.unit));
     if (every_action) {
-      table.row({std::to_string(planned.seq), hook_words(planned, plan), op_words(action.op), unit,
-                 std::string(name_of(action.stream)), std::string(name_of(action.cause))});
+      table.row({std::to_string(planned.seq), hook_words(planned, step.unit_names),
+                 op_words(action.op), unit, std::string(name_of(action.stream)),
+                 std::string(name_of(action.cause))});
     } else if (is_collective(action.op)) {
-      table.row({hook_words(planned, plan), op_words(action.op), unit, cause_words(action.cause)});
+      table.row({hook_words(planned, step.unit_names), op_words(action.op), unit,
+                 cause_words(action.cause)});
       ++rows;
     }
   }
@@ -256,31 +294,16 @@ ExitCode run_plan(const PlanOptions& options) {
       plan::resolve(plan, tree,
                     options.world_size.value_or(mesh_says ? *plan.mesh_replicate * *plan.mesh_shard
                                                           : kDefaultRanks));
-  // DDP's order is c10d's to decide at run time, from the order in which gradients came in the
-  // first step.
-  const bool replicate = has_replicate_unit(resolved);
-  if (replicate && options.actions) {
-    throw InputError(plan.source,
-                     "--actions: units with \"api\": \"replicate\" have no planned order; c10d's "
-                     "Reducer decides it "
-                     "while training");
-  }
+  const schedule::PlannedStep step = planned_step(config, resolved);
   if (options.json) {
-    std::vector<PlannedAction> actions;
-    if (options.actions) {
-      actions = planned_actions(config, resolved);
-    }
-    write_stdout(json_text(resolved, options.actions ? &actions : nullptr));
+    write_stdout(json_text(resolved, step, options.actions));
     return ExitCode::kOk;
   }
   print_units(config, resolved);
-  if (replicate) {
-    write_stdout(
-        "\nc10d's Reducer decides while training in which order gradient buckets are "
-        "all-reduced\n");
-  } else {
-    print_order(resolved, planned_actions(config, resolved), options.actions);
+  if (!step.buckets.empty()) {
+    print_buckets(step);
   }
+  print_order(step, options.actions);
   return ExitCode::kOk;
 }
 

@@ -12,6 +12,9 @@ namespace {
 
 constexpr Bytes kNoLimit = std::numeric_limits<Bytes>::max();
 
+// The schedule numbers its own events from 0.
+constexpr EventId kFirstBucketEvent = EventId{1} << 30;
+
 // How many units a bucket's name lists before it only counts them.
 constexpr size_t kUnitsNamed = 4;
 
@@ -207,6 +210,24 @@ std::vector<Gradient> gradients_of(const plan::ResolvedPlan& plan, const Replica
         {plan.tree.parameters[parameter].numel * size_of(DType::kF32), DType::kF32});
   }
   return gradients;
+}
+
+Action bucket_launch(UnitId unit, uint32_t generation) {
+  return {Op::kAllReduce,
+          Stream::kAllReduce,
+          Axis::kReplicate,
+          Cause::kOwn,
+          unit,
+          {BufferKind::kUnshardedGrad, unit, generation}};
+}
+
+Action bucket_event(Op op, UnitId unit) {
+  Action action;
+  action.op = op;
+  action.stream = op == Op::kRecord ? Stream::kAllReduce : Stream::kCompute;
+  action.unit = unit;
+  action.event = kFirstBucketEvent + unit;
+  return action;
 }
 
 std::string bucket_name(const plan::ResolvedPlan& plan,

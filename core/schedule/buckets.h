@@ -9,6 +9,7 @@
 #include "core/base/dtype.h"
 #include "core/base/units.h"
 #include "core/plan/plan.h"
+#include "core/schedule/action.h"
 
 namespace shardlens::schedule {
 
@@ -101,6 +102,19 @@ struct ReplicateGroup {
 [[nodiscard]] std::vector<ReplicateGroup> replicate_groups(const plan::ResolvedPlan& plan);
 [[nodiscard]] std::vector<Gradient> gradients_of(const plan::ResolvedPlan& plan,
                                                  const ReplicateGroup& group);
+
+// How a bucket's all-reduce stands in a list of actions, on the replicate axis: the launch, and
+// record and host wait of the event behind it. `unit`: the bucket, numbered beyond the plan's
+// units.
+[[nodiscard]] Action bucket_launch(UnitId unit, uint32_t generation);
+[[nodiscard]] Action bucket_event(Op op, UnitId unit);
+
+// A bucket of a planned step, by the tree's parameters.
+struct PlannedBucket {
+  std::string name;
+  std::vector<uint32_t> parameters;
+  Bytes bytes = 0;
+};
 
 // "bucket 0 (model.layers.3, model.layers.2)": the units whose parameters it holds, in order of
 // their first gradient, "root" for the root. `group`: of several, its number.

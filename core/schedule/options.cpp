@@ -15,7 +15,8 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.name = unit.fqn;
     spec.parent = unit.parent;
     spec.modules = static_cast<uint32_t>(unit.modules.size());
-    spec.has_parameters = !unit.parameters.empty();
+    // What replicate() has takes no part in the schedule.
+    spec.has_parameters = !unit.parameters.empty() && unit.api == plan::Api::kFullyShard;
     spec.reshard_after_forward = unit.reshard_after_forward;
     if (spec.has_parameters) {
       const DType master = DType::kF32;  // the engine's master weights

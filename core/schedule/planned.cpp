@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/schedule/autograd_queue.h"
+#include "core/schedule/planned_buckets.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -24,7 +26,11 @@ using Node = AutogradQueue::Node;
 class StepRunner {
  public:
   StepRunner(const plan::Workload& workload, const plan::ResolvedPlan& plan)
-      : workload_(workload), plan_(plan), schedule_(make(plan)), accumulators_(plan.units.size()) {
+      : workload_(workload),
+        plan_(plan),
+        schedule_(make(plan)),
+        buckets_(plan),
+        accumulators_(plan.units.size()) {
     for (const plan::WorkloadItem& item : workload.order) {
       if (item.kind == plan::WorkloadItem::Kind::kHook && workload.hooks[item.index].recompute) {
         recomputed_.push_back(workload.hooks[item.index]);
@@ -37,12 +43,15 @@ class StepRunner {
   void run(int accumulate, bool sync_every_microbatch, bool keep) {
     keep_ = keep;
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
-      set_sync(sync_every_microbatch || microbatch + 1 == accumulate);
+      const bool sync = sync_every_microbatch || microbatch + 1 == accumulate;
+      set_sync(sync);
+      buckets_.begin(sync);
       begin_graph();
       forward();
       if (last_ != AutogradQueue::kNone) {
         graph_.backward(last_, [this](AutogradQueue::Tag tag) { happens(tag); });
         raise({.hook = Hook::kBackwardEnd, .unit = 0});
+        launch(buckets_.end());
       }
     }
     for (const uint32_t index : optimizer_) {
@@ -51,13 +60,18 @@ class StepRunner {
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
 
-  [[nodiscard]] PlannedStep take() { return std::move(planned_); }
+  [[nodiscard]] PlannedStep take() {
+    planned_.unit_names = buckets_.names();
+    planned_.buckets = buckets_.now();
+    return std::move(planned_);
+  }
 
  private:
   // What a tag of the graph stands for: a hook, or a run of operators.
   struct Tag {
     HookEvent hook;
-    uint32_t begin = 0, end = 0;  // in runs_; equal: a hook
+    uint32_t begin = 0, end = 0;         // in runs_; equal: a hook
+    std::optional<uint32_t> replicated;  // instead: the gradient of this parameter is complete
   };
 
   // The operators of backward, by the forward operator that they differentiate, in order.
@@ -112,6 +126,7 @@ class StepRunner {
     run_open_ = false;
     last_ = AutogradQueue::kNone;
     views_.assign(plan_.units.size(), AutogradQueue::kNone);
+    replicated_.assign(plan_.tree.parameters.size(), AutogradQueue::kNone);
     for (UnitId unit = 0; unit < plan_.units.size(); ++unit) {
       accumulators_[unit] = graph_.add_accumulator();
       graph_.at(accumulators_[unit], tag({.hook = Hook::kGradsReady, .unit = unit}));
@@ -128,16 +143,39 @@ class StepRunner {
     return static_cast<AutogradQueue::Tag>(tags_.size() - 1);
   }
 
-  void apply(UnitId unit) {
-    last_ = graph_.add(std::array{last_, views_.at(unit)});
+  void apply(UnitId unit, std::span<const Node> parameters = {}) {
+    std::vector<Node> inputs{last_, views_.at(unit)};
+    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+    last_ = graph_.add(inputs);
     run_open_ = false;
+  }
+
+  // Accumulators of an operator's replicated parameters. The newest of those that become ready runs
+  // first.
+  std::vector<Node> replicated_by(uint32_t index) {
+    std::vector<Node> nodes;
+    if (buckets_.empty()) {
+      return nodes;
+    }
+    const std::vector<uint32_t> parameters = buckets_.parameters_of(workload_.operators[index]);
+    for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
+      Node& node = replicated_[*parameter];
+      if (node == AutogradQueue::kNone) {
+        node = graph_.add_accumulator();
+        graph_.at(node, tag({}));
+        tags_.back().replicated = *parameter;
+      }
+      nodes.push_back(node);
+    }
+    return nodes;
   }
 
   void apply(UnitId unit, uint32_t index) {
     operate(index);
-    if (!run_open_ || run_unit_ != unit) {
-      apply(unit);
-      run_open_ = true;
+    const std::vector<Node> parameters = replicated_by(index);
+    if (!run_open_ || run_unit_ != unit || !parameters.empty()) {
+      apply(unit, parameters);
+      run_open_ = parameters.empty();
       run_unit_ = unit;
       const auto begin = static_cast<uint32_t>(runs_.size());
       graph_.at(last_, tag({}));
@@ -192,7 +230,11 @@ class StepRunner {
   }
 
   void happens(AutogradQueue::Tag tag) {
-    const auto [event, begin, end] = tags_[tag];
+    const auto [event, begin, end, replicated] = tags_[tag];
+    if (replicated) {
+      launch(buckets_.ready(*replicated));
+      return;
+    }
     for (uint32_t i = end; i-- > begin;) {
       for (uint32_t k = first_backward_[runs_[i]]; k < first_backward_[runs_[i] + 1]; ++k) {
         operate(backward_[k]);
@@ -201,7 +243,7 @@ class StepRunner {
     if (begin != end) {
       return;
     }
-    if (event.hook == Hook::kGradsReady && plan_.units[event.unit].parameters.empty()) {
+    if (event.hook == Hook::kGradsReady && !has_views(event.unit)) {
       return;
     }
     raise(event);
@@ -210,6 +252,22 @@ class StepRunner {
         if (again.unit == event.unit && again.invocation == event.invocation) {
           raise(again);
         }
+      }
+    }
+  }
+
+  [[nodiscard]] bool has_views(UnitId unit) const {
+    return !plan_.units[unit].parameters.empty() && plan_.units[unit].api == plan::Api::kFullyShard;
+  }
+
+  // What the Reducer does by itself: each launch comes with the gradients of its bucket.
+  void launch(const ActionList& actions) {
+    for (const Action& action : actions) {
+      actions_.assign(1, action);
+      if (keep_ && action.op == Op::kAllReduce) {
+        keep({.hook = Hook::kGradsReady, .unit = action.unit});
+      } else if (keep_) {
+        keep_actions(planned_.hooks.back());
       }
     }
   }
@@ -234,6 +292,10 @@ class StepRunner {
     planned_.order.push_back(
         {PlannedItem::Kind::kHook, static_cast<uint32_t>(planned_.hooks.size())});
     planned_.hooks.push_back(event);
+    keep_actions(event);
+  }
+
+  void keep_actions(const HookEvent& event) {
     for (const Action& action : actions_) {
       const auto index = static_cast<uint32_t>(planned_.actions.size());
       planned_.order.push_back({PlannedItem::Kind::kAction, index});
@@ -255,6 +317,7 @@ class StepRunner {
   const plan::Workload& workload_;
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
+  PlannedBuckets buckets_;
   AutogradQueue graph_;
   std::vector<Tag> tags_;
   std::vector<uint32_t> runs_;  // forward operators, run after run
@@ -265,6 +328,7 @@ class StepRunner {
   std::vector<uint32_t> optimizer_;
   std::vector<HookEvent> recomputed_;
   std::vector<Node> accumulators_, views_;  // per unit
+  std::vector<Node> replicated_;            // per parameter, its accumulator
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false;
   ActionList actions_;

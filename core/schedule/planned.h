@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/plan/workload.h"
 #include "core/schedule/action.h"
+#include "core/schedule/buckets.h"
 #include "core/schedule/schedule.h"
 
 namespace shardlens::schedule {
@@ -35,6 +37,10 @@ struct PlannedStep {
   std::vector<PlannedAction> actions;
   // Hooks, actions (after the hook that caused them) and operators as the host comes to them.
   std::vector<PlannedItem> order;
+  // By Action::unit and, for a launch of theirs, HookEvent::unit: FQNs of the plan's units and,
+  // beyond, the buckets of its replicated ones (buckets.h).
+  std::vector<std::string> unit_names;
+  std::vector<PlannedBucket> buckets;  // as they are in this step, in the order reduced
 };
 
 // [Note: Operators of a backward] They run when the node of the forward operator that they

@@ -42,8 +42,8 @@ class Planner {
           inputs_->sync_every_microbatch);
       for (const schedule::PlannedAction& each : planned.actions) {
         const auto kind = collective_of(each.action.op);
-        if (kind && each.action.unit < inputs_->plan.units.size()) {
-          it->second.push_back({*kind, inputs_->plan.units[each.action.unit].fqn});
+        if (kind && each.action.unit < planned.unit_names.size()) {
+          it->second.push_back({*kind, planned.unit_names[each.action.unit]});
         }
       }
     }

@@ -1,10 +1,13 @@
 #include "core/schedule/buckets.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "core/schedule/planned.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -103,6 +106,76 @@ TEST(BucketModelTest, DoesWhatDdpWasSeenToDo) {
   const json file = recorded("ddp_buckets.json");
   EXPECT_EQ(file["runs"].size(), 86U);
   expect_as_recorded(file);
+}
+
+TEST(BucketModelTest, DoesWhatDdpWasSeenToDoWith64Megabytes) {
+  const json file = recorded("ddp_buckets_large.json");
+  EXPECT_EQ(file["runs"].size(), 12U);
+  expect_as_recorded(file);
+}
+
+// The whole way from config.json: module tree, workload, autograd's order, buckets.
+TEST(PlannedBucketsTest, AreThoseOfDdpInEveryStep) {
+  const json file = recorded("ddp_buckets.json");
+  int compared = 0;
+  for (const json& run : file["runs"]) {
+    const std::string model = run["model"];
+    const json& kwargs = run["kwargs"];
+    if (!model.ends_with("-tiny") || kwargs.contains("bucket_cap_mb_list")) {
+      continue;
+    }
+    SCOPED_TRACE(model + " " + kwargs.dump());
+    const plan::ModelConfig config =
+        plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/" + model);
+    const plan::ModuleTree tree = plan::module_tree(config);
+    plan::Plan plan = plan::strategy_plan("replicate", tree);
+    if (kwargs.contains("bucket_cap_mb")) {
+      plan.bucket_cap_mb = kwargs["bucket_cap_mb"].get<double>();
+    }
+    plan.find_unused_parameters = kwargs.value("find_unused_parameters", false);
+    plan.static_graph = kwargs.value("static_graph", false);
+    const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 2);
+    const plan::Workload workload = plan::step_workload(config, resolved, 1, 16);
+    for (int step = 1; step <= 3; ++step) {
+      const PlannedStep planned = planned_step(workload, resolved, step);
+      json found = json::array();
+      for (const PlannedBucket& bucket : planned.buckets) {
+        found.push_back({bucket.bytes, bucket.parameters});
+      }
+      const std::string key = "it" + std::to_string(step);
+      EXPECT_EQ(found, run[run.contains(key) ? key : "it2"]["buckets"]) << key;
+      // Each is launched once, in order.
+      std::vector<std::string> launched;
+      for (const PlannedAction& each : planned.actions) {
+        if (each.action.op == Op::kAllReduce) {
+          launched.push_back(planned.unit_names.at(each.action.unit));
+        }
+      }
+      ASSERT_EQ(launched.size(), planned.buckets.size());
+      for (size_t i = 0; i < launched.size(); ++i) {
+        EXPECT_EQ(launched[i], planned.buckets[i].name);
+      }
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 66);
+}
+
+TEST(PlannedBucketsTest, AccumulationWithoutSyncLaunchesOnlyInTheLastMicrobatch) {
+  const plan::ModelConfig config =
+      plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny");
+  const plan::ModuleTree tree = plan::module_tree(config);
+  const plan::ResolvedPlan resolved =
+      plan::resolve(plan::strategy_plan("replicate", tree), tree, 2);
+  const plan::Workload workload = plan::step_workload(config, resolved, 1, 16);
+  const auto launches = [&](bool sync_every_microbatch) {
+    const PlannedStep step = planned_step(workload, resolved, 3, 3, sync_every_microbatch);
+    return std::count_if(step.actions.begin(), step.actions.end(), [](const PlannedAction& each) {
+      return each.action.op == Op::kAllReduce;
+    });
+  };
+  EXPECT_EQ(launches(true), 3);
+  EXPECT_EQ(launches(false), 1);
 }
 
 TEST(BucketModelTest, AFullBucketClosesWhenItReachesItsLimit) {
