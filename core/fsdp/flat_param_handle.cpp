@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
@@ -20,6 +22,32 @@ bool has_storage(const at::Tensor& tensor) {
   return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
 }
 
+// One flat parameter has one dtype, one device and one requires_grad.
+void require_uniform(const std::vector<FlatParamHandle::Slot>& slots) {
+  if (slots.empty()) {
+    throw UsageError("Cannot construct a FlatParamHandle with an empty parameter list");
+  }
+  const FlatParamHandle::Slot& first = slots.front();
+  for (const FlatParamHandle::Slot& slot : slots) {
+    const at::Tensor& parameter = slot.parameter;
+    if (!parameter.is_floating_point()) {
+      throw UsageError(fmt::format("Cannot flatten integer dtype tensors: '{}' is {}", slot.fqn,
+                                   toString(parameter.scalar_type())));
+    }
+    const auto check = [&](const char* what, const std::string& seen, const std::string& other) {
+      if (seen != other) {
+        throw UsageError(
+            fmt::format("Must flatten tensors with uniform {}: '{}' has {}, '{}' has {}", what,
+                        first.fqn, seen, slot.fqn, other));
+      }
+    };
+    check("dtype", toString(first.parameter.scalar_type()), toString(parameter.scalar_type()));
+    check("device", first.parameter.device().str(), parameter.device().str());
+    check("requires_grad", first.parameter.requires_grad() ? "true" : "false",
+          parameter.requires_grad() ? "true" : "false");
+  }
+}
+
 }  // namespace
 
 FlatParamHandle::FlatParamHandle(std::string unit,
@@ -33,24 +61,34 @@ FlatParamHandle::FlatParamHandle(std::string unit,
       layout_(std::move(layout)),
       rank_(rank),
       reduce_dtype_(reduce_dtype) {
-  SHARDLENS_CHECK(!slots_.empty(), "a flat parameter needs parameters");
+  require_uniform(slots_);
   const at::NoGradGuard no_grad;
   const at::ScalarType master = slots_.front().parameter.scalar_type();
+  const at::TensorOptions options = at::TensorOptions().device(slots_.front().parameter.device());
+  requires_grad_ = slots_.front().parameter.requires_grad();
   whole_ = layout_.ranks() == 1 && param_dtype == master;
 
-  shard_ = at::zeros({layout_.shard_numel()}, at::TensorOptions().dtype(master));
+  shard_ = at::zeros({layout_.shard_numel()}, options.dtype(master));
   fill_shard(rank);
   if (whole_) {
     unsharded_ = shard_.detach();
     unsharded_data_ = shard_;
   } else {
-    unsharded_ = at::empty({layout_.padded_numel()}, at::TensorOptions().dtype(param_dtype));
+    unsharded_ = at::empty({layout_.padded_numel()}, options.dtype(param_dtype));
     unsharded_data_ = unsharded_.variable_data();
   }
-  unsharded_.set_requires_grad(true);
+  unsharded_.set_requires_grad(requires_grad_);
   accumulator_ = impl::grad_accumulator(unsharded_);
+  make_full_views();
+  free();  // only now: a view cannot be made of storage that is gone
+  edges_.resize(slots_.size());
+  full_ = true;  // the modules hold whole parameters so far
+  use_shard();
+}
 
-  full_views_.resize(slots_.size());
+void FlatParamHandle::make_full_views() {
+  full_views_.assign(slots_.size(), {});
+  pieces_.clear();
   int64_t end = 0;
   for (const plan::ShardLayout::Piece& piece : layout_.pieces()) {
     const bool padding = piece.parameter == plan::ShardLayout::kPadding;
@@ -64,10 +102,6 @@ FlatParamHandle::FlatParamHandle(std::string unit,
         {piece.offset, piece.numel, padding ? -1 : static_cast<int32_t>(piece.parameter)});
   }
   SHARDLENS_CHECK(end == layout_.padded_numel(), "pieces cover the flat parameter");
-  free();  // only now: a view cannot be made of storage that is gone
-  edges_.resize(slots_.size());
-  full_ = true;  // the modules hold whole parameters so far
-  use_shard();
 }
 
 // Takes this rank's part of every parameter that has values, and prepares its 1-D views.
@@ -112,6 +146,16 @@ at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
                    : shard_;
 }
 
+// [Note: Repointing a parameter] A leaf cannot get a gradient edge while it requires grad as a
+// leaf; so: no edge, no requires_grad, new data; then the caller makes it a view or a leaf. The
+// tensor object stays, so every holder sees the change.
+void FlatParamHandle::repoint(size_t slot, const at::Tensor& data) {
+  at::Tensor& parameter = slots_[slot].parameter;
+  impl::set_gradient_edge(parameter, torch::autograd::Edge());
+  parameter.set_requires_grad(false);
+  parameter.set_data(data);
+}
+
 void FlatParamHandle::make_views(std::function<void()> ended) {
   const auto node =
       std::make_shared<FlatViewsBackward>(unsharded_, pieces_, full_views_, std::move(ended));
@@ -132,15 +176,9 @@ bool FlatParamHandle::awaits_views() const {
 void FlatParamHandle::use_full(bool edges) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    at::Tensor& parameter = slots_[i].parameter;
-    // [Note: Repointing a parameter] A leaf cannot get a gradient edge while it requires grad as a
-    // leaf; so: no edge, no requires_grad, new data, then the edge of the view. The tensor object
-    // stays, so every holder sees the change.
-    impl::set_gradient_edge(parameter, torch::autograd::Edge());
-    parameter.set_requires_grad(false);
-    parameter.set_data(full_views_[i]);
+    repoint(i, full_views_[i]);
     if (edges && edges_[i].is_valid()) {
-      impl::set_gradient_edge(parameter, edges_[i]);
+      impl::set_gradient_edge(slots_[i].parameter, edges_[i]);
     }
   }
   full_ = true;
@@ -152,14 +190,50 @@ void FlatParamHandle::use_shard() {
   }
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    at::Tensor& parameter = slots_[i].parameter;
-    impl::set_gradient_edge(parameter,
-                            torch::autograd::Edge());  // See [Note: Repointing a parameter]
-    parameter.set_requires_grad(false);
-    parameter.set_data(shard_views_[i]);
-    parameter.set_requires_grad(true);
+    repoint(i, shard_views_[i]);
+    slots_[i].parameter.set_requires_grad(requires_grad_);
   }
   full_ = false;
+}
+
+void FlatParamHandle::use_leaves() {
+  SHARDLENS_CHECK(whole_, "leaves are of a flat parameter that is not sharded");
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    repoint(i, full_views_[i]);
+    slots_[i].parameter.set_requires_grad(requires_grad_);
+  }
+  full_ = true;
+}
+
+void FlatParamHandle::write_back_leaves() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const at::Tensor& parameter = slots_[i].parameter;
+    if (!parameter.is_alias_of(unsharded_data_) && parameter.sizes() == full_views_[i].sizes()) {
+      full_views_[i].copy_(parameter);
+    }
+  }
+}
+
+void FlatParamHandle::follow() {
+  SHARDLENS_CHECK(whole_, "only a flat parameter that is not sharded can move");
+  if (unsharded_.is_alias_of(unsharded_data_)) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  if (unsharded_.numel() != layout_.padded_numel()) {
+    throw UsageError(fmt::format("the flat parameter of {} elements was replaced by one of {}",
+                                 layout_.padded_numel(), unsharded_.numel()));
+  }
+  shard_ = unsharded_.variable_data();
+  unsharded_data_ = shard_;
+  accumulator_ = impl::grad_accumulator(unsharded_);
+  make_full_views();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    shard_views_[i] = full_views_[i].flatten();
+  }
+  drop_views();
 }
 
 std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const {

@@ -42,6 +42,8 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
 
   // `whole`: one rank holds everything and no cast is needed: the unsharded parameter is the shard,
   // nothing is ever freed.
+  // Errors  UsageError for no parameters, and for parameters of different dtypes, devices or
+  //         requires_grad, naming two that differ; integers cannot be flattened.
   FlatParamHandle(std::string unit,
                   std::vector<Slot> slots,
                   plan::ShardLayout layout,
@@ -83,6 +85,18 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   void use_shard();
   [[nodiscard]] bool is_full() const { return full_; }
 
+  // For a handle that is whole(), whose unsharded parameter is the master:
+  [[nodiscard]] const at::Tensor& unsharded() const { return unsharded_; }
+  // Parameters become leaves of their own shape; what is written to them is written to the flat
+  // parameter.
+  void use_leaves();
+  // Copies values of leaves that were given other storage (set_data, as a loaded checkpoint does)
+  // to the flat parameter.
+  void write_back_leaves();
+  // Follows the flat parameter after it was given other data, as Module::to() and load() do: the
+  // next views are of that. Does nothing otherwise.
+  void follow();
+
   // Gradients. Autograd accumulates into the unsharded parameter; `accumulator` runs the hook when
   // they are complete.
   [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
@@ -104,6 +118,8 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
 
  private:
   void fill_shard(int64_t rank);
+  void make_full_views();
+  void repoint(size_t slot, const at::Tensor& data);
 
   std::string unit_;
   std::vector<Slot> slots_;
@@ -111,6 +127,7 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   int64_t rank_;
   at::ScalarType reduce_dtype_;
   bool whole_ = false;
+  bool requires_grad_ = true;
   at::Tensor shard_;           // leaf that holds the master values; grad() is the reduced gradient
   at::Tensor unsharded_;       // autograd leaf; what parameters are views of in forward
   at::Tensor unsharded_data_;  // same storage, own version counter

@@ -43,6 +43,7 @@ torch::autograd::variable_list FlatViewsBackward::apply(
         "gradients of gradients (create_graph) through sharded parameters are not supported");
   }
   at::Tensor flat = at::empty({numel_}, options_);
+  const bool host = flat.is_cpu();
   auto* bytes = static_cast<std::byte*>(flat.data_ptr());
   const auto item = static_cast<int64_t>(flat.element_size());
   for (const Piece& piece : pieces_) {
@@ -51,8 +52,12 @@ torch::autograd::variable_list FlatViewsBackward::apply(
     std::byte* target = bytes + piece.offset * item;
     const auto size = static_cast<size_t>(piece.numel * item);
     if (!gradient.defined()) {
-      std::memset(target, 0, size);
-    } else if (gradient.is_contiguous() && gradient.scalar_type() == flat.scalar_type()) {
+      if (host) {
+        std::memset(target, 0, size);
+      } else {
+        flat.narrow(0, piece.offset, piece.numel).zero_();
+      }
+    } else if (host && gradient.is_contiguous() && gradient.scalar_type() == flat.scalar_type()) {
       std::memcpy(target, gradient.data_ptr(),
                   size);  // an operator each would cost more than the copy
     } else {

@@ -10,8 +10,6 @@
 namespace shardlens::plan {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 16;
-
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -25,7 +23,8 @@ int64_t product(std::span<const int64_t> shape) {
 ShardLayout::ShardLayout(Layout layout,
                          std::span<const std::vector<int64_t>> shapes,
                          int64_t ranks,
-                         DType alignment_dtype)
+                         DType alignment_dtype,
+                         int64_t alignment_bytes)
     : layout_(layout), ranks_(ranks) {
   SHARDLENS_CHECK(ranks >= 1, "a shard layout needs at least one rank");
   for (const auto& shape : shapes) {
@@ -35,7 +34,7 @@ ShardLayout::ShardLayout(Layout layout,
   if (layout_ == Layout::kFlat) {
     // Alignment comes before each parameter, never after the last one; then the end is padded to a
     // multiple of the ranks.
-    const int64_t aligned = std::max<int64_t>(1, kAlignmentBytes / size_of(alignment_dtype));
+    const int64_t aligned = std::max<int64_t>(1, alignment_bytes / size_of(alignment_dtype));
     int64_t offset = 0;
     for (size_t i = 0; i < numels_.size(); ++i) {
       const int64_t start = round_up(offset, aligned);
@@ -70,27 +69,32 @@ ShardLayout::ShardLayout(Layout layout,
 ShardLayout::Slice ShardLayout::slice(int64_t rank, size_t parameter) const {
   SHARDLENS_CHECK(rank >= 0 && rank < ranks_, "rank outside the shard axis");
   SHARDLENS_CHECK(parameter < numels_.size(), "parameter outside the unit");
-  Slice out;
   if (layout_ == Layout::kFlat) {
-    const int64_t begin = shard_offsets_[parameter];
-    const int64_t end = begin + numels_[parameter];
-    const int64_t shard_begin = rank * shard_numel_;
-    const int64_t low = std::max(begin, shard_begin);
-    const int64_t high = std::min(end, shard_begin + shard_numel_);
-    if (low < high) {
-      out.shard_offset = low - shard_begin;
-      out.numel = high - low;
-      out.param_offset = low - begin;
-    }
-    return out;
+    return overlap(rank * shard_numel_, (rank + 1) * shard_numel_, parameter);
   }
   const int64_t chunk = chunk_rows_[parameter];
   const int64_t first = std::min(rows_[parameter], rank * chunk);
   const int64_t last = std::min(rows_[parameter], first + chunk);
+  Slice out;
   out.shard_offset = shard_offsets_[parameter];
   out.numel = (last - first) * row_numels_[parameter];
   out.param_offset = first * row_numels_[parameter];
   out.padding = chunk * row_numels_[parameter] - out.numel;
+  return out;
+}
+
+ShardLayout::Slice ShardLayout::overlap(int64_t begin, int64_t end, size_t parameter) const {
+  SHARDLENS_CHECK(layout_ == Layout::kFlat, "only a flat parameter has ranges of elements");
+  SHARDLENS_CHECK(parameter < numels_.size(), "parameter outside the unit");
+  const int64_t start = shard_offsets_[parameter];
+  const int64_t low = std::max(start, begin);
+  const int64_t high = std::min(start + numels_[parameter], end);
+  Slice out;
+  if (low < high) {
+    out.shard_offset = low - begin;
+    out.numel = high - low;
+    out.param_offset = low - start;
+  }
   return out;
 }
 

@@ -40,11 +40,15 @@ class ShardLayout {
     int64_t padding = 0;       // elements of padding that follow it (kPerParameter)
   };
 
-  // `shapes`: one per parameter; `alignment_dtype`: the dtype that is all-gathered.
+  static constexpr int64_t kAlignmentBytes = 16;
+
+  // `shapes`: one per parameter; `alignment_dtype`: the dtype that is all-gathered;
+  // `alignment_bytes`: where parameters start, 1 for side by side (use_orig_params=False).
   ShardLayout(Layout layout,
               std::span<const std::vector<int64_t>> shapes,
               int64_t ranks,
-              DType alignment_dtype);
+              DType alignment_dtype,
+              int64_t alignment_bytes = kAlignmentBytes);
 
   [[nodiscard]] Layout layout() const { return layout_; }
   [[nodiscard]] int64_t ranks() const { return ranks_; }
@@ -57,6 +61,9 @@ class ShardLayout {
   }  // equal on every rank, padding included
   [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }  // kFlat
   [[nodiscard]] Slice slice(int64_t rank, size_t parameter) const;
+  // What elements [begin, end) of the flat parameter hold of one parameter; shard_offset counts
+  // from `begin`. kFlat.
+  [[nodiscard]] Slice overlap(int64_t begin, int64_t end, size_t parameter) const;
   // Elements of real parameters that a rank holds.
   [[nodiscard]] int64_t owned_numel(int64_t rank) const;
 
