@@ -236,8 +236,14 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
       composable::insert_module_state(found->second, states[unit_of[index]]);
     }
   }
+  std::unordered_set<const torch::nn::Module*> others;
+  for (const auto& module : model->modules()) {
+    if (module_fsdp_state(*module) == nullptr) {
+      others.insert(module.get());
+    }
+  }
   // Parameters stay registered under their own names (use_orig_params).
-  composable::annotate_managed_modules(model, {}, /*use_orig_params=*/true);
+  composable::annotate_managed_modules(model, others, /*use_orig_params=*/true);
   auto root = std::make_shared<Root>(plan, options, std::move(schedule.value()), std::move(states));
   register_hooks(root, modules);
   return root;
