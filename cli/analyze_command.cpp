@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/hta.h"
 #include "profiler/report/analysis_report.h"
+#include "profiler/report/hta_report.h"
 #include "profiler/trace/run.h"
 
 #include "cli/output.h"
@@ -24,8 +26,8 @@ namespace {
 
 struct AnalyzeOptions {
   std::vector<std::filesystem::path> paths;
-  bool json = false, csv = false;
-  std::string steps, by = "unit", comm_regex;
+  bool json = false, csv = false, critical_path = false;
+  std::string steps, by = "unit", comm_regex, compat;
   std::optional<int64_t> top;
 };
 
@@ -50,6 +52,7 @@ ExitCode run(const AnalyzeOptions& options) {
   if (!options.steps.empty()) {
     analysis_options.steps = parse_step_range(options.steps);
   }
+  analysis_options.critical_path = options.critical_path;
   if (!options.comm_regex.empty()) {
     try {
       analysis_options.timeline.communication = std::regex(options.comm_regex);
@@ -58,7 +61,17 @@ ExitCode run(const AnalyzeOptions& options) {
                                    options.comm_regex, error.what()));
     }
   }
+  if (!options.compat.empty() && options.compat != "hta") {
+    throw UsageError(fmt::format("--compat: expected hta, found '{}'", options.compat));
+  }
   const trace::Run opened = trace::Run::open(options.paths);
+  if (!options.compat.empty()) {
+    const auto ranks = analysis::hta_figures(opened.traces);
+    write_stdout(options.json  ? report::hta_json(ranks)
+                 : options.csv ? report::hta_csv(ranks)
+                               : report::hta_text(ranks, style_of_stdout()));
+    return ExitCode::kOk;
+  }
   const analysis::Analysis result = analysis::analyze(opened, analysis_options);
   if (options.json) {
     write_stdout(report::analysis_json(result));
@@ -78,15 +91,19 @@ Action add_analyze_command(CLI::App& app) {
   app.add_option("paths", options->paths,
                  "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
       ->required();
-  CLI::Option* json =
-      app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
+  CLI::Option* json = app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
   app.add_flag("--csv", options->csv, "the table that --by names as CSV")->excludes(json);
   app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
   app.add_option("--by", options->by, "table: unit, collective, step, rank or stream")
       ->capture_default_str();
   app.add_option("--top", options->top, "at most N rows, the most exposed; the rest is summed up");
+  app.add_flag("--critical-path", options->critical_path,
+               "for each step, what its end hangs on: compute, communication, copies, host, "
+               "launches, idle");
   app.add_option("--comm-regex", options->comm_regex,
                  "kernels and operators that communicate too, by name");
+  app.add_option("--compat", options->compat,
+                 "hta: what Holistic Trace Analysis would print, by its own definitions");
   return [options] { return run(*options); };
 }
 

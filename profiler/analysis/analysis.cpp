@@ -1,6 +1,10 @@
 #include "profiler/analysis/analysis.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,22 +68,38 @@ void explain(const Timeline& timeline,
 
 RankAnalysis analyze_rank(const Trace& trace,
                           const trace::Run& run,
-                          const LatestStarts& latest,
-                          Timeline timeline,
+                          const Timeline& timeline,
+                          const AnalysisOptions& options,
                           std::vector<trace::Diagnostic>& diagnostics) {
   RankAnalysis rank;
   rank.rank = trace.metadata.rank.value_or(0);
   rank.device = timeline.device;
   const Partition partition(timeline);
+  const Dependencies dependencies(trace, timeline);
+  const IdleCauses idle(trace, timeline, dependencies);
   rank.figures = partition.figures(timeline.span);
+  rank.idle = idle.within(timeline.span, rank.figures.idle);
+  rank.launch = launch_figures(trace, timeline, timeline.span);
+  rank.memory = memory_figures(trace, timeline);
   for (const Step& step : timeline.steps) {
-    rank.steps.push_back({step.number, step.window, partition.figures(union_of({step.window}))});
+    const IntervalSet window = union_of({step.window});
+    StepFigures& figures = rank.steps.emplace_back();
+    figures.step = step.number;
+    figures.window = step.window;
+    figures.figures = partition.figures(window);
+    figures.idle = idle.within(window, figures.figures.idle);
+  }
+  if (options.critical_path) {
+    for (CriticalPath& path : critical_paths(trace, timeline, dependencies)) {
+      std::vector<PathPart> parts = path.parts(trace);
+      rank.critical_paths.push_back({std::move(path), std::move(parts)});
+    }
   }
   if (!run.planned || run.planned->plan.plan.views == plan::Views::kFrozen) {
     rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
-  rank.units = unit_figures(trace, timeline, partition, timeline.span, {frozen, &latest});
+  rank.units = unit_figures(trace, timeline, partition, timeline.span, {frozen});
   for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
     if (!timeline.busy[track].empty()) {
       rank.streams.push_back({stream_name(trace, track, timeline.device),
@@ -92,30 +112,60 @@ RankAnalysis analyze_rank(const Trace& trace,
   return rank;
 }
 
+// Runs work(i) for i < count on as many threads as there are processors; the first exception is
+// thrown again.
+void in_parallel(size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  const auto loop = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      work(i);
+    }
+  };
+  const size_t threads = std::min<size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<std::future<void>> others;
+  for (size_t i = 1; i < threads; ++i) {
+    others.push_back(std::async(std::launch::async, loop));
+  }
+  loop();
+  for (std::future<void>& other : others) {
+    other.get();
+  }
+}
+
 }  // namespace
 
 Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
   Analysis out;
   out.diagnostics = run.diagnostics;
-  const LatestStarts latest = run.traces.size() > 1 ? latest_starts(run.traces) : LatestStarts();
+  const size_t ranks = run.traces.size();
+  std::vector<Timeline> timelines(ranks);
+  in_parallel(ranks,
+              [&](size_t i) { timelines[i] = make_timeline(run.traces[i], options.timeline); });
+  out.matching = match_ranks(run.traces, timelines, out.diagnostics);
   bool any_step = false;
-  for (const Trace& trace : run.traces) {
-    Timeline timeline = make_timeline(trace, options.timeline);
-    if (options.steps) {
+  if (options.steps) {
+    for (Timeline& timeline : timelines) {
       choose_steps(timeline, *options.steps);
+      any_step = any_step || !timeline.steps.empty();
     }
-    any_step = any_step || !timeline.steps.empty();
+    if (!any_step) {
+      throw InputError(run.source,
+                       fmt::format("no step in {}:{}", options.steps->first, options.steps->last));
+    }
+  }
+  out.ranks.resize(ranks);
+  std::vector<std::vector<trace::Diagnostic>> diagnostics(ranks);
+  in_parallel(ranks, [&](size_t i) {
+    out.ranks[i] = analyze_rank(run.traces[i], run, timelines[i], options, diagnostics[i]);
+  });
+  for (size_t i = 0; i < ranks; ++i) {
     for (const std::vector<trace::Diagnostic>* list :
-         {&trace.diagnostics, &std::as_const(timeline.diagnostics)}) {
+         {&run.traces[i].diagnostics, &std::as_const(timelines[i].diagnostics),
+          &std::as_const(diagnostics[i])}) {
       for (const trace::Diagnostic& d : *list) {
         trace::add_diagnostic(out.diagnostics, d.severity, d.message, d.count);
       }
     }
-    out.ranks.push_back(analyze_rank(trace, run, latest, std::move(timeline), out.diagnostics));
-  }
-  if (options.steps && !any_step) {
-    throw InputError(run.source,
-                     fmt::format("no step in {}:{}", options.steps->first, options.steps->last));
   }
   return out;
 }

@@ -5,8 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "profiler/analysis/critical_path.h"
 #include "profiler/analysis/figures.h"
 #include "profiler/analysis/frozen_views.h"
+#include "profiler/analysis/idle.h"
+#include "profiler/analysis/launch_figures.h"
+#include "profiler/analysis/matching.h"
+#include "profiler/analysis/memory_figures.h"
 #include "profiler/analysis/order.h"
 #include "profiler/analysis/timeline.h"
 #include "profiler/analysis/units.h"
@@ -22,12 +27,19 @@ struct StepRange {
 struct AnalysisOptions {
   TimelineOptions timeline;
   std::optional<StepRange> steps;  // nullopt: all of the trace
+  bool critical_path = false;      // find each step's
 };
 
 struct StepFigures {
   int64_t step = 0;
   Interval window;
   Figures figures;
+  IdleFigures idle;
+};
+
+struct StepPath {
+  CriticalPath path;
+  std::vector<PathPart> parts;  // longest first
 };
 
 // One row of the timeline: a stream of the device, a thread that computes, or a communicator.
@@ -40,6 +52,10 @@ struct RankAnalysis {
   int64_t rank = 0;
   bool device = false;
   Figures figures;
+  IdleFigures idle;
+  LaunchFigures launch;  // device traces
+  std::vector<MemoryFigures> memory;
+  std::vector<StepPath> critical_paths;  // where they were asked for
   std::vector<StepFigures> steps;
   std::vector<UnitFigures> units;
   std::optional<FrozenViews> frozen_views;  // nullopt: not seen, or the plan says fresh
@@ -51,6 +67,7 @@ struct RankAnalysis {
 // defines every figure.
 struct Analysis {
   std::vector<RankAnalysis> ranks;
+  Matching matching;                           // across ranks; empty with one trace
   std::vector<trace::Diagnostic> diagnostics;  // equal ones of several ranks are counted together
 };
 

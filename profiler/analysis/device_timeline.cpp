@@ -76,7 +76,7 @@ class DeviceEvents {
     const Interval when = Sources::when(event);
     Nature nature = Nature::kCompute;
     if (event.category == Category::kKernel) {
-      if (event.detail_kind == trace::Detail::kCollective || facts.communicates || facts.matches) {
+      if (trace_.collective(event) != nullptr || facts.communicates || facts.matches) {
         nature = Nature::kCommunication;
         add_collective(index, launch, facts.kind);
       } else if (launch != kNoIndex && is_within_fsdp(launch)) {
@@ -122,14 +122,14 @@ class DeviceEvents {
   // kernel's name.
   void add_collective(uint32_t index, uint32_t launch, std::optional<CollectiveKind> by_name) {
     const Event& event = trace_.events[index];
-    uint32_t args = event.detail_kind == trace::Detail::kCollective ? event.detail : kNoIndex;
+    uint32_t args = collective_row(trace_, event);
     std::optional<CollectiveKind> by_call;
     if (launch != kNoIndex && args == kNoIndex) {
       const Event& host = trace_.events[launch];
       for (const uint32_t call : calls_.around(host.track, host.start)) {
         const Event& around = trace_.events[call];
-        if (args == kNoIndex && around.detail_kind == trace::Detail::kCollective) {
-          args = around.detail;
+        if (args == kNoIndex) {
+          args = collective_row(trace_, around);
         }
         if (!by_call && around.category == Category::kUserAnnotation) {
           by_call = parse_collective(trace_.name(around));

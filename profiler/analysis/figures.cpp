@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "profiler/analysis/bandwidth.h"
+
 namespace shardlens::analysis {
 namespace {
 
@@ -12,6 +14,26 @@ Nanoseconds length_in(const IntervalSet& set, const IntervalSet& window) {
   }
   return sum;
 }
+
+// Sums for the bandwidths of one kind.
+struct Transfers {
+  Bytes bytes = 0;
+  double bus_bytes = 0;
+  Nanoseconds time = 0, bus_time = 0;
+
+  void add(const Collective& c) {
+    if (c.bytes == 0 || !c.kind) {
+      return;
+    }
+    const Nanoseconds took = c.transfer.value_or(c.when.length());
+    bytes += c.bytes;
+    time += took;
+    if (const auto factor = bus_factor(*c.kind, c.ranks)) {
+      bus_bytes += static_cast<double>(c.bytes) * *factor;
+      bus_time += took;
+    }
+  }
+};
 
 }  // namespace
 
@@ -57,6 +79,7 @@ Figures Partition::figures(const IntervalSet& window) const {
   const auto of = [&f](const std::optional<CollectiveKind>& kind) -> KindFigures& {
     return kind ? f.collectives[*kind] : f.unknown;
   };
+  std::map<std::optional<CollectiveKind>, Transfers> transfers;
   for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
     const Collective& c = timeline_.collectives[i];
     const bool starts_here = contains(window, c.when.start);
@@ -66,7 +89,19 @@ Figures Partition::figures(const IntervalSet& window) const {
       k.count += starts_here ? 1 : 0;
       k.bytes += starts_here ? c.bytes : 0;
       k.exposed += exposed;
+      if (starts_here && c.transfer) {
+        ++k.matched;
+        k.transfer += *c.transfer;
+        k.wait += c.when.length() - *c.transfer;
+      }
+      if (starts_here) {
+        transfers[c.kind].add(c);
+      }
     }
+  }
+  for (const auto& [kind, sums] : transfers) {
+    of(kind).algbw = gigabytes_per_second(static_cast<double>(sums.bytes), sums.time);
+    of(kind).busbw = gigabytes_per_second(sums.bus_bytes, sums.bus_time);
   }
   for (const auto& [kind, set] : kinds_) {
     const Nanoseconds busy = length_in(set, window);

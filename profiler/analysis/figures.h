@@ -13,6 +13,13 @@ struct KindFigures {
   Bytes bytes = 0;          // the larger message of each, summed
   Nanoseconds busy = 0;     // |∪kind|
   Nanoseconds exposed = 0;  // its part of exposed_comm; the parts sum to it
+  // Of those that were matched across ranks (matching.h): the shortest duration of each over the
+  // ranks, and what this rank's took beyond it.
+  int64_t matched = 0;
+  Nanoseconds transfer = 0, wait = 0;
+  // Of those whose size is known: bytes and bytes times bus_factor() over their transfer time, own
+  // duration where they were not matched; GB/s.
+  std::optional<double> algbw, busbw;
 };
 
 // What a window of a rank's timeline consists of: compute + exposed_comm + exposed_copy + idle =

@@ -108,8 +108,7 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
     const bool is_operator = event.phase == Phase::kComplete && event.category == Category::kCpuOp;
     const Interval when = Sources::when(event);
     if (is_host_collective(sources, event) || (is_operator && sources.names.of(event).matches)) {
-      Collective c = make_collective(
-          trace, i, event.detail_kind == trace::Detail::kCollective ? event.detail : kNoIndex);
+      Collective c = make_collective(trace, i, collective_row(trace, event));
       if (c.args == kNoIndex || trace.collectives[c.args].collective == trace::kEmptyString) {
         c.kind = parse_collective(trace.name(event));
       }

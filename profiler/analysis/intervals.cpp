@@ -73,6 +73,16 @@ bool contains(const IntervalSet& set, Nanoseconds instant) {
   return after != set.begin() && instant < std::prev(after)->end;
 }
 
+IntervalSet clip(const IntervalSet& set, const Interval& window) {
+  auto it = std::upper_bound(set.begin(), set.end(), window.start,
+                             [](Nanoseconds t, const Interval& i) { return t < i.end; });
+  IntervalSet out;
+  for (; it != set.end() && it->start < window.end; ++it) {
+    out.push_back({std::max(it->start, window.start), std::min(it->end, window.end)});
+  }
+  return out;
+}
+
 Nanoseconds length_within(const IntervalSet& set, const Interval& window) {
   auto it = std::upper_bound(set.begin(), set.end(), window.start,
                              [](Nanoseconds t, const Interval& i) { return t < i.end; });

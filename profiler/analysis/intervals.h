@@ -51,6 +51,8 @@ class UnionBuilder {
 [[nodiscard]] IntervalSet subtract(const IntervalSet& a, const IntervalSet& b);
 [[nodiscard]] Nanoseconds length_of(const IntervalSet& set);
 [[nodiscard]] bool contains(const IntervalSet& set, Nanoseconds instant);
+// set ∩ window. Complexity: logarithmic in the set, linear in the result.
+[[nodiscard]] IntervalSet clip(const IntervalSet& set, const Interval& window);
 // |set ∩ [start, end)|
 [[nodiscard]] Nanoseconds length_within(const IntervalSet& set, const Interval& window);
 

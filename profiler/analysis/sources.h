@@ -47,6 +47,9 @@ void add_steps(const Sources& sources, Timeline& timeline);
 // Unit, part of the step and why it was issued, of each collective whose kind is known.
 void attribute_collectives(const Sources& sources, Timeline& timeline);
 
+// Row of Trace::collectives with the event's arguments; kNoIndex: it has none.
+[[nodiscard]] uint32_t collective_row(const trace::Trace& trace, const trace::Event& event);
+
 // The collective that `event` is or stands for, with what `args` (may be kNoIndex: none) say.
 [[nodiscard]] Collective make_collective(const trace::Trace& trace, uint32_t event, uint32_t args);
 

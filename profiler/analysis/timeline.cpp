@@ -30,6 +30,11 @@ void add_note(Timeline& timeline, std::string message, int64_t count) {
   trace::add_diagnostic(timeline.diagnostics, trace::Severity::kNote, std::move(message), count);
 }
 
+uint32_t collective_row(const Trace& trace, const Event& event) {
+  const trace::CollectiveArgs* args = trace.collective(event);
+  return args == nullptr ? trace::kNoIndex : static_cast<uint32_t>(args - trace.collectives.data());
+}
+
 Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_index) {
   const Event& event = trace.events[index];
   Collective c;
@@ -37,6 +42,7 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   c.when = {event.start, event.end()};
   c.track = event.track;
   c.args = args_index;
+  c.ranks = trace.metadata.world_size.value_or(0);
   if (args_index == trace::kNoIndex) {
     return c;
   }
@@ -52,6 +58,9 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   }
   if (args.unit != kNoUnit) {
     c.unit = args.unit;
+  }
+  if (args.group_size > 0) {
+    c.ranks = args.group_size;
   }
   c.action = args.action;
   if (args.issued != 0) {

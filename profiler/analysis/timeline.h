@@ -40,12 +40,16 @@ struct Collective {
   std::optional<Nanoseconds> issued;     // when the host called
   std::optional<Nanoseconds> needed_at;  // when what consumes it began to wait for it
   Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
+  int64_t ranks = 0;                     // of its group; 0: not in the trace
   uint32_t args = trace::kNoIndex;       // index into Trace::collectives
   uint32_t issuer = trace::kNoIndex;  // event of the host that issued it: launch, or call of c10d
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known
   Nanoseconds limiter_wait = 0;  // how long the limiter held it up
+  // Of all ranks that took part; nullopt where it was not matched across ranks (matching.h).
+  std::optional<Nanoseconds> last_start;  // when the last of them began, on this rank's clock
+  std::optional<Nanoseconds> transfer;    // the shortest duration: from then on data moves
 };
 
 struct Step {

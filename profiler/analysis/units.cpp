@@ -136,18 +136,12 @@ class Attribution {
   [[nodiscard]] bool waited_for_peer(const Collective& c,
                                      const IntervalSet& exposed,
                                      Nanoseconds length) const {
-    const trace::CollectiveArgs* args = trace_.collective(trace_.events[c.event]);
-    if (context_.latest == nullptr || args == nullptr || args->sequence < 0) {
-      return false;
-    }
-    const auto found =
-        context_.latest->find({std::string(trace_.strings.view(args->group)), args->sequence});
-    if (found == context_.latest->end() || found->second <= c.when.start) {
+    if (!c.last_start || *c.last_start <= c.when.start) {
       return false;
     }
     Nanoseconds waiting = 0;
     for (const Interval& e : exposed) {
-      waiting += std::max<Nanoseconds>(0, std::min(e.end, found->second) - e.start);
+      waiting += std::max<Nanoseconds>(0, std::min(e.end, *c.last_start) - e.start);
     }
     return waiting >= length - waiting;
   }
@@ -277,23 +271,6 @@ Nanoseconds UnitFigures::exposed() const {
     sum += part ? part->exposed : 0;
   }
   return sum;
-}
-
-LatestStarts latest_starts(const std::vector<trace::Trace>& traces) {
-  LatestStarts latest;
-  for (const trace::Trace& trace : traces) {
-    for (const trace::Event& event : trace.events) {
-      const trace::CollectiveArgs* args = trace.collective(event);
-      // An emulated collective waits for no one, however late other processes are.
-      if (args != nullptr && args->sequence >= 0 && !args->emulated &&
-          event.category == trace::Category::kCommunication) {
-        auto [it, fresh] = latest.try_emplace(
-            {std::string(trace.strings.view(args->group)), args->sequence}, event.start);
-        it->second = std::max(it->second, event.start);
-      }
-    }
-  }
-  return latest;
 }
 
 std::vector<UnitFigures> unit_figures(const trace::Trace& trace,

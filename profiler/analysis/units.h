@@ -50,16 +50,10 @@ struct UnitFigures {
   [[nodiscard]] Nanoseconds exposed() const;
 };
 
-// Latest start over all ranks of the n-th collective of each process group: whoever came last made
-// the others wait.
-using LatestStarts = std::map<std::pair<std::string, int64_t>, Nanoseconds>;
-[[nodiscard]] LatestStarts latest_starts(const std::vector<trace::Trace>& traces);
-
 struct FrozenViews;
 
 struct UnitContext {
   const FrozenViews* frozen_views = nullptr;  // null: none
-  const LatestStarts* latest = nullptr;
 };
 
 // By unit, in the order of Timeline::units; exposed times sum to

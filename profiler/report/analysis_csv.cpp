@@ -20,13 +20,14 @@ std::string csv_cell(std::string_view text) {
 }
 
 constexpr std::string_view kFigureColumns =
-    "span_ns,compute_ns,comm_ns,overlap_ns,exposed_comm_ns,exposed_copy_ns,idle_ns,overlap_ratio";
+    "span_ns,compute_ns,comm_ns,overlap_ns,exposed_comm_ns,exposed_copy_ns,idle_ns,overlap_ratio,"
+    "idle_host_late_ns,idle_event_wait_ns,idle_gap_ns,idle_unknown_ns";
 
-std::string figures_row(const Figures& f) {
+std::string figures_row(const Figures& f, const analysis::IdleFigures& idle) {
   const auto ratio = f.overlap_ratio();
-  return fmt::format("{},{},{},{},{},{},{},{}", f.span, f.compute, f.comm, f.overlap,
-                     f.exposed_comm, f.exposed_copy, f.idle,
-                     ratio ? fmt::format("{}", *ratio) : "");
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", f.span, f.compute, f.comm, f.overlap,
+                     f.exposed_comm, f.exposed_copy, f.idle, ratio ? fmt::format("{}", *ratio) : "",
+                     idle.host_late, idle.event_wait, idle.gap, idle.unknown);
 }
 
 template <typename T>
@@ -55,11 +56,15 @@ std::string units_csv(const Analysis& analysis) {
 }
 
 std::string collectives_csv(const Analysis& analysis) {
-  std::string out = "rank,collective,count,bytes,busy_ns,exposed_ns\r\n";
+  std::string out =
+      "rank,collective,count,bytes,busy_ns,exposed_ns,matched,transfer_ns,wait_ns,algbw_gbps,"
+      "busbw_gbps\r\n";
   for (const analysis::RankAnalysis& rank : analysis.ranks) {
     const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
-      out += fmt::format("{},{},{},{},{},{}\r\n", rank.rank, name, k.count, k.bytes, k.busy,
-                         k.exposed);
+      out += fmt::format(
+          "{},{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, name, k.count, k.bytes, k.busy,
+          k.exposed, k.matched, k.matched > 0 ? fmt::to_string(k.transfer) : "",
+          k.matched > 0 ? fmt::to_string(k.wait) : "", or_empty(k.algbw), or_empty(k.busbw));
     };
     for (const auto& [kind, figures] : rank.figures.collectives) {
       add(name_of(kind), figures);
@@ -84,14 +89,15 @@ std::string analysis_csv(const Analysis& analysis, By by) {
       out = fmt::format("rank,step,{}\r\n", kFigureColumns);
       for (const analysis::RankAnalysis& rank : analysis.ranks) {
         for (const analysis::StepFigures& step : rank.steps) {
-          out += fmt::format("{},{},{}\r\n", rank.rank, step.step, figures_row(step.figures));
+          out += fmt::format("{},{},{}\r\n", rank.rank, step.step,
+                             figures_row(step.figures, step.idle));
         }
       }
       return out;
     case By::kRank:
       out = fmt::format("rank,{}\r\n", kFigureColumns);
       for (const analysis::RankAnalysis& rank : analysis.ranks) {
-        out += fmt::format("{},{}\r\n", rank.rank, figures_row(rank.figures));
+        out += fmt::format("{},{}\r\n", rank.rank, figures_row(rank.figures, rank.idle));
       }
       return out;
     case By::kStream:

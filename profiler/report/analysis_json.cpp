@@ -1,12 +1,12 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/analysis_report.h"
+#include "profiler/report/figures_json.h"
 
 namespace shardlens::report {
 namespace {
 
 using analysis::Figures;
-using analysis::KindFigures;
 using analysis::OrderCheck;
 using analysis::OrderEntry;
 using analysis::PartFigures;
@@ -16,13 +16,6 @@ using nlohmann::ordered_json;
 template <typename T>
 ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
-}
-
-ordered_json kind_json(const KindFigures& kind) {
-  return {{"count", kind.count},
-          {"bytes", kind.bytes},
-          {"busy_ns", kind.busy},
-          {"exposed_ns", kind.exposed}};
 }
 
 void put_figures(ordered_json& out, const Figures& f) {
@@ -92,10 +85,13 @@ ordered_json check_json(const OrderCheck& check) {
 ordered_json rank_json(const analysis::RankAnalysis& rank) {
   ordered_json out{{"rank", rank.rank}};
   put_figures(out, rank.figures);
+  out["idle"] = idle_json(rank.idle);
+  put_device_sections(out, rank);
   out["steps"] = ordered_json::array();
   for (const analysis::StepFigures& step : rank.steps) {
     ordered_json one{{"step", step.step}};
     put_figures(one, step.figures);
+    one["idle"] = idle_json(step.idle);
     out["steps"].push_back(std::move(one));
   }
   out["units"] = ordered_json::array();
@@ -123,6 +119,7 @@ std::string analysis_json(const analysis::Analysis& analysis) {
   for (const analysis::RankAnalysis& rank : analysis.ranks) {
     out["ranks"].push_back(rank_json(rank));
   }
+  put_matching(out, analysis.matching);
   for (const trace::Diagnostic& d : analysis.diagnostics) {
     out["diagnostics"].push_back(
         {{"severity", trace::name_of(d.severity)}, {"message", d.message}, {"count", d.count}});

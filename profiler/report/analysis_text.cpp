@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "profiler/report/analysis_report.h"
+#include "profiler/report/figures_text.h"
 
 namespace shardlens::report {
 namespace {
@@ -53,7 +54,7 @@ std::string headline(const RankAnalysis& rank, Style style) {
              : rank.steps.empty() ? "= span"
                                   : "= steps",
              shown[4], "100.0 %"});
-  return out + table.render(style);
+  return out + table.render(style) + device_line(rank);
 }
 
 struct UnitRow {
@@ -114,24 +115,6 @@ std::string unit_table(const RankAnalysis& rank,
     table.row({fmt::format("({} more)", rest), "", "", "", "", format_duration(rest_exposed)});
   }
   table.row({"sum", "", "", "", "", format_duration(total)});
-  return table.render(options.style);
-}
-
-std::string collective_table(const Analysis& analysis, const TextOptions& options) {
-  Table table(
-      {{"rank"}, {"collective", Align::kLeft}, {"count"}, {"bytes"}, {"busy"}, {"exposed"}});
-  for (const RankAnalysis& rank : analysis.ranks) {
-    const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
-      table.row({std::to_string(rank.rank), std::string(name), std::to_string(k.count),
-                 format_bytes(k.bytes), format_duration(k.busy), format_duration(k.exposed)});
-    };
-    for (const auto& [kind, figures] : rank.figures.collectives) {
-      add(name_of(kind), figures);
-    }
-    if (rank.figures.unknown.busy > 0) {
-      add("unknown", rank.figures.unknown);
-    }
-  }
   return table.render(options.style);
 }
 
@@ -326,18 +309,20 @@ std::string analysis_text(const Analysis& analysis, const TextOptions& options) 
       out += units_section(analysis, options);
       break;
     case By::kCollective:
-      out += "\n" + collective_table(analysis, options);
+      out += "\n" + collectives_section(analysis, options.top, options.style);
       break;
     case By::kStep:
       out += "\n" + step_table(analysis, options);
       break;
     case By::kRank:
-      out += "\n" + rank_table(analysis, options);
+      out += "\n" + rank_table(analysis, options) + ranks_section(analysis, options.style) +
+             memory_section(analysis, options.style);
       break;
     case By::kStream:
       out += "\n" + stream_table(analysis, options);
       break;
   }
+  out += critical_path_section(analysis, options.top, options.style);
   return out + frozen_views_words(analysis, options.style) + "\n" +
          order_words(analysis, options.style) + diagnostics_words(analysis, options.style);
 }

@@ -36,19 +36,21 @@ std::set<std::string> keys(const json& object) {
 // Keys as design.md pins them.
 TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
   const json out = json::parse(analysis_json(sample()));
-  EXPECT_EQ(keys(out), (std::set<std::string>{"schema", "ranks", "diagnostics"}));
+  EXPECT_EQ(keys(out), (std::set<std::string>{"schema", "ranks", "clocks", "stragglers", "matched",
+                                              "diagnostics"}));
   EXPECT_EQ(out.at("schema"), 1);
-  const std::set<std::string> figures{"span_ns",    "compute_ns",      "comm_ns",
-                                      "overlap_ns", "exposed_comm_ns", "exposed_copy_ns",
-                                      "idle_ns",    "overlap_ratio",   "collectives"};
+  const std::set<std::string> figures{
+      "span_ns",         "compute_ns", "comm_ns",       "overlap_ns",  "exposed_comm_ns",
+      "exposed_copy_ns", "idle_ns",    "overlap_ratio", "collectives", "idle"};
   std::set<std::string> rank_keys = figures, step_keys = figures;
-  rank_keys.insert({"rank", "steps", "units", "frozen_views", "order"});
+  rank_keys.insert({"rank", "steps", "units", "frozen_views", "order", "launch", "memory"});
   step_keys.insert("step");
   const json& rank = out.at("ranks").at(0);
   EXPECT_EQ(keys(rank), rank_keys);
   EXPECT_EQ(keys(rank.at("steps").at(0)), step_keys);
   EXPECT_EQ(keys(rank.at("collectives").at("all_gather")),
-            (std::set<std::string>{"count", "bytes", "busy_ns", "exposed_ns"}));
+            (std::set<std::string>{"count", "bytes", "busy_ns", "exposed_ns", "matched",
+                                   "transfer_ns", "wait_ns", "algbw_gbps", "busbw_gbps"}));
   const json& unit = rank.at("units").at(0);
   EXPECT_EQ(unit.at("fqn"), "layers.0, \"x\"");
   EXPECT_EQ(keys(unit), (std::set<std::string>{"fqn", "all_gather_forward", "all_gather_backward",
@@ -102,8 +104,9 @@ TEST(AnalysisCsvTest, QuotesAsRfc4180) {
       csv, HasSubstr("rank,unit,part,count,bytes,busy_ns,exposed_ns,lead_ns,cause,issued_by\r\n"));
   EXPECT_THAT(
       csv, HasSubstr("0,\"layers.0, \"\"x\"\"\",all_gather_forward,1,400,48,48,-45,first,own\r\n"));
-  EXPECT_THAT(analysis_csv(sample(), By::kStep), HasSubstr("0,1,1000,200,81,0,81,0,719,0\r\n"));
-  EXPECT_THAT(analysis_csv(sample(), By::kCollective), HasSubstr("0,all_reduce,1,400,33,33\r\n"));
+  EXPECT_THAT(analysis_csv(sample(), By::kStep),
+              HasSubstr("0,1,1000,200,81,0,81,0,719,0,719,0,0,0\r\n"));
+  EXPECT_THAT(analysis_csv(sample(), By::kCollective), HasSubstr("0,all_reduce,1,400,33,33,0,,,"));
   EXPECT_THAT(analysis_csv(sample(), By::kStream), HasSubstr("0,communicator shard,81\r\n"));
 }
 

@@ -1,0 +1,121 @@
+#include "profiler/report/figures_json.h"
+
+namespace shardlens::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <typename T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+ordered_json launch_json(const analysis::LaunchFigures& launch) {
+  return {{"count", launch.count},
+          {"latency_median_ns", launch.latency_median},
+          {"latency_p99_ns", launch.latency_p99},
+          {"latency_max_ns", launch.latency_max},
+          {"before_launch", launch.before_launch},
+          {"queue_max", launch.queue_max},
+          {"queue_mean", launch.queue_mean}};
+}
+
+ordered_json memory_json(const analysis::MemoryFigures& memory) {
+  ordered_json steps = ordered_json::array(), timeline = ordered_json::array();
+  for (const auto& step : memory.steps) {
+    steps.push_back({{"step", step.step}, {"peak_allocated_bytes", step.allocated}});
+  }
+  for (const analysis::MemoryPoint& p : memory.timeline) {
+    timeline.push_back({p.time, p.allocated, p.reserved});
+  }
+  return {{"device", memory.device},          {"peak_allocated_bytes", memory.peak.allocated},
+          {"peak_time_ns", memory.peak.time}, {"peak_reserved_bytes", memory.peak_reserved},
+          {"steps", std::move(steps)},        {"timeline", std::move(timeline)}};
+}
+
+ordered_json path_json(const analysis::StepPath& step) {
+  ordered_json out{{"step", step.path.step}, {"bound", name_of(step.path.bound())}};
+  for (int i = 0; i < analysis::kBoundCount; ++i) {
+    out[std::string(name_of(static_cast<analysis::Bound>(i))) + "_ns"] =
+        step.path.lengths[static_cast<size_t>(i)];
+  }
+  ordered_json parts = ordered_json::array();
+  for (const analysis::PathPart& part : step.parts) {
+    parts.push_back({{"bound", name_of(part.bound)},
+                     {"name", part.name},
+                     {"count", part.count},
+                     {"length_ns", part.length}});
+  }
+  out["parts"] = std::move(parts);
+  return out;
+}
+
+}  // namespace
+
+ordered_json kind_json(const analysis::KindFigures& kind) {
+  const bool matched = kind.matched > 0;
+  return {{"count", kind.count},
+          {"bytes", kind.bytes},
+          {"busy_ns", kind.busy},
+          {"exposed_ns", kind.exposed},
+          {"matched", kind.matched},
+          {"transfer_ns", matched ? ordered_json(kind.transfer) : ordered_json(nullptr)},
+          {"wait_ns", matched ? ordered_json(kind.wait) : ordered_json(nullptr)},
+          {"algbw_gbps", or_null(kind.algbw)},
+          {"busbw_gbps", or_null(kind.busbw)}};
+}
+
+ordered_json idle_json(const analysis::IdleFigures& idle) {
+  return {{"host_late_ns", idle.host_late},
+          {"event_wait_ns", idle.event_wait},
+          {"gap_ns", idle.gap},
+          {"unknown_ns", idle.unknown}};
+}
+
+void put_device_sections(ordered_json& rank, const analysis::RankAnalysis& analysis) {
+  rank["launch"] = analysis.device ? launch_json(analysis.launch) : ordered_json(nullptr);
+  ordered_json memory = ordered_json::array();
+  for (const analysis::MemoryFigures& device : analysis.memory) {
+    memory.push_back(memory_json(device));
+  }
+  rank["memory"] = std::move(memory);
+  if (!analysis.critical_paths.empty()) {
+    ordered_json paths = ordered_json::array();
+    for (const analysis::StepPath& path : analysis.critical_paths) {
+      paths.push_back(path_json(path));
+    }
+    rank["critical_path"] = std::move(paths);
+  }
+}
+
+void put_matching(ordered_json& out, const analysis::Matching& matching) {
+  ordered_json clocks = ordered_json::array(), stragglers = ordered_json::array(),
+               matched = ordered_json::array();
+  for (const analysis::ClockFigures& c : matching.clocks) {
+    clocks.push_back({{"rank", c.rank},
+                      {"offset_ns", c.offset},
+                      {"spread_ns", c.spread},
+                      {"collectives", c.collectives}});
+  }
+  for (const analysis::StragglerFigures& s : matching.stragglers) {
+    stragglers.push_back({{"rank", s.rank}, {"last", s.last}, {"held_up_ns", s.held_up}});
+  }
+  for (const analysis::MatchedFigures& m : matching.collectives) {
+    matched.push_back({{"collective", name_of(m.kind)},
+                       {"group", m.group},
+                       {"bytes", m.bytes},
+                       {"ranks", m.ranks},
+                       {"count", m.count},
+                       {"transfer_median_ns", m.transfer_median},
+                       {"wait_median_ns", m.wait_median},
+                       {"skew_median_ns", m.skew_median},
+                       {"skew_max_ns", m.skew_max},
+                       {"algbw_gbps", or_null(m.algbw)},
+                       {"busbw_gbps", or_null(m.busbw)}});
+  }
+  out["clocks"] = std::move(clocks);
+  out["stragglers"] = std::move(stragglers);
+  out["matched"] = std::move(matched);
+}
+
+}  // namespace shardlens::report

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "profiler/analysis/analysis.h"
+
+// Parts of `analyze --json` beside figures, units and order; docs/metrics.md has the keys.
+namespace shardlens::report {
+
+[[nodiscard]] nlohmann::ordered_json kind_json(const analysis::KindFigures& kind);
+[[nodiscard]] nlohmann::ordered_json idle_json(const analysis::IdleFigures& idle);
+// "launch", "memory" and, where they were asked for, "critical_path".
+void put_device_sections(nlohmann::ordered_json& rank, const analysis::RankAnalysis& analysis);
+// "clocks", "stragglers" and "matched" of several ranks.
+void put_matching(nlohmann::ordered_json& out, const analysis::Matching& matching);
+
+}  // namespace shardlens::report

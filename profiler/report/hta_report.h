@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/hta.h"
+#include "profiler/report/table.h"
+
+// `analyze --compat hta` as text, JSON and CSV, with HTA's column names.
+namespace shardlens::report {
+
+[[nodiscard]] std::string hta_text(const std::vector<analysis::HtaFigures>& ranks, Style style);
+[[nodiscard]] std::string hta_json(const std::vector<analysis::HtaFigures>& ranks);
+[[nodiscard]] std::string hta_csv(const std::vector<analysis::HtaFigures>& ranks);
+
+}  // namespace shardlens::report

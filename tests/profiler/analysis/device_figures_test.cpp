@@ -1,0 +1,225 @@
+// Idle causes, launches and critical paths of small device traces, worked by hand.
+#include <gtest/gtest.h>
+
+#include "profiler/analysis/analysis.h"
+#include "tests/profiler/analysis/trace_builder.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using test::TraceBuilder;
+using trace::Category;
+
+// A call of the runtime, on the main thread; returns its correlation.
+uint32_t call(TraceBuilder& b, std::string_view name, Nanoseconds start, Nanoseconds end) {
+  static uint32_t correlation = 1000;
+  const uint32_t event = b.trace.add_complete(Category::kCudaRuntime, name, b.main, start, end);
+  b.trace.events[event].correlation = ++correlation;
+  return correlation;
+}
+
+// `stream` waits, from `instant` on, for what `source` had been given before the event's record.
+void stream_wait(
+    TraceBuilder& b, int32_t stream, int32_t source, Nanoseconds recorded, Nanoseconds instant) {
+  const uint32_t record = call(b, "cudaEventRecord", recorded, recorded + 1);
+  const uint32_t wait = call(b, "cudaStreamWaitEvent", instant, instant + 1);
+  const uint32_t event = b.trace.add_complete(Category::kCudaSync, "Stream Wait Event",
+                                              b.trace.track(0, stream), instant, instant + 1);
+  b.trace.events[event].correlation = wait;
+  b.trace.events[event].detail_kind = trace::Detail::kSync;
+  b.trace.events[event].detail = static_cast<uint32_t>(b.trace.syncs.size());
+  trace::SyncArgs sync;
+  sync.kind = trace::SyncKind::kStreamWaitEvent;
+  sync.stream = stream;
+  sync.wait_on_stream = source;
+  sync.wait_on_record = record;
+  b.trace.syncs.push_back(sync);
+}
+
+RankAnalysis analyzed(TraceBuilder& b, bool critical_path = false) {
+  AnalysisOptions options;
+  options.critical_path = critical_path;
+  return analyze(trace::Run::of({b.finish()}), options).ranks.at(0);
+}
+
+void expect_sum(const IdleFigures& idle, Nanoseconds sum) {
+  EXPECT_EQ(idle.host_late + idle.event_wait + idle.gap + idle.unknown, sum);
+}
+
+// Idle: [10,30) launched only at 25; [40,60) launched at 35, free to start; [70,90) no launch.
+TEST(IdleTest, HostLateGapAndUnknown) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 1, 0, 10);
+  b.device(Category::kKernel, "b", 7, 25, 30, 40);
+  b.device(Category::kKernel, "c", 7, 35, 60, 70);
+  b.device(Category::kKernel, "d", 7, -1, 90, 95);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.idle.host_late, 15);
+  EXPECT_EQ(rank.idle.gap, 5 + 20);
+  EXPECT_EQ(rank.idle.event_wait, 0);
+  EXPECT_EQ(rank.idle.unknown, 20);
+  expect_sum(rank.idle, rank.figures.idle);
+}
+
+// The host waits for the device over [12,22) of the idle [10,30), then launches at 25.
+TEST(IdleTest, AHostThatSynchronisesWaits) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 1, 5, 10);
+  call(b, "cudaStreamSynchronize", 8, 22);
+  b.device(Category::kKernel, "b", 7, 25, 30, 40);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.idle.event_wait, 12);  // [10,22)
+  EXPECT_EQ(rank.idle.host_late, 3);    // [22,25)
+  EXPECT_EQ(rank.idle.gap, 5);          // [25,30)
+  expect_sum(rank.idle, rank.figures.idle);
+}
+
+// Stream 8's kernel was launched at 4 but waits for stream 7's, which ends at 20; it starts at 26.
+TEST(IdleTest, AStreamThatWaitsForAnEventWaits) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 1, 5, 20);
+  stream_wait(b, 8, 7, 2, 3);
+  b.device(Category::kKernel, "b", 8, 4, 26, 30);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.idle.event_wait, 6);
+  expect_sum(rank.idle, rank.figures.idle);
+}
+
+// The same, but launched only at 22, when the event had happened: free to start.
+TEST(IdleTest, AnEventThatHadHappenedHoldsNobody) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 1, 5, 20);
+  stream_wait(b, 8, 7, 2, 3);
+  b.device(Category::kKernel, "b", 8, 22, 26, 30);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.idle.host_late, 2);
+  EXPECT_EQ(rank.idle.gap, 4);
+  EXPECT_EQ(rank.idle.event_wait, 0);
+}
+
+TEST(IdleTest, OnACpuAllIdleTimeIsTheHosts) {
+  TraceBuilder b;
+  b.step(1, 0, 100);
+  b.op("aten::mm", 10, 50);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.idle.host_late, 60);
+  expect_sum(rank.idle, rank.figures.idle);
+}
+
+// Latencies 9, 5 and 30; queued over [1,10), [5,10) and [6,36): two at once from 5, three from 6.
+TEST(LaunchTest, LatencyAndQueueDepth) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 1, 10, 30);
+  b.device(Category::kKernel, "b", 8, 5, 10, 36);
+  b.device(Category::kKernel, "c", 7, 6, 36, 50);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.launch.count, 3);
+  EXPECT_EQ(rank.launch.latency_median, 9);
+  EXPECT_EQ(rank.launch.latency_max, 30);
+  EXPECT_EQ(rank.launch.before_launch, 0);
+  EXPECT_EQ(rank.launch.queue_max, 0);  // all were launched before the window [10,50)
+  EXPECT_DOUBLE_EQ(rank.launch.queue_mean, 26.0 / 40);
+}
+
+TEST(LaunchTest, AKernelBeforeItsLaunchIsCounted) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 0, 10, 20);
+  b.device(Category::kKernel, "b", 7, 25, 22, 30);
+  b.device(Category::kKernel, "c", 7, 24, 40, 50);
+  b.device(Category::kKernel, "d", 8, 26, 40, 50);
+  const RankAnalysis rank = analyzed(b);
+  EXPECT_EQ(rank.launch.before_launch, 1);
+  EXPECT_EQ(rank.launch.queue_max, 2);
+}
+
+Nanoseconds length(const CriticalPath& path, Bound bound) {
+  return path.lengths[static_cast<size_t>(bound)];
+}
+
+// Step [10,100): gemm a [10,30) then, launched late at 38 after host work, gemm b [40,60); the
+// reduce-scatter waits for b and runs [62,100).
+TEST(CriticalPathTest, GoesBackThroughEventsLaunchesAndTheHost) {
+  TraceBuilder b;
+  b.step(1, 0, 70);
+  b.device(Category::kKernel, "gemm_a", 7, 1, 10, 30);
+  call(b, "cudaStreamSynchronize", 12, 33);
+  b.device(Category::kKernel, "gemm_b", 7, 38, 40, 60);
+  stream_wait(b, 20, 7, 42, 43);
+  b.device(Category::kKernel, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)", 20, 44, 62, 100);
+  const RankAnalysis rank = analyzed(b, true);
+  ASSERT_EQ(rank.critical_paths.size(), 1U);
+  const CriticalPath& path = rank.critical_paths[0].path;
+  EXPECT_EQ(length(path, Bound::kCommunication), 38);
+  EXPECT_EQ(length(path, Bound::kIdle), 2);      // [60,62)
+  EXPECT_EQ(length(path, Bound::kCompute), 40);  // b, and a that the host waited for
+  EXPECT_EQ(length(path, Bound::kLaunch), 2);    // [38,40)
+  EXPECT_EQ(length(path, Bound::kHost), 8);      // [30,38)
+  EXPECT_EQ(length(path, Bound::kCopy), 0);
+  EXPECT_EQ(path.bound(), Bound::kCompute);
+  Nanoseconds at = 10;
+  for (const PathSegment& segment : path.segments) {
+    EXPECT_EQ(segment.when.start, at);
+    at = segment.when.end;
+  }
+  EXPECT_EQ(at, 100);
+  EXPECT_EQ(rank.critical_paths[0].parts.at(0).length, 38);
+}
+
+// A step ends where the next one's first kernel could start, so that kernel's launch bounds it.
+TEST(CriticalPathTest, AStepThatEndsIdleIsBoundByTheNextOnesLaunch) {
+  TraceBuilder b;
+  b.step(1, 0, 50);
+  b.step(2, 50, 60);
+  b.device(Category::kKernel, "a", 7, 1, 10, 20);
+  b.device(Category::kKernel, "b", 7, 55, 60, 70);
+  const RankAnalysis rank = analyzed(b, true);
+  const CriticalPath& path = rank.critical_paths.at(0).path;
+  EXPECT_EQ(length(path, Bound::kLaunch), 5);
+  EXPECT_EQ(length(path, Bound::kHost), 45);
+}
+
+TEST(CriticalPathTest, OnACpuTheHostIsThePath) {
+  TraceBuilder b;
+  b.step(1, 0, 100);
+  b.op("aten::mm", 10, 50);
+  b.communication({.kind = CollectiveKind::kAllReduce, .fqn = "", .start = 40, .end = 70}, 0);
+  const RankAnalysis rank = analyzed(b, true);
+  const CriticalPath& path = rank.critical_paths.at(0).path;
+  EXPECT_EQ(length(path, Bound::kCompute), 40);
+  EXPECT_EQ(length(path, Bound::kCommunication), 20);
+  EXPECT_EQ(length(path, Bound::kHost), 40);
+}
+
+TEST(MemoryTest, PeaksByDeviceAndStep) {
+  TraceBuilder b;
+  b.step(1, 0, 100);
+  b.step(2, 100, 200);
+  const auto add = [&](Nanoseconds time, Bytes allocated, int32_t type, int32_t device) {
+    const uint32_t event = b.trace.add_complete(Category::kCpuOp, "[memory]", b.main, time, time);
+    trace::MemoryArgs args;
+    args.total_allocated = allocated;
+    args.total_reserved = 2 * allocated;
+    args.device_type = type;
+    args.device = device;
+    b.trace.events[event].phase = trace::Phase::kInstant;
+    b.trace.events[event].detail_kind = trace::Detail::kMemory;
+    b.trace.events[event].detail = static_cast<uint32_t>(b.trace.memory_events.size());
+    b.trace.memory_events.push_back(args);
+  };
+  add(10, 100, 1, 0);
+  add(20, 300, 1, 0);
+  add(150, 200, 1, 0);
+  add(30, 7, 0, -1);
+  const RankAnalysis rank = analyzed(b);
+  ASSERT_EQ(rank.memory.size(), 2U);
+  EXPECT_EQ(rank.memory[0].device, "cuda:0");
+  EXPECT_EQ(rank.memory[0].peak.allocated, 300);
+  EXPECT_EQ(rank.memory[0].peak.time, 20);
+  EXPECT_EQ(rank.memory[0].peak_reserved, 600);
+  ASSERT_EQ(rank.memory[0].steps.size(), 2U);
+  EXPECT_EQ(rank.memory[0].steps[1].allocated, 200);
+  EXPECT_EQ(rank.memory[1].device, "cpu");
+}
+
+}  // namespace
+}  // namespace shardlens::analysis
