@@ -16,7 +16,7 @@
 #include "core/plan/json_reader.h"
 #include "core/plan/workload.h"
 #include "profiler/record/rank_now.h"
-#include "sim/cost/alpha_beta_timer.h"
+#include "sim/cost/fabric_timer.h"
 
 #include "cli/capture_directory.h"
 #include "cli/host_info.h"
@@ -48,7 +48,7 @@ void check_device(const RunOptions& options) {
                      "this machine has no NVIDIA GPU with a loaded driver; use --device cpu");
   }
   if (backend_of(options) == Backend::kEmulated) {
-    (void)sim::AlphaBetaTimer::parse(hardware_of(options));
+    (void)sim::make_collective_timer(hardware_of(options));
   }
 }
 

@@ -25,7 +25,7 @@
 #include "profiler/record/finish.h"
 #include "profiler/record/operator_observer.h"
 #include "profiler/record/spool_recorder.h"
-#include "sim/cost/alpha_beta_timer.h"
+#include "sim/cost/fabric_timer.h"
 
 #include "cli/prepared_run.h"
 #include "cli/stop_signal.h"
@@ -54,8 +54,7 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
   world.recorder = recorder;
   if (backend_of(options) == Backend::kEmulated) {
     world.backend = dist::BackendKind::kEmulated;
-    world.timer =
-        std::make_shared<sim::AlphaBetaTimer>(sim::AlphaBetaTimer::parse(hardware_of(options)));
+    world.timer = sim::make_collective_timer(hardware_of(options));
   }
   return dist::World::join(world);
 }

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "sim/cost/cost_model.h"
+#include "sim/cost/fabric_timer.h"
+#include "sim/hardware/hardware_spec.h"
+
+namespace shardlens::sim {
+
+// Durations on a node of GPUs, from its spec.
+//
+// Matrix products     by waves (gemm_model.h); beside communication on the SMs it leaves free.
+// Attention           as a fused causal kernel: half of the square, at the rate the spec gives; the
+//                     SMs that communication takes are missing in proportion.
+// All else            bytes over the bandwidth that copies reach; the first reading and writing of
+//                     each tensor counts, as if nothing stayed in a cache.
+// Beside communication, bytes take longer in proportion to the bandwidth that a ring's reading and
+// writing takes away.
+class GpuCostModel final : public CostModel {
+ public:
+  explicit GpuCostModel(const HardwareSpec& spec);
+  [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
+                                     int ranks,
+                                     Bytes larger_message) const override;
+  [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;
+  [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
+  [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
+  [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
+  [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
+
+ private:
+  [[nodiscard]] double bytes_us(Bytes bytes) const;
+  [[nodiscard]] double attention_us(const plan::Operator& op) const;
+
+  HardwareSpec spec_;
+  FabricTimer timer_;
+  double memory_share_ = 1;  // of memory bandwidth that is left beside communication
+};
+
+}  // namespace shardlens::sim

@@ -1,0 +1,172 @@
+#include "sim/hardware/hardware_spec.h"
+
+#include <filesystem>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+#include "sim/hardware/builtin_specs.h"
+
+namespace shardlens::sim {
+namespace {
+
+using plan::JsonNode;
+using Names = std::vector<std::string>;
+
+// A constant is {"value": …, "source": "…"}: no number without where it comes from.
+double constant(const JsonNode& parent, std::string_view key, double low, double high) {
+  static const Names kKeys{"value", "source"};
+  const JsonNode node = parent.require(key);
+  node.expect_object("a constant: {\"value\": …, \"source\": …}");
+  node.allow_only(kKeys);
+  if (node.require("source").string().empty()) {
+    node.require("source").fail("expected where the value comes from");
+  }
+  const JsonNode value = node.require("value");
+  const double number = value.number();
+  if (!(number >= low && number <= high)) {
+    value.fail(fmt::format("expected a number from {} to {}, found {}", low, high, value.shown()));
+  }
+  return number;
+}
+
+constexpr double kMost = 1e15;
+constexpr double kLeast = 1e-9;  // rates divide
+
+GpuSpec read_gpu(const JsonNode& node) {
+  static const Names kKeys{"name",
+                           "sms",
+                           "memory_bytes",
+                           "memory_gbps",
+                           "copy_efficiency",
+                           "fp32_tflops",
+                           "half_tflops",
+                           "gemm_efficiency",
+                           "gemm_tile_exponent",
+                           "gemm_wave_us",
+                           "gemm_start_us",
+                           "attention_tflops",
+                           "attention_backward_ratio",
+                           "kernel_us",
+                           "host_link_gbps"};
+  node.expect_object("a GPU");
+  node.allow_only(kKeys);
+  GpuSpec gpu;
+  gpu.name = node.require("name").string();
+  gpu.sms = static_cast<int64_t>(constant(node, "sms", 1, 1e5));
+  gpu.memory = static_cast<Bytes>(constant(node, "memory_bytes", 1, kMost));
+  gpu.memory_gbps = constant(node, "memory_gbps", kLeast, kMost);
+  gpu.copy_efficiency = constant(node, "copy_efficiency", kLeast, 1);
+  gpu.fp32_tflops = constant(node, "fp32_tflops", kLeast, kMost);
+  gpu.half_tflops = constant(node, "half_tflops", kLeast, kMost);
+  gpu.gemm_efficiency = constant(node, "gemm_efficiency", kLeast, 1);
+  gpu.gemm_tile_exponent = constant(node, "gemm_tile_exponent", 0, 1);
+  gpu.gemm_wave_us = constant(node, "gemm_wave_us", 0, 1e3);
+  gpu.gemm_start_us = constant(node, "gemm_start_us", 0, 1e3);
+  gpu.attention_tflops = constant(node, "attention_tflops", kLeast, kMost);
+  gpu.attention_backward_ratio = constant(node, "attention_backward_ratio", kLeast, 1);
+  gpu.kernel_us = constant(node, "kernel_us", 0, 1e3);
+  gpu.host_link_gbps = constant(node, "host_link_gbps", kLeast, kMost);
+  return gpu;
+}
+
+CollectiveCurve read_curve(const JsonNode& node, int64_t gpus) {
+  static const Names kKeys{"kind", "ranks", "source", "points"};
+  static const Names kKinds{"all_gather", "reduce_scatter", "all_reduce"};
+  constexpr CollectiveKind kOf[] = {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+                                    CollectiveKind::kAllReduce};
+  node.expect_object("a measured curve");
+  node.allow_only(kKeys);
+  CollectiveCurve curve;
+  curve.kind = kOf[node.require("kind").one_of(kKinds)];
+  curve.ranks = static_cast<int>(node.require("ranks").integer(2, gpus));
+  (void)node.require("source").string();
+  const JsonNode points = node.require("points");
+  for (const JsonNode& each : points.items("points [bytes, microseconds]")) {
+    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
+    if (pair.size() != 2) {
+      each.fail("expected [bytes, microseconds]");
+    }
+    const Bytes before = curve.points.empty() ? 0 : curve.points.back().bytes;
+    const CollectiveCurve::Point point{
+        pair[0].integer(before + 1, std::numeric_limits<int64_t>::max()), pair[1].number()};
+    if (!(point.us > 0 && point.us < 1e9)) {
+      pair[1].fail("expected microseconds above 0");
+    }
+    curve.points.push_back(point);
+  }
+  if (curve.points.size() < 2) {
+    points.fail("expected at least two points");
+  }
+  return curve;
+}
+
+FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
+  static const Names kKeys{"link", "ring_gbps", "reduce_scatter_ratio", "ll_gbps", "sms", "curves"};
+  static const Names kLinks{"nvlink", "pcie"};
+  node.expect_object("a fabric");
+  node.allow_only(kKeys);
+  FabricSpec fabric;
+  fabric.link = static_cast<Link>(node.require("link").one_of(kLinks));
+  fabric.ring_gbps = constant(node, "ring_gbps", kLeast, kMost);
+  fabric.reduce_scatter_ratio = constant(node, "reduce_scatter_ratio", kLeast, 1);
+  fabric.ll_gbps = constant(node, "ll_gbps", kLeast, kMost);
+  fabric.sms = static_cast<int64_t>(constant(node, "sms", 0, 1e4));
+  if (const auto curves = node.find("curves")) {
+    for (const JsonNode& curve : curves->items("measured curves")) {
+      fabric.curves.push_back(read_curve(curve, gpus));
+    }
+  }
+  return fabric;
+}
+
+}  // namespace
+
+HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
+  static const Names kKeys{"version", "name", "gpus", "gpu", "fabric", "operator_us", "action_us"};
+  const nlohmann::json document = plan::parse_json(json, source);
+  const JsonNode root(document, source);
+  root.expect_object("a hardware spec");
+  root.allow_only(kKeys);
+  (void)root.require("version").integer(1, 1);
+  HardwareSpec spec;
+  spec.name = root.require("name").string();
+  spec.gpus = root.require("gpus").integer(1, 4096);
+  spec.gpu = read_gpu(root.require("gpu"));
+  spec.fabric = read_fabric(root.require("fabric"), spec.gpus);
+  spec.operator_us = constant(root, "operator_us", 0, 1e6);
+  spec.action_us = constant(root, "action_us", 0, 1e6);
+  if (spec.fabric.sms >= spec.gpu.sms) {
+    root.require("fabric").require("sms").fail("communication would take every SM of the GPU");
+  }
+  return spec;
+}
+
+std::vector<std::string> hardware_names() {
+  Names names;
+  for (const BuiltinSpec& spec : builtin_specs()) {
+    names.emplace_back(spec.name);
+  }
+  return names;
+}
+
+HardwareSpec load_hardware(std::string_view name_or_path) {
+  for (const BuiltinSpec& spec : builtin_specs()) {
+    if (spec.name == name_or_path) {
+      return parse_hardware(spec.json, std::string(name_or_path));
+    }
+  }
+  const std::filesystem::path path{std::string(name_or_path)};
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    const Names names = hardware_names();
+    throw InputError("--hardware",
+                     fmt::format("'{}' is neither a spec nor a file; specs: {}{}", name_or_path,
+                                 plan::quoted_list(names), plan::suggestion(name_or_path, names)));
+  }
+  return parse_hardware(plan::read_text_file(path), path.string());
+}
+
+}  // namespace shardlens::sim

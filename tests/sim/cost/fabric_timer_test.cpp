@@ -1,0 +1,99 @@
+#include "sim/cost/fabric_timer.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim::test {
+namespace {
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+
+FabricSpec two_points() {
+  FabricSpec fabric;
+  fabric.ring_gbps = 100;
+  fabric.ll_gbps = 40;
+  fabric.curves.push_back(
+      {CollectiveKind::kAllGather, 4, {{1000, 10.0}, {2000, 15.0}, {4000, 35.0}}});
+  return fabric;
+}
+
+TEST(FabricTimerTest, GoesThroughMeasuredPointsAndStraightBetweenThem) {
+  const FabricTimer timer(two_points());
+  const auto us = [&timer](Bytes bytes) {
+    return timer.duration(CollectiveKind::kAllGather, 4, bytes);
+  };
+  EXPECT_EQ(us(1000), 10'000);
+  EXPECT_EQ(us(1500), 12'500);
+  EXPECT_EQ(us(4000), 35'000);
+  EXPECT_EQ(us(8), 10'000);     // latency
+  EXPECT_EQ(us(6000), 55'000);  // the last segment's bandwidth
+  EXPECT_EQ(timer.duration(CollectiveKind::kAllGather, 1, 1 << 20), 0);
+}
+
+// By hand from NCCL's formulas: ring of 4 over NVLink, 3 steps, bus 100 GB/s.
+TEST(FabricTimerTest, NcclsModelWhereNothingWasMeasured) {
+  const FabricTimer timer(two_points());
+  // LL: 6.6 + 3 x 0.6 us; 40 GB/s of bus are 40 x 4 / 3 of the message.
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 4096),
+              6.6 + 1.8 + 4096 / (40 * 4.0 / 3 * 1e3), 1e-9);
+  // Simple at large messages: 8.4 + 3 x 3.4 us, 100 GB/s.
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 1024 * kMiB),
+              8.4 + 10.2 + 1024.0 * kMiB / (100 * 4.0 / 3 * 1e3), 1e-6);
+  // An all-reduce passes twice.
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 4, 1024 * kMiB),
+              8.4 + 20.4 + 1024.0 * kMiB / (100 * 4.0 / 6 * 1e3), 1e-6);
+}
+
+// Bus bandwidth at 1 GiB as published: H100 344 and 322 GB/s (xla), A100 253.6 (mscclpp).
+TEST(FabricTimerTest, PublishedBusBandwidth) {
+  const auto busbw = [](const char* spec, CollectiveKind kind) {
+    const FabricTimer timer(load_hardware(spec).fabric);
+    const Bytes bytes = 1024 * kMiB;
+    return static_cast<double>(bytes) * 7 / 8 / static_cast<double>(timer.duration(kind, 8, bytes));
+  };
+  EXPECT_NEAR(busbw("8xH100", CollectiveKind::kAllGather), 344, 1);
+  EXPECT_NEAR(busbw("8xH100", CollectiveKind::kReduceScatter), 322, 1);
+  EXPECT_NEAR(busbw("8xA100-80", CollectiveKind::kAllGather), 253.6, 3);
+}
+
+// Each measured size from 1 MiB up, left out of its curve: sizes are then up to eight times apart.
+TEST(FabricTimerTest, SizesLeftOut) {
+  for (const char* spec : {"8xH100", "8xB200"}) {
+    double sum = 0;
+    int count = 0;
+    const FabricSpec whole = load_hardware(spec).fabric;
+    for (const CollectiveCurve& curve : whole.curves) {
+      if (curve.ranks != 8 || curve.kind == CollectiveKind::kAllReduce) {
+        continue;
+      }
+      for (size_t i = 1; i + 1 < curve.points.size(); ++i) {
+        if (curve.points[i].bytes < kMiB) {
+          continue;
+        }
+        FabricSpec without = whole;
+        without.curves = {curve};
+        auto& points = without.curves[0].points;
+        points.erase(points.begin() + static_cast<std::ptrdiff_t>(i));
+        const auto ns = static_cast<double>(
+            FabricTimer(without).duration(curve.kind, 8, curve.points[i].bytes));
+        sum += std::abs(ns / (curve.points[i].us * 1e3) - 1);
+        ++count;
+      }
+    }
+    EXPECT_EQ(count, 2 * 7) << spec;
+    EXPECT_LT(sum / count, 0.06) << spec;
+  }
+}
+
+TEST(FabricTimerTest, HardwareByName) {
+  EXPECT_EQ(make_collective_timer("ab:5:inf")->duration(CollectiveKind::kAllGather, 8, 1), 5000);
+  EXPECT_GT(make_collective_timer("8xH100")->duration(CollectiveKind::kAllGather, 8, kMiB), 0);
+  EXPECT_THROW((void)make_collective_timer("9xH100"), InputError);
+}
+
+}  // namespace
+}  // namespace shardlens::sim::test

@@ -1,0 +1,74 @@
+#include "sim/hardware/hardware_spec.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "sim/hardware/builtin_specs.h"
+
+namespace shardlens::sim::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string message_of(const std::string& json) {
+  try {
+    (void)parse_hardware(json, "node.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string changed(const std::string& from, const std::string& to) {
+  std::string text;
+  for (const BuiltinSpec& spec : builtin_specs()) {
+    text = spec.name == "8xA100-80" ? spec.json : text;
+  }
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(HardwareSpecTest, TheNamesOfTheDesign) {
+  EXPECT_THAT(hardware_names(), ::testing::UnorderedElementsAre("8xA100-40", "8xA100-80", "8xH100",
+                                                                "8xH200", "8xB200", "4xPCIe"));
+  for (const std::string& name : hardware_names()) {
+    const HardwareSpec spec = load_hardware(name);
+    EXPECT_EQ(spec.name, name);
+    EXPECT_EQ(spec.gpus, name[0] - '0');
+  }
+  EXPECT_EQ(load_hardware("8xH100").gpu.sms, 132);
+  EXPECT_EQ(load_hardware("8xH100").fabric.curves.size(), 9U);
+}
+
+TEST(HardwareSpecTest, AnUnknownNameSuggestsTheNearest) {
+  try {
+    (void)load_hardware("8xH10");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean '8xH100'?"));
+  }
+}
+
+TEST(HardwareSpecTest, EveryConstantNeedsItsSource) {
+  EXPECT_THAT(message_of(changed("\"source\": \"NVIDIA A100 datasheet\"", "\"from\": \"\"")),
+              HasSubstr("node.json#/gpu"));
+  EXPECT_THAT(message_of(changed("\"source\": \"NVIDIA A100 datasheet\"", "\"source\": \"\"")),
+              HasSubstr("expected where the value comes from"));
+}
+
+TEST(HardwareSpecTest, BadValuesAreNamed) {
+  EXPECT_THAT(message_of(changed("\"value\": 108", "\"value\": -1")),
+              HasSubstr("node.json#/gpu/sms/value: expected a number from 1"));
+  EXPECT_THAT(message_of(changed("\"gpus\"", "\"gpu_count\"")), HasSubstr("gpu_count"));
+  EXPECT_THAT(message_of(changed("[1024, ", "[999999999999, ")), HasSubstr("/fabric/curves/0"));
+  EXPECT_THAT(message_of(changed("\"value\": 24,", "\"value\": 108,")),
+              HasSubstr("every SM of the GPU"));
+  EXPECT_THAT(message_of("{"), HasSubstr("node.json"));
+}
+
+}  // namespace
+}  // namespace shardlens::sim::test
