@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "core/base/units.h"
+
+namespace shardlens::sim {
+
+// PyTorch's caching allocator on addresses alone: what it would reserve for a sequence of
+// allocations. A block is reusable by its own stream only, at once: issue order is the stream's
+// order.
+//
+// Units   allocated() counts what was asked for, rounded to 512 bytes, as torch.cuda's
+//         "allocated_bytes" does; reserved() whole segments.
+// Source  c10/cuda/CUDACachingAllocator.cpp, torch 2.11, default settings (no expandable segments).
+class CachingAllocator {
+ public:
+  using Block = uint32_t;
+
+  static constexpr Bytes kRounding = 512;                  // kMinBlockSize
+  static constexpr Bytes kSmallSize = Bytes{1} << 20;      // largest of the small pool
+  static constexpr Bytes kSmallSegment = Bytes{2} << 20;   // kSmallBuffer
+  static constexpr Bytes kLargeSegment = Bytes{20} << 20;  // kLargeBuffer
+  static constexpr Bytes kMinLargeAlloc = Bytes{10} << 20;
+  static constexpr Bytes kRoundLarge = Bytes{2} << 20;
+
+  explicit CachingAllocator(Bytes capacity) : capacity_(capacity) {}
+
+  // nullopt: out of memory, also after giving back cached segments. Complexity: O(log blocks).
+  [[nodiscard]] std::optional<Block> allocate(Bytes bytes, uint32_t stream);
+  void free(Block block);
+
+  [[nodiscard]] Bytes allocated() const { return allocated_; }
+  [[nodiscard]] Bytes reserved() const { return reserved_; }
+  [[nodiscard]] Bytes size(Block block) const { return blocks_[block].size; }
+
+ private:
+  static constexpr Block kNone = 0xffffffffU;
+  struct Entry {
+    Bytes address = 0, size = 0;
+    uint32_t stream = 0;
+    bool small = false, used = false;
+    Block before = kNone, after = kNone;  // neighbours within the segment
+  };
+  // Best fit: the smallest that is large enough, of these the lowest.
+  using Free = std::set<std::tuple<Bytes, Bytes, Block>>;  // size, address, block
+
+  Free& pool(const Entry& entry) { return pools_[{entry.small, entry.stream}]; }
+  Block add(const Entry& entry);
+  [[nodiscard]] std::optional<Block> take_segment(bool small, uint32_t stream, Bytes bytes);
+  void release_cached();
+  void split(Block block, Bytes bytes);
+  void merge(Block into, Block other);
+
+  Bytes capacity_, allocated_ = 0, reserved_ = 0, next_address_ = 0;
+  std::vector<Entry> blocks_;
+  std::vector<Block> unused_;  // entries that stand for no block any more
+  std::map<std::pair<bool, uint32_t>, Free> pools_;
+};
+
+}  // namespace shardlens::sim

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/units.h"
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+
+namespace shardlens::sim {
+
+enum class MemoryCategory : uint8_t {
+  kParameters,  // shards, in the master dtype
+  kGradients,   // of the shards, and unsharded ones before their reduction
+  kOptimizer,
+  kActivations,    // what forward keeps for backward, and what operators hand on
+  kUnsharded,      // gathered parameters
+  kCommunication,  // outputs of all-gathers before copy-out, inputs and outputs of reductions
+};
+inline constexpr int kMemoryCategoryCount = 6;
+[[nodiscard]] std::string_view name_of(MemoryCategory category);  // "parameters", …
+
+// Something that lived at the peak; equal ones of a unit are one row.
+struct AliveAtPeak {
+  MemoryCategory category = MemoryCategory::kParameters;
+  UnitId unit = kNoUnit;
+  std::string what;  // "unsharded", "saved by aten::mm", …
+  Bytes bytes = 0;
+  int64_t count = 0;
+};
+
+struct MemoryOptions {
+  Bytes capacity = 0;            // of the device, what the driver itself takes left out
+  int64_t optimizer_states = 2;  // numbers per parameter, in the master dtype: AdamW 2
+  bool list_alive = true;
+};
+
+struct StepMemory {
+  Bytes peak_allocated = 0, peak_reserved = 0;
+  std::array<Bytes, kMemoryCategoryCount> at_peak{};  // of allocated bytes; they sum to the peak
+  std::vector<AliveAtPeak> alive;                     // largest first
+  bool fits = true;  // false: an allocation failed; figures are those until then
+};
+
+// Replays the allocations of a steady step (optimizer state exists, gradients do not) in issue
+// order through the caching allocator.
+//
+// [Note: Activations] A forward operator's `saved` bytes live from it until the last operator that
+// differentiates it; what an operator writes lives until those that take it have run: the next one,
+// in backward all that differentiate the next forward operator. A unit's unsharded gradient lives
+// from its first operator in backward until the schedule frees it. A reduction's output that needs
+// no cast becomes the shard's gradient, as in the engine.
+[[nodiscard]] StepMemory step_memory(const plan::Workload& workload,
+                                     const plan::ResolvedPlan& plan,
+                                     const schedule::PlannedStep& step,
+                                     const MemoryOptions& options);
+
+}  // namespace shardlens::sim

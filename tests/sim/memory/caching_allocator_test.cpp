@@ -1,0 +1,79 @@
+// Worked by hand from the rules in c10/cuda/CUDACachingAllocator.cpp.
+#include "sim/memory/caching_allocator.h"
+
+#include <gtest/gtest.h>
+
+namespace shardlens::sim::test {
+namespace {
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+constexpr Bytes kPlenty = Bytes{1} << 40;
+
+TEST(CachingAllocatorTest, RoundsAndReservesSegments) {
+  CachingAllocator allocator(kPlenty);
+  ASSERT_TRUE(allocator.allocate(100, 0));
+  EXPECT_EQ(allocator.allocated(), 512);
+  EXPECT_EQ(allocator.reserved(), 2 * kMiB);
+  ASSERT_TRUE(allocator.allocate(kMiB, 0));  // still of the small pool, in the same segment
+  EXPECT_EQ(allocator.reserved(), 2 * kMiB);
+  ASSERT_TRUE(allocator.allocate(kMiB + 1, 0));
+  EXPECT_EQ(allocator.allocated(), 512 + kMiB + kMiB + 512);
+  EXPECT_EQ(allocator.reserved(), 22 * kMiB);
+  ASSERT_TRUE(allocator.allocate(5 * kMiB, 0));  // from the same 20 MiB
+  EXPECT_EQ(allocator.reserved(), 22 * kMiB);
+  ASSERT_TRUE(allocator.allocate(33 * kMiB, 0));  // of its own, rounded to 2 MiB
+  EXPECT_EQ(allocator.reserved(), 56 * kMiB);
+}
+
+TEST(CachingAllocatorTest, ALargeRemainderOfAMegabyteStaysWithTheBlock) {
+  CachingAllocator allocator(kPlenty);
+  ASSERT_TRUE(allocator.allocate(33 * kMiB, 0));
+  EXPECT_EQ(allocator.allocated(), 34 * kMiB);  // 1 MiB is left: not more than kSmallSize
+}
+
+TEST(CachingAllocatorTest, ReusesPerStream) {
+  CachingAllocator allocator(kPlenty);
+  const auto block = allocator.allocate(40 * kMiB, 0);
+  allocator.free(*block);
+  EXPECT_EQ(allocator.allocated(), 0);
+  ASSERT_TRUE(allocator.allocate(40 * kMiB, 1));
+  EXPECT_EQ(allocator.reserved(), 80 * kMiB);  // stream 0's block is not stream 1's
+  ASSERT_TRUE(allocator.allocate(40 * kMiB, 0));
+  EXPECT_EQ(allocator.reserved(), 80 * kMiB);
+}
+
+TEST(CachingAllocatorTest, NeighboursMerge) {
+  CachingAllocator allocator(kPlenty);
+  const auto a = allocator.allocate(6 * kMiB, 0), b = allocator.allocate(6 * kMiB, 0),
+             c = allocator.allocate(6 * kMiB, 0);
+  EXPECT_EQ(allocator.reserved(), 20 * kMiB);
+  allocator.free(*a);
+  allocator.free(*c);
+  ASSERT_TRUE(allocator.allocate(9 * kMiB, 0));  // 6 and 8 MiB are free, but apart
+  EXPECT_EQ(allocator.reserved(), 40 * kMiB);
+  allocator.free(*b);
+  ASSERT_TRUE(allocator.allocate(19 * kMiB, 0));  // now they are the whole segment
+  EXPECT_EQ(allocator.reserved(), 40 * kMiB);
+}
+
+TEST(CachingAllocatorTest, BestFitIsTheSmallestThatIsLargeEnough) {
+  CachingAllocator allocator(kPlenty);
+  const auto large = allocator.allocate(64 * kMiB, 0), small = allocator.allocate(32 * kMiB, 0);
+  allocator.free(*large);
+  allocator.free(*small);
+  ASSERT_TRUE(allocator.allocate(30 * kMiB, 0));  // of the 32: the 64 stay whole
+  ASSERT_TRUE(allocator.allocate(64 * kMiB, 0));
+  EXPECT_EQ(allocator.reserved(), 96 * kMiB);
+}
+
+TEST(CachingAllocatorTest, CachedSegmentsGoBeforeItIsOutOfMemory) {
+  CachingAllocator allocator(100 * kMiB);
+  const auto block = allocator.allocate(60 * kMiB, 0);
+  EXPECT_FALSE(allocator.allocate(60 * kMiB, 1));
+  allocator.free(*block);
+  EXPECT_TRUE(allocator.allocate(60 * kMiB, 1));  // the cached one was given back
+  EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+}
+
+}  // namespace
+}  // namespace shardlens::sim::test

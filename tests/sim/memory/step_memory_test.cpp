@@ -1,0 +1,87 @@
+// Every allocation of the chain is smaller than 512 bytes, so bytes count allocations.
+#include "sim/memory/step_memory.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/engine/chain.h"
+
+namespace shardlens::sim::test {
+namespace {
+
+constexpr Bytes kOne = 512, kPlenty = Bytes{1} << 40;
+
+StepMemory memory_of(const Chain& chain, Bytes capacity = kPlenty) {
+  MemoryOptions options;
+  options.capacity = capacity;
+  return step_memory(chain.workload, chain.plan, chain.step, options);
+}
+
+Bytes of(const StepMemory& memory, MemoryCategory category) {
+  return memory.at_peak[static_cast<size_t>(category)];
+}
+
+// The peak is in the backward of layer 1 of 3. Parameters 3, AdamW 6. Unsharded: layer 1 and layer
+// 0, prefetched. Gradients: layer 2's shard, its unsharded one (kept until the next reduction), and
+// layer 1's. Activations: what layers 0 and 1 saved, and two that operators hand on.
+TEST(StepMemoryTest, PeakOfAChainByHand) {
+  const StepMemory memory = memory_of(make_chain({.layers = 3}));
+  EXPECT_EQ(memory.peak_allocated, 18 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kParameters), 3 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kOptimizer), 6 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kUnsharded), 2 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kGradients), 3 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kActivations), 4 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kCommunication), 0);
+  EXPECT_TRUE(memory.fits);
+  Bytes alive = 0;
+  for (const AliveAtPeak& each : memory.alive) {
+    alive += each.bytes;
+  }
+  EXPECT_EQ(alive, memory.peak_allocated);
+}
+
+// Kept after forward: all three are unsharded when backward begins. Without optimizer states and
+// with all the rest as above.
+TEST(StepMemoryTest, KeptParametersAreAllUnsharded) {
+  const StepMemory memory = memory_of(make_chain({.layers = 3, .strategy = "shard_grad_op"}));
+  EXPECT_EQ(of(memory, MemoryCategory::kUnsharded), 3 * kOne);
+}
+
+TEST(StepMemoryTest, CategoriesSumToThePeak) {
+  for (const char* strategy : {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"}) {
+    for (const plan::Dialect dialect : {plan::Dialect::kFsdp1, plan::Dialect::kFsdp2}) {
+      const Chain chain = make_chain({.layers = 5,
+                                      .strategy = strategy,
+                                      .ranks = 4,
+                                      .accumulate = 2,
+                                      .sync_every_microbatch = false,
+                                      .change = [&](plan::Plan& plan) {
+                                        plan.dialect = dialect;
+                                        plan.mixed_precision.param_dtype = DType::kBF16;
+                                        plan.mixed_precision.reduce_dtype = DType::kF32;
+                                      }});
+      const StepMemory memory = memory_of(chain);
+      EXPECT_EQ(std::accumulate(memory.at_peak.begin(), memory.at_peak.end(), Bytes{0}),
+                memory.peak_allocated);
+      EXPECT_GE(memory.peak_reserved, memory.peak_allocated);
+      EXPECT_EQ(of(memory, MemoryCategory::kOptimizer),
+                2 * of(memory, MemoryCategory::kParameters));
+      // FSDP2 adds up what waits for a reduction in its dtype, FSDP1 in the gradient's own.
+      EXPECT_EQ(of(memory, MemoryCategory::kCommunication) > 0, dialect == plan::Dialect::kFsdp2)
+          << strategy;
+    }
+  }
+}
+
+TEST(StepMemoryTest, OutOfMemoryIsAVerdict) {
+  const Chain chain = make_chain({.layers = 3});
+  const Bytes needed = memory_of(chain).peak_reserved;
+  EXPECT_TRUE(memory_of(chain, needed).fits);
+  EXPECT_FALSE(memory_of(chain, needed - 1).fits);
+}
+
+}  // namespace
+}  // namespace shardlens::sim::test
