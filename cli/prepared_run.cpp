@@ -93,7 +93,7 @@ void check_samples(const RunOptions& options, const PreparedRun& run) {
 
 }  // namespace
 
-PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
+PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {
   PreparedRun run;
   run.config = plan::load_model_config(options.model);
   plan::ModuleTree tree = plan::module_tree(run.config);
@@ -102,6 +102,11 @@ PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
   apply_mesh(options, plan);
   apply_precision(options, plan);
   run.plan = plan::resolve(plan, tree, world_size);
+  return run;
+}
+
+PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
+  PreparedRun run = resolve_run(options, world_size);
   plan::require_engine_support(run.plan);
   run.tokens = count_tokens(options.tokens);
   run.samples = (run.tokens - 1) / options.seq;

@@ -23,6 +23,9 @@ struct PreparedRun {
 // plan file.
 [[nodiscard]] PreparedRun prepare_run(const RunOptions& options, int64_t world_size);
 
+// Model and plan alone, for any plan that resolves; no token file.
+[[nodiscard]] PreparedRun resolve_run(const RunOptions& options, int64_t world_size);
+
 // Number of tokens in a token file, by its name's ending: ".u32.bin" 4 bytes each, ".bin" 2, any
 // other 1. Errors: InputError if it cannot be opened or its size is no multiple.
 [[nodiscard]] int64_t count_tokens(const std::filesystem::path& path);

@@ -32,20 +32,11 @@ std::string key_of(const std::map<std::string, T>& names, T value) {
   throw RuntimeFault("internal error: a flag's value without a name");
 }
 
-void add_model_options(CLI::App& app, RunOptions& o) {
-  app.add_option("--model", o.model,
-                 "directory with config.json (and safetensors), or a config.json")
-      ->required();
+void add_data_options(CLI::App& app, RunOptions& o) {
   app.add_option("--tokens", o.tokens,
                  "token file: .bin little-endian uint16, .u32.bin uint32, any other file as bytes")
       ->required();
   app.add_option("--out", o.out, "directory to write to")->required();
-  CLI::Option* plan = app.add_option("--plan", o.plan, "plan file (docs/plan.md)");
-  app.add_option("--strategy", o.strategy,
-                 "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
-      ->capture_default_str()
-      ->excludes(plan);
-  app.add_option("--mesh", o.mesh, "RxS: R replicas of S shards");
 }
 
 void add_world_options(CLI::App& app, RunOptions& o) {
@@ -60,8 +51,10 @@ void add_world_options(CLI::App& app, RunOptions& o) {
       ->option_text("gloo|nccl|emulated");
   app.add_option("--world-size", o.world_size, "emulated: ranks of the world");
   app.add_option("--rank", o.rank, "emulated: which rank runs")->capture_default_str();
-  app.add_option("--hardware", o.hardware,
-                 "emulated: ab:MICROSECONDS:GBPS, how long a collective takes [ab:5000:inf]");
+  app.add_option(
+      "--hardware", o.hardware,
+      "emulated: how long a collective takes: ab:MICROSECONDS:GBPS, a spec such as 8xH100, or a "
+      "spec file [ab:5000:inf]");
   app.add_option("--threads", o.threads, "operator threads of a process")->capture_default_str();
   app.add_flag("--force-collectives", o.force_collectives,
                "issue collectives over groups of one rank too");
@@ -71,22 +64,9 @@ void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--steps", o.steps, "training steps, warmup included")->capture_default_str();
   app.add_option("--warmup", o.warmup, "first steps that train and are not in the trace")
       ->capture_default_str();
-  app.add_option("--batch", o.batch, "samples of a rank and microbatch")->capture_default_str();
-  app.add_option("--seq", o.seq, "tokens of a sample")->capture_default_str();
-  app.add_option("--accumulate", o.accumulate, "microbatches of a step")->capture_default_str();
-  app.add_flag("--no-sync", o.no_sync,
-               "with --accumulate: only the last microbatch reduces gradients");
-  app.add_option("--optimizer", o.optimizer, "adamw or sgd")
-      ->transform(CLI::CheckedTransformer(kOptimizers))
-      ->option_text("adamw|sgd [adamw]");
   app.add_option("--lr", o.lr, "learning rate")->capture_default_str();
   app.add_option("--weight-decay", o.weight_decay, "weight decay")->capture_default_str();
-  app.add_option("--momentum", o.momentum, "sgd's momentum")->capture_default_str();
   app.add_option("--clip", o.clip, "clip gradients to this global norm");
-  app.add_option("--precision", o.precision,
-                 "fp32, or bf16 parameters with fp32 reduction and master weights")
-      ->transform(CLI::CheckedTransformer(kPrecisions))
-      ->option_text("fp32|bf16 [fp32]");
   app.add_option("--seed", o.seed, "seed of weights that no checkpoint gives")
       ->capture_default_str();
   app.add_option("--save", o.save, "write a Hugging Face checkpoint here at the end");
@@ -143,9 +123,39 @@ nlohmann::json text_or_null(const std::string& text) {
 
 }  // namespace
 
+void add_plan_options(CLI::App& app, RunOptions& o) {
+  app.add_option("--model", o.model,
+                 "directory with config.json (and safetensors), or a config.json")
+      ->required();
+  CLI::Option* plan = app.add_option("--plan", o.plan, "plan file (docs/plan.md)");
+  app.add_option("--strategy", o.strategy,
+                 "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
+      ->capture_default_str()
+      ->excludes(plan);
+  app.add_option("--mesh", o.mesh, "RxS: R replicas of S shards");
+}
+
+void add_step_options(CLI::App& app, RunOptions& o) {
+  app.add_option("--batch", o.batch, "samples of a rank and microbatch")->capture_default_str();
+  app.add_option("--seq", o.seq, "tokens of a sample")->capture_default_str();
+  app.add_option("--accumulate", o.accumulate, "microbatches of a step")->capture_default_str();
+  app.add_flag("--no-sync", o.no_sync,
+               "with --accumulate: only the last microbatch reduces gradients");
+  app.add_option("--optimizer", o.optimizer, "adamw or sgd")
+      ->transform(CLI::CheckedTransformer(kOptimizers))
+      ->option_text("adamw|sgd [adamw]");
+  app.add_option("--momentum", o.momentum, "sgd's momentum")->capture_default_str();
+  app.add_option("--precision", o.precision,
+                 "fp32, or bf16 parameters with fp32 reduction and master weights")
+      ->transform(CLI::CheckedTransformer(kPrecisions))
+      ->option_text("fp32|bf16 [fp32]");
+}
+
 void add_run_options(CLI::App& app, RunOptions& options) {
-  add_model_options(app, options);
+  add_plan_options(app, options);
+  add_data_options(app, options);
   add_world_options(app, options);
+  add_step_options(app, options);
   add_training_options(app, options);
 }
 

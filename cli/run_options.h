@@ -60,6 +60,9 @@ struct RunOptions {
 
 // Declares every flag on `app`, writing to `options` when parsed. `options` must outlive `app`.
 void add_run_options(CLI::App& app, RunOptions& options);
+// Of these, the ones that say what is sharded and how, and what a step is.
+void add_plan_options(CLI::App& app, RunOptions& options);
+void add_step_options(CLI::App& app, RunOptions& options);
 
 // What can be said without opening a file: ranges, flags that exclude or need each other.
 // Errors: UsageError naming the flag, its value and what was expected; InputError (exit 3) for
