@@ -37,6 +37,10 @@ DType dtype_of(const at::Tensor& tensor) {
       return DType::kF64;
     case at::kLong:
       return DType::kI64;
+    case at::kInt:
+      return DType::kI32;
+    case at::kByte:
+      return DType::kU8;
     default:
       return DType::kF32;
   }
@@ -57,6 +61,17 @@ std::string reason_of(const std::exception_ptr& error) {
 bool Completion::done() const {
   const std::lock_guard lock(mutex_);
   return done_;
+}
+
+void Completion::on_done(std::function<void(std::exception_ptr)> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(error_);
 }
 
 struct Communicator::Request {
@@ -137,20 +152,41 @@ void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
     options_.recorder->collective(request.record);
   }
   request.work = nullptr;  // release the tensors before anybody is told
+  Completion& completion = *request.completion;
+  if (error != nullptr) {
+    error =
+        std::make_exception_ptr(RuntimeFault(where(completion) + " failed: " + reason_of(error)));
+  }
   lock.lock();
   running_ = false;
   if (fault != nullptr) {
     broken_ = fault;
   }
+  std::vector<std::function<void(std::exception_ptr)>> callbacks;
   {
-    const std::lock_guard done(request.completion->mutex_);
-    request.completion->done_ = true;
-    request.completion->error_ = error;
+    const std::lock_guard done(completion.mutex_);
+    completion.done_ = true;
+    completion.error_ = error;
+    callbacks.swap(completion.callbacks_);
   }
-  request.completion->changed_.notify_all();
+  completion.changed_.notify_all();
   if (!queue_.empty() || stopping_) {
     available_.notify_one();
   }
+  if (!callbacks.empty()) {
+    lock.unlock();
+    for (const auto& callback : callbacks) {
+      callback(error);
+    }
+    lock.lock();
+  }
+}
+
+std::string Communicator::where(const Completion& completion) const {
+  return "[rank " + std::to_string(options_.global_rank) + "] " +
+         std::string(name_of(completion.kind_)) + " of " +
+         (completion.what_.empty() ? std::string("the run") : completion.what_) + " over group '" +
+         options_.name + "'";
 }
 
 // [Note: Waiting is running] Whoever waits would only sleep until the communication thread has
@@ -168,19 +204,13 @@ void Communicator::wait(const CompletionPtr& completion) {
   std::unique_lock lock(completion->mutex_);
   const bool finished =
       completion->changed_.wait_for(lock, options_.timeout, [&] { return completion->done_; });
-  const auto where = [&] {
-    return "[rank " + std::to_string(options_.global_rank) + "] " +
-           std::string(name_of(completion->kind_)) + " of " +
-           (completion->what_.empty() ? std::string("the run") : completion->what_) +
-           " over group '" + options_.name + "'";
-  };
   if (!finished) {
-    throw RuntimeFault(where() + " did not finish within " +
+    throw RuntimeFault(where(*completion) + " did not finish within " +
                        std::to_string(options_.timeout.count() / 1000) +
                        " s: a peer is stuck, or runs its units in another order");
   }
   if (completion->error_ != nullptr) {
-    throw RuntimeFault(where() + " failed: " + reason_of(completion->error_));
+    std::rethrow_exception(completion->error_);
   }
 }
 
@@ -249,6 +279,17 @@ CompletionPtr Communicator::all_reduce(const at::Tensor& tensor,
                    self.backend_->allreduce(tensors, options)->wait();
                  },
                  record_of(CollectiveKind::kAllReduce, purpose, tensor, tensor.numel()), true,
+                 nullptr, describe(purpose)});
+}
+
+CompletionPtr Communicator::broadcast(const at::Tensor& tensor, int root, const Purpose& purpose) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return submit({[tensor, options](Communicator& self) {
+                   std::vector<at::Tensor> tensors{tensor};
+                   self.backend_->broadcast(tensors, options)->wait();
+                 },
+                 record_of(CollectiveKind::kBroadcast, purpose, tensor, tensor.numel()), true,
                  nullptr, describe(purpose)});
 }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <ATen/core/TensorBody.h>
 #include <c10/util/intrusive_ptr.h>
@@ -42,6 +43,9 @@ class Completion : LiveCount<Completion> {
  public:
   using LiveCount::live;
   [[nodiscard]] bool done() const;
+  // Called once, with what made it fail (null: nothing), on the thread that ran the request, or at
+  // once if it is done already. It must not throw.
+  void on_done(std::function<void(std::exception_ptr)> callback);
 
  private:
   friend class Communicator;
@@ -49,6 +53,7 @@ class Completion : LiveCount<Completion> {
   std::condition_variable changed_;
   bool done_ = false;
   std::exception_ptr error_;
+  std::vector<std::function<void(std::exception_ptr)>> callbacks_;
   CollectiveKind kind_ = CollectiveKind::kBarrier;
   std::string what_;
 };
@@ -98,6 +103,8 @@ class Communicator {
                                ReduceOp op,
                                const Purpose& purpose);
   CompletionPtr all_reduce(const at::Tensor& tensor, ReduceOp op, const Purpose& purpose);
+  // Rank `root`'s values into every rank's `tensor`.
+  CompletionPtr broadcast(const at::Tensor& tensor, int root, const Purpose& purpose);
   CompletionPtr barrier(const Purpose& purpose);
   // Local work in the same order, e.g. storing a reduced gradient.
   CompletionPtr run(std::function<void()> work, const Purpose& purpose);
@@ -112,6 +119,8 @@ class Communicator {
   void loop();
   void run_front(std::unique_lock<std::mutex>& lock);
   void run_until(const CompletionPtr& completion);
+  // "[rank 0] all_reduce of bucket 1 over group 'world'".
+  [[nodiscard]] std::string where(const Completion& completion) const;
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   Options options_;
