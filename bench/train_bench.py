@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Training step of Shardlens beside PyTorch FSDP2 and FSDP1 on the same machine in one run.
+"""Training step of Shardlens beside PyTorch FSDP2, FSDP1 and DDP on the same machine in one run.
 
     bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers] [--bin build/release/bin]
 
-Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32, full_shard with one unit per layer. The programs take turns, a round each,
-so that what else the machine does hits all of them; a figure is the median over rounds of each round's median step. FSDP1 and FSDP2
+Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32, full_shard with one unit per layer, and replicate beside DDP. The programs take turns, a round each,
+so that what else the machine does hits all of them; a figure is the median over rounds of each round's median step. PyTorch's
 run in tests/tools/fsdp_reference.py, whose clock covers the same part of a step: batch, forward, backward, gradient norm, optimizer.
 Shardlens runs twice: as PyTorch does, without recording, and recording.
 
@@ -24,10 +24,10 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "tests/tools/fsdp_reference.py"
 MODELS = {
-    # name: (--set of fsdp_reference.py make, batch, seq, limit of FSDP2, limit of FSDP1)
-    "llama-tiny": ([], 2, 64, 0.35, 0.6),
+    # name: (--set of fsdp_reference.py make, batch, seq, limit of FSDP2, limit of FSDP1, limit of DDP)
+    "llama-tiny": ([], 2, 64, 0.35, 0.6, 0.9),
     "six-layers": (["num_hidden_layers=6", "hidden_size=256", "intermediate_size=688", "num_attention_heads=8",
-                    "num_key_value_heads=4", "vocab_size=1024"], 4, 128, 0.9, 0.9),
+                    "num_key_value_heads=4", "vocab_size=1024"], 4, 128, 0.9, 0.9, None),
 }
 WARMUP = 5
 
@@ -38,9 +38,10 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run_shardlens(args, model, tokens, batch, seq, recording):
+def run_shardlens(args, model, tokens, batch, seq, recording, strategy="full_shard"):
     with tempfile.TemporaryDirectory() as directory:
-        flags = ["--model", model, "--tokens", tokens, "--out", directory, "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq)]
+        flags = ["--model", model, "--tokens", tokens, "--out", directory, "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq),
+                 "--strategy", strategy]
         if not recording:
             flags += ["--trigger-file", directory + "/never"]
         ranks = []
@@ -78,19 +79,22 @@ def bench(args, directory, name):
         "Shardlens, recording": lambda: run_shardlens(args, model, tokens, batch, seq, True),
         "PyTorch FSDP2": lambda: run_reference(args, model, tokens, batch, seq, "fsdp2"),
         "PyTorch FSDP1": lambda: run_reference(args, model, tokens, batch, seq, "fsdp1"),
+        "Shardlens, replicate": lambda: run_shardlens(args, model, tokens, batch, seq, False, "replicate"),
+        "PyTorch DDP": lambda: run_reference(args, model, tokens, batch, seq, "ddp"),
     }
     medians = {contender: [] for contender in contenders}
     for round_ in range(args.rounds):
         for contender, run in contenders.items():
             medians[contender].append(statistics.median(run()[WARMUP:]))
             print(f"  {name} round {round_ + 1}: {contender} {medians[contender][-1]:.1f} ms", file=sys.stderr, flush=True)
-    ours = statistics.median(medians["Shardlens"])
+    sharded, replicated = (statistics.median(medians[ours]) for ours in ("Shardlens", "Shardlens, replicate"))
     print(f"\n### {name}: batch {batch}, seq {seq}, two ranks, one thread each\n")
-    print("| | median step (ms) | rounds, min to max (ms) | Shardlens / this | limit |\n|---|---|---|---|---|")
+    print("| | median step (ms) | rounds, min to max (ms) | Shardlens (the same strategy) / this | limit |\n|---|---|---|---|---|")
     passed = True
     for contender, values in medians.items():
         middle = statistics.median(values)
-        limit = {"PyTorch FSDP2": limits[0], "PyTorch FSDP1": limits[1]}.get(contender)
+        limit = dict(zip(("PyTorch FSDP2", "PyTorch FSDP1", "PyTorch DDP"), limits)).get(contender)
+        ours = replicated if contender in ("PyTorch DDP", "Shardlens, replicate") else sharded
         passed &= limit is None or ours / middle <= limit
         print(f"| {contender} | {middle:.2f} | {min(values):.2f} to {max(values):.2f} | {ours / middle:.2f} | {limit or ''} |")
     return passed

@@ -20,6 +20,7 @@
 #include "core/models/safetensors.h"
 #include "core/train/checkpoint.h"
 #include "core/train/metrics.h"
+#include "core/train/parallel_model.h"
 #include "core/train/token_file.h"
 #include "core/train/trainer.h"
 #include "profiler/record/finish.h"
@@ -188,7 +189,7 @@ class Worker {
     sharding.world = world_.get();
     sharding.recorder = recorder_.get();
     sharding.force_collectives = options_.force_collectives;
-    sharded_ = fsdp::fully_shard(model_, prepared_.plan, sharding);
+    sharded_ = train::apply_plan(model_, prepared_.plan, sharding);
     fill_parameters(*sharded_, options_, prepared_.config, placement_.rank);
 
     const bool first = placement_.rank == 0 || world_->emulated();

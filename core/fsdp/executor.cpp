@@ -36,11 +36,16 @@ void Executor::submitted(Stream stream, dist::Communicator& on, dist::Completion
   last_[static_cast<size_t>(stream)] = {std::move(completion), &on};
 }
 
-void Executor::execute(const Action& action, bool edges) {
+uint32_t Executor::record(const Action& action) {
   ++sequence_;
   if (recorder_ != nullptr) {
     recorder_->action(sequence_, action);
   }
+  return sequence_;
+}
+
+void Executor::execute(const Action& action, bool edges) {
+  record(action);
   switch (action.op) {
     case Op::kRecord:
       return record_event(action);

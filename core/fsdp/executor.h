@@ -33,6 +33,8 @@ class Executor {
   // `edges`: whether kUseFull gives the parameters their autograd edges.
   virtual void execute(const schedule::Action& action, bool edges);
   [[nodiscard]] uint32_t executed() const { return sequence_; }
+  // Numbers and records an action, without executing it. Returns its number.
+  uint32_t record(const schedule::Action& action);
   // Waits for everything issued so far, swallowing failures: the way out after an exception.
   void drain() noexcept;
 

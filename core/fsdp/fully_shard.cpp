@@ -4,7 +4,6 @@
 #include <unordered_set>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -37,37 +36,6 @@ ModulesByFqn modules_by_fqn(const ModulePtr& model) {
   return modules;
 }
 
-// The model's parameters in named_parameters() order, each tensor once, checked against the plan's
-// tree.
-std::vector<at::Tensor> checked_parameters(const ModulePtr& model, const plan::ModuleTree& tree) {
-  std::vector<at::Tensor> parameters;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& each : model->named_parameters()) {
-    if (!seen.insert(each.value().unsafeGetTensorImpl()).second) {
-      continue;
-    }
-    const size_t index = parameters.size();
-    if (index >= tree.parameters.size()) {
-      throw UsageError("fully_shard: the model has parameter '" + each.key() +
-                       "', which the plan's module tree has not");
-    }
-    const plan::Parameter& expected = tree.parameters[index];
-    if (each.key() != expected.fqn || each.value().sizes() != at::IntArrayRef(expected.shape)) {
-      throw UsageError(
-          fmt::format("fully_shard: parameter {} of the model is '{}' [{}], the plan's module tree "
-                      "has '{}' [{}]",
-                      index, each.key(), fmt::join(each.value().sizes(), ", "), expected.fqn,
-                      fmt::join(expected.shape, ", ")));
-    }
-    parameters.push_back(each.value());
-  }
-  if (parameters.size() != tree.parameters.size()) {
-    throw UsageError("fully_shard: the model lacks parameter '" +
-                     tree.parameters[parameters.size()].fqn + "'");
-  }
-  return parameters;
-}
-
 module::HookPoint& hook_point(const ModulePtr& module, const std::string& fqn) {
   auto* point = dynamic_cast<module::HookPoint*>(module.get());
   if (point == nullptr) {
@@ -76,6 +44,12 @@ module::HookPoint& hook_point(const ModulePtr& module, const std::string& fqn) {
                      "instead of TORCH_MODULE");
   }
   return *point;
+}
+
+// A unit that replicate() has is, here, one that owns nothing; as the root it still drives forward
+// and backward.
+bool is_sharded(const plan::Unit& unit) {
+  return unit.api == plan::Api::kFullyShard;
 }
 
 // Null for a unit that owns no parameters.
@@ -116,6 +90,9 @@ void register_hooks(const std::shared_ptr<Root>& root, const ModulesByFqn& modul
   const plan::ResolvedPlan& plan = root->plan();
   const std::weak_ptr<Root> weak = root;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (id != 0 && !is_sharded(plan.units[id])) {
+      continue;
+    }
     for (size_t slot = 0; slot < plan.units[id].modules.size(); ++slot) {
       const std::string& fqn = plan.tree.modules[plan.units[id].modules[slot]].fqn;
       module::HookPoint& point = hook_point(modules.at(fqn), fqn);
@@ -169,7 +146,8 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
   SHARDLENS_CHECK(options.world != nullptr, "fully_shard needs a world");
   plan::require_engine_support(plan);
   const ModulesByFqn modules = modules_by_fqn(model);
-  const std::vector<at::Tensor> parameters = checked_parameters(model, plan.tree);
+  const std::vector<at::Tensor> parameters =
+      module::checked_parameters(*model, plan.tree, "fully_shard");
 
   // Everything that can fail by the caller's mistake comes before the first change of the model.
   for (const plan::Unit& unit : plan.units) {
@@ -179,6 +157,9 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
       if (found == modules.end()) {
         throw UsageError("fully_shard: the plan has unit " + shown(fqn) +
                          ", which the model has not");
+      }
+      if (!is_sharded(unit)) {
+        continue;
       }
       composable::require_forward(fully_shard_api(), *found->second, fqn);
       static_cast<void>(hook_point(found->second, fqn));
@@ -210,6 +191,9 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
     for (const uint32_t index : plan.units[id].modules) {
       members.push_back(modules.at(plan.tree.modules[index].fqn));
     }
+    if (!is_sharded(plan.units[id])) {
+      continue;
+    }
     composable::apply(
         fully_shard_api(), members, states.back(),
         [&](const composable::Modules& given) {
@@ -232,7 +216,8 @@ std::shared_ptr<ShardedModel> fully_shard(const ModulePtr& model,
       unit_of[index] = unit_of[spec.parent];
     }
     const auto found = modules.find(spec.fqn);
-    if (found != modules.end() && mapped.insert(found->second.get()).second) {
+    if (found != modules.end() && is_sharded(plan.units[unit_of[index]]) &&
+        mapped.insert(found->second.get()).second) {
       composable::insert_module_state(found->second, states[unit_of[index]]);
     }
   }

@@ -82,6 +82,9 @@ class ShardedModel {
   [[nodiscard]] virtual at::Tensor full_parameter(uint32_t parameter) = 0;
   // Brings every unit back to sharded. Forwards and backwards that throw do it by themselves.
   virtual void abort() = 0;
+  // Records an action of a part that is not sharded (replicate), numbered with all others. Returns
+  // its number.
+  virtual uint32_t record_action(const schedule::Action& action) = 0;
   // Bytes of storage of unsharded parameters that exist right now; 0 between steps under
   // full_shard.
   [[nodiscard]] virtual int64_t unsharded_bytes() const = 0;

@@ -5,12 +5,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
+#include "core/fsdp/grad_norm.h"
 #include "core/fsdp/state.h"
 #include "core/module/scalar_type.h"
 
@@ -383,40 +383,23 @@ void Root::set_requires_gradient_sync(bool sync) {
 }
 
 double Root::clip_grad_norm(double max_norm, double norm_type) {
-  if (!(norm_type > 0)) {
-    throw UsageError("clip_grad_norm: norm type is " + std::to_string(norm_type) +
-                     ", expected a positive number or inf");
-  }
   const at::NoGradGuard no_grad;
-  const bool inf = std::isinf(norm_type);
   std::vector<at::Tensor> grads;
   for (const at::Tensor& shard : shards_) {
     if (shard.grad().defined()) {
       grads.push_back(shard.grad());
     }
   }
-  double local = 0;
-  for (const at::Tensor& grad : grads) {
-    const double norm = at::linalg_vector_norm(grad, norm_type).item<double>();
-    // NaN must survive: std::max would drop it.
-    local =
-        inf ? (norm > local || std::isnan(norm) ? norm : local) : local + std::pow(norm, norm_type);
-  }
-  at::Tensor total = at::empty({1}, at::TensorOptions().dtype(at::kDouble)).fill_(local);
+  at::Tensor total =
+      at::empty({1}, at::TensorOptions().dtype(at::kDouble)).fill_(norm_part(grads, norm_type));
   if (plan_.shard > 1) {
     dist::Communicator& shard = options_.world->shard();
-    shard.wait(shard.all_reduce(total, inf ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
+    shard.wait(shard.all_reduce(total,
+                                std::isinf(norm_type) ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
                                 {kNoUnit, "the gradient norm"}));
   }
-  const double norm = inf ? total.item<double>() : std::pow(total.item<double>(), 1.0 / norm_type);
-  if (!std::isinf(max_norm)) {
-    const double scale = max_norm / (norm + 1e-6);
-    if (scale < 1.0) {
-      for (at::Tensor& grad : grads) {
-        grad.mul_(scale);
-      }
-    }
-  }
+  const double norm = norm_of_parts(total.item<double>(), norm_type);
+  clip_to(grads, norm, max_norm);
   return norm;
 }
 

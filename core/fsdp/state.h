@@ -77,6 +77,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void optimizer_done() override;
   [[nodiscard]] at::Tensor full_parameter(uint32_t parameter) override;
   void abort() override;
+  uint32_t record_action(const schedule::Action& action) override {
+    return executor_->record(action);
+  }
   [[nodiscard]] int64_t unsharded_bytes() const override;
   [[nodiscard]] const std::vector<std::shared_ptr<FsdpState>>& states() const { return states_; }
 

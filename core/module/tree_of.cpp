@@ -1,9 +1,14 @@
 #include "core/module/tree_of.h"
 
 #include <unordered_map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <torch/nn/module.h>
 
+#include "core/base/error.h"
 #include "core/module/hookable.h"
 
 namespace shardlens::module {
@@ -50,6 +55,37 @@ plan::ModuleTree tree_of(const torch::nn::Module& model) {
   Builder builder;
   builder.add(model, "", 0);
   return std::move(builder.tree);
+}
+
+std::vector<at::Tensor> checked_parameters(const torch::nn::Module& model,
+                                           const plan::ModuleTree& tree,
+                                           std::string_view api) {
+  std::vector<at::Tensor> parameters;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& each : model.named_parameters()) {
+    if (!seen.insert(each.value().unsafeGetTensorImpl()).second) {
+      continue;
+    }
+    const size_t index = parameters.size();
+    if (index >= tree.parameters.size()) {
+      throw UsageError(
+          fmt::format("{}: the model has parameter '{}', which the plan's module tree has not", api,
+                      each.key()));
+    }
+    const plan::Parameter& expected = tree.parameters[index];
+    if (each.key() != expected.fqn || each.value().sizes() != at::IntArrayRef(expected.shape)) {
+      throw UsageError(fmt::format(
+          "{}: parameter {} of the model is '{}' [{}], the plan's module tree has '{}' [{}]", api,
+          index, each.key(), fmt::join(each.value().sizes(), ", "), expected.fqn,
+          fmt::join(expected.shape, ", ")));
+    }
+    parameters.push_back(each.value());
+  }
+  if (parameters.size() != tree.parameters.size()) {
+    throw UsageError(fmt::format("{}: the model lacks parameter '{}'", api,
+                                 tree.parameters[parameters.size()].fqn));
+  }
+  return parameters;
 }
 
 }  // namespace shardlens::module

@@ -29,6 +29,17 @@ std::string unsupported_part(const MixedPrecision& mixed) {
   return mixed.cast_forward_inputs.value_or(true) ? "" : "/cast_forward_inputs";
 }
 
+// What replicate() has no code for: any dtype but the parameters' own.
+std::string casting_part(const MixedPrecision& mixed) {
+  if (mixed.param_dtype.value_or(DType::kF32) != DType::kF32) {
+    return "/param_dtype";
+  }
+  if (mixed.reduce_dtype.value_or(DType::kF32) != DType::kF32) {
+    return "/reduce_dtype";
+  }
+  return unsupported_part(mixed);
+}
+
 // Where an override of a unit, or else the plan's own value, is written.
 std::string place(const Unit& unit, bool overridden, const std::string& key) {
   return overridden ? fmt::format("/units/{}/{}", unit.entry, key) : "/" + key;
@@ -37,9 +48,6 @@ std::string place(const Unit& unit, bool overridden, const std::string& key) {
 void check_unit(const Plan& plan, const Unit& unit) {
   static const UnitEntry kNoEntry;
   const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan.units[static_cast<size_t>(unit.entry)];
-  if (unit.api == Api::kReplicate) {
-    refuse(plan, place(unit, true, "api"));
-  }
   if (unit.reshard_after_forward.kind == Reshard::Kind::kSubMesh) {
     refuse(plan, place(unit, entry.reshard_after_forward.has_value(), "reshard_after_forward"));
   }
@@ -49,7 +57,9 @@ void check_unit(const Plan& plan, const Unit& unit) {
   if (unit.gradient_divide_factor) {
     refuse(plan, place(unit, entry.gradient_divide_factor.has_value(), "gradient_divide_factor"));
   }
-  if (const std::string part = unsupported_part(unit.mixed_precision); !part.empty()) {
+  if (const std::string part = unit.api == Api::kReplicate ? casting_part(unit.mixed_precision)
+                                                           : unsupported_part(unit.mixed_precision);
+      !part.empty()) {
     refuse(plan, place(unit, entry.mixed_precision.has_value(), "mixed_precision") + part);
   }
 }

@@ -127,9 +127,15 @@ std::vector<Case> recorded_runs() {
             {model, "fsdp2.w" + std::to_string(world_size), world_size, {"--strategy", strategy}});
       }
     }
+    for (const int world_size : {1, 2, 3}) {
+      runs.push_back(
+          {model, "ddp.w" + std::to_string(world_size), world_size, {"--strategy", "replicate"}});
+    }
     const std::string accumulated = "fsdp2.accumulate3.w2";
     runs.push_back({model, accumulated, 2, {"--accumulate", "3"}});
     runs.push_back({model, accumulated, 2, {"--accumulate", "3", "--no-sync"}});
+    runs.push_back(
+        {model, accumulated, 2, {"--accumulate", "3", "--no-sync", "--strategy", "replicate"}});
     runs.push_back({model, "fsdp2.bf16.w2", 2, {"--precision", "bf16"}, kBf16});
   }
   for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {
@@ -140,6 +146,7 @@ std::vector<Case> recorded_runs() {
                   2,
                   {"--optimizer", "sgd", "--lr", "0.1", "--weight-decay", "0"}});
   runs.push_back({"llama-tiny", "fsdp2.clip.w2", 2, {"--clip", "0.5"}});
+  runs.push_back({"llama-tiny", "fsdp2.clip.w2", 2, {"--clip", "0.5", "--strategy", "replicate"}});
   return runs;
 }
 

@@ -415,8 +415,9 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
             message("/mixed_precision/buffer_dtype"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"param_dtype": "fp16"})"),
             message("/mixed_precision/param_dtype"));
-  EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])", ""),
-            message("/units/0/api"));
+  EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])",
+                    R"(, "mixed_precision": {"param_dtype": "bf16"})"),
+            message("/mixed_precision/param_dtype"));
   EXPECT_EQ(
       refusal(R"([{"modules": "model.layers.*", "reshard_after_forward": 2}, {"modules": ""}])",
               ""),

@@ -1,0 +1,43 @@
+#include "core/fsdp/grad_norm.h"
+
+#include <cmath>
+#include <string>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::fsdp {
+
+double norm_part(std::span<const at::Tensor> grads, double norm_type) {
+  if (!(norm_type > 0)) {
+    throw UsageError("clip_grad_norm: norm type is " + std::to_string(norm_type) +
+                     ", expected a positive number or inf");
+  }
+  const at::NoGradGuard no_grad;
+  const bool inf = std::isinf(norm_type);
+  double part = 0;
+  for (const at::Tensor& grad : grads) {
+    const double norm = at::linalg_vector_norm(grad, norm_type).item<double>();
+    // NaN must survive: std::max would drop it.
+    part = inf ? (norm > part || std::isnan(norm) ? norm : part) : part + std::pow(norm, norm_type);
+  }
+  return part;
+}
+
+double norm_of_parts(double parts, double norm_type) {
+  return std::isinf(norm_type) ? parts : std::pow(parts, 1.0 / norm_type);
+}
+
+void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm) {
+  const at::NoGradGuard no_grad;
+  const double scale = std::isinf(max_norm) ? 1.0 : max_norm / (norm + 1e-6);
+  if (scale < 1.0) {
+    for (const at::Tensor& grad : grads) {
+      grad.mul_(scale);
+    }
+  }
+}
+
+}  // namespace shardlens::fsdp

@@ -1,0 +1,301 @@
+#include "core/train/parallel_model.h"
+
+#include <cmath>
+#include <deque>
+#include <unordered_map>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include "core/base/error.h"
+#include "core/fsdp/grad_norm.h"
+#include "core/module/tree_of.h"
+#include "core/replicate/replicate.h"
+#include "core/schedule/action.h"
+#include "core/schedule/buckets.h"
+
+namespace shardlens::train {
+namespace {
+
+using ModulePtr = std::shared_ptr<torch::nn::Module>;
+
+// Where the Reducers' launches are recorded: one list of names for all, one sequence of actions
+// with the sharded units'.
+struct Log {
+  Recorder* recorder = nullptr;
+  std::weak_ptr<fsdp::ShardedModel> sharded;  // numbers the actions where there is one
+  std::deque<std::string> names;              // by UnitId: the plan's units, then buckets
+  uint32_t sequence = 0;
+
+  uint32_t action(const schedule::Action& action) {
+    if (const auto model = sharded.lock()) {
+      return model->record_action(action);
+    }
+    ++sequence;
+    if (recorder != nullptr) {
+      recorder->action(sequence, action);
+    }
+    return sequence;
+  }
+};
+
+class LaunchRecorder final : public replicate::BucketObserver {
+ public:
+  LaunchRecorder(std::shared_ptr<Log> log,
+                 const plan::ResolvedPlan& plan,
+                 std::vector<uint32_t> parameters,
+                 std::optional<size_t> group)
+      : log_(std::move(log)), plan_(plan), parameters_(std::move(parameters)), group_(group) {}
+
+  void rebuilt(const std::vector<std::vector<uint32_t>>& buckets) override {
+    first_ = static_cast<UnitId>(log_->names.size());
+    launches_.assign(buckets.size(), 0);
+    for (size_t index = 0; index < buckets.size(); ++index) {
+      std::vector<uint32_t> in_tree;
+      for (const uint32_t parameter : buckets[index]) {
+        in_tree.push_back(parameters_[parameter]);
+      }
+      log_->names.push_back(schedule::bucket_name(plan_, in_tree, index, group_));
+    }
+    if (log_->recorder != nullptr) {
+      const std::vector<std::string> names(log_->names.begin(), log_->names.end());
+      log_->recorder->units(names);
+    }
+  }
+
+  dist::Purpose launch(size_t index) override {
+    const UnitId unit = first_ + static_cast<UnitId>(index);
+    if (log_->recorder != nullptr) {
+      log_->recorder->hook({Hook::kGradsReady, unit});
+    }
+    const uint32_t sequence = log_->action(schedule::bucket_launch(unit, launches_.at(index)++));
+    static_cast<void>(log_->action(schedule::bucket_event(schedule::Op::kRecord, unit)));
+    return {unit, log_->names[unit], sequence};
+  }
+
+  void wait() override {
+    for (size_t index = 0; index < launches_.size(); ++index) {
+      static_cast<void>(log_->action(
+          schedule::bucket_event(schedule::Op::kHostWait, first_ + static_cast<UnitId>(index))));
+    }
+  }
+
+ private:
+  std::shared_ptr<Log> log_;
+  plan::ResolvedPlan plan_;
+  std::vector<uint32_t> parameters_;
+  std::optional<size_t> group_;
+  UnitId first_ = 0;  // of the buckets as they are now
+  std::vector<uint32_t> launches_;
+};
+
+class ParallelModel final : public fsdp::ShardedModel {
+ public:
+  ParallelModel(const plan::ResolvedPlan& plan,
+                std::shared_ptr<fsdp::ShardedModel> sharded,
+                std::shared_ptr<Log> log)
+      : plan_(plan), sharded_(std::move(sharded)), log_(std::move(log)) {
+    if (sharded_ != nullptr) {
+      shards_.assign(sharded_->flat_shards().begin(), sharded_->flat_shards().end());
+    }
+  }
+
+  void add(std::shared_ptr<replicate::ReplicateState> state,
+           const std::vector<uint32_t>& indices,
+           const std::vector<replicate::NamedParameter>& parameters) {
+    states_.push_back(std::move(state));
+    for (size_t i = 0; i < indices.size(); ++i) {
+      whole_[indices[i]] = parameters[i].tensor;
+      replicated_.push_back(parameters[i].tensor);
+      shards_.push_back(parameters[i].tensor);
+    }
+  }
+
+  [[nodiscard]] const plan::ResolvedPlan& plan() const override { return plan_; }
+  [[nodiscard]] std::span<const at::Tensor> flat_shards() const override { return shards_; }
+
+  [[nodiscard]] std::vector<fsdp::ParameterSlice> slices() const override {
+    std::vector<fsdp::ParameterSlice> slices;
+    if (sharded_ != nullptr) {
+      slices = sharded_->slices();
+    }
+    for (const auto& [index, tensor] : whole_) {
+      slices.push_back({index, 0, tensor.detach().view({-1})});
+    }
+    return slices;
+  }
+
+  void set_requires_gradient_sync(bool sync) override {
+    if (sharded_ != nullptr) {
+      sharded_->set_requires_gradient_sync(sync);
+    }
+    for (const auto& state : states_) {
+      state->set_requires_gradient_sync(sync);
+    }
+  }
+
+  double clip_grad_norm(double max_norm, double norm_type) override {
+    // Replicated gradients are equal on all ranks, so they count once and need no all-reduce.
+    const std::vector<at::Tensor> grads = gradients();
+    double total = fsdp::norm_part(grads, norm_type);
+    if (sharded_ != nullptr) {
+      const double norm =
+          sharded_->clip_grad_norm(std::numeric_limits<double>::infinity(), norm_type);
+      total = std::isinf(norm_type) ? (norm > total || std::isnan(norm) ? norm : total)
+                                    : total + std::pow(norm, norm_type);
+    }
+    const double norm = fsdp::norm_of_parts(total, norm_type);
+    fsdp::clip_to(grads, norm, max_norm);
+    if (sharded_ != nullptr) {
+      std::vector<at::Tensor> sharded;
+      for (const at::Tensor& shard : sharded_->flat_shards()) {
+        if (shard.grad().defined()) {
+          sharded.push_back(shard.grad());
+        }
+      }
+      fsdp::clip_to(sharded, norm, max_norm);
+    }
+    return norm;
+  }
+
+  void zero_grad() override {
+    if (sharded_ != nullptr) {
+      sharded_->zero_grad();
+    }
+    for (const at::Tensor& parameter : replicated_) {
+      parameter.mutable_grad().reset();
+    }
+  }
+
+  void optimizer_done() override {
+    if (sharded_ != nullptr) {
+      sharded_->optimizer_done();
+    }
+  }
+
+  [[nodiscard]] at::Tensor full_parameter(uint32_t parameter) override {
+    if (const auto found = whole_.find(parameter); found != whole_.end()) {
+      return found->second.detach().clone();
+    }
+    if (sharded_ != nullptr) {
+      return sharded_->full_parameter(parameter);
+    }
+    throw UsageError("full_parameter: the plan has no parameter with index " +
+                     std::to_string(parameter));
+  }
+
+  void abort() override {
+    if (sharded_ != nullptr) {
+      sharded_->abort();
+    }
+    for (const auto& state : states_) {
+      state->abort();
+    }
+  }
+
+  uint32_t record_action(const schedule::Action& action) override { return log_->action(action); }
+
+  [[nodiscard]] int64_t unsharded_bytes() const override {
+    return sharded_ == nullptr ? 0 : sharded_->unsharded_bytes();
+  }
+
+ private:
+  [[nodiscard]] std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> grads;
+    for (const at::Tensor& parameter : replicated_) {
+      if (parameter.grad().defined()) {
+        grads.push_back(parameter.grad());
+      }
+    }
+    return grads;
+  }
+
+  plan::ResolvedPlan plan_;
+  std::shared_ptr<fsdp::ShardedModel> sharded_;  // null: every unit is replicated
+  std::shared_ptr<Log> log_;
+  std::vector<std::shared_ptr<replicate::ReplicateState>> states_;
+  std::unordered_map<uint32_t, at::Tensor> whole_;  // replicated parameters by index in the tree
+  std::vector<at::Tensor> replicated_, shards_;
+};
+
+// Parameters that were made without storage get it; whoever asked for that fills them.
+void give_storage(at::Tensor& parameter) {
+  if (parameter.numel() > 0 && parameter.storage().nbytes() == 0) {
+    const at::NoGradGuard no_grad;
+    parameter.set_data(at::empty(parameter.sizes(), parameter.options().requires_grad(false)));
+  }
+}
+
+replicate::Options options_of(const schedule::ReplicateGroup& group,
+                              const plan::ResolvedPlan& plan,
+                              dist::World* world) {
+  const plan::Unit& unit = plan.units[group.units.front()];
+  replicate::Options options;
+  options.world = world;
+  options.bucket_cap_mb = unit.bucket_cap_mb;
+  options.find_unused_parameters = unit.find_unused_parameters;
+  options.static_graph = unit.static_graph;
+  options.gradient_as_bucket_view = unit.gradient_as_bucket_view;
+  return options;
+}
+
+}  // namespace
+
+std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
+                                               const plan::ResolvedPlan& plan,
+                                               const fsdp::Options& options) {
+  const std::vector<schedule::ReplicateGroup> groups = schedule::replicate_groups(plan);
+  if (groups.empty()) {
+    return fsdp::fully_shard(model, plan, options);
+  }
+  plan::require_engine_support(plan);
+  std::vector<at::Tensor> parameters = module::checked_parameters(*model, plan.tree, "replicate");
+  const auto log = std::make_shared<Log>();
+  log->recorder = options.recorder;
+  std::shared_ptr<fsdp::ShardedModel> sharded;
+  bool shards = false;
+  for (const plan::Unit& unit : plan.units) {
+    log->names.push_back(unit.fqn);
+    shards = shards || (unit.api == plan::Api::kFullyShard && !unit.parameters.empty());
+  }
+  if (shards) {
+    sharded = fsdp::fully_shard(model, plan, options);
+    log->sharded = sharded;
+  } else if (options.recorder != nullptr) {
+    const std::vector<std::string> names(log->names.begin(), log->names.end());
+    options.recorder->units(names);
+  }
+  auto result = std::make_shared<ParallelModel>(plan, sharded, log);
+  std::unordered_map<std::string, ModulePtr> modules;
+  for (const auto& each : model->named_modules()) {
+    modules[each.key()] = each.value();
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const schedule::ReplicateGroup& group = groups[g];
+    std::vector<replicate::MarkedModule> marked;
+    for (const UnitId unit : group.units) {
+      for (const uint32_t index : plan.units[unit].modules) {
+        const std::string& fqn = plan.tree.modules[index].fqn;
+        const auto found = modules.find(fqn);
+        if (found == modules.end()) {
+          throw UsageError("replicate: the plan has unit '" + fqn + "', which the model has not");
+        }
+        marked.push_back({fqn, found->second});
+      }
+    }
+    std::vector<replicate::NamedParameter> own;
+    for (const uint32_t index : group.parameters) {
+      give_storage(parameters[index]);
+      own.push_back({plan.tree.parameters[index].fqn, parameters[index]});
+    }
+    replicate::Options each = options_of(group, plan, options.world);
+    each.observer = std::make_shared<LaunchRecorder>(
+        log, plan, group.parameters, groups.size() > 1 ? std::optional(g) : std::nullopt);
+    auto state = replicate::replicate(model, marked, own, each);
+    result->add(std::move(state), group.parameters, own);
+  }
+  return result;
+}
+
+}  // namespace shardlens::train
