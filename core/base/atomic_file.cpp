@@ -1,35 +1,74 @@
 #include "core/base/atomic_file.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string>
+#include <utility>
+
 #include <unistd.h>
 
 #include "core/base/error.h"
 
 namespace shardlens {
+namespace {
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path temporary = path.string() + ".tmp" + std::to_string(::getpid());
-  std::error_code ignored;
+// Of this process alone, also where two threads write the same path.
+std::string unique_ending() {
+  static std::atomic<unsigned> count = 0;
+  return ".tmp" + std::to_string(::getpid()) + "." + std::to_string(count++);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), temporary_(path_.string() + unique_ending()) {
   errno = 0;
-  {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.close();
-    if (!out) {
-      const std::string reason = errno != 0 ? std::strerror(errno) : "write failed";
-      std::filesystem::remove(temporary, ignored);
-      throw RuntimeFault("cannot write " + path.string() + ": " + reason);
-    }
+  out_.open(temporary_, std::ios::binary | std::ios::trunc);
+  if (!out_) {
+    fail("cannot be opened");
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) {
+    out_.close();
+    std::error_code ignored;
+    std::filesystem::remove(temporary_, ignored);
+  }
+}
+
+void AtomicFile::fail(const char* fallback) {
+  throw RuntimeFault("cannot write " + path_.string() + ": " +
+                     (errno != 0 ? std::strerror(errno) : fallback));
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  errno = 0;
+  out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!out_) {
+    fail("write failed");
+  }
+}
+
+void AtomicFile::commit() {
+  errno = 0;
+  out_.close();
+  if (!out_) {
+    fail("write failed");
   }
   std::error_code failure;
-  std::filesystem::rename(temporary, path, failure);
+  std::filesystem::rename(temporary_, path_, failure);
   if (failure) {
-    std::filesystem::remove(temporary, ignored);
-    throw RuntimeFault("cannot write " + path.string() + ": " + failure.message());
+    throw RuntimeFault("cannot write " + path_.string() + ": " + failure.message());
   }
+  committed_ = true;
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
 }
 
 }  // namespace shardlens

@@ -1,7 +1,7 @@
 #include "profiler/trace/compression.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
 #include <isa-l/igzip_lib.h>
 
@@ -10,38 +10,57 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;
+constexpr size_t kChunk = size_t{1} << 18;
 
 }  // namespace
 
-std::string gzip(std::string_view content) {
-  isal_zstream stream{};  // isal_deflate_init leaves next_in and avail_in as they are
-  isal_deflate_init(&stream);
-  std::vector<uint8_t> work(ISAL_DEF_LVL1_DEFAULT);
-  stream.level = 1;
-  stream.level_buf = work.data();
-  stream.level_buf_size = static_cast<uint32_t>(work.size());
-  stream.gzip_flag = IGZIP_GZIP;
-  stream.flush = NO_FLUSH;
-  std::string out;
-  std::vector<uint8_t> chunk(kChunk);
-  size_t taken = 0;
+GzipEncoder::GzipEncoder(TextOutput out)
+    : out_(std::move(out)),
+      stream_(std::make_unique<isal_zstream>()),
+      work_(ISAL_DEF_LVL1_DEFAULT),
+      chunk_(kChunk) {
+  isal_deflate_init(stream_.get());
+  stream_->level = 1;
+  stream_->level_buf = work_.data();
+  stream_->level_buf_size = static_cast<uint32_t>(work_.size());
+  stream_->gzip_flag = IGZIP_GZIP;
+  stream_->flush = NO_FLUSH;
+}
+
+GzipEncoder::~GzipEncoder() = default;
+
+void GzipEncoder::write(std::string_view text) {
+  while (!text.empty()) {
+    const size_t piece = std::min(kChunk, text.size());
+    deflate(text.substr(0, piece), false);
+    text.remove_prefix(piece);
+  }
+}
+
+void GzipEncoder::finish() {
+  deflate({}, true);
+}
+
+void GzipEncoder::deflate(std::string_view text, bool last) {
+  // isa-l's interface is not const, it only reads.
+  stream_->next_in = reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));  // NOLINT
+  stream_->avail_in = static_cast<uint32_t>(text.size());
+  stream_->end_of_stream = last ? 1 : 0;
   do {
-    if (stream.avail_in == 0 && taken < content.size()) {
-      const size_t next = std::min(kChunk, content.size() - taken);
-      // isa-l's interface is not const, it only reads.
-      stream.next_in =
-          reinterpret_cast<uint8_t*>(const_cast<char*>(content.data() + taken));  // NOLINT
-      stream.avail_in = static_cast<uint32_t>(next);
-      taken += next;
-    }
-    stream.end_of_stream = taken == content.size() ? 1 : 0;
-    stream.next_out = chunk.data();
-    stream.avail_out = static_cast<uint32_t>(chunk.size());
-    const int rc = isal_deflate(&stream);
+    stream_->next_out = chunk_.data();
+    stream_->avail_out = static_cast<uint32_t>(chunk_.size());
+    const int rc = isal_deflate(stream_.get());
     SHARDLENS_CHECK(rc == COMP_OK, "isa-l could not compress");
-    out.append(reinterpret_cast<const char*>(chunk.data()), chunk.size() - stream.avail_out);
-  } while (stream.internal_state.state != ZSTATE_END);
+    out_({reinterpret_cast<const char*>(chunk_.data()), chunk_.size() - stream_->avail_out});
+  } while (stream_->avail_in > 0 || stream_->avail_out == 0 ||
+           (last && stream_->internal_state.state != ZSTATE_END));
+}
+
+std::string gzip(std::string_view content) {
+  std::string out;
+  GzipEncoder encoder([&out](std::string_view bytes) { out += bytes; });
+  encoder.write(content);
+  encoder.finish();
   return out;
 }
 

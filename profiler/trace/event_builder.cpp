@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "profiler/trace/decimal.h"
 
@@ -19,6 +20,7 @@ constexpr std::array<std::string_view, kFaultCount> kFaultTexts{
     "events of a phase ('ph') that is not read, left out",
     "shardlens instants whose arguments are not understood, kept without them",
     "events with NaN or Infinity, which are not JSON: read as null",
+    "events whose arguments have escape sequences that are none: not kept",
 };
 
 std::optional<Nanoseconds> time_of(const JsonValue& value) {
@@ -294,27 +296,28 @@ void EventBuilder::timed_event(Phase phase) {
 }
 
 void EventBuilder::emit(const Event& event) {
-  const bool odd = !cursor_.not_json().empty();
-  if (odd) {
+  if (!cursor_.not_json().empty()) {
     fault(Fault::kNotJson);
   }
   if (options_.sink != nullptr) {
-    options_.sink->event(trace_, event, odd ? args_as_json() : fields_.args);
+    const std::string json = args_as_json();
+    options_.sink->event(trace_, event, json);
     trace_.collectives.clear();
     trace_.actions.clear();
     trace_.hooks.clear();
     trace_.syncs.clear();
     trace_.memory_events.clear();
-  } else {
-    trace_.events.push_back(event);
-    if (options_.keep_args && event.category != Category::kShardlens &&
-        event.category != Category::kCommunication && !fields_.args.empty()) {
-      trace_.set_args(static_cast<uint32_t>(trace_.events.size() - 1), args_as_json());
+    return;
+  }
+  trace_.events.push_back(event);
+  if (options_.keep_args && event.category != Category::kShardlens &&
+      event.category != Category::kCommunication) {
+    if (std::string json = args_as_json(); !json.empty()) {
+      trace_.set_args(static_cast<uint32_t>(trace_.events.size() - 1), std::move(json));
     }
   }
 }
 
-// The arguments as written, but for what is not JSON.
 std::string EventBuilder::args_as_json() {
   std::string json;
   const char* from = fields_.args.data();
@@ -325,7 +328,13 @@ std::string EventBuilder::args_as_json() {
       from = odd.data() + odd.size();
     }
   }
-  return json.append(from, end);
+  json.append(from, end);
+  // The cursor has checked all but the insides of texts.
+  if (json.find('\\') != std::string::npos && !nlohmann::json::accept(json)) {
+    fault(Fault::kBadText);
+    json.clear();
+  }
+  return json;
 }
 
 }  // namespace shardlens::trace

@@ -28,8 +28,9 @@ enum class Fault : uint8_t {
   kUnknownPhase,
   kBadArguments,  // taken, without arguments
   kNotJson,       // taken, NaN and Infinity left out
+  kBadText,       // taken, arguments not kept
 };
-inline constexpr int kFaultCount = 8;
+inline constexpr int kFaultCount = 9;
 
 // Adds events to a trace, times still relative to the file's base.
 //
@@ -106,6 +107,7 @@ class EventBuilder {
   void name_event();
   void timed_event(Phase phase);
   void emit(const Event& event);
+  // Of the arguments, but for what is not JSON; only where they are passed on.
   std::string args_as_json();
   bool read_times(Event& event, Phase phase);
   bool add_detail(Event& event);

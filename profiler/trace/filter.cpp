@@ -1,7 +1,6 @@
 #include "profiler/trace/filter.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,67 +17,90 @@ bool is_step_mark(const Trace& trace, const Event& event) {
   return event.category == Category::kUserAnnotation && trace.name(event).starts_with(kStepMark);
 }
 
-using Window = std::pair<Nanoseconds, Nanoseconds>;
-
-std::vector<Window> windows_of(const Trace& trace, const std::pair<int64_t, int64_t>& steps) {
-  std::vector<Window> windows;
-  for (const Event& event : trace.events) {
-    if (!is_step_mark(trace, event)) {
-      continue;
-    }
-    const auto number = scaled_decimal(trace.name(event).substr(kStepMark.size()), 0);
-    if (number && *number >= steps.first && *number < steps.second) {
-      windows.emplace_back(event.start, event.end());
-    }
-  }
-  if (windows.empty()) {
-    throw InputError(trace.metadata.source,
-                     fmt::format("no step in {}:{}", steps.first, steps.second));
-  }
-  std::sort(windows.begin(), windows.end());
-  return windows;
+bool is_launch(const Event& event) {
+  return event.correlation != 0 &&
+         (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
 }
 
-bool within(const std::vector<Window>& windows, Nanoseconds time) {
-  return std::any_of(windows.begin(), windows.end(),
-                     [&](const Window& w) { return time >= w.first && time < w.second; });
-}
-
-bool is_on_device(const Event& event) {
-  return event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
-         event.category == Category::kGpuMemset || event.category == Category::kCudaSync;
-}
-
-void keep_steps(Trace& trace, const std::pair<int64_t, int64_t>& steps) {
-  const std::vector<Window> windows = windows_of(trace, steps);
-  std::unordered_set<uint32_t> launched;
-  for (const Event& event : trace.events) {
-    if ((event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver) &&
-        within(windows, event.start)) {
-      launched.insert(event.correlation);
-    }
-  }
-  erase_if(trace.events, [&](const Event& event) {
-    const bool by_launch =
-        event.correlation != 0 && (is_on_device(event) || event.category == Category::kAc2g);
-    return by_launch ? !launched.contains(event.correlation) : !within(windows, event.start);
-  });
+// What follows its launch.
+bool is_launched(const Event& event) {
+  return event.correlation != 0 &&
+         (event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
+          event.category == Category::kGpuMemset || event.category == Category::kCudaSync ||
+          event.category == Category::kAc2g);
 }
 
 }  // namespace
 
-void apply(const Filter& filter, Trace& trace) {
-  if (filter.steps) {
-    keep_steps(trace, *filter.steps);
+void EventFilter::see(const Trace& trace, const Event& event) {
+  if (!filter_.categories.empty()) {
+    if (const std::string_view category = trace.category(event); !seen_.contains(category)) {
+      seen_.emplace(category);
+    }
   }
-  if (!filter.categories.empty()) {
-    erase_if(trace.events, [&](const Event& event) {
-      const std::string_view category = trace.category(event);
-      return !is_step_mark(trace, event) &&
-             std::find(filter.categories.begin(), filter.categories.end(), category) ==
-                 filter.categories.end();
-    });
+  if (!filter_.steps) {
+    return;
   }
+  if (is_launch(event)) {
+    launches_.push_back({event.start, event.correlation});
+  } else if (is_step_mark(trace, event)) {
+    const auto number = scaled_decimal(trace.name(event).substr(kStepMark.size()), 0);
+    if (number && *number >= filter_.steps->first && *number < filter_.steps->second) {
+      windows_.emplace_back(event.start, event.end());
+    }
+  }
+}
+
+void EventFilter::decide(const std::string& source) {
+  if (!filter_.steps) {
+    return;
+  }
+  if (windows_.empty()) {
+    throw InputError(source,
+                     fmt::format("no step in {}:{}", filter_.steps->first, filter_.steps->second));
+  }
+  std::sort(windows_.begin(), windows_.end());
+  size_t last = 0;
+  for (size_t i = 1; i < windows_.size(); ++i) {
+    if (windows_[i].first <= windows_[last].second) {
+      windows_[last].second = std::max(windows_[last].second, windows_[i].second);
+    } else {
+      windows_[++last] = windows_[i];
+    }
+  }
+  windows_.resize(last + 1);
+  for (const Launch& launch : launches_) {
+    if (within(launch.start)) {
+      launched_.insert(launch.correlation);
+    }
+  }
+  launches_ = {};
+}
+
+bool EventFilter::within(Nanoseconds time) const {
+  const auto after = std::upper_bound(windows_.begin(), windows_.end(), time,
+                                      [](Nanoseconds t, const Window& w) { return t < w.first; });
+  return after != windows_.begin() && time < std::prev(after)->second;
+}
+
+bool EventFilter::keeps(const Trace& trace, const Event& event) const {
+  if (filter_.steps &&
+      !(is_launched(event) ? launched_.contains(event.correlation) : within(event.start))) {
+    return false;
+  }
+  return filter_.categories.empty() || is_step_mark(trace, event) ||
+         std::find(filter_.categories.begin(), filter_.categories.end(), trace.category(event)) !=
+             filter_.categories.end();
+}
+
+EventFilter apply(Filter filter, Trace& trace) {
+  EventFilter events(std::move(filter));
+  for (const Event& event : trace.events) {
+    events.see(trace, event);
+  }
+  events.decide(trace.metadata.source);
+  erase_if(trace.events, [&](const Event& event) { return !events.keeps(trace, event); });
+  return events;
 }
 
 }  // namespace shardlens::trace

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/base/units.h"
+#include "profiler/trace/growing_array.h"
 #include "profiler/trace/trace.h"
 
 namespace shardlens::trace {
@@ -14,10 +19,42 @@ struct Filter {
   std::vector<std::string> categories;               // empty: all; ProfilerStep marks always stay
 };
 
-// Removes events. Of a chosen step, all that starts within its ProfilerStep stays, and device
-// events that were launched there (by correlation), however late they ran. Side tables keep entries
-// that no event refers to any more. Errors: InputError if steps are asked for and the trace has
-// none of them.
-void apply(const Filter& filter, Trace& trace);
+// Decides for each event whether it stays. Of a chosen step, all that starts within its
+// ProfilerStep stays, and device events that were launched there (by correlation), however late
+// they ran.
+//
+// Which launches and marks there are is known only after the last event, so see() comes first, for
+// every event, then keeps(). All times have the same zero. Names and categories are those of the
+// trace that is passed with the event.
+class EventFilter {
+ public:
+  explicit EventFilter(Filter filter) : filter_(std::move(filter)) {}
+
+  void see(const Trace& trace, const Event& event);
+  // Between the two. Errors: InputError naming `source` if steps are asked for and there is none of
+  // them.
+  void decide(const std::string& source);
+  [[nodiscard]] bool keeps(const Trace& trace, const Event& event) const;
+
+  [[nodiscard]] const std::set<std::string, std::less<>>& categories() const { return seen_; }
+
+ private:
+  using Window = std::pair<Nanoseconds, Nanoseconds>;
+  struct Launch {
+    Nanoseconds start;
+    uint32_t correlation;
+  };
+  [[nodiscard]] bool within(Nanoseconds time) const;
+
+  Filter filter_;
+  std::set<std::string, std::less<>> seen_;
+  std::vector<Window> windows_;  // sorted and apart after decide()
+  GrowingArray<Launch> launches_;
+  std::unordered_set<uint32_t> launched_;
+};
+
+// Removes events of a trace in memory. Side tables keep entries that no event refers to any more.
+// Errors: as EventFilter::decide().
+EventFilter apply(Filter filter, Trace& trace);
 
 }  // namespace shardlens::trace

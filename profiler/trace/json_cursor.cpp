@@ -130,13 +130,14 @@ void JsonCursor::fail(uint64_t byte, const std::string& message) const {
 }
 
 void JsonCursor::unexpected(const char* expected) const {
+  // The last token of a window may be a number or word that goes on in the next.
+  if (!window_.last() && token() + 1 >= window_.count()) {
+    throw Incomplete();
+  }
   if (token() < window_.count()) {
     const std::string_view rest(text_ + *at_, window_.end() - byte());
     fail(byte(),
          fmt::format("not the JSON of a trace: expected {}, not '{}'", expected, shown(rest)));
-  }
-  if (!window_.last()) {
-    throw Incomplete();
   }
   fail(window_.end(), fmt::format("the JSON ends where {} is expected: the file is cut off, or a "
                                   "bracket is missing",

@@ -144,7 +144,7 @@ class Reader {
   void finish() {
     Metadata& m = trace_.metadata;
     builder_.finish();
-    if (m.base_time != 0 && builder_.first_time().value_or(0) / 1000 >= kEpochMicroseconds) {
+    if (m.base_time != 0 && is_of_epoch(builder_.first_time().value_or(0))) {
       add_diagnostic(
           trace_.diagnostics, Severity::kNote,
           "times are of the epoch although baseTimeNanoseconds is given; the base is not added");
@@ -204,6 +204,10 @@ Trace parse_kineto(std::string_view json, const std::string& source, const ReadO
 
 Trace parse_kineto(ByteSource& text, const std::string& source, const ReadOptions& options) {
   return Reader(text, source, options).run();
+}
+
+bool is_of_epoch(Nanoseconds first) {
+  return first / 1000 >= kEpochMicroseconds;
 }
 
 std::optional<int64_t> rank_of_file_name(std::string_view name) {

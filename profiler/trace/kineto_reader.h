@@ -49,6 +49,10 @@ struct ReadOptions {
                                  const std::string& source,
                                  const ReadOptions& options = {});
 
+// Whether a file whose first event is at `first`, as written, has its times of the epoch: then a
+// base time that it names is not added.
+[[nodiscard]] bool is_of_epoch(Nanoseconds first);
+
 // "…rank12…", "…rank-12…", "…rank_12…" in a file's name.
 [[nodiscard]] std::optional<int64_t> rank_of_file_name(std::string_view name);
 

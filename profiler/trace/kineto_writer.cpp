@@ -1,14 +1,24 @@
 #include "profiler/trace/kineto_writer.h"
 
-#include <string_view>
+#include <utility>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "profiler/trace/compression.h"
 #include "profiler/trace/json_text.h"
 
 namespace shardlens::trace {
 namespace {
+
+constexpr size_t kFlushBytes = size_t{1} << 18;
+
+const std::filesystem::path& checked_name(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.ends_with(".json") && !name.ends_with(".json.gz")) {
+    throw UsageError("'" + path.string() +
+                     "': a trace is written to a name ending in .json or .json.gz");
+  }
+  return path;
+}
 
 // One JSON object or array on one line; separates its members by commas.
 class Members {
@@ -43,14 +53,14 @@ class Members {
   bool first_ = true;
 };
 
-class Writer {
- public:
-  explicit Writer(const Trace& trace) : trace_(trace) {
-    out_.reserve(4096 + trace.events.size() * 200);
-  }
+}  // namespace
 
-  std::string run() {
-    const Metadata& m = trace_.metadata;
+class KinetoWriter::Body {
+ public:
+  Body(const Trace& head, TextOutput out) : head_(head), output_(std::move(out)) {}
+
+  void begin() {
+    const Metadata& m = head_.metadata;
     out_ += "{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": ";
     out_ += m.device_properties.empty() ? "[]" : m.device_properties;
     top("distributedInfo");
@@ -59,7 +69,7 @@ class Writer {
       top(key);
       out_ += json;
     }
-    if (!trace_.units.empty()) {
+    if (!head_.units.empty()) {
       top("shardlens");
       units();
     }
@@ -67,14 +77,30 @@ class Writer {
     top("baseTimeNanoseconds");
     append_integer(out_, m.base_time);
     top("traceEvents");
-    events();
+    names();
+  }
+
+  void event(const Trace& trace, const Event& event, std::string_view args) {
+    one_event(trace, event, args);
+    if (out_.size() >= kFlushBytes) {
+      flush();
+    }
+  }
+
+  void finish() {
+    out_ += "\n  ]";
     top("traceName");
-    append_quoted(out_, m.trace_name);
+    append_quoted(out_, head_.metadata.trace_name);
     out_ += "\n}\n";
-    return std::move(out_);
+    flush();
   }
 
  private:
+  void flush() {
+    output_(out_);
+    out_.clear();
+  }
+
   void top(std::string_view key) {
     out_ += ",\n  ";
     append_quoted(out_, key);
@@ -82,7 +108,7 @@ class Writer {
   }
 
   void distributed_info() {
-    const Metadata& m = trace_.metadata;
+    const Metadata& m = head_.metadata;
     Members info(out_, '{', '}');
     if (!m.backend.empty()) {
       info.text("backend", m.backend);
@@ -129,7 +155,7 @@ class Writer {
     ours.integer("version", 1);
     ours.key("units");
     Members list(out_, '[', ']');
-    for (const std::string& fqn : trace_.units) {
+    for (const std::string& fqn : head_.units) {
       append_quoted(list.next(), fqn);
     }
     list.end();
@@ -141,9 +167,9 @@ class Writer {
     first_line_ = false;
   }
 
-  void events() {
+  void names() {
     out_ += '[';
-    for (const Process& p : trace_.processes) {
+    for (const Process& p : head_.processes) {
       Track ids;
       ids.pid = p.pid;
       ids.pid_text = p.pid_text;
@@ -158,24 +184,20 @@ class Writer {
         sort_event("process_sort_index", ids, *p.sort_index);
       }
     }
-    for (const Track& track : trace_.tracks) {
+    for (const Track& track : head_.tracks) {
       if (track.name != kEmptyString) {
-        name_event("thread_name", track, "name", trace_.strings.view(track.name));
+        name_event("thread_name", track, "name", head_.strings.view(track.name));
       }
       if (track.sort_index) {
         sort_event("thread_sort_index", track, *track.sort_index);
       }
     }
-    for (const Event& event : trace_.events) {
-      one_event(event);
-    }
-    out_ += "\n  ]";
   }
 
-  void ids(Members& members, const Track& track) {
-    track.pid_is_text ? members.text("pid", trace_.strings.view(track.pid_text))
+  void ids(Members& members, const StringTable& strings, const Track& track) {
+    track.pid_is_text ? members.text("pid", strings.view(track.pid_text))
                       : members.integer("pid", track.pid);
-    track.tid_is_text ? members.text("tid", trace_.strings.view(track.tid_text))
+    track.tid_is_text ? members.text("tid", strings.view(track.tid_text))
                       : members.integer("tid", track.tid);
   }
 
@@ -188,7 +210,7 @@ class Writer {
     members.text("ph", "M");
     members.text("name", what);
     members.integer("ts", 0);
-    ids(members, track);
+    ids(members, head_.strings, track);
     members.key("args");
     Members args(out_, '{', '}');
     args.text(key, value);
@@ -202,7 +224,7 @@ class Writer {
     members.text("ph", "M");
     members.text("name", what);
     members.integer("ts", 0);
-    ids(members, track);
+    ids(members, head_.strings, track);
     members.key("args");
     Members args(out_, '{', '}');
     args.integer("sort_index", value);
@@ -210,19 +232,19 @@ class Writer {
     members.end();
   }
 
-  void one_event(const Event& event) {
+  void one_event(const Trace& trace, const Event& event, std::string_view given) {
     line();
     Members members(out_, '{', '}');
-    const std::string_view category = trace_.category(event);
+    const std::string_view category = trace.category(event);
     constexpr std::string_view kPhases[] = {"X", "i", "s", "f", "C"};
     members.text("ph", kPhases[static_cast<size_t>(event.phase)]);
     if (!category.empty()) {
       members.text("cat", category);
     }
-    members.text("name", trace_.name(event));
-    ids(members, trace_.tracks.at(event.track));
+    members.text("name", trace.name(event));
+    ids(members, trace.strings, trace.tracks.at(event.track));
     Nanoseconds relative = 0;
-    SHARDLENS_CHECK(!__builtin_sub_overflow(event.start, trace_.metadata.base_time, &relative),
+    SHARDLENS_CHECK(!__builtin_sub_overflow(event.start, head_.metadata.base_time, &relative),
                     "a time is too far from the trace's base time");
     members.microseconds("ts", relative);
     switch (event.phase) {
@@ -242,13 +264,17 @@ class Writer {
       case Phase::kCounter:
         break;
     }
-    event_args(members, event);
+    if (given.empty()) {
+      event_args(members, trace, event);
+    } else {
+      members.raw("args", given);
+    }
     members.end();
   }
 
-  void event_args(Members& members, const Event& event) {
+  void event_args(Members& members, const Trace& trace, const Event& event) {
     const bool flow = event.phase == Phase::kFlowStart || event.phase == Phase::kFlowEnd;
-    if (const std::string_view json = trace_.args_json(event); !json.empty()) {
+    if (const std::string_view json = trace.args_json(event); !json.empty()) {
       members.raw("args", json);
       return;
     }
@@ -258,18 +284,18 @@ class Writer {
     }
     members.key("args");
     Members args(out_, '{', '}');
-    if (const CollectiveArgs* collective = trace_.collective(event)) {
-      collective_args(args, *collective);
-    } else if (const ActionArgs* action = trace_.action(event)) {
-      action_args(args, *action);
-    } else if (const HookArgs* hook = trace_.hook(event)) {
-      hook_args(args, *hook);
-    } else if (const SyncArgs* sync = trace_.sync(event)) {
+    if (const CollectiveArgs* collective = trace.collective(event)) {
+      collective_args(args, trace, *collective);
+    } else if (const ActionArgs* action = trace.action(event)) {
+      action_args(args, trace, *action);
+    } else if (const HookArgs* hook = trace.hook(event)) {
+      hook_args(args, trace, *hook);
+    } else if (const SyncArgs* sync = trace.sync(event)) {
       sync_args(args, *sync);
-    } else if (const MemoryArgs* memory = trace_.memory(event)) {
+    } else if (const MemoryArgs* memory = trace.memory(event)) {
       memory_args(args, *memory);
     }
-    if (const DeviceArgs* device = trace_.device(event)) {
+    if (const DeviceArgs* device = trace.device(event)) {
       device_args(args, *device);
     }
     if (event.external_id != 0) {
@@ -281,16 +307,16 @@ class Writer {
     args.end();
   }
 
-  void unit(Members& args, std::string_view key, UnitId id) {
+  static void unit(Members& args, const Trace& trace, std::string_view key, UnitId id) {
     if (id != kNoUnit) {
-      args.text(key, trace_.units.at(id));
+      args.text(key, trace.units.at(id));
     }
   }
 
-  void collective_args(Members& args, const CollectiveArgs& c) {
+  static void collective_args(Members& args, const Trace& trace, const CollectiveArgs& c) {
     const auto text = [&](std::string_view key, StringId id) {
       if (id != kEmptyString) {
-        args.text(key, trace_.strings.view(id));
+        args.text(key, trace.strings.view(id));
       }
     };
     text("Collective name", c.collective);
@@ -301,7 +327,7 @@ class Writer {
     text("Process Group Name", c.group);
     text("Process Group Description", c.group_description);
     text("Process Group Ranks", c.group_ranks);
-    unit(args, "unit", c.unit);
+    unit(args, trace, "unit", c.unit);
     number(args, "seq", c.sequence, -1);
     number(args, "action", c.action, 0);
     number(args, "issued_ns", c.issued, 0);
@@ -310,13 +336,13 @@ class Writer {
     }
   }
 
-  void number(Members& args, std::string_view key, int64_t value, int64_t absent) {
+  static void number(Members& args, std::string_view key, int64_t value, int64_t absent) {
     if (value != absent) {
       args.integer(key, value);
     }
   }
 
-  void device_args(Members& args, const DeviceArgs& d) {
+  static void device_args(Members& args, const DeviceArgs& d) {
     number(args, "device", d.device, -1);
     number(args, "context", d.context, -1);
     number(args, "stream", d.stream, -1);
@@ -326,7 +352,7 @@ class Writer {
     number(args, "event id", d.event, 0);
   }
 
-  void sync_args(Members& args, const SyncArgs& s) {
+  static void sync_args(Members& args, const SyncArgs& s) {
     args.text("cuda_sync_kind", name_of(s.kind));
     number(args, "wait_on_stream", s.wait_on_stream, -1);
     number(args, "wait_on_cuda_event_record_corr_id", s.wait_on_record, 0);
@@ -335,7 +361,7 @@ class Writer {
     number(args, "device", s.device, -1);
   }
 
-  void memory_args(Members& args, const MemoryArgs& m) {
+  static void memory_args(Members& args, const MemoryArgs& m) {
     args.integer("Addr", m.address);
     args.integer("Bytes", m.bytes);
     args.integer("Total Allocated", m.total_allocated);
@@ -344,18 +370,18 @@ class Writer {
     args.integer("Device Id", m.device);
   }
 
-  void action_args(Members& args, const ActionArgs& a) {
+  static void action_args(Members& args, const Trace& trace, const ActionArgs& a) {
     const schedule::Action& action = a.action;
     args.integer("seq", a.seq);
     if (a.hook_seq != 0) {
       args.integer("hook_seq", a.hook_seq);
     }
     args.text("op", schedule::name_of(action.op));
-    unit(args, "unit", action.unit);
+    unit(args, trace, "unit", action.unit);
     args.text("stream", schedule::name_of(action.stream));
     if (action.buffer.kind != schedule::BufferKind::kNone) {
       args.text("buffer", schedule::name_of(action.buffer.kind));
-      unit(args, "buffer_unit", action.buffer.unit);
+      unit(args, trace, "buffer_unit", action.buffer.unit);
       args.integer("generation", action.buffer.generation);
     }
     if (action.event != schedule::kNoEvent) {
@@ -365,38 +391,84 @@ class Writer {
     args.text("axis", schedule::name_of(action.axis));
   }
 
-  void hook_args(Members& args, const HookArgs& h) {
+  static void hook_args(Members& args, const Trace& trace, const HookArgs& h) {
     constexpr std::string_view kGrads[] = {"none", "some", "all"};
     args.integer("seq", h.seq);
     args.text("hook", shardlens::name_of(h.hook.hook));
-    unit(args, "unit", h.hook.unit);
+    unit(args, trace, "unit", h.hook.unit);
     args.integer("invocation", h.hook.invocation);
     args.boolean("grad_mode", h.hook.grad_mode);
     args.boolean("recompute", h.hook.recompute);
     args.text("grads", kGrads[static_cast<size_t>(h.hook.grads)]);
   }
 
-  const Trace& trace_;
+  const Trace& head_;
+  TextOutput output_;
   std::string out_;
   bool first_line_ = true;
 };
 
+KinetoWriter::KinetoWriter(const Trace& head, TextOutput out)
+    : body_(std::make_unique<Body>(head, std::move(out))) {
+  body_->begin();
+}
+
+KinetoWriter::~KinetoWriter() = default;
+
+void KinetoWriter::event(const Trace& trace, const Event& event, std::string_view args) {
+  body_->event(trace, event, args);
+}
+
+void KinetoWriter::finish() {
+  body_->finish();
+}
+
+TraceFile::TraceFile(const std::filesystem::path& path) : file_(checked_name(path)) {
+  if (path.extension() == ".gz") {
+    encoder_ =
+        std::make_unique<GzipEncoder>([this](std::string_view bytes) { file_.write(bytes); });
+  }
+}
+
+TextOutput TraceFile::output() {
+  return [this](std::string_view text) {
+    if (encoder_ != nullptr) {
+      encoder_->write(text);
+    } else {
+      file_.write(text);
+    }
+  };
+}
+
+void TraceFile::commit() {
+  if (encoder_ != nullptr) {
+    encoder_->finish();
+  }
+  file_.commit();
+}
+
+namespace {
+
+void write_all(const Trace& trace, TextOutput out) {
+  KinetoWriter writer(trace, std::move(out));
+  for (const Event& event : trace.events) {
+    writer.event(trace, event);
+  }
+  writer.finish();
+}
+
 }  // namespace
 
 std::string to_kineto_json(const Trace& trace) {
-  return Writer(trace).run();
+  std::string json;
+  write_all(trace, [&json](std::string_view text) { json += text; });
+  return json;
 }
 
 void write_kineto(const Trace& trace, const std::filesystem::path& path) {
-  const std::string name = path.filename().string();
-  if (name.ends_with(".json")) {
-    write_file_atomically(path, to_kineto_json(trace));
-  } else if (name.ends_with(".json.gz")) {
-    write_file_atomically(path, gzip(to_kineto_json(trace)));
-  } else {
-    throw UsageError("'" + path.string() +
-                     "': a trace is written to a name ending in .json or .json.gz");
-  }
+  TraceFile file(path);
+  write_all(trace, file.output());
+  file.commit();
 }
 
 }  // namespace shardlens::trace

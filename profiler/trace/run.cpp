@@ -1,8 +1,12 @@
 #include "profiler/trace/run.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
 #include <fstream>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -186,25 +190,58 @@ Run Run::open(const fs::path& path, const ReadOptions& options) {
   return open(std::span(&path, 1), options);
 }
 
+std::vector<Trace> read_traces(std::span<const fs::path> paths, const ReadOptions& options) {
+  std::vector<Trace> traces(paths.size());
+  std::vector<std::exception_ptr> errors(paths.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < paths.size(); i = next++) {
+      try {
+        traces[i] = read_trace(paths[i], options);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  const size_t helpers =
+      std::min<size_t>(std::max(1U, std::thread::hardware_concurrency()), paths.size());
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < helpers; ++i) {
+    threads.emplace_back(work);
+  }
+  work();
+  threads.clear();  // joins
+  for (const std::exception_ptr& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+  return traces;
+}
+
+std::vector<fs::path> trace_paths(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) ? traces_of(path) : std::vector{path};
+}
+
 Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
   Run run;
-  std::vector<fs::path> directories;
+  std::vector<fs::path> directories, files;
   for (const fs::path& path : paths) {
     run.source += (run.source.empty() ? "" : " ") + path.string();
+    const std::vector<fs::path> found = trace_paths(path);
+    files.insert(files.end(), found.begin(), found.end());
     std::error_code error;
     if (fs::is_directory(path, error)) {
       directories.push_back(path);
-      for (const fs::path& file : traces_of(path)) {
-        run.traces.push_back(read_trace(file, options));
-      }
     } else {
-      run.traces.push_back(read_trace(path, options));
       const fs::path parent = path.parent_path();
       if (std::find(directories.begin(), directories.end(), parent) == directories.end()) {
         directories.push_back(parent);  // a trace within a capture directory
       }
     }
   }
+  run.traces = read_traces(files, options);
   if (run.traces.empty()) {
     throw UsageError("no path to a trace or a capture directory was given");
   }

@@ -54,6 +54,14 @@ struct Run {
   [[nodiscard]] static Run of(std::vector<Trace> traces);
 };
 
+// Traces and spools of a directory, by name (a spool only where its rank left no trace), or the
+// path of a file itself. Errors: InputError for a directory that holds none.
+[[nodiscard]] std::vector<std::filesystem::path> trace_paths(const std::filesystem::path& path);
+
+// Reads all of them, as many at a time as there are cores; in the order of `paths`.
+[[nodiscard]] std::vector<Trace> read_traces(std::span<const std::filesystem::path> paths,
+                                             const ReadOptions& options = {});
+
 // A trace file or a spool, told by its name.
 [[nodiscard]] Trace read_trace(const std::filesystem::path& path, const ReadOptions& options = {});
 

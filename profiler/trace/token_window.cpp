@@ -176,10 +176,15 @@ void TokenWindow::index(size_t size) {
       closed_ = false;
       return;
     case simdjson::UTF8_ERROR:
-      fail(offset_ + first_invalid_utf8({buffer_.data(), size}), "not UTF-8, which JSON has to be");
-    case simdjson::UNESCAPED_CHARS:
-      fail(offset_ + control_character({buffer_.data(), size}),
+    case simdjson::UNESCAPED_CHARS: {
+      // In text of another encoding both are wrong, and the encoding is what there is to say.
+      const std::string_view text(buffer_.data(), size);
+      if (!simdjson::validate_utf8(text.data(), text.size())) {
+        fail(offset_ + first_invalid_utf8(text), "not UTF-8, which JSON has to be");
+      }
+      fail(offset_ + control_character(text),
            "a control character in a string; JSON wants it escaped");
+    }
     case simdjson::MEMALLOC:
       fail(offset_, fmt::format("needs more than {} MiB of memory", capacity_ >> 20));
     default:
