@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Writes a Kineto trace like that of an FSDP2 training run on eight GPUs, of about the size that is asked for.
+
+    generate_trace.py --megabytes 300 --out rank0.json [--gzip] [--rank 0]
+
+The same arguments give the same file. Every step is the same work, from the third on with the times and ids of the second moved on: for each layer an all-gather, its copy-out, 14 operators with their launches, kernels and
+flows, and in the backward pass a reduce-scatter. Line breaks, members and their order are those that PyTorch 2.11 writes.
+"""
+import argparse
+import gzip
+import itertools
+import os
+import random
+
+LAYERS = 32
+BASE = 1790857026000000000
+GROUP = ('"Process Group Name": "0", "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]"')
+OPERATORS = [
+    ("aten::rms_norm", "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, true>(int, float, c10::BFloat16 const*, "
+     "c10::BFloat16 const*, c10::BFloat16 const*, float*, float*, c10::BFloat16*)", "[[4, 4096, 4096], [4096]]"),
+    ("aten::mm", "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "[[16384, 4096], [4096, 4096]]"),
+    ("aten::mm", "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT", "[[16384, 4096], [4096, 1024]]"),
+    ("aten::mm", "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT", "[[16384, 4096], [4096, 1024]]"),
+    ("aten::mul", "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, "
+     "at::native::binary_internal::MulFunctor<float> >, std::array<char*, 3ul> >(int, at::native::BinaryFunctor<c10::BFloat16, c10::BFloat16, "
+     "c10::BFloat16, at::native::binary_internal::MulFunctor<float> >, std::array<char*, 3ul>)", "[[4, 4096, 32, 128], [4096, 1, 128]]"),
+    ("aten::_scaled_dot_product_flash_attention", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t> >"
+     "(pytorch_flash::Flash_fwd_params)", "[[4, 32, 4096, 128], [4, 8, 4096, 128], [4, 8, 4096, 128]]"),
+    ("aten::mm", "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "[[16384, 4096], [4096, 4096]]"),
+    ("aten::add", "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, "
+     "at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)", "[[4, 4096, 4096], [4, 4096, 4096], []]"),
+    ("aten::mm", "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "[[16384, 4096], [4096, 14336]]"),
+    ("aten::silu", "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)"
+     "::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >", "[[16384, 14336]]"),
+    ("aten::mm", "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "[[16384, 4096], [4096, 14336]]"),
+    ("aten::mm", "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "[[16384, 14336], [14336, 4096]]"),
+]
+
+
+class Trace:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.host = 4391404951531684  # nanoseconds since the base time
+        self.free = {7: self.host, 20: self.host, 24: self.host}  # when each stream is idle again
+        self.external = self.correlation = 0
+        self.thread = 10100
+        self.first = True
+
+    # What moves on from step to step stands between marks until the step is written.
+    def time(self, ns):
+        return f"\x01t{ns}\x01"
+
+    def id(self, number):
+        return f"\x01i{number}\x01"
+
+    def event(self, category, name, pid, tid, start, length, args):
+        # As the profiler writes it: four lines and the brackets.
+        self.first = False
+        return (f'  {{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": {pid}, "tid": {tid},\n    "ts": {self.time(start)}, '
+                f'"dur": {length // 1000}.{length % 1000:03d},\n    "args": {{\n      {args}\n    }}\n  }}')
+
+    def flow(self, phase, pid, tid, start):
+        tail = ', "bp": "e"' if phase == "f" else ""
+        return (f'  {{\n    "ph": "{phase}", "id": {self.id(self.correlation)}, "pid": {pid}, "tid": {tid}, "ts": {self.time(start)},\n    "cat": "ac2g", '
+                f'"name": "ac2g"{tail}\n  }}')
+
+    def launched(self, name, stream, length, args=""):
+        """The launch, the kernel and the arrows between them."""
+        self.correlation += 1
+        begin = self.host
+        self.host += self.random.randrange(3000, 6000)
+        start = max(self.host + 1500, self.free[stream] + 1000)
+        self.free[stream] = start + length
+        correlation, external = self.id(self.correlation), self.id(self.external)
+        yield self.event("cuda_runtime", "cudaLaunchKernelExC", 9200, self.thread, begin, self.host - begin,
+                         f'"External id": {external}, "cbid": 430, "correlation": {correlation}')
+        yield self.flow("s", 9200, self.thread, begin)
+        yield self.event("kernel", name, 0, stream, start, length,
+                         f'"External id": {external}, "queued": 0, "device": 0, "context": 1,\n      "stream": {stream}, "correlation": {correlation},\n'
+                         f'      "registers per thread": 168, "shared memory": 232448,\n      "blocks per SM": 0.984848,\n      "warps per SM": 11.818182,\n'
+                         f'      "grid": [132, 1, 1],\n      "block": [384, 1, 1],\n      "est. achieved occupancy %": 18{args}')
+        yield self.flow("f", 0, stream, start)
+
+    def operator(self, name, kernel, dims, length):
+        self.external += 1
+        begin, external = self.host, self.id(self.external)
+        self.host += self.random.randrange(2000, 5000)
+        inner = list(self.launched(kernel, 7, length))
+        self.host += self.random.randrange(1000, 2000)
+        types = ", ".join(['"c10::BFloat16"'] * (dims.count("], [") + 1))
+        yield self.event("cpu_op", name, 9200, self.thread, begin, self.host - begin,
+                         f'"External id": {external},"Record function id": 0, "Concrete Inputs": ["", ""], "Input type": [{types}], '
+                         f'"Input Strides": {dims}, "Input Dims": {dims}, "Ev Idx": {external}')
+        yield from inner
+
+    def collective(self, range_name, name, kernel, stream, in_nelems, out_nelems):
+        begin = self.host
+        self.external += 1
+        self.host += 4000
+        args = (f'"Collective name": "{name}", "In msg nelems": {in_nelems}, "Out msg nelems": {out_nelems}, "Group size": 8, "dtype": "BFloat16", '
+                f'"In split size": "[]", "Out split size": "[]", "Global rank start": 0, "Global rank stride": 1, {GROUP}')
+        external = self.id(self.external)
+        inner = list(self.launched(kernel, stream, self.random.randrange(600000, 900000), ",\n      " + args))
+        yield self.event("cpu_op", "record_param_comms", 9200, self.thread, begin + 500, 3000,
+                         f'"External id": {external}, {args}, "Ev Idx": {external}')
+        yield from inner
+        self.host += 3000
+        yield self.event("user_annotation", range_name, 9200, self.thread, begin - 1000, self.host - begin + 2000,
+                         f'"External id": {external}, "Ev Idx": {external}')
+
+    def layer(self, layer, backward):
+        fqn = f"model.layers.{layer}"
+        begin = self.host
+        self.host += 3000
+        yield from self.collective(f"FSDP::all_gather ({fqn})", "_allgather_base",
+                                   "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, 27263488, 218107904)
+        yield from self.operator("fsdp::split_with_sizes_copy", "void at::native::(anonymous namespace)::split_with_sizes_copy_out_contiguous_no_cast_kernel"
+                                 "(char**, char**, long*, long*, long*, long, long)", "[[8, 27263488], [], []]", 180000)
+        for name, kernel, dims in OPERATORS:
+            yield from self.operator(name, kernel, dims, self.random.randrange(20000, 400000))
+        if backward:
+            yield from self.collective(f"FSDP::post_backward_reduce ({fqn})", "_reduce_scatter_base",
+                                       "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24, 218107904, 27263488)
+        self.host += 2000
+        kind = "pre_backward" if backward else "pre_forward"
+        yield self.event("user_annotation", f"FSDP::{kind} ({fqn})", 9200, self.thread, begin, self.host - begin,
+                         f'"External id": {self.id(self.external)}, "Ev Idx": {self.id(self.external)}')
+
+    def step(self, number):
+        begin = self.host
+        for layer in range(LAYERS):
+            yield from self.layer(layer, False)
+        self.thread = 10200  # autograd's
+        for layer in reversed(range(LAYERS)):
+            yield from self.layer(layer, True)
+        self.thread = 10100
+        self.host = max(self.host, *self.free.values()) + 10000
+        self.external += 1
+        yield self.event("user_annotation", f"ProfilerStep#\x01n{number}\x01", 9200, self.thread, begin, self.host - begin,
+                         f'"External id": {self.id(self.external)},"Record function id": 0, "Ev Idx": {self.id(self.external)}')
+
+
+def written(events, steps_later, step_ns, step_ids):
+    """The text of a step's events, `steps_later` steps after it was made."""
+    parts = ",\n".join(events).split("\x01")
+    ns, ids = steps_later * step_ns, steps_later * step_ids
+    for i in range(1, len(parts), 2):
+        kind, number = parts[i][0], int(parts[i][1:])
+        if kind == "t":
+            parts[i] = f"{(number + ns) // 1000}.{(number + ns) % 1000:03d}"
+        else:
+            parts[i] = str(number + (ids if kind == "i" else steps_later))
+    return "".join(parts)
+
+
+def head(rank):
+    return ('{\n  "schemaVersion": 1,\n  "deviceProperties": [\n    {\n      "id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85028896768,\n'
+            '      "computeMajor": 9, "computeMinor": 0, "numSms": 132\n    }\n  ],\n  "cuda_runtime_version": 13000,\n  "record_shapes": 1,\n'
+            f'  "distributedInfo": {{"backend": "nccl", "rank": {rank}, "world_size": 8, "pg_count": 1, "pg_config": [{{"pg_name": "0", "pg_desc": '
+            '"default_pg", "backend_config": "cuda:nccl", "pg_size": 8, "ranks": [0, 1, 2, 3, 4, 5, 6, 7]}], "nccl_version": "2.28.9"},\n'
+            f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {BASE},\n  "traceEvents": [\n')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--gzip", action="store_true")
+    options = parser.parse_args()
+    trace = Trace(options.rank)
+    limit = options.megabytes * 1e6
+    opener = (lambda name: gzip.open(name, "wt", compresslevel=6)) if options.gzip else (lambda name: open(name, "w", encoding="utf-8"))
+    with opener(options.out + ".tmp") as out:
+        out.write(head(options.rank))
+        size = out.write(written(list(trace.step(0)), 0, 0, 0))
+        begin = trace.host
+        step = list(trace.step(1))
+        # Ids of a later step are larger than all before, though not without gaps.
+        step_ids = max(trace.external, trace.correlation)
+        for later in itertools.count():
+            if size >= limit:
+                break
+            text = written(step, later, trace.host - begin, step_ids)
+            if size + len(text) > limit:  # part of a step, to the byte if it were not for the end of an event
+                text = text[: text.rfind("\n  },\n", 0, max(int(limit - size), 0)) + 4] if limit - size > 2000 else text[: text.index("\n  },\n") + 4]
+            size += out.write(",\n" + text)
+        out.write('\n  ],\n  "traceName": "trace.json"\n}\n')
+    os.replace(options.out + ".tmp", options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Times reading a trace beside a bare simdjson pass, compressed beside plain, and `shardlens analyze` beside Holistic Trace Analysis.
+
+    trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--hta 300] [--python PYTHON] [--work DIR]
+
+Every run is a process of its own; the programs of a row take turns. Seconds are medians of what the program measures around its pass (file in the page
+cache), CPU is user and system time of the process, memory its largest resident set, mapped pages included (getrusage). Traces come from
+generate_trace.py and are kept in the work directory. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
+needs --python with HolisticTraceAnalysis (SHARDLENS_TEST_PYTHON).
+"""
+import argparse
+import gzip
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(command):
+    """(what it printed, wall seconds, CPU seconds, MiB at most)"""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            sys.exit(f"{command} exited with {process.returncode}")
+        out.seek(0)
+        return out.read().decode(), wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def trace_of(work, megabytes):
+    path = work / f"rank0.{megabytes:g}.json"
+    if not path.exists():
+        subprocess.run([sys.executable, HERE / "generate_trace.py", "--megabytes", str(megabytes), "--out", path], check=True)
+    packed = path.with_suffix(".json.gz")
+    if not packed.exists():
+        with open(path, "rb") as plain, gzip.open(str(packed) + ".tmp", "wb", compresslevel=6) as out:
+            shutil.copyfileobj(plain, out, 1 << 20)
+        os.replace(str(packed) + ".tmp", packed)
+    return path, packed
+
+
+def measure(options, path, packed):
+    commands = {"read": [options.bin / "trace_read", path], "gzip": [options.bin / "trace_read", packed], "bare": [options.bin / "simdjson_pass", path]}
+    for file in (path, packed):
+        file.read_bytes()  # into the page cache
+    seconds, cpu, memory, events = {}, {}, {}, 0
+    for _ in range(options.rounds):
+        for name, command in commands.items():
+            out, _, used, most = run(command)
+            taken, events = out.split()
+            seconds.setdefault(name, []).append(float(taken))
+            cpu.setdefault(name, []).append(used)
+            memory[name] = max(memory.get(name, 0), most)
+    return {k: statistics.median(v) for k, v in seconds.items()}, {k: statistics.median(v) for k, v in cpu.items()}, memory, int(events)
+
+
+def row(megabytes, path, seconds, cpu, memory, events):
+    mib = path.stat().st_size / 2**20
+    limit = 0.6 * mib if megabytes <= 300 else 40 * events / 2**20 + 64
+    print(f"| {path.stat().st_size / 1e6:.1f} | {events:,} | {seconds['read']:.3f} | {seconds['bare']:.3f} | {seconds['bare'] / seconds['read']:.2f} | "
+          f"{cpu['bare'] / cpu['read']:.2f} | {seconds['gzip'] / seconds['read']:.2f} | {path.stat().st_size / 1e6 / seconds['read']:.0f} | "
+          f"{memory['read']:.0f} | {limit:.0f} | {memory['gzip']:.0f} | {memory['bare']:.0f} |", flush=True)
+
+
+def hta(options, path):
+    program = ("import sys, contextlib, io\n"
+               "with contextlib.redirect_stdout(io.StringIO()):\n"
+               "    from hta.trace_analysis import TraceAnalysis\n"
+               "    a = TraceAnalysis(trace_dir=sys.argv[1])\n"
+               "    a.get_comm_comp_overlap(visualize=False); a.get_temporal_breakdown(visualize=False); a.get_idle_time_breakdown(ranks=[0], visualize=False)\n")
+    with tempfile.TemporaryDirectory(dir=options.work) as directory:
+        # HTA takes every JSON file of a directory for a trace.
+        os.link(path, Path(directory) / "rank0.json")
+        ours = [run([options.bin / "shardlens", "analyze", path, "--json"])[1:] for _ in range(3)]
+        _, wall, cpu, most = run([options.python, "-c", program, directory])
+    wall_ours, _, most_ours = sorted(ours)[1]
+    print(f"\n| {path.stat().st_size / 1e6:.0f} MB, whole process | s | MiB at most |\n|---|---|---|")
+    print(f"| `shardlens analyze --json` | {wall_ours:.2f} | {most_ours:.0f} |\n| HTA: parse, overlap, temporal and idle breakdown | {wall:.2f} | {most:.0f} |")
+    print(f"\nHTA / ours: {wall / wall_ours:.0f} in time (target 50), {most / most_ours:.1f} in memory.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=Path, default=HERE.parent / "build/release/bin")
+    parser.add_argument("--sizes", default="1,10,100,300,1000")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--hta", type=float)
+    parser.add_argument("--python", default=os.environ.get("SHARDLENS_TEST_PYTHON", sys.executable))
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "shardlens-trace-bench")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    print("| MB | events | read (s) | bare simdjson (s) | bare / read (goal 0.6) | the same of CPU time | gzip / plain (limit 1.3) | MB/s | MiB at most | limit | "
+          "gzip MiB | bare MiB |\n|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for size in options.sizes.split(","):
+        path, packed = trace_of(options.work, float(size))
+        row(float(size), path, *measure(options, path, packed))
+    if options.hta:
+        hta(options, trace_of(options.work, options.hta)[0])
+
+
+if __name__ == "__main__":
+    main()

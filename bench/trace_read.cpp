@@ -1,0 +1,24 @@
+// One pass over a trace file, timed: `trace_read FILE`. Prints seconds, events and bytes of the
+// trace in memory; bench/trace_bench.py runs it.
+#include <chrono>
+#include <cstdio>
+
+#include "core/base/error.h"
+#include "profiler/trace/kineto_reader.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: trace_read FILE\n", stderr);
+    return 2;
+  }
+  try {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto trace = shardlens::trace::read_kineto(argv[1]);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    std::printf("%.6f %zu\n", seconds.count(), trace.events.size());
+  } catch (const shardlens::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+  return 0;
+}
