@@ -77,7 +77,7 @@ IntervalSet clip(const IntervalSet& set, const Interval& window) {
   auto it = std::upper_bound(set.begin(), set.end(), window.start,
                              [](Nanoseconds t, const Interval& i) { return t < i.end; });
   IntervalSet out;
-  for (; it != set.end() && it->start < window.end; ++it) {
+  for (; it != set.end() && it->start < window.end && window.start < window.end; ++it) {
     out.push_back({std::max(it->start, window.start), std::min(it->end, window.end)});
   }
   return out;

@@ -95,6 +95,13 @@ TEST(IntervalsTest, AgreesWithCountingEveryNanosecond) {
         std::min<Nanoseconds>(kInstants, from + static_cast<Nanoseconds>(random() % 30));
     ASSERT_EQ(length_within(a, {from, to}),
               static_cast<Nanoseconds>((ix & instants({{from, to}})).count()));
+    ASSERT_EQ(instants(clip(a, {from, to})), ix & instants({{from, to}}));
+    ASSERT_TRUE(is_canonical(clip(a, {from, to})));
+    UnionBuilder builder;
+    for (const Interval& i : x) {
+      builder.add(i);
+    }
+    ASSERT_EQ(builder.take(), a);
     ASSERT_EQ(contains(a, from), ix.test(static_cast<size_t>(from)));
   }
 }
