@@ -8,8 +8,14 @@
 namespace shardlens::plan {
 namespace {
 
-[[noreturn]] void refuse(const Plan& plan, const std::string& pointer) {
-  throw InputError(plan.source + "#" + pointer, "not supported by the engine yet; simulate can");
+enum class Simulator { kCan, kCannot };
+
+[[noreturn]] void refuse(const Plan& plan,
+                         const std::string& pointer,
+                         Simulator simulator = Simulator::kCan) {
+  throw InputError(plan.source + "#" + pointer,
+                   simulator == Simulator::kCan ? "not supported by the engine yet; simulate can"
+                                                : "not supported by the engine yet");
 }
 
 // Names the part of a mixed_precision that the engine has no code for, "" if there is none.
@@ -52,7 +58,7 @@ void check_unit(const Plan& plan, const Unit& unit) {
     refuse(plan, place(unit, entry.reshard_after_forward.has_value(), "reshard_after_forward"));
   }
   if (unit.cpu_offload) {
-    refuse(plan, place(unit, entry.cpu_offload.has_value(), "cpu_offload"));
+    refuse(plan, place(unit, entry.cpu_offload.has_value(), "cpu_offload"), Simulator::kCannot);
   }
   if (unit.gradient_divide_factor) {
     refuse(plan, place(unit, entry.gradient_divide_factor.has_value(), "gradient_divide_factor"));
@@ -78,7 +84,7 @@ void require_engine_support(const ResolvedPlan& resolved) {
     refuse(plan, "/mesh");
   }
   if (!plan.activation_checkpointing.empty()) {
-    refuse(plan, "/activation_checkpointing");
+    refuse(plan, "/activation_checkpointing", Simulator::kCannot);
   }
   if (!plan.ignored_modules.empty()) {
     refuse(plan, "/ignored_modules");
