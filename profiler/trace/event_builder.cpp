@@ -310,7 +310,10 @@ void EventBuilder::emit(const Event& event) {
     return;
   }
   trace_.events.push_back(event);
-  if (options_.keep_args && event.category != Category::kShardlens &&
+  // Gloo's collectives say how large they are nowhere but in "Input Dims" of c10d's operators.
+  const bool keep = options_.keep_args || (event.category == Category::kCpuOp &&
+                                           trace_.name(event).starts_with("c10d::"));
+  if (keep && event.category != Category::kShardlens &&
       event.category != Category::kCommunication) {
     if (std::string json = args_as_json(); !json.empty()) {
       trace_.set_args(static_cast<uint32_t>(trace_.events.size() - 1), std::move(json));
