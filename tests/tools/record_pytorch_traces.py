@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Records what PyTorch's own FSDP1 and FSDP2 leave in torch.profiler's traces, each run under a plan that is known.
+
+    pip install torch==2.11.0 transformers safetensors numpy
+    record_pytorch_traces.py --out tests/data/pytorch_traces [--only NAME]
+
+Per setting NAME: NAME/rank<r>.pt.trace.json.gz (Gloo CPU ranks, one thread each, one or two steps after two that are not
+recorded) and NAME/plan.json, the plan of docs/plan.md that the setting amounts to: what `plan --from-trace` must give back.
+The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without what no analysis reads
+(flows, strides, concrete inputs), so that they stay small.
+"""
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import tempfile
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from fsdp_reference import blocks
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+WARMUP, BATCH, SEQ = 2, 2, 32
+
+# name: (api, what PyTorch is told, what the plan then is)
+LAYERS = [{"modules": "model.layers.*"}, {"modules": ""}]
+BF16 = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
+SETTINGS = {
+    "fsdp2-default": dict(api="fsdp2", ranks=2, keep=2, plan=dict(units=LAYERS)),
+    "fsdp2-reshard": dict(api="fsdp2", reshard=True, clip=1.0, plan=dict(units=LAYERS, reshard_after_forward=True)),
+    "fsdp2-no-reshard": dict(api="fsdp2", reshard=False, plan=dict(units=LAYERS, reshard_after_forward=False)),
+    "fsdp2-prefetch": dict(
+        api="fsdp2", layers=3, steps=1, reshard=True,
+        forward={"": ["model.layers.0", "model.layers.1"], "model.layers.0": ["model.layers.1", "model.layers.2"],
+                 "model.layers.1": ["model.layers.2"]},
+        backward={"model.layers.2": ["model.layers.1", "model.layers.0"], "model.layers.1": ["model.layers.0"]},
+        plan=dict(units=LAYERS, reshard_after_forward=True)),
+    "fsdp2-group": dict(api="fsdp2", group=["model.norm", "lm_head"], plan=dict(
+        units=[LAYERS[0], {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, LAYERS[1]])),
+    "fsdp2-bf16": dict(api="fsdp2", model="gpt2-tiny", bf16=True, optimizer="sgd", plan=dict(
+        units=[{"modules": "transformer.h.*"}, {"modules": ""}], mixed_precision=BF16)),
+    "fsdp2-hybrid": dict(api="fsdp2", ranks=4, mesh=(2, 2), plan=dict(units=LAYERS, mesh={"replicate": 2, "shard": 2})),
+    "fsdp1-full": dict(api="fsdp1", keep=2, plan=dict(units=LAYERS, dialect="fsdp1")),
+    "fsdp1-grad-op": dict(api="fsdp1", strategy="SHARD_GRAD_OP", clip=1.0, plan=dict(
+        units=LAYERS, dialect="fsdp1", reshard_after_forward=False)),
+    "fsdp1-post": dict(api="fsdp1", layers=3, steps=1, prefetch="BACKWARD_POST", plan=dict(
+        units=LAYERS, dialect="fsdp1", backward_prefetch="post")),
+    # Its gradients are ready a hook later, so that BACKWARD_POST beside it would prefetch nothing.
+    "fsdp1-forward": dict(api="fsdp1", layers=3, steps=1, forward_prefetch=True, plan=dict(
+        units=LAYERS, dialect="fsdp1", forward_prefetch=1)),
+    "fsdp1-none": dict(api="fsdp1", steps=1, memory=True, prefetch=None, limit=False, plan=dict(
+        units=LAYERS, dialect="fsdp1", backward_prefetch="none", limit_all_gathers=False)),
+    "fsdp1-bf16": dict(api="fsdp1", model="gpt2-tiny", bf16=True, plan=dict(
+        units=[{"modules": "transformer.h.*"}, {"modules": ""}], dialect="fsdp1", mixed_precision=BF16)),
+}
+
+
+def make_model(s):
+    from transformers import AutoConfig, AutoModelForCausalLM
+    config = AutoConfig.from_pretrained(DATA / s.get("model", "llama-tiny"))
+    config.num_hidden_layers = s.get("layers", 2)
+    config.use_cache = False
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").float()
+
+
+def shard_fsdp2(m, s):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    kw = dict(reshard_after_forward=s.get("reshard"))
+    if "mesh" in s:
+        kw["mesh"] = init_device_mesh("cpu", s["mesh"], mesh_dim_names=("replicate", "shard"))
+    if s.get("bf16"):
+        kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in blocks(m):
+        fully_shard(block, **kw)
+    if "group" in s:
+        fully_shard([m.get_submodule(name) for name in s["group"]], **{**kw, "reshard_after_forward": False})
+    fully_shard(m, **kw)
+    for name, targets in s.get("forward", {}).items():
+        m.get_submodule(name).set_modules_to_forward_prefetch([m.get_submodule(t) for t in targets])
+    for name, targets in s.get("backward", {}).items():
+        m.get_submodule(name).set_modules_to_backward_prefetch([m.get_submodule(t) for t in targets])
+    return m
+
+
+def shard_fsdp1(m, s):
+    from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    prefetch = s.get("prefetch", "BACKWARD_PRE")
+    return FullyShardedDataParallel(
+        m, auto_wrap_policy=ModuleWrapPolicy({type(blocks(m)[0])}), use_orig_params=True, device_id=torch.device("cpu"),
+        sharding_strategy=ShardingStrategy[s.get("strategy", "FULL_SHARD")],
+        backward_prefetch=None if prefetch is None else BackwardPrefetch[prefetch],
+        forward_prefetch=s.get("forward_prefetch", False), limit_all_gathers=s.get("limit", True),
+        mixed_precision=MixedPrecision(torch.bfloat16, torch.float32) if s.get("bf16") else None)
+
+
+def work(rank, s, store, out):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=s["ranks"])
+    m = (shard_fsdp1 if s["api"] == "fsdp1" else shard_fsdp2)(make_model(s), s)
+    kind = torch.optim.SGD if s.get("optimizer") == "sgd" else torch.optim.AdamW
+    opt = kind(m.parameters(), lr=1e-3)
+    data = torch.from_numpy(np.fromfile(DATA / "tokens.u16.bin", dtype="<u2").astype(np.int64))
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=s.get("memory", False),
+                 schedule=schedule(wait=1, warmup=WARMUP - 1, active=s["steps"]),
+                 on_trace_ready=lambda p: p.export_chrome_trace(str(out / f"{rank}.json"))) as profiler:
+        for step in range(WARMUP + s["steps"]):
+            first = (step * s["ranks"] + rank) * BATCH
+            x = torch.stack([data[i * SEQ:i * SEQ + SEQ + 1] for i in range(first, first + BATCH)])
+            logits = m(input_ids=x[:, :-1]).logits.float()
+            F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()).backward()
+            if "clip" in s and s["api"] == "fsdp1":
+                m.clip_grad_norm_(s["clip"])
+            elif "clip" in s:
+                torch.nn.utils.clip_grad_norm_(m.parameters(), s["clip"])
+            opt.step()
+            opt.zero_grad()
+            profiler.step()
+    dist.destroy_process_group()
+
+
+def slim(trace):
+    """Without flows and the arguments that nothing reads."""
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") not in ("fwdbwd", "ac2g")]
+    for e in trace["traceEvents"]:
+        for key in ("Input Strides", "Concrete Inputs", "Ev Idx", "Record function id", "Fwd thread id"):
+            e.get("args", {}).pop(key, None)
+    for key in ("ERROR", "traceName", "trace_id"):
+        trace.pop(key, None)
+    return trace
+
+
+def plan_of(s):
+    """The plan file that a setting amounts to."""
+    plan = {"version": 1, "layout": "flat" if s["api"] == "fsdp1" else "per_parameter", **s["plan"]}
+    for key, value in (("forward", "forward_prefetch"), ("backward", "backward_prefetch")):
+        if key in s:
+            plan[value] = s[key]
+    return plan
+
+
+def record(name, s, out):
+    s = {"ranks": 2, "keep": 1, "steps": 2, **s}
+    target = out / name
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "plan.json").write_text(json.dumps(plan_of(s), indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        mp.spawn(work, args=(s, scratch / "store", scratch), nprocs=s["ranks"])
+        for rank in range(s["keep"]):
+            trace = slim(json.loads((scratch / f"{rank}.json").read_text()))
+            with gzip.GzipFile(target / f"rank{rank}.pt.trace.json.gz", "wb", 9, mtime=0) as f:
+                f.write(json.dumps(trace, separators=(",", ":")).encode())
+    sizes = [p.stat().st_size for p in sorted(target.glob("*.gz"))]
+    print(name, len(trace["traceEvents"]), "events", sizes, "bytes")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    for name, setting in SETTINGS.items():
+        if options.only in (None, name):
+            record(name, setting, options.out)
+
+
+if __name__ == "__main__":
+    main()
