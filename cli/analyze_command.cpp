@@ -32,14 +32,15 @@ struct AnalyzeOptions {
 };
 
 report::By by_of(const std::string& name) {
-  constexpr std::string_view kNames[] = {"unit", "collective", "step", "rank", "stream"};
+  constexpr std::string_view kNames[] = {"unit",   "collective", "step", "rank",
+                                         "stream", "span",       "order"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == name) {
       return static_cast<report::By>(i);
     }
   }
-  throw UsageError(
-      fmt::format("--by: expected unit, collective, step, rank or stream, found '{}'", name));
+  throw UsageError(fmt::format(
+      "--by: expected unit, collective, step, rank, stream, span or order, found '{}'", name));
 }
 
 ExitCode run(const AnalyzeOptions& options) {
@@ -49,6 +50,7 @@ ExitCode run(const AnalyzeOptions& options) {
         fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
   }
   analysis::AnalysisOptions analysis_options;
+  analysis_options.detail = by == report::By::kSpan;
   if (!options.steps.empty()) {
     analysis_options.steps = parse_step_range(options.steps);
   }
@@ -94,7 +96,9 @@ Action add_analyze_command(CLI::App& app) {
   CLI::Option* json = app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
   app.add_flag("--csv", options->csv, "the table that --by names as CSV")->excludes(json);
   app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
-  app.add_option("--by", options->by, "table: unit, collective, step, rank or stream")
+  app.add_option("--by", options->by,
+                 "table: unit, collective, step, rank, stream, span (every collective, copy and "
+                 "run of compute) or order (what each step did, unit by unit)")
       ->capture_default_str();
   app.add_option("--top", options->top, "at most N rows, the most exposed; the rest is summed up");
   app.add_flag("--critical-path", options->critical_path,

@@ -18,6 +18,7 @@
 #include "profiler/report/table.h"
 
 #include "cli/output.h"
+#include "cli/plan_from_trace.h"
 
 namespace shardlens::cli {
 namespace {
@@ -34,6 +35,8 @@ struct PlanOptions {
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
   bool actions = false, json = false;
+  std::vector<std::filesystem::path> from_trace;
+  std::filesystem::path out;
 };
 
 std::string shown(std::string_view fqn) {
@@ -279,6 +282,17 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
 }
 
 ExitCode run_plan(const PlanOptions& options) {
+  if (!options.from_trace.empty()) {
+    return plan_from_trace({options.from_trace, options.out, options.model, options.json});
+  }
+  if (!options.out.empty()) {
+    throw UsageError("--out goes with --from-trace");
+  }
+  if (options.model.empty()) {
+    throw UsageError(
+        "--model is required: a directory with config.json, or a config.json (or --from-trace "
+        "PATH)");
+  }
   if (options.world_size && *options.world_size < 1) {
     throw UsageError(fmt::format("--world-size {}: expected at least 1", *options.world_size));
   }
@@ -311,21 +325,33 @@ ExitCode run_plan(const PlanOptions& options) {
 
 Action add_plan_command(CLI::App& app) {
   const auto options = std::make_shared<PlanOptions>();
-  app.add_option("--model", options->model, "directory with config.json, or a config.json")
-      ->required()
-      ->option_text("M (required)");
+  app.add_option("--model", options->model,
+                 "directory with config.json, or a config.json; required without --from-trace")
+      ->option_text("M");
   auto* strategy = app.add_option("--strategy", options->strategy,
                                   "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
                        ->option_text("S [full_shard]");
   app.add_option("--plan", options->plan, "plan file (docs/plan.md), instead of --strategy")
       ->excludes(strategy)
       ->option_text("F");
+  CLI::Option* from_trace = app.add_option("--from-trace", options->from_trace,
+                                           "recover the plan of a PyTorch FSDP1 or FSDP2 run, or "
+                                           "of a capture, from its traces; with --model, "
+                                           "FSDP1's units get that model's names")
+                                ->option_text("PATH…")
+                                ->excludes(strategy)
+                                ->excludes("--plan");
+  app.add_option("--out", options->out,
+                 "with --from-trace: directory for plan.json and workload.json")
+      ->option_text("DIR");
   app.add_option("--mesh", options->mesh, "R replicas of S shards; replaces the plan's mesh")
+      ->excludes(from_trace)
       ->option_text("RxS");
   app.add_option("--world-size", options->world_size, "number of ranks [those of the mesh, else 2]")
       ->option_text("W");
   app.add_flag("--actions", options->actions,
-               "every action of the planned order, not only collectives");
+               "every action of the planned order, not only collectives")
+      ->excludes(from_trace);
   app.add_flag("--json", options->json, "machine-readable output");
   return [options] { return run_plan(*options); };
 }

@@ -100,6 +100,14 @@ RankAnalysis analyze_rank(const Trace& trace,
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
   rank.units = unit_figures(trace, timeline, partition, timeline.span, {frozen});
+  rank.unit_names = timeline.units;
+  rank.observed = observed_orders(trace, timeline.fsdp);
+  if (options.detail) {
+    rank.detail = RankDetail{unit_spans(trace, timeline, partition, timeline.span, {frozen}),
+                             intersect(timeline.compute, timeline.span),
+                             intersect(timeline.communication, timeline.span),
+                             intersect(timeline.copy, timeline.span)};
+  }
   for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
     if (!timeline.busy[track].empty()) {
       rank.streams.push_back({stream_name(trace, track, timeline.device),

@@ -12,6 +12,7 @@
 #include "profiler/analysis/launch_figures.h"
 #include "profiler/analysis/matching.h"
 #include "profiler/analysis/memory_figures.h"
+#include "profiler/analysis/observed_order.h"
 #include "profiler/analysis/order.h"
 #include "profiler/analysis/timeline.h"
 #include "profiler/analysis/units.h"
@@ -28,6 +29,7 @@ struct AnalysisOptions {
   TimelineOptions timeline;
   std::optional<StepRange> steps;  // nullopt: all of the trace
   bool critical_path = false;      // find each step's
+  bool detail = false;             // RankAnalysis::detail too
 };
 
 struct StepFigures {
@@ -48,6 +50,12 @@ struct StreamFigures {
   Nanoseconds busy = 0;
 };
 
+// What the figures sum up.
+struct RankDetail {
+  std::vector<UnitSpan> spans;  // by start
+  IntervalSet compute, communication, copy;
+};
+
 struct RankAnalysis {
   int64_t rank = 0;
   bool device = false;
@@ -60,7 +68,10 @@ struct RankAnalysis {
   std::vector<UnitFigures> units;
   std::optional<FrozenViews> frozen_views;  // nullopt: not seen, or the plan says fresh
   std::vector<StreamFigures> streams;
+  std::vector<std::string> unit_names;  // what ObservedEvent counts
+  std::vector<ObservedOrder> observed;  // empty without FSDP's ranges
   Order order;
+  std::optional<RankDetail> detail;
 };
 
 // The answer to "how much communication was hidden, and where was it not". docs/metrics.md

@@ -1,15 +1,12 @@
+#include <algorithm>
 #include <string>
-#include <unordered_map>
 
 #include "profiler/analysis/action_index.h"
-#include "profiler/analysis/names.h"
-#include "profiler/analysis/nesting.h"
 #include "profiler/analysis/sources.h"
 
 namespace shardlens::analysis {
 namespace {
 
-using trace::Category;
 using trace::Event;
 using trace::Trace;
 
@@ -27,65 +24,150 @@ UnitPart part_of(const std::optional<CollectiveKind>& kind, bool backward) {
                                                 : UnitPart::kOther;
 }
 
+schedule::Cause cause_of(UnshardBy by) {
+  switch (by) {
+    case UnshardBy::kOwn:
+      return schedule::Cause::kOwn;
+    case UnshardBy::kForwardPrefetch:
+      return schedule::Cause::kForwardPrefetch;
+    case UnshardBy::kBackwardPrefetch:
+      return schedule::Cause::kBackwardPrefetch;
+    case UnshardBy::kExplicitPrefetch:
+      return schedule::Cause::kExplicitPrefetch;
+  }
+  return schedule::Cause::kOwn;
+}
+
 class CollectiveUnits {
  public:
   CollectiveUnits(const Sources& sources, Timeline& timeline)
-      : trace_(sources.trace),
-        timeline_(timeline),
-        actions_(sources.trace),
-        ranges_(sources.trace, [&](const Event& e) {
-          return e.category == Category::kUserAnnotation && sources.names.of(e).is_fsdp_range;
-        }) {
-    for (uint32_t i = 0; i < timeline.units.size(); ++i) {
-      units_.emplace(timeline.units[i], i);
+      : trace_(sources.trace), timeline_(timeline), actions_(sources.trace) {
+    if (timeline.device) {
+      find_device_needs();
     }
   }
 
   void describe(Collective& c) {
-    if (const ActionIndex::Entry* action = c.action == 0 ? nullptr : actions_.action(c.action)) {
-      c.issued_by = action->args->action.cause;
-      c.needed_at = actions_.needed_at(c.action);
-      const ActionIndex::Limiter limiter = actions_.limiter(c.action);
-      const bool on_device = timeline_.device && limiter.stream_waits && c.issued;
-      c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);
-      const HookEvent* hook = actions_.hook_of(*action);
-      c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
-      return;
+    const ActionIndex::Entry* action = c.action == 0 ? nullptr : actions_.action(c.action);
+    if (action != nullptr) {
+      by_action(c, *action);
+    } else {
+      by_ranges(c);
     }
-    bool backward = false, prefetch = false;
-    if (c.issuer != trace::kNoIndex) {
-      const Event& issuer = trace_.events[c.issuer];
-      for (const uint32_t range : ranges_.around(issuer.track, issuer.start)) {
-        const auto fsdp = parse_fsdp_range(trace_.name(trace_.events[range]));
-        if (!c.unit && fsdp->fqn && !fsdp->what.ends_with("_prefetch")) {
-          c.unit = unit_id(*fsdp->fqn);
-        }
-        backward = backward || fsdp->what == "pre_backward" || fsdp->what == "backward_prefetch";
-        prefetch = prefetch || fsdp->what.ends_with("_prefetch");
-      }
-    }
-    c.part = c.unit ? part_of(c.kind, backward) : UnitPart::kOther;
-    if (prefetch) {
-      c.issued_by =
-          backward ? schedule::Cause::kBackwardPrefetch : schedule::Cause::kForwardPrefetch;
+    if (!c.unit) {
+      const bool called = c.issuer != trace::kNoIndex;
+      c.section = called ? timeline_.sections
+                               .at(trace_.events[c.issuer].track, trace_.events[c.issuer].start)
+                               .section
+                         : timeline_.sections.at(c.issued.value_or(c.when.start)).section;
     }
   }
 
  private:
-  uint32_t unit_id(std::string_view fqn) {
-    const auto [it, fresh] =
-        units_.try_emplace(std::string(fqn), static_cast<uint32_t>(timeline_.units.size()));
-    if (fresh) {
-      timeline_.units.emplace_back(fqn);
+  void by_action(Collective& c, const ActionIndex::Entry& action) {
+    c.issued_by = action.args->action.cause;
+    c.needed_at = actions_.needed_at(c.action);
+    const ActionIndex::Limiter limiter = actions_.limiter(c.action);
+    const bool on_device = timeline_.device && limiter.stream_waits && c.issued;
+    c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);
+    const HookEvent* hook = actions_.hook_of(action);
+    c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
+  }
+
+  void by_ranges(Collective& c) {
+    if (c.unit) {  // named by its arguments
+      const Section section = timeline_.sections.at(c.issued.value_or(c.when.start)).section;
+      c.part = part_of(c.kind, section == Section::kBackward);
     }
-    return it->second;
+    if (c.issuer == trace::kNoIndex) {
+      return;
+    }
+    const Event& issuer = trace_.events[c.issuer];
+    if (c.bytes == 0 && issuer.category == trace::Category::kCpuOp) {
+      c.bytes = call_size(trace_, issuer).bytes(c.kind, trace_.metadata.world_size.value_or(1));
+    }
+    const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+    if (call == nullptr) {
+      return;
+    }
+    if (!c.unit) {
+      c.unit = call->unit;
+    }
+    c.part = part_of(c.kind, call->backward);
+    c.limiter_wait = call->limiter;
+    if (call->call == FsdpCall::kUnshard) {
+      c.issued_by = cause_of(call->unshard_by);
+    }
+    if (timeline_.device) {
+      c.needed_at = needed_on_device(c, *call);
+    } else if (c.when.end <= call->when.end) {
+      c.needed_at = issuer.end();  // the host waited in the call that issued it
+    } else if (call->call == FsdpCall::kUnshard) {
+      c.needed_at = copied_out(c, *call);
+    }
+  }
+
+  // When the host began to take the parameters out.
+  [[nodiscard]] std::optional<Nanoseconds> copied_out(const Collective& c,
+                                                      const FsdpEvent& call) const {
+    const auto& events = timeline_.fsdp.events;
+    for (auto it = &call; it != events.data() + events.size() && it->pass == call.pass; ++it) {
+      if (it->call == FsdpCall::kCopyOut && it->unit == *c.unit) {
+        return it->when.start;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // When a stream could have begun with what needs a unit: launched, and what ran there before
+  // done.
+  struct Need {
+    Nanoseconds launched;
+    uint32_t unit;
+    Nanoseconds ready;
+  };
+
+  void find_device_needs() {
+    std::vector<std::optional<Nanoseconds>> ends(trace_.tracks.size());
+    for (const DeviceEvent& each : timeline_.device_events) {
+      const Event& event = trace_.events[each.event];
+      const auto before = ends[event.track];
+      ends[event.track] = std::max(before.value_or(event.end()), event.end());
+      if (each.nature == Nature::kCommunication || each.launch == trace::kNoIndex) {
+        continue;
+      }
+      const Event& launch = trace_.events[each.launch];
+      const Owner owner = timeline_.sections.at(launch.track, launch.start);
+      if (owner.unit != kNoUnit &&
+          timeline_.fsdp.collective_at(launch.track, launch.start) == nullptr) {
+        needs_.push_back(
+            {launch.start, owner.unit, std::max(launch.start, before.value_or(launch.start))});
+      }
+    }
+    std::stable_sort(needs_.begin(), needs_.end(),
+                     [](const Need& a, const Need& b) { return a.launched < b.launched; });
+  }
+
+  // The unit's first kernel that was launched after the all-gather was called.
+  [[nodiscard]] std::optional<Nanoseconds> needed_on_device(const Collective& c,
+                                                            const FsdpEvent& call) const {
+    if (call.call != FsdpCall::kUnshard) {
+      return std::nullopt;
+    }
+    auto it = std::lower_bound(needs_.begin(), needs_.end(), call.when.end,
+                               [](const Need& n, Nanoseconds t) { return n.launched < t; });
+    for (int looked = 0; it != needs_.end() && looked < 4096; ++it, ++looked) {
+      if (it->unit == *c.unit) {
+        return it->ready;
+      }
+    }
+    return std::nullopt;
   }
 
   const Trace& trace_;
   Timeline& timeline_;
   ActionIndex actions_;
-  RangeFinder ranges_;
-  std::unordered_map<std::string, uint32_t> units_;
+  std::vector<Need> needs_;  // by launch
 };
 
 }  // namespace

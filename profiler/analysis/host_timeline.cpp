@@ -19,8 +19,8 @@ using trace::Trace;
 // See [Note: Leaf operators] in names.h.
 class LeafOperators {
  public:
-  LeafOperators(const Sources& sources, Instants& instants)
-      : sources_(sources), trace_(sources.trace), instants_(instants) {}
+  LeafOperators(const Sources& sources, Timeline& timeline, Instants& instants)
+      : sources_(sources), trace_(sources.trace), timeline_(timeline), instants_(instants) {}
 
   void add_all() {
     const auto wanted = [](const Event& e) {
@@ -85,11 +85,14 @@ class LeafOperators {
       const Interval when = Sources::when(event);
       instants_.busy[event.track].add(when);
       (frame.copies ? instants_.copy : instants_.compute).add(when);
+      timeline_.host_events.push_back(
+          {frame.event, frame.event, frame.copies ? Nature::kCopy : Nature::kCompute});
     }
   }
 
   const Sources& sources_;
   const Trace& trace_;
+  Timeline& timeline_;
   Instants& instants_;
   std::vector<Frame> open_;
 };
@@ -120,7 +123,7 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
       widen(operators, when);
     }
   }
-  LeafOperators(sources, instants).add_all();
+  LeafOperators(sources, timeline, instants).add_all();
   const Interval& hull = operators.length() >= 0 ? operators : collectives;
   if (operators.length() >= 0 || !timeline.collectives.empty()) {
     timeline.span = union_of({hull});

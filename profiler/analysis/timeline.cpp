@@ -78,7 +78,13 @@ std::string_view name_of(UnitPart part) {
 Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   const Sources sources(trace, options);
   Timeline timeline;
+  timeline.fsdp = read_fsdp_log(trace);
+  timeline.sections = Sections(trace, timeline.fsdp);
   timeline.units = trace.units;
+  for (size_t i = trace.units.size(); i < timeline.fsdp.units.size(); ++i) {
+    timeline.units.push_back(timeline.fsdp.units[i].fqn);
+  }
+  timeline.diagnostics = timeline.fsdp.diagnostics;
   timeline.device = std::any_of(trace.events.begin(), trace.events.end(), is_device);
   Instants instants(trace.tracks.size());
   timeline.device ? add_device_events(sources, timeline, instants)

@@ -9,7 +9,9 @@
 #include "core/base/collective.h"
 #include "core/base/units.h"
 #include "core/schedule/action.h"
+#include "profiler/analysis/fsdp_log.h"
 #include "profiler/analysis/intervals.h"
+#include "profiler/analysis/sections.h"
 #include "profiler/trace/trace.h"
 
 namespace shardlens::analysis {
@@ -35,7 +37,8 @@ struct Collective {
   uint32_t event = 0;  // index into Trace::events
   std::optional<CollectiveKind> kind;
   UnitPart part = UnitPart::kOther;
-  std::optional<uint32_t> unit;  // index into Timeline::units
+  std::optional<uint32_t> unit;      // index into Timeline::units
+  Section section = Section::kNone;  // without a unit: loss, clip or optimizer, if it is theirs
   Interval when;
   std::optional<Nanoseconds> issued;     // when the host called
   std::optional<Nanoseconds> needed_at;  // when what consumes it began to wait for it
@@ -60,10 +63,10 @@ struct Step {
 
 enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
 
-// A kernel, memcpy or memset.
+// A kernel, memcpy or memset; in host traces, a leaf operator.
 struct DeviceEvent {
   uint32_t event = 0;                 // index into Trace::events
-  uint32_t launch = trace::kNoIndex;  // the same, of the call that launched it
+  uint32_t launch = trace::kNoIndex;  // the same, of the call that launched it; a leaf: itself
   Nature nature = Nature::kCompute;
 };
 
@@ -77,6 +80,9 @@ struct Timeline {
   std::vector<std::string> units;       // FQNs: the trace's, then those that only ranges name
   std::vector<IntervalSet> busy;        // by track: all that counts above, for figures per stream
   std::vector<DeviceEvent> device_events;  // by start
+  std::vector<DeviceEvent> host_events;    // leaf operators of host traces
+  FsdpLog fsdp;                            // what FSDP did, where the trace has its ranges
+  Sections sections;                       // whose the host's time was
   std::vector<trace::Diagnostic> diagnostics;
 };
 

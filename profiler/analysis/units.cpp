@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "profiler/analysis/frozen_views.h"
+#include "profiler/analysis/unit_work.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -46,17 +47,82 @@ class Attribution {
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
       add(i);
     }
-    std::vector<UnitFigures> out;
     for (auto& [key, gathered] : parts_) {
-      const auto& [unit, part] = key;
-      if (out.empty() || last_unit_ != unit) {
-        last_unit_ = unit;
-        UnitFigures& fresh = out.emplace_back();
-        fresh.is_unit = unit != kNoUnit;
-        fresh.fqn = fresh.is_unit ? timeline_.units[unit] : "";
-      }
-      out.back().parts[static_cast<size_t>(part)] = summed(gathered);
+      const auto& [owner, part] = key;
+      figures_of(owner).parts[static_cast<size_t>(part)] = summed(gathered);
     }
+    for (const auto& [key, work] : unit_work(trace_, timeline_).by_owner) {
+      const auto& [section, unit] = key;
+      UnitFigures& f = figures_of({unit, unit == kNoUnit ? section : Section::kNone});
+      const Nanoseconds compute = length_of(intersect(work.compute, window_));
+      f.compute += compute;
+      f.exposed_copy += length_of(intersect(work.exposed_copy, window_));
+      if (f.is_unit) {
+        (section == Section::kBackward ? f.compute_backward : f.compute_forward) += compute;
+      }
+    }
+    std::vector<UnitFigures> out;
+    for (auto& [owner, figures] : figures_) {
+      const bool empty = !figures.is_unit && figures.compute == 0 && figures.exposed_copy == 0 &&
+                         std::none_of(figures.parts.begin(), figures.parts.end(),
+                                      [](const auto& part) { return part.has_value(); });
+      if (!empty) {
+        out.push_back(std::move(figures));
+      }
+    }
+    const auto none = std::find_if(out.begin(), out.end(), [](const UnitFigures& f) {
+      return f.fqn == "<none>" && !f.is_unit;
+    });
+    if (none != out.end()) {
+      std::rotate(none, none + 1, out.end());  // what is nobody's comes last
+    }
+    return out;
+  }
+
+  std::vector<UnitSpan> spans() {
+    std::vector<UnitSpan> out;
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      const Collective& c = timeline_.collectives[i];
+      if (!contains(window_, c.when.start)) {
+        continue;
+      }
+      UnitSpan span = span_of(owner_of(c), c.when, c.issued);
+      span.kind = c.kind == CollectiveKind::kAllGather       ? UnitSpan::Kind::kAllGather
+                  : c.kind == CollectiveKind::kReduceScatter ? UnitSpan::Kind::kReduceScatter
+                  : c.kind == CollectiveKind::kAllReduce     ? UnitSpan::Kind::kAllReduce
+                                                             : UnitSpan::Kind::kOther;
+      span.section = !c.unit                                 ? c.section
+                     : c.part == UnitPart::kAllGatherForward ? Section::kForward
+                                                             : Section::kBackward;
+      span.busy = c.when.length();
+      span.needed_at = c.needed_at;
+      span.bytes = c.bytes;
+      span.issued_by = c.issued_by;
+      const IntervalSet exposed = partition_.exposed(i, window_);
+      span.exposed = length_of(exposed);
+      if (span.exposed > 0) {
+        span.cause = cause_of(i, exposed, span.exposed);
+      }
+      out.push_back(std::move(span));
+    }
+    for (const WorkSpan& work : unit_work(trace_, timeline_).spans) {
+      if (!contains(window_, work.when.start)) {
+        continue;
+      }
+      UnitSpan span = span_of(
+          {work.owner.unit, work.owner.unit == kNoUnit ? work.owner.section : Section::kNone},
+          work.when, work.launched);
+      span.kind = work.kind == WorkSpan::Kind::kCompute   ? UnitSpan::Kind::kCompute
+                  : work.kind == WorkSpan::Kind::kCopyOut ? UnitSpan::Kind::kCopyOut
+                                                          : UnitSpan::Kind::kCopy;
+      span.section = work.owner.section;
+      span.busy = work.busy;
+      span.exposed = work.exposed;
+      out.push_back(std::move(span));
+    }
+    std::stable_sort(out.begin(), out.end(), [](const UnitSpan& a, const UnitSpan& b) {
+      return a.when.start < b.when.start;
+    });
     return out;
   }
 
@@ -96,6 +162,42 @@ class Attribution {
     return static_cast<size_t>(after - steps.begin()) - 1;
   }
 
+  // A unit, or (kNoUnit) the section that is no unit's.
+  using OwnerKey = std::pair<uint32_t, Section>;
+
+  static OwnerKey owner_of(const Collective& c) {
+    const bool own = c.section == Section::kLoss || c.section == Section::kClip ||
+                     c.section == Section::kOptimizer;
+    return c.unit ? OwnerKey{*c.unit, Section::kNone}
+                  : OwnerKey{kNoUnit, own ? c.section : Section::kNone};
+  }
+  [[nodiscard]] std::string fqn_of(const OwnerKey& owner) const {
+    return owner.first != kNoUnit ? timeline_.units[owner.first]
+                                  : "<" + std::string(name_of(owner.second)) + ">";
+  }
+  UnitFigures& figures_of(const OwnerKey& owner) {
+    const auto [it, fresh] = figures_.try_emplace(owner);
+    if (fresh) {
+      it->second.is_unit = owner.first != kNoUnit;
+      it->second.fqn = fqn_of(owner);
+    }
+    return it->second;
+  }
+  [[nodiscard]] UnitSpan span_of(const OwnerKey& owner,
+                                 const Interval& when,
+                                 std::optional<Nanoseconds> issued) const {
+    UnitSpan span;
+    span.owner = fqn_of(owner);
+    span.is_unit = owner.first != kNoUnit;
+    span.when = when;
+    span.issued = issued;
+    const size_t step = step_of(issued.value_or(when.start));
+    if (step < timeline_.steps.size()) {
+      span.step = timeline_.steps[step].number;
+    }
+    return span;
+  }
+
   void add(size_t i) {
     const Collective& c = timeline_.collectives[i];
     const IntervalSet exposed = partition_.exposed(i, window_);
@@ -104,7 +206,7 @@ class Attribution {
     if (!starts_here && exposed_length == 0) {
       return;
     }
-    Gathered& g = parts_[{c.unit.value_or(kNoUnit), c.unit ? c.part : UnitPart::kOther}];
+    Gathered& g = parts_[{owner_of(c), c.unit ? c.part : UnitPart::kOther}];
     g.figures.count += starts_here ? 1 : 0;
     g.figures.bytes += starts_here ? c.bytes : 0;
     g.figures.exposed += exposed_length;
@@ -159,6 +261,9 @@ class Attribution {
     if (first_[i]) {
       return ExposedCause::kFirst;
     }
+    if (host_waited_in_call(c)) {
+      return ExposedCause::kHostIsCompute;
+    }
     if (c.limiter_wait > 0 && c.limiter_wait >= length - c.limiter_wait) {
       return ExposedCause::kLimiter;
     }
@@ -179,6 +284,12 @@ class Attribution {
       return ExposedCause::kLast;
     }
     return timeline_.device ? ExposedCause::kLateHost : ExposedCause::kHostIsCompute;
+  }
+
+  // PyTorch on Gloo: the call that issues an all-gather waits for it, prefetch or not.
+  [[nodiscard]] bool host_waited_in_call(const Collective& c) const {
+    return !timeline_.device && c.kind == CollectiveKind::kAllGather &&
+           c.issuer != trace::kNoIndex && c.needed_at == trace_.events[c.issuer].end();
   }
 
   [[nodiscard]] ExposedCause all_gather_cause(const Collective& c,
@@ -226,8 +337,8 @@ class Attribution {
   std::vector<std::optional<Nanoseconds>>
       before_;                      // latest end of earlier collectives on the same communicator
   std::vector<bool> first_, last_;  // of their step
-  std::map<std::pair<uint32_t, UnitPart>, Gathered> parts_;
-  uint32_t last_unit_ = 0;
+  std::map<std::pair<OwnerKey, UnitPart>, Gathered> parts_;
+  std::map<OwnerKey, UnitFigures> figures_;
 };
 
 }  // namespace
@@ -271,6 +382,20 @@ Nanoseconds UnitFigures::exposed() const {
     sum += part ? part->exposed : 0;
   }
   return sum;
+}
+
+std::string_view name_of(UnitSpan::Kind kind) {
+  constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "other",
+                                         "copy_out",   "copy",           "compute"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
+                                 const Timeline& timeline,
+                                 const Partition& partition,
+                                 const IntervalSet& window,
+                                 const UnitContext& context) {
+  return Attribution(trace, timeline, partition, window, context).spans();
 }
 
 std::vector<UnitFigures> unit_figures(const trace::Trace& trace,

@@ -44,11 +44,47 @@ struct PartFigures {
 };
 
 struct UnitFigures {
-  std::string fqn;      // "" is the root
-  bool is_unit = true;  // false: collectives that belong to no unit (loss, gradient norm)
+  std::string
+      fqn;  // "" is the root; of what is no unit "<loss>", "<clip>", "<optimizer>", "<none>"
+  bool is_unit = true;                                           // false: what belongs to no unit
   std::array<std::optional<PartFigures>, kUnitPartCount> parts;  // by UnitPart; nullopt: none ran
+  // Of traces with FSDP ranges, else 0. All owners' compute sums to Figures::compute, exposed
+  // copies to Figures::exposed_copy.
+  Nanoseconds compute_forward = 0, compute_backward = 0;  // of a unit
+  Nanoseconds compute = 0;                                // the two, or what is no unit computed
+  Nanoseconds exposed_copy = 0;
   [[nodiscard]] Nanoseconds exposed() const;
 };
+
+// One collective, copy or run of compute, and whose it was.
+struct UnitSpan {
+  enum class Kind : uint8_t {
+    kAllGather,
+    kReduceScatter,
+    kAllReduce,
+    kOther,
+    kCopyOut,
+    kCopy,
+    kCompute
+  };
+  Kind kind = Kind::kCompute;
+  std::string owner;  // as UnitFigures::fqn
+  bool is_unit = true;
+  Section section = Section::kNone;
+  std::optional<int64_t> step;
+  Interval when;         // of compute and copies: first start to last end
+  Nanoseconds busy = 0;  // the time of it in which something of it ran
+  std::optional<Nanoseconds> issued, needed_at;
+  Nanoseconds exposed = 0;
+  std::optional<ExposedCause> cause;
+  std::optional<schedule::Cause> issued_by;
+  Bytes bytes = 0;
+  // needed-at minus end; negative: late by so much.
+  [[nodiscard]] std::optional<Nanoseconds> slack() const {
+    return needed_at ? std::optional(*needed_at - when.end) : std::nullopt;
+  }
+};
+[[nodiscard]] std::string_view name_of(UnitSpan::Kind kind);  // "all_gather", "copy_out", …
 
 struct FrozenViews;
 
@@ -63,5 +99,12 @@ struct UnitContext {
                                                     const Partition& partition,
                                                     const IntervalSet& window,
                                                     const UnitContext& context);
+
+// Everything that starts within `window`, by start.
+[[nodiscard]] std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
+                                               const Timeline& timeline,
+                                               const Partition& partition,
+                                               const IntervalSet& window,
+                                               const UnitContext& context);
 
 }  // namespace shardlens::analysis

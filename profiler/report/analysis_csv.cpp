@@ -8,17 +8,6 @@ namespace {
 using analysis::Analysis;
 using analysis::Figures;
 
-std::string csv_cell(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
-    return std::string(text);
-  }
-  std::string out = "\"";
-  for (const char c : text) {
-    out += c == '"' ? "\"\"" : std::string(1, c);
-  }
-  return out + "\"";
-}
-
 constexpr std::string_view kFigureColumns =
     "span_ns,compute_ns,comm_ns,overlap_ns,exposed_comm_ns,exposed_copy_ns,idle_ns,overlap_ratio,"
     "idle_host_late_ns,idle_event_wait_ns,idle_gap_ns,idle_unknown_ns";
@@ -42,8 +31,7 @@ std::string units_csv(const Analysis& analysis) {
       for (int i = 0; i < analysis::kUnitPartCount; ++i) {
         const auto& part = unit.parts[static_cast<size_t>(i)];
         if (part) {
-          out += fmt::format("{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank,
-                             csv_cell(unit.is_unit ? unit.fqn : "<none>"),
+          out += fmt::format("{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, csv_cell(unit.fqn),
                              analysis::name_of(static_cast<analysis::UnitPart>(i)), part->count,
                              part->bytes, part->busy, part->exposed, or_empty(part->lead),
                              part->cause ? analysis::name_of(*part->cause) : "",
@@ -78,6 +66,17 @@ std::string collectives_csv(const Analysis& analysis) {
 
 }  // namespace
 
+std::string csv_cell(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string out = "\"";
+  for (const char c : text) {
+    out += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return out + "\"";
+}
+
 std::string analysis_csv(const Analysis& analysis, By by) {
   std::string out;
   switch (by) {
@@ -108,6 +107,10 @@ std::string analysis_csv(const Analysis& analysis, By by) {
         }
       }
       return out;
+    case By::kSpan:
+      return spans_csv(analysis);
+    case By::kOrder:
+      return observed_csv(analysis);
   }
   return out;
 }

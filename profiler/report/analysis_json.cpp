@@ -54,7 +54,7 @@ ordered_json part_json(const std::optional<PartFigures>& part) {
 
 ordered_json unit_json(const analysis::UnitFigures& unit) {
   ordered_json out;
-  out["fqn"] = unit.is_unit ? unit.fqn : "<none>";
+  out["fqn"] = unit.fqn;
   for (int i = 0; i < analysis::kUnitPartCount; ++i) {
     const auto part = static_cast<UnitPart>(i);
     const auto& figures = unit.parts[static_cast<size_t>(i)];
@@ -63,6 +63,12 @@ ordered_json unit_json(const analysis::UnitFigures& unit) {
       out[std::string(analysis::name_of(part))] = part_json(figures);
     }
   }
+  if (unit.is_unit) {
+    out["compute_forward_ns"] = unit.compute_forward;
+    out["compute_backward_ns"] = unit.compute_backward;
+  }
+  out["compute_ns"] = unit.compute;
+  out["exposed_copy_ns"] = unit.exposed_copy;
   return out;
 }
 
@@ -107,7 +113,11 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
                            {"fresh", frozen->fresh}};
   }
   out["order"] = {{"planned_vs_issued", check_json(rank.order.planned_vs_issued)},
-                  {"issued_vs_started", check_json(rank.order.issued_vs_started)}};
+                  {"issued_vs_started", check_json(rank.order.issued_vs_started)},
+                  {"observed", observed_json(rank)}};
+  if (rank.detail) {
+    out["spans"] = spans_json(rank);
+  }
   return out;
 }
 

@@ -4,16 +4,34 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::report {
 
-enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream };
+enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrder };
 
 // `shardlens analyze --json`: schema 1 of docs/metrics.md, one line.
 [[nodiscard]] std::string analysis_json(const analysis::Analysis& analysis);
+
+// Every collective, copy and run of compute of a rank, for --by span: {"fqn", "kind", "section",
+// "step", "issued_ns", "start_ns", "end_ns", "busy_ns", "needed_ns", "slack_ns", "exposed_ns",
+// "cause", "issued_by", "bytes"}; times from the rank's first instant on.
+[[nodiscard]] nlohmann::ordered_json spans_json(const analysis::RankAnalysis& rank);
+// What each step did with units' parameters and gradients, in order.
+[[nodiscard]] nlohmann::ordered_json observed_json(const analysis::RankAnalysis& rank);
+[[nodiscard]] std::string spans_csv(const analysis::Analysis& analysis);
+[[nodiscard]] std::string observed_csv(const analysis::Analysis& analysis);
+[[nodiscard]] std::string spans_text(const analysis::Analysis& analysis,
+                                     std::optional<size_t> top,
+                                     Style style);
+[[nodiscard]] std::string observed_text(const analysis::Analysis& analysis, Style style);
+
+[[nodiscard]] std::string csv_cell(std::string_view text);  // RFC 4180
 
 // One table with a header line, in nanoseconds and bytes; which one, `by` says. RFC 4180.
 [[nodiscard]] std::string analysis_csv(const analysis::Analysis& analysis, By by);

@@ -71,7 +71,7 @@ std::string unit_table(const RankAnalysis& rank,
                        std::set<analysis::ExposedCause>& causes) {
   std::vector<UnitRow> rows;
   for (const analysis::UnitFigures& unit : rank.units) {
-    const std::string name = !unit.is_unit ? "(no unit)" : unit.fqn.empty() ? "(root)" : unit.fqn;
+    const std::string name = unit.fqn.empty() ? "(root)" : unit.fqn;
     for (int i = 0; i < analysis::kUnitPartCount; ++i) {
       if (const auto& part = unit.parts[static_cast<size_t>(i)]) {
         rows.push_back({name, std::string(analysis::name_of(static_cast<UnitPart>(i))), &*part});
@@ -116,6 +116,24 @@ std::string unit_table(const RankAnalysis& rank,
   }
   table.row({"sum", "", "", "", "", format_duration(total)});
   return table.render(options.style);
+}
+
+// What each unit computed; empty where the trace does not tell whose compute is whose.
+std::string work_table(const RankAnalysis& rank, Style style) {
+  Table table({{"unit", Align::kLeft},
+               {"compute forward"},
+               {"compute backward"},
+               {"compute"},
+               {"exposed copies"}});
+  bool any = false;
+  for (const analysis::UnitFigures& unit : rank.units) {
+    any = any || unit.compute > 0;
+    table.row({unit.fqn.empty() ? "(root)" : unit.fqn,
+               unit.is_unit ? format_duration(unit.compute_forward) : "",
+               unit.is_unit ? format_duration(unit.compute_backward) : "",
+               format_duration(unit.compute), format_duration(unit.exposed_copy)});
+  }
+  return any ? "\n" + table.render(style) : "";
 }
 
 void figures_row(Table& table, std::vector<std::string> first, const Figures& f) {
@@ -291,6 +309,7 @@ std::string units_section(const Analysis& analysis, const TextOptions& options) 
            options.style) +
       "\n";
   out += unit_table(rank, options, causes);
+  out += work_table(rank, options.style);
   for (const analysis::ExposedCause cause : causes) {
     out += fmt::format("  {}: {}\n", name_of(cause), explanation_of(cause));
   }
@@ -320,6 +339,12 @@ std::string analysis_text(const Analysis& analysis, const TextOptions& options) 
       break;
     case By::kStream:
       out += "\n" + stream_table(analysis, options);
+      break;
+    case By::kSpan:
+      out += "\n" + spans_text(analysis, options.top, options.style);
+      break;
+    case By::kOrder:
+      out += "\n" + observed_text(analysis, options.style);
       break;
   }
   out += critical_path_section(analysis, options.top, options.style);

@@ -214,5 +214,37 @@ TEST_F(PlanCommandTest, AFullDiskIsReported) {
   EXPECT_THAT(result.err, HasSubstr("cannot write to standard output"));
 }
 
+TEST_F(PlanCommandTest, FromTraceWritesPlanAndWorkload) {
+  const std::string trace = kData + "/pytorch_traces/fsdp2-default/rank0.pt.trace.json.gz";
+  const json out = json_of("plan --from-trace " + trace + " --out " + folder_ + "/recovered");
+  ASSERT_EQ(out["units"].size(), 3U);
+  EXPECT_EQ(out["units"][1]["fqn"], "model.layers.0");
+  EXPECT_EQ(out["units"][1]["padded_numel"], 45440);
+  EXPECT_EQ(out["units"][1]["gathered_bytes"], 45440 * 4);
+  EXPECT_EQ(out["units"][1]["resharded_after_forward"], true);
+  EXPECT_EQ(out["units"][0]["resharded_after_forward"], false);
+  std::ifstream plan(folder_ + "/recovered/plan.json"),
+      workload(folder_ + "/recovered/workload.json");
+  EXPECT_EQ(json::parse(plan), out["plan"]);
+  EXPECT_EQ(json::parse(workload)["units"], (json{"", "model.layers.0", "model.layers.1"}));
+}
+
+TEST_F(PlanCommandTest, FromTraceSaysWhatItDoesNotFind) {
+  const std::string other =
+      file("other.json", R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm",
+      "pid": 1, "tid": 1, "ts": 1, "dur": 1}]})");
+  const Result none = run("plan --from-trace " + other);
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("FSDP::"), HasSubstr("FullyShardedDataParallel.")));
+  EXPECT_EQ(run("plan --from-trace " + folder_ + "/absent.json").code, 3);
+  EXPECT_EQ(run("plan --model " + kData + "/llama-tiny --out " + folder_).code, 2);
+  EXPECT_EQ(run("plan --from-trace " + other + " --strategy full_shard").code, 2);
+  // A model that is not the trace's: four blocks, where the recording has two.
+  const Result wrong = run("plan --model " + kData + "/llama-tiny --from-trace " + kData +
+                           "/pytorch_traces/fsdp1-full/rank0.pt.trace.json.gz");
+  EXPECT_EQ(wrong.code, 3);
+  EXPECT_THAT(wrong.err, HasSubstr("4 blocks"));
+}
+
 }  // namespace
 }  // namespace shardlens

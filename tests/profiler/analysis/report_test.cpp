@@ -53,8 +53,10 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
                                    "transfer_ns", "wait_ns", "algbw_gbps", "busbw_gbps"}));
   const json& unit = rank.at("units").at(0);
   EXPECT_EQ(unit.at("fqn"), "layers.0, \"x\"");
-  EXPECT_EQ(keys(unit), (std::set<std::string>{"fqn", "all_gather_forward", "all_gather_backward",
-                                               "reduce_scatter"}));
+  EXPECT_EQ(keys(unit),
+            (std::set<std::string>{"fqn", "all_gather_forward", "all_gather_backward",
+                                   "reduce_scatter", "compute_forward_ns", "compute_backward_ns",
+                                   "compute_ns", "exposed_copy_ns"}));
   EXPECT_EQ(keys(unit.at("all_gather_forward")),
             (std::set<std::string>{"count", "bytes", "busy_ns", "exposed_ns", "lead_ns", "cause",
                                    "issued_by"}));
@@ -63,7 +65,7 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
   EXPECT_EQ(unit.at("all_gather_forward").at("issued_by"), "own");
   EXPECT_EQ(unit.at("all_gather_forward").at("lead_ns"), 15 - 60);
   EXPECT_EQ(keys(rank.at("order")),
-            (std::set<std::string>{"planned_vs_issued", "issued_vs_started"}));
+            (std::set<std::string>{"planned_vs_issued", "issued_vs_started", "observed"}));
   EXPECT_EQ(keys(rank.at("order").at("issued_vs_started")),
             (std::set<std::string>{"compared", "first_difference"}));
   EXPECT_EQ(rank.at("order").at("issued_vs_started").at("compared"), 1);

@@ -1,0 +1,136 @@
+#include "cli/plan_from_trace.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/atomic_file.h"
+#include "profiler/analysis/recovered_plan.h"
+#include "profiler/report/table.h"
+#include "profiler/trace/run.h"
+
+#include "cli/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+using analysis::RecoveredPlan;
+using analysis::RecoveredUnit;
+
+std::string shown(const std::string& fqn) {
+  return fqn.empty() ? "(root)" : fqn;
+}
+
+std::string dtype_name(const std::optional<DType>& dtype) {
+  return dtype ? std::string(plan_name(*dtype)) : "";
+}
+
+std::string json_text(const RecoveredPlan& recovered) {
+  using nlohmann::ordered_json;
+  ordered_json out{
+      {"schema", 1}, {"world_size", recovered.world_size}, {"names_units", recovered.names_units}};
+  out["plan"] = ordered_json::parse(plan::to_json(recovered.plan));
+  out["units"] = ordered_json::array();
+  for (const RecoveredUnit& unit : recovered.units) {
+    ordered_json one{{"fqn", unit.fqn}};
+    one["padded_numel"] = unit.padded_numel < 0 ? ordered_json() : ordered_json(unit.padded_numel);
+    one["gathered_bytes"] = unit.gathered_bytes;
+    one["param_dtype"] =
+        unit.param_dtype ? ordered_json(plan_name(*unit.param_dtype)) : ordered_json();
+    one["reduce_dtype"] =
+        unit.reduce_dtype ? ordered_json(plan_name(*unit.reduce_dtype)) : ordered_json();
+    one["resharded_after_forward"] =
+        unit.resharded ? ordered_json(*unit.resharded) : ordered_json();
+    out["units"].push_back(std::move(one));
+  }
+  out["diagnostics"] = ordered_json::array();
+  for (const trace::Diagnostic& d : recovered.diagnostics) {
+    out["diagnostics"].push_back(
+        {{"severity", trace::name_of(d.severity)}, {"message", d.message}, {"count", d.count}});
+  }
+  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string prefetch_words(const plan::Plan& plan) {
+  const char* backward = !plan.backward_prefetch_lists.empty()                    ? "explicit lists"
+                         : plan.backward_prefetch == plan::BackwardPrefetch::kPre ? "pre"
+                         : plan.backward_prefetch == plan::BackwardPrefetch::kPost ? "post"
+                                                                                   : "none";
+  return fmt::format("prefetch in backward {}, in forward {}", backward,
+                     !plan.forward_prefetch_lists.empty() ? "explicit lists"
+                                                          : std::to_string(plan.forward_prefetch));
+}
+
+void print(const RecoveredPlan& recovered) {
+  const plan::Plan& plan = recovered.plan;
+  write_stdout(fmt::format("{}  {}, {} layout, {} rank{} in shards of {}; {}\n\n", bold("plan"),
+                           plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
+                           plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter",
+                           recovered.world_size, recovered.world_size == 1 ? "" : "s",
+                           recovered.shard, prefetch_words(plan)));
+  report::Table table({{"unit", report::Align::kLeft},
+                       {"elements"},
+                       {"gathered"},
+                       {"gathered in", report::Align::kLeft},
+                       {"reduced in", report::Align::kLeft},
+                       {"freed after forward", report::Align::kLeft}});
+  for (const RecoveredUnit& unit : recovered.units) {
+    table.row({shown(unit.fqn), unit.padded_numel < 0 ? "-" : format_count(unit.padded_numel),
+               report::format_bytes(unit.gathered_bytes), dtype_name(unit.param_dtype),
+               dtype_name(unit.reduce_dtype),
+               !unit.resharded   ? "-"
+               : *unit.resharded ? "yes"
+                                 : "no"});
+  }
+  write_stdout(table.render(style_of_stdout()));
+  write_stdout(fmt::format("\nworkload: {} operators and {} hooks in a step\n",
+                           recovered.workload.operators.size(), recovered.workload.hooks.size()));
+  for (const trace::Diagnostic& d : recovered.diagnostics) {
+    write_stdout(fmt::format("{}: {}\n", trace::name_of(d.severity), d.message));
+  }
+}
+
+}  // namespace
+
+ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
+  trace::ReadOptions read;
+  read.keep_args = true;
+  const trace::Run run = trace::Run::open(options.traces, read);
+  RecoveredPlan recovered = analysis::recover_plan(run.traces.front());
+  if (!options.model.empty() && !recovered.names_units) {
+    const plan::ModuleTree tree = plan::module_tree(plan::load_model_config(options.model));
+    if (!analysis::name_units(recovered, tree)) {
+      throw InputError(
+          options.model.string(),
+          fmt::format(
+              "the trace's {} units are not this model's {} blocks and root, in number or size",
+              recovered.units.size(), tree.blocks.size()));
+    }
+  }
+  if (!options.out.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.out, error);
+    if (error) {
+      throw RuntimeFault(
+          fmt::format("{}: cannot be created: {}", options.out.string(), error.message()));
+    }
+    plan::ResolvedPlan names;  // workload.json lists units by name
+    for (const RecoveredUnit& unit : recovered.units) {
+      names.units.emplace_back();
+      names.units.back().fqn = unit.fqn;
+    }
+    write_file_atomically(options.out / "plan.json", plan::to_json(recovered.plan));
+    write_file_atomically(options.out / "workload.json", plan::to_json(recovered.workload, names));
+  }
+  if (options.json) {
+    write_stdout(json_text(recovered));
+  } else {
+    print(recovered);
+    if (!options.out.empty()) {
+      write_stdout(fmt::format("written: {} and {}\n", (options.out / "plan.json").string(),
+                               (options.out / "workload.json").string()));
+    }
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shardlens::cli

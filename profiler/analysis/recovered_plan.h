@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "profiler/analysis/fsdp_log.h"
+#include "profiler/trace/trace.h"
+
+namespace shardlens::analysis {
+
+// What a unit's collectives say of it.
+struct RecoveredUnit {
+  std::string fqn;
+  int64_t padded_numel = -1;  // elements that are gathered, padding included; -1: not in the trace
+  Bytes gathered_bytes = 0;   // of its all-gather's output
+  std::optional<DType> param_dtype, reduce_dtype;
+  std::optional<bool> resharded;  // freed after forward; nullopt: the trace has no backward of it
+};
+
+// The plan under which a trace was recorded, as far as the trace tells.
+struct RecoveredPlan {
+  plan::Plan plan;
+  std::vector<RecoveredUnit> units;  // the root first, then in the order of forward
+  FsdpSource source = FsdpSource::kNone;
+  int64_t world_size = 1, shard = 1;
+  bool names_units = true;
+  plan::Workload workload;                     // units by index in `units`
+  std::vector<trace::Diagnostic> diagnostics;  // what could not be told
+};
+
+// From FSDP's ranges and the arguments of collectives in the last step that ran forward and
+// backward; of a trace read with ReadOptions::keep_args (else without sizes).
+//
+// Errors  InputError for a trace without FSDP's ranges, or in which no step ran both; it says what
+// was looked for.
+[[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
+
+// recovered_workload.cpp: the operators and hooks of the pass, by unit and phase.
+[[nodiscard]] plan::Workload recover_workload(const trace::Trace& trace,
+                                              const FsdpLog& log,
+                                              uint32_t pass,
+                                              const std::vector<uint32_t>& unit_ids,
+                                              std::vector<trace::Diagnostic>& diagnostics);
+
+// Gives the units of an FSDP1 trace, which has no names, those of the model's blocks, if there are
+// as many and, where sizes are in the trace, as large. Returns whether it did.
+bool name_units(RecoveredPlan& recovered, const plan::ModuleTree& tree);
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "profiler/analysis/fsdp_log.h"
+#include "profiler/analysis/intervals.h"
+#include "profiler/trace/trace.h"
+
+namespace shardlens::analysis {
+
+// What part of a step the host was in.
+enum class Section : uint8_t { kNone, kForward, kLoss, kBackward, kClip, kOptimizer };
+inline constexpr int kSectionCount = 6;
+// "forward", …; what belongs to no unit is listed as "<loss>", "<clip>", "<optimizer>", "<none>".
+[[nodiscard]] std::string_view name_of(Section section);
+
+// Whom work belongs to that the host launched at some instant.
+struct Owner {
+  Section section = Section::kNone;
+  uint32_t unit = kNoUnit;  // index into FsdpLog::units; of forward and backward only
+  friend bool operator==(const Owner&, const Owner&) = default;
+};
+
+// The time of the host, cut into what each unit and each part of the step has of it.
+//
+// [Note: Whose work] Forward of a unit lies between its pre- and post-forward, backward between its
+// pre- and post-backward; where these nest, the innermost that is open, and what no unit is open
+// for within forward or backward is the root's. From the last post-forward to the first
+// pre-backward is the loss. Ranges "Optimizer.…" are the optimizer's. Between backward and
+// optimizer, from the first norm on, is clipping.
+class Sections {
+ public:
+  Sections() = default;
+  Sections(const trace::Trace& trace, FsdpLog& log);  // may add the root to the log's units
+
+  struct Part {
+    Interval when;
+    Owner owner;
+  };
+  [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }  // by start, disjoint
+  // What was launched at `instant`; on a thread that has none of these ranges, nobody's.
+  [[nodiscard]] Owner at(uint32_t track, Nanoseconds instant) const;
+  [[nodiscard]] Owner at(Nanoseconds instant) const;  // on the threads that have them
+  [[nodiscard]] bool empty() const { return parts_.empty(); }
+
+ private:
+  friend class SectionBuilder;
+  std::vector<Part> parts_;
+  std::vector<bool> tracks_;
+};
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,216 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "profiler/report/analysis_report.h"
+
+namespace shardlens::report {
+namespace {
+
+using analysis::Analysis;
+using analysis::ObservedEvent;
+using analysis::ObservedOrder;
+using analysis::RankAnalysis;
+using analysis::UnitSpan;
+using nlohmann::ordered_json;
+
+// Times are shown from the rank's first instant on.
+Nanoseconds zero_of(const RankAnalysis& rank) {
+  Nanoseconds zero = 0;
+  bool any = false;
+  for (const UnitSpan& span : rank.detail ? rank.detail->spans : std::vector<UnitSpan>()) {
+    const Nanoseconds first = std::min(span.when.start, span.issued.value_or(span.when.start));
+    zero = any ? std::min(zero, first) : first;
+    any = true;
+  }
+  for (const analysis::StepFigures& step : rank.steps) {
+    zero = any ? std::min(zero, step.window.start) : step.window.start;
+    any = true;
+  }
+  return zero;
+}
+
+template <typename T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+std::optional<Nanoseconds> since(const std::optional<Nanoseconds>& time, Nanoseconds zero) {
+  return time ? std::optional(*time - zero) : std::nullopt;
+}
+
+std::string shown(const std::string& fqn) {
+  return fqn.empty() ? "(root)" : fqn;
+}
+
+std::string name_at(const RankAnalysis& rank, uint32_t unit) {
+  return unit < rank.unit_names.size() ? rank.unit_names[unit] : "";
+}
+
+template <typename T>
+std::string or_empty(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+std::string since_words(const std::optional<Nanoseconds>& time, Nanoseconds zero) {
+  return time ? format_duration(*time - zero) : "-";
+}
+
+}  // namespace
+
+ordered_json spans_json(const RankAnalysis& rank) {
+  ordered_json out = ordered_json::array();
+  const Nanoseconds zero = zero_of(rank);
+  for (const UnitSpan& span : rank.detail->spans) {
+    ordered_json one{
+        {"fqn", span.owner}, {"kind", name_of(span.kind)}, {"section", name_of(span.section)}};
+    one["step"] = or_null(span.step);
+    one["issued_ns"] = or_null(since(span.issued, zero));
+    one["start_ns"] = span.when.start - zero;
+    one["end_ns"] = span.when.end - zero;
+    one["busy_ns"] = span.busy;
+    one["needed_ns"] = or_null(since(span.needed_at, zero));
+    one["slack_ns"] = or_null(span.slack());
+    one["exposed_ns"] = span.exposed;
+    one["cause"] = span.cause ? ordered_json(name_of(*span.cause)) : ordered_json(nullptr);
+    one["issued_by"] =
+        span.issued_by ? ordered_json(schedule::name_of(*span.issued_by)) : ordered_json(nullptr);
+    one["bytes"] = span.bytes;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+ordered_json observed_json(const RankAnalysis& rank) {
+  ordered_json out = ordered_json::array();
+  for (const ObservedOrder& order : rank.observed) {
+    ordered_json events = ordered_json::array();
+    for (const ObservedEvent& e : order.events) {
+      ordered_json one{{"what", name_of(e.what)},
+                       {"unit", name_at(rank, e.unit)},
+                       {"section", e.backward ? "backward" : "forward"}};
+      if (e.what == ObservedEvent::What::kUnshard) {
+        one["by"] = name_of(e.by);
+        one["hook_unit"] = name_at(rank, e.hook_unit);
+      }
+      events.push_back(std::move(one));
+    }
+    out.push_back({{"steps", order.steps}, {"events", std::move(events)}});
+  }
+  return out;
+}
+
+std::string spans_csv(const Analysis& analysis) {
+  std::string out =
+      "rank,unit,kind,section,step,issued_ns,start_ns,end_ns,busy_ns,needed_ns,slack_ns,exposed_ns,"
+      "cause,issued_by,"
+      "bytes\r\n";
+  for (const RankAnalysis& rank : analysis.ranks) {
+    const Nanoseconds zero = zero_of(rank);
+    for (const UnitSpan& s : rank.detail->spans) {
+      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank,
+                         csv_cell(s.owner), name_of(s.kind), name_of(s.section), or_empty(s.step),
+                         or_empty(since(s.issued, zero)), s.when.start - zero, s.when.end - zero,
+                         s.busy, or_empty(since(s.needed_at, zero)), or_empty(s.slack()), s.exposed,
+                         s.cause ? name_of(*s.cause) : "",
+                         s.issued_by ? schedule::name_of(*s.issued_by) : "", s.bytes);
+    }
+  }
+  return out;
+}
+
+std::string observed_csv(const Analysis& analysis) {
+  std::string out = "rank,steps,index,what,unit,section,by,hook_unit\r\n";
+  for (const RankAnalysis& rank : analysis.ranks) {
+    for (const ObservedOrder& order : rank.observed) {
+      for (size_t i = 0; i < order.events.size(); ++i) {
+        const ObservedEvent& e = order.events[i];
+        const bool unshards = e.what == ObservedEvent::What::kUnshard;
+        out += fmt::format("{},{},{},{},{},{},{},{}\r\n", rank.rank, fmt::join(order.steps, " "), i,
+                           name_of(e.what), csv_cell(name_at(rank, e.unit)),
+                           e.backward ? "backward" : "forward", unshards ? name_of(e.by) : "",
+                           unshards ? csv_cell(name_at(rank, e.hook_unit)) : "");
+      }
+    }
+  }
+  return out;
+}
+
+std::string spans_text(const Analysis& analysis, std::optional<size_t> top, Style style) {
+  std::string out;
+  for (const RankAnalysis& rank : analysis.ranks) {
+    std::vector<const UnitSpan*> rows;
+    for (const UnitSpan& span : rank.detail->spans) {
+      rows.push_back(&span);
+    }
+    if (top) {
+      std::stable_sort(rows.begin(), rows.end(), [](const UnitSpan* a, const UnitSpan* b) {
+        return a->exposed > b->exposed;
+      });
+    }
+    const Nanoseconds zero = zero_of(rank);
+    Table table({{"step"},
+                 {"unit", Align::kLeft},
+                 {"what", Align::kLeft},
+                 {"in", Align::kLeft},
+                 {"issued"},
+                 {"start"},
+                 {"end"},
+                 {"needed"},
+                 {"slack"},
+                 {"exposed"},
+                 {"cause", Align::kLeft},
+                 {"issued by", Align::kLeft}});
+    for (size_t i = 0; i < rows.size() && (!top || i < *top); ++i) {
+      const UnitSpan& s = *rows[i];
+      table.row({s.step ? std::to_string(*s.step) : "-", shown(s.owner),
+                 std::string(name_of(s.kind)), std::string(name_of(s.section)),
+                 since_words(s.issued, zero), format_duration(s.when.start - zero),
+                 format_duration(s.when.end - zero), since_words(s.needed_at, zero),
+                 s.slack() ? format_duration(*s.slack()) : "-", format_duration(s.exposed),
+                 s.cause ? std::string(name_of(*s.cause)) : "",
+                 s.issued_by ? std::string(schedule::name_of(*s.issued_by)) : ""});
+      if (s.cause) {
+        table.highlight();
+      }
+    }
+    out += bold(fmt::format("spans of rank {}", rank.rank), style) + "\n" + table.render(style);
+    if (top && rows.size() > *top) {
+      out += fmt::format("({} more)\n", rows.size() - *top);
+    }
+  }
+  return out;
+}
+
+std::string observed_text(const Analysis& analysis, Style style) {
+  std::string out;
+  for (const RankAnalysis& rank : analysis.ranks) {
+    if (rank.observed.empty()) {
+      out += fmt::format("rank {}: no ranges of FSDP in the trace\n", rank.rank);
+    }
+    for (const ObservedOrder& order : rank.observed) {
+      out += bold(fmt::format("rank {}, step{} {}", rank.rank, order.steps.size() == 1 ? "" : "s",
+                              fmt::join(order.steps, ", ")),
+                  style) +
+             "\n";
+      Table table({{"", Align::kLeft},
+                   {"what", Align::kLeft},
+                   {"unit", Align::kLeft},
+                   {"why", Align::kLeft}});
+      for (const ObservedEvent& e : order.events) {
+        std::string why;
+        if (e.what == ObservedEvent::What::kUnshard && e.by != analysis::UnshardBy::kOwn) {
+          why = fmt::format("{} from {}", name_of(e.by), shown(name_at(rank, e.hook_unit)));
+        }
+        table.row({e.backward ? "backward" : "forward", std::string(name_of(e.what)),
+                   shown(name_at(rank, e.unit)), why});
+      }
+      out += table.render(style);
+    }
+  }
+  return out;
+}
+
+}  // namespace shardlens::report

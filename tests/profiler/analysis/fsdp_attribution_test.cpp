@@ -1,0 +1,251 @@
+// Whose work is whose, on traces that PyTorch recorded (tests/data/RECORDED.md) and on built ones.
+#include <filesystem>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profiler/analysis/analysis.h"
+#include "tests/profiler/analysis/trace_builder.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using test::TraceBuilder;
+using testing::ElementsAre;
+using trace::Category;
+
+const std::filesystem::path kRecorded = SHARDLENS_TEST_DATA "/pytorch_traces";
+
+Analysis recorded(const std::string& name, bool detail = false) {
+  AnalysisOptions options;
+  options.detail = detail;
+  return analyze(trace::Run::open(kRecorded / name / "rank0.pt.trace.json.gz"), options);
+}
+
+const UnitFigures& unit(const Analysis& result, std::string_view fqn) {
+  for (const UnitFigures& u : result.ranks.at(0).units) {
+    if (u.fqn == fqn) {
+      return u;
+    }
+  }
+  throw std::runtime_error("no such unit");
+}
+
+void expect_sums(const RankAnalysis& rank) {
+  Nanoseconds compute = 0, copy = 0, exposed = 0;
+  for (const UnitFigures& u : rank.units) {
+    compute += u.compute;
+    copy += u.exposed_copy;
+    exposed += u.exposed();
+  }
+  EXPECT_EQ(compute, rank.figures.compute);
+  EXPECT_EQ(copy, rank.figures.exposed_copy);
+  EXPECT_EQ(exposed, rank.figures.exposed_comm);
+}
+
+// Expected by tests/tools/unit_oracle.py on the same file, which shares nothing with the program.
+// Bytes by hand: a layer has 45 440 parameters, embedding, last norm and head 32 832; 4 bytes each,
+// two steps.
+TEST(FsdpAttributionTest, Fsdp2UnitsAreThoseOfAnIndependentCount) {
+  const Analysis result = recorded("fsdp2-default");
+  expect_sums(result.ranks.at(0));
+  struct Row {
+    const char* fqn;
+    Nanoseconds forward, backward;
+    int64_t bytes;
+    int backward_gathers;
+  };
+  for (const Row& row : {Row{"", 626167, 394310, 2 * 32832 * 4, 0},
+                         Row{"model.layers.0", 1104737, 1122498, 2 * 45440 * 4, 2},
+                         Row{"model.layers.1", 1112801, 1206480, 2 * 45440 * 4, 2}}) {
+    const UnitFigures& u = unit(result, row.fqn);
+    EXPECT_EQ(u.compute_forward, row.forward) << row.fqn;
+    EXPECT_EQ(u.compute_backward, row.backward) << row.fqn;
+    ASSERT_TRUE(u.parts[0] && u.parts[2]) << row.fqn;
+    EXPECT_EQ(u.parts[0]->count, 2);
+    EXPECT_EQ(u.parts[0]->bytes, row.bytes);
+    EXPECT_EQ(u.parts[0]->issued_by, schedule::Cause::kOwn);
+    EXPECT_EQ(u.parts[2]->count, 2);
+    EXPECT_EQ(u.parts[2]->bytes, row.bytes);
+    EXPECT_EQ(u.parts[1] ? u.parts[1]->count : 0, row.backward_gathers);
+    if (u.parts[1]) {
+      EXPECT_EQ(u.parts[1]->issued_by, schedule::Cause::kBackwardPrefetch);
+      // Gloo: the call that prefetches waits, so that nothing can run beside it.
+      EXPECT_EQ(u.parts[1]->cause, ExposedCause::kHostIsCompute);
+    }
+  }
+  EXPECT_GT(unit(result, "<optimizer>").compute, 0);
+  EXPECT_GT(unit(result, "<loss>").compute, 0);
+}
+
+// Likewise; FSDP1's list form of all-gather records its input only.
+TEST(FsdpAttributionTest, Fsdp1UnitsAreThoseOfAnIndependentCount) {
+  const Analysis result = recorded("fsdp1-full");
+  expect_sums(result.ranks.at(0));
+  struct Row {
+    const char* fqn;
+    Nanoseconds forward, backward;
+    int64_t bytes;
+  };
+  for (const Row& row :
+       {Row{"", 614829, 447336, 2 * 32832 * 4}, Row{"unit 1", 1236582, 1355349, 2 * 45440 * 4},
+        Row{"unit 2", 1111442, 1325563, 2 * 45440 * 4}}) {
+    const UnitFigures& u = unit(result, row.fqn);
+    EXPECT_EQ(u.compute_forward, row.forward) << row.fqn;
+    EXPECT_EQ(u.compute_backward, row.backward) << row.fqn;
+    ASSERT_TRUE(u.parts[0] && u.parts[2]) << row.fqn;
+    EXPECT_EQ(u.parts[2]->bytes, row.bytes) << row.fqn;
+  }
+}
+
+// What FSDP does by default, from knowledge of its code: the last unit's backward prefetches the
+// one before it, the root is kept after forward.
+std::string in_words(const RankAnalysis& rank) {
+  std::string out;
+  for (const ObservedEvent& e : rank.observed.at(0).events) {
+    out += std::string(name_of(e.what).substr(0, 3)) + (e.backward ? "-b " : "-f ") +
+           rank.unit_names[e.unit];
+    out += e.unit == e.hook_unit ? "; " : " from " + rank.unit_names[e.hook_unit] + "; ";
+  }
+  return out;
+}
+
+TEST(FsdpAttributionTest, ObservedOrderOfADefaultStep) {
+  const char* expected =
+      "uns-f ; uns-f A; res-f A; uns-f B; res-f B; uns-b B from ; uns-b A from B; res-b B; red-b "
+      "B; res-b A; "
+      "red-b A; res-b ; red-b ; ";
+  const auto with_names = [&](std::string a, std::string b) {
+    std::string out;
+    for (const char* c = expected; *c != 0; ++c) {
+      out += *c == 'A' ? a : *c == 'B' ? b : std::string(1, *c);
+    }
+    return out;
+  };
+  for (const auto& [name, a, b] : {std::tuple{"fsdp2-default", "model.layers.0", "model.layers.1"},
+                                   std::tuple{"fsdp1-full", "unit 1", "unit 2"}}) {
+    const RankAnalysis rank = recorded(name).ranks.at(0);
+    ASSERT_EQ(rank.observed.size(), 1U) << name;
+    EXPECT_THAT(rank.observed[0].steps, ElementsAre(2, 3)) << name;
+    EXPECT_EQ(in_words(rank), with_names(a, b)) << name;
+  }
+}
+
+TEST(FsdpAttributionTest, ClippingIsItsOwn) {
+  for (const char* name : {"fsdp2-reshard", "fsdp1-grad-op"}) {
+    const Analysis result = recorded(name);
+    expect_sums(result.ranks.at(0));
+    const UnitFigures& clip = unit(result, "<clip>");
+    EXPECT_GT(clip.compute, 0) << name;
+    ASSERT_TRUE(clip.parts[static_cast<size_t>(UnitPart::kOther)]) << name;
+    EXPECT_EQ(clip.parts[static_cast<size_t>(UnitPart::kOther)]->count, 2)
+        << name;  // the norm, each step
+  }
+}
+
+TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
+  for (const auto& entry : std::filesystem::directory_iterator(kRecorded)) {
+    const std::string name = entry.path().filename().string();
+    const Analysis result = recorded(name, true);
+    const RankAnalysis& rank = result.ranks.at(0);
+    expect_sums(rank);
+    Nanoseconds exposed = 0;
+    for (const UnitSpan& span : rank.detail->spans) {
+      const bool collective = span.kind <= UnitSpan::Kind::kOther;
+      exposed += collective ? span.exposed : 0;
+      if (collective) {
+        EXPECT_NE(span.owner, "<none>") << name;
+        EXPECT_EQ(span.exposed > 0, span.cause.has_value()) << name;
+        ASSERT_TRUE(span.issued) << name;
+        EXPECT_LE(*span.issued, span.when.start) << name;
+      }
+    }
+    EXPECT_EQ(exposed, rank.figures.exposed_comm) << name;
+  }
+}
+
+// One step of FSDP2 on a device, in units of the clock; layer a within the root, no prefetch.
+//   stream 7 compute, 8 communication
+TEST(FsdpAttributionTest, DeviceStepByHand) {
+  TraceBuilder b;
+  b.step(1, 0, 2000);
+  b.range("FSDP::root_pre_forward", 10, 12);
+  b.range("FSDP::pre_forward", 20, 80);
+  b.range("FSDP::all_gather", 25, 40);
+  b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL", 8, 30, 100, 200);
+  b.range("FSDP::all_gather_copy_out", 50, 70);
+  b.device(Category::kKernel, "split_with_sizes_copy", 7, 60, 200, 210);
+  b.device(Category::kKernel, "embedding", 7, 85, 210, 300);  // root's
+  b.range("FSDP::pre_forward (a)", 90, 130);
+  b.range("FSDP::all_gather (a)", 92, 100);
+  b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL", 8, 95, 230, 350);
+  b.range("FSDP::all_gather_copy_out (a)", 110, 120);
+  b.device(Category::kKernel, "split_with_sizes_copy", 7, 115, 350, 360);
+  b.device(Category::kKernel, "gemm", 7, 140, 360, 500);  // a's
+  b.range("FSDP::post_forward (a)", 150, 160);
+  b.device(Category::kKernel, "head", 7, 165, 500, 520);  // root's again
+  b.range("FSDP::post_forward", 170, 175);
+  b.device(Category::kKernel, "nll", 7, 180, 520, 530);  // loss
+  b.range("FSDP::pre_backward", 200, 210);
+  b.device(Category::kKernel, "head_backward", 7, 215, 530, 560);
+  b.range("FSDP::pre_backward (a)", 220, 230);
+  b.device(Category::kKernel, "gemm_backward", 7, 240, 560, 700);
+  b.range("FSDP::post_backward_reshard (a)", 250, 255);
+  b.range("FSDP::post_backward_reduce (a)", 256, 270);
+  b.device(Category::kKernel, "chunk_cat", 9, 260, 700, 705);
+  b.device(Category::kKernel, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", 8, 265, 705, 805);
+  b.device(Category::kKernel, "embedding_backward", 7, 280, 710, 750);  // root's
+  b.range("FSDP::post_backward_reshard", 290, 292);
+  b.range("FSDP::post_backward_reduce", 293, 300);
+  b.range("Optimizer.step#AdamW.step", 320, 400);
+  b.device(Category::kKernel, "adamw", 7, 330, 805, 900);
+  AnalysisOptions options;
+  options.detail = true;
+  const Analysis result = analyze(trace::Run::of({b.finish()}), options);
+  const RankAnalysis& rank = result.ranks.at(0);
+  expect_sums(rank);
+  EXPECT_EQ(unit(result, "").compute_forward, 90 + 20);
+  EXPECT_EQ(unit(result, "").compute_backward, 30 + 40);
+  EXPECT_EQ(unit(result, "a").compute_forward, 140);
+  EXPECT_EQ(unit(result, "a").compute_backward, 140);
+  EXPECT_EQ(unit(result, "<loss>").compute, 10);
+  EXPECT_EQ(unit(result, "<optimizer>").compute, 95);
+  EXPECT_EQ(unit(result, "a").exposed_copy, 10 + 5);
+  std::map<std::string, const UnitSpan*> spans;
+  for (const UnitSpan& span : rank.detail->spans) {
+    if (span.kind <= UnitSpan::Kind::kOther) {
+      spans[std::string(name_of(span.kind)) + " " + span.owner] = &span;
+    }
+  }
+  ASSERT_EQ(spans.size(), 3U);
+  // The compute stream came to a's copy-out when the embedding was done, at 300; the parameters at
+  // 350.
+  const UnitSpan& gather = *spans.at("all_gather a");
+  EXPECT_EQ(gather.issued, 95);
+  EXPECT_EQ(gather.needed_at, 300);
+  EXPECT_EQ(gather.slack(), -50);
+  EXPECT_EQ(gather.exposed, 50);
+  EXPECT_EQ(spans.at("all_gather ")->cause, ExposedCause::kFirst);
+  // 705 to 710 and 750 to 805 have nothing beside them.
+  EXPECT_EQ(spans.at("reduce_scatter a")->exposed, 5 + 55);
+  EXPECT_EQ(spans.at("reduce_scatter a")->section, Section::kBackward);
+}
+
+// Threads that never run FSDP's hooks, such as a data loader's, work for nobody.
+TEST(FsdpAttributionTest, OtherThreadsBelongToNobody) {
+  TraceBuilder b;
+  b.step(1, 0, 1000);
+  b.range("FSDP::pre_forward (a)", 10, 20);
+  b.op("aten::mm", 30, 130);
+  b.trace.add_complete(Category::kCpuOp, "aten::stack", b.trace.track(1, 99), 140, 150);
+  b.range("FSDP::post_forward (a)", 160, 170);
+  b.range("FSDP::pre_backward (a)", 200, 210);
+  b.range("FSDP::post_backward_reshard (a)", 300, 310);
+  const Analysis result = analyze(trace::Run::of({b.finish()}));
+  EXPECT_EQ(unit(result, "a").compute_forward, 100);
+  EXPECT_EQ(unit(result, "<none>").compute, 10);
+}
+
+}  // namespace
+}  // namespace shardlens::analysis
