@@ -4,6 +4,7 @@
 #include "cli/capture_command.h"
 #include "cli/convert_command.h"
 #include "cli/plan_command.h"
+#include "cli/report_command.h"
 #include "cli/simulate_command.h"
 #include "cli/subcommand.h"
 
@@ -18,6 +19,8 @@ std::span<const Subcommand> subcommands() {
                  add_capture_command},
       Subcommand{"analyze", "how much communication a run hid, and at which unit it did not",
                  add_analyze_command},
+      Subcommand{"report", "one HTML page of a run: figures, timeline, units, order",
+                 add_report_command},
       Subcommand{"simulate", "what a plan would cost on GPUs that are not here: time and memory",
                  add_simulate_command},
       Subcommand{"convert", "trim a trace, or turn a spool into one", add_convert_command},

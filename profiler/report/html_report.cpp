@@ -1,0 +1,259 @@
+#include "profiler/report/html_report.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "profiler/report/analysis_report.h"
+#include "profiler/report/report_page.h"
+
+namespace shardlens::report {
+namespace {
+
+using analysis::Interval;
+using analysis::IntervalSet;
+using analysis::RankAnalysis;
+using analysis::UnitSpan;
+using nlohmann::ordered_json;
+
+constexpr int kSpanKinds = 7;
+constexpr Nanoseconds kParts = 3000;  // of a step's width that sets of instants are drawn to
+constexpr size_t kMemoryPoints = 1500;
+
+// Numbers for names, so that each is written once.
+class Names {
+ public:
+  size_t id(const std::string& name) {
+    const auto [it, fresh] = ids_.try_emplace(name, list_.size());
+    if (fresh) {
+      list_.push_back(name);
+    }
+    return it->second;
+  }
+  [[nodiscard]] const std::vector<std::string>& list() const { return list_; }
+
+ private:
+  std::map<std::string, size_t> ids_;
+  std::vector<std::string> list_;
+};
+
+// Starts and ends within the window, relative to it; gaps below `gap` are closed.
+ordered_json instants(const IntervalSet& set, const Interval& window, Nanoseconds gap) {
+  std::vector<Nanoseconds> flat;
+  auto it = std::upper_bound(set.begin(), set.end(), window.start,
+                             [](Nanoseconds t, const Interval& i) { return t < i.end; });
+  for (; it != set.end() && it->start < window.end; ++it) {
+    const Nanoseconds start = std::max(it->start, window.start) - window.start;
+    const Nanoseconds end = std::min(it->end, window.end) - window.start;
+    if (!flat.empty() && start - flat.back() < gap) {
+      flat.back() = end;
+    } else {
+      flat.push_back(start);
+      flat.push_back(end);
+    }
+  }
+  return flat;
+}
+
+class StepDrawing {
+ public:
+  StepDrawing(const RankAnalysis& rank, Names& owners) : rank_(rank), owners_(owners) {
+    exposed_ = analysis::subtract(rank.detail->communication, rank.detail->compute);
+  }
+
+  [[nodiscard]] ordered_json step(const std::optional<int64_t>& number, const Interval& window) {
+    const Nanoseconds gap = window.length() / kParts;
+    ordered_json out;
+    out["step"] = number ? ordered_json(*number) : ordered_json(nullptr);
+    out["length"] = window.length();
+    out["merged"] = gap;
+    out["compute"] = instants(rank_.detail->compute, window, gap);
+    out["copy"] = instants(rank_.detail->copy, window, gap);
+    out["exposed"] = instants(exposed_, window, 0);
+    out["spans"] = ordered_json::array();
+    for (const UnitSpan& span : rank_.detail->spans) {
+      if (span.when.start < window.end && span.when.end > window.start) {
+        out["spans"].push_back(span_json(span, window.start));
+      }
+    }
+    return out;
+  }
+
+ private:
+  // [kind, owner, start, length, exposed, cause (-1: none), issued, section, busy, needed]
+  ordered_json span_json(const UnitSpan& span, Nanoseconds zero) {
+    const auto since = [zero](const std::optional<Nanoseconds>& time) {
+      return time ? ordered_json(*time - zero) : ordered_json(nullptr);
+    };
+    return {static_cast<int>(span.kind),
+            owners_.id(span.owner),
+            span.when.start - zero,
+            span.when.length(),
+            span.exposed,
+            span.cause ? static_cast<int>(*span.cause) : -1,
+            since(span.issued),
+            static_cast<int>(span.section),
+            span.busy,
+            since(span.needed_at)};
+  }
+
+  const RankAnalysis& rank_;
+  Names& owners_;
+  IntervalSet exposed_;
+};
+
+// Allocated bytes over time, device by device; of many points the largest of each stretch.
+ordered_json memory_json(const trace::Trace& trace) {
+  std::map<std::pair<int32_t, int32_t>, std::vector<std::pair<Nanoseconds, Bytes>>> curves;
+  for (const trace::Event& event : trace.events) {
+    if (const trace::MemoryArgs* memory = trace.memory(event)) {
+      curves[{memory->device_type, memory->device}].emplace_back(event.start,
+                                                                 memory->total_allocated);
+    }
+  }
+  ordered_json out = ordered_json::array();
+  for (auto& [device, points] : curves) {
+    std::stable_sort(points.begin(), points.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const Nanoseconds zero = points.front().first;
+    const size_t stride = points.size() / kMemoryPoints + 1;
+    ordered_json list = ordered_json::array();
+    for (size_t i = 0; i < points.size(); i += stride) {
+      const auto last =
+          points.begin() + static_cast<std::ptrdiff_t>(std::min(points.size(), i + stride));
+      const auto most =
+          std::max_element(points.begin() + static_cast<std::ptrdiff_t>(i), last,
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
+      list.push_back({most->first - zero, most->second});
+    }
+    out.push_back({{"device", device.first == 0 ? std::string("host")
+                                                : fmt::format("device {}", device.second)},
+                   {"points", std::move(list)}});
+  }
+  return out;
+}
+
+// The span of the rank as one window, for traces without steps.
+Interval whole(const RankAnalysis& rank) {
+  std::optional<Interval> hull;
+  for (const IntervalSet* set :
+       {&rank.detail->compute, &rank.detail->communication, &rank.detail->copy}) {
+    if (!set->empty()) {
+      const Interval own{set->front().start, set->back().end};
+      hull = hull ? Interval{std::min(hull->start, own.start), std::max(hull->end, own.end)} : own;
+    }
+  }
+  return hull.value_or(Interval{0, 1});
+}
+
+// First and last step, then the most exposed ones: the order in which steps get a timeline while
+// there is room.
+std::vector<size_t> by_interest(const RankAnalysis& rank) {
+  std::vector<size_t> order(rank.steps.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = i;
+  }
+  const auto rate = [&](size_t i) {
+    const bool end = i == 0 || i + 1 == rank.steps.size();
+    return std::pair(end ? 0 : 1, -rank.steps[i].figures.exposed_comm);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return rate(a) < rate(b); });
+  return order;
+}
+
+ordered_json rank_json(const RankAnalysis& rank,
+                       const trace::Trace& trace,
+                       Names& owners,
+                       size_t budget) {
+  StepDrawing drawing(rank, owners);
+  std::map<size_t, ordered_json> steps;
+  size_t used = 0;
+  for (const size_t i : by_interest(rank)) {
+    const analysis::StepFigures& step = rank.steps[i];
+    ordered_json drawn = drawing.step(step.step, step.window);
+    const size_t bytes = drawn.dump().size();
+    if (!steps.empty() && used + bytes > budget) {
+      continue;
+    }
+    used += bytes;
+    steps.emplace(i, std::move(drawn));
+  }
+  if (rank.steps.empty()) {
+    steps.emplace(0, drawing.step(std::nullopt, whole(rank)));
+  }
+  ordered_json out{
+      {"rank", rank.rank}, {"steps", ordered_json::array()}, {"memory", memory_json(trace)}};
+  for (auto& [i, step] : steps) {
+    out["steps"].push_back(std::move(step));
+  }
+  return out;
+}
+
+// JSON within a script element: nothing in it may end the element or begin a comment.
+std::string script_safe(const std::string& json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    switch (c) {
+      case '<':
+        out += "\\u003c";
+        break;
+      case '>':
+        out += "\\u003e";
+        break;
+      case '&':
+        out += "\\u0026";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string html_report(const trace::Run& run,
+                        const analysis::Analysis& analysis,
+                        const HtmlOptions& options) {
+  analysis::Analysis figures = analysis;
+  for (RankAnalysis& rank : figures.ranks) {
+    rank.detail.reset();  // the page has the spans by step
+  }
+  Names owners;
+  ordered_json data{{"source", run.source},
+                    {"analysis", ordered_json::parse(analysis_json(figures))}};
+  data["detail"] = ordered_json::array();
+  const size_t share = options.timeline_bytes / std::max<size_t>(1, analysis.ranks.size());
+  for (size_t i = 0; i < analysis.ranks.size(); ++i) {
+    data["detail"].push_back(rank_json(analysis.ranks[i], run.traces[i], owners, share));
+  }
+  data["owners"] = owners.list();
+  data["kinds"] = ordered_json::array();
+  for (int i = 0; i < kSpanKinds; ++i) {
+    data["kinds"].push_back(analysis::name_of(static_cast<UnitSpan::Kind>(i)));
+  }
+  data["sections"] = ordered_json::array();
+  for (int i = 0; i < analysis::kSectionCount; ++i) {
+    data["sections"].push_back(analysis::name_of(static_cast<analysis::Section>(i)));
+  }
+  data["causes"] = ordered_json::array();
+  data["explanations"] = ordered_json::object();
+  for (int i = 0; i < analysis::kExposedCauseCount; ++i) {
+    const auto cause = static_cast<analysis::ExposedCause>(i);
+    data["causes"].push_back(analysis::name_of(cause));
+    data["explanations"][std::string(analysis::name_of(cause))] = analysis::explanation_of(cause);
+  }
+  const std::string json =
+      script_safe(data.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  const std::string_view page = report_page();
+  const std::string_view mark = "@DATA@";
+  const size_t at = page.find(mark);
+  return std::string(page.substr(0, at)) + json + std::string(page.substr(at + mark.size()));
+}
+
+}  // namespace shardlens::report

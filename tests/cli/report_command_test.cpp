@@ -1,0 +1,208 @@
+// `shardlens report`: the page is whole, loads nothing, shows what analyze says, and names from a
+// trace stay text.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+namespace shardlens {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kRecorded = SHARDLENS_TEST_DATA "/pytorch_traces";
+
+class ReportCommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "shardlens-report-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string run(const std::string& arguments, int expected = 0) {
+    const std::string command =
+        std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" + folder_ + "/err";
+    FILE* pipe = popen(command.c_str(), "r");
+    std::string out;
+    std::array<char, 4096> block{};
+    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
+      out.append(block.data(), n);
+    }
+    const int status = pclose(pipe);
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, expected) << text(folder_ + "/err");
+    return out;
+  }
+
+  static std::string text(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::string page(const std::string& paths) {
+    EXPECT_EQ(run("report " + paths + " --out " + folder_ + "/report.html"), "");
+    return text(folder_ + "/report.html");
+  }
+
+  static json data_of(const std::string& page) {
+    const std::string begin = R"(<script type="application/json" id="data">)";
+    const size_t start = page.find(begin) + begin.size();
+    return json::parse(page.substr(start, page.find("</script>", start) - start));
+  }
+
+  std::string folder_;
+};
+
+// Every element that is opened is closed, in order.
+void expect_well_formed(std::string page) {
+  static const std::set<std::string> kVoid{"meta", "br", "hr", "img", "input", "link"};
+  for (const char* raw : {"script", "style"}) {  // their content is no markup
+    const std::string open = std::string("<") + raw, close = std::string("</") + raw + ">";
+    for (size_t at = 0; (at = page.find(open, at)) != std::string::npos;) {
+      const size_t from = page.find('>', at) + 1, to = page.find(close, from);
+      ASSERT_NE(to, std::string::npos) << raw;
+      page.erase(from, to - from);
+      at = from;
+    }
+  }
+  ASSERT_TRUE(page.starts_with("<!DOCTYPE html>"));
+  std::vector<std::string> open;
+  const std::regex tag(R"(<(/?)([a-zA-Z0-9]+)([^<>]*)>)");
+  for (auto it = std::sregex_iterator(page.begin(), page.end(), tag); it != std::sregex_iterator();
+       ++it) {
+    const std::string name = (*it)[2];
+    if ((*it)[1] == "/") {
+      ASSERT_FALSE(open.empty()) << name;
+      EXPECT_EQ(open.back(), name);
+      open.pop_back();
+    } else if (!kVoid.contains(name)) {
+      open.push_back(name);
+    }
+  }
+  EXPECT_THAT(open, testing::IsEmpty());
+}
+
+void expect_self_contained(std::string page) {
+  // The one address in it is the name of SVG, which nothing fetches.
+  const std::string svg = "http://www.w3.org/2000/svg";
+  for (size_t at = 0; (at = page.find(svg)) != std::string::npos;) {
+    page.erase(at, svg.size());
+  }
+  EXPECT_THAT(page, Not(HasSubstr("://")));
+  EXPECT_THAT(page, Not(HasSubstr("@import")));
+  EXPECT_FALSE(std::regex_search(page, std::regex(R"((src|href)\s*=\s*["'])")));
+  EXPECT_THAT(page, Not(HasSubstr("innerHTML")));
+}
+
+TEST_F(ReportCommandTest, ShowsWhatAnalyzeSays) {
+  for (const std::string& paths : {kRecorded + "/fsdp2-default", kRecorded + "/fsdp1-full",
+                                   std::string(SHARDLENS_SOURCE_DIR "/traces/llama-emulated8")}) {
+    const std::string html = page(paths);
+    expect_well_formed(html);
+    expect_self_contained(html);
+    const json data = data_of(html), analysis = json::parse(run("analyze --json " + paths));
+    EXPECT_EQ(data["analysis"], analysis) << paths;
+    ASSERT_EQ(data["detail"].size(), analysis["ranks"].size());
+    // What is drawn hatched is the step's exposed communication, and so are the collectives' shares
+    // of it.
+    for (size_t rank = 0; rank < data["detail"].size(); ++rank) {
+      ASSERT_EQ(data["detail"][rank]["steps"].size(), analysis["ranks"][rank]["steps"].size());
+      for (size_t s = 0; s < data["detail"][rank]["steps"].size(); ++s) {
+        const json& drawn = data["detail"][rank]["steps"][s];
+        const json& step = analysis["ranks"][rank]["steps"][s];
+        EXPECT_EQ(drawn["step"], step["step"]);
+        int64_t hatched = 0;
+        for (size_t i = 0; i < drawn["exposed"].size(); i += 2) {
+          hatched += drawn["exposed"][i + 1].get<int64_t>() - drawn["exposed"][i].get<int64_t>();
+        }
+        EXPECT_EQ(hatched, step["exposed_comm_ns"]) << paths;
+      }
+    }
+  }
+}
+
+TEST_F(ReportCommandTest, HasAMemoryCurveWhereTheTraceHasOne) {
+  const json with = data_of(page(kRecorded + "/fsdp1-none")),
+             without = data_of(page(kRecorded + "/fsdp1-full"));
+  ASSERT_EQ(with["detail"][0]["memory"].size(), 1U);
+  EXPECT_GT(with["detail"][0]["memory"][0]["points"].size(), 100U);
+  EXPECT_TRUE(without["detail"][0]["memory"].empty());
+}
+
+TEST_F(ReportCommandTest, HostileNamesStayText) {
+  const std::vector<std::string> names{"</script><img src=x onerror=alert(1)>",
+                                       "\"><svg onload=alert(1)>",
+                                       "<!--<script>",
+                                       "' onmouseover='alert(1)",
+                                       std::string("nul\0here", 8),
+                                       "层.3 \xE2\x80\xA8 \xF0\x9F\x94\xA5",
+                                       "&lt;b&gt;"};
+  json events = json::array();
+  int64_t time = 0;
+  const auto add = [&](const std::string& name, int64_t length, const char* category) {
+    events.push_back({{"ph", "X"},
+                      {"cat", category},
+                      {"name", name},
+                      {"pid", 1},
+                      {"tid", 1},
+                      {"ts", time},
+                      {"dur", length}});
+  };
+  add("ProfilerStep#1", 10000, "user_annotation");
+  for (const std::string& name : names) {
+    time += 10;
+    add("FSDP::pre_forward (" + name + ")", 5, "user_annotation");
+    time += 10;
+    add("aten::mm", 20, "cpu_op");
+    time += 30;
+    add("FSDP::post_forward (" + name + ")", 5, "user_annotation");
+  }
+  const std::string trace = folder_ + "/rank0.json";
+  std::ofstream(trace) << json{{"traceEvents", events}}.dump();
+  const std::string html = page(trace);
+  expect_well_formed(html);
+  expect_self_contained(html);
+  // The page's own two scripts and nothing else.
+  size_t scripts = 0;
+  for (size_t at = 0; (at = html.find("</script", at)) != std::string::npos; ++at) {
+    ++scripts;
+  }
+  EXPECT_EQ(scripts, 2U);
+  for (const char* markup : {"<img", "<svg", "<!--"}) {
+    EXPECT_THAT(html, Not(HasSubstr(markup)));
+  }
+  std::set<std::string> shown;
+  const json data = data_of(html);
+  for (const json& unit : data["analysis"]["ranks"][0]["units"]) {
+    shown.insert(unit["fqn"].get<std::string>());
+  }
+  for (const std::string& name : names) {
+    EXPECT_TRUE(shown.contains(name)) << name;
+  }
+}
+
+TEST_F(ReportCommandTest, WrongUseSaysSo) {
+  run("report " + kRecorded + "/fsdp1-full", 2);  // no --out
+  EXPECT_THAT(text(folder_ + "/err"), HasSubstr("--out"));
+  run("report " + folder_ + "/absent --out " + folder_ + "/r.html", 3);
+  run("report " + kRecorded + "/fsdp1-full --steps 90:95 --out " + folder_ + "/r.html", 3);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/r.html"));
+  run("report " + kRecorded + "/fsdp1-full --out " + folder_ + "/no/such/folder/r.html", 4);
+}
+
+}  // namespace
+}  // namespace shardlens
