@@ -58,25 +58,32 @@ std::vector<std::vector<int64_t>> split(const std::vector<int64_t>& shapes, int6
   throw UsageError(fmt::format("[rank {}] replicate: {}", group->getRank(), message));
 }
 
-// c10d's own check broadcasts one buffer of all sizes, so their number must be equal first.
-void verify_numbers(const Group& group, const std::vector<NamedParameter>& parameters) {
+// c10d's own check broadcasts one buffer of all sizes and strides, so their number must be equal
+// first; and it lets rank 0 pass, which would then wait for the others.
+void verify_shapes(const Group& group, const std::vector<NamedParameter>& parameters) {
   std::vector<int64_t> shapes = shapes_of(parameters);
   const auto numbers =
       gather(group, {static_cast<int64_t>(parameters.size()), static_cast<int64_t>(shapes.size())});
-  const auto differs = [&](size_t rank) { return numbers[rank] != numbers[0]; };
-  size_t other = 0;
-  for (size_t rank = 1; rank < numbers.size() && other == 0; ++rank) {
-    other = differs(rank) ? rank : 0;
-  }
-  if (other == 0) {
-    return;
-  }
   int64_t longest = 0;
   for (const auto& row : numbers) {
     longest = std::max(longest, row[1]);
   }
   shapes.resize(static_cast<size_t>(longest));
   const auto rows = gather(group, shapes);
+  const auto differs = [&](size_t rank) {
+    return numbers[rank] != numbers[0] || rows[rank] != rows[0];
+  };
+  size_t other = 0;
+  for (size_t rank = 1; rank < rows.size() && other == 0; ++rank) {
+    other = differs(rank) ? rank : 0;
+  }
+  if (other == 0) {
+    return;
+  }
+  try {  // nobody leaves before all have seen what differs; who comes last may find others gone
+    gather(group, {0});
+  } catch (const RuntimeFault&) {
+  }
   const auto self = static_cast<size_t>(group->getRank());
   const size_t peer = self != 0 && differs(self) ? 0 : other;
   const auto ours = split(rows[self], numbers[self][0]);
@@ -97,7 +104,7 @@ void verify_numbers(const Group& group, const std::vector<NamedParameter>& param
 }  // namespace
 
 void verify_parameters(const Group& group, const std::vector<NamedParameter>& parameters) {
-  verify_numbers(group, parameters);
+  verify_shapes(group, parameters);
   std::vector<at::Tensor> tensors;
   for (const NamedParameter& each : parameters) {
     tensors.push_back(each.tensor);
