@@ -66,7 +66,9 @@ ExitCode run(const AnalyzeOptions& options) {
   if (!options.compat.empty() && options.compat != "hta") {
     throw UsageError(fmt::format("--compat: expected hta, found '{}'", options.compat));
   }
-  const trace::Run opened = trace::Run::open(options.paths);
+  trace::ReadOptions read;
+  read.keep_args = !options.compat.empty();
+  const trace::Run opened = trace::Run::open(options.paths, read);
   if (!options.compat.empty()) {
     const auto ranks = analysis::hta_figures(opened.traces);
     write_stdout(options.json  ? report::hta_json(ranks)

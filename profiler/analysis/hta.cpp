@@ -68,6 +68,10 @@ std::vector<Row> rows_of(const Trace& trace) {
       row.stream = device->stream;
     } else if (const trace::SyncArgs* sync = trace.sync(event)) {
       row.stream = sync->stream;
+      // Older files write no stream as 2^32 - 1, which HTA takes for a stream.
+      if (trace.args_json(event).find("4294967295") != std::string_view::npos) {
+        row.stream = 4294967295;
+      }
     }
     row.correlation = event.correlation == 0 ? -1 : int64_t{event.correlation};
     row.is_gpu = (row.stream >= 0 && row.correlation >= 0) || row.name == "Event Sync" ||

@@ -21,7 +21,8 @@ struct HtaFigures {
   std::optional<Temporal> temporal;
 };
 
-// All ranks together, because HTA counts the profiler steps of all of them.
+// All ranks together, because HTA counts the profiler steps of all of them. Traces read with
+// ReadOptions::keep_args, since old files write a stream that is none in a way of their own.
 //
 // Source  HolisticTraceAnalysis 0.5.0: hta/common/trace.py, trace_parser.py, trace_filter.py,
 // utils/utils.py, analyzers/{communication,breakdown}_analysis.py.
