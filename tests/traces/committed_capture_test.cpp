@@ -46,7 +46,9 @@ TEST(CommittedCaptureTest, FiguresAreThoseNotedInItsReadme) {
   std::ifstream file(SHARDLENS_TEST_DATA "/llama-emulated8.expected.json");
   const nlohmann::json expected = nlohmann::json::parse(file);
   for (const auto& [key, value] : expected.items()) {
-    EXPECT_EQ(rank[key], value) << key;
+    nlohmann::json with_expected = rank[key];
+    with_expected.merge_patch(value);  // further keys may have come
+    EXPECT_EQ(rank[key], with_expected) << key;
   }
 }
 
