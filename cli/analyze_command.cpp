@@ -1,10 +1,7 @@
 #include "cli/analyze_command.h"
 
-#include <filesystem>
 #include <memory>
-#include <regex>
 #include <string>
-#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -18,16 +15,16 @@
 #include "profiler/report/hta_report.h"
 #include "profiler/trace/run.h"
 
+#include "cli/analysis_flags.h"
 #include "cli/output.h"
-#include "cli/step_range.h"
 
 namespace shardlens::cli {
 namespace {
 
 struct AnalyzeOptions {
-  std::vector<std::filesystem::path> paths;
+  AnalysisFlags analysis;
   bool json = false, csv = false, critical_path = false;
-  std::string steps, by = "unit", comm_regex, compat;
+  std::string by = "unit", compat;
   std::optional<int64_t> top;
 };
 
@@ -49,26 +46,15 @@ ExitCode run(const AnalyzeOptions& options) {
     throw UsageError(
         fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
   }
-  analysis::AnalysisOptions analysis_options;
-  analysis_options.detail = by == report::By::kSpan;
-  if (!options.steps.empty()) {
-    analysis_options.steps = parse_step_range(options.steps);
-  }
-  analysis_options.critical_path = options.critical_path;
-  if (!options.comm_regex.empty()) {
-    try {
-      analysis_options.timeline.communication = std::regex(options.comm_regex);
-    } catch (const std::regex_error& error) {
-      throw UsageError(fmt::format("--comm-regex: '{}' is no regular expression: {}",
-                                   options.comm_regex, error.what()));
-    }
-  }
+  analysis::AnalysisOptions settings = analysis_options(options.analysis);
+  settings.detail = by == report::By::kSpan;
+  settings.critical_path = options.critical_path;
   if (!options.compat.empty() && options.compat != "hta") {
     throw UsageError(fmt::format("--compat: expected hta, found '{}'", options.compat));
   }
   trace::ReadOptions read;
   read.keep_args = !options.compat.empty();
-  const trace::Run opened = trace::Run::open(options.paths, read);
+  const trace::Run opened = trace::Run::open(options.analysis.paths, read);
   if (!options.compat.empty()) {
     const auto ranks = analysis::hta_figures(opened.traces);
     write_stdout(options.json  ? report::hta_json(ranks)
@@ -76,7 +62,7 @@ ExitCode run(const AnalyzeOptions& options) {
                                : report::hta_text(ranks, style_of_stdout()));
     return ExitCode::kOk;
   }
-  const analysis::Analysis result = analysis::analyze(opened, analysis_options);
+  const analysis::Analysis result = analysis::analyze(opened, settings);
   if (options.json) {
     write_stdout(report::analysis_json(result));
   } else if (options.csv) {
@@ -92,12 +78,9 @@ ExitCode run(const AnalyzeOptions& options) {
 
 Action add_analyze_command(CLI::App& app) {
   auto options = std::make_shared<AnalyzeOptions>();
-  app.add_option("paths", options->paths,
-                 "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
-      ->required();
+  add_analysis_flags(app, options->analysis);
   CLI::Option* json = app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
   app.add_flag("--csv", options->csv, "the table that --by names as CSV")->excludes(json);
-  app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
   app.add_option("--by", options->by,
                  "table: unit, collective, step, rank, stream, span (every collective, copy and "
                  "run of compute) or order (what each step did, unit by unit)")
@@ -106,8 +89,6 @@ Action add_analyze_command(CLI::App& app) {
   app.add_flag("--critical-path", options->critical_path,
                "for each step, what its end hangs on: compute, communication, copies, host, "
                "launches, idle");
-  app.add_option("--comm-regex", options->comm_regex,
-                 "kernels and operators that communicate too, by name");
   app.add_option("--compat", options->compat,
                  "hta: what Holistic Trace Analysis would print, by its own definitions");
   return [options] { return run(*options); };

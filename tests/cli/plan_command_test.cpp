@@ -9,7 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
+
+#include "tests/support/shardlens_command.h"
 
 namespace shardlens {
 namespace {
@@ -21,51 +22,19 @@ using testing::HasSubstr;
 
 const std::string kData = SHARDLENS_TEST_DATA;
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-// Runs `shardlens ARGUMENTS`, in a folder of its own.
-class PlanCommandTest : public testing::Test {
+class PlanCommandTest : public ShardlensCommandTest {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "shardlens-plan-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  Result run(const std::string& arguments) {
-    const std::string error_file = folder_ + "/stderr";
-    const std::string command = std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" +
-                                error_file + " </dev/null";
-    Result result;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 4096> block{};
-    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
-      result.out.append(block.data(), n);
-    }
-    const int status = pclose(pipe);
-    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream in(error_file);
-    result.err.assign(std::istreambuf_iterator<char>(in), {});
-    return result;
-  }
-
   std::string file(const std::string& name, const std::string& text) {
     std::ofstream(folder_ + "/" + name) << text;
     return folder_ + "/" + name;
   }
 
   json json_of(const std::string& arguments) {
-    const Result result = run(arguments + " --json");
+    const CommandResult result = run(arguments + " --json");
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(result.err, "");
     return json::parse(result.out);
   }
-
-  std::string folder_;
 };
 
 // llama-tiny by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
@@ -131,7 +100,7 @@ TEST_F(PlanCommandTest, PlanFilesAndMeshesApply) {
 }
 
 TEST_F(PlanCommandTest, TableShowsUnitsAndOrder) {
-  const Result result = run("plan --model " + kData + "/llama-tiny");
+  const CommandResult result = run("plan --model " + kData + "/llama-tiny");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << "colours only on a terminal";
@@ -157,7 +126,7 @@ TEST_F(PlanCommandTest, MistakesExitWithTwoAndSuggest) {
       {"plan --model " + kData + "/llama-tiny --plan p --strategy full_shard", "excludes"},
   };
   for (const auto& [arguments, message] : cases) {
-    const Result result = run(arguments);
+    const CommandResult result = run(arguments);
     EXPECT_EQ(result.code, 2) << arguments;
     EXPECT_THAT(result.err, AllOf(testing::StartsWith("shardlens: "), HasSubstr(message)))
         << arguments;
@@ -187,7 +156,7 @@ TEST_F(PlanCommandTest, BadInputExitsWithThreeAndNamesThePlace) {
       {"plan" + tiny + "--mesh 2x2 --world-size 8", {"/mesh", "world size is 8"}},
   };
   for (const auto& [arguments, messages] : cases) {
-    const Result result = run(arguments);
+    const CommandResult result = run(arguments);
     EXPECT_EQ(result.code, 3) << arguments;
     EXPECT_EQ(result.out, "") << arguments;
     EXPECT_THAT(result.err, testing::StartsWith("shardlens: "));
@@ -199,7 +168,7 @@ TEST_F(PlanCommandTest, BadInputExitsWithThreeAndNamesThePlace) {
 
 TEST_F(PlanCommandTest, HelpAndVersionGoToStdout) {
   for (const std::string arguments : {"--help", "plan --help", "--version"}) {
-    const Result result = run(arguments);
+    const CommandResult result = run(arguments);
     EXPECT_EQ(result.code, 0) << arguments;
     EXPECT_NE(result.out, "") << arguments;
     EXPECT_EQ(result.err, "") << arguments;
@@ -209,7 +178,7 @@ TEST_F(PlanCommandTest, HelpAndVersionGoToStdout) {
 }
 
 TEST_F(PlanCommandTest, AFullDiskIsReported) {
-  const Result result = run("plan --model " + kData + "/llama-tiny >/dev/full");
+  const CommandResult result = run("plan --model " + kData + "/llama-tiny >/dev/full");
   EXPECT_EQ(result.code, 4);
   EXPECT_THAT(result.err, HasSubstr("cannot write to standard output"));
 }
@@ -233,15 +202,15 @@ TEST_F(PlanCommandTest, FromTraceSaysWhatItDoesNotFind) {
   const std::string other =
       file("other.json", R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm",
       "pid": 1, "tid": 1, "ts": 1, "dur": 1}]})");
-  const Result none = run("plan --from-trace " + other);
+  const CommandResult none = run("plan --from-trace " + other);
   EXPECT_EQ(none.code, 3);
   EXPECT_THAT(none.err, AllOf(HasSubstr("FSDP::"), HasSubstr("FullyShardedDataParallel.")));
   EXPECT_EQ(run("plan --from-trace " + folder_ + "/absent.json").code, 3);
   EXPECT_EQ(run("plan --model " + kData + "/llama-tiny --out " + folder_).code, 2);
   EXPECT_EQ(run("plan --from-trace " + other + " --strategy full_shard").code, 2);
   // A model that is not the trace's: four blocks, where the recording has two.
-  const Result wrong = run("plan --model " + kData + "/llama-tiny --from-trace " + kData +
-                           "/pytorch_traces/fsdp1-full/rank0.pt.trace.json.gz");
+  const CommandResult wrong = run("plan --model " + kData + "/llama-tiny --from-trace " + kData +
+                                  "/pytorch_traces/fsdp1-full/rank0.pt.trace.json.gz");
   EXPECT_EQ(wrong.code, 3);
   EXPECT_THAT(wrong.err, HasSubstr("4 blocks"));
 }

@@ -13,7 +13,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
+
+#include "tests/support/shardlens_command.h"
 
 namespace shardlens {
 namespace {
@@ -24,33 +25,14 @@ using testing::Not;
 
 const std::string kRecorded = SHARDLENS_TEST_DATA "/pytorch_traces";
 
-class ReportCommandTest : public testing::Test {
+class ReportCommandTest : public ShardlensCommandTest {
  protected:
-  void SetUp() override {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "shardlens-report-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
+  // What it wrote to stdout; its messages are in `err_`.
   std::string run(const std::string& arguments, int expected = 0) {
-    const std::string command =
-        std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" + folder_ + "/err";
-    FILE* pipe = popen(command.c_str(), "r");
-    std::string out;
-    std::array<char, 4096> block{};
-    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
-      out.append(block.data(), n);
-    }
-    const int status = pclose(pipe);
-    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, expected) << text(folder_ + "/err");
-    return out;
-  }
-
-  static std::string text(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
+    CommandResult result = ShardlensCommandTest::run(arguments);
+    EXPECT_EQ(result.code, expected) << result.err;
+    err_ = result.err;
+    return result.out;
   }
 
   std::string page(const std::string& paths) {
@@ -64,7 +46,7 @@ class ReportCommandTest : public testing::Test {
     return json::parse(page.substr(start, page.find("</script>", start) - start));
   }
 
-  std::string folder_;
+  std::string err_;
 };
 
 // Every element that is opened is closed, in order.
@@ -197,7 +179,7 @@ TEST_F(ReportCommandTest, HostileNamesStayText) {
 
 TEST_F(ReportCommandTest, WrongUseSaysSo) {
   run("report " + kRecorded + "/fsdp1-full", 2);  // no --out
-  EXPECT_THAT(text(folder_ + "/err"), HasSubstr("--out"));
+  EXPECT_THAT(err_, HasSubstr("--out"));
   run("report " + folder_ + "/absent --out " + folder_ + "/r.html", 3);
   run("report " + kRecorded + "/fsdp1-full --steps 90:95 --out " + folder_ + "/r.html", 3);
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/r.html"));

@@ -8,7 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
+
+#include "tests/support/shardlens_command.h"
 
 namespace shardlens {
 namespace {
@@ -18,51 +19,20 @@ using testing::HasSubstr;
 
 const std::string kLlama = std::string(SHARDLENS_TEST_DATA) + "/llama-tiny";
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-class SimulateCommandTest : public testing::Test {
+class SimulateCommandTest : public ShardlensCommandTest {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "shardlens-sim-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  Result run(const std::string& arguments) {
-    const std::string error_file = folder_ + "/stderr";
-    const std::string command = std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" +
-                                error_file + " </dev/null";
-    Result result;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 4096> block{};
-    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
-      result.out.append(block.data(), n);
-    }
-    const int status = pclose(pipe);
-    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream in(error_file);
-    result.err.assign(std::istreambuf_iterator<char>(in), {});
-    return result;
-  }
-
   json simulated(const std::string& flags) {
-    const Result result = run("simulate --model " + kLlama + " --json " + flags);
+    const CommandResult result = run("simulate --model " + kLlama + " --json " + flags);
     EXPECT_EQ(result.code, 0) << result.err;
     return json::parse(result.out);
   }
 
   void refused(const std::string& flags, int code, const std::string& message) {
-    const Result result = run("simulate --model " + kLlama + " " + flags);
+    const CommandResult result = run("simulate --model " + kLlama + " " + flags);
     EXPECT_EQ(result.code, code) << flags;
     EXPECT_THAT(result.err, HasSubstr(message)) << flags;
     EXPECT_EQ(result.out, "") << flags;
   }
-
-  std::string folder_;
 };
 
 // llama-tiny: 4 blocks of 45 440 parameters, 32 832 in the root (shared/README of its fixture); 8
@@ -101,7 +71,7 @@ TEST_F(SimulateCommandTest, IsReproducible) {
 TEST_F(SimulateCommandTest, OutIsACaptureThatAnalyzeReads) {
   const std::string out = folder_ + "/out";
   const json step = simulated("--hardware 4xPCIe --out " + out);
-  const Result result = run("analyze --json " + out);
+  const CommandResult result = run("analyze --json " + out);
   ASSERT_EQ(result.code, 0) << result.err;
   const json analysis = json::parse(result.out);
   ASSERT_EQ(analysis["ranks"].size(), 4U);
@@ -140,7 +110,7 @@ TEST_F(SimulateCommandTest, BadInputIsNamed) {
 }
 
 TEST_F(SimulateCommandTest, TextNamesThePeak) {
-  const Result result = run("simulate --model " + kLlama + " --hardware 8xH100");
+  const CommandResult result = run("simulate --model " + kLlama + " --hardware 8xH100");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("exposed communication"));
   EXPECT_THAT(result.out, HasSubstr("alive at the peak"));
