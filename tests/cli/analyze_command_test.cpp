@@ -8,13 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
 
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/kineto_reader.h"
 #include "profiler/trace/kineto_writer.h"
+#include "tests/support/shardlens_command.h"
 
 namespace shardlens {
 namespace {
@@ -23,28 +23,15 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-
 // Runs `shardlens` on a capture directory that holds what a run of llama-tiny would: plan,
 // workload, and for each rank a trace in which every planned action is issued, its collectives run
 // one after another, 10 us each, and a matrix product of 20 us follows.
-class AnalyzeCommandTest : public testing::Test {
+class AnalyzeCommandTest : public ShardlensCommandTest {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "shardlens-analyze-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    capture_ = folder_ / "capture";
+    ShardlensCommandTest::SetUp();
+    ASSERT_FALSE(HasFatalFailure());
+    capture_ = fs::path(folder_) / "capture";
     fs::create_directories(capture_);
     const fs::path model = fs::path(SHARDLENS_TEST_DATA) / "llama-tiny/config.json";
     const plan::ModelConfig config = plan::load_model_config(model);
@@ -55,7 +42,6 @@ class AnalyzeCommandTest : public testing::Test {
     std::ofstream(capture_ / "workload.json") << plan::to_json(workload_, plan_);
     std::ofstream(capture_ / "run.json") << json{{"options", {{"model", model.string()}}}};
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void write_trace(int64_t rank,
                    const std::vector<schedule::PlannedAction>& actions,
@@ -106,30 +92,13 @@ class AnalyzeCommandTest : public testing::Test {
     return schedule::planned_step(workload_, plan_).actions;
   }
 
-  Result run(const std::string& arguments) {
-    const fs::path error_file = folder_ / "stderr";
-    const std::string command = std::string(SHARDLENS_BIN_DIR) + "/shardlens " + arguments + " 2>" +
-                                error_file.string() + " </dev/null";
-    Result result;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 4096> block{};
-    for (size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) {
-      result.out.append(block.data(), n);
-    }
-    const int status = pclose(pipe);
-    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    result.err = text_of(error_file);
-    return result;
-  }
-
   json json_of(const std::string& arguments) {
-    const Result result = run("analyze " + arguments + " --json");
+    const CommandResult result = run("analyze " + arguments + " --json");
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(result.err, "");
     return json::parse(result.out);
   }
-
-  fs::path folder_, capture_;
+  fs::path capture_;
   plan::ResolvedPlan plan_;
   plan::Workload workload_;
 };
@@ -153,7 +122,7 @@ TEST_F(AnalyzeCommandTest, AnOrderAsPlannedAgrees) {
     EXPECT_EQ(rank.at("idle_ns"), 3'000);
     EXPECT_EQ(rank.at("steps").size(), 3U);
   }
-  const Result text = run("analyze " + capture_.string());
+  const CommandResult text = run("analyze " + capture_.string());
   EXPECT_THAT(text.out, HasSubstr("planned and issued order agree"));
   EXPECT_EQ(text.out.find('\x1b'), std::string::npos);
 }
@@ -200,7 +169,7 @@ TEST_F(AnalyzeCommandTest, WrongFlagsAreUsage) {
   const std::string path = " " + capture_.string();
   for (const char* flags : {"--by colour", "--steps 3", "--steps 4:2", "--steps a:b",
                             "--comm-regex [", "--json --csv", "--jsn", "--top -1"}) {
-    const Result result = run("analyze " + std::string(flags) + path);
+    const CommandResult result = run("analyze " + std::string(flags) + path);
     EXPECT_EQ(result.code, 2) << flags << ": " << result.err;
     EXPECT_EQ(result.out, "") << flags;
     EXPECT_THAT(result.err, HasSubstr("shardlens: ")) << flags;
@@ -210,11 +179,11 @@ TEST_F(AnalyzeCommandTest, WrongFlagsAreUsage) {
 
 TEST_F(AnalyzeCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run("analyze " + capture_.string()).code, 3);  // no trace
-  EXPECT_EQ(run("analyze " + (folder_ / "none").string()).code, 3);
+  EXPECT_EQ(run("analyze " + (fs::path(folder_) / "none").string()).code, 3);
   write_trace(0, planned());
   EXPECT_EQ(run("analyze --steps 50:60 " + capture_.string()).code, 3);
-  std::ofstream(folder_ / "cut.json") << "{\"traceEvents\": [{\"ph\": \"X\"";
-  const Result cut = run("analyze " + (folder_ / "cut.json").string());
+  std::ofstream(fs::path(folder_) / "cut.json") << "{\"traceEvents\": [{\"ph\": \"X\"";
+  const CommandResult cut = run("analyze " + (fs::path(folder_) / "cut.json").string());
   EXPECT_EQ(cut.code, 3);
   EXPECT_THAT(cut.err, HasSubstr("cut.json at byte "));
 }
@@ -222,7 +191,7 @@ TEST_F(AnalyzeCommandTest, BadInputIsNamed) {
 TEST_F(AnalyzeCommandTest, ConvertTrimsAndKeepsWhatAnalyzeNeeds) {
   write_trace(0, planned());
   write_trace(1, planned());
-  const fs::path out = folder_ / "trimmed";
+  const fs::path out = fs::path(folder_) / "trimmed";
   ASSERT_EQ(
       run("convert " + capture_.string() + " --out " + out.string() + " --steps 1:3 --ranks 1")
           .code,
@@ -232,20 +201,22 @@ TEST_F(AnalyzeCommandTest, ConvertTrimsAndKeepsWhatAnalyzeNeeds) {
   EXPECT_EQ(part.at("ranks").at(0).at("exposed_comm_ns"),
             whole.at("ranks").at(1).at("exposed_comm_ns"));
   EXPECT_EQ(part.at("ranks").at(0).at("units"), whole.at("ranks").at(1).at("units"));
-  EXPECT_EQ(run("convert " + capture_.string() + " --out " + (folder_ / "one.json").string()).code,
-            2);  // two ranks, one file
-  EXPECT_EQ(run("convert " + capture_.string() + " --out " + (folder_ / "one.json").string() +
-                " --ranks 0 --categories cpu_op")
+  EXPECT_EQ(
+      run("convert " + capture_.string() + " --out " + (fs::path(folder_) / "one.json").string())
+          .code,
+      2);  // two ranks, one file
+  EXPECT_EQ(run("convert " + capture_.string() + " --out " +
+                (fs::path(folder_) / "one.json").string() + " --ranks 0 --categories cpu_op")
                 .code,
             0);
-  for (const trace::Event& event : trace::read_kineto(folder_ / "one.json").events) {
+  for (const trace::Event& event : trace::read_kineto(fs::path(folder_) / "one.json").events) {
     EXPECT_TRUE(event.category == trace::Category::kCpuOp ||
                 event.category == trace::Category::kUserAnnotation);
   }
-  EXPECT_EQ(
-      run("convert " + capture_.string() + " --out " + (folder_ / "x").string() + " --ranks 7")
-          .code,
-      3);
+  EXPECT_EQ(run("convert " + capture_.string() + " --out " + (fs::path(folder_) / "x").string() +
+                " --ranks 7")
+                .code,
+            3);
 }
 
 }  // namespace
