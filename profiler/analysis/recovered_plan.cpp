@@ -8,7 +8,10 @@
 
 #include "core/base/error.h"
 #include "core/plan/shard_layout.h"
+#include "profiler/analysis/figures.h"
+#include "profiler/analysis/frozen_views.h"
 #include "profiler/analysis/sections.h"
+#include "profiler/analysis/timeline.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -419,7 +422,12 @@ class Recovery {
 }  // namespace
 
 RecoveredPlan recover_plan(const Trace& trace) {
-  return Recovery(trace).run();
+  RecoveredPlan out = Recovery(trace).run();
+  const Timeline timeline = make_timeline(trace);
+  if (find_frozen_views(trace, timeline, Partition(timeline), timeline.span)) {
+    out.plan.views = plan::Views::kFrozen;
+  }
+  return out;
 }
 
 bool name_units(RecoveredPlan& recovered, const plan::ModuleTree& tree) {

@@ -78,11 +78,9 @@ std::string unit_table(const RankAnalysis& rank,
       }
     }
   }
-  if (options.top) {
-    std::stable_sort(rows.begin(), rows.end(), [](const UnitRow& a, const UnitRow& b) {
-      return a.figures->exposed > b.figures->exposed;
-    });
-  }
+  std::stable_sort(rows.begin(), rows.end(), [](const UnitRow& a, const UnitRow& b) {
+    return a.figures->exposed > b.figures->exposed;
+  });
   Table table({{"unit", Align::kLeft},
                {"collective", Align::kLeft},
                {"count"},

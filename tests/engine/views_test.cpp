@@ -14,6 +14,7 @@
 
 #include "core/base/collective_timer.h"
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/recovered_plan.h"
 #include "tests/engine/emulated_training.h"
 #include "tests/support/ranks.h"
 
@@ -105,6 +106,8 @@ TEST(ViewsTest, AnalysisTellsThemApartWithoutAPlan) {
     const Analysis result = analysis::analyze(run);
     const auto& found = result.ranks.at(0).frozen_views;
     ASSERT_EQ(found.has_value(), views == "frozen");
+    EXPECT_EQ(analysis::recover_plan(run.traces.at(0)).plan.views == plan::Views::kFrozen,
+              views == "frozen");
     if (found) {
       EXPECT_EQ(found->backwards, 4);
       EXPECT_THAT(found->late, testing::ElementsAre("layers.3", "layers.2", "layers.1"));
