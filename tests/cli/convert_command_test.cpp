@@ -115,7 +115,8 @@ TEST_F(ConvertCommandTest, ArgumentsAreWrittenAsTheyWere) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("NaN or Infinity"));
   EXPECT_THAT(result.err, HasSubstr("9 events"));
-  for (const json& event : parsed(out).at("traceEvents")) {
+  const json written = parsed(out);
+  for (const json& event : written.at("traceEvents")) {
     if (event.at("name") == "gemm<float>") {
       EXPECT_EQ(
           event.at("args"),
