@@ -1,0 +1,246 @@
+#include "profiler/check/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace shardlens::check {
+namespace {
+
+constexpr double kTiny = 1e-300, kPrecision = 1e-15;
+constexpr int kBisections = 200, kMaxTerms = 500;
+
+// Continued fraction of the incomplete beta function, by Lentz's method (Numerical Recipes 6.4).
+double beta_fraction(double a, double b, double x) {
+  double c = 1, d = 1 - (a + b) * x / (a + 1);
+  d = 1 / (std::abs(d) < kTiny ? kTiny : d);
+  double value = d;
+  for (int m = 1; m <= kMaxTerms; ++m) {
+    const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
+    const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
+    double factor = 1;
+    for (const double term : {even, odd}) {
+      d = 1 + term * d;
+      d = 1 / (std::abs(d) < kTiny ? kTiny : d);
+      c = 1 + term / c;
+      c = std::abs(c) < kTiny ? kTiny : c;
+      factor = c * d;
+      value *= factor;
+    }
+    if (std::abs(factor - 1) < kPrecision) {
+      break;
+    }
+  }
+  return value;
+}
+
+double incomplete_beta(double a, double b, double x) {
+  if (x <= 0 || x >= 1) {
+    return x <= 0 ? 0 : 1;
+  }
+  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
+                                a * std::log(x) + b * std::log1p(-x));
+  return x < (a + 1) / (a + b + 2) ? front * beta_fraction(a, b, x) / a
+                                   : 1 - front * beta_fraction(b, a, 1 - x) / b;
+}
+
+double mean(std::span<const double> values) {
+  return values.empty() ? 0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
+}
+
+double squared_deviations(std::span<const double> values) {
+  const double center = mean(values);
+  double sum = 0;
+  for (const double v : values) {
+    sum += (v - center) * (v - center);
+  }
+  return sum;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// The largest x in [low, high] at which rising(x) is still below `wanted`.
+template <typename Rising>
+double bisect(double low, double high, double wanted, const Rising& rising) {
+  for (int i = 0; i < kBisections && high - low > kPrecision * std::abs(high); ++i) {
+    const double middle = (low + high) / 2;
+    (rising(middle) < wanted ? low : high) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+double normal_cdf(double z) {
+  return 0.5 * std::erfc(-z / std::sqrt(2.0));
+}
+
+double t_cdf(double t, double df) {
+  const double tail = 0.5 * incomplete_beta(df / 2, 0.5, df / (df + t * t));
+  return t > 0 ? 1 - tail : tail;
+}
+
+double t_quantile(double tail, double df) {
+  if (tail > 0.5) {
+    return -t_quantile(1 - tail, df);
+  }
+  double high = 1;
+  while (t_cdf(-high, df) > tail) {
+    high *= 2;
+  }
+  return bisect(0, high, -tail, [&](double t) { return -t_cdf(-t, df); });
+}
+
+std::pair<size_t, size_t> middle_half(size_t count) {
+  return {count / 4, count - count / 4};
+}
+
+double midmean(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto [first, last] = middle_half(values.size());
+  return mean(std::span(values).subspan(first, last - first));
+}
+
+size_t warmup_steps(std::span<const double> steps) {
+  constexpr size_t kInARow = 3;
+  constexpr double kDeviations = 3, kMadToDeviation = 1.4826, kSame = 0.01;
+  const size_t half = steps.size() / 2;
+  if (half < kInARow) {
+    return 0;
+  }
+  const std::vector<double> settled(steps.begin() + static_cast<std::ptrdiff_t>(half), steps.end());
+  const double center = median(settled);
+  std::vector<double> distances;
+  for (const double v : settled) {
+    distances.push_back(std::abs(v - center));
+  }
+  const double band = std::max(kDeviations * kMadToDeviation * median(distances), kSame * center);
+  size_t in_a_row = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    in_a_row = std::abs(steps[i] - center) <= band ? in_a_row + 1 : 0;
+    if (in_a_row == kInARow) {
+      return std::min(i + 1 - kInARow, half);
+    }
+  }
+  return half;
+}
+
+double Effect::p_increase() const {
+  if (!measurable()) {
+    return 1;
+  }
+  if (standard_error == 0) {
+    return change > 0 ? 0 : 1;
+  }
+  return t_cdf(-change / standard_error, df);
+}
+
+double Effect::half_width(double tail) const {
+  return measurable() ? t_quantile(tail, df) * standard_error
+                      : std::numeric_limits<double>::infinity();
+}
+
+Effect effect_of_runs(std::span<const double> baseline, std::span<const double> candidate) {
+  Effect effect{mean(baseline), mean(candidate), 0, 0, 0};
+  effect.change = effect.candidate - effect.baseline;
+  const auto n = static_cast<double>(baseline.size()), m = static_cast<double>(candidate.size());
+  if (n < 2 || m < 2) {
+    return effect;
+  }
+  const double a = squared_deviations(baseline) / (n - 1) / n,
+               b = squared_deviations(candidate) / (m - 1) / m;
+  effect.standard_error = std::sqrt(a + b);  // with n = m also that of the pooled deviation
+  effect.df =
+      n == m || a + b == 0 ? n + m - 2 : (a + b) * (a + b) / (a * a / (n - 1) + b * b / (m - 1));
+  return effect;
+}
+
+Effect effect_of_pairs(std::span<const double> baseline, std::span<const double> candidate) {
+  Effect effect{mean(baseline), mean(candidate), 0, 0, 0};
+  std::vector<double> differences;
+  for (size_t i = 0; i < std::min(baseline.size(), candidate.size()); ++i) {
+    differences.push_back(candidate[i] - baseline[i]);
+  }
+  effect.change = mean(differences);
+  const auto n = static_cast<double>(differences.size());
+  if (n >= 2) {
+    effect.standard_error = std::sqrt(squared_deviations(differences) / (n - 1) / n);
+    effect.df = n - 1;
+  }
+  return effect;
+}
+
+std::vector<double> holm_levels(std::span<const double> p_values, double alpha) {
+  std::vector<size_t> order(p_values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
+  std::vector<double> levels(p_values.size());
+  double level = 0;
+  bool rejecting = true;  // once one stands, those behind it are tested no further
+  for (size_t i = 0; i < order.size(); ++i) {
+    level = rejecting ? alpha / static_cast<double>(order.size() - i) : level;
+    levels[order[i]] = level;
+    rejecting = rejecting && p_values[order[i]] <= level;
+  }
+  return levels;
+}
+
+double power(double change, double limit, const Effect& effect, double tail) {
+  const double error = effect.standard_error, df = effect.df;
+  if (!effect.measurable()) {
+    return 0;
+  }
+  if (error == 0) {
+    return change > limit ? 1 : 0;
+  }
+  // Integral over what the measured error turns out to be, s times the true one, where s² is
+  // chi-square over its degrees of freedom: Simpson's rule.
+  constexpr int kIntervals = 800;
+  const double quantile = t_quantile(tail, df);
+  const double last = 1 + 12 / std::sqrt(df), width = last / kIntervals;
+  const double log_scale = std::log(2.0) + df / 2 * std::log(df / 2) - std::lgamma(df / 2);
+  double sum = 0;
+  for (int i = 0; i <= kIntervals; ++i) {
+    const double s = std::max(i * width, 1e-9);
+    const double density = std::exp(log_scale + (df - 1) * std::log(s) - df * s * s / 2);
+    const double needed = std::max(limit, quantile * s * error);
+    const double weight = i == 0 || i == kIntervals ? 1 : i % 2 == 1 ? 4 : 2;
+    sum += weight * density * normal_cdf((change - needed) / error);
+  }
+  return std::min(1.0, sum * width / 3);
+}
+
+double detectable_change(double limit, const Effect& effect, double tail, double wanted) {
+  if (!effect.measurable()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  if (effect.standard_error == 0) {
+    return limit;
+  }
+  double high = std::max(limit, effect.standard_error);
+  while (power(high, limit, effect, tail) < wanted) {
+    high *= 2;
+  }
+  constexpr double kTolerance = 1e-6;
+  double low = 0;
+  while (high - low > kTolerance * high) {
+    const double middle = (low + high) / 2;
+    (power(middle, limit, effect, tail) < wanted ? low : high) = middle;
+  }
+  return high;
+}
+
+double alpha_of_look(int look, int looks, double alpha) {
+  const auto spent = [&](int n) { return std::pow(static_cast<double>(n) / looks, 3); };
+  return alpha * (spent(look) - spent(look - 1));
+}
+
+}  // namespace shardlens::check
