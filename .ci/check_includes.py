@@ -21,7 +21,8 @@ HARDWARE = REPORT + ["sim/hardware"]
 COST = HARDWARE + ["sim/cost"]
 MEMORY = COST + ["sim/memory"]
 ENGINE = MEMORY + ["sim/engine"]
-CALIBRATE = ENGINE + ["sim/calibrate"]
+PREDICT = ENGINE + ["sim/predict"]
+CALIBRATE = PREDICT + ["sim/calibrate"]
 TORCH_FREE = CALIBRATE + ["sim/search"]
 DIST = SCHEDULE + ["core/composable", "core/module", "core/dist"]
 FSDP = DIST + ["core/fsdp"]
@@ -47,7 +48,8 @@ USES = {
     "sim/cost": HARDWARE,
     "sim/memory": COST,
     "sim/engine": MEMORY,
-    "sim/calibrate": ENGINE,
+    "sim/predict": ENGINE,
+    "sim/calibrate": PREDICT,
     "sim/search": CALIBRATE,
     "gui/model": TORCH_FREE,
     "gui/view": TORCH_FREE + ["gui/model"],

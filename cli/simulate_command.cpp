@@ -1,6 +1,5 @@
 #include "cli/simulate_command.h"
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -17,13 +16,9 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
-#include "core/schedule/planned.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto_writer.h"
-#include "sim/cost/gemm_model.h"
-#include "sim/cost/gpu_cost_model.h"
-#include "sim/engine/simulated_run.h"
-#include "sim/memory/step_memory.h"
+#include "sim/predict/predict.h"
 
 #include "cli/capture_directory.h"
 #include "cli/output.h"
@@ -48,10 +43,8 @@ struct Simulated {
   PreparedRun prepared;
   plan::Workload workload;
   sim::HardwareSpec hardware;
-  schedule::PlannedStep planned;
-  sim::SimulatedStep step;
-  sim::StepMemory memory;
-  double tokens_per_s = 0, mfu = 0;
+  sim::Prediction prediction;
+  double mfu = 0;
 };
 
 void check_options(const SimulateOptions& options) {
@@ -69,25 +62,6 @@ void check_options(const SimulateOptions& options) {
                                     {"--world-size", options.run.world_size.value_or(1)}}) {
     if (value < 1) {
       throw UsageError(fmt::format("{} {}: expected at least 1", flag, value));
-    }
-  }
-}
-
-// What the simulator has no model of yet is refused rather than left out of the figures.
-void check_plan(const plan::ResolvedPlan& plan) {
-  const auto refuse = [&plan](std::string_view key) {
-    throw InputError(fmt::format("{}#/{}", plan.plan.source, key),
-                     "not supported by the simulator yet");
-  };
-  if (!plan.checkpointed_modules.empty()) {
-    refuse("activation_checkpointing");
-  }
-  for (const plan::Unit& unit : plan.units) {
-    if (unit.cpu_offload) {
-      refuse("cpu_offload");
-    }
-    if (unit.api == plan::Api::kReplicate) {
-      refuse("units");
     }
   }
 }
@@ -133,97 +107,57 @@ void apply_optimizer(const RunOptions& run, plan::Workload& workload) {
   }
 }
 
-int64_t parameter_count(const plan::ModuleTree& tree) {
-  int64_t count = 0;
-  for (const plan::Parameter& parameter : tree.parameters) {
-    count += parameter.numel;
-  }
-  return count;
-}
-
-void summarize(const RunOptions& run, Simulated& out) {
-  const plan::ResolvedPlan& plan = out.prepared.plan;
-  const plan::ModelConfig& config = out.prepared.config;
-  const double tokens = static_cast<double>(plan.world_size * run.batch * run.seq * run.accumulate);
-  out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);
-  const double per_token = 6.0 * static_cast<double>(parameter_count(plan.tree)) +
-                           12.0 * static_cast<double>(config.layers * config.hidden_size * run.seq);
-  const double peak =
-      sim::peak_tflops(out.hardware.gpu,
-                       plan.units.size() > 1 ? plan.param_dtype(1) : plan.param_dtype(0)) *
-      1e12;
-  out.mfu = per_token * out.tokens_per_s / (static_cast<double>(plan.world_size) * peak);
-}
-
 Simulated simulate(const SimulateOptions& options) {
   const RunOptions& run = options.run;
   Simulated out;
   out.hardware = sim::load_hardware(run.hardware);
   const int64_t ranks = run.world_size.value_or(out.hardware.gpus);
-  if (ranks > out.hardware.gpus) {
-    throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", ranks,
-                                                 out.hardware.name, out.hardware.gpus));
-  }
   out.prepared = resolve_run(run, ranks);
-  check_plan(out.prepared.plan);
   out.workload = plan::step_workload(out.prepared.config, out.prepared.plan, run.batch, run.seq);
   apply_optimizer(run, out.workload);
-  out.planned = schedule::planned_step(out.workload, out.prepared.plan, kSteadyStep,
-                                       static_cast<int>(run.accumulate), !run.no_sync);
-  const sim::GpuCostModel model(out.hardware);
-  sim::SimulationOptions simulation;
-  simulation.keep_times = !run.out.empty();
-  simulation.rank_slowdown = slowdowns(options, ranks);
-  out.step = sim::simulate(out.workload, out.prepared.plan, out.planned,
-                           sim::step_costs(out.workload, out.prepared.plan, model), simulation);
-  sim::MemoryOptions memory;
-  memory.capacity = out.hardware.gpu.memory;
-  memory.optimizer_states = run.optimizer == Optimizer::kAdamW ? 2 : run.momentum > 0 ? 1 : 0;
-  memory.list_alive = !options.json;
-  out.memory = sim::step_memory(out.workload, out.prepared.plan, out.planned, memory);
-  summarize(run, out);
+  sim::RunSettings settings;
+  settings.accumulate = run.accumulate;
+  settings.sync_every_microbatch = !run.no_sync;
+  settings.optimizer_states = run.optimizer == Optimizer::kAdamW ? 2 : run.momentum > 0 ? 1 : 0;
+  settings.list_alive = !options.json;
+  settings.simulation.keep_times = !run.out.empty();
+  settings.simulation.rank_slowdown = slowdowns(options, ranks);
+  out.prediction = sim::predict(out.workload, out.prepared.plan, out.hardware, settings);
+  out.mfu = sim::model_flops_utilization(out.prepared.config, out.prepared.plan, out.hardware,
+                                         run.seq, out.prediction.tokens_per_s);
   return out;
-}
-
-// Of the slowest rank: the one that computes longest.
-const sim::Busy& busy_of(const Simulated& result) {
-  return std::max_element(result.step.ranks.begin(), result.step.ranks.end(),
-                          [](const sim::SimulatedRank& a, const sim::SimulatedRank& b) {
-                            return a.busy.compute < b.busy.compute;
-                          })
-      ->busy;
 }
 
 std::string json_text(const Simulated& result) {
   nlohmann::ordered_json out;
-  const sim::Busy& busy = busy_of(result);
+  const sim::Busy& busy = result.prediction.busy;
   out["schema"] = 1;
-  out["step_ns"] = result.step.duration;
+  out["step_ns"] = result.prediction.step.duration;
   out["compute_ns"] = busy.compute;
   out["exposed_comm_ns"] = busy.exposed_comm;
   out["exposed_copy_ns"] = busy.exposed_copy;
   out["idle_ns"] = busy.idle;
-  out["tokens_per_s"] = result.tokens_per_s;
+  out["tokens_per_s"] = result.prediction.tokens_per_s;
   out["mfu"] = result.mfu;
-  out["peak_allocated_bytes"] = result.memory.peak_allocated;
-  out["peak_reserved_bytes"] = result.memory.peak_reserved;
-  out["fits"] = result.memory.fits;
+  out["peak_allocated_bytes"] = result.prediction.memory.peak_allocated;
+  out["peak_reserved_bytes"] = result.prediction.memory.peak_reserved;
+  out["fits"] = result.prediction.memory.fits;
   for (int i = 0; i < sim::kMemoryCategoryCount; ++i) {
     out["memory"][std::string(name_of(static_cast<sim::MemoryCategory>(i)))] =
-        result.memory.at_peak[static_cast<size_t>(i)];
+        result.prediction.memory.at_peak[static_cast<size_t>(i)];
   }
   return out.dump(1) + "\n";
 }
 
 void print_text(const Simulated& result) {
-  const sim::Busy& busy = busy_of(result);
+  const sim::Busy& busy = result.prediction.busy;
   const auto share = [&result](Nanoseconds part) {
     return report::format_percent(static_cast<double>(part) /
-                                  static_cast<double>(result.step.duration));
+                                  static_cast<double>(result.prediction.step.duration));
   };
   write_stdout(fmt::format("{}  {} on {}, {} ranks\n", bold("step"),
-                           report::format_duration(result.step.duration), result.hardware.name,
-                           result.prepared.plan.world_size));
+                           report::format_duration(result.prediction.step.duration),
+                           result.hardware.name, result.prepared.plan.world_size));
   report::Table time({{"time", report::Align::kLeft}, {"per step"}, {"share"}});
   for (const auto& [name, part] : {std::pair{"compute", busy.compute},
                                    {"exposed communication", busy.exposed_comm},
@@ -234,21 +168,22 @@ void print_text(const Simulated& result) {
   write_stdout(time.render(style_of_stdout()));
   write_stdout(fmt::format("communication {}, of it hidden {}; {:.0f} tokens/s, MFU {}\n\n",
                            report::format_duration(busy.communication),
-                           report::format_duration(busy.overlap), result.tokens_per_s,
+                           report::format_duration(busy.overlap), result.prediction.tokens_per_s,
                            report::format_percent(result.mfu)));
-  write_stdout(fmt::format(
-      "{}  peak {} allocated, {} reserved of {}: {}\n", bold("memory"),
-      report::format_bytes(result.memory.peak_allocated),
-      report::format_bytes(result.memory.peak_reserved),
-      report::format_bytes(result.hardware.gpu.memory),
-      result.memory.fits ? "fits" : "does not fit; figures are those until it was out of memory"));
+  write_stdout(fmt::format("{}  peak {} allocated, {} reserved of {}: {}\n", bold("memory"),
+                           report::format_bytes(result.prediction.memory.peak_allocated),
+                           report::format_bytes(result.prediction.memory.peak_reserved),
+                           report::format_bytes(result.hardware.gpu.memory),
+                           result.prediction.memory.fits
+                               ? "fits"
+                               : "does not fit; figures are those until it was out of memory"));
   report::Table alive({{"alive at the peak", report::Align::kLeft},
                        {"unit", report::Align::kLeft},
                        {"category", report::Align::kLeft},
                        {"bytes"}});
   Bytes rest = 0;
-  for (size_t i = 0; i < result.memory.alive.size(); ++i) {
-    const sim::AliveAtPeak& row = result.memory.alive[i];
+  for (size_t i = 0; i < result.prediction.memory.alive.size(); ++i) {
+    const sim::AliveAtPeak& row = result.prediction.memory.alive[i];
     if (i >= kAliveShown) {
       rest += row.bytes;
       continue;
@@ -258,7 +193,7 @@ void print_text(const Simulated& result) {
                report::format_bytes(row.bytes)});
   }
   if (rest > 0) {
-    alive.row({fmt::format("{} more", result.memory.alive.size() - kAliveShown), "", "",
+    alive.row({fmt::format("{} more", result.prediction.memory.alive.size() - kAliveShown), "", "",
                report::format_bytes(rest)});
   }
   write_stdout(alive.render(style_of_stdout()));
@@ -282,17 +217,18 @@ void write_directory(const SimulateOptions& options, const Simulated& result) {
                       {"batch", run.batch},           {"seq", run.seq},
                       {"accumulate", run.accumulate}, {"no_sync", run.no_sync}};
   write_file_atomically(out / "run.json", about.dump(2) + "\n");
-  const nlohmann::ordered_json metrics{{"step", kSteadyStep - 1},
-                                       {"step_ms", static_cast<double>(result.step.duration) / 1e6},
-                                       {"tokens_per_s", result.tokens_per_s}};
+  const nlohmann::ordered_json metrics{
+      {"step", kSteadyStep - 1},
+      {"step_ms", static_cast<double>(result.prediction.step.duration) / 1e6},
+      {"tokens_per_s", result.prediction.tokens_per_s}};
   write_file_atomically(out / "metrics.jsonl", metrics.dump() + "\n");
   sim::SimulatedRunOptions traces;
   traces.first_step = kSteadyStep - 1;
   traces.device_name = result.hardware.gpu.name;
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-    trace::write_kineto(
-        sim::simulated_trace(result.workload, plan, result.planned, result.step, rank, traces),
-        out / fmt::format("rank{}.pt.trace.json.gz", rank));
+    trace::write_kineto(sim::simulated_trace(result.workload, plan, result.prediction.planned,
+                                             result.prediction.step, rank, traces),
+                        out / fmt::format("rank{}.pt.trace.json.gz", rank));
   }
 }
 

@@ -1,0 +1,99 @@
+#include "sim/predict/predict.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "sim/cost/gemm_model.h"
+#include "sim/cost/gpu_cost_model.h"
+#include "sim/engine/step_costs.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr int kSteadyStep = 3;
+
+// What the simulator has no model of yet is refused rather than left out of the figures.
+void check_plan(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
+  const auto refuse = [&plan](std::string_view key) {
+    throw InputError(fmt::format("{}#/{}", plan.plan.source, key),
+                     "not supported by the simulator yet");
+  };
+  if (plan.world_size > hardware.gpus) {
+    throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,
+                                                 hardware.name, hardware.gpus));
+  }
+  if (!plan.checkpointed_modules.empty()) {
+    refuse("activation_checkpointing");
+  }
+  for (const plan::Unit& unit : plan.units) {
+    if (unit.cpu_offload) {
+      refuse("cpu_offload");
+    }
+    if (unit.api == plan::Api::kReplicate) {
+      refuse("units");
+    }
+  }
+}
+
+}  // namespace
+
+Prediction predict(const plan::Workload& workload,
+                   const plan::ResolvedPlan& plan,
+                   const HardwareSpec& hardware,
+                   const RunSettings& settings) {
+  check_plan(plan, hardware);
+  Prediction out;
+  out.planned =
+      schedule::planned_step(workload, plan, kSteadyStep, static_cast<int>(settings.accumulate),
+                             settings.sync_every_microbatch);
+  const GpuCostModel model(hardware);
+  out.step =
+      simulate(workload, plan, out.planned, step_costs(workload, plan, model), settings.simulation);
+  out.busy = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
+                              [](const SimulatedRank& a, const SimulatedRank& b) {
+                                return a.busy.compute < b.busy.compute;
+                              })
+                 ->busy;
+  MemoryOptions memory;
+  memory.capacity = hardware.gpu.memory;
+  memory.optimizer_states = settings.optimizer_states;
+  memory.list_alive = settings.list_alive;
+  out.memory = step_memory(workload, plan, out.planned, memory);
+  const auto tokens =
+      static_cast<double>(plan.world_size * workload.batch * workload.seq * settings.accumulate);
+  out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);
+  return out;
+}
+
+trace::Run predicted_run(const plan::Workload& workload,
+                         const plan::ResolvedPlan& plan,
+                         const Prediction& prediction,
+                         const HardwareSpec& hardware,
+                         const RunSettings& settings) {
+  trace::Run run = simulated_run(workload, plan, prediction.planned, prediction.step,
+                                 {.host = settings.simulation.host,
+                                  .first_step = kSteadyStep - 1,
+                                  .device_name = hardware.gpu.name});
+  run.planned = {plan, workload, settings.accumulate, settings.sync_every_microbatch};
+  return run;
+}
+
+double model_flops_utilization(const plan::ModelConfig& config,
+                               const plan::ResolvedPlan& plan,
+                               const HardwareSpec& hardware,
+                               int64_t seq,
+                               double tokens_per_s) {
+  int64_t parameters = 0;
+  for (const plan::Parameter& parameter : plan.tree.parameters) {
+    parameters += parameter.numel;
+  }
+  const double per_token = 6.0 * static_cast<double>(parameters) +
+                           12.0 * static_cast<double>(config.layers * config.hidden_size * seq);
+  const UnitId unit = plan.units.size() > 1 ? 1 : 0;
+  const double peak = peak_tflops(hardware.gpu, plan.param_dtype(unit)) * 1e12;
+  return per_token * tokens_per_s / (static_cast<double>(plan.world_size) * peak);
+}
+
+}  // namespace shardlens::sim
