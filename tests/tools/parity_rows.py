@@ -1,0 +1,87 @@
+"""The rows of the parity table: options that PyTorch's FSDP1 or FSDP2 has, each as a plan of docs/plan.md and run flags.
+
+parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
+
+    plan    plan file without version and layout; "{blocks}" stands for the glob of the model's layers, "{block:2}" for one of them. Default units:
+            every block, the root. A mesh is given by its number of replicas, {"replicate": R} or "all".
+    run     accumulate (microbatches), no_sync, clip, norm_type: as capture's flags
+    frozen  globs of parameters that do not require grad
+    worlds, models, layouts, steps    where they differ from the defaults below
+    tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
+
+Layouts. Dialect fsdp1 has the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
+only per-parameter sharding, so the flat layout's bytes are held against those of a flat parameter of PyTorch's FSDP1 over the same unit.
+"""
+import re
+
+MODELS = {"llama-tiny": "model.layers.*", "gpt2-tiny": "transformer.h.*"}
+WORLDS = (2, 3, 4)
+STEPS = 4
+
+FSDP1 = {"dialect": "fsdp1"}
+TWO_REPLICAS = {"mesh": {"replicate": 2}}
+NO_SYNC = {"accumulate": 3, "no_sync": True}
+
+ROWS = {
+    "fsdp2": {},
+    "fsdp2-shard-grad-op": dict(plan={"reshard_after_forward": False}),
+    "fsdp2-reshard": dict(plan={"reshard_after_forward": True}),
+    "fsdp2-reshard-2": dict(plan={"reshard_after_forward": 2}, worlds=(4,)),
+    "fsdp2-reshard-of-units": dict(plan={"units": [
+        {"modules": "{blocks}", "reshard_after_forward": False}, {"modules": "", "reshard_after_forward": True}]}),
+    "fsdp2-group": dict(models=["llama-tiny"], plan={"units": [
+        {"modules": "{blocks}"}, {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}]}),
+    "fsdp2-forward-prefetch-1": dict(plan={"forward_prefetch": 1}),
+    "fsdp2-forward-prefetch-2": dict(plan={"forward_prefetch": 2, "reshard_after_forward": True}),
+    "fsdp2-prefetch-lists": dict(plan={
+        "forward_prefetch": {"": ["{block:0}", "{block:1}"], "{block:1}": ["{block:2}"]},
+        "backward_prefetch": {"{block:3}": ["{block:2}", "{block:1}"], "{block:2}": ["{block:1}"]}}),
+    "fsdp2-no-shard": dict(plan={"mesh": {"replicate": "all"}}),
+    "fsdp2-hybrid": dict(plan=TWO_REPLICAS, worlds=(4,)),
+    "fsdp2-hybrid-shard-grad-op": dict(plan={**TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
+    "fsdp2-accumulate": dict(run={"accumulate": 3}),
+    "fsdp2-no-sync": dict(run=NO_SYNC),
+    "fsdp2-hybrid-no-sync": dict(plan=TWO_REPLICAS, run=NO_SYNC, worlds=(4,)),
+    "fsdp1": dict(plan=FSDP1),
+    "fsdp1-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}),
+    "fsdp1-post": dict(plan={**FSDP1, "backward_prefetch": "post"}),
+    "fsdp1-none": dict(plan={**FSDP1, "backward_prefetch": "none"}),
+    "fsdp1-no-limit": dict(plan={**FSDP1, "limit_all_gathers": False}),
+    "fsdp1-forward-prefetch": dict(plan={**FSDP1, "forward_prefetch": 1}),
+    "fsdp1-forward-prefetch-post": dict(plan={**FSDP1, "forward_prefetch": 1, "backward_prefetch": "post"}),
+    "fsdp1-no-shard": dict(plan={**FSDP1, "mesh": {"replicate": "all"}}),
+    "fsdp1-hybrid": dict(plan={**FSDP1, **TWO_REPLICAS}, worlds=(4,)),
+    "fsdp1-hybrid-shard-grad-op": dict(plan={**FSDP1, **TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
+    "fsdp1-accumulate": dict(plan=FSDP1, run={"accumulate": 3}),
+    "fsdp1-no-sync": dict(plan=FSDP1, run=NO_SYNC),
+    "fsdp1-no-sync-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}, run=NO_SYNC),
+}
+
+
+def row(name):
+    """A row with its defaults filled in."""
+    spec = {"plan": {}, "run": {}, "frozen": [], "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
+    flat_only = spec["plan"].get("dialect") == "fsdp1"
+    spec.setdefault("layouts", ["flat"] if flat_only else ["per_parameter", "flat"])
+    mixed = spec["plan"].get("mixed_precision", {})
+    low = {mixed.get("param_dtype"), mixed.get("reduce_dtype")} & {"bf16", "fp16"}
+    spec.setdefault("tolerance", 1e-2 if low else 1e-5)
+    return spec
+
+
+def plan_of(spec, model, world, layout):
+    """The plan file of a row for one model, world size and layout."""
+    def filled(value):
+        if isinstance(value, dict):
+            return {filled(k): filled(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [filled(v) for v in value]
+        if isinstance(value, str):
+            return re.sub(r"{block:(\d+)}", lambda match: MODELS[model].replace("*", match[1]), value.replace("{blocks}", MODELS[model]))
+        return value
+
+    plan = {"version": 1, "units": [{"modules": "{blocks}"}, {"modules": ""}], "layout": layout, **spec["plan"]}
+    if "mesh" in plan:
+        replicas = world if plan["mesh"]["replicate"] == "all" else plan["mesh"]["replicate"]
+        plan["mesh"] = {"replicate": replicas, "shard": world // replicas}
+    return filled(plan)
