@@ -12,7 +12,8 @@
 
 namespace shardlens::plan {
 
-enum class Phase : uint8_t { kForward, kLoss, kBackward, kOptimizer };
+// kRecompute: a forward operator that runs again in backward (activation checkpointing).
+enum class Phase : uint8_t { kForward, kLoss, kBackward, kOptimizer, kRecompute };
 enum class OperatorKind : uint8_t {
   kGemm,
   kAttention,
@@ -36,8 +37,9 @@ struct Operator {
   DType dtype = DType::kF32;
   int64_t flops = 0;
   Bytes read = 0, written = 0;
-  Bytes saved = 0;       // kept for backward from here on
-  int32_t forward = -1;  // kBackward: index of the forward operator that it differentiates
+  Bytes saved = 0;  // kept for backward from here on
+  // Index of the forward operator that it differentiates (kBackward) or repeats (kRecompute).
+  int32_t forward = -1;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
@@ -69,6 +71,13 @@ struct Workload {
 //             are those of the arithmetic; attention counts the whole square, as torch's
 //             FlopCounterMode does. `saved` counts each kept tensor once, at the first operator
 //             that keeps it.
+// Checkpoints of plan.checkpointed_modules: their forward keeps its input alone, `saved` of its
+// first
+//             operator. Backward runs it again, with the hooks of the units in it (`recompute`),
+//             before the gradient of the last of its operators that keeps something, and only up to
+//             that one, as PyTorch's non-reentrant checkpoint stops early. What a forward would
+//             have kept is then `saved` of the operator that makes it again. A checkpoint inside
+//             another adds nothing.
 // Errors      InputError when batch or seq is not positive or seq exceeds the model's positions.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,

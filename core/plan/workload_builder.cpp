@@ -1,5 +1,6 @@
 #include "core/plan/workload_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -24,6 +25,9 @@ WorkloadBuilder::WorkloadBuilder(const ResolvedPlan& plan, int64_t batch, int64_
       unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
     }
   }
+  for (const uint32_t module : plan.checkpointed_modules) {
+    checkpointed_.insert(plan.tree.modules[module].fqn);
+  }
 }
 
 void WorkloadBuilder::enter(const std::string& module) {
@@ -31,6 +35,7 @@ void WorkloadBuilder::enter(const std::string& module) {
   if (found == unit_of_module_.end()) {
     SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
     open_.push_back({module, current_unit(), false});
+    begin_checkpoint();
     return;
   }
   const UnitId unit = found->second;
@@ -42,11 +47,23 @@ void WorkloadBuilder::enter(const std::string& module) {
     hook(Hook::kPreForward, unit);
   }
   open_.push_back({module, unit, before + 1 == plan_.units[unit].modules.size()});
+  begin_checkpoint();
+}
+
+// Inside the hooks of the module's own unit: these do not run again.
+void WorkloadBuilder::begin_checkpoint() {
+  if (!in_checkpoint_ && checkpointed_.contains(open_.back().module)) {
+    in_checkpoint_ = open_.back().begins_checkpoint = true;
+    checkpoints_.push_back({.begin = out_.order.size()});
+  }
 }
 
 void WorkloadBuilder::leave() {
   const Open closed = std::move(open_.back());
   open_.pop_back();
+  if (closed.begins_checkpoint) {
+    in_checkpoint_ = false;
+  }
   if (closed.ends_unit) {
     hook(Hook::kPostForward, closed.unit);
   }
@@ -68,16 +85,27 @@ void WorkloadBuilder::append(const Operator& op) {
   out_.operators.push_back(op);
 }
 
-void WorkloadBuilder::hook(Hook hook, UnitId unit) {
+void WorkloadBuilder::hook(Hook hook, UnitId unit, bool recompute) {
   HookEvent event;
   event.hook = hook;
   event.unit = unit;
+  event.recompute = recompute;
   out_.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
   out_.hooks.push_back(event);
 }
 
-void WorkloadBuilder::forward(const Operator& op, std::vector<Operator> backward) {
+void WorkloadBuilder::forward(Operator op, Bytes input, std::vector<Operator> backward) {
   const auto index = static_cast<int32_t>(out_.operators.size());
+  kept_.push_back(op.saved);
+  if (in_checkpoint_) {
+    Checkpoint& checkpoint = checkpoints_.back();
+    if (op.kind != OperatorKind::kElementwise || op.saved > 0) {
+      checkpoint.last_kept = out_.order.size();
+      checkpoint.keeps = true;
+    }
+    const bool first = std::exchange(checkpoint.empty, false);
+    op.saved = first ? input : 0;
+  }
   for (Operator& each : backward) {
     each.phase = Phase::kBackward;
     each.forward = index;
@@ -131,7 +159,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
   if (shape.sums_input_grad) {
     backward.push_back(gradient_sum(shape.in));
   }
-  forward(op, std::move(backward));
+  forward(op, rows_ * shape.in * element, std::move(backward));
 }
 
 void WorkloadBuilder::embedding(int64_t features) {
@@ -144,7 +172,7 @@ void WorkloadBuilder::embedding(int64_t features) {
   grad.flops = rows_ * features;
   grad.read = op.read;
   grad.written = values;
-  forward(op, {grad});
+  forward(op, rows_ * kIndexBytes, {grad});
 }
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
@@ -164,7 +192,7 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   if (shape.sums_input_grad) {
     backward_operators.push_back(gradient_sum(shape.features));
   }
-  forward(op, std::move(backward_operators));
+  forward(op, values, std::move(backward_operators));
 }
 
 void WorkloadBuilder::attention(const Attention& shape) {
@@ -187,7 +215,7 @@ void WorkloadBuilder::attention(const Attention& shape) {
   grad.read = op.read + op.written + queries;
   grad.written = queries + keys_and_values;
   grad.saved = 0;
-  forward(op, {grad});
+  forward(op, op.read, {grad});
 }
 
 void WorkloadBuilder::elementwise(std::string_view name,
@@ -200,14 +228,14 @@ void WorkloadBuilder::elementwise(std::string_view name,
   op.written = rows_ * shape.written * element;
   op.saved = rows_ * shape.saved * element;
   if (backward.empty()) {
-    forward(op, {});
+    forward(op, op.read, {});
     return;
   }
   Operator grad = make(OperatorKind::kElementwise, backward);
   grad.flops = rows_ * shape.backward_flops;
   grad.read = rows_ * shape.backward_read * element;
   grad.written = rows_ * shape.backward_written * element;
-  forward(op, {grad});
+  forward(op, op.read, {grad});
 }
 
 void WorkloadBuilder::add(int64_t features) {
@@ -229,15 +257,48 @@ void WorkloadBuilder::loss(int64_t vocabulary) {
   grad.flops = 3 * rows_ * vocabulary;
   grad.read = 2 * logits;
   grad.saved = 0;
-  forward(op, {grad});
+  forward(op, op.read, {grad});
+}
+
+// Up to the last operator that keeps something: when its inputs are there again, all is.
+void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
+                                const std::vector<WorkloadItem>& forward_order) {
+  bool repeated = false;
+  for (size_t i = checkpoint.begin; i < checkpoint.last_kept; ++i) {
+    const uint32_t index = forward_order[i].index;
+    if (forward_order[i].kind == WorkloadItem::Kind::kHook) {
+      const HookEvent event = out_.hooks[index];
+      hook(event.hook, event.unit, /*recompute=*/true);
+      continue;
+    }
+    Operator op = out_.operators[index];
+    op.phase = Phase::kRecompute;
+    op.forward = static_cast<int32_t>(index);
+    op.saved = std::max<Bytes>(kept_[index] - op.saved, 0);  // its input is kept already
+    append(op);
+    repeated = true;
+  }
+  if (repeated) {
+    out_.operators.back().saved += kept_[forward_order[checkpoint.last_kept].index];
+  }
 }
 
 void WorkloadBuilder::finish_backward() {
   SHARDLENS_CHECK(open_.empty(), "a module is still open");
   const std::vector<WorkloadItem> forward_order = out_.order;
+  std::unordered_map<uint32_t, const Checkpoint*>
+      ends;  // by the last operator that keeps something
+  for (const Checkpoint& checkpoint : checkpoints_) {
+    if (checkpoint.keeps) {
+      ends.emplace(forward_order[checkpoint.last_kept].index, &checkpoint);
+    }
+  }
   // The loss comes last in forward, so its backward runs before any unit's.
   for (auto item = forward_order.rbegin(); item != forward_order.rend(); ++item) {
     if (item->kind == WorkloadItem::Kind::kOperator) {
+      if (const auto end = ends.find(item->index); end != ends.end()) {
+        recompute(*end->second, forward_order);
+      }
       for (const Operator& op : backward_[item->index]) {
         append(op);
       }

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/plan/workload.h"
@@ -62,16 +63,27 @@ class WorkloadBuilder {
  private:
   [[nodiscard]] UnitId current_unit() const { return open_.back().unit; }
   [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
-  void forward(const Operator& op, std::vector<Operator> backward);
+  // `input`: bytes of what the operator reads beside parameters.
+  void forward(Operator op, Bytes input, std::vector<Operator> backward);
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
   void append(const Operator& op);
-  void hook(Hook hook, UnitId unit);
+  void hook(Hook hook, UnitId unit, bool recompute = false);
 
   struct Open {
     std::string module;
     UnitId unit;
     bool ends_unit;  // its forward is the last of its unit's modules
+    bool begins_checkpoint = false;
   };
+  // A module whose forward runs again in backward, by items of the forward order.
+  struct Checkpoint {
+    size_t begin = 0;      // its first hook or operator
+    size_t last_kept = 0;  // its last operator that keeps something for backward
+    bool keeps = false;    // there is one
+    bool empty = true;     // no operator yet
+  };
+  void begin_checkpoint();
+  void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
 
   const ResolvedPlan& plan_;
   int64_t rows_;
@@ -79,6 +91,10 @@ class WorkloadBuilder {
   std::vector<size_t> entered_;  // of each unit: its modules that began so far
   std::vector<Open> open_;
   std::vector<std::vector<Operator>> backward_;  // of each forward operator
+  std::unordered_set<std::string> checkpointed_;
+  std::vector<Checkpoint> checkpoints_;
+  bool in_checkpoint_ = false;
+  std::vector<Bytes> kept_;  // of each forward operator: `saved` if there were no checkpoints
   Workload out_;
 };
 

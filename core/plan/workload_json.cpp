@@ -13,7 +13,7 @@ namespace {
 using Names = std::vector<std::string>;
 using nlohmann::ordered_json;
 
-const Names kPhases{"forward", "loss", "backward", "optimizer"};
+const Names kPhases{"forward", "loss", "backward", "optimizer", "recompute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 const Names kGrads{"none", "some", "all"};
 const Names kKeys{"version", "batch", "seq", "units", "operators", "hooks", "order"};

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
@@ -31,12 +32,8 @@ class StepRunner {
         schedule_(make(plan)),
         buckets_(plan),
         accumulators_(plan.units.size()) {
-    for (const plan::WorkloadItem& item : workload.order) {
-      if (item.kind == plan::WorkloadItem::Kind::kHook && workload.hooks[item.index].recompute) {
-        recomputed_.push_back(workload.hooks[item.index]);
-      }
-    }
     find_backward();
+    find_recomputed();
   }
 
   // `keep`: false runs it for the schedule's state alone.
@@ -102,6 +99,36 @@ class StepRunner {
       }
     }
   }
+
+  // What activation checkpointing runs again stands before the gradient that first needs it.
+  void find_recomputed() {
+    std::vector<plan::WorkloadItem> again;
+    for (const plan::WorkloadItem& item : workload_.order) {
+      const bool is_hook = item.kind == plan::WorkloadItem::Kind::kHook;
+      const plan::Operator* op = is_hook ? nullptr : &workload_.operators[item.index];
+      if (is_hook ? workload_.hooks[item.index].recompute : op->phase == plan::Phase::kRecompute) {
+        again.push_back(item);
+      } else if (!again.empty() && !is_hook && op->phase == plan::Phase::kBackward &&
+                 op->forward >= 0) {
+        recomputed_[static_cast<uint32_t>(op->forward)] = std::exchange(again, {});
+      }
+    }
+  }
+
+  void recompute(uint32_t forward) {
+    const auto found = recomputed_.find(forward);
+    if (found == recomputed_.end()) {
+      return;
+    }
+    for (const plan::WorkloadItem& item : found->second) {
+      if (item.kind == plan::WorkloadItem::Kind::kOperator) {
+        operate(item.index);
+      } else {
+        raise(workload_.hooks[item.index]);
+      }
+    }
+  }
+
   static Schedule make(const plan::ResolvedPlan& plan) {
     Result<Schedule> schedule = Schedule::make(unit_specs(plan), schedule_options(plan));
     if (!schedule.ok()) {
@@ -236,6 +263,7 @@ class StepRunner {
       return;
     }
     for (uint32_t i = end; i-- > begin;) {
+      recompute(runs_[i]);
       for (uint32_t k = first_backward_[runs_[i]]; k < first_backward_[runs_[i] + 1]; ++k) {
         operate(backward_[k]);
       }
@@ -247,13 +275,6 @@ class StepRunner {
       return;
     }
     raise(event);
-    if (event.hook == Hook::kPreBackward) {
-      for (const HookEvent& again : recomputed_) {
-        if (again.unit == event.unit && again.invocation == event.invocation) {
-          raise(again);
-        }
-      }
-    }
   }
 
   [[nodiscard]] bool has_views(UnitId unit) const {
@@ -326,9 +347,9 @@ class StepRunner {
   size_t run_tag_ = 0;
   std::vector<uint32_t> first_backward_, backward_;  // of operator i: [first[i], first[i + 1])
   std::vector<uint32_t> optimizer_;
-  std::vector<HookEvent> recomputed_;
-  std::vector<Node> accumulators_, views_;  // per unit
-  std::vector<Node> replicated_;            // per parameter, its accumulator
+  std::unordered_map<uint32_t, std::vector<plan::WorkloadItem>> recomputed_;  // by forward operator
+  std::vector<Node> accumulators_, views_;                                    // per unit
+  std::vector<Node> replicated_;  // per parameter, its accumulator
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false;
   ActionList actions_;

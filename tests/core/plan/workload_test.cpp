@@ -1,6 +1,7 @@
 #include "core/plan/workload.h"
 
 #include <fstream>
+#include <map>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -151,6 +152,79 @@ TEST(WorkloadTest, EveryItemIsInOrderOnceAndBackwardMirrorsForward) {
     EXPECT_EQ(operators, std::vector<int>(operators.size(), 1));
     EXPECT_EQ(hooks, std::vector<int>(hooks.size(), 1));
   }
+}
+
+// What PyTorch ran in a backward under non-reentrant checkpointing
+// (tests/tools/checkpointed_gemms.py): which products run again, and where.
+TEST(CheckpointedWorkloadTest, BackwardRunsTheProductsThatPyTorchRuns) {
+  json cases;
+  std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/checkpointed_gemms.json") >> cases;
+  ASSERT_EQ(cases.size(), 9U);
+  for (const json& recorded : cases) {
+    const std::string model = recorded["model"];
+    const std::string modules = recorded["modules"];
+    SCOPED_TRACE(model + " " + modules);
+    const json plan{{"version", 1}, {"activation_checkpointing", {modules}}};
+    const Step step =
+        step_of("models/" + model, plan.dump(), 2, recorded["batch"], recorded["seq"]);
+    json found = json::array();
+    for (const WorkloadItem& item : step.workload.order) {
+      if (item.kind != WorkloadItem::Kind::kOperator) {
+        continue;
+      }
+      const Operator& op = step.workload.operators[item.index];
+      const bool product = op.kind == OperatorKind::kGemm ||
+                           (op.kind == OperatorKind::kAttention && op.phase == Phase::kRecompute);
+      if (product && (op.phase == Phase::kBackward || op.phase == Phase::kRecompute)) {
+        found.push_back({op.name, op.m, op.n, op.k, op.batch});
+      }
+      if (op.phase == Phase::kRecompute) {
+        const Operator& first = step.workload.operators.at(static_cast<size_t>(op.forward));
+        EXPECT_EQ(first.phase, Phase::kForward);
+        EXPECT_EQ(first.name, op.name);
+        EXPECT_EQ(first.flops, op.flops);
+      }
+    }
+    EXPECT_EQ(found, recorded["backward"]);
+  }
+}
+
+// llama-untied by hand, as below: a layer keeps its input alone, [32, 32]; backward then makes
+// again all that it would have kept, but for that input.
+TEST(CheckpointedWorkloadTest, LayersKeepTheirInputAlone) {
+  const Step plain = step_of("models/llama-untied", kFullShard, 2, 2, 16);
+  const Step step =
+      step_of("models/llama-untied",
+              R"({"version": 1, "activation_checkpointing": ["model.layers.*"]})", 2, 2, 16);
+  std::map<Phase, Bytes> kept, kept_without;
+  for (const Operator& op : step.workload.operators) {
+    kept[op.phase] += op.unit == 0 ? 0 : op.saved;
+  }
+  for (const Operator& op : plain.workload.operators) {
+    kept_without[op.phase] += op.unit == 0 ? 0 : op.saved;
+  }
+  const Bytes input = 32 * 32 * 4;
+  EXPECT_EQ(kept[Phase::kForward], 2 * input);
+  EXPECT_EQ(kept[Phase::kRecompute], kept_without[Phase::kForward] - 2 * input);
+  EXPECT_EQ(kept[Phase::kBackward], 0);
+}
+
+TEST(CheckpointedWorkloadTest, HooksOfUnitsInsideComeAgain) {
+  const Step inside =
+      step_of("models/llama-untied",
+              R"({"version": 1, "activation_checkpointing": ["model.layers.*"]})", 2, 1, 4);
+  EXPECT_EQ(hooks_of(inside), hooks_of(step_of("models/llama-untied", kFullShard, 2, 1, 4)));
+  const Step around = step_of("models/llama-untied",
+                              R"({"version": 1, "activation_checkpointing": ["model"]})", 2, 1, 4);
+  // The final norm, the last to keep something, belongs to the root: both layers run again whole.
+  std::string again;
+  for (const HookEvent& event : around.workload.hooks) {
+    if (event.recompute) {
+      again += std::string(name_of(event.hook)) + ":" + std::to_string(event.unit) + " ";
+    }
+  }
+  EXPECT_EQ(again, "pre_forward:1 post_forward:1 pre_forward:2 post_forward:2 ");
+  EXPECT_EQ(parse_workload(to_json(around.workload, around.plan), "w"), around.workload);
 }
 
 // One layer of llama-untied by hand: batch 2, seq 16 → 32 rows; hidden 32, inner 88, 4 heads of 8,

@@ -57,7 +57,10 @@ std::string events(const PlannedStep& step, bool fsdp1) {
   size_t next = 0;
   for (const HookEvent& hook : step.hooks) {
     const auto code = codes.find(hook.hook);
-    const std::string around = code == codes.end() ? std::string() : code->second;
+    const std::string around = code == codes.end()                                ? std::string()
+                               : hook.recompute && hook.hook == Hook::kPreForward ? "Q"
+                               : hook.recompute                                   ? ""
+                                                                                  : code->second;
     if (!around.empty() && around[0] != ' ') {
       write(around[0], hook.unit);
     }
@@ -190,6 +193,32 @@ TEST(PlannedTest, Fsdp1StepsAreAsRecorded) {
                      [](plan::Plan& plan) { plan.dialect = plan::Dialect::kFsdp1; });
 }
 
+// "outside": what PyTorch writes as checkpoint(fully_shard(block)). Here a layer is the checkpoint
+// and the unit, the last part of it, lies inside.
+TEST(PlannedTest, CheckpointedStepsAreAsRecorded) {
+  for (const std::string dialect : {"fsdp2", "fsdp1"}) {
+    for (const bool keep : {false, true}) {
+      for (const std::string where : {"inside", "outside"}) {
+        const std::string how = dialect == "fsdp2" ? keep ? "raf=false" : "raf=null"
+                                : keep             ? "strategy=SHARD_GRAD_OP"
+                                                   : "strategy=FULL_SHARD";
+        expect_as_recorded("api=" + dialect + ".N=4.root=1." + how + ".ac=" + where + ".plan=sync2",
+                           keep ? "shard_grad_op" : "full_shard", 2, [&](plan::Plan& plan) {
+                             if (dialect == "fsdp1") {
+                               plan.dialect = plan::Dialect::kFsdp1;
+                             }
+                             plan.activation_checkpointing = {"model.layers.*"};
+                             if (where == "outside") {
+                               plan.units.assign(2, {});
+                               plan.units[0].globs = {"model.layers.*.mlp"};
+                               plan.units[1].globs = {""};
+                             }
+                           });
+      }
+    }
+  }
+}
+
 TEST(PlannedTest, AccumulationWithoutSync) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
@@ -242,15 +271,15 @@ TEST(PlannedTest, ActionsAreNumberedAndKeepTheInvariants) {
   EXPECT_EQ(plan::module_tree(config).blocks.size(), static_cast<size_t>(kLayers));
 }
 
-// Hand-made: hooks without operators, a block used twice, a recomputation.
+// Hand-made: hooks without operators, a block used twice.
 TEST(PlannedTest, HandMadeWorkloads) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
   plan::Workload workload;
-  const auto hook = [&workload](Hook what, UnitId unit, bool recompute = false) {
+  const auto hook = [&workload](Hook what, UnitId unit) {
     workload.order.push_back(
         {plan::WorkloadItem::Kind::kHook, static_cast<uint32_t>(workload.hooks.size())});
-    workload.hooks.push_back({.hook = what, .unit = unit, .recompute = recompute});
+    workload.hooks.push_back({.hook = what, .unit = unit});
   };
   hook(Hook::kRootPreForward, 0);
   hook(Hook::kPreForward, 0);
@@ -260,11 +289,10 @@ TEST(PlannedTest, HandMadeWorkloads) {
   }
   hook(Hook::kPostForward, 0);
   hook(Hook::kPreBackward, 0);
-  hook(Hook::kPreForward, 1, /*recompute=*/true);
   const PlannedStep step = planned_step(workload, plan, 1);
   std::vector<std::pair<Hook, UnitId>> backward;
   for (const HookEvent& event : step.hooks) {
-    if (event.hook == Hook::kPreBackward || event.hook == Hook::kGradsReady || event.recompute) {
+    if (event.hook == Hook::kPreBackward || event.hook == Hook::kGradsReady) {
       backward.emplace_back(event.hook, event.unit);
     }
   }
@@ -275,7 +303,7 @@ TEST(PlannedTest, HandMadeWorkloads) {
   EXPECT_THAT(backward, ::testing::ElementsAre(at(Hook::kPreBackward, 2), at(Hook::kPreBackward, 0),
                                                at(Hook::kGradsReady, 2), at(Hook::kPreBackward, 2),
                                                at(Hook::kGradsReady, 2), at(Hook::kPreBackward, 1),
-                                               at(Hook::kPreForward, 1), at(Hook::kGradsReady, 1)));
+                                               at(Hook::kGradsReady, 1)));
 
   plan::Workload wrong;
   wrong.order.push_back({plan::WorkloadItem::Kind::kHook, 0});
@@ -284,9 +312,7 @@ TEST(PlannedTest, HandMadeWorkloads) {
 }
 
 // With fresh views autograd goes backwards through forward, so the order is the workload's own.
-TEST(PlannedTest, OrderHoldsHooksActionsAndOperators) {
-  const plan::ModelConfig config = llama();
-  const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
+void expect_order_of_workload(const plan::ModelConfig& config, const plan::ResolvedPlan& plan) {
   const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
   const PlannedStep step = planned_step(workload, plan);
   std::vector<plan::WorkloadItem> found;
@@ -311,6 +337,18 @@ TEST(PlannedTest, OrderHoldsHooksActionsAndOperators) {
     } else {
       ASSERT_EQ(step.hooks[found[i].index], workload.hooks[workload.order[i].index]) << i;
     }
+  }
+}
+
+TEST(PlannedTest, OrderHoldsHooksActionsAndOperators) {
+  const plan::ModelConfig config = llama();
+  for (const char* checkpointed : {"", "model.layers.*", "model.layers.*.self_attn", "model"}) {
+    SCOPED_TRACE(checkpointed);
+    expect_order_of_workload(config, resolved(config, "full_shard", 2, [&](plan::Plan& plan) {
+                               if (*checkpointed != '\0') {
+                                 plan.activation_checkpointing = {checkpointed};
+                               }
+                             }));
   }
 }
 
