@@ -25,7 +25,7 @@ class ByteSource {
 };
 
 // Gzip (also several members) and zstd are told by their first bytes, not by name, and are inflated
-// on a thread of their own, a few MiB ahead of the reader. Errors: InputError for what is no file,
+// ahead of the reader where they are long (read_ahead.h). Errors: InputError for what is no file,
 // cannot be opened or is empty.
 [[nodiscard]] std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path);
 

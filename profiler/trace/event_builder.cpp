@@ -75,7 +75,7 @@ void EventBuilder::add() {
 }
 
 void EventBuilder::read_field(std::string_view key) {
-  JsonValue* to = nullptr;
+  JsonValue* to = &fields_.other;
   if (key == "ts") {
     to = &fields_.time;
   } else if (key == "ph") {
@@ -96,10 +96,7 @@ void EventBuilder::read_field(std::string_view key) {
     read_args();
     return;
   }
-  const JsonValue value = cursor_.value();
-  if (to != nullptr) {
-    *to = value;
-  }
+  cursor_.value(*to);
 }
 
 void EventBuilder::read_args() {
@@ -108,13 +105,11 @@ void EventBuilder::read_args() {
   if (!cursor_.take_if('}')) {
     do {
       const Argument key = kArgumentKeys.find(cursor_.key());
-      const JsonValue value = cursor_.value();
-      if (key != Argument::kCount) {
-        fields_.arguments[static_cast<size_t>(key)] = value;
-        fields_.seen |= uint64_t{1} << static_cast<unsigned>(key);
-      }
+      cursor_.value(fields_.arguments[static_cast<size_t>(key)]);
+      fields_.seen |= uint64_t{1} << static_cast<unsigned>(key);
     } while (!cursor_.ends('}'));
   }
+  fields_.seen &= (uint64_t{1} << kArgumentCount) - 1;
   fields_.args = {begin, static_cast<size_t>(cursor_.behind_last() - begin)};
 }
 

@@ -57,11 +57,11 @@ class EventBuilder {
 
   // One element, as far as it has been read.
   struct Fields {
-    JsonValue phase, category, name, pid, tid, time, duration, id;
+    JsonValue phase, category, name, pid, tid, time, duration, id, other;
     std::string_view args;
-    uint64_t seen = 0;  // bit i: arguments[i] is there
-    std::array<JsonValue, kArgumentCount> arguments;
-    static_assert(kArgumentCount <= 64);
+    uint64_t seen = 0;                                    // bit i: arguments[i] is there
+    std::array<JsonValue, kArgumentCount + 1> arguments;  // the last: any that is not understood
+    static_assert(kArgumentCount < 64);
   };
   // An id as written: a number, or a text.
   struct Id {

@@ -154,6 +154,7 @@ void JsonCursor::skip(int depth) {
   if (take_if(close)) {
     return;
   }
+  JsonValue ignored;
   do {
     if (open == '{') {
       take('"', "a key in quotes");
@@ -168,31 +169,33 @@ void JsonCursor::skip(int depth) {
         skip(depth + 1);
         break;
       default:
-        (void)scalar();
+        scalar(ignored);
         break;
     }
   } while (!ends(close));
 }
 
-JsonValue JsonCursor::scalar() {
+void JsonCursor::scalar(JsonValue& to) {
+  const auto take = [&](char kind, std::string_view text) {
+    ++at_;
+    to.kind = kind;
+    to.text = text;
+  };
   const char* const begin = text_ + *at_;
   if (const char* const end = number_end(begin); end != nullptr && ends_scalar(*end)) {
-    ++at_;
-    return {'0', {begin, static_cast<size_t>(end - begin)}};
+    return take('0', {begin, static_cast<size_t>(end - begin)});
   }
   const std::string_view rest(begin, window_.end() - byte());
   for (const std::string_view word : {"true", "false", "null"}) {
     if (rest.starts_with(word) && ends_scalar(begin[word.size()])) {
-      ++at_;
-      return {word.front(), rest.substr(0, word.size())};
+      return take(word.front(), rest.substr(0, word.size()));
     }
   }
   for (const std::string_view word :
        {"NaN", "nan", "-nan", "Infinity", "-Infinity", "inf", "-inf"}) {
     if (rest.starts_with(word) && ends_scalar(begin[word.size()])) {
-      ++at_;
       not_json_.push_back(rest.substr(0, word.size()));
-      return {'x', rest.substr(0, word.size())};
+      return take('x', rest.substr(0, word.size()));
     }
   }
   unexpected("a value");

@@ -86,18 +86,28 @@ class JsonCursor {
     take(close, close == '}' ? "',' or '}'" : "',' or ']'");
     return true;
   }
-  JsonValue value() {
+  // Into `to`, where it stays: a copy right behind would wait for the parts to be written.
+  void value(JsonValue& to) {
     const char* const begin = text_ + *at_;
     switch (*begin) {
       case '"':
-        return {'"', string("a string")};
+        to.kind = '"';
+        to.text = string("a string");
+        return;
       case '{':
       case '[':
         skip(0);
-        return {*begin, {begin, static_cast<size_t>(text_ + at_[-1] + 1 - begin)}};
+        to.kind = *begin;
+        to.text = {begin, static_cast<size_t>(text_ + at_[-1] + 1 - begin)};
+        return;
       default:
-        return scalar();
+        scalar(to);
     }
+  }
+  JsonValue value() {
+    JsonValue read;
+    value(read);
+    return read;
   }
 
   // Text of a string with its escapes resolved; half of a surrogate pair becomes U+FFFD. `storage`
@@ -111,7 +121,7 @@ class JsonCursor {
 
  private:
   void skip(int depth);
-  JsonValue scalar();
+  void scalar(JsonValue& to);
   [[noreturn]] void unexpected(const char* expected) const;
 
   const TokenWindow& window_;

@@ -14,10 +14,12 @@ namespace {
 
 class ReadAhead final : public ByteSource {
  public:
-  explicit ReadAhead(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {
-    thread_ = std::thread([this] { fill(); });
-  }
+  ReadAhead(std::unique_ptr<ByteSource> source, size_t from)
+      : source_(std::move(source)), from_(from) {}
   ~ReadAhead() override {
+    if (!thread_.joinable()) {
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
@@ -27,6 +29,14 @@ class ReadAhead final : public ByteSource {
   }
 
   size_t read(char* out, size_t size) override {
+    if (!thread_.joinable()) {
+      if (given_ < from_) {
+        const size_t got = source_->read(out, size);
+        given_ += got;
+        return got;
+      }
+      thread_ = std::thread([this] { fill(); });
+    }
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return filled_ != 0 || ended_; });
     if (filled_ == 0) {
@@ -86,7 +96,8 @@ class ReadAhead final : public ByteSource {
     return stop_ ? nullptr : &blocks_[(first_ + filled_) % kAheadBlocks];
   }
 
-  std::unique_ptr<ByteSource> source_;  // the thread's
+  std::unique_ptr<ByteSource> source_;  // the thread's, once it runs
+  size_t from_, given_ = 0;             // before it runs
   std::array<Block, kAheadBlocks> blocks_;
   size_t taken_ = 0;  // of the first block; the reader's
   std::mutex mutex_;  // guards what follows
@@ -99,8 +110,8 @@ class ReadAhead final : public ByteSource {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> read_ahead(std::unique_ptr<ByteSource> source) {
-  return std::make_unique<ReadAhead>(std::move(source));
+std::unique_ptr<ByteSource> read_ahead(std::unique_ptr<ByteSource> source, size_t from) {
+  return std::make_unique<ReadAhead>(std::move(source), from);
 }
 
 }  // namespace shardlens::trace

@@ -14,7 +14,7 @@ class dom_parser_implementation;
 
 namespace shardlens::trace {
 
-// A JSON text of any length, seen through a window of a few MiB that slides over it. simdjson's
+// A JSON text of any length, seen through a window that slides over it. simdjson's
 // first stage finds the tokens of a window (brackets, commas, colons and the first byte of each
 // string, number and word) and checks that it is UTF-8.
 //
@@ -24,7 +24,7 @@ namespace shardlens::trace {
 //          piece larger than kMaxPieceBytes.
 class TokenWindow {
  public:
-  static constexpr size_t kWindowBytes = size_t{1} << 20;
+  static constexpr size_t kWindowBytes = size_t{1} << 18;
   // Largest element of traceEvents, or other top-level value.
   static constexpr size_t kMaxPieceBytes = size_t{256} << 20;
 
