@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks docs/parity.md: every test that it names exists, and every row says what shows it.
+"""Checks docs/parity.md: every test that it names exists, every row says what shows it, and every feature has its row.
 
     check_parity.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_parity.py --self-test  a table with one violation of each kind must be found out
 
 A row is `| behaviour | status | test or reason |`. Rows that are `works`, `refused` or `differs` name at least one test as
-`Suite.Name`; rows that are `out of scope` give a reason instead.
+`Suite.Name`; rows that are `out of scope` give a reason instead. Each line of .ci/parity_rows.txt is the first cell of one row.
 """
 import pathlib
 import re
@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 DOCUMENT = "docs/parity.md"
+FEATURES = ".ci/parity_rows.txt"
 TESTED = ("works", "refused", "differs")
 UNTESTED = ("out of scope",)
 HEADER = ["behaviour", "works/refused/out of scope", "test"]
@@ -29,6 +30,8 @@ def existing(root):
 def violations(root):
     tests = existing(root)
     rows = 0
+    missing = (root / FEATURES).read_text(encoding="utf-8").splitlines()
+    features = set(missing)
     for number, line in enumerate((root / DOCUMENT).read_text(encoding="utf-8").splitlines(), 1):
         if not line.startswith("|"):
             continue
@@ -40,6 +43,10 @@ def violations(root):
             yield f"{where}: {len(cells)} cells, expected {len(HEADER)}: {' | '.join(HEADER)}"
             continue
         rows += 1
+        if cells[0] in missing:
+            missing.remove(cells[0])
+        elif cells[0] in features:
+            yield f"{where}: a second row for '{cells[0]}'"
         named = NAMED.findall(cells[2])
         if cells[1] not in TESTED + UNTESTED:
             yield f"{where}: status '{cells[1]}', expected one of {', '.join(TESTED + UNTESTED)}"
@@ -52,11 +59,14 @@ def violations(root):
                 yield f"{where}: there is no test {test}"
     if rows == 0:
         yield f"{DOCUMENT}:1: no rows"
+    for feature in missing:
+        yield f"{DOCUMENT}:1: no row for '{feature}'; expected one, as {FEATURES} lists it"
 
 
 def self_test():
     row = "| a | {} | {} |\n"
-    good = "| behaviour | works/refused/out of scope | test |\n|---|---|---|\n" + row.format("works", "`ATest.Works`") + row.format("out of scope", "why")
+    feature = "| 1.1 feature | works | `ATest.Works` |\n"
+    good = "| behaviour | works/refused/out of scope | test |\n|---|---|---|\n" + row.format("works", "`ATest.Works`") + row.format("out of scope", "why") + feature
     bad = {"status": ("done", "`ATest.Works`"), "nothing named": ("works", "everywhere"), "no reason": ("out of scope", ""),
            "gone": ("works", "`ATest.Works`, `ATest.Gone`"), "cells": ("works", "`ATest.Works` | more")}
     with tempfile.TemporaryDirectory() as folder:
@@ -64,6 +74,8 @@ def self_test():
         (root / "docs").mkdir()
         (root / "tests").mkdir()
         (root / "tests/a_test.cpp").write_text("TEST(ATest, Works) {}\nTEST_F(\n    BTest, AlsoThere) {}\n", encoding="utf-8")
+        (root / ".ci").mkdir()
+        (root / FEATURES).write_text("1.1 feature\n", encoding="utf-8")
         document = root / DOCUMENT
         document.write_text(good + row.format("refused", "`BTest.AlsoThere`"), encoding="utf-8")
         failures = [f"clean table: {line}" for line in violations(root)]
@@ -72,10 +84,11 @@ def self_test():
             found = list(violations(root))
             if len(found) != 1:
                 failures.append(f"{name}: expected one violation, found {found}")
-        document.write_text("no table", encoding="utf-8")
-        if len(list(violations(root))) != 1:
-            failures.append("an empty document passed")
-    print("\n".join(failures) if failures else f"check_parity self-test: {len(bad) + 1} violations found, the clean table passed")
+        for name, text, expected in (("twice", good + feature, 1), ("missing", good.replace(feature, ""), 1), ("empty", "no table", 2)):
+            document.write_text(text, encoding="utf-8")
+            if len(list(violations(root))) != expected:
+                failures.append(f"{name}: expected {expected} violations")
+    print("\n".join(failures) if failures else f"check_parity self-test: {len(bad) + 3} damaged documents found out, the clean table passed")
     return 1 if failures else 0
 
 
@@ -86,7 +99,7 @@ def main(arguments):
     found = list(violations(root))
     for line in found:
         print(line)
-    print(f"check_parity: {len(found)} violations" if found else "check_parity: every row names tests that exist, or a reason")
+    print(f"check_parity: {len(found)} violations" if found else "check_parity: every feature has its row, every row names tests that exist, or a reason")
     return 1 if found else 0
 
 

@@ -86,6 +86,14 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   use_shard();
 }
 
+void FlatParamHandle::rename(std::string unit, std::vector<std::string> fqns) {
+  SHARDLENS_CHECK(fqns.size() == slots_.size(), "a name for every slot");
+  unit_ = std::move(unit);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].fqn = std::move(fqns[i]);
+  }
+}
+
 void FlatParamHandle::make_full_views() {
   full_views_.assign(slots_.size(), {});
   pieces_.clear();

@@ -52,6 +52,8 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
                   at::ScalarType reduce_dtype);
 
   [[nodiscard]] const std::string& unit() const { return unit_; }
+  // The names as seen from another root: the unit's, and each slot's.
+  void rename(std::string unit, std::vector<std::string> fqns);
   [[nodiscard]] const plan::ShardLayout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }

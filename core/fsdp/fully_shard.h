@@ -101,10 +101,29 @@ class ShardedModel {
     const Options& options);
 
 // The same for a model of the user's own: the plan is resolved against the model's module tree and
-// the world's size.
+// the world's size. Parts that were sharded by themselves become units under this root, parts that
+// are replicated stay out of it.
 [[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
     const std::shared_ptr<torch::nn::Module>& model,
     const plan::Plan& plan,
     const Options& options);
+
+// Makes one unit, now, of the modules: of all their parameters but those of units below them, so
+// apply it bottom-up. PyTorch's fully_shard(module) and fully_shard([module, …]). `settings` is a
+// plan of which the units do not matter; its globs of ignored parts are over FQNs from the module.
+//
+// The module whose forward runs first becomes the root of its units (lazy initialisation), which
+// then share one schedule; units without a common root are roots of their own.
+// Errors  UsageError as fully_shard, and in the first forward of a root: a part that has run by
+//         itself before; several modules; units whose mesh, dialect, layout or views differ.
+// Source  torch/distributed/fsdp/_fully_shard, FSDPState._lazy_init, torch 2.11.
+void fully_shard_unit(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                      const plan::Plan& settings,
+                      const Options& options);
+
+// The model whose root `module` is; where that is not decided yet, `module` becomes the root now,
+// as by its first forward. Errors: UsageError for a module that is no root.
+[[nodiscard]] std::shared_ptr<ShardedModel> lazy_init(
+    const std::shared_ptr<torch::nn::Module>& module);
 
 }  // namespace shardlens::fsdp

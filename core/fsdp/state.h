@@ -22,16 +22,39 @@ class Root;
 // modules sharded together.
 class FsdpState : public composable::State {
  public:
+  // What a unit was applied with by itself (fully_shard_unit), until a forward finds its root.
+  struct Application {
+    std::vector<std::weak_ptr<torch::nn::Module>> modules;
+    plan::Plan settings;
+    Options options;
+    std::vector<at::Tensor> ignored;  // parameters that the settings leave out
+  };
+
+  FsdpState() = default;
   explicit FsdpState(UnitId unit) : unit_(unit) {}
-  [[nodiscard]] UnitId unit() const { return unit_; }
+  FsdpState(const FsdpState&) = delete;
+  FsdpState& operator=(const FsdpState&) = delete;
+  ~FsdpState() override;
+
+  [[nodiscard]] UnitId unit() const { return unit_; }  // kNoUnit before its root is known
   [[nodiscard]] bool is_root() const { return unit_ == 0; }
   // Null: the unit owns no parameters.
   [[nodiscard]] FlatParamHandle* handle() const { return handle_.get(); }
-  void set_handle(std::unique_ptr<FlatParamHandle> handle) { handle_ = std::move(handle); }
+  void set_handle(std::unique_ptr<FlatParamHandle> handle);
+  // The state whose handle has the parameter, or null. Threads  any.
+  [[nodiscard]] static const FsdpState* owner_of(const at::Tensor& parameter);
+
+  [[nodiscard]] std::shared_ptr<Root> root() const { return root_.lock(); }
+  void join(const std::shared_ptr<Root>& root, UnitId unit);
+  // Null for a unit of a plan, and once the root is known.
+  [[nodiscard]] const Application* application() const { return application_.get(); }
+  void set_application(Application application);
 
  private:
-  UnitId unit_;
+  UnitId unit_ = kNoUnit;
   std::unique_ptr<FlatParamHandle> handle_;
+  std::weak_ptr<Root> root_;
+  std::unique_ptr<Application> application_;
 };
 
 // The state that manages `module` if that is an FSDP state, else null (PyTorch's

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <c10/util/accumulate.h>
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
@@ -14,8 +15,15 @@
 namespace shardlens::module {
 namespace {
 
+std::vector<int64_t> whole_shape(const at::Tensor& parameter, const ShapeOf& shape_of) {
+  return shape_of ? shape_of(parameter) : parameter.sizes().vec();
+}
+
 struct Builder {
+  ShapeOf shape_of;
+  std::function<bool(const torch::nn::Module&)> skipped;
   plan::ModuleTree tree;
+  std::vector<at::Tensor> parameters;
   std::unordered_map<const c10::TensorImpl*, uint32_t> known;
 
   void add(const torch::nn::Module& module, const std::string& fqn, uint32_t parent) {
@@ -34,32 +42,50 @@ struct Builder {
       if (fresh) {
         plan::Parameter parameter;
         parameter.fqn = prefix + each.key();
-        parameter.shape = each.value().sizes().vec();
-        parameter.numel = each.value().numel();
+        parameter.shape = whole_shape(each.value(), shape_of);
+        parameter.numel = c10::multiply_integers(parameter.shape);
         parameter.module = index;
         tree.parameters.push_back(std::move(parameter));
+        parameters.push_back(each.value());
       } else {
         tree.parameters[found->second].aliases.push_back(prefix + each.key());
       }
       tree.modules[index].parameters.push_back(found->second);
     }
     for (const auto& child : module.named_children()) {
-      add(*child.value(), prefix + child.key(), index);
+      if (!skipped || !skipped(*child.value())) {
+        add(*child.value(), prefix + child.key(), index);
+      }
     }
   }
 };
 
 }  // namespace
 
-plan::ModuleTree tree_of(const torch::nn::Module& model) {
-  Builder builder;
+plan::ModuleTree tree_of(const torch::nn::Module& model, const ShapeOf& shape_of) {
+  Builder builder{shape_of, {}, {}, {}, {}};
   builder.add(model, "", 0);
   return std::move(builder.tree);
 }
 
+Subtree subtree_of(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                   const std::function<bool(const torch::nn::Module&)>& skipped) {
+  Builder builder{{}, skipped, {}, {}, {}};
+  if (modules.size() == 1) {
+    builder.add(*modules.front(), "", 0);
+  } else {
+    builder.tree.modules.emplace_back();
+    for (size_t i = 0; i < modules.size(); ++i) {
+      builder.add(*modules[i], std::to_string(i), 0);
+    }
+  }
+  return {std::move(builder.tree), std::move(builder.parameters)};
+}
+
 std::vector<at::Tensor> checked_parameters(const torch::nn::Module& model,
                                            const plan::ModuleTree& tree,
-                                           std::string_view api) {
+                                           std::string_view api,
+                                           const ShapeOf& shape_of) {
   std::vector<at::Tensor> parameters;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& each : model.named_parameters()) {
@@ -73,10 +99,11 @@ std::vector<at::Tensor> checked_parameters(const torch::nn::Module& model,
                       each.key()));
     }
     const plan::Parameter& expected = tree.parameters[index];
-    if (each.key() != expected.fqn || each.value().sizes() != at::IntArrayRef(expected.shape)) {
+    const std::vector<int64_t> shape = whole_shape(each.value(), shape_of);
+    if (each.key() != expected.fqn || shape != expected.shape) {
       throw UsageError(fmt::format(
           "{}: parameter {} of the model is '{}' [{}], the plan's module tree has '{}' [{}]", api,
-          index, each.key(), fmt::join(each.value().sizes(), ", "), expected.fqn,
+          index, each.key(), fmt::join(shape, ", "), expected.fqn,
           fmt::join(expected.shape, ", ")));
     }
     parameters.push_back(each.value());

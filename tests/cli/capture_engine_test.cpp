@@ -181,6 +181,32 @@ TEST_F(CaptureEngineTest, NamesAKilledRankAndItsLastActionAndKeepsTheSpools) {
   }
 }
 
+// Rank 1 is stopped, rank 0 comes to wait for it in a bucket's all-reduce, rank 1 dies there.
+TEST_F(CaptureEngineTest, RankKilledInsideAnAllReduceOfReplicateEndsTheRun) {
+  Capture capture(folder_, flags({"--strategy", "replicate", "--steps", "100000"}));
+  ASSERT_TRUE(trained(1, 3)) << capture.messages();
+  const std::vector<pid_t> workers = capture.workers();
+  ASSERT_EQ(workers.size(), 2U);
+  bool inside = false;
+  for (int attempt = 0; attempt < 100 && !inside; ++attempt) {
+    ::kill(workers[1], SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto now = record::read_rank_now(record::now_path(out(), 0));
+    inside = now && now->waits_for == schedule::Op::kAllReduce;
+    if (!inside) {  // it waits for the loss, say
+      ::kill(workers[1], SIGCONT);
+    }
+  }
+  ASSERT_TRUE(inside);
+  const auto start = std::chrono::steady_clock::now();
+  ::kill(workers[1], SIGKILL);
+  EXPECT_EQ(capture.wait(), 4);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_THAT(capture.messages(), HasSubstr("rank 1 was killed by signal 9"));
+  EXPECT_FALSE(alive(workers[0]) || alive(workers[1]));
+  EXPECT_TRUE(fs::exists(record::spool_path(out(), 0)));
+}
+
 TEST_F(CaptureEngineTest, EndsOnInterruptWithAReadableTrace) {
   Capture capture(folder_, flags({"--steps", "100000"}));
   ASSERT_TRUE(trained(0, 3)) << capture.messages();

@@ -134,8 +134,13 @@ std::vector<Case> recorded_runs() {
     const std::string accumulated = "fsdp2.accumulate3.w2";
     runs.push_back({model, accumulated, 2, {"--accumulate", "3"}});
     runs.push_back({model, accumulated, 2, {"--accumulate", "3", "--no-sync"}});
-    runs.push_back(
-        {model, accumulated, 2, {"--accumulate", "3", "--no-sync", "--strategy", "replicate"}});
+    for (const std::string sync : {"", "--no-sync"}) {
+      std::vector<std::string> flags{"--accumulate", "3", "--strategy", "replicate"};
+      if (!sync.empty()) {
+        flags.push_back(sync);
+      }
+      runs.push_back({model, "ddp.accumulate3.w2", 2, flags});
+    }
     runs.push_back({model, "fsdp2.bf16.w2", 2, {"--precision", "bf16"}, kBf16});
   }
   for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {
@@ -146,7 +151,7 @@ std::vector<Case> recorded_runs() {
                   2,
                   {"--optimizer", "sgd", "--lr", "0.1", "--weight-decay", "0"}});
   runs.push_back({"llama-tiny", "fsdp2.clip.w2", 2, {"--clip", "0.5"}});
-  runs.push_back({"llama-tiny", "fsdp2.clip.w2", 2, {"--clip", "0.5", "--strategy", "replicate"}});
+  runs.push_back({"llama-tiny", "ddp.clip.w2", 2, {"--clip", "0.5", "--strategy", "replicate"}});
   return runs;
 }
 

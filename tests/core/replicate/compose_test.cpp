@@ -1,6 +1,7 @@
 // The configurations of PyTorch's test_compose: replicate and fully_shard on parts of one model
 // train like replicate on all of it.
 #include <limits>
+#include <unordered_map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
 
 #include "core/composable/registry.h"
 #include "core/fsdp/state.h"
@@ -165,6 +167,90 @@ INSTANTIATE_TEST_SUITE_P(
                    {"modules": "u2", "api": "replicate", "gradient_as_bucket_view": true},
                    {"modules": ""}])"}),
     [](const auto& config) { return std::string(config.param.name); });
+
+// test_compose's manual configurations: modules are given to the APIs one by one, bottom-up, and
+// the first forward finds the root.
+struct ByHand {
+  const char* name;
+  std::vector<std::pair<const char*, char>> applied;  // FQN; f fully_shard, r replicate
+};
+class ByHandTest : public ::testing::TestWithParam<ByHand> {};
+
+TEST_P(ByHandTest, TrainsLikeReplicateOnTheWholeModel) {
+  test::run_ranks(2, [&](dist::World& world) {
+    const Trained wanted = train(world, kAllReplicated);
+    Model model = model_of(0);
+    std::unordered_map<std::string, std::shared_ptr<torch::nn::Module>> modules;
+    for (const auto& each : model->named_modules()) {
+      modules[each.key()] = each.value();
+    }
+    for (const auto& [fqn, api] : GetParam().applied) {
+      if (api == 'f') {
+        fsdp::fully_shard_unit({modules.at(fqn)}, plan::parse_plan(R"({"version": 1})", "test"),
+                               {.world = &world, .check_ledger = true});
+      } else {
+        replicate::Options options;
+        options.world = &world;
+        replicate::replicate(modules.at(fqn), options);
+      }
+    }
+    torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
+    for (int step = 0; step < 5; ++step) {
+      const at::Tensor loss =
+          model->forward(values({4, kWidth}, 100 * world.rank() + step)).square().mean();
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      EXPECT_NEAR(loss.item<double>(), wanted.losses[step], 1e-5 * wanted.losses[step]) << step;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Configurations,
+    ByHandTest,
+    ::testing::Values(ByHand{"1fm_1r", {{"l1", 'f'}, {"", 'r'}}},
+                      ByHand{"1r_1fm", {{"u1", 'r'}, {"", 'f'}}},
+                      ByHand{"1r1fm_1fm", {{"u1", 'r'}, {"u2", 'f'}, {"", 'f'}}},
+                      ByHand{
+                          "1fm1fm_1r1r_1fm",
+                          {{"u1.l1", 'f'}, {"u2.l1", 'f'}, {"u1", 'r'}, {"u2", 'r'}, {"", 'f'}}}),
+    [](const auto& config) { return std::string(config.param.name); });
+
+struct TwoHeadsImpl : torch::nn::Module {
+  TwoHeadsImpl()
+      : trunk(register_module("trunk", Linear())),
+        a(register_module("a", Linear())),
+        b(register_module("b", Linear())) {}
+  std::vector<at::Tensor> forward(const at::Tensor& x) {
+    const at::Tensor hidden = trunk(x);
+    return {a(hidden), b(hidden)};
+  }
+  Linear trunk, a, b;
+};
+SHARDLENS_MODULE(TwoHeads);
+
+// Two backwards reach the trunk before its bucket, which waits for the other head, is through.
+TEST(ReplicateTest, ParameterThatIsReadyTwiceIsNamed) {
+  test::run_ranks(2, [](dist::World& world) {
+    TwoHeads net;
+    replicate::Options options;
+    options.world = &world;
+    const auto state = replicate::replicate(net.ptr(), options);
+    const auto heads = net->forward(values({2, kWidth}, world.rank()));
+    heads[0].sum().backward({}, /*retain_graph=*/true);
+    EXPECT_THAT(
+        [&] { heads[1].sum().backward(); },
+        ::testing::Throws<std::exception>(::testing::Property(
+            &std::exception::what,
+            ::testing::AllOf(::testing::HasSubstr("Expected to mark a variable ready only once"),
+                             ::testing::HasSubstr("trunk.inner.")))));
+    state->abort();  // the next iteration is as any
+    const auto again = net->forward(values({2, kWidth}, world.rank()));
+    (again[0] + again[1]).sum().backward();
+    EXPECT_TRUE(net->trunk->inner->weight.grad().defined());
+  });
+}
 
 TEST(MixedModelTest, StatesAndTraversalStopAtReplicatedParts) {
   test::run_ranks(1, [&](dist::World& world) {
