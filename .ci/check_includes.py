@@ -11,6 +11,8 @@ import re
 import sys
 import tempfile
 
+import checking
+
 PLAN = ["core/base", "core/plan"]
 SCHEDULE = PLAN + ["core/schedule"]
 TRACE = SCHEDULE + ["profiler/trace"]
@@ -244,16 +246,5 @@ def self_test():
     return 0
 
 
-def main(arguments):
-    if arguments == ["--self-test"]:
-        return self_test()
-    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent)
-    found = list(violations(root))
-    for line in found:
-        print(line)
-    print(f"check_includes: {len(found)} violations" if found else "check_includes: dependencies point one way")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(checking.run("check_includes", violations, self_test, "dependencies point one way"))

@@ -12,6 +12,8 @@ import re
 import sys
 import tempfile
 
+import checking
+
 DOCUMENT = "docs/parity.md"
 FEATURES = ".ci/parity_rows.txt"
 TESTED = ("works", "refused", "differs")
@@ -92,16 +94,5 @@ def self_test():
     return 1 if failures else 0
 
 
-def main(arguments):
-    if arguments == ["--self-test"]:
-        return self_test()
-    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
-    found = list(violations(root))
-    for line in found:
-        print(line)
-    print(f"check_parity: {len(found)} violations" if found else "check_parity: every feature has its row, every row names tests that exist, or a reason")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(checking.run("check_parity", violations, self_test, "every feature has its row, every row names tests that exist, or a reason"))

@@ -9,6 +9,8 @@ import re
 import sys
 import tempfile
 
+import checking
+
 TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
 HEADER_LINES, SOURCE_LINES = 250, 600
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder", re.I)
@@ -74,16 +76,5 @@ def self_test():
     return 0
 
 
-def main(arguments):
-    if arguments == ["--self-test"]:
-        return self_test()
-    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
-    found = list(violations(root))
-    for line in found:
-        print(line)
-    print(f"check_sources: {len(found)} violations" if found else "check_sources: every source file is built and within its limits")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(checking.run("check_sources", violations, self_test, "every source file is built and within its limits"))

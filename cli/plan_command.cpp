@@ -14,6 +14,7 @@
 
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
+#include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"
 #include "profiler/report/table.h"
 
@@ -240,11 +241,6 @@ std::string cause_words(schedule::Cause cause) {
   return "";
 }
 
-bool is_collective(schedule::Op op) {
-  return op == schedule::Op::kAllGather || op == schedule::Op::kReduceScatter ||
-         op == schedule::Op::kAllReduce;
-}
-
 std::string op_words(schedule::Op op) {
   std::string out(name_of(op));
   std::replace(out.begin(), out.end(), '_', '-');
@@ -271,7 +267,7 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
       table.row({std::to_string(planned.seq), hook_words(planned, step.unit_names),
                  op_words(action.op), unit, std::string(name_of(action.stream)),
                  std::string(name_of(action.cause))});
-    } else if (is_collective(action.op)) {
+    } else if (schedule::collective_of(action.op)) {
       table.row({hook_words(planned, step.unit_names), op_words(action.op), unit,
                  cause_words(action.cause)});
       ++rows;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -69,13 +70,13 @@ void explain(const Timeline& timeline,
 RankAnalysis analyze_rank(const Trace& trace,
                           const trace::Run& run,
                           const Timeline& timeline,
+                          const Dependencies& dependencies,
                           const AnalysisOptions& options,
                           std::vector<trace::Diagnostic>& diagnostics) {
   RankAnalysis rank;
   rank.rank = trace.metadata.rank.value_or(0);
   rank.device = timeline.device;
   const Partition partition(timeline);
-  const Dependencies dependencies(trace, timeline);
   const IdleCauses idle(trace, timeline, dependencies);
   rank.figures = partition.figures(timeline.span);
   rank.idle = idle.within(timeline.span, rank.figures.idle);
@@ -88,12 +89,6 @@ RankAnalysis analyze_rank(const Trace& trace,
     figures.window = step.window;
     figures.figures = partition.figures(window);
     figures.idle = idle.within(window, figures.figures.idle);
-  }
-  if (options.critical_path) {
-    for (CriticalPath& path : critical_paths(trace, timeline, dependencies)) {
-      std::vector<PathPart> parts = path.parts(trace);
-      rank.critical_paths.push_back({std::move(path), std::move(parts)});
-    }
   }
   if (!run.planned || run.planned->plan.plan.views == plan::Views::kFrozen) {
     rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
@@ -118,6 +113,24 @@ RankAnalysis analyze_rank(const Trace& trace,
   rank.order = check_order(step_orders(trace, timeline, planned, diagnostics));
   explain(timeline, rank, diagnostics);
   return rank;
+}
+
+void find_critical_paths(const trace::Run& run,
+                         const std::vector<Timeline>& timelines,
+                         const std::vector<std::optional<Dependencies>>& dependencies,
+                         Analysis& out) {
+  std::vector<PathRank> ranks;
+  for (size_t i = 0; i < run.traces.size(); ++i) {
+    ranks.push_back({run.traces[i], timelines[i], *dependencies[i],
+                     out.matching.clocks.empty() ? 0 : out.matching.clocks[i].offset});
+  }
+  const PathFinder finder(std::move(ranks));
+  for (uint32_t i = 0; i < run.traces.size(); ++i) {
+    for (CriticalPath& path : finder.of(i)) {
+      std::vector<PathPart> parts = finder.parts(path);
+      out.ranks[i].critical_paths.push_back({std::move(path), std::move(parts)});
+    }
+  }
 }
 
 // Runs work(i) for i < count on as many threads as there are processors; the first exception is
@@ -162,10 +175,19 @@ Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
     }
   }
   out.ranks.resize(ranks);
+  std::vector<std::optional<Dependencies>> dependencies(ranks);
   std::vector<std::vector<trace::Diagnostic>> diagnostics(ranks);
   in_parallel(ranks, [&](size_t i) {
-    out.ranks[i] = analyze_rank(run.traces[i], run, timelines[i], options, diagnostics[i]);
+    dependencies[i].emplace(run.traces[i], timelines[i]);
+    out.ranks[i] =
+        analyze_rank(run.traces[i], run, timelines[i], *dependencies[i], options, diagnostics[i]);
+    if (!options.critical_path) {
+      dependencies[i].reset();
+    }
   });
+  if (options.critical_path) {
+    find_critical_paths(run, timelines, dependencies, out);
+  }
   for (size_t i = 0; i < ranks; ++i) {
     for (const std::vector<trace::Diagnostic>* list :
          {&run.traces[i].diagnostics, &std::as_const(timelines[i].diagnostics),

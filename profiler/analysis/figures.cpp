@@ -41,30 +41,47 @@ Partition::Partition(const Timeline& timeline) : timeline_(timeline) {
   overlap_ = intersect(timeline.communication, timeline.compute);
   exposed_comm_ = subtract(timeline.communication, timeline.compute);
   exposed_copy_ = subtract(timeline.copy, unite(timeline.compute, timeline.communication));
-  exposed_.resize(timeline.collectives.size());
+  own_exposed();
   std::map<std::optional<CollectiveKind>, std::vector<Interval>> kinds;
-  std::optional<Nanoseconds> covered;  // every exposed instant before it is someone's
-  for (size_t i = 0; i < timeline.collectives.size(); ++i) {  // by start
-    const Collective& c = timeline.collectives[i];
+  for (const Collective& c : timeline.collectives) {
     kinds[c.kind].push_back(c.when);
-    const Nanoseconds start = std::max(c.when.start, covered.value_or(c.when.start));
-    if (start < c.when.end) {
-      // Not intersect(): that is linear in the whole set for each collective.
-      auto it = std::upper_bound(exposed_comm_.begin(), exposed_comm_.end(), start,
-                                 [](Nanoseconds t, const Interval& e) { return t < e.end; });
-      for (; it != exposed_comm_.end() && it->start < c.when.end; ++it) {
-        exposed_[i].push_back({std::max(it->start, start), std::min(it->end, c.when.end)});
-      }
-      covered = c.when.end;
-    }
   }
   for (auto& [kind, intervals] : kinds) {
     kinds_[kind] = union_of(std::move(intervals));
   }
 }
 
+void Partition::own_exposed() {
+  std::optional<Nanoseconds> covered;  // every exposed instant before it is someone's
+  for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {  // by start
+    first_owned_.push_back(owned_.size());
+    const Interval& when = timeline_.collectives[i].when;
+    const Nanoseconds start = std::max(when.start, covered.value_or(when.start));
+    if (start < when.end) {
+      for (const Interval& each : clip(exposed_comm_, {start, when.end})) {
+        owned_.push_back({each, i});
+      }
+      covered = when.end;
+    }
+  }
+  first_owned_.push_back(owned_.size());
+}
+
+IntervalSet Partition::exposed(size_t i) const {
+  IntervalSet out;
+  for (size_t k = first_owned_[i]; k < first_owned_[i + 1]; ++k) {
+    out.push_back(owned_[k].when);
+  }
+  return out;
+}
+
 IntervalSet Partition::exposed(size_t i, const IntervalSet& window) const {
-  return intersect(exposed_[i], window);
+  IntervalSet out;
+  for (size_t k = first_owned_[i]; k < first_owned_[i + 1]; ++k) {
+    const IntervalSet within = clip(window, owned_[k].when);
+    out.insert(out.end(), within.begin(), within.end());
+  }
+  return out;
 }
 
 Figures Partition::figures(const IntervalSet& window) const {
@@ -80,23 +97,26 @@ Figures Partition::figures(const IntervalSet& window) const {
     return kind ? f.collectives[*kind] : f.unknown;
   };
   std::map<std::optional<CollectiveKind>, Transfers> transfers;
-  for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
-    const Collective& c = timeline_.collectives[i];
-    const bool starts_here = contains(window, c.when.start);
-    const Nanoseconds exposed = length_of(this->exposed(i, window));
-    if (starts_here || exposed > 0) {
-      KindFigures& k = of(c.kind);
-      k.count += starts_here ? 1 : 0;
-      k.bytes += starts_here ? c.bytes : 0;
-      k.exposed += exposed;
-      if (starts_here && c.transfer) {
+  const auto& collectives = timeline_.collectives;
+  for (const Interval& each : window) {
+    auto c = std::partition_point(collectives.begin(), collectives.end(),
+                                  [&](const Collective& x) { return x.when.start < each.start; });
+    for (; c != collectives.end() && c->when.start < each.end; ++c) {
+      KindFigures& k = of(c->kind);
+      ++k.count;
+      k.bytes += c->bytes;
+      if (c->transfer) {
         ++k.matched;
-        k.transfer += *c.transfer;
-        k.wait += c.when.length() - *c.transfer;
+        k.transfer += *c->transfer;
+        k.wait += c->when.length() - *c->transfer;
       }
-      if (starts_here) {
-        transfers[c.kind].add(c);
-      }
+      transfers[c->kind].add(*c);
+    }
+    auto owned = std::partition_point(owned_.begin(), owned_.end(),
+                                      [&](const Owned& o) { return o.when.end <= each.start; });
+    for (; owned != owned_.end() && owned->when.start < each.end; ++owned) {
+      of(collectives[owned->collective].kind).exposed +=
+          std::min(owned->when.end, each.end) - std::max(owned->when.start, each.start);
     }
   }
   for (const auto& [kind, sums] : transfers) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -46,14 +48,23 @@ class Partition {
  public:
   explicit Partition(const Timeline& timeline);
 
+  // Complexity: logarithmic in the timeline, linear in what lies within the window.
   [[nodiscard]] Figures figures(const IntervalSet& window) const;
-  // Exposed instants of Timeline::collectives[i], within `window`.
+  // Exposed instants of Timeline::collectives[i], all or those within `window`.
+  [[nodiscard]] IntervalSet exposed(size_t i) const;
   [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;
 
  private:
+  struct Owned {
+    Interval when;
+    uint32_t collective = 0;
+  };
+  void own_exposed();
+
   const Timeline& timeline_;
   IntervalSet overlap_, exposed_comm_, exposed_copy_;
-  std::vector<IntervalSet> exposed_;  // by collective
+  std::vector<Owned> owned_;         // disjoint, by time, and so by collective
+  std::vector<size_t> first_owned_;  // by collective, and one behind the last: into owned_
   std::map<std::optional<CollectiveKind>, IntervalSet> kinds_;
 };
 

@@ -203,7 +203,7 @@ class Matcher {
     std::map<std::tuple<CollectiveKind, std::string, Bytes>, Row> rows;
     for (const std::vector<Part>& parts : matched_) {
       Nanoseconds first = 0, last = 0, but_one = 0, transfer = 0, total = 0;
-      uint32_t latest = parts.front().rank;
+      Part latest = parts.front();
       for (size_t i = 0; i < parts.size(); ++i) {
         const Collective& c = part(parts[i]);
         const Nanoseconds start = c.when.start - offset(parts[i].rank);
@@ -213,7 +213,7 @@ class Matcher {
         if (i == 0 || start > last) {
           but_one = i == 0 ? start : last;
           last = start;
-          latest = parts[i].rank;
+          latest = parts[i];
         } else {
           but_one = i == 1 ? start : std::max(but_one, start);
         }
@@ -221,12 +221,14 @@ class Matcher {
       for (const Part& p : parts) {
         Collective& c = part(p);
         c.last_start = last + offset(p.rank);
+        c.last_rank = latest.rank;
+        c.last_index = latest.index;
         c.transfer = transfer;
       }
       const auto ranks = static_cast<int64_t>(parts.size());
       if (last > but_one) {
-        ++out.stragglers[latest].last;
-        out.stragglers[latest].held_up += last - but_one;
+        ++out.stragglers[latest.rank].last;
+        out.stragglers[latest.rank].held_up += last - but_one;
       }
       Row& row =
           rows[{*part(parts.front()).kind, group_of(parts.front()), part(parts.front()).bytes}];

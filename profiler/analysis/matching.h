@@ -46,8 +46,9 @@ struct Matching {
 };
 
 // Matches the n-th collective of each process group across ranks (by sequence number where the
-// trace has it), aligns the clocks by their ends, and sets Collective::last_start and transfer in
-// the timelines. What does not fit is a diagnostic, and is not matched.
+// trace has it), aligns the clocks by their ends, and sets Collective::last_start,
+// last_rank, last_index and transfer in the timelines. What does not fit is a diagnostic, and is
+// not matched.
 //
 // Complexity  O(n log n) in the collectives.
 [[nodiscard]] Matching match_ranks(const std::vector<trace::Trace>& traces,

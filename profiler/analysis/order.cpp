@@ -7,26 +7,12 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"
 #include "profiler/analysis/action_index.h"
 
 namespace shardlens::analysis {
 namespace {
-
-using schedule::Op;
-
-std::optional<CollectiveKind> collective_of(Op op) {
-  switch (op) {
-    case Op::kAllGather:
-      return CollectiveKind::kAllGather;
-    case Op::kReduceScatter:
-      return CollectiveKind::kReduceScatter;
-    case Op::kAllReduce:
-      return CollectiveKind::kAllReduce;
-    default:
-      return std::nullopt;
-  }
-}
 
 // Planned collectives of the n-th step (from 1); from the third on they stay the same.
 class Planner {
@@ -41,7 +27,7 @@ class Planner {
           inputs_->workload, inputs_->plan, n, static_cast<int>(inputs_->accumulate),
           inputs_->sync_every_microbatch);
       for (const schedule::PlannedAction& each : planned.actions) {
-        const auto kind = collective_of(each.action.op);
+        const auto kind = schedule::collective_of(each.action.op);
         if (kind && each.action.unit < planned.unit_names.size()) {
           it->second.push_back({*kind, planned.unit_names[each.action.unit]});
         }
@@ -97,6 +83,7 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
   }
   Planner planner(planned);
   std::vector<StepOrder> out;
+  std::vector<std::vector<std::pair<const Collective*, OrderEntry>>> started(timeline.steps.size());
   for (const Step& step : timeline.steps) {
     StepOrder& order = out.emplace_back();
     order.step = step.number;
@@ -109,27 +96,33 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
         planned = nullptr;
       }
     }
-    std::vector<std::pair<const Collective*, OrderEntry>> started;
-    for (const ActionIndex::Entry& entry : index.actions()) {
-      const auto kind = collective_of(entry.args->action.op);
-      if (!kind || entry.time < step.host.start || entry.time >= step.host.end ||
-          entry.args->action.unit >= trace.units.size()) {
-        continue;
-      }
-      order.issued.push_back({*kind, trace.units[entry.args->action.unit]});
-      if (const auto ran = by_action.find(entry.seq); ran != by_action.end()) {
-        const Collective& c = *ran->second;
-        const bool named = c.unit && *c.unit < trace.units.size();
-        started.emplace_back(&c,
-                             OrderEntry{c.kind.value_or(*kind),
-                                        named ? trace.units[*c.unit] : order.issued.back().unit});
-      }
+  }
+  for (const ActionIndex::Entry& entry : index.actions()) {
+    const auto kind = schedule::collective_of(entry.args->action.op);
+    const auto after =
+        std::partition_point(timeline.steps.begin(), timeline.steps.end(),
+                             [&](const Step& step) { return step.host.start <= entry.time; });
+    if (!kind || after == timeline.steps.begin() || entry.time >= std::prev(after)->host.end ||
+        entry.args->action.unit >= trace.units.size()) {
+      continue;
     }
-    std::stable_sort(started.begin(), started.end(), [](const auto& a, const auto& b) {
+    const auto step = static_cast<size_t>(after - timeline.steps.begin()) - 1;
+    StepOrder& order = out[step];
+    order.issued.push_back({*kind, trace.units[entry.args->action.unit]});
+    if (const auto ran = by_action.find(entry.seq); ran != by_action.end()) {
+      const Collective& c = *ran->second;
+      const bool named = c.unit && *c.unit < trace.units.size();
+      started[step].emplace_back(
+          &c, OrderEntry{c.kind.value_or(*kind),
+                         named ? trace.units[*c.unit] : order.issued.back().unit});
+    }
+  }
+  for (size_t step = 0; step < out.size(); ++step) {
+    std::stable_sort(started[step].begin(), started[step].end(), [](const auto& a, const auto& b) {
       return a.first->when.start < b.first->when.start;
     });
-    for (auto& each : started) {
-      order.started.push_back(std::move(each.second));
+    for (auto& each : started[step]) {
+      out[step].started.push_back(std::move(each.second));
     }
   }
   return out;

@@ -52,6 +52,8 @@ struct Collective {
   Nanoseconds limiter_wait = 0;  // how long the limiter held it up
   // Of all ranks that took part; nullopt where it was not matched across ranks (matching.h).
   std::optional<Nanoseconds> last_start;  // when the last of them began, on this rank's clock
+  uint32_t last_rank = trace::kNoIndex;   // that one: position in the run,
+  uint32_t last_index = trace::kNoIndex;  // and index into its timeline's collectives
   std::optional<Nanoseconds> transfer;    // the shortest duration: from then on data moves
 };
 

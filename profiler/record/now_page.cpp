@@ -12,15 +12,11 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/schedule/collective_of.h"
 #include "profiler/record/now_layout.h"
 
 namespace shardlens::record {
 namespace {
-
-bool is_collective(schedule::Op op) {
-  return op == schedule::Op::kAllGather || op == schedule::Op::kReduceScatter ||
-         op == schedule::Op::kAllReduce;
-}
 
 // Raises `version` to odd for a scope.
 class Writing {
@@ -102,11 +98,11 @@ void NowPage::action(uint32_t seq, const schedule::Action& action) {
   put(page_->unit, action.unit);
   put(page_->event, action.event);
   const auto stream = static_cast<size_t>(action.stream);
-  if (is_collective(action.op)) {
+  if (schedule::collective_of(action.op)) {
     put(page_->issued, page_->issued.load(std::memory_order_relaxed) + 1);
     last_issued_[stream] = action.op;
     last_issued_unit_[stream] = action.unit;
-  } else if (action.op == schedule::Op::kRecord && is_collective(last_issued_[stream])) {
+  } else if (action.op == schedule::Op::kRecord && schedule::collective_of(last_issued_[stream])) {
     EventSource& source = page_->events[action.event % NowLayout::kEvents];
     put(source.event, action.event);
     put(source.op, last_issued_[stream]);

@@ -41,7 +41,8 @@ ordered_json path_json(const analysis::StepPath& step) {
   }
   ordered_json parts = ordered_json::array();
   for (const analysis::PathPart& part : step.parts) {
-    parts.push_back({{"bound", name_of(part.bound)},
+    parts.push_back({{"rank", part.rank},
+                     {"bound", name_of(part.bound)},
                      {"name", part.name},
                      {"count", part.count},
                      {"length_ns", part.length}});

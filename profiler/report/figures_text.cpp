@@ -136,8 +136,12 @@ std::string critical_path_section(const Analysis& analysis,
                               step.path.step, format_duration(length), name_of(step.path.bound())),
                   style) +
              "\n";
-      Table table(
-          {{"bound", Align::kLeft}, {"time"}, {"share"}, {"count"}, {"event", Align::kLeft}});
+      Table table({{"bound", Align::kLeft},
+                   {"on rank"},
+                   {"time"},
+                   {"share"},
+                   {"count"},
+                   {"event", Align::kLeft}});
       Nanoseconds shown = 0;
       const size_t rows = top.value_or(10);
       for (const analysis::PathPart& part : step.parts) {
@@ -145,12 +149,12 @@ std::string critical_path_section(const Analysis& analysis,
           break;
         }
         shown += part.length;
-        table.row({std::string(name_of(part.bound)), format_duration(part.length),
-                   share(part.length, length), std::to_string(part.count),
-                   part.name.substr(0, 60)});
+        table.row({std::string(name_of(part.bound)), std::to_string(part.rank),
+                   format_duration(part.length), share(part.length, length),
+                   std::to_string(part.count), part.name.substr(0, 60)});
       }
       if (step.parts.size() > rows) {
-        table.row({fmt::format("({} more)", step.parts.size() - rows),
+        table.row({fmt::format("({} more)", step.parts.size() - rows), "",
                    format_duration(length - shown), share(length - shown, length)});
       }
       out += table.render(style);

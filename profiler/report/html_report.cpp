@@ -21,7 +21,6 @@ using nlohmann::ordered_json;
 
 constexpr int kSpanKinds = 7;
 constexpr Nanoseconds kParts = 3000;  // of a step's width that sets of instants are drawn to
-constexpr size_t kMemoryPoints = 1500;
 
 // Numbers for names, so that each is written once.
 class Names {
@@ -105,33 +104,15 @@ class StepDrawing {
   IntervalSet exposed_;
 };
 
-// Allocated bytes over time, device by device; of many points the largest of each stretch.
-ordered_json memory_json(const trace::Trace& trace) {
-  std::map<std::pair<int32_t, int32_t>, std::vector<std::pair<Nanoseconds, Bytes>>> curves;
-  for (const trace::Event& event : trace.events) {
-    if (const trace::MemoryArgs* memory = trace.memory(event)) {
-      curves[{memory->device_type, memory->device}].emplace_back(event.start,
-                                                                 memory->total_allocated);
-    }
-  }
+// Allocated bytes over time, device by device.
+ordered_json memory_json(const RankAnalysis& rank) {
   ordered_json out = ordered_json::array();
-  for (auto& [device, points] : curves) {
-    std::stable_sort(points.begin(), points.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    const Nanoseconds zero = points.front().first;
-    const size_t stride = points.size() / kMemoryPoints + 1;
-    ordered_json list = ordered_json::array();
-    for (size_t i = 0; i < points.size(); i += stride) {
-      const auto last =
-          points.begin() + static_cast<std::ptrdiff_t>(std::min(points.size(), i + stride));
-      const auto most =
-          std::max_element(points.begin() + static_cast<std::ptrdiff_t>(i), last,
-                           [](const auto& a, const auto& b) { return a.second < b.second; });
-      list.push_back({most->first - zero, most->second});
+  for (const analysis::MemoryFigures& device : rank.memory) {
+    ordered_json points = ordered_json::array();
+    for (const analysis::MemoryPoint& point : device.timeline) {
+      points.push_back({point.time - device.timeline.front().time, point.allocated});
     }
-    out.push_back({{"device", device.first == 0 ? std::string("host")
-                                                : fmt::format("device {}", device.second)},
-                   {"points", std::move(list)}});
+    out.push_back({{"device", device.device}, {"points", std::move(points)}});
   }
   return out;
 }
@@ -165,10 +146,7 @@ std::vector<size_t> by_interest(const RankAnalysis& rank) {
   return order;
 }
 
-ordered_json rank_json(const RankAnalysis& rank,
-                       const trace::Trace& trace,
-                       Names& owners,
-                       size_t budget) {
+ordered_json rank_json(const RankAnalysis& rank, Names& owners, size_t budget) {
   StepDrawing drawing(rank, owners);
   std::map<size_t, ordered_json> steps;
   size_t used = 0;
@@ -186,7 +164,7 @@ ordered_json rank_json(const RankAnalysis& rank,
     steps.emplace(0, drawing.step(std::nullopt, whole(rank)));
   }
   ordered_json out{
-      {"rank", rank.rank}, {"steps", ordered_json::array()}, {"memory", memory_json(trace)}};
+      {"rank", rank.rank}, {"steps", ordered_json::array()}, {"memory", memory_json(rank)}};
   for (auto& [i, step] : steps) {
     out["steps"].push_back(std::move(step));
   }
@@ -229,8 +207,8 @@ std::string html_report(const trace::Run& run,
                     {"analysis", ordered_json::parse(analysis_json(figures))}};
   data["detail"] = ordered_json::array();
   const size_t share = options.timeline_bytes / std::max<size_t>(1, analysis.ranks.size());
-  for (size_t i = 0; i < analysis.ranks.size(); ++i) {
-    data["detail"].push_back(rank_json(analysis.ranks[i], run.traces[i], owners, share));
+  for (const RankAnalysis& rank : analysis.ranks) {
+    data["detail"].push_back(rank_json(rank, owners, share));
   }
   data["owners"] = owners.list();
   data["kinds"] = ordered_json::array();

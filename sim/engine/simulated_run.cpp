@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/recorder.h"
+#include "core/schedule/collective_of.h"
 
 namespace shardlens::sim {
 namespace {
@@ -26,19 +27,6 @@ constexpr int64_t kFirstHostProcess = 100'000;
 constexpr int64_t kFirstCommunicatorTrack = 1'000'000'000;  // as in spool_trace.cpp
 constexpr int64_t kComputeStream = 7;                       // PyTorch's default stream in Kineto
 constexpr int64_t kFirstSideStream = 20;
-
-std::optional<CollectiveKind> collective_of(Op op) {
-  switch (op) {
-    case Op::kAllGather:
-      return CollectiveKind::kAllGather;
-    case Op::kReduceScatter:
-      return CollectiveKind::kReduceScatter;
-    case Op::kAllReduce:
-      return CollectiveKind::kAllReduce;
-    default:
-      return std::nullopt;
-  }
-}
 
 std::string_view copy_name(Op op) {
   switch (op) {
@@ -265,7 +253,7 @@ class Writer {
         action.op == Op::kHostWait) {
       return;
     }
-    if (collective_of(action.op)) {
+    if (schedule::collective_of(action.op)) {
       write_collective(action, times);
     } else if (cpu_) {
       const uint32_t track = action.stream == Stream::kCompute || action.stream == Stream::kCopyIn
@@ -281,7 +269,7 @@ class Writer {
   }
 
   void write_collective(const Action& action, const ItemTimes& times) {
-    const CollectiveKind kind = *collective_of(action.op);
+    const CollectiveKind kind = *schedule::collective_of(action.op);
     const size_t index = action.axis == Axis::kReplicate  ? 1
                          : action.axis == Axis::kSubShard ? 2
                                                           : 0;

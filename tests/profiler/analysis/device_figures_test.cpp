@@ -1,4 +1,7 @@
 // Idle causes, launches and critical paths of small device traces, worked by hand.
+#include <ostream>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
@@ -188,6 +191,141 @@ TEST(CriticalPathTest, OnACpuTheHostIsThePath) {
   EXPECT_EQ(length(path, Bound::kCompute), 40);
   EXPECT_EQ(length(path, Bound::kCommunication), 20);
   EXPECT_EQ(length(path, Bound::kHost), 40);
+}
+
+// Both ranks' paths of two traces that are matched by order.
+std::vector<RankAnalysis> analyzed_together(TraceBuilder& first, TraceBuilder& second) {
+  AnalysisOptions options;
+  options.critical_path = true;
+  return analyze(trace::Run::of({first.finish(), second.finish()}), options).ranks;
+}
+
+struct Stretch {
+  Nanoseconds start, end;
+  Bound bound;
+  uint32_t rank;
+  friend bool operator==(const Stretch&, const Stretch&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Stretch& s) {
+    return out << "[" << s.start << ", " << s.end << ") " << name_of(s.bound) << " on " << s.rank;
+  }
+};
+
+std::vector<Stretch> stretches(const RankAnalysis& rank) {
+  std::vector<Stretch> out;
+  for (const PathSegment& s : rank.critical_paths.at(0).path.segments) {
+    out.push_back({s.when.start, s.when.end, s.bound, s.rank});
+  }
+  return out;
+}
+
+constexpr std::string_view kAllGather = "ncclDevKernel_AllGather_RING_LL(x)";
+
+// Rank 0 is at the all-gather at 30, rank 1, whose clock shows 1000 too much, at 80, behind its
+// gemm. From 80 on data moves.
+TEST(CriticalPathTest, ACollectiveHangsOnTheRankThatComesLast) {
+  TraceBuilder early(0), late(1);
+  early.step(1, 0, 20);
+  early.device(Category::kKernel, "gemm", 7, 1, 10, 30);
+  stream_wait(early, 20, 7, 3, 4);
+  early.device(Category::kKernel, kAllGather, 20, 5, 30, 100);
+  late.step(1, 1000, 1020);
+  late.device(Category::kKernel, "gemm", 7, 1001, 1012, 1080);
+  stream_wait(late, 20, 7, 1003, 1004);
+  late.device(Category::kKernel, kAllGather, 20, 1005, 1080, 1100);
+  const std::vector<RankAnalysis> ranks = analyzed_together(early, late);
+  using enum Bound;
+  EXPECT_EQ(stretches(ranks[0]),
+            (std::vector<Stretch>{
+                {10, 12, kLaunch, 1}, {12, 80, kCompute, 1}, {80, 100, kCommunication, 0}}));
+  EXPECT_EQ(stretches(ranks[1]),
+            (std::vector<Stretch>{{1012, 1080, kCompute, 1}, {1080, 1100, kCommunication, 1}}));
+  const PathPart& longest = ranks[0].critical_paths[0].parts.at(0);
+  EXPECT_EQ(longest.rank, 1);
+  EXPECT_EQ(longest.name, "gemm");
+  EXPECT_EQ(longest.length, 68);
+}
+
+// Rank 1 is late because its host launches late, after rank 0 was late to the one before: the path
+// goes over to rank 1 and back.
+TEST(CriticalPathTest, APathGoesFromRankToRank) {
+  TraceBuilder first(0), second(1);
+  first.step(1, 0, 90);
+  first.device(Category::kKernel, "gemm", 7, 1, 10, 40);
+  stream_wait(first, 20, 7, 2, 3);
+  first.device(Category::kKernel, kAllGather, 20, 4, 40, 50);
+  first.device(Category::kKernel, kAllGather, 20, 5, 50, 100);
+  second.step(1, 0, 90);
+  second.device(Category::kKernel, kAllGather, 20, 4, 10, 50);
+  call(second, "cudaStreamSynchronize", 6, 52);
+  second.device(Category::kKernel, kAllGather, 20, 60, 65, 100);
+  const std::vector<RankAnalysis> ranks = analyzed_together(first, second);
+  using enum Bound;
+  const std::vector<Stretch> path{{10, 40, kCompute, 0},
+                                  {40, 50, kCommunication, 1},
+                                  {50, 60, kHost, 1},
+                                  {60, 65, kLaunch, 1},
+                                  {65, 100, kCommunication, 0}};
+  EXPECT_EQ(stretches(ranks[0]), path);
+}
+
+// On CPUs: rank 1 computes until 70 before it comes to the all-reduce that rank 0 waits in from 20.
+TEST(CriticalPathTest, OnACpuTheHostThatComesLastIsThePath) {
+  TraceBuilder early(0), late(1);
+  const auto all_reduce = [](TraceBuilder& b, Nanoseconds start) {
+    b.communication({.kind = CollectiveKind::kAllReduce,
+                     .fqn = "",
+                     .issued = start - 2,
+                     .start = start,
+                     .end = 100},
+                    0);
+  };
+  early.step(1, 0, 110);
+  early.op("aten::mm", 0, 20);
+  all_reduce(early, 22);
+  late.step(1, 0, 110);
+  late.op("aten::mm", 5, 65);
+  all_reduce(late, 70);
+  const std::vector<RankAnalysis> ranks = analyzed_together(early, late);
+  using enum Bound;
+  EXPECT_EQ(stretches(ranks[0]), (std::vector<Stretch>{{0, 5, kHost, 1},
+                                                       {5, 65, kCompute, 1},
+                                                       {65, 68, kHost, 1},
+                                                       {68, 70, kLaunch, 1},
+                                                       {70, 100, kCommunication, 0},
+                                                       {100, 110, kHost, 0}}));
+  EXPECT_EQ(stretches(ranks[1]), (std::vector<Stretch>{{0, 5, kHost, 1},
+                                                       {5, 65, kCompute, 1},
+                                                       {65, 70, kHost, 1},
+                                                       {70, 100, kCommunication, 1},
+                                                       {100, 110, kHost, 1}}));
+}
+
+// Rank 1 issued its second all-reduce in time, but the first, which rank 0 was late to, still ran
+// on its communicator.
+TEST(CriticalPathTest, ACollectiveMayBeLateBehindAnother) {
+  TraceBuilder first(0), second(1);
+  const auto all_reduce = [](TraceBuilder& b, Nanoseconds issued, Nanoseconds start,
+                             Nanoseconds end) {
+    b.communication({.kind = CollectiveKind::kAllReduce,
+                     .fqn = "",
+                     .issued = issued,
+                     .start = start,
+                     .end = end},
+                    0);
+  };
+  first.step(1, 0, 100);
+  first.op("aten::mm", 0, 40);
+  all_reduce(first, 40, 40, 50);
+  all_reduce(first, 50, 50, 100);
+  second.step(1, 0, 100);
+  all_reduce(second, 5, 5, 50);
+  all_reduce(second, 6, 60, 100);
+  const std::vector<RankAnalysis> ranks = analyzed_together(first, second);
+  using enum Bound;
+  EXPECT_EQ(stretches(ranks[0]), (std::vector<Stretch>{{0, 40, kCompute, 0},
+                                                       {40, 50, kCommunication, 1},
+                                                       {50, 60, kIdle, 1},
+                                                       {60, 100, kCommunication, 0}}));
 }
 
 TEST(MemoryTest, PeaksByDeviceAndStep) {
