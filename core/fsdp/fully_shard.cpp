@@ -11,6 +11,7 @@
 #include "core/composable/class_name.h"
 #include "core/dist/world.h"
 #include "core/fsdp/unit.h"
+#include "core/module/checkpoint.h"
 #include "core/module/tree_of.h"
 
 namespace shardlens::fsdp {
@@ -147,6 +148,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   }
   const std::vector<at::Tensor> parameters =
       module::checked_parameters(*model, plan.tree, "fully_shard", whole_shape);
+  const auto checkpoints = module::modules_to_checkpoint(model, plan);
   Result<schedule::Schedule> schedule =
       schedule::Schedule::make(schedule::unit_specs(plan), options_of(plan, options));
   if (!schedule.ok()) {
@@ -182,6 +184,9 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   // The root module's hooks own the Root, so that it lives as long as the model.
   module::HookPoint& point = hook_point(model, "");
   point.keep(point.register_pre_forward([root](module::TensorRefs& /*inputs*/) {}));
+  for (const module::NamedModule& each : checkpoints) {
+    module::checkpoint(each.module, each.fqn);
+  }
   return root;
 }
 

@@ -165,17 +165,27 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   }
   progress.running = true;
   progress.done.assign(progress.done.size(), false);
+  if (in_backward_) {
+    return recompute(unit, Hook::kPreForward);
+  }
   progress.inputs_require_grad = inputs_require_grad;
   progress.pre_backward = false;
   gathered_ = at::Tensor();
   gathered_unit_ = kNoUnit;
-  const HookEvent event{Hook::kPreForward, unit, progress.invocation, at::GradMode::is_enabled(),
-                        in_backward_};
-  if (forward_root_ == kNoUnit && !in_backward_) {
+  const HookEvent event{Hook::kPreForward, unit, progress.invocation, at::GradMode::is_enabled()};
+  if (forward_root_ == kNoUnit) {
     begin_forward(unit, event);
   }
   const RangeScope range(options_.recorder, Range::kPreForward, unit);
   raise(event);
+}
+
+// [Note: Recomputation] A forward inside backward is one that a checkpoint runs again
+// (core/module/checkpoint.h). Its graph is thrown away: no views, no hooks on outputs. It may stop
+// early, and then has no kPostForward.
+void Root::recompute(UnitId unit, Hook hook) {
+  const uint32_t forwards = progress_[unit].invocation;
+  raise({hook, unit, forwards == 0 ? 0 : forwards - 1, /*grad_mode=*/true, /*recompute=*/true});
 }
 
 // Of the whole model, or of a unit that is run on its own.
@@ -200,7 +210,7 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   progress.done[slot] = true;
   const bool grad_mode = at::GradMode::is_enabled();
   const uint32_t invocation = progress.invocation;
-  if (grad_mode) {
+  if (grad_mode && !in_backward_) {
     bool visible = false;
     const std::weak_ptr<Root> weak = weak_from_this();
     for (at::Tensor* output : outputs) {
@@ -224,6 +234,10 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   if (!std::all_of(progress.done.begin(), progress.done.end(), [](bool done) { return done; })) {
     return;
   }
+  if (in_backward_) {
+    progress.running = false;
+    return recompute(unit, Hook::kPostForward);
+  }
   if (unit == forward_root_) {  // units of which not every module ran end with it
     for (UnitId other = 0; other < progress_.size(); ++other) {
       if (other != unit && progress_[other].running) {
@@ -238,7 +252,7 @@ void Root::end_forward(UnitId unit, bool grad_mode) {
   Progress& progress = progress_[unit];
   progress.running = false;
   const RangeScope range(options_.recorder, Range::kPostForward, unit);
-  raise({Hook::kPostForward, unit, progress.invocation, grad_mode, in_backward_});
+  raise({Hook::kPostForward, unit, progress.invocation, grad_mode});
   ++progress.invocation;
   if (unit == forward_root_) {
     forward_root_ = kNoUnit;
@@ -252,6 +266,10 @@ void Root::forward_failed(UnitId unit, size_t slot) noexcept {
     return;
   }
   progress.open[slot] = false;
+  if (in_backward_) {
+    progress.running = false;  // a recomputation that stops early; a failure ends the backward
+    return;
+  }
   if (faulted_) {
     return;
   }

@@ -122,6 +122,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void perform(const schedule::ActionList& actions, const HookEvent& event);
   void execute(const schedule::Action& action, const HookEvent& event);
   void make_views(UnitId unit);
+  void recompute(UnitId unit, Hook hook);
   void begin_forward(UnitId unit, const HookEvent& event);
   void end_forward(UnitId unit, bool grad_mode);
   void pre_backward(UnitId unit, uint32_t invocation);

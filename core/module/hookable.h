@@ -3,16 +3,19 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/SmallVector.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include "core/composable/registry.h"
+#include "core/module/checkpoint.h"
 
 namespace shardlens::module {
 
@@ -83,8 +86,12 @@ class HookPoint : public composable::StateOwner {
   }
   // Keeps a hook for the life of the module.
   void keep(Handle handle) { kept_.push_back(std::move(handle)); }
+  // By checkpoint() alone (core/module/checkpoint.h).
+  void set_checkpoint(std::string fqn) { checkpoint_ = std::move(fqn); }
 
  protected:
+  // Named as in messages; none: forward keeps what it wants.
+  [[nodiscard]] const std::optional<std::string>& checkpoint() const { return checkpoint_; }
   void run_pre_forward(TensorRefs& inputs) { run(pre_, inputs); }
   void run_post_forward(TensorRefs& outputs) { run(post_, outputs); }
   void run_forward_failed() noexcept { run(failed_); }
@@ -121,6 +128,7 @@ class HookPoint : public composable::StateOwner {
   std::vector<Entry<PostForward>> post_;
   std::vector<Entry<ForwardFailed>> failed_;
   std::vector<Handle> kept_;
+  std::optional<std::string> checkpoint_;
 };
 
 namespace detail {
@@ -143,16 +151,13 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
   // Same signature as Impl::forward, so Sequential, AnyModule and ModuleHolder take it like the
   // original.
   R forward(Args... args) {
-    std::tuple<std::decay_t<Args>...> held(std::forward<Args>(args)...);
+    Held held(std::forward<Args>(args)...);
     TensorRefs refs;
     collect_tensors(refs, held);
     try {
       run_pre_forward(refs);
-      R result = std::apply(
-          [this](auto&... each) -> R {
-            return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...);
-          },
-          held);
+      R result =
+          checkpoint() && at::GradMode::is_enabled() ? run_checkpointed(held) : run_forward(held);
       refs.clear();
       collect_tensors(refs, result);
       run_post_forward(refs);
@@ -160,6 +165,29 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
     } catch (...) {
       run_forward_failed();
       throw;
+    }
+  }
+
+ private:
+  using Held = std::tuple<std::decay_t<Args>...>;
+
+  R run_forward(Held& held) {
+    return std::apply(
+        [this](auto&... each) -> R {
+          return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...);
+        },
+        held);
+  }
+
+  R run_checkpointed(Held& held) {
+    if constexpr (std::is_copy_constructible_v<Held>) {
+      const CheckpointScope scope(*checkpoint(), [module = this->shared_from_this(), this, held] {
+        Held again = held;
+        static_cast<void>(run_forward(again));
+      });
+      return run_forward(held);
+    } else {
+      refuse_checkpoint(*checkpoint());
     }
   }
 };

@@ -83,9 +83,6 @@ void require_engine_support(const ResolvedPlan& resolved) {
   if (resolved.replicate > 1 && resolved.shard > 1) {
     refuse(plan, "/mesh");
   }
-  if (!plan.activation_checkpointing.empty()) {
-    refuse(plan, "/activation_checkpointing", Simulator::kCannot);
-  }
   if (!plan.ignored_modules.empty()) {
     refuse(plan, "/ignored_modules");
   }

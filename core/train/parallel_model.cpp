@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/grad_norm.h"
+#include "core/module/checkpoint.h"
 #include "core/module/tree_of.h"
 #include "core/replicate/replicate.h"
 #include "core/schedule/action.h"
@@ -262,9 +263,14 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
   if (shards) {
     sharded = fsdp::fully_shard(model, plan, options);
     log->sharded = sharded;
-  } else if (options.recorder != nullptr) {
-    const std::vector<std::string> names(log->names.begin(), log->names.end());
-    options.recorder->units(names);
+  } else {
+    for (const module::NamedModule& each : module::modules_to_checkpoint(model, plan)) {
+      module::checkpoint(each.module, each.fqn);
+    }
+    if (options.recorder != nullptr) {
+      const std::vector<std::string> names(log->names.begin(), log->names.end());
+      options.recorder->units(names);
+    }
   }
   auto result = std::make_shared<ParallelModel>(plan, sharded, log);
   std::unordered_map<std::string, ModulePtr> modules;

@@ -53,12 +53,21 @@ struct LinkImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(Link);
 
+// A link as a module's only part.
+struct CasingImpl : torch::nn::Module {
+  explicit CasingImpl(Link inside) : link(register_module("link", std::move(inside))) {}
+  at::Tensor forward(const at::Tensor& x) { return link(x); }
+  Link link;
+};
+SHARDLENS_MODULE(Casing);
+
 // Links run in the order of `calls`, between two linears of the root, if it has any.
 struct ChainImpl : torch::nn::Module {
   struct Shape {
     int64_t width = 5, links = 3;
     bool root_owns = true;
     std::vector<int64_t> calls;  // empty: 0, 1, …
+    bool encased = false;        // "layers.0.link" instead of "layers.0"
   };
   explicit ChainImpl(Shape chosen) : shape(std::move(chosen)) {
     const bool in_order = shape.calls.empty();
@@ -67,7 +76,12 @@ struct ChainImpl : torch::nn::Module {
     }
     for (int64_t i = 0; i < shape.links; ++i) {
       links.emplace_back(shape.width);
-      layers->push_back(links.back());
+      if (shape.encased) {
+        casings.emplace_back(links.back());
+        layers->push_back(casings.back());
+      } else {
+        layers->push_back(links.back());
+      }
       if (in_order) {
         shape.calls.push_back(i);
       }
@@ -84,7 +98,8 @@ struct ChainImpl : torch::nn::Module {
     }
     for (const int64_t i : shape.calls) {
       try {
-        hidden = links[static_cast<size_t>(i)](hidden);
+        const auto index = static_cast<size_t>(i);
+        hidden = shape.encased ? casings[index](hidden) : links[index](hidden);
       } catch (const InjectedFailure&) {
         if (!skip_failed) {
           throw;
@@ -99,6 +114,7 @@ struct ChainImpl : torch::nn::Module {
   torch::nn::Linear in{nullptr}, out{nullptr};
   torch::nn::ModuleList layers;
   std::vector<Link> links;
+  std::vector<Casing> casings;
 };
 SHARDLENS_MODULE(Chain);
 

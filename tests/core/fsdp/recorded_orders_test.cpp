@@ -24,6 +24,12 @@ using test::Chain;
 class Events : public NullRecorder {
  public:
   uint32_t hook(const HookEvent& event) override {
+    if (event.recompute) {
+      if (event.hook == Hook::kPreForward) {
+        write("Q" + name(event.unit));
+      }
+      return 0;
+    }
     static const std::map<Hook, char> codes{{Hook::kPreForward, 'F'},
                                             {Hook::kPreBackward, 'B'},
                                             {Hook::kGradsReady, 'P'},
@@ -95,17 +101,26 @@ std::string normal(const OrdersCase::Iteration& recorded) {
 }
 
 bool engine_runs(const OrdersCase& recorded) {
-  return recorded.api == "fsdp2" && recorded.ac.empty() && recorded.frozen.empty() &&
-         !recorded.frozen_bias && recorded.replicate == 1 && recorded.world > 1 &&
-         !recorded.raf.is_number() &&
+  return recorded.api == "fsdp2" && recorded.frozen.empty() && !recorded.frozen_bias &&
+         recorded.replicate == 1 && recorded.world > 1 && !recorded.raf.is_number() &&
          (recorded.special.empty() || recorded.special == "last_false" ||
           recorded.special == "misprefetch");
 }
 
+// checkpoint(fully_shard(block)): a module around the unit is the checkpoint.
+bool encased(const OrdersCase& recorded) {
+  return recorded.ac == "outside" || recorded.ac == "composable";
+}
+
 nlohmann::json plan_of(const OrdersCase& recorded) {
   using nlohmann::json;
-  const auto layer = [](int64_t i) { return "layers." + std::to_string(i); };
+  const auto layer = [&](int64_t i) {
+    return "layers." + std::to_string(i) + (encased(recorded) ? ".link" : "");
+  };
   json plan{{"version", 1}, {"reshard_after_forward", recorded.raf}};
+  if (!recorded.ac.empty()) {
+    plan["activation_checkpointing"] = {"layers.*"};
+  }
   plan["units"].push_back({{"modules", ""}});
   json forward = json::object(), backward = json::object();
   const int64_t back = recorded.bp.is_number() ? recorded.bp.get<int64_t>() : 0;
@@ -173,8 +188,10 @@ TEST(RecordedOrdersTest, EngineDoesWhatFsdp2Did) {
     options.backend = dist::BackendKind::kEmulated;
     options.world_size = static_cast<int>(recorded.world);
     const auto world = dist::World::join(options);
-    Chain model = test::make_chain(
-        {.links = recorded.blocks, .root_owns = recorded.root, .calls = recorded.calls});
+    Chain model = test::make_chain({.links = recorded.blocks,
+                                    .root_owns = recorded.root,
+                                    .calls = recorded.calls,
+                                    .encased = encased(recorded)});
     model->unused = recorded.unused_loss.value_or(-1);
     const auto sharded =
         fully_shard(model.ptr(), plan::parse_plan(plan_of(recorded).dump(), "recorded"),
@@ -190,7 +207,7 @@ TEST(RecordedOrdersTest, EngineDoesWhatFsdp2Did) {
     ++programs[recorded.plan];
     ++compared;
   }
-  EXPECT_EQ(compared, 294);
+  EXPECT_EQ(compared, 330);
   for (const char* plan : {"sync2", "acc", "micro", "two", "eval", "fwd"}) {
     EXPECT_GT(programs[plan], 0) << plan;
   }
