@@ -60,15 +60,16 @@ void apply_precision(const RunOptions& options, plan::Plan& plan) {
   if (options.precision == Precision::kFp32) {
     return;  // what a plan says by itself
   }
+  const DType dtype = options.precision == Precision::kBf16 ? DType::kBF16 : DType::kF16;
   plan::MixedPrecision& mixed = plan.mixed_precision;
-  if (mixed.param_dtype.value_or(DType::kBF16) != DType::kBF16 ||
+  if (mixed.param_dtype.value_or(dtype) != dtype ||
       mixed.reduce_dtype.value_or(DType::kF32) != DType::kF32) {
     throw UsageError(
-        fmt::format("--precision bf16 (bf16 parameters, fp32 reduction) contradicts "
-                    "mixed_precision of {}: leave one of them out",
-                    plan.source));
+        fmt::format("--precision {0} ({0} parameters, fp32 reduction) contradicts mixed_precision "
+                    "of {1}: leave one of them out",
+                    name_of(options.precision), plan.source));
   }
-  mixed.param_dtype = DType::kBF16;
+  mixed.param_dtype = dtype;
   mixed.reduce_dtype = DType::kF32;
 }
 

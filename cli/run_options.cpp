@@ -19,8 +19,8 @@ const std::map<std::string, Backend> kBackends{
     {"gloo", Backend::kGloo}, {"nccl", Backend::kNccl}, {"emulated", Backend::kEmulated}};
 const std::map<std::string, Optimizer> kOptimizers{{"adamw", Optimizer::kAdamW},
                                                    {"sgd", Optimizer::kSgd}};
-const std::map<std::string, Precision> kPrecisions{{"fp32", Precision::kFp32},
-                                                   {"bf16", Precision::kBf16}};
+const std::map<std::string, Precision> kPrecisions{
+    {"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}};
 
 template <typename T>
 std::string key_of(const std::map<std::string, T>& names, T value) {
@@ -67,6 +67,14 @@ void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--lr", o.lr, "learning rate")->capture_default_str();
   app.add_option("--weight-decay", o.weight_decay, "weight decay")->capture_default_str();
   app.add_option("--clip", o.clip, "clip gradients to this global norm");
+  app.add_option("--norm-type", o.norm_type,
+                 "p of the gradients' p-norm; inf: the largest gradient")
+      ->capture_default_str();
+  app.add_option("--loss-scale", o.loss_scale, "fp16: factor of the loss in the first step")
+      ->capture_default_str();
+  app.add_option("--loss-scale-interval", o.loss_scale_interval,
+                 "fp16: steps without an infinite gradient after which the factor doubles")
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "seed of weights that no checkpoint gives")
       ->capture_default_str();
   app.add_option("--save", o.save, "write a Hugging Face checkpoint here at the end");
@@ -146,9 +154,9 @@ void add_step_options(CLI::App& app, RunOptions& o) {
       ->option_text("adamw|sgd [adamw]");
   app.add_option("--momentum", o.momentum, "sgd's momentum")->capture_default_str();
   app.add_option("--precision", o.precision,
-                 "fp32, or bf16 parameters with fp32 reduction and master weights")
+                 "fp32, or bf16 or fp16 parameters with fp32 reduction and master weights")
       ->transform(CLI::CheckedTransformer(kPrecisions))
-      ->option_text("fp32|bf16 [fp32]");
+      ->option_text("fp32|bf16|fp16 [fp32]");
 }
 
 void add_run_options(CLI::App& app, RunOptions& options) {
@@ -181,6 +189,11 @@ void check(const RunOptions& o) {
   if (o.clip) {
     finite("--clip", *o.clip, false);
   }
+  if (!(o.norm_type > 0)) {
+    throw UsageError(fmt::format("--norm-type {}: expected a number > 0, or inf", o.norm_type));
+  }
+  finite("--loss-scale", o.loss_scale, false);
+  at_least("--loss-scale-interval", o.loss_scale_interval, 1);
   if (!o.resume.empty()) {
     throw InputError("--resume", "not supported by the engine yet");
   }
@@ -255,6 +268,9 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   if (o.clip) {
     out.insert(out.end(), {"--clip", fmt::format("{}", *o.clip)});
   }
+  add("--norm-type", o.norm_type, defaults.norm_type);
+  add("--loss-scale", o.loss_scale, defaults.loss_scale);
+  add("--loss-scale-interval", o.loss_scale_interval, defaults.loss_scale_interval);
   add("--precision", name_of(o.precision), name_of(defaults.precision));
   add("--seed", o.seed, defaults.seed);
   add_path("--save", o.save);
@@ -300,7 +316,12 @@ std::string to_json(const RunOptions& o) {
     out["momentum"] = o.momentum;
   }
   out["clip"] = o.clip ? nlohmann::json(*o.clip) : nlohmann::json(nullptr);
+  out["norm_type"] = std::isinf(o.norm_type) ? nlohmann::json("inf") : nlohmann::json(o.norm_type);
   out["precision"] = name_of(o.precision);
+  if (o.precision == Precision::kFp16) {
+    out["loss_scale"] = o.loss_scale;
+    out["loss_scale_interval"] = o.loss_scale_interval;
+  }
   out["seed"] = o.seed;
   out["save"] = text_or_null(o.save.string());
   out["trigger_file"] = text_or_null(o.trigger_file.string());

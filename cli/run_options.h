@@ -15,7 +15,7 @@ namespace shardlens::cli {
 enum class Device : uint8_t { kCpu, kCuda };
 enum class Backend : uint8_t { kGloo, kNccl, kEmulated };
 enum class Optimizer : uint8_t { kAdamW, kSgd };
-enum class Precision : uint8_t { kFp32, kBf16 };
+enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 
 // Flags of `shardlens capture`; `shardlens-worker` takes the same ones. Defaults are those of
 // docs/cli.md.
@@ -44,8 +44,11 @@ struct RunOptions {
   Optimizer optimizer = Optimizer::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0.01;
-  double momentum = 0.9;       // sgd only
-  std::optional<double> clip;  // global gradient norm
+  double momentum = 0.9;               // sgd only
+  std::optional<double> clip;          // global gradient norm
+  double norm_type = 2;           // inf: the largest gradient
+  double loss_scale = 65536;           // fp16: the first
+  int64_t loss_scale_interval = 2000;  // fp16: steps without an infinity until it grows
   Precision precision = Precision::kFp32;
   uint64_t seed = 0;
 
@@ -80,7 +83,7 @@ void check(const RunOptions& options);
 [[nodiscard]] std::string name_of(Device device);        // "cpu", "cuda"
 [[nodiscard]] std::string name_of(Backend backend);      // "gloo", "nccl", "emulated"
 [[nodiscard]] std::string name_of(Optimizer optimizer);  // "adamw", "sgd"
-[[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16"
+[[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16", "fp16"
 
 // The flags that add_run_options() reads back to the same options.
 [[nodiscard]] std::vector<std::string> to_arguments(const RunOptions& options);

@@ -99,6 +99,9 @@ train::TrainOptions train_options(const RunOptions& options) {
   train.accumulate = options.accumulate;
   train.no_sync = options.no_sync;
   train.clip = options.clip;
+  train.norm_type = options.norm_type;
+  train.scaler.scale = options.loss_scale;
+  train.scaler.growth_interval = options.loss_scale_interval;
   train.optimizer.kind = options.optimizer == Optimizer::kSgd
                              ? train::OptimizerOptions::Kind::kSgd
                              : train::OptimizerOptions::Kind::kAdamW;

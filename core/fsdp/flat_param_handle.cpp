@@ -18,6 +18,11 @@ namespace impl = torch::autograd::impl;
 
 namespace {
 
+// Also of a parameter that is a view now, where grad() warns.
+const at::Tensor& gradient_of(const at::Tensor& parameter) {
+  return parameter.mutable_grad();
+}
+
 bool has_storage(const at::Tensor& tensor) {
   return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
 }
@@ -273,7 +278,7 @@ void FlatParamHandle::adopt_user_zero_grad() {
     return;
   }
   for (const Slot& slot : slots_) {
-    if (slot.parameter.grad().defined()) {
+    if (gradient_of(slot.parameter).defined()) {
       return;
     }
   }
@@ -320,7 +325,7 @@ std::string FlatParamHandle::stray_grad() const {
     return "";
   }
   for (const Slot& slot : slots_) {
-    if (slot.parameter.grad().defined()) {
+    if (gradient_of(slot.parameter).defined()) {
       return slot.fqn;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
@@ -12,6 +13,7 @@
 #include "core/dist/world.h"
 #include "core/fsdp/unit.h"
 #include "core/module/checkpoint.h"
+#include "core/module/scalar_type.h"
 #include "core/module/tree_of.h"
 
 namespace shardlens::fsdp {
@@ -78,6 +80,16 @@ std::vector<composable::Modules> modules_of_units(const plan::ResolvedPlan& plan
     }
   }
   return of;
+}
+
+// The module's own floating-point buffers. As FSDP1 does in its first forward, once for good.
+void cast_buffers(torch::nn::Module& module, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  for (auto& buffer : module.named_buffers(/*recurse=*/false)) {
+    if (buffer.value().is_floating_point()) {
+      buffer.value().set_data(buffer.value().to(dtype));
+    }
+  }
 }
 
 // A unit that was applied by itself must still be what the tree says.
@@ -174,6 +186,13 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
     if (found != modules.end() && is_sharded(plan.units[unit_of[index]]) &&
         !composable::has_module_state(*found->second)) {
       composable::insert_module_state(found->second, states[unit_of[index]]);
+    }
+  }
+  for (uint32_t index = 0; index < plan.tree.modules.size(); ++index) {
+    const auto found = modules.find(plan.tree.modules[index].fqn);
+    const auto& dtype = plan.units[unit_of[index]].mixed_precision.buffer_dtype;
+    if (found != modules.end() && dtype.has_value()) {
+      cast_buffers(*found->second, module::to_scalar_type(*dtype));
     }
   }
   mark_managed(model);

@@ -25,6 +25,16 @@ std::vector<FlatParamHandle*> handles_of(const std::vector<std::shared_ptr<FsdpS
   return handles;
 }
 
+// Floating-point tensors alone.
+void cast(module::TensorRefs& tensors, DType dtype) {
+  const at::ScalarType target = module::to_scalar_type(dtype);
+  for (at::Tensor* tensor : tensors) {
+    if (tensor->defined() && tensor->is_floating_point() && tensor->scalar_type() != target) {
+      *tensor = tensor->to(target);
+    }
+  }
+}
+
 // The limiter records an event behind a free.
 bool reshards(schedule::Op op) {
   return op == schedule::Op::kUseShard || op == schedule::Op::kFree || op == schedule::Op::kRecord;
@@ -120,7 +130,8 @@ void Root::execute(const schedule::Action& action, const HookEvent& event) {
       (plan_.plan.views == plan::Views::kFresh || !states_[action.unit]->handle()->has_views())) {
     make_views(action.unit);
   }
-  executor_->execute(action, event.grad_mode || !forward);
+  // What the user unshards between steps is no part of any graph.
+  executor_->execute(action, forward ? event.grad_mode : event.hook != Hook::kWaitUnshard);
 }
 
 // See [Note: When the node is made].
@@ -152,13 +163,8 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   for (const at::Tensor* input : inputs) {
     inputs_require_grad = inputs_require_grad || (input->defined() && input->requires_grad());
   }
-  if (const auto& dtype = spec.mixed_precision.param_dtype; dtype.has_value()) {
-    const at::ScalarType target = module::to_scalar_type(*dtype);
-    for (at::Tensor* input : inputs) {
-      if (input->defined() && input->is_floating_point() && input->scalar_type() != target) {
-        *input = input->to(target);
-      }
-    }
+  if (casts_inputs(unit)) {
+    cast(inputs, *spec.mixed_precision.param_dtype);
   }
   if (progress.running) {
     return;  // a unit of several modules unshards when the first of them begins
@@ -178,6 +184,14 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   }
   const RangeScope range(options_.recorder, Range::kPreForward, unit);
   raise(event);
+}
+
+// FSDP2 casts by default; FSDP1 casts the inputs of its root, and those of other units on demand.
+bool Root::casts_inputs(UnitId unit) const {
+  const plan::MixedPrecision& mixed = plan_.units[unit].mixed_precision;
+  const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
+  return mixed.param_dtype.has_value() &&
+         (mixed.cast_forward_inputs.value_or(!fsdp1) || (fsdp1 && unit == 0));
 }
 
 // [Note: Recomputation] A forward inside backward is one that a checkpoint runs again
@@ -233,6 +247,10 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   }
   if (!std::all_of(progress.done.begin(), progress.done.end(), [](bool done) { return done; })) {
     return;
+  }
+  // After the hooks: the gradient that they see is that of the uncast output, as in PyTorch.
+  if (const auto& dtype = plan_.units[unit].mixed_precision.output_dtype; dtype.has_value()) {
+    cast(outputs, *dtype);
   }
   if (in_backward_) {
     progress.running = false;
@@ -391,12 +409,20 @@ std::vector<ParameterSlice> Root::slices() const {
 }
 
 void Root::set_requires_gradient_sync(bool sync) {
-  schedule::Setting setting;
-  setting.kind = schedule::Setting::Kind::kGradientSync;
-  setting.flag = sync;
-  const Result<void> done = schedule_.set(0, setting, schedule::Recurse::kYes);
+  set(0, {.kind = schedule::Setting::Kind::kGradientSync, .flag = sync, .units = {}}, true);
+}
+
+void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {
+  const Result<void> done =
+      schedule_.set(unit, setting, recurse ? schedule::Recurse::kYes : schedule::Recurse::kNo);
   if (!done.ok()) {
     throw UsageError(prefix() + done.message());
+  }
+}
+
+void Root::unshard(UnitId unit, Hook hook) {
+  if (states_[unit]->handle() != nullptr) {
+    raise({hook, unit});
   }
 }
 

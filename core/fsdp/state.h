@@ -95,6 +95,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   [[nodiscard]] std::span<const at::Tensor> flat_shards() const override { return shards_; }
   [[nodiscard]] std::vector<ParameterSlice> slices() const override;
   void set_requires_gradient_sync(bool sync) override;
+  void set(UnitId unit, const schedule::Setting& setting, bool recurse);
+  // `hook`: kUnshard, kWaitUnshard or kReshard.
+  void unshard(UnitId unit, Hook hook);
   double clip_grad_norm(double max_norm, double norm_type) override;
   void zero_grad() override;
   void optimizer_done() override;
@@ -122,6 +125,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void perform(const schedule::ActionList& actions, const HookEvent& event);
   void execute(const schedule::Action& action, const HookEvent& event);
   void make_views(UnitId unit);
+  [[nodiscard]] bool casts_inputs(UnitId unit) const;
   void recompute(UnitId unit, Hook hook);
   void begin_forward(UnitId unit, const HookEvent& event);
   void end_forward(UnitId unit, bool grad_mode);

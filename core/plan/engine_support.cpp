@@ -18,12 +18,12 @@ enum class Simulator { kCan, kCannot };
                                                 : "not supported by the engine yet");
 }
 
-// Names the part of a mixed_precision that the engine has no code for, "" if there is none.
-std::string unsupported_part(const MixedPrecision& mixed) {
-  if (mixed.param_dtype == DType::kF16) {
+// What replicate() has no code for: any cast.
+std::string casting_part(const MixedPrecision& mixed) {
+  if (mixed.param_dtype.value_or(DType::kF32) != DType::kF32) {
     return "/param_dtype";
   }
-  if (mixed.reduce_dtype == DType::kF16) {
+  if (mixed.reduce_dtype.value_or(DType::kF32) != DType::kF32) {
     return "/reduce_dtype";
   }
   if (mixed.output_dtype) {
@@ -32,18 +32,19 @@ std::string unsupported_part(const MixedPrecision& mixed) {
   if (mixed.buffer_dtype) {
     return "/buffer_dtype";
   }
-  return mixed.cast_forward_inputs.value_or(true) ? "" : "/cast_forward_inputs";
+  return mixed.cast_forward_inputs ? "/cast_forward_inputs" : "";
 }
 
-// What replicate() has no code for: any dtype but the parameters' own.
-std::string casting_part(const MixedPrecision& mixed) {
-  if (mixed.param_dtype.value_or(DType::kF32) != DType::kF32) {
-    return "/param_dtype";
+// A key of mixed_precision that the dialect's PyTorch has not, and where it is found instead.
+void check_dialect(const Plan& plan, const MixedPrecision& mixed, const std::string& at) {
+  if (plan.dialect == Dialect::kFsdp1 && mixed.output_dtype) {
+    throw InputError(plan.source + "#" + at + "/output_dtype",
+                     "FSDP1 has no output dtype; expected dialect fsdp2");
   }
-  if (mixed.reduce_dtype.value_or(DType::kF32) != DType::kF32) {
-    return "/reduce_dtype";
+  if (plan.dialect == Dialect::kFsdp2 && mixed.buffer_dtype) {
+    throw InputError(plan.source + "#" + at + "/buffer_dtype",
+                     "FSDP2 never casts buffers; expected dialect fsdp1");
   }
-  return unsupported_part(mixed);
 }
 
 // Where an override of a unit, or else the plan's own value, is written.
@@ -63,10 +64,12 @@ void check_unit(const Plan& plan, const Unit& unit) {
   if (unit.gradient_divide_factor) {
     refuse(plan, place(unit, entry.gradient_divide_factor.has_value(), "gradient_divide_factor"));
   }
-  if (const std::string part = unit.api == Api::kReplicate ? casting_part(unit.mixed_precision)
-                                                           : unsupported_part(unit.mixed_precision);
-      !part.empty()) {
-    refuse(plan, place(unit, entry.mixed_precision.has_value(), "mixed_precision") + part);
+  const std::string mixed = place(unit, entry.mixed_precision.has_value(), "mixed_precision");
+  if (unit.api == Api::kFullyShard) {
+    return check_dialect(plan, unit.mixed_precision, mixed);
+  }
+  if (const std::string part = casting_part(unit.mixed_precision); !part.empty()) {
+    refuse(plan, mixed + part);
   }
 }
 

@@ -30,9 +30,13 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, bool emulated)
 void MetricsFile::write(const StepReport& report) {
   const std::string numerics =
       emulated_ ? R"("numerics": "emulated")" : fmt::format(R"("loss": {})", number(report.loss));
-  out_ << fmt::format(R"({{"step": {}, {}, "grad_norm": {}, "step_ms": {}, "tokens_per_s": {}}})",
-                      report.step, numerics, number(report.grad_norm), number(report.step_ms),
-                      number(report.tokens_per_s))
+  const std::string scale = report.loss_scale
+                                ? fmt::format(R"(, "loss_scale": {}, "skipped": {})",
+                                              number(*report.loss_scale), report.skipped)
+                                : "";
+  out_ << fmt::format(R"({{"step": {}, {}, "grad_norm": {}{}, "step_ms": {}, "tokens_per_s": {}}})",
+                      report.step, numerics, number(report.grad_norm), scale,
+                      number(report.step_ms), number(report.tokens_per_s))
        << '\n'
        << std::flush;
   if (!out_) {

@@ -9,7 +9,7 @@ namespace shardlens::train {
 
 // metrics.jsonl: one JSON object a line and step, flushed at once so that a run can be followed:
 // {"step", "loss", "grad_norm", "step_ms", "tokens_per_s"}; an emulated run has no loss and says
-// "numerics": "emulated".
+// "numerics": "emulated"; an fp16 run has "loss_scale" and "skipped" too.
 // Errors: RuntimeFault naming the path and the system's reason.
 class MetricsFile {
  public:

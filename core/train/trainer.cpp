@@ -20,13 +20,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+bool uses_fp16(const plan::ResolvedPlan& plan) {
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (plan.param_dtype(id) == DType::kF16 || plan.reduce_dtype(id) == DType::kF16) {
+      return true;
+    }
+  }
+  return false;
+}
+
 class Loop {
  public:
   Loop(const TrainContext& context, const TrainOptions& options)
       : context_(context),
         options_(options),
         optimizer_(make_optimizer(context.sharded->flat_shards(), options.optimizer)),
-        samples_(context.tokens->samples(context.shape.seq)) {}
+        samples_(context.tokens->samples(context.shape.seq)) {
+    if (uses_fp16(context.sharded->plan())) {
+      scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler);
+    }
+  }
 
   StepReport run(int64_t step) {
     const auto begin = Clock::now();
@@ -37,12 +50,21 @@ class Loop {
     share_loss(loss);
     StepReport report;
     report.step = step;
+    if (scaler_) {
+      report.loss_scale = scaler_->scale();
+      scaler_->unscale(context_.sharded->flat_shards());
+    }
     report.grad_norm = context_.sharded->clip_grad_norm(
-        options_.clip.value_or(std::numeric_limits<double>::infinity()));
+        options_.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
     report.loss = mean_loss(step);
     {
       const RangeScope range(context_.recorder, Range::kOptimizer);
-      optimizer_->step();
+      if (scaler_) {
+        report.skipped = !scaler_->step(*optimizer_);
+        scaler_->update();
+      } else {
+        optimizer_->step();
+      }
       context_.sharded->optimizer_done();
       context_.sharded->zero_grad();
     }
@@ -74,7 +96,7 @@ class Loop {
       loss = loss.div(static_cast<double>(options_.accumulate));
     }
     const RangeScope range(context_.recorder, Range::kBackward);
-    loss.backward();
+    (scaler_ ? scaler_->scale(loss) : loss).backward();
     return loss.item<double>();
   }
 
@@ -122,6 +144,7 @@ class Loop {
   const TrainContext& context_;
   const TrainOptions& options_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<GradScaler> scaler_;
   int64_t samples_;
   at::Tensor losses_;  // fp64 [ranks]
   dist::CompletionPtr shared_;

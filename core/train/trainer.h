@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/base/recorder.h"
+#include "core/train/grad_scaler.h"
 #include "core/train/optimizer.h"
 #include "core/train/token_file.h"
 
@@ -26,8 +27,10 @@ struct TrainOptions {
   int64_t steps = 10;
   int64_t accumulate = 1;      // microbatches of a step
   bool no_sync = false;        // only the last microbatch reduces gradients
-  std::optional<double> clip;  // global L2 norm
+  std::optional<double> clip;  // global norm
+  double norm_type = 2;        // of the gradient norm, reported and clipped; inf: the maximum
   OptimizerOptions optimizer;
+  GradScalerOptions scaler;  // where any unit computes or reduces in fp16
 };
 
 // What training works on; nothing is owned.
@@ -44,7 +47,9 @@ struct TrainContext {
 struct StepReport {
   int64_t step = 0;
   double loss = 0;       // mean over ranks and microbatches; meaningless in an emulated world
-  double grad_norm = 0;  // L2 over all parameters, before clipping
+  double grad_norm = 0;  // over all parameters, before clipping
+  std::optional<double> loss_scale;  // that this step's gradients were scaled by, in fp16
+  bool skipped = false;              // the optimizer did not step: an infinity on some rank
   double step_ms = 0;
   double tokens_per_s = 0;  // of all ranks
 };

@@ -1,8 +1,10 @@
 #include "cli/run_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -88,7 +90,10 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.weight_decay = 0;
   o.momentum = 1e-9;
   o.clip = 0.7;
-  o.precision = Precision::kBf16;
+  o.norm_type = 1.5;
+  o.precision = Precision::kFp16;
+  o.loss_scale = 1024;
+  o.loss_scale_interval = 7;
   o.seed = 18446744073709551615U;
   o.save = "a directory/with spaces";
   o.trigger_file = "go";
@@ -99,6 +104,9 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.plan = "plan.json";
   EXPECT_EQ(parse(to_arguments(o)), o);
   EXPECT_EQ(nlohmann::json::parse(to_json(o)).at("world_size"), 8);
+  o.norm_type = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(parse(to_arguments(o)), o);
+  EXPECT_EQ(nlohmann::json::parse(to_json(o)).at("norm_type"), "inf");
 }
 
 TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
@@ -116,6 +124,10 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
       {[](RunOptions& o) { o.no_sync = true; }, "2 --no-sync"},
       {[](RunOptions& o) { o.lr = -1; }, "2 --lr -1"},
       {[](RunOptions& o) { o.clip = 0; }, "2 --clip 0"},
+      {[](RunOptions& o) { o.norm_type = 0; }, "2 --norm-type 0"},
+      {[](RunOptions& o) { o.norm_type = std::nan(""); }, "2 --norm-type nan"},
+      {[](RunOptions& o) { o.loss_scale = 0; }, "2 --loss-scale 0"},
+      {[](RunOptions& o) { o.loss_scale_interval = 0; }, "2 --loss-scale-interval 0"},
       {[](RunOptions& o) { o.world_size = 4; }, "2 --world-size"},
       {[](RunOptions& o) { o.hardware = "ab:1:1"; }, "2 --hardware"},
       {[](RunOptions& o) { o.backend = Backend::kEmulated; }, "--world-size"},
@@ -156,6 +168,9 @@ TEST(PreparedRunTest, AppliesMeshAndPrecision) {
   EXPECT_EQ(run.plan.shard, 4);
   EXPECT_EQ(run.plan.param_dtype(0), DType::kBF16);
   EXPECT_EQ(run.plan.reduce_dtype(0), DType::kF32);
+  options.precision = Precision::kFp16;
+  EXPECT_EQ(prepare_run(options, 4).plan.param_dtype(0), DType::kF16);
+  EXPECT_EQ(prepare_run(options, 4).plan.reduce_dtype(0), DType::kF32);
 }
 
 TEST(PreparedRunTest, RefusesBeforeAnythingStarts) {

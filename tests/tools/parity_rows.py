@@ -21,6 +21,9 @@ STEPS = 4
 FSDP1 = {"dialect": "fsdp1"}
 TWO_REPLICAS = {"mesh": {"replicate": 2}}
 NO_SYNC = {"accumulate": 3, "no_sync": True}
+BF16 = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
+CHECKPOINTED = {"activation_checkpointing": ["{blocks}"]}
+PARTS = {"units": [{"modules": "{blocks}.mlp"}, {"modules": ""}]}
 
 ROWS = {
     "fsdp2": {},
@@ -42,6 +45,20 @@ ROWS = {
     "fsdp2-accumulate": dict(run={"accumulate": 3}),
     "fsdp2-no-sync": dict(run=NO_SYNC),
     "fsdp2-hybrid-no-sync": dict(plan=TWO_REPLICAS, run=NO_SYNC, worlds=(4,)),
+    "fsdp2-checkpoint": dict(plan=CHECKPOINTED),
+    "fsdp2-checkpoint-inside": dict(plan={"activation_checkpointing": ["{blocks}.mlp"]}, worlds=(2,)),
+    "fsdp2-checkpoint-around": dict(plan={**CHECKPOINTED, **PARTS}),
+    "fsdp2-bf16": dict(plan={"mixed_precision": BF16}),
+    "fsdp2-bf16-no-sync": dict(plan={"mixed_precision": BF16}, run=NO_SYNC),
+    "fsdp2-bf16-reduce": dict(plan={"mixed_precision": {"param_dtype": "bf16"}}, worlds=(2, 3)),
+    "fsdp2-bf16-output": dict(worlds=(2,), plan={"mixed_precision": BF16, "units": [
+        {"modules": "{blocks}"}, {"modules": "", "mixed_precision": {**BF16, "output_dtype": "fp32"}}]}),
+    "fsdp2-bf16-of-units": dict(worlds=(2,), plan={"units": [
+        {"modules": "{blocks}", "mixed_precision": {**BF16, "output_dtype": "fp32"}}, {"modules": ""}]}),
+    "fsdp2-fp16": dict(plan={"mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp32"}}, worlds=(2, 3)),
+    "fsdp2-reduce-bf16": dict(plan={"mixed_precision": {"reduce_dtype": "bf16"}}, worlds=(2,)),
+    "fsdp2-clip-1": dict(run={"clip": 0.5, "norm_type": 1}, worlds=(2, 3)),
+    "fsdp2-clip-inf": dict(run={"clip": 0.01, "norm_type": "inf"}, worlds=(2, 3)),
     "fsdp1": dict(plan=FSDP1),
     "fsdp1-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}),
     "fsdp1-post": dict(plan={**FSDP1, "backward_prefetch": "post"}),
@@ -54,6 +71,10 @@ ROWS = {
     "fsdp1-hybrid-shard-grad-op": dict(plan={**FSDP1, **TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
     "fsdp1-accumulate": dict(plan=FSDP1, run={"accumulate": 3}),
     "fsdp1-no-sync": dict(plan=FSDP1, run=NO_SYNC),
+    "fsdp1-checkpoint": dict(plan={**FSDP1, **CHECKPOINTED}, worlds=(2, 3)),
+    "fsdp1-bf16": dict(plan={**FSDP1, "mixed_precision": BF16}, worlds=(2, 3)),
+    "fsdp1-bf16-reduce": dict(plan={**FSDP1, "mixed_precision": {"param_dtype": "bf16", "buffer_dtype": "fp32"}}, worlds=(2,)),
+    "fsdp1-clip-inf": dict(plan=FSDP1, run={"clip": 0.01, "norm_type": "inf"}, worlds=(2,)),
     "fsdp1-no-sync-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}, run=NO_SYNC),
 }
 

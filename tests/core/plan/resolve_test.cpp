@@ -412,15 +412,15 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
             message("/gradient_divide_factor"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reshard_after_forward": 2)"),
             message("/reshard_after_forward"));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"output_dtype": "fp32"})"),
-            message("/mixed_precision/output_dtype"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"buffer_dtype": "fp32"})"),
-            message("/mixed_precision/buffer_dtype"));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mixed_precision": {"param_dtype": "fp16"})"),
-            message("/mixed_precision/param_dtype"));
+            "plan.json#/mixed_precision/buffer_dtype: FSDP2 never casts buffers; expected dialect "
+            "fsdp1");
   EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])",
                     R"(, "mixed_precision": {"param_dtype": "bf16"})"),
             message("/mixed_precision/param_dtype"));
+  EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])",
+                    R"(, "mixed_precision": {"output_dtype": "bf16"})"),
+            message("/mixed_precision/output_dtype"));
   EXPECT_EQ(
       refusal(R"([{"modules": "model.layers.*", "reshard_after_forward": 2}, {"modules": ""}])",
               ""),
@@ -430,7 +430,8 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
       {"", R"(, "mesh": {"shard": 1})", R"(, "forward_prefetch": 1)",
        R"(, "forward_prefetch": {"": ["model.layers.0"]})", R"(, "backward_prefetch": "none")",
        R"(, "reshard_after_forward": false)", R"(, "limit_all_gathers": false)",
-       R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "cast_forward_inputs": true})"}) {
+       R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "cast_forward_inputs": true})",
+       R"(, "mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp16", "output_dtype": "fp32", "cast_forward_inputs": false})"}) {
     EXPECT_EQ(refusal(kBlocksAndRoot, accepted), "accepted") << accepted;
   }
 }

@@ -1,0 +1,66 @@
+#include "core/train/grad_scaler.h"
+
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/dist/world.h"
+#include "core/train/optimizer.h"
+
+namespace shardlens::train {
+
+GradScaler::GradScaler(dist::World* world, const GradScalerOptions& options)
+    : world_(world),
+      options_(options),
+      scale_(at::full({1}, options.scale, at::kFloat)),
+      growth_tracker_(at::zeros({1}, at::kInt)),
+      found_inf_(at::zeros({1}, at::kFloat)) {}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  return loss * scale_.squeeze(0).to(loss.scalar_type());
+}
+
+void GradScaler::unscale(std::span<const at::Tensor> shards) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& shard : shards) {
+    if (shard.grad().defined()) {
+      grads.push_back(shard.grad());
+    }
+  }
+  found_inf_.zero_();
+  if (!grads.empty()) {
+    at::_amp_foreach_non_finite_check_and_unscale_(
+        grads, found_inf_, scale_.to(at::kDouble).reciprocal().to(at::kFloat));
+  }
+  if (world_ != nullptr && world_->size() > 1) {
+    dist::Communicator& all = world_->world();
+    all.wait(all.all_reduce(found_inf_, dist::ReduceOp::kMax,
+                            {kNoUnit, "the gradient scaler's infinities", 0}));
+  }
+}
+
+bool GradScaler::step(Optimizer& optimizer) const {
+  if (found_inf_.item<float>() != 0) {
+    return false;
+  }
+  optimizer.step();
+  return true;
+}
+
+void GradScaler::update() {
+  const at::NoGradGuard no_grad;
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, options_.growth, options_.backoff,
+                         options_.growth_interval);
+}
+
+double GradScaler::scale() const {
+  return scale_.item<float>();
+}
+
+}  // namespace shardlens::train
