@@ -24,7 +24,8 @@ COST = HARDWARE + ["sim/cost"]
 MEMORY = COST + ["sim/memory"]
 ENGINE = MEMORY + ["sim/engine"]
 PREDICT = ENGINE + ["sim/predict"]
-CALIBRATE = PREDICT + ["sim/calibrate"]
+VALIDATE = PREDICT + ["sim/validate"]
+CALIBRATE = VALIDATE + ["sim/calibrate"]
 TORCH_FREE = CALIBRATE + ["sim/search"]
 DIST = SCHEDULE + ["core/composable", "core/module", "core/dist"]
 FSDP = DIST + ["core/fsdp"]
@@ -51,7 +52,8 @@ USES = {
     "sim/memory": COST,
     "sim/engine": MEMORY,
     "sim/predict": ENGINE,
-    "sim/calibrate": PREDICT,
+    "sim/validate": PREDICT,
+    "sim/calibrate": VALIDATE,
     "sim/search": CALIBRATE,
     "gui/model": TORCH_FREE,
     "gui/view": TORCH_FREE + ["gui/model"],

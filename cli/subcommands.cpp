@@ -7,6 +7,7 @@
 #include "cli/report_command.h"
 #include "cli/simulate_command.h"
 #include "cli/subcommand.h"
+#include "cli/validate_command.h"
 
 namespace shardlens::cli {
 
@@ -23,6 +24,8 @@ std::span<const Subcommand> subcommands() {
                  add_report_command},
       Subcommand{"simulate", "what a plan would cost on GPUs that are not here: time and memory",
                  add_simulate_command},
+      Subcommand{"validate", "published training runs beside what the simulator predicts",
+                 add_validate_command},
       Subcommand{"convert", "trim a trace, or turn a spool into one", add_convert_command},
   };
   return kTable;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "core/base/collective_timer.h"
 #include "core/base/units.h"
 #include "core/plan/workload.h"
@@ -22,6 +24,15 @@ class CostModel : public CollectiveTimer {
  public:
   // The operator's kernels on the device (on a CPU, the operator itself).
   [[nodiscard]] virtual WorkTime compute(const plan::Operator& op) const = 0;
+  // A collective of a group with so many of its ranks in each node; within a node as duration().
+  [[nodiscard]] virtual Nanoseconds duration_across(CollectiveKind kind,
+                                                    int ranks,
+                                                    int /*ranks_per_node*/,
+                                                    Bytes larger_message) const {
+    return duration(kind, ranks, larger_message);
+  }
+  // GPUs of a node; ranks beyond are on the next.
+  [[nodiscard]] virtual int node_ranks() const { return std::numeric_limits<int>::max(); }
   // How much longer a collective takes with compute beside it; at least 1.
   [[nodiscard]] virtual double collective_slowdown() const { return 1; }
   // Copies within the device's memory: casts, packing, splitting.

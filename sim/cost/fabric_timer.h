@@ -24,8 +24,17 @@ class FabricTimer final : public CollectiveTimer {
   [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
                                      int ranks,
                                      Bytes larger_message) const override;
+  // The same of a group that spans several nodes, so many of its ranks in each. Only
+  // `network_gbps` times the group's ranks of a node passes between nodes.
+  [[nodiscard]] Nanoseconds duration_across(CollectiveKind kind,
+                                            int ranks,
+                                            int ranks_per_node,
+                                            Bytes larger_message) const;
   // NCCL's model alone, in microseconds.
-  [[nodiscard]] double model_us(CollectiveKind kind, int ranks, Bytes larger_message) const;
+  [[nodiscard]] double model_us(CollectiveKind kind,
+                                int ranks,
+                                int ranks_per_node,
+                                Bytes larger_message) const;
 
  private:
   FabricSpec fabric_;

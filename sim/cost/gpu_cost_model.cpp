@@ -9,6 +9,9 @@ namespace shardlens::sim {
 namespace {
 
 constexpr double kCausalShare = 0.5;  // of the square of scores, that a causal kernel computes
+// Rows of a fused kernel's tile; tiles on the diagonal are computed whole.
+constexpr double kAttentionTile = 128;
+constexpr int64_t kSmallHead = 64;
 // A ring reads and writes each byte that passes once.
 constexpr double kMemoryPerBusByte = 2;
 
@@ -23,14 +26,41 @@ bool is_view(const plan::Operator& op) {
 
 }  // namespace
 
-GpuCostModel::GpuCostModel(const HardwareSpec& spec) : spec_(spec), timer_(spec.fabric) {
+GpuCostModel::GpuCostModel(const HardwareSpec& spec)
+    : spec_(spec), sustained_(spec.gpu), timer_(spec.fabric) {
+  sustained_.half_tflops *= spec.software.matrix_rate;
+  sustained_.fp32_tflops *= spec.software.matrix_rate;
   const double taken =
       kMemoryPerBusByte * spec.fabric.ring_gbps / (spec.gpu.memory_gbps * spec.gpu.copy_efficiency);
   memory_share_ = std::max(0.1, 1 - taken);
 }
 
 Nanoseconds GpuCostModel::duration(CollectiveKind kind, int ranks, Bytes larger_message) const {
-  return timer_.duration(kind, ranks, larger_message);
+  return std::llround(static_cast<double>(timer_.duration(kind, ranks, larger_message)) /
+                      spec_.software.collective_rate);
+}
+
+Nanoseconds GpuCostModel::duration_across(CollectiveKind kind,
+                                          int ranks,
+                                          int ranks_per_node,
+                                          Bytes larger_message) const {
+  return std::llround(
+      static_cast<double>(timer_.duration_across(kind, ranks, ranks_per_node, larger_message)) /
+      spec_.software.collective_rate);
+}
+
+double GpuCostModel::passes(plan::OperatorKind kind) const {
+  switch (kind) {
+    case plan::OperatorKind::kLoss:
+      return spec_.software.loss_passes;
+    case plan::OperatorKind::kOptimizer:
+      return spec_.software.optimizer_passes;
+    case plan::OperatorKind::kGemm:
+    case plan::OperatorKind::kAttention:
+      return 1;
+    default:
+      return spec_.software.elementwise_passes;
+  }
 }
 
 double GpuCostModel::bytes_us(Bytes bytes) const {
@@ -40,9 +70,13 @@ double GpuCostModel::bytes_us(Bytes bytes) const {
 double GpuCostModel::attention_us(const plan::Operator& op) const {
   // fp32 has no fused kernel at this rate: in proportion to its matrix rate.
   const GpuSpec& gpu = spec_.gpu;
-  double rate = gpu.attention_tflops * peak_tflops(gpu, op.dtype) / gpu.half_tflops;
+  double rate = gpu.attention_tflops * peak_tflops(gpu, op.dtype) / gpu.half_tflops *
+                spec_.software.attention_rate *
+                (op.k <= kSmallHead ? spec_.software.head64_rate : 1);
   rate *= op.phase == plan::Phase::kBackward ? gpu.attention_backward_ratio : 1;
-  return static_cast<double>(op.flops) * kCausalShare / (rate * 1e6);
+  const double diagonal = std::min(1.0, kAttentionTile / static_cast<double>(op.n));
+  const double share = kCausalShare * (1 + diagonal);
+  return static_cast<double>(op.flops) * share / (rate * 1e6);
 }
 
 WorkTime GpuCostModel::compute(const plan::Operator& op) const {
@@ -51,12 +85,12 @@ WorkTime GpuCostModel::compute(const plan::Operator& op) const {
   }
   const GpuSpec& gpu = spec_.gpu;
   const int64_t free_sms = gpu.sms - spec_.fabric.sms;
-  const double bytes = bytes_us(op.read + op.written);
+  const double bytes = bytes_us(op.read + op.written) * passes(op.kind);
   double alone = 0, beside = 0;
   switch (op.kind) {
     case plan::OperatorKind::kGemm:
-      alone = gemm_us(gpu, op.dtype, op.batch, op.m, op.n, op.k, gpu.sms);
-      beside = gemm_us(gpu, op.dtype, op.batch, op.m, op.n, op.k, free_sms);
+      alone = gemm_us(sustained_, op.dtype, op.batch, op.m, op.n, op.k, gpu.sms);
+      beside = gemm_us(sustained_, op.dtype, op.batch, op.m, op.n, op.k, free_sms);
       break;
     case plan::OperatorKind::kAttention:
       alone = std::max(attention_us(op), bytes);

@@ -9,10 +9,13 @@ namespace shardlens::sim {
 // Durations on a node of GPUs, from its spec.
 //
 // Matrix products     by waves (gemm_model.h); beside communication on the SMs it leaves free.
-// Attention           as a fused causal kernel: half of the square, at the rate the spec gives; the
-//                     SMs that communication takes are missing in proportion.
+// Attention           as a fused causal kernel: half of the square and the tiles on its diagonal,
+// at
+//                     the rate the spec gives; the SMs that communication takes are missing in
+//                     proportion.
 // All else            bytes over the bandwidth that copies reach; the first reading and writing of
 //                     each tensor counts, as if nothing stayed in a cache.
+// The spec's `software` scales each of these.
 // Beside communication, bytes take longer in proportion to the bandwidth that a ring's reading and
 // writing takes away.
 class GpuCostModel final : public CostModel {
@@ -21,6 +24,11 @@ class GpuCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
                                      int ranks,
                                      Bytes larger_message) const override;
+  [[nodiscard]] Nanoseconds duration_across(CollectiveKind kind,
+                                            int ranks,
+                                            int ranks_per_node,
+                                            Bytes larger_message) const override;
+  [[nodiscard]] int node_ranks() const override { return static_cast<int>(spec_.gpus); }
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
@@ -30,8 +38,10 @@ class GpuCostModel final : public CostModel {
  private:
   [[nodiscard]] double bytes_us(Bytes bytes) const;
   [[nodiscard]] double attention_us(const plan::Operator& op) const;
+  [[nodiscard]] double passes(plan::OperatorKind kind) const;
 
   HardwareSpec spec_;
+  GpuSpec sustained_;  // with the matrix rates that the software stack reaches
   FabricTimer timer_;
   double memory_share_ = 1;  // of memory bandwidth that is left beside communication
 };

@@ -1,5 +1,6 @@
 #include "sim/engine/step_costs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <unordered_map>
@@ -32,8 +33,16 @@ struct ShapeHash {
   }
 };
 
-WorkTime collective(const CostModel& model, CollectiveKind kind, int64_t ranks, Bytes bytes) {
-  const Nanoseconds alone = model.duration(kind, static_cast<int>(ranks), bytes);
+// A group of so many ranks, each so many after the one before.
+struct Group {
+  int64_t ranks, stride;
+};
+
+WorkTime collective(const CostModel& model, CollectiveKind kind, const Group& group, Bytes bytes) {
+  const int64_t per_node =
+      std::clamp<int64_t>(model.node_ranks() / group.stride, 1, std::max<int64_t>(1, group.ranks));
+  const Nanoseconds alone =
+      model.duration_across(kind, static_cast<int>(group.ranks), static_cast<int>(per_node), bytes);
   return {alone, std::llround(static_cast<double>(alone) * model.collective_slowdown())};
 }
 
@@ -46,19 +55,17 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan, UnitId id, const CostModel&
   const plan::ShardLayout layout = plan.layout(id);
   const Bytes master = size_of(DType::kF32);
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
+  const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
   const int64_t full = layout.padded_numel(), shard = layout.shard_numel();
-  costs.all_gather = collective(model, CollectiveKind::kAllGather, plan.shard, full * param);
-  costs.reduce_scatter =
-      collective(model, CollectiveKind::kReduceScatter, plan.shard, full * reduce);
-  costs.all_reduce_shard =
-      collective(model, CollectiveKind::kAllReduce, plan.replicate, shard * reduce);
-  costs.all_reduce_full =
-      collective(model, CollectiveKind::kAllReduce, plan.replicate, full * reduce);
+  costs.all_gather = collective(model, CollectiveKind::kAllGather, shards, full * param);
+  costs.reduce_scatter = collective(model, CollectiveKind::kReduceScatter, shards, full * reduce);
+  costs.all_reduce_shard = collective(model, CollectiveKind::kAllReduce, replicas, shard * reduce);
+  costs.all_reduce_full = collective(model, CollectiveKind::kAllReduce, replicas, full * reduce);
   costs.copy_in = model.copy(shard * master, shard * param);
   costs.copy_out = model.copy(full * param, full * param);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;
-    costs.sub_all_gather = collective(model, CollectiveKind::kAllGather, ranks, full * param);
+    costs.sub_all_gather = collective(model, CollectiveKind::kAllGather, {ranks, 1}, full * param);
     costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
   }
   costs.reduce_copy_in = model.copy(full * param, full * reduce);

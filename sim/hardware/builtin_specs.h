@@ -11,5 +11,7 @@ struct BuiltinSpec {
 
 // The files of sim/hardware/specs; CMake makes the table (builtin_specs.cpp.in).
 [[nodiscard]] std::span<const BuiltinSpec> builtin_specs();
+// stacks.json.
+[[nodiscard]] std::string_view builtin_stacks_json();
 
 }  // namespace shardlens::sim

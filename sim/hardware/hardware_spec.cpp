@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -104,7 +105,8 @@ CollectiveCurve read_curve(const JsonNode& node, int64_t gpus) {
 }
 
 FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
-  static const Names kKeys{"link", "ring_gbps", "reduce_scatter_ratio", "ll_gbps", "sms", "curves"};
+  static const Names kKeys{"link",         "ring_gbps", "reduce_scatter_ratio", "ll_gbps", "sms",
+                           "network_gbps", "curves"};
   static const Names kLinks{"nvlink", "pcie"};
   node.expect_object("a fabric");
   node.allow_only(kKeys);
@@ -114,6 +116,9 @@ FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
   fabric.reduce_scatter_ratio = constant(node, "reduce_scatter_ratio", kLeast, 1);
   fabric.ll_gbps = constant(node, "ll_gbps", kLeast, kMost);
   fabric.sms = static_cast<int64_t>(constant(node, "sms", 0, 1e4));
+  if (node.find("network_gbps")) {
+    fabric.network_gbps = constant(node, "network_gbps", kLeast, kMost);
+  }
   if (const auto curves = node.find("curves")) {
     for (const JsonNode& curve : curves->items("measured curves")) {
       fabric.curves.push_back(read_curve(curve, gpus));
@@ -124,8 +129,34 @@ FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
 
 }  // namespace
 
+SoftwareSpec read_software(const JsonNode& node) {
+  constexpr double kMostTimes = 100;
+  SoftwareSpec out;
+  const std::pair<std::string, double*> rates[] = {{"matrix_rate", &out.matrix_rate},
+                                                   {"attention_rate", &out.attention_rate},
+                                                   {"head64_rate", &out.head64_rate},
+                                                   {"collective_rate", &out.collective_rate}};
+  const std::pair<std::string, double*> passes[] = {{"elementwise_passes", &out.elementwise_passes},
+                                                    {"loss_passes", &out.loss_passes},
+                                                    {"optimizer_passes", &out.optimizer_passes}};
+  Names known{"step_us"};
+  node.expect_object("a software stack's constants");
+  const auto read = [&](const auto& table, double low, double high) {
+    for (const auto& [key, value] : table) {
+      known.push_back(key);
+      *value = node.find(key) ? constant(node, key, low, high) : *value;
+    }
+  };
+  read(rates, 1.0 / kMostTimes, kMostTimes);
+  read(passes, 1.0 / kMostTimes, kMostTimes);
+  out.step_us = node.find("step_us") ? constant(node, "step_us", 0, 1e9) : 0;
+  node.allow_only(known);
+  return out;
+}
+
 HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
-  static const Names kKeys{"version", "name", "gpus", "gpu", "fabric", "operator_us", "action_us"};
+  static const Names kKeys{"version", "name",     "gpus",        "nodes",    "gpu",
+                           "fabric",  "software", "operator_us", "action_us"};
   const nlohmann::json document = plan::parse_json(json, source);
   const JsonNode root(document, source);
   root.expect_object("a hardware spec");
@@ -134,8 +165,15 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
   HardwareSpec spec;
   spec.name = root.require("name").string();
   spec.gpus = root.require("gpus").integer(1, 4096);
+  spec.nodes = root.find("nodes") ? root.require("nodes").integer(1, 4096) : 1;
   spec.gpu = read_gpu(root.require("gpu"));
   spec.fabric = read_fabric(root.require("fabric"), spec.gpus);
+  if (spec.nodes > 1 && spec.fabric.network_gbps == 0) {
+    root.require("fabric").fail("several nodes need network_gbps: GB/s of a GPU's share");
+  }
+  if (const auto software = root.find("software")) {
+    spec.software = read_software(*software);
+  }
   spec.operator_us = constant(root, "operator_us", 0, 1e6);
   spec.action_us = constant(root, "action_us", 0, 1e6);
   if (spec.fabric.sms >= spec.gpu.sms) {

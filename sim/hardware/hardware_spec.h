@@ -7,6 +7,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/units.h"
+#include "core/plan/json_reader.h"
 
 namespace shardlens::sim {
 
@@ -45,16 +46,32 @@ struct FabricSpec {
   double reduce_scatter_ratio = 1;  // of it, in a reduce-scatter
   double ll_gbps = 0;               // NCCL's limit of its LL protocol on this architecture
   int64_t sms = 0;                  // that NCCL's kernels occupy
+  double network_gbps = 0;          // of a GPU's share of its node's network; 0: there is none
   std::vector<CollectiveCurve> curves;
 };
 
-// A node: equal GPUs, each reaching every other.
+// What a software stack makes of the hardware, in long steps: shares of the rates above, and what
+// it does more often than once. Neutral unless fitted.
+struct SoftwareSpec {
+  double matrix_rate = 1;     // of matrix products: the clock that power leaves
+  double attention_rate = 1;  // of attention_tflops
+  double head64_rate = 1;     // of that, with heads of 64
+  double elementwise_passes = 1, loss_passes = 1, optimizer_passes = 1;  // bytes moved, over fused
+  double collective_rate = 1;                                            // of the fabric's curves
+  double step_us = 0;  // of a step in which the GPU waits for the host
+};
+
+// Equal nodes of equal GPUs, each reaching every other in its node.
 struct HardwareSpec {
-  std::string name;  // "8xH100"
-  int64_t gpus = 0;
+  std::string name;   // "8xH100"
+  int64_t gpus = 0;   // of a node
+  int64_t nodes = 1;  // more than one needs fabric.network_gbps
   GpuSpec gpu;
   FabricSpec fabric;
+  SoftwareSpec software;
   double operator_us = 0, action_us = 0;  // of the host, to issue one
+
+  [[nodiscard]] int64_t ranks() const { return gpus * nodes; }
 };
 
 // Names of the specs that come with Shardlens.
@@ -63,5 +80,7 @@ struct HardwareSpec {
 // Errors: InputError naming the nearest spec, or file and JSON pointer.
 [[nodiscard]] HardwareSpec load_hardware(std::string_view name_or_path);
 [[nodiscard]] HardwareSpec parse_hardware(std::string_view json, const std::string& source);
+// The object "software" of a spec, or of a stack (stacks.h); what it leaves out stays neutral.
+[[nodiscard]] SoftwareSpec read_software(const plan::JsonNode& node);
 
 }  // namespace shardlens::sim

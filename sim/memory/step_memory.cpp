@@ -32,6 +32,7 @@ class Replay {
         allocator_(options.capacity),
         units_(plan.units.size()),
         saved_(workload.operators.size(), kNoHolder),
+        remade_(workload.operators.size(), kNoHolder),
         users_left_(workload.operators.size(), 0) {
     for (UnitId id = 0; id < units_.size(); ++id) {
       const plan::ShardLayout layout = plan.layout(id);
@@ -176,6 +177,10 @@ class Replay {
     if (op.phase == plan::Phase::kOptimizer) {
       return;  // updates in place
     }
+    if (op.phase == plan::Phase::kRecompute) {
+      return recompute(op);
+    }
+    drop(handed_on_again_);
     if (op.phase != plan::Phase::kBackward) {
       users_left_[index] = op.forward < 0 ? users_of(index) : 0;
       if (users_left_[index] > 0) {
@@ -204,9 +209,25 @@ class Replay {
     const auto forward = static_cast<size_t>(op.forward);
     if (--users_left_[forward] <= 0) {
       drop(saved_[forward]);
+      drop(remade_[forward]);
       drop(input_);
       std::swap(input_, output_);
     }
+  }
+
+  // Its checkpoint kept its input, if anything; the rest of what it saves is made again. The
+  // gradient that has arrived waits meanwhile.
+  void recompute(const plan::Operator& op) {
+    const auto forward = static_cast<size_t>(op.forward);
+    const Bytes kept = saved_[forward] == kNoHolder ? 0 : workload_.operators[forward].saved;
+    remade_[forward] = hold(std::max<Bytes>(0, op.saved - kept), Stream::kCompute,
+                            MemoryCategory::kActivations, op.unit, "saved again", &op);
+    uint32_t before = handed_on_again_;
+    handed_on_again_ = keeps_its_output(op)
+                           ? kNoHolder
+                           : hold(op.written, Stream::kCompute, MemoryCategory::kActivations,
+                                  op.unit, "handed on", &op);
+    drop(before);
   }
 
   // What it writes is among what it saves.
@@ -231,7 +252,7 @@ class Replay {
     if (users_.empty()) {
       users_.assign(workload_.operators.size(), 0);
       for (const plan::Operator& op : workload_.operators) {
-        if (op.phase != plan::Phase::kOptimizer && op.forward >= 0) {
+        if (op.phase == plan::Phase::kBackward && op.forward >= 0) {
           ++users_[static_cast<size_t>(op.forward)];
         }
       }
@@ -317,10 +338,10 @@ class Replay {
   const MemoryOptions& options_;
   CachingAllocator allocator_;
   std::vector<Unit> units_;
-  std::vector<uint32_t> saved_;  // of forward operators
+  std::vector<uint32_t> saved_, remade_;  // of forward operators
   std::vector<int32_t> users_left_, users_;
   // What operators hand on: to those that run now, and from them.
-  uint32_t input_ = kNoHolder, output_ = kNoHolder;
+  uint32_t input_ = kNoHolder, output_ = kNoHolder, handed_on_again_ = kNoHolder;
   std::vector<Holder> holders_;
   std::vector<uint32_t> free_holders_;
   std::array<Bytes, kMemoryCategoryCount> by_category_{};

@@ -51,9 +51,10 @@ struct StepMemory {
 //
 // [Note: Activations] A forward operator's `saved` bytes live from it until the last operator that
 // differentiates it; what an operator writes lives until those that take it have run: the next one,
-// in backward all that differentiate the next forward operator. A unit's unsharded gradient lives
-// from its first operator in backward until the schedule frees it. A reduction's output that needs
-// no cast becomes the shard's gradient, as in the engine.
+// in backward all that differentiate the next forward operator. A checkpoint keeps its input from
+// forward on; what its operators save is made again when they run again. A unit's unsharded
+// gradient lives from its first operator in backward until the schedule frees it. A reduction's
+// output that needs no cast becomes the shard's gradient, as in the engine.
 [[nodiscard]] StepMemory step_memory(const plan::Workload& workload,
                                      const plan::ResolvedPlan& plan,
                                      const schedule::PlannedStep& step,

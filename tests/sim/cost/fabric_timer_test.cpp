@@ -38,14 +38,29 @@ TEST(FabricTimerTest, GoesThroughMeasuredPointsAndStraightBetweenThem) {
 TEST(FabricTimerTest, NcclsModelWhereNothingWasMeasured) {
   const FabricTimer timer(two_points());
   // LL: 6.6 + 3 x 0.6 us; 40 GB/s of bus are 40 x 4 / 3 of the message.
-  EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 4096),
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 4, 4096),
               6.6 + 1.8 + 4096 / (40 * 4.0 / 3 * 1e3), 1e-9);
   // Simple at large messages: 8.4 + 3 x 3.4 us, 100 GB/s.
-  EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 1024 * kMiB),
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 4, 1024 * kMiB),
               8.4 + 10.2 + 1024.0 * kMiB / (100 * 4.0 / 3 * 1e3), 1e-6);
   // An all-reduce passes twice.
-  EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 4, 1024 * kMiB),
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 4, 4, 1024 * kMiB),
               8.4 + 20.4 + 1024.0 * kMiB / (100 * 4.0 / 6 * 1e3), 1e-6);
+}
+
+// By hand: 4 nodes of 4, so 15 steps, 3 of them between nodes; Simple at large messages.
+TEST(FabricTimerTest, SlowestLinkOfSeveralNodesCounts) {
+  FabricSpec fabric = two_points();
+  const double bytes = 1024.0 * kMiB;
+  fabric.network_gbps = 10;  // 4 GPUs of a node: 40 GB/s between nodes
+  EXPECT_NEAR(FabricTimer(fabric).model_us(CollectiveKind::kAllGather, 16, 4, 1024 * kMiB),
+              8.4 + 12 * 3.4 + 3 * 9.6 + bytes / (40 * 16.0 / 15 * 1e3), 1e-6);
+  fabric.network_gbps = 1000;  // not the slowest
+  EXPECT_NEAR(FabricTimer(fabric).model_us(CollectiveKind::kAllGather, 16, 4, 1024 * kMiB),
+              8.4 + 12 * 3.4 + 3 * 9.6 + bytes / (100 * 16.0 / 15 * 1e3), 1e-6);
+  const FabricTimer timer(fabric);
+  EXPECT_EQ(timer.duration_across(CollectiveKind::kAllGather, 4, 4, 1 << 20),
+            timer.duration(CollectiveKind::kAllGather, 4, 1 << 20));
 }
 
 // Bus bandwidth at 1 GiB as published: H100 344 and 322 GB/s (xla), A100 253.6 (mscclpp).

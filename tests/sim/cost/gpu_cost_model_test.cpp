@@ -44,15 +44,43 @@ TEST(GpuCostModelTest, CommunicationBesideSlowsEverythingDown) {
   }
 }
 
-// Half of the square at 328 TFLOP/s.
+// Of a square of 10 by 10 tiles a causal kernel computes 55; at 328 TFLOP/s.
 TEST(GpuCostModelTest, Attention) {
   const GpuCostModel model(load_hardware("8xH100"));
   plan::Operator op = elementwise(1, 1);
   op.kind = plan::OperatorKind::kAttention;
+  op.m = op.n = 1280;
   op.flops = 656'000'000'000;
-  EXPECT_EQ(model.compute(op).alone, 1'000'000);
+  EXPECT_EQ(model.compute(op).alone, 1'100'000);
   op.phase = plan::Phase::kBackward;
-  EXPECT_EQ(model.compute(op).alone, std::llround(1e6 / 0.86));
+  EXPECT_EQ(model.compute(op).alone, std::llround(1.1e6 / 0.86));
+}
+
+TEST(GpuCostModelTest, SoftwareScalesEachKindByItself) {
+  HardwareSpec spec = load_hardware("8xH100");
+  const GpuCostModel bare(spec);
+  spec.software.matrix_rate = 0.5;
+  spec.software.attention_rate = 0.25;
+  spec.software.head64_rate = 0.5;
+  spec.software.elementwise_passes = 3;
+  spec.software.collective_rate = 0.5;
+  const GpuCostModel scaled(spec);
+  const auto ratio = [&](const plan::Operator& op) {
+    return static_cast<double>(scaled.compute(op).alone) /
+           static_cast<double>(bare.compute(op).alone);
+  };
+  EXPECT_NEAR(ratio(elementwise(1 << 30, 1 << 30)), 3, 1e-5);
+  plan::Operator attention = elementwise(1, 1);
+  attention.kind = plan::OperatorKind::kAttention;
+  attention.flops = 656'000'000'000;
+  attention.n = attention.k = 128;
+  EXPECT_NEAR(ratio(attention), 4, 1e-5);
+  attention.k = 64;
+  EXPECT_NEAR(ratio(attention), 8, 1e-5);
+  const auto seconds = [](const GpuCostModel& model) {
+    return static_cast<double>(model.duration(CollectiveKind::kAllGather, 8, 1 << 30));
+  };
+  EXPECT_NEAR(seconds(scaled) / seconds(bare), 2, 1e-6);
 }
 
 TEST(GpuCostModelTest, AViewCostsNothing) {

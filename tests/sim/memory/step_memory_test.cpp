@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/plan/decoder.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {
@@ -48,6 +49,40 @@ TEST(StepMemoryTest, PeakOfAChainByHand) {
 TEST(StepMemoryTest, KeptParametersAreAllUnsharded) {
   const StepMemory memory = memory_of(make_chain({.layers = 3, .strategy = "shard_grad_op"}));
   EXPECT_EQ(of(memory, MemoryCategory::kUnsharded), 3 * kOne);
+}
+
+// A layer more costs its input with checkpoints, and all that it saves without.
+TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
+  constexpr int64_t kRows = 8192, kHidden = 256;
+  const auto activations = [](int64_t layers, bool checkpoint) {
+    const plan::DecoderShape shape{.layers = layers,
+                                   .hidden = kHidden,
+                                   .ffn = 4 * kHidden,
+                                   .heads = 4,
+                                   .kv_heads = 4,
+                                   .vocab = 64,
+                                   .gated = true};
+    const plan::ModuleTree tree = plan::decoder_tree(shape);
+    plan::Plan plan = plan::strategy_plan("full_shard", tree);
+    if (checkpoint) {
+      plan.activation_checkpointing = {"layers.*"};
+    }
+    const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 4);
+    const plan::Workload workload = plan::decoder_workload(shape, resolved, 1, kRows);
+    const schedule::PlannedStep step = schedule::planned_step(workload, resolved);
+    MemoryOptions options;
+    options.capacity = kPlenty;
+    return of(step_memory(workload, resolved, step, options), MemoryCategory::kActivations);
+  };
+  // A block that is a little too large is given whole, so not to the byte.
+  const auto inputs = static_cast<double>(4 * kRows * kHidden * 4);
+  EXPECT_NEAR(static_cast<double>(activations(8, true) - activations(4, true)), inputs,
+              0.01 * inputs);
+  // Two norms (input and a statistic a row), q, k, v and their output (and one number a row and
+  // head), the inputs of qkv and the MLP, gate and up, and their product.
+  const Bytes saved =
+      kRows * 4 * (2 * (kHidden + 1) + (4 * kHidden + 4) + 2 * kHidden + 12 * kHidden);
+  EXPECT_EQ(activations(8, false) - activations(4, false), 4 * saved);
 }
 
 TEST(StepMemoryTest, CategoriesSumToThePeak) {

@@ -1,0 +1,139 @@
+#include "cli/validate_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/plan/json_reader.h"
+#include "profiler/report/table.h"
+#include "sim/validate/validation.h"
+
+#include "cli/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct ValidateOptions {
+  std::filesystem::path runs, stacks;
+  bool json = false;
+};
+
+std::string json_text(const sim::Validation& result) {
+  nlohmann::ordered_json out;
+  out["schema"] = 1;
+  out["rows"] = nlohmann::ordered_json::array();
+  for (const sim::ValidatedRow& row : result.rows) {
+    nlohmann::ordered_json each;
+    const bool in_scope = row.run.out_of_scope.empty();
+    each["row"] = row.run.row;
+    each["model"] = row.run.model;
+    each["gpu_type"] = row.run.gpu_type;
+    each["in_scope"] = in_scope;
+    each["used_to_fit"] = row.used_to_fit;
+    each["measured"] = row.measured;
+    each["predicted"] = row.predicted;
+    each["error"] = row.error;
+    if (!in_scope || !row.failed.empty()) {
+      each["measured"] = each["predicted"] = each["error"] = nullptr;
+      each["why_not"] = in_scope ? row.failed : row.run.out_of_scope;
+    } else {
+      each["stack"] = row.stack;
+      each["predicted_parts_ns"] = {{"compute", row.busy.compute},
+                                    {"exposed_comm", row.busy.exposed_comm},
+                                    {"exposed_copy", row.busy.exposed_copy},
+                                    {"idle", row.busy.idle}};
+      each["measured_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu;
+      each["predicted_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu / (1 + row.error);
+    }
+    if (row.predicted_peak) {
+      each["measured_peak_gib"] = *row.run.peak_gib;
+      each["predicted_peak_gib"] = *row.predicted_peak;
+      each["peak_error"] = *row.peak_error;
+    }
+    out["rows"].push_back(std::move(each));
+  }
+  out["rows_counted"] = result.counted;
+  out["rows_used_to_fit"] = result.used_to_fit;
+  out["mape"] = result.mape;
+  out["worst"] = result.worst;
+  out["within_15_percent"] = result.within_15_percent;
+  out["spearman"] = result.spearman;
+  return out.dump(1) + "\n";
+}
+
+void print_text(const sim::Validation& result) {
+  report::Table table({{"row"},
+                       {"model", report::Align::kLeft},
+                       {"GPUs", report::Align::kLeft},
+                       {"seq"},
+                       {"batch"},
+                       {"measured s"},
+                       {"predicted s"},
+                       {"error"},
+                       {"peak GiB"},
+                       {"predicted"},
+                       {"", report::Align::kLeft}});
+  for (const sim::ValidatedRow& row : result.rows) {
+    const sim::PublishedRun& run = row.run;
+    const bool predicted = run.out_of_scope.empty() && row.failed.empty();
+    const std::string remark = !run.out_of_scope.empty() ? "not modelled: " + run.out_of_scope
+                               : !row.failed.empty()     ? row.failed
+                               : row.used_to_fit         ? "used to fit"
+                                                         : "";
+    table.row({std::to_string(run.row), run.model, fmt::format("{} {}", run.gpus, run.gpu_type),
+               std::to_string(run.seq), fmt::format("{} x {}", run.microbatch, run.accumulate),
+               predicted ? fmt::format("{:.3f}", row.measured) : "",
+               predicted ? fmt::format("{:.3f}", row.predicted) : "",
+               predicted ? fmt::format("{:+.1f} %", row.error * 100) : "",
+               row.run.peak_gib ? fmt::format("{:.1f}", *row.run.peak_gib) : "",
+               row.predicted_peak
+                   ? fmt::format("{:.1f} ({:+.1f} %)", *row.predicted_peak, *row.peak_error * 100)
+                   : "",
+               remark});
+  }
+  write_stdout(table.render(style_of_stdout()));
+  write_stdout(fmt::format(
+      "\n{} rows in scope that were not used to fit ({} were): mean error {}, "
+      "worst {}, within 15 % {}\n",
+      result.counted, result.used_to_fit, report::format_percent(result.mape),
+      report::format_percent(result.worst), report::format_percent(result.within_15_percent)));
+  for (const auto& [type, value] : result.spearman) {
+    write_stdout(fmt::format("rank correlation of tokens/s per GPU, {}: {:.3f}\n", type, value));
+  }
+}
+
+ExitCode run(const ValidateOptions& options) {
+  std::vector<sim::PublishedRun> runs = sim::load_published_runs(options.runs);
+  const sim::Validation result =
+      options.stacks.empty()
+          ? sim::validate(std::move(runs), sim::builtin_stacks())
+          : sim::validate(std::move(runs), sim::parse_stacks(plan::read_text_file(options.stacks),
+                                                             options.stacks.string()));
+  if (options.json) {
+    write_stdout(json_text(result));
+  } else {
+    print_text(result);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_validate_command(CLI::App& app) {
+  const auto options = std::make_shared<ValidateOptions>();
+  app.add_option("--runs", options->runs, "published runs, comma-separated (docs/simulator.md)")
+      ->required()
+      ->option_text("FILE.csv (required)");
+  app.add_option("--stacks", options->stacks,
+                 "constants of GPU types and software stacks [those that come with Shardlens]");
+  app.add_flag("--json", options->json, "machine-readable output");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

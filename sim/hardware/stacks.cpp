@@ -1,0 +1,84 @@
+#include "sim/hardware/stacks.h"
+
+#include <algorithm>
+
+#include "core/plan/json_reader.h"
+#include "sim/hardware/builtin_specs.h"
+
+namespace shardlens::sim {
+namespace {
+
+using plan::JsonNode;
+using Names = std::vector<std::string>;
+
+Names texts(const JsonNode& parent, std::string_view key) {
+  Names out;
+  if (const auto node = parent.find(key)) {
+    for (const JsonNode& each : node->items("a list of texts")) {
+      out.push_back(each.string());
+    }
+  }
+  return out;
+}
+
+Stack read_stack(const JsonNode& node, const std::string& source) {
+  static const Names kKeys{"name", "gpu_types", "sources", "notes", "hardware", "plan", "software"};
+  node.expect_object("a stack");
+  node.allow_only(kKeys);
+  Stack stack;
+  stack.name = node.require("name").string();
+  stack.gpu_types = texts(node, "gpu_types");
+  stack.sources = texts(node, "sources");
+  stack.notes = texts(node, "notes");
+  stack.hardware = load_hardware(node.require("hardware").string());
+  stack.hardware.software = read_software(node.require("software"));
+  stack.plan = plan::parse_plan(node.require("plan").json().dump(), source);
+  return stack;
+}
+
+bool any_part(const Names& parts, std::string_view text) {
+  return parts.empty() || std::any_of(parts.begin(), parts.end(), [text](const std::string& part) {
+           return text.find(part) != std::string_view::npos;
+         });
+}
+
+}  // namespace
+
+FittedStacks parse_stacks(std::string_view json, const std::string& source) {
+  static const Names kKeys{"version", "stacks", "fitted"};
+  const nlohmann::json document = plan::parse_json(json, source);
+  const JsonNode root(document, source);
+  root.expect_object("fitted stacks");
+  root.allow_only(kKeys);
+  (void)root.require("version").integer(1, 1);
+  FittedStacks out;
+  for (const JsonNode& each : root.require("stacks").items("a list of stacks")) {
+    out.stacks.push_back(read_stack(each, source));
+  }
+  for (std::string& each : texts(root, "fitted")) {
+    out.fitted.insert(std::move(each));
+  }
+  return out;
+}
+
+const FittedStacks& builtin_stacks() {
+  static const FittedStacks stacks =
+      parse_stacks(builtin_stacks_json(), "sim/hardware/stacks.json");
+  return stacks;
+}
+
+const Stack* find_stack(const FittedStacks& stacks,
+                        std::string_view gpu_type,
+                        std::string_view source,
+                        std::string_view notes) {
+  const auto fits = [&](const Stack& stack) {
+    return std::any_of(
+               stack.gpu_types.begin(), stack.gpu_types.end(),
+               [gpu_type](const std::string& type) { return gpu_type.starts_with(type); }) &&
+           any_part(stack.sources, source) && any_part(stack.notes, notes);
+  };
+  const auto found = std::find_if(stacks.stacks.begin(), stacks.stacks.end(), fits);
+  return found == stacks.stacks.end() ? nullptr : &*found;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,185 @@
+#include "sim/validate/validation.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr size_t kLeastRanked = 10;
+constexpr double kClose = 0.15;
+
+// What a step needs at the least: its products, half of the attention's square, and both again
+// where all is recomputed.
+double least_flops_per_token(const PublishedRun& run) {
+  const auto parameters = static_cast<double>(plan::parameter_count(run.shape));
+  const double once = 2 * parameters + 2.0 * static_cast<double>(run.shape.layers) *
+                                           static_cast<double>(run.shape.hidden * run.seq);
+  return once * (run.checkpointing == Checkpointing::kFull ? 4 : 3);
+}
+
+plan::Plan plan_of(const PublishedRun& run, const Stack& stack) {
+  plan::Plan plan = stack.plan;
+  plan.source = stack.name;
+  plan.units = plan::strategy_plan("full_shard", plan::decoder_tree(run.shape)).units;
+  if (run.strategy == "SHARD_GRAD_OP") {
+    plan.reshard_after_forward.kind = plan::Reshard::Kind::kNo;
+  }
+  if (run.notes.find("mp_mode=PURE") != std::string::npos) {
+    plan.mixed_precision.reduce_dtype = DType::kBF16;
+  }
+  if (run.checkpointing == Checkpointing::kFull) {
+    plan.activation_checkpointing = {"layers.*"};
+  } else if (run.checkpointing == Checkpointing::kSelective) {
+    // Which operators a stack keeps is not printed: every second layer is its usual equivalent.
+    for (int64_t i = 0; i < run.shape.layers; i += 2) {
+      plan.activation_checkpointing.push_back(fmt::format("layers.{}", i));
+    }
+  }
+  return plan;
+}
+
+void predict_row(ValidatedRow& row, const Stack& stack) {
+  const PublishedRun& run = row.run;
+  HardwareSpec hardware = stack.hardware;
+  hardware.nodes = std::max<int64_t>(1, (run.gpus + hardware.gpus - 1) / hardware.gpus);
+  const plan::ResolvedPlan plan =
+      plan::resolve(plan_of(run, stack), plan::decoder_tree(run.shape), run.gpus);
+  const plan::Workload workload = plan::decoder_workload(run.shape, plan, run.microbatch, run.seq);
+  RunSettings settings;
+  settings.accumulate = run.accumulate;
+  settings.list_alive = false;
+  settings.simulation.keep_times = false;
+  // Its GPU may be too small by our account: the peak is then what it would have taken.
+  hardware.gpu.memory = Bytes{1} << 50;
+  const Prediction prediction = predict(workload, plan, hardware, settings);
+  row.measured = run.step_seconds();
+  row.predicted = static_cast<double>(prediction.step.duration) * 1e-9;
+  row.busy = prediction.busy;
+  row.error = row.predicted / row.measured - 1;
+  if (run.peak_gib) {
+    const bool reserved = run.notes.find("reserved") != std::string::npos;
+    row.predicted_peak = static_cast<double>(reserved ? prediction.memory.peak_reserved
+                                                      : prediction.memory.peak_allocated) /
+                         kGiB;
+    row.peak_error = *row.predicted_peak / *run.peak_gib - 1;
+  }
+}
+
+void validate_row(ValidatedRow& row, const FittedStacks& stacks) {
+  PublishedRun& run = row.run;
+  const Stack* stack = find_stack(stacks, run.gpu_type, run.source, run.notes);
+  if (!run.out_of_scope.empty()) {
+    return;
+  }
+  if (stack == nullptr) {
+    run.out_of_scope = fmt::format("GPU type '{}'", run.gpu_type);
+    return;
+  }
+  if (least_flops_per_token(run) * run.tokens_per_s_gpu > stack->hardware.gpu.half_tflops * 1e12) {
+    run.out_of_scope = "what was measured is more than the GPU's peak";
+    return;
+  }
+  row.stack = stack->name;
+  row.used_to_fit = stacks.fitted.contains(run.identity);
+  try {
+    predict_row(row, *stack);
+  } catch (const Error& error) {
+    row.failed = error.what();
+  }
+}
+
+void summarize(Validation& out) {
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> of_type;
+  double sum = 0;
+  int64_t close = 0;
+  for (const ValidatedRow& row : out.rows) {
+    out.used_to_fit += row.used_to_fit ? 1 : 0;
+    if (!row.run.out_of_scope.empty() || row.used_to_fit || !row.failed.empty()) {
+      continue;
+    }
+    ++out.counted;
+    sum += std::abs(row.error);
+    out.worst = std::max(out.worst, std::abs(row.error));
+    close += std::abs(row.error) <= kClose ? 1 : 0;
+    auto& [measured, predicted] = of_type[row.run.gpu_type];
+    // Throughput: steps of different sizes would be ranked by their sizes.
+    measured.push_back(row.run.tokens_per_s_gpu);
+    predicted.push_back(row.run.tokens_per_s_gpu / (1 + row.error));
+  }
+  if (out.counted > 0) {
+    out.mape = sum / static_cast<double>(out.counted);
+    out.within_15_percent = static_cast<double>(close) / static_cast<double>(out.counted);
+  }
+  for (const auto& [type, series] : of_type) {
+    if (series.first.size() >= kLeastRanked) {
+      out.spearman[type] = spearman(series.first, series.second);
+    }
+  }
+}
+
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (size_t begin = 0; begin < order.size();) {
+    size_t end = begin;
+    while (end < order.size() && values[order[end]] == values[order[begin]]) {
+      ++end;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      ranks[order[i]] = static_cast<double>(begin + end - 1) / 2;
+    }
+    begin = end;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+double spearman(const std::vector<double>& x, const std::vector<double>& y) {
+  SHARDLENS_CHECK(x.size() == y.size(), "two series of one length are expected");
+  const std::vector<double> rx = ranks_of(x), ry = ranks_of(y);
+  const double mean = (static_cast<double>(x.size()) - 1) / 2;
+  double xy = 0, xx = 0, yy = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    xy += (rx[i] - mean) * (ry[i] - mean);
+    xx += (rx[i] - mean) * (rx[i] - mean);
+    yy += (ry[i] - mean) * (ry[i] - mean);
+  }
+  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+}
+
+Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks) {
+  Validation out;
+  for (PublishedRun& run : runs) {
+    out.rows.emplace_back().run = std::move(run);
+  }
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> workers;
+  const auto work = [&] {
+    for (size_t i = next++; i < out.rows.size(); i = next++) {
+      validate_row(out.rows[i], stacks);
+    }
+  };
+  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) {
+    workers.emplace_back(work);
+  }
+  work();
+  for (std::thread& worker : workers) {
+    worker.join();
+  }
+  summarize(out);
+  return out;
+}
+
+}  // namespace shardlens::sim
