@@ -129,6 +129,15 @@ void Resolver::match_entries() {
   }
 }
 
+void Resolver::require_forward(uint32_t module, const std::string& pointer) const {
+  const Module& m = tree_.modules[module];
+  if (m.type == kContainer) {
+    fail(pointer,
+         fmt::format("module {} is a {} and has no forward; expected its children, as '{}.*'",
+                     shown(m.fqn), m.type, m.fqn));
+  }
+}
+
 bool Resolver::claim(uint32_t module, uint32_t entry, const std::string& pointer) {
   const Module& m = tree_.modules[module];
   if (entry_of_[module] == entry) {
@@ -139,11 +148,7 @@ bool Resolver::claim(uint32_t module, uint32_t entry, const std::string& pointer
          fmt::format("module {} is matched by two entries, this one and units/{}; expected one",
                      shown(m.fqn), entry_of_[module]));
   }
-  if (m.type == kContainer) {
-    fail(pointer,
-         fmt::format("module {} is a {} and has no forward; expected its children, as '{}.*'",
-                     shown(m.fqn), m.type, m.fqn));
-  }
+  require_forward(module, pointer);
   if (ignored_module_[module]) {
     fail(pointer, fmt::format("module {} is in ignored_modules as well; expected one of the two",
                               shown(m.fqn)));
@@ -171,9 +176,11 @@ std::vector<uint32_t> Resolver::outermost(const std::vector<uint32_t>& group) co
 void Resolver::find_checkpointed() {
   std::set<uint32_t> found;
   for (size_t i = 0; i < plan_.activation_checkpointing.size(); ++i) {
-    const auto modules =
-        matches(plan_.activation_checkpointing[i], fmt::format("/activation_checkpointing/{}", i));
-    found.insert(modules.begin(), modules.end());
+    const std::string pointer = fmt::format("/activation_checkpointing/{}", i);
+    for (const uint32_t module : matches(plan_.activation_checkpointing[i], pointer)) {
+      require_forward(module, pointer);
+      found.insert(module);
+    }
   }
   out_.checkpointed_modules.assign(found.begin(), found.end());
 }

@@ -47,6 +47,7 @@ class Resolver {
   void match_entries();
 
   // False if the same entry has it already; fails if another entry has.
+  void require_forward(uint32_t module, const std::string& pointer) const;
   bool claim(uint32_t module, uint32_t entry, const std::string& pointer);
 
   // Without modules that lie inside another of the group, as PyTorch keeps only root modules of a

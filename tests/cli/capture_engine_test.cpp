@@ -251,6 +251,37 @@ TEST_F(CaptureEngineTest, RunsOneRankOfAnEmulatedWorld) {
   EXPECT_THAT(slurp(out() / "metrics.jsonl"), HasSubstr("\"numerics\": \"emulated\""));
 }
 
+// What PyTorch's scaler does with the same (tests/data/grad_scaler.json): a step whose gradients
+// overflow is skipped and halves the scale, good ones in a row double it.
+TEST_F(CaptureEngineTest, Fp16SkipsStepsThatOverflowAndScalesTheLoss) {
+  const auto run = [&](const std::string& scale) {
+    Capture capture(folder_, flags({"--precision", "fp16", "--loss-scale", scale,
+                                    "--loss-scale-interval", "2", "--steps", "4", "--seq", "16"}));
+    EXPECT_EQ(capture.wait(), 0) << capture.messages();
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(fs::path(out()) / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      lines.push_back(nlohmann::json::parse(line));
+    }
+    return lines;
+  };
+  const auto overflowing = run("1e20");
+  ASSERT_EQ(overflowing.size(), 4U);
+  for (size_t step = 0; step < 4; ++step) {
+    EXPECT_TRUE(overflowing[step]["skipped"]);
+    EXPECT_TRUE(overflowing[step]["grad_norm"].is_null());
+    EXPECT_FLOAT_EQ(overflowing[step]["loss_scale"].get<float>(),
+                    1e20F / static_cast<float>(1 << step));
+  }
+  const auto good = run("1024");
+  ASSERT_EQ(good.size(), 4U);
+  for (size_t step = 0; step < 4; ++step) {
+    EXPECT_FALSE(good[step]["skipped"]);
+    EXPECT_EQ(good[step]["loss_scale"], step < 2 ? 1024 : 2048);
+  }
+  EXPECT_LT(good[3]["loss"], good[0]["loss"]);
+}
+
 TEST_F(CaptureEngineTest, SaysOnceWhatIsWrongWithACheckpoint) {
   const fs::path model = folder_ / "model";
   fs::create_directories(model);

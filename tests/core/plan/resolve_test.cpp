@@ -206,6 +206,11 @@ TEST(ResolveTest, ImpossibleUnitsNameThePlace) {
   EXPECT_THAT(error_of(R"([{"modules": "model.layers.*"}])", 2, tree),
               AllOf(HasSubstr("parameter 'model.embed_tokens.weight' is in no unit"),
                     HasSubstr("plan.json#/units")));
+  for (const std::string glob : {"model.layers", "model.layers.9"}) {
+    EXPECT_THAT(error_of(kBlocksAndRoot, 2, tree,
+                         R"(, "activation_checkpointing": ["lm_head", ")" + glob + "\"]"),
+                AllOf(HasSubstr("plan.json#/activation_checkpointing/1: "), HasSubstr(glob)));
+  }
   EXPECT_THAT(error_of(R"([{"modules": "model.layers"}, {"modules": ""}])", 2, tree),
               HasSubstr("ModuleList"));
 }
