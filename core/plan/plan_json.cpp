@@ -7,6 +7,7 @@
 #include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
+#include "core/plan/wrap_policy.h"
 
 namespace shardlens::plan {
 namespace {
@@ -59,7 +60,8 @@ constexpr int64_t kMostRanks = 65536;
 
 std::string read_glob(const JsonNode& node) {
   std::string glob = node.string();
-  if (const std::string problem = glob_problem(glob); !problem.empty()) {
+  const std::string problem = is_wrap_policy(glob) ? wrap_policy_problem(glob) : glob_problem(glob);
+  if (!problem.empty()) {
     node.fail(problem);
   }
   return glob;

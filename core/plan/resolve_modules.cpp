@@ -7,11 +7,10 @@
 #include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/resolver.h"
+#include "core/plan/wrap_policy.h"
 
 namespace shardlens::plan {
 namespace {
-
-constexpr std::string_view kContainer = "ModuleList";
 
 // Names that a glob could have meant: every FQN, and with block numbers replaced by `*`.
 std::string nearest_glob(std::string_view glob, const std::vector<std::string>& fqns) {
@@ -40,9 +39,12 @@ std::string nearest_glob(std::string_view glob, const std::vector<std::string>& 
 }  // namespace
 
 std::vector<uint32_t> Resolver::matches(const std::string& glob, const std::string& pointer) const {
+  if (is_wrap_policy(glob)) {
+    return chosen_by(glob, pointer);
+  }
   std::vector<uint32_t> found;
   for (uint32_t i = 0; i < tree_.modules.size(); ++i) {
-    const bool skipped = has_wildcard(glob) && tree_.modules[i].type == kContainer;
+    const bool skipped = has_wildcard(glob) && is_container(tree_.modules[i]);
     if (!skipped && glob_matches(glob, tree_.modules[i].fqn)) {
       found.push_back(i);
     }
@@ -53,6 +55,25 @@ std::vector<uint32_t> Resolver::matches(const std::string& glob, const std::stri
              "glob '{}' matches no module; expected FQNs as in '{}'{}", glob,
              tree_.modules[tree_.blocks.empty() ? tree_.modules.size() - 1 : tree_.blocks[0]].fqn,
              nearest_glob(glob, module_fqns_)));
+  }
+  return found;
+}
+
+std::vector<uint32_t> Resolver::chosen_by(const std::string& policy,
+                                          const std::string& pointer) const {
+  std::vector<uint32_t> found = modules_of_policy(policy, tree_, ignored_parameter_);
+  if (found.empty()) {
+    std::set<std::string> classes;
+    for (const Module& module : tree_.modules) {
+      classes.insert("class:" + module.type);
+    }
+    const bool by_class = policy.starts_with("class:");
+    fail(pointer, fmt::format("'{}' {}{}", policy,
+                              by_class ? "is the class of no module"
+                                       : "chooses no module: none but the root is so large",
+                              by_class ? suggestion(policy, std::vector<std::string>(
+                                                                classes.begin(), classes.end()))
+                                       : ""));
   }
   return found;
 }
@@ -131,7 +152,7 @@ void Resolver::match_entries() {
 
 void Resolver::require_forward(uint32_t module, const std::string& pointer) const {
   const Module& m = tree_.modules[module];
-  if (m.type == kContainer) {
+  if (is_container(m)) {
     fail(pointer,
          fmt::format("module {} is a {} and has no forward; expected its children, as '{}.*'",
                      shown(m.fqn), m.type, m.fqn));

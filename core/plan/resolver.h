@@ -37,9 +37,12 @@ class Resolver {
 
   void set_mesh();
 
-  // Modules that `glob` matches, pre-order; fails when there are none.
+  // Modules that `glob`, or a wrap policy in its place, matches, pre-order; fails when there are
+  // none.
   [[nodiscard]] std::vector<uint32_t> matches(const std::string& glob,
                                               const std::string& pointer) const;
+  [[nodiscard]] std::vector<uint32_t> chosen_by(const std::string& policy,
+                                                const std::string& pointer) const;
 
   void find_ignored();
 
