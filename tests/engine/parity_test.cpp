@@ -178,6 +178,25 @@ TEST(RerunTest, FrozenViewsGiveTheSameBits) {
   }
 }
 
+// In blocks, of blocks and around units, under every way to hold parameters.
+TEST(RerunTest, CheckpointsGiveTheSameBits) {
+  const std::vector<std::string> flags{"--steps", "2", "--accumulate", "2", "--no-sync"};
+  for (const char* held : {R"({})", R"({"mesh": {"shard": 1}})",
+                           R"({"units": [{"modules": "**.mlp"}, {"modules": ""}]})",
+                           R"({"units": [{"modules": "", "api": "replicate"}]})"}) {
+    json plan = json::parse(held);
+    plan["version"] = 1;
+    SCOPED_TRACE(plan.dump());
+    const Outcome plain = train({"llama-tiny", "", 2, flags, {}, plan.dump()});
+    plan["activation_checkpointing"] = {"model.layers.*", "lm_head"};
+    const Outcome checkpointed = train({"llama-tiny", "", 2, flags, {}, plan.dump()});
+    EXPECT_EQ(plain.parameters, checkpointed.parameters);
+    for (size_t step = 0; step < plain.metrics.size(); ++step) {
+      EXPECT_EQ(plain.metrics[step]["loss"], checkpointed.metrics[step]["loss"]);
+    }
+  }
+}
+
 TEST(RandomWeightsTest, AreTheSameForEveryWorldSize) {
   const TemporaryDirectory directory;
   std::filesystem::copy_file(kData / "gpt2-tiny" / "config.json", directory.path() / "config.json");
