@@ -1,7 +1,15 @@
 #include "core/dist/communicator.h"
 
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 
+#include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "core/base/error.h"
@@ -46,6 +54,10 @@ DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
+std::string shown(const std::string& what) {
+  return what.empty() ? "the run" : what;
+}
+
 std::string reason_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -87,7 +99,16 @@ Communicator::Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options op
   pthread_setname_np(thread_.native_handle(), ("comm " + options_.name).substr(0, 15).c_str());
 }
 
+// [Note: Leaving] A rank that is through says so to the others, which may be about to go on without
+// it: then they fail with that, and not with a lost connection or a timeout. Not on the way out
+// after an error.
 Communicator::~Communicator() {
+  if (options_.check_ranks && options_.size > 1 && std::uncaught_exceptions() == 0) {
+    try {
+      agree("has left");
+    } catch (const std::exception&) {  // the others say it
+    }
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -137,10 +158,18 @@ void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
     error = std::make_exception_ptr(RuntimeFault("the communicator was closed"));
   }
   running_ = true;
+  current_ = &request;
   lock.unlock();
   std::exception_ptr fault;
+  const auto began = std::chrono::steady_clock::now();
   if (error == nullptr) {
     try {
+      if (options_.check_ranks && request.collective && options_.size > 1) {
+        compare(fmt::format("{} of {}, {} elements of {} in and {} out",
+                            name_of(request.record.kind), shown(request.what),
+                            request.record.in_nelems, safetensors_name(request.record.dtype),
+                            request.record.out_nelems));
+      }
       request.record.start = now();
       request.work(*this);
       request.record.end = now();
@@ -154,11 +183,16 @@ void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
   request.work = nullptr;  // release the tensors before anybody is told
   Completion& completion = *request.completion;
   if (error != nullptr) {
-    error =
-        std::make_exception_ptr(RuntimeFault(where(completion) + " failed: " + reason_of(error)));
+    std::string message = where(completion) + " failed: " + reason_of(error);
+    const bool late = std::chrono::steady_clock::now() - began >= options_.timeout * 9 / 10;
+    error = std::make_exception_ptr(RuntimeFault(late ? after_timeout(message) : message));
   }
   lock.lock();
   running_ = false;
+  current_ = nullptr;
+  if (request.collective) {
+    last_ = request.completion;
+  }
   if (fault != nullptr) {
     broken_ = fault;
   }
@@ -183,10 +217,56 @@ void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
 }
 
 std::string Communicator::where(const Completion& completion) const {
-  return "[rank " + std::to_string(options_.global_rank) + "] " +
-         std::string(name_of(completion.kind_)) + " of " +
-         (completion.what_.empty() ? std::string("the run") : completion.what_) + " over group '" +
-         options_.name + "'";
+  return fmt::format("[rank {}] {} of {} over group '{}'", options_.global_rank,
+                     name_of(completion.kind_), shown(completion.what_), options_.name);
+}
+
+std::string Communicator::doing() const {
+  const std::lock_guard lock(mutex_);
+  if (current_ != nullptr) {
+    return fmt::format("waits for {} of {} over group '{}'", name_of(current_->record.kind),
+                       shown(current_->what), options_.name);
+  }
+  return last_ == nullptr
+             ? ""
+             : fmt::format("is not waiting; the last collective that it ended is {} of {}",
+                           name_of(last_->kind_), shown(last_->what_));
+}
+
+std::string Communicator::after_timeout(const std::string& message) const {
+  const std::string peers = options_.peers ? options_.peers() : "";
+  return peers.empty() ? message : message + "; " + peers;
+}
+
+// [Note: Comparing ranks] Every collective is preceded by this one, so that these always meet, even
+// where what follows them would not.
+void Communicator::compare(const std::string& what) {
+  constexpr size_t kBytes = 512;
+  at::Tensor mine = at::empty({static_cast<int64_t>(kBytes)}, at::kByte).zero_();
+  std::memcpy(mine.data_ptr(), what.data(), std::min(what.size(), kBytes - 1));
+  at::Tensor all = at::empty({static_cast<int64_t>(kBytes) * options_.size}, at::kByte);
+  backend_->_allgather_base(all, mine)->wait();
+  std::map<std::string, std::vector<int>> ranks;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    ranks[static_cast<const char*>(all.data_ptr()) + kBytes * static_cast<size_t>(rank)].push_back(
+        rank);
+  }
+  if (ranks.size() == 1) {
+    return;
+  }
+  std::string differences;
+  for (const auto& [said, by] : ranks) {
+    differences += fmt::format("{}rank{} {}: {}", differences.empty() ? "" : "; ",
+                               by.size() > 1 ? "s" : "", fmt::join(by, ", "), said);
+  }
+  throw RuntimeFault(
+      fmt::format("ranks of group '{}' are not at the same point: {}", options_.name, differences));
+}
+
+void Communicator::agree(const std::string& what) {
+  if (options_.check_ranks && options_.size > 1) {
+    wait(run([this, what] { compare(what); }, {kNoUnit, "a comparison of ranks"}));
+  }
 }
 
 // [Note: Waiting is running] Whoever waits would only sleep until the communication thread has
@@ -205,9 +285,9 @@ void Communicator::wait(const CompletionPtr& completion) {
   const bool finished =
       completion->changed_.wait_for(lock, options_.timeout, [&] { return completion->done_; });
   if (!finished) {
-    throw RuntimeFault(where(*completion) + " did not finish within " +
-                       std::to_string(options_.timeout.count() / 1000) +
-                       " s: a peer is stuck, or runs its units in another order");
+    throw RuntimeFault(after_timeout(where(*completion) + " did not finish within " +
+                                     std::to_string(options_.timeout.count() / 1000) +
+                                     " s: a peer is stuck, or runs its units in another order"));
   }
   if (completion->error_ != nullptr) {
     std::rethrow_exception(completion->error_);

@@ -80,6 +80,10 @@ class Communicator {
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
     Recorder* recorder = nullptr;
     bool emulated = false;
+    // Before each collective, all ranks tell each other what they are about to do, and all fail,
+    // naming ranks and units, where that is not the same (WorldOptions::check_ranks).
+    bool check_ranks = false;
+    std::function<std::string()> peers = {};  // what the other ranks are at; asked after a timeout
   };
   Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options options);
   ~Communicator();
@@ -109,7 +113,13 @@ class Communicator {
   // Local work in the same order, e.g. storing a reduced gradient.
   CompletionPtr run(std::function<void()> work, const Purpose& purpose);
 
+  // That all ranks say the same here, such as "parameter 'w' [3, 4]"; a collective. Does nothing
+  // unless ranks are checked.
+  void agree(const std::string& what);
+
   void wait(const CompletionPtr& completion);
+  // "waits for all_gather of unit 'layers.0' over group 'shard'", or what it last did. Any thread.
+  [[nodiscard]] std::string doing() const;
   // Lets pending requests fail soon instead of running; for the way out after an error.
   void abort(const std::string& reason);
 
@@ -121,14 +131,18 @@ class Communicator {
   void run_until(const CompletionPtr& completion);
   // "[rank 0] all_reduce of bucket 1 over group 'world'".
   [[nodiscard]] std::string where(const Completion& completion) const;
+  void compare(const std::string& what);
+  [[nodiscard]] std::string after_timeout(const std::string& message) const;
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   Options options_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable available_;
   std::deque<Request> queue_;
   bool stopping_ = false;
   bool running_ = false;  // a request is being run, by the communication thread or one that waits
+  const Request* current_ = nullptr;  // that one
+  CompletionPtr last_;                // of the last collective that ended
   uint32_t next_sequence_ = 0;
   std::exception_ptr broken_;
   std::thread thread_;

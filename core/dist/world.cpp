@@ -1,7 +1,9 @@
 #include "core/dist/world.h"
 
 #include <cstdlib>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -10,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/backend.h"
+#include "core/dist/peers.h"
 
 namespace shardlens::dist {
 namespace {
@@ -67,6 +70,8 @@ Rendezvous rendezvous(const WorldOptions& options) {
 class JoinedWorld : public World {
  public:
   explicit JoinedWorld(const WorldOptions& options) : options_(options) {
+    options_.check_ranks =
+        options.check_ranks || environment("TORCH_DISTRIBUTED_DEBUG") == "DETAIL";
     const int shard_size = options.world_size / options.replicate;
     std::optional<Rendezvous> met;
     if (options.backend == BackendKind::kGloo) {
@@ -85,11 +90,28 @@ class JoinedWorld : public World {
                               options.replicate, met);
     }
     if (met.has_value() && met->store != nullptr) {
+      peers_ = std::make_unique<Peers>(c10::make_intrusive<c10d::PrefixStore>("peers", met->store),
+                                       options.rank, options.world_size, options.timeout,
+                                       [this] { return doing(); });
       // A rank that is connected may end at once, and those still connecting would take it for
       // dead.
       world_->wait(world_->barrier({kNoUnit, "joining"}));
     }
   }
+
+  // Groups say that they leave, the same one first on every rank, and may have to ask peers_ why
+  // nobody answers.
+  ~JoinedWorld() override {
+    {
+      const std::lock_guard lock(watched_mutex_);
+      watched_.clear();
+    }
+    replicate_.reset();
+    shard_.reset();
+    world_.reset();
+  }
+  JoinedWorld(const JoinedWorld&) = delete;
+  JoinedWorld& operator=(const JoinedWorld&) = delete;
 
   [[nodiscard]] int rank() const override { return options_.rank; }
   [[nodiscard]] int size() const override { return options_.world_size; }
@@ -139,11 +161,34 @@ class JoinedWorld : public World {
     group.timeout = options_.timeout;
     group.recorder = options_.recorder;
     group.emulated = options_.backend == BackendKind::kEmulated;
-    return std::make_unique<Communicator>(std::move(backend), group);
+    // Emulated peers do what this rank does.
+    group.check_ranks = options_.check_ranks && !group.emulated;
+    group.peers = [this] { return peers_ == nullptr ? "" : peers_->report(); };
+    auto communicator = std::make_unique<Communicator>(std::move(backend), group);
+    const std::lock_guard lock(watched_mutex_);
+    watched_.push_back(communicator.get());
+    return communicator;
+  }
+
+  // What one of the groups waits for, or else what was last done. On the thread of peers_.
+  std::string doing() {
+    const std::lock_guard lock(watched_mutex_);
+    std::string idle;
+    for (const Communicator* group : watched_) {
+      const std::string doing = group->doing();
+      if (doing.starts_with("waits")) {
+        return doing;
+      }
+      idle = idle.empty() ? doing : idle;
+    }
+    return idle;
   }
 
   WorldOptions options_;
   std::unique_ptr<Communicator> world_, shard_, replicate_;
+  std::mutex watched_mutex_;
+  std::vector<const Communicator*> watched_;  // guarded by watched_mutex_
+  std::unique_ptr<Peers> peers_;
 };
 
 }  // namespace

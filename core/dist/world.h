@@ -19,6 +19,9 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::shared_ptr<const CollectiveTimer> timer;  // kEmulated
   Recorder* recorder = nullptr;
+  // Compare what the ranks are about to do before every collective, and their parameters when they
+  // are sharded: costs a small exchange each. Also on where TORCH_DISTRIBUTED_DEBUG is DETAIL.
+  bool check_ranks = false;
 };
 
 // The process groups of one rank: `shard` over the shard axis, `replicate` over the replicate axis,

@@ -17,7 +17,8 @@ namespace shardlens::test {
 // and rethrows the first failure.
 inline void run_ranks(int world_size,
                       const std::function<void(dist::World&)>& body,
-                      int replicate = 1) {
+                      int replicate = 1,
+                      const std::function<void(dist::WorldOptions&)>& adjust = {}) {
   std::string directory =
       (std::filesystem::temp_directory_path() / "shardlens_ranks_XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) {
@@ -34,6 +35,9 @@ inline void run_ranks(int world_size,
         options.world_size = world_size;
         options.replicate = replicate;
         options.timeout = std::chrono::seconds(20);
+        if (adjust) {
+          adjust(options);
+        }
         const auto world = dist::World::join(options);
         body(*world);
       } catch (...) {
