@@ -80,17 +80,27 @@ Action add_analyze_command(CLI::App& app) {
   auto options = std::make_shared<AnalyzeOptions>();
   add_analysis_flags(app, options->analysis);
   CLI::Option* json = app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
-  app.add_flag("--csv", options->csv, "the table that --by names as CSV")->excludes(json);
-  app.add_option("--by", options->by,
-                 "table: unit, collective, step, rank, stream, span (every collective, copy and "
-                 "run of compute) or order (what each step did, unit by unit)")
-      ->capture_default_str();
+  CLI::Option* csv = app.add_flag("--csv", options->csv, "the table that --by names as CSV");
+  csv->excludes(json);
+  CLI::Option* by =
+      app.add_option(
+             "--by", options->by,
+             "table: unit, collective, step, rank, stream, span (every collective, copy and "
+             "run of compute) or order (what each step did, unit by unit)")
+          ->capture_default_str();
   app.add_option("--top", options->top, "at most N rows, the most exposed; the rest is summed up");
-  app.add_flag("--critical-path", options->critical_path,
-               "for each step, what its end hangs on: compute, communication, copies, host, "
-               "launches, idle");
-  app.add_option("--compat", options->compat,
-                 "hta: what Holistic Trace Analysis would print, by its own definitions");
+  CLI::Option* path =
+      app.add_flag("--critical-path", options->critical_path,
+                   "for each step, what its end hangs on: compute, communication, copies, host, "
+                   "launches, idle");
+  path->excludes(csv);
+  CLI::Option* compat =
+      app.add_option("--compat", options->compat,
+                     "hta: what Holistic Trace Analysis would print, by its own definitions");
+  // Its definitions leave no choice.
+  for (CLI::Option* other : {by, path, app.get_option("--steps"), app.get_option("--comm-regex")}) {
+    compat->excludes(other);
+  }
   return [options] { return run(*options); };
 }
 

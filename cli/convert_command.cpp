@@ -168,7 +168,9 @@ void choose_ranks(std::vector<Input>& inputs, const ConvertOptions& options) {
 void check_categories(const std::vector<Input>& inputs, const ConvertOptions& options) {
   std::set<std::string> seen;
   for (const Input& input : inputs) {
-    seen.insert(input.filter.categories().begin(), input.filter.categories().end());
+    for (const auto& category : input.filter.categories()) {
+      seen.insert(category.empty() ? "events without one" : category);
+    }
   }
   for (const std::string& category : options.categories) {
     if (!seen.contains(category)) {

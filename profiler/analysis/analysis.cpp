@@ -5,12 +5,14 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "profiler/trace/filter.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -36,9 +38,14 @@ void choose_steps(Timeline& timeline, const StepRange& range) {
   timeline.span = union_of(std::move(windows));
 }
 
-void explain(const Timeline& timeline,
+void explain(const Trace& trace,
+             const Timeline& timeline,
              const RankAnalysis& rank,
              std::vector<trace::Diagnostic>& diagnostics) {
+  if (trace.events.empty()) {
+    trace::add_diagnostic(diagnostics, Severity::kWarning, "the trace has no events");
+    return;
+  }
   if (rank.figures.comm == 0) {
     trace::add_diagnostic(
         diagnostics, Severity::kNote,
@@ -49,7 +56,9 @@ void explain(const Timeline& timeline,
   }
   if (rank.figures.compute == 0) {
     trace::add_diagnostic(diagnostics, Severity::kWarning,
-                          "no compute in the trace: all communication counts as exposed");
+                          rank.figures.comm == 0
+                              ? "no compute in the trace"
+                              : "no compute in the trace: all communication counts as exposed");
   }
   int64_t no_bytes = 0, no_kind = 0;
   for (const Collective& c : timeline.collectives) {
@@ -57,9 +66,10 @@ void explain(const Timeline& timeline,
     no_kind += c.kind ? 0 : 1;
   }
   if (no_bytes > 0) {
-    trace::add_diagnostic(diagnostics, Severity::kNote,
-                          "collectives whose message size is not in the trace count 0 bytes",
-                          no_bytes);
+    trace::add_diagnostic(
+        diagnostics, Severity::kNote,
+        "collectives whose message size is not in the trace are left out of bytes and bandwidths",
+        no_bytes);
   }
   if (no_kind > 0) {
     trace::add_diagnostic(diagnostics, Severity::kNote,
@@ -111,7 +121,7 @@ RankAnalysis analyze_rank(const Trace& trace,
   }
   const trace::PlannedInputs* planned = run.planned ? &*run.planned : nullptr;
   rank.order = check_order(step_orders(trace, timeline, planned, diagnostics));
-  explain(timeline, rank, diagnostics);
+  explain(trace, timeline, rank, diagnostics);
   return rank;
 }
 
@@ -165,13 +175,17 @@ Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
   out.matching = match_ranks(run.traces, timelines, out.diagnostics);
   bool any_step = false;
   if (options.steps) {
+    std::set<int64_t> there;
     for (Timeline& timeline : timelines) {
+      for (const Step& step : timeline.steps) {
+        there.insert(step.number);
+      }
       choose_steps(timeline, *options.steps);
       any_step = any_step || !timeline.steps.empty();
     }
     if (!any_step) {
       throw InputError(run.source,
-                       fmt::format("no step in {}:{}", options.steps->first, options.steps->last));
+                       trace::no_step({options.steps->first, options.steps->last}, there));
     }
   }
   out.ranks.resize(ranks);

@@ -74,6 +74,21 @@ class CollectiveUnits {
     c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
   }
 
+  // Of its process group; 0 where groups of several sizes leave it open.
+  [[nodiscard]] int64_t ranks_of(const Collective& c) const {
+    if (c.ranks > 0) {
+      return c.ranks;
+    }
+    const auto& groups = trace_.metadata.groups;
+    if (groups.empty()) {
+      return trace_.metadata.world_size.value_or(0);
+    }
+    const bool same = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.size == groups.front().size;
+    });
+    return same ? groups.front().size : 0;
+  }
+
   void by_ranges(Collective& c) {
     if (c.unit) {  // named by its arguments
       const Section section = timeline_.sections.at(c.issued.value_or(c.when.start)).section;
@@ -84,7 +99,11 @@ class CollectiveUnits {
     }
     const Event& issuer = trace_.events[c.issuer];
     if (c.bytes == 0 && issuer.category == trace::Category::kCpuOp) {
-      c.bytes = call_size(trace_, issuer).bytes(c.kind, trace_.metadata.world_size.value_or(1));
+      CallSize size = call_size(trace_, issuer);
+      if (!size.dtype) {
+        size.dtype = call_size(trace_, trace_.events[c.event]).dtype;
+      }
+      c.bytes = size.bytes(c.kind, ranks_of(c));
     }
     const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
     if (call == nullptr) {

@@ -23,20 +23,16 @@ std::string device_name(int32_t type, int32_t device) {
   }
 }
 
-// The highest point of each of kPoints equal stretches of time.
+// The highest point of each of at most kPoints runs of equally many.
 std::vector<MemoryPoint> thin_out(const std::vector<Point>& points) {
   std::vector<MemoryPoint> out;
-  const Nanoseconds first = points.front().memory.time;
-  const Nanoseconds stretch =
-      (points.back().memory.time - first) / static_cast<Nanoseconds>(MemoryFigures::kPoints) + 1;
-  Nanoseconds last = -1;
-  for (const Point& p : points) {
-    const Nanoseconds n = (p.memory.time - first) / stretch;
-    if (n != last) {
-      out.push_back(p.memory);
-      last = n;
-    } else if (p.memory.allocated > out.back().allocated) {
-      out.back() = p.memory;
+  const size_t run = (points.size() + MemoryFigures::kPoints - 1) / MemoryFigures::kPoints;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const MemoryPoint& point = points[i].memory;
+    if (i % run == 0) {
+      out.push_back(point);
+    } else if (point.allocated > out.back().allocated) {
+      out.back() = point;
     }
   }
   return out;

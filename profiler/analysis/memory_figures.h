@@ -27,7 +27,7 @@ struct MemoryFigures {
     Bytes allocated = 0;
   };
   std::vector<StepPeak> steps;        // host time of the events within ProfilerStep's window
-  std::vector<MemoryPoint> timeline;  // at most kPoints, each the highest of its stretch of time
+  std::vector<MemoryPoint> timeline;  // at most kPoints, each the highest of equally many
   static constexpr size_t kPoints = 512;
 };
 

@@ -33,7 +33,8 @@ std::string units_csv(const Analysis& analysis) {
         if (part) {
           out += fmt::format("{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, csv_cell(unit.fqn),
                              analysis::name_of(static_cast<analysis::UnitPart>(i)), part->count,
-                             part->bytes, part->busy, part->exposed, or_empty(part->lead),
+                             part->bytes == 0 ? "" : fmt::to_string(part->bytes), part->busy,
+                             part->exposed, or_empty(part->lead),
                              part->cause ? analysis::name_of(*part->cause) : "",
                              part->issued_by ? schedule::name_of(*part->issued_by) : "");
         }
@@ -49,10 +50,11 @@ std::string collectives_csv(const Analysis& analysis) {
       "busbw_gbps\r\n";
   for (const analysis::RankAnalysis& rank : analysis.ranks) {
     const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
-      out += fmt::format(
-          "{},{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, name, k.count, k.bytes, k.busy,
-          k.exposed, k.matched, k.matched > 0 ? fmt::to_string(k.transfer) : "",
-          k.matched > 0 ? fmt::to_string(k.wait) : "", or_empty(k.algbw), or_empty(k.busbw));
+      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, name, k.count,
+                         k.bytes == 0 ? "" : fmt::to_string(k.bytes), k.busy, k.exposed, k.matched,
+                         k.matched > 0 ? fmt::to_string(k.transfer) : "",
+                         k.matched > 0 ? fmt::to_string(k.wait) : "", or_empty(k.algbw),
+                         or_empty(k.busbw));
     };
     for (const auto& [kind, figures] : rank.figures.collectives) {
       add(name_of(kind), figures);

@@ -42,7 +42,7 @@ ordered_json part_json(const std::optional<PartFigures>& part) {
     return nullptr;
   }
   ordered_json out{{"count", part->count},
-                   {"bytes", part->bytes},
+                   {"bytes", message_json(part->bytes)},
                    {"busy_ns", part->busy},
                    {"exposed_ns", part->exposed}};
   out["lead_ns"] = or_null(part->lead);

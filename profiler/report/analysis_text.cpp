@@ -100,7 +100,7 @@ std::string unit_table(const RankAnalysis& rank,
       rest_exposed += f.exposed;
       continue;
     }
-    table.row({row.unit, row.part, std::to_string(f.count), format_bytes(f.bytes),
+    table.row({row.unit, row.part, std::to_string(f.count), format_message(f.bytes),
                format_duration(f.busy), format_duration(f.exposed), duration_or_dash(f.lead),
                f.cause ? std::string(name_of(*f.cause)) : "hidden",
                f.issued_by ? std::string(schedule::name_of(*f.issued_by)) : "-"});

@@ -53,10 +53,14 @@ ordered_json path_json(const analysis::StepPath& step) {
 
 }  // namespace
 
+ordered_json message_json(Bytes bytes) {
+  return bytes == 0 ? ordered_json(nullptr) : ordered_json(bytes);
+}
+
 ordered_json kind_json(const analysis::KindFigures& kind) {
   const bool matched = kind.matched > 0;
   return {{"count", kind.count},
-          {"bytes", kind.bytes},
+          {"bytes", message_json(kind.bytes)},
           {"busy_ns", kind.busy},
           {"exposed_ns", kind.exposed},
           {"matched", kind.matched},
@@ -104,7 +108,7 @@ void put_matching(ordered_json& out, const analysis::Matching& matching) {
   for (const analysis::MatchedFigures& m : matching.collectives) {
     matched.push_back({{"collective", name_of(m.kind)},
                        {"group", m.group},
-                       {"bytes", m.bytes},
+                       {"bytes", message_json(m.bytes)},
                        {"ranks", m.ranks},
                        {"count", m.count},
                        {"transfer_median_ns", m.transfer_median},

@@ -7,6 +7,8 @@
 // Parts of `analyze --json` beside figures, units and order; docs/metrics.md has the keys.
 namespace shardlens::report {
 
+// Of messages; null: the trace does not tell.
+[[nodiscard]] nlohmann::ordered_json message_json(Bytes bytes);
 [[nodiscard]] nlohmann::ordered_json kind_json(const analysis::KindFigures& kind);
 [[nodiscard]] nlohmann::ordered_json idle_json(const analysis::IdleFigures& idle);
 // "launch", "memory" and, where they were asked for, "critical_path".

@@ -41,7 +41,7 @@ std::string matched_table(const analysis::Matching& matching,
       break;
     }
     table.row({std::string(name_of(m.kind)), m.group, std::to_string(m.ranks),
-               std::to_string(m.count), format_bytes(m.bytes), format_duration(m.transfer_median),
+               std::to_string(m.count), format_message(m.bytes), format_duration(m.transfer_median),
                format_duration(m.wait_median), format_duration(m.skew_median),
                format_duration(m.skew_max), bandwidth(m.algbw), bandwidth(m.busbw)});
   }
@@ -90,7 +90,7 @@ std::string collectives_section(const Analysis& analysis, std::optional<size_t> 
   for (const RankAnalysis& rank : analysis.ranks) {
     const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
       table.row({std::to_string(rank.rank), std::string(name), std::to_string(k.count),
-                 format_bytes(k.bytes), format_duration(k.busy), format_duration(k.exposed),
+                 format_message(k.bytes), format_duration(k.busy), format_duration(k.exposed),
                  k.matched > 0 ? format_duration(k.wait) : "-",
                  k.matched > 0 ? format_duration(k.transfer) : "-", bandwidth(k.algbw),
                  bandwidth(k.busbw)});

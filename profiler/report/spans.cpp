@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/analysis_report.h"
+#include "profiler/report/figures_json.h"
 
 namespace shardlens::report {
 namespace {
@@ -77,7 +78,7 @@ ordered_json spans_json(const RankAnalysis& rank) {
     one["cause"] = span.cause ? ordered_json(name_of(*span.cause)) : ordered_json(nullptr);
     one["issued_by"] =
         span.issued_by ? ordered_json(schedule::name_of(*span.issued_by)) : ordered_json(nullptr);
-    one["bytes"] = span.bytes;
+    one["bytes"] = message_json(span.bytes);
     out.push_back(std::move(one));
   }
   return out;
@@ -115,7 +116,8 @@ std::string spans_csv(const Analysis& analysis) {
                          or_empty(since(s.issued, zero)), s.when.start - zero, s.when.end - zero,
                          s.busy, or_empty(since(s.needed_at, zero)), or_empty(s.slack()), s.exposed,
                          s.cause ? name_of(*s.cause) : "",
-                         s.issued_by ? schedule::name_of(*s.issued_by) : "", s.bytes);
+                         s.issued_by ? schedule::name_of(*s.issued_by) : "",
+                         s.bytes == 0 ? "" : fmt::to_string(s.bytes));
     }
   }
   return out;

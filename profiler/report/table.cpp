@@ -92,6 +92,10 @@ std::string format_duration(Nanoseconds value) {
   return fmt::format("{}{}.{:03} s", sign, milli / 1000, milli % 1000);
 }
 
+std::string format_message(Bytes value) {
+  return value == 0 ? "-" : format_bytes(value);
+}
+
 std::string format_bytes(Bytes value) {
   constexpr std::array<std::string_view, 5> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB"};
   if (value < 1024) {

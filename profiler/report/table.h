@@ -47,6 +47,8 @@ class Table {
 [[nodiscard]] std::string format_duration(Nanoseconds value);
 // "812 B", "4.2 KiB", "1.50 GiB"
 [[nodiscard]] std::string format_bytes(Bytes value);
+// Of a message; 0 is none that the trace tells, "-".
+[[nodiscard]] std::string format_message(Bytes value);
 // "35.4 %"; "-" without a value.
 [[nodiscard]] std::string format_percent(std::optional<double> fraction);
 // Microseconds whose sum is that of the parts rounded once (largest remainder), so that a total

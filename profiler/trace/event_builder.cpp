@@ -305,9 +305,12 @@ void EventBuilder::emit(const Event& event) {
     return;
   }
   trace_.events.push_back(event);
-  // Gloo's collectives say how large they are nowhere but in "Input Dims" of c10d's operators.
-  const bool keep = options_.keep_args || (event.category == Category::kCpuOp &&
-                                           trace_.name(event).starts_with("c10d::"));
+  // Gloo's collectives say how large they are nowhere but in "Input Dims" of c10d's operators, and
+  // of what type, where these have lists of tensors, nowhere but in "Input type" of its ranges.
+  const bool keep =
+      options_.keep_args ||
+      (event.category == Category::kCpuOp && trace_.name(event).starts_with("c10d::")) ||
+      (event.category == Category::kUserAnnotation && trace_.name(event).starts_with("gloo:"));
   if (keep && event.category != Category::kShardlens &&
       event.category != Category::kCommunication) {
     if (std::string json = args_as_json(); !json.empty()) {

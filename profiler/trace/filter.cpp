@@ -45,10 +45,20 @@ void EventFilter::see(const Trace& trace, const Event& event) {
     launches_.push_back({event.start, event.correlation});
   } else if (is_step_mark(trace, event)) {
     const auto number = scaled_decimal(trace.name(event).substr(kStepMark.size()), 0);
+    if (number) {
+      steps_.insert(*number);
+    }
     if (number && *number >= filter_.steps->first && *number < filter_.steps->second) {
       windows_.emplace_back(event.start, event.end());
     }
   }
+}
+
+std::string no_step(const std::pair<int64_t, int64_t>& wanted, const std::set<int64_t>& there) {
+  return fmt::format("no step in {}:{}; {}", wanted.first, wanted.second,
+                     there.empty()
+                         ? "the trace marks none (ProfilerStep#k)"
+                         : fmt::format("the trace has {} to {}", *there.begin(), *there.rbegin()));
 }
 
 void EventFilter::decide(const std::string& source) {
@@ -56,8 +66,7 @@ void EventFilter::decide(const std::string& source) {
     return;
   }
   if (windows_.empty()) {
-    throw InputError(source,
-                     fmt::format("no step in {}:{}", filter_.steps->first, filter_.steps->second));
+    throw InputError(source, no_step(*filter_.steps, steps_));
   }
   std::sort(windows_.begin(), windows_.end());
   size_t last = 0;

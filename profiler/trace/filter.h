@@ -19,6 +19,10 @@ struct Filter {
   std::vector<std::string> categories;               // empty: all; ProfilerStep marks always stay
 };
 
+// What to say where no step is in `wanted`; `there`: those of the trace.
+[[nodiscard]] std::string no_step(const std::pair<int64_t, int64_t>& wanted,
+                                  const std::set<int64_t>& there);
+
 // Decides for each event whether it stays. Of a chosen step, all that starts within its
 // ProfilerStep stays, and device events that were launched there (by correlation), however late
 // they ran.
@@ -48,6 +52,7 @@ class EventFilter {
 
   Filter filter_;
   std::set<std::string, std::less<>> seen_;
+  std::set<int64_t> steps_;      // of the trace
   std::vector<Window> windows_;  // sorted and apart after decide()
   GrowingArray<Launch> launches_;
   std::unordered_set<uint32_t> launched_;

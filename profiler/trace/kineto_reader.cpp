@@ -27,6 +27,9 @@ class Reader {
   }
 
   Trace run() {
+    if (window_.last() && window_.end() == 0) {
+      throw InputError(trace_.metadata.source, "the file is empty");
+    }
     size_t done = 0;  // tokens of the window whose contents have been taken
     while (true) {
       cursor_.place(done);

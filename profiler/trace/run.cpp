@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -148,12 +149,16 @@ void read_companions(const fs::path& directory, Run& run) {
 }
 
 void order_by_rank(Run& run) {
-  std::set<int64_t> taken;
+  std::map<int64_t, std::string> taken;  // and by which file
   for (const Trace& trace : run.traces) {
-    if (trace.metadata.rank && !taken.insert(*trace.metadata.rank).second) {
-      throw InputError(
-          trace.metadata.source,
-          fmt::format("a second trace of rank {}; open one run at a time", *trace.metadata.rank));
+    if (!trace.metadata.rank) {
+      continue;
+    }
+    const auto [first, fresh] = taken.emplace(*trace.metadata.rank, trace.metadata.source);
+    if (!fresh) {
+      throw InputError(trace.metadata.source,
+                       fmt::format("a second trace of rank {} beside {}; open one run at a time",
+                                   first->first, first->second));
     }
   }
   int64_t next = 0;
@@ -162,7 +167,7 @@ void order_by_rank(Run& run) {
       while (taken.contains(next)) {
         ++next;
       }
-      taken.insert(next);
+      taken.emplace(next, trace.metadata.source);
       trace.metadata.rank = next;
       trace.metadata.rank_is_from_name = true;
       add_diagnostic(trace.diagnostics, Severity::kNote, fmt::format("taken as rank {}", next));

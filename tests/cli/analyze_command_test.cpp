@@ -167,8 +167,10 @@ TEST_F(AnalyzeCommandTest, ChoosesStepsTablesAndRows) {
 TEST_F(AnalyzeCommandTest, WrongFlagsAreUsage) {
   write_trace(0, planned());
   const std::string path = " " + capture_.string();
-  for (const char* flags : {"--by colour", "--steps 3", "--steps 4:2", "--steps a:b",
-                            "--comm-regex [", "--json --csv", "--jsn", "--top -1"}) {
+  for (const char* flags :
+       {"--by colour", "--steps 3", "--steps 4:2", "--steps a:b", "--comm-regex [", "--json --csv",
+        "--jsn", "--top -1", "--critical-path --csv", "--compat hta --by step",
+        "--compat hta --steps 1:2"}) {
     const CommandResult result = run("analyze " + std::string(flags) + path);
     EXPECT_EQ(result.code, 2) << flags << ": " << result.err;
     EXPECT_EQ(result.out, "") << flags;
@@ -181,7 +183,9 @@ TEST_F(AnalyzeCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run("analyze " + capture_.string()).code, 3);  // no trace
   EXPECT_EQ(run("analyze " + (fs::path(folder_) / "none").string()).code, 3);
   write_trace(0, planned());
-  EXPECT_EQ(run("analyze --steps 50:60 " + capture_.string()).code, 3);
+  const CommandResult beyond = run("analyze --steps 50:60 " + capture_.string());
+  EXPECT_EQ(beyond.code, 3);
+  EXPECT_THAT(beyond.err, HasSubstr("no step in 50:60; the trace has 0 to "));
   std::ofstream(fs::path(folder_) / "cut.json") << "{\"traceEvents\": [{\"ph\": \"X\"";
   const CommandResult cut = run("analyze " + (fs::path(folder_) / "cut.json").string());
   EXPECT_EQ(cut.code, 3);

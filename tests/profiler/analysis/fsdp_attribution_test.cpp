@@ -79,7 +79,8 @@ TEST(FsdpAttributionTest, Fsdp2UnitsAreThoseOfAnIndependentCount) {
   EXPECT_GT(unit(result, "<loss>").compute, 0);
 }
 
-// Likewise; FSDP1's list form of all-gather records its input only.
+// Likewise; FSDP1's list form of all-gather records the number of its inputs only, and Gloo's range
+// their type.
 TEST(FsdpAttributionTest, Fsdp1UnitsAreThoseOfAnIndependentCount) {
   const Analysis result = recorded("fsdp1-full");
   expect_sums(result.ranks.at(0));
@@ -95,7 +96,21 @@ TEST(FsdpAttributionTest, Fsdp1UnitsAreThoseOfAnIndependentCount) {
     EXPECT_EQ(u.compute_forward, row.forward) << row.fqn;
     EXPECT_EQ(u.compute_backward, row.backward) << row.fqn;
     ASSERT_TRUE(u.parts[0] && u.parts[2]) << row.fqn;
+    EXPECT_EQ(u.parts[0]->bytes, row.bytes) << row.fqn;
     EXPECT_EQ(u.parts[2]->bytes, row.bytes) << row.fqn;
+    EXPECT_EQ(u.parts[1] ? u.parts[1]->bytes : row.bytes, row.bytes) << row.fqn;
+  }
+}
+
+// Parameters are gathered as bf16 and gradients reduced as fp32; of 32 832 elements per unit at
+// least, twice.
+TEST(FsdpAttributionTest, Fsdp1GathersInTheTypeOfItsParameters) {
+  const Analysis result = recorded("fsdp1-bf16");
+  for (const char* fqn : {"", "unit 1", "unit 2"}) {
+    const UnitFigures& u = unit(result, fqn);
+    ASSERT_TRUE(u.parts[0] && u.parts[2]) << fqn;
+    EXPECT_GE(u.parts[0]->bytes, 2 * 32832 * 2) << fqn;
+    EXPECT_EQ(u.parts[0]->bytes * 2, u.parts[2]->bytes) << fqn;
   }
 }
 

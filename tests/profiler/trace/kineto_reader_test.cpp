@@ -258,6 +258,7 @@ TEST_F(CompressedFileTest, SaysThatACompressedFileIsCutOrDamaged) {
               HasSubstr("cut off"));
   EXPECT_THAT(message(write("tail.json.gz", bytes.substr(0, bytes.size() - 4))),
               HasSubstr("cut off"));
+  EXPECT_THAT(message(write("empty.json.gz", gzip(""))), HasSubstr("the file is empty"));
   EXPECT_THAT(message(write("short.json.gz", bytes.substr(0, 6))), HasSubstr("cut off"));
   bytes[bytes.size() - 6] ^= 1;  // checksum
   EXPECT_THAT(message(write("damaged.json.gz", bytes)), HasSubstr("damaged gzip data"));

@@ -80,7 +80,7 @@ TEST_F(RunTest, SaysWhatIsWrongWithAPath) {
 TEST_F(RunTest, TwoTracesOfOneRankAreRefused) {
   write_kineto(trace_of_rank(0), directory_ / "a.json");
   write_kineto(trace_of_rank(0), directory_ / "b.json");
-  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0"));
+  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0 beside "));
 }
 
 TEST_F(RunTest, TracesWithoutARankAreNumbered) {
