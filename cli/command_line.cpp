@@ -77,6 +77,19 @@ std::string top_help(std::span<const Subcommand> table) {
   return out + "\nshardlens SUBCOMMAND --help describes its flags; --version prints the version.\n";
 }
 
+// No flag holds a space, so what looks like one and does is the value of the flag before it:
+// check --run "--model DIR --steps 10".
+void join_quoted_flags(std::vector<std::string>& arguments) {
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& flag = arguments[i - 1];
+    if (arguments[i].starts_with("--") && arguments[i].find(' ') != std::string::npos &&
+        flag.starts_with("--") && flag.find_first_of("= ") == std::string::npos) {
+      arguments[i - 1] += "=" + arguments[i];
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+}
+
 ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Subcommand> table) {
   if (arguments.empty()) {
     throw UsageError("expected a subcommand\n\n" + top_help(table));
@@ -94,6 +107,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   app.get_formatter()->column_width(34);
   const Action action = chosen.add(app);
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  join_quoted_flags(rest);
   reject_unknown_flags(app, chosen.name, rest);
   try {
     app.parse(std::vector<std::string>(rest.rbegin(), rest.rend()));  // CLI11 takes them in reverse

@@ -2,6 +2,8 @@
 
 #include "cli/analyze_command.h"
 #include "cli/capture_command.h"
+#include "cli/check_command.h"
+#include "cli/compare_command.h"
 #include "cli/convert_command.h"
 #include "cli/plan_command.h"
 #include "cli/report_command.h"
@@ -20,6 +22,10 @@ std::span<const Subcommand> subcommands() {
                  add_capture_command},
       Subcommand{"analyze", "how much communication a run hid, and at which unit it did not",
                  add_analyze_command},
+      Subcommand{"compare", "two runs side by side: what changed, by unit and kind, beyond noise",
+                 add_compare_command},
+      Subcommand{"check", "did a change make steps slower, or hide less: a gate with an exit code",
+                 add_check_command},
       Subcommand{"report", "one HTML page of a run: figures, timeline, units, order",
                  add_report_command},
       Subcommand{"simulate", "what a plan would cost on GPUs that are not here: time and memory",

@@ -110,7 +110,7 @@ double midmean(std::vector<double> values) {
 
 size_t warmup_steps(std::span<const double> steps) {
   constexpr size_t kInARow = 3;
-  constexpr double kDeviations = 3, kMadToDeviation = 1.4826, kSame = 0.01;
+  constexpr double kDeviations = 3, kMadToDeviation = 1.4826, kSame = 0.05;
   const size_t half = steps.size() / 2;
   if (half < kInARow) {
     return 0;

@@ -25,7 +25,7 @@ namespace shardlens::check {
 [[nodiscard]] double midmean(std::vector<double> values);
 
 // Steps at the begin of a run that are warm-up: all before the first three in a row that lie within
-// three deviations (1.4826 times the median distance from the median), or 1 %, of the median, both
+// three deviations (1.4826 times the median distance from the median), or 5 %, of the median, both
 // taken over the second half; at most half of the steps.
 [[nodiscard]] size_t warmup_steps(std::span<const double> steps);
 

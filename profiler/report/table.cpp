@@ -119,13 +119,15 @@ std::vector<Nanoseconds> round_to_microseconds(std::span<const Nanoseconds> part
   std::vector<Nanoseconds> out;
   std::vector<size_t> order(parts.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  Nanoseconds left = (total + 500) / 1000;
+  const auto floor = [](Nanoseconds ns) { return ns / 1000 - (ns % 1000 < 0 ? 1 : 0); };
+  Nanoseconds left = floor(total + 500);
   for (const Nanoseconds part : parts) {
-    out.push_back(part / 1000);
+    out.push_back(floor(part));
     left -= out.back();
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return parts[a] % 1000 > parts[b] % 1000; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return parts[a] - 1000 * floor(parts[a]) > parts[b] - 1000 * floor(parts[b]);
+  });
   for (size_t i = 0; i < order.size() && left > 0; ++i, --left) {
     ++out[order[i]];
   }

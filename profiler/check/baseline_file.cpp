@@ -1,0 +1,228 @@
+#include "profiler/check/baseline_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+
+namespace shardlens::check {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr std::string_view kMark = "{\"shardlens_baseline\"";
+
+Json parts_json(const std::vector<Part>& parts) {
+  Json out = Json::array();
+  for (const Part& part : parts) {
+    out.push_back({part.unit, part.part, part.ns});
+  }
+  return out;
+}
+
+std::vector<Part> parts_of(const Json& json) {
+  std::vector<Part> out;
+  for (const Json& part : json) {
+    out.push_back({part.at(0), part.at(1), part.at(2)});
+  }
+  return out;
+}
+
+Json structure_json(const StepStructure& step) {
+  Json streams = Json::array(), order = Json::array();
+  for (const auto& stream : step.streams) {
+    Json& items = streams.emplace_back(Json::array());
+    for (const StreamItem& item : stream) {
+      items.push_back({item.unit, item.part, item.bytes});
+    }
+  }
+  for (const HostItem& item : step.order) {
+    order.push_back({item.what, item.unit, item.backward, item.hook_unit, item.by});
+  }
+  return {{"streams", streams}, {"order", order}, {"unsharded_peak_bytes", step.unsharded_peak}};
+}
+
+StepStructure structure_from(const Json& json) {
+  StepStructure step;
+  for (const Json& stream : json.at("streams")) {
+    auto& items = step.streams.emplace_back();
+    for (const Json& item : stream) {
+      items.push_back({item.at(0), item.at(1), item.at(2)});
+    }
+  }
+  for (const Json& item : json.at("order")) {
+    step.order.push_back({item.at(0), item.at(1), item.at(2), item.at(3), item.at(4)});
+  }
+  step.unsharded_peak = json.at("unsharded_peak_bytes");
+  return step;
+}
+
+Json run_json(const RunSummary& run) {
+  Json metrics = Json::object(), ranks = Json::array();
+  for (size_t i = 0; i < kMetricCount; ++i) {
+    if (run.metrics[i]) {
+      metrics[std::string(name_of(static_cast<Metric>(i)))] = *run.metrics[i];
+    }
+  }
+  for (const RankStructure& rank : run.structure) {
+    Json variants = Json::array();
+    for (const RankStructure::Variant& variant : rank.variants) {
+      Json json = structure_json(variant.structure);
+      json["steps"] = variant.steps;
+      variants.push_back(std::move(json));
+    }
+    ranks.push_back({{"rank", rank.rank}, {"variants", variants}});
+  }
+  return {{"source", run.source},
+          {"fingerprint",
+           {{"machine", run.fingerprint.machine},
+            {"versions", run.fingerprint.versions},
+            {"plan", run.fingerprint.plan}}},
+          {"ranks", run.ranks},
+          {"steps", run.steps},
+          {"warmup", run.warmup},
+          {"used", run.used},
+          {"exact", run.exact},
+          {"metrics_ns", metrics},
+          {"step_parts_ns", parts_json(run.step_parts)},
+          {"exposed_parts_ns", parts_json(run.exposed_parts)},
+          {"structure", ranks},
+          {"late_reductions", run.late_reductions},
+          {"doubts", run.doubts},
+          {"notes", run.notes}};
+}
+
+RunSummary run_from(const Json& json) {
+  RunSummary run;
+  run.source = json.at("source");
+  const Json& fingerprint = json.at("fingerprint");
+  run.fingerprint.machine = fingerprint.at("machine").get<std::map<std::string, std::string>>();
+  run.fingerprint.versions = fingerprint.at("versions").get<std::map<std::string, std::string>>();
+  run.fingerprint.plan = fingerprint.at("plan");
+  run.ranks = json.at("ranks").get<std::vector<int64_t>>();
+  run.steps = json.at("steps");
+  run.warmup = json.at("warmup");
+  run.used = json.at("used");
+  run.exact = json.at("exact");
+  for (const auto& [name, value] : json.at("metrics_ns").items()) {
+    if (const auto metric = parse_metric(name)) {
+      run.metrics[static_cast<size_t>(*metric)] = value.get<double>();
+    }
+  }
+  run.step_parts = parts_of(json.at("step_parts_ns"));
+  run.exposed_parts = parts_of(json.at("exposed_parts_ns"));
+  for (const Json& rank : json.at("structure")) {
+    RankStructure& structure = run.structure.emplace_back();
+    structure.rank = rank.at("rank");
+    for (const Json& variant : rank.at("variants")) {
+      structure.variants.push_back({structure_from(variant), variant.at("steps")});
+    }
+  }
+  run.late_reductions = json.at("late_reductions").get<std::vector<std::string>>();
+  run.doubts = json.at("doubts").get<std::vector<std::string>>();
+  run.notes = json.at("notes").get<std::vector<std::string>>();
+  return run;
+}
+
+// Directories below that hold traces themselves, by name.
+std::vector<fs::path> runs_below(const fs::path& directory) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (!entry.is_directory()) {
+      continue;
+    }
+    try {
+      if (!trace::trace_paths(entry.path()).empty()) {
+        out.push_back(entry.path());
+      }
+    } catch (const InputError&) {
+      // holds none: not a run
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+bool holds_traces(const fs::path& directory) {
+  try {
+    return !trace::trace_paths(directory).empty();
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string to_json(const std::vector<RunSummary>& runs) {
+  Json list = Json::array();
+  for (const RunSummary& run : runs) {
+    list.push_back(run_json(run));
+  }
+  return Json{{"shardlens_baseline", kVersion}, {"runs", list}}.dump() + "\n";
+}
+
+std::vector<RunSummary> parse_baseline(std::string_view json, const std::string& source) {
+  try {
+    const Json file = Json::parse(json);
+    const int version = file.at("shardlens_baseline");
+    if (version != kVersion) {
+      throw InputError(source,
+                       fmt::format("a baseline of version {}; this shardlens reads {}: save "
+                                   "it again",
+                                   version, kVersion));
+    }
+    std::vector<RunSummary> runs;
+    for (const Json& run : file.at("runs")) {
+      runs.push_back(run_from(run));
+    }
+    if (runs.empty()) {
+      throw InputError(source, "the baseline holds no run");
+    }
+    return runs;
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(source, fmt::format("not a baseline that shardlens saved: {}", error.what()));
+  }
+}
+
+bool is_baseline_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    return false;
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string begin(kMark.size(), '\0');
+  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return in && begin == kMark;
+}
+
+std::vector<RunSummary> read_runs(const fs::path& path, const SummaryOptions& options) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw InputError(path.string(), "no such file or directory");
+  }
+  if (is_baseline_file(path)) {
+    return parse_baseline(plan::read_text_file(path), path.string());
+  }
+  if (fs::is_directory(path, error) && !holds_traces(path)) {
+    std::vector<RunSummary> runs;
+    for (const fs::path& run : runs_below(path)) {
+      runs.push_back(summarize(trace::Run::open(run), options));
+    }
+    if (runs.empty()) {
+      throw InputError(path.string(),
+                       "holds neither traces nor directories with traces: expected a capture "
+                       "directory, a directory of several, a trace or a saved baseline");
+    }
+    return runs;
+  }
+  return {summarize(trace::Run::open(path), options)};
+}
+
+}  // namespace shardlens::check

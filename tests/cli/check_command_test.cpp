@@ -1,0 +1,235 @@
+// `shardlens check` as a user runs it: exit codes, outputs, messages for what cannot be compared.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "profiler/trace/kineto_writer.h"
+#include "tests/support/generated_run.h"
+#include "tests/support/shardlens_command.h"
+
+namespace shardlens {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::GeneratedRun;
+using testing::HasSubstr;
+
+class CheckCommandTest : public ShardlensCommandTest {
+ protected:
+  // `runs` runs below NAME, each a directory of its ranks' traces.
+  std::string write(const std::string& name, GeneratedRun what, int runs = 3, uint64_t seed = 1) {
+    for (int run = 0; run < runs; ++run) {
+      what.seed = seed + static_cast<uint64_t>(run);
+      const fs::path directory = fs::path(folder_) / name / ("run" + std::to_string(run));
+      fs::create_directories(directory);
+      for (const trace::Trace& trace : what.run().traces) {
+        trace::write_kineto(
+            trace, directory / ("rank" + std::to_string(*trace.metadata.rank) + ".pt.trace.json"));
+      }
+    }
+    return folder_ + "/" + name;
+  }
+  CommandResult check(const std::string& baseline,
+                      const std::string& candidate,
+                      const std::string& more = "") {
+    return run("check --baseline " + baseline + " --candidate " + candidate + " " + more);
+  }
+};
+
+TEST_F(CheckCommandTest, PassRegressionAndInconclusiveHaveTheirExitCodes) {
+  const std::string base = write("base", {}), same = write("same", {}, 3, 50);
+  GeneratedRun slow;
+  slow.more_compute = 1e6;
+  const std::string slower = write("slower", slow, 3, 80);
+  EXPECT_EQ(check(base, same).code, 0);
+  const CommandResult failed = check(base, slower);
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("regression: step_time rose by"));
+  EXPECT_EQ(check(base + "/run0", same + "/run1").code, 5);
+  EXPECT_EQ(check(base + "/run0", same + "/run1", "--inconclusive-is pass").code, 0);
+  EXPECT_EQ(check(base + "/run0", same + "/run1", "--inconclusive-is fail").code, 1);
+  EXPECT_EQ(check(base, slower, "--metric structure").code, 0);
+  EXPECT_EQ(check(base, slower, "--metric step_time:20%").code, 0);
+  EXPECT_EQ(check(base, slower, "--metric exposed_comm:10ms --metric step_time:100us").code, 1);
+}
+
+TEST_F(CheckCommandTest, JsonHasThePinnedKeys) {
+  GeneratedRun late;
+  late.not_prefetched = {1};
+  const CommandResult result = check(write("base", {}), write("late", late, 3, 50), "--json");
+  EXPECT_EQ(result.code, 1);
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["schema"], 1);
+  EXPECT_EQ(out["verdict"], "regression");
+  EXPECT_THAT(out["reason"].get<std::string>(), HasSubstr("structure"));
+  EXPECT_EQ(out["structural"][0]["kind"], "prefetch");
+  EXPECT_EQ(out["structural"][0]["unit"], "layers.1");
+  for (const char* key :
+       {"name", "gates", "baseline", "candidate", "change", "ci", "threshold", "verdict"}) {
+    EXPECT_TRUE(out["metrics"][0].contains(key)) << key;
+  }
+  EXPECT_EQ(out["metrics"][0]["name"], "step_time");
+  EXPECT_EQ(out["metrics"][1]["name"], "exposed_comm");
+  std::map<std::string, double> sums;
+  for (const json& row : out["attribution"]) {
+    sums[row["metric"]] += row["delta_ns"].get<double>();
+  }
+  for (const auto& [name, sum] : sums) {
+    const json& metric = out["metrics"][name == "step_time" ? 0 : 1];
+    EXPECT_NEAR(sum, metric["change_ns"].get<double>(), 1e-3) << name;
+  }
+}
+
+TEST_F(CheckCommandTest, WritesJUnitAndMarkdown) {
+  GeneratedRun late;
+  late.not_prefetched = {1};
+  late.layer_name = "<b>&\"{}";
+  GeneratedRun usual;
+  usual.layer_name = late.layer_name;
+  const std::string base = write("base", usual, 1), other = write("late", late, 1, 50);
+  EXPECT_EQ(
+      check(base, other, "--junit " + folder_ + "/junit.xml --markdown " + folder_ + "/summary.md")
+          .code,
+      1);
+  const std::string junit = text(folder_ + "/junit.xml"), markdown = text(folder_ + "/summary.md");
+  EXPECT_THAT(junit, HasSubstr("<testsuites tests=\"3\" failures=\"1\" skipped=\"2\">"));
+  EXPECT_THAT(junit, HasSubstr("name=\"structure\""));
+  EXPECT_THAT(junit, HasSubstr("&lt;b&gt;&amp;&quot;1"));
+  EXPECT_THAT(junit, testing::Not(HasSubstr("<b>")));
+  EXPECT_THAT(markdown, HasSubstr("### ❌ shardlens check: regression"));
+  EXPECT_THAT(markdown, HasSubstr("| prefetch | &lt;b&gt;"));
+  EXPECT_EQ(std::system(("python3 -c 'import xml.dom.minidom,sys; "
+                         "xml.dom.minidom.parse(sys.argv[1])' " +
+                         folder_ + "/junit.xml")
+                            .c_str()),
+            0);
+}
+
+TEST_F(CheckCommandTest, SavedBaselineServesInPlaceOfItsTraces) {
+  const std::string base = write("base", {}), file = folder_ + "/baseline.json";
+  GeneratedRun late;
+  late.not_prefetched = {1};
+  const std::string other = write("late", late, 3, 50);
+  EXPECT_EQ(run("check --baseline " + base + " --save-baseline " + file).code, 0);
+  EXPECT_EQ(check(file, other, "--json").out, check(base, other, "--json").out);
+  EXPECT_EQ(check(file, write("same", {}, 3, 70)).code, 0);
+}
+
+TEST_F(CheckCommandTest, WhatCannotBeComparedGetsNoVerdict) {
+  const std::string base = write("base", {}, 1);
+  const auto refused = [&](const std::string& candidate, int code, const std::string& message) {
+    const CommandResult result = check(base, candidate, "--json");
+    EXPECT_EQ(result.code, code) << candidate << result.err << result.out;
+    EXPECT_THAT(result.err + result.out, HasSubstr(message));
+    EXPECT_THAT(result.out, testing::Not(HasSubstr("\"pass\"")));
+    EXPECT_THAT(result.out, testing::Not(HasSubstr("\"regression\"")));
+  };
+  refused(folder_ + "/nothing", 3, "no such file or directory");
+  fs::create_directories(folder_ + "/empty");
+  refused(folder_ + "/empty", 3, "neither traces nor directories with traces");
+  std::ofstream(folder_ + "/zero.json");
+  refused(folder_ + "/zero.json", 3, "zero.json");
+  std::ofstream(folder_ + "/events.json") << R"({"traceEvents": []})";
+  refused(folder_ + "/events.json", 3, "no steps");
+  const std::string whole = text(base + "/run0/rank0.pt.trace.json");
+  fs::create_directories(folder_ + "/cut");
+  std::ofstream(folder_ + "/cut/rank0.json") << whole.substr(0, whole.size() / 2);
+  refused(folder_ + "/cut", 3, "rank0.json at byte");
+  refused(base + "/run0/rank1.pt.trace.json", 3, "only runs of the same ranks");
+  std::ofstream(folder_ + "/old.json") << R"({"shardlens_baseline":7,"runs":[]})";
+  refused(folder_ + "/old.json", 3, "version 7");
+  GeneratedRun three;
+  three.ranks = 3;
+  refused(write("three", three, 1), 3, "only runs of the same ranks");
+  // One element without a time: read, but a record is lost.
+  fs::create_directories(folder_ + "/lost");
+  fs::copy(base + "/run0/rank1.pt.trace.json", folder_ + "/lost");
+  std::string holed = whole;
+  const size_t event = holed.find("\"traceEvents\"");
+  holed.insert(holed.find('[', event) + 1, R"({"ph": "X", "name": "x", "pid": 1, "tid": 1},)");
+  std::ofstream(folder_ + "/lost/rank0.pt.trace.json") << holed;
+  refused(folder_ + "/lost", 5, "[rank 0]");
+}
+
+TEST_F(CheckCommandTest, CaptureWithoutAllItsRanksIsNoRun) {
+  const std::string base = write("base", {}, 1) + "/run0";
+  std::ofstream(base + "/run.json") << R"({"options": {"world_size": 2}})";
+  fs::copy(base, folder_ + "/half");
+  fs::remove(base + "/rank1.pt.trace.json");
+  fs::remove(folder_ + "/half/rank1.pt.trace.json");
+  const CommandResult result = check(base, folder_ + "/half");
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.out, HasSubstr("1 of 2 ranks left a trace"));
+  EXPECT_EQ(run("check --baseline " + base + " --save-baseline " + folder_ + "/b.json").code, 3);
+  EXPECT_FALSE(fs::exists(folder_ + "/b.json"));
+}
+
+TEST_F(CheckCommandTest, CaptureThatFailsEndsTheCheckWithItsMessage) {
+  const CommandResult result =
+      run("check --run '--model /nowhere --tokens t' --against '--model /nowhere --tokens t'");
+  EXPECT_THAT(result.code, testing::AnyOf(3, 4)) << result.err;  // 4: built without an engine
+  EXPECT_THAT(result.err, HasSubstr("a capture failed with exit code"));
+  EXPECT_EQ(result.out, "");
+}
+
+TEST_F(CheckCommandTest, CompareListsWhatChangedAndSaysWhatIsNoise) {
+  GeneratedRun late;
+  late.more_exposed = 0.8e6;
+  late.layers = 5;
+  const std::string base = write("base", {}), other = write("late", late, 3, 50);
+  const CommandResult words = run("compare " + base + " " + other);
+  EXPECT_EQ(words.code, 0);
+  EXPECT_THAT(words.out, HasSubstr("only in B"));
+  EXPECT_THAT(words.out, HasSubstr("changed by no more than noise"));
+  EXPECT_THAT(words.out, testing::Not(HasSubstr("pass")));
+  const json out = json::parse(run("compare " + base + " " + other + " --json").out);
+  EXPECT_FALSE(out.contains("verdict"));
+  EXPECT_FALSE(out["metrics"][0].contains("verdict"));
+  int changed = 0, within = 0, unmatched = 0;
+  for (const json& item : out["items"]) {
+    if (item["within_noise"].is_null()) {
+      EXPECT_EQ(item["unit"], "layers.4") << item;
+      EXPECT_TRUE(item["baseline_ns"].is_null());
+      ++unmatched;
+      continue;
+    }
+    if (item["unit"] == "" && item["kind"] == "reduce_scatter") {
+      EXPECT_EQ(item["within_noise"], false);
+      EXPECT_NEAR(item["delta_ns"].get<double>(), 0.8e6, 0.05e6);
+    }
+    ++(item["within_noise"].get<bool>() ? within : changed);
+  }
+  // Forward and backward compute, two all-gathers and a reduce-scatter.
+  EXPECT_GE(unmatched, 5);
+  EXPECT_GT(within, 3 * changed);
+  EXPECT_EQ(run("compare " + base + " " + folder_ + "/nothing").code, 3);
+}
+
+TEST_F(CheckCommandTest, WrongUseIsSaid) {
+  const auto refused = [&](const std::string& arguments, const std::string& message) {
+    const CommandResult result = run("check " + arguments);
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_THAT(result.err, HasSubstr(message)) << arguments;
+    EXPECT_EQ(result.out, "");
+  };
+  refused("", "--baseline is required");
+  refused("--baseline x", "--candidate is required");
+  refused("--baseline x --candidate y --metric compute", "it only explains");
+  refused("--baseline x --candidate y --metric speed", "expected step_time");
+  refused("--baseline x --candidate y --metric step_time:3", "expected a limit such as 3%");
+  refused("--baseline x --candidate y --metric step_time:-3%", "expected a limit");
+  refused("--baseline x --candidate y --inconclusive-is maybe", "expected pass or fail");
+  refused("--run x", "need each other");
+  refused("--run x --against y --baseline z", "captures both sides itself");
+  refused("--run x --against y --runs 2", "expected 3 or more");
+  refused("--run '--model m --out d' --against y", "leave --out away");
+  refused("--run ' ' --against y", "expected the flags of a capture");
+}
+
+}  // namespace
+}  // namespace shardlens

@@ -1,0 +1,303 @@
+// Whole comparisons of generated runs, whose differences are known.
+#include "profiler/check/check.h"
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "profiler/check/baseline_file.h"
+#include "profiler/check/run_summary.h"
+#include "tests/support/generated_run.h"
+
+namespace shardlens::check {
+namespace {
+
+using test::GeneratedRun;
+using testing::HasSubstr;
+
+std::vector<RunSummary> runs_of(GeneratedRun what, int runs = 3, uint64_t seed = 1) {
+  std::vector<RunSummary> out;
+  for (int run = 0; run < runs; ++run) {
+    what.seed = seed + static_cast<uint64_t>(run);
+    out.push_back(summarize(what.run()));
+    out.back().source = "run " + std::to_string(what.seed);
+  }
+  return out;
+}
+
+double value_of(const RunSummary& run, Metric metric) {
+  return run.metrics[static_cast<size_t>(metric)].value_or(NAN);
+}
+
+const MetricResult& result_of(const CheckResult& result, Metric metric) {
+  for (const MetricResult& m : result.metrics) {
+    if (m.metric == metric) {
+      return m;
+    }
+  }
+  throw std::logic_error("no such metric");
+}
+
+double sum_of(const std::vector<Part>& parts) {
+  double sum = 0;
+  for (const Part& part : parts) {
+    sum += part.ns;
+  }
+  return sum;
+}
+
+GeneratedRun quiet() {
+  GeneratedRun what;
+  what.run_noise = what.step_noise = what.operator_noise = what.collective_noise = what.hiccups = 0;
+  return what;
+}
+
+TEST(RunSummaryTest, QuietStepIsWhatTheModelAddsUpTo) {
+  const GeneratedRun what = quiet();
+  const RunSummary run = summarize(what.run());
+  // Root's all-gather, the first layer's, four forwards, four backwards (their all-gathers are
+  // hidden), the first layer's reduce-scatter, the root's, the optimizer.
+  const double exposed = 0.3e6 + 0.6e6 + 0.8e6 + 0.4e6;
+  EXPECT_NEAR(value_of(run, Metric::kCompute), 4 * 1.0e6 + 4 * 2.0e6 + 1.0e6, 1);
+  EXPECT_NEAR(value_of(run, Metric::kExposedComm), exposed, 20e3);
+  EXPECT_NEAR(value_of(run, Metric::kExposedAllGatherForward), 0.9e6, 20e3);
+  EXPECT_NEAR(value_of(run, Metric::kExposedReduction), 1.2e6, 20e3);
+  EXPECT_NEAR(value_of(run, Metric::kExposedAllGatherBackward), 0, 1);
+  EXPECT_NEAR(value_of(run, Metric::kComm), 0.3e6 + 8 * 0.6e6 + 4 * 0.8e6 + 0.4e6, 2e3);
+  EXPECT_EQ(run.steps, 20);
+  EXPECT_EQ(run.warmup, 0);
+  EXPECT_EQ(run.used, 19);  // the last step of a device trace has no next
+  EXPECT_TRUE(run.doubts.empty());
+}
+
+TEST(RunSummaryTest, PartsSumToTheirMetric) {
+  GeneratedRun what;
+  what.ranks = 3;
+  const RunSummary run = summarize(what.run());
+  EXPECT_NEAR(sum_of(run.step_parts), value_of(run, Metric::kStepTime), 1e-3);
+  EXPECT_NEAR(sum_of(run.exposed_parts), value_of(run, Metric::kExposedComm), 1e-3);
+  double parts = 0;
+  for (size_t i = 2; i <= static_cast<size_t>(Metric::kIdleUnknown); ++i) {
+    parts += *run.metrics[i];
+  }
+  EXPECT_NEAR(parts, value_of(run, Metric::kStepTime), 1e-3);
+}
+
+TEST(RunSummaryTest, WarmupIsLeftOut) {
+  GeneratedRun what;
+  what.warmup = 3;
+  const RunSummary run = summarize(what.run());
+  EXPECT_EQ(run.warmup, 3);
+  EXPECT_EQ(run.used, 16);
+}
+
+TEST(RunSummaryTest, TraceWithoutStepsIsRefused) {
+  trace::Run run = GeneratedRun{}.run();
+  for (trace::Event& event : run.traces[1].events) {
+    if (run.traces[1].name(event).starts_with("ProfilerStep")) {
+      event.category = trace::Category::kOther;
+    }
+  }
+  run.source = "here";
+  EXPECT_THAT([&] { (void)summarize(run); },
+              testing::ThrowsMessage<InputError>(HasSubstr("rank 1: the trace has no steps")));
+}
+
+TEST(RunSummaryTest, LostRecordsAndStepsOfTheProfilerAreTold) {
+  trace::Run run = quiet().run();
+  trace::add_diagnostic(run.traces[0].diagnostics, trace::Severity::kWarning, "events left out", 3);
+  trace::Trace& trace = run.traces[1];
+  const Nanoseconds middle = trace.events[trace.events.size() / 2].start;
+  trace.add_complete(trace::Category::kOverhead, "Buffer Flush", trace.track(-1, 0), middle,
+                     middle + 10);
+  const RunSummary summary = summarize(run);
+  EXPECT_THAT(summary.doubts, testing::ElementsAre("[rank 0] events left out (3)"));
+  EXPECT_EQ(summary.used, 18);
+  EXPECT_THAT(summary.notes, testing::ElementsAre(HasSubstr("1 steps left out: the profiler")));
+}
+
+TEST(CheckTest, SameProgramPassesAndSaysWhatWouldHaveBeenSeen) {
+  const CheckResult result = check_runs(runs_of({}, 5, 1), runs_of({}, 5, 100));
+  EXPECT_EQ(result.verdict, Verdict::kPass) << result.reason;
+  EXPECT_THAT(result.reason, HasSubstr("with these 5 × 1"));
+  const MetricResult& step = result_of(result, Metric::kStepTime);
+  ASSERT_TRUE(step.detectable.has_value());
+  EXPECT_GT(*step.detectable, step.limit);
+  EXPECT_LT(*step.detectable, 0.05 * step.effect.baseline);
+  EXPECT_TRUE(result.structural.empty());
+  EXPECT_TRUE(result.attribution.empty());
+}
+
+TEST(CheckTest, SlowerComputeIsFoundAndAttributed) {
+  GeneratedRun slow;
+  slow.more_compute = 0.8e6;
+  const CheckResult result = check_runs(runs_of({}, 3, 1), runs_of(slow, 3, 100));
+  EXPECT_EQ(result.verdict, Verdict::kRegression);
+  EXPECT_THAT(result.reason, HasSubstr("step_time rose by"));
+  double sum = 0, forward = 0;
+  for (const AttributionRow& row : result.attribution) {
+    ASSERT_EQ(row.metric, Metric::kStepTime);
+    sum += row.delta;
+    forward += row.part == "compute_forward" ? row.delta : 0;
+  }
+  EXPECT_NEAR(sum, result_of(result, Metric::kStepTime).effect.change, 1e-3);
+  EXPECT_NEAR(forward, 0.8e6, 0.1e6);
+  EXPECT_THAT(result.causes, testing::ElementsAre(HasSubstr("the structure is the same")));
+}
+
+TEST(CheckTest, ExposedTimeGatesByItself) {
+  GeneratedRun usual, slow;
+  usual.run_noise = slow.run_noise = 0.001;
+  slow.more_exposed = 0.21e6;  // 1.4 % of the step, below its limit
+  const CheckResult result = check_runs(runs_of(usual, 5, 1), runs_of(slow, 5, 100));
+  EXPECT_EQ(result.verdict, Verdict::kRegression);
+  EXPECT_EQ(result_of(result, Metric::kStepTime).verdict, Verdict::kPass) << result.reason;
+  EXPECT_EQ(result_of(result, Metric::kExposedComm).verdict, Verdict::kRegression);
+  const AttributionRow& most = result.attribution.front();
+  EXPECT_EQ(most.part, "reduce_scatter");
+  EXPECT_NEAR(most.delta, 0.21e6, 0.05e6);
+}
+
+TEST(CheckTest, OneSlowStepAndLongerHiddenCommunicationChangeNothing) {
+  GeneratedRun slow;
+  slow.slow_step = 9;
+  const CheckResult outlier = check_runs(runs_of({}, 3, 1), runs_of(slow, 3, 100));
+  EXPECT_EQ(outlier.verdict, Verdict::kPass) << outlier.reason;
+  GeneratedRun longer;
+  longer.hidden_all_gather = 2;
+  const CheckResult result = check_runs(runs_of({}, 3, 1), runs_of(longer, 3, 100));
+  EXPECT_EQ(result.verdict, Verdict::kPass) << result.reason;
+  EXPECT_TRUE(result_of(result, Metric::kComm).moved());
+  EXPECT_FALSE(result_of(result, Metric::kExposedComm).moved());
+}
+
+TEST(CheckTest, MissingPrefetchFailsWithOneRunASide) {
+  GeneratedRun late;
+  late.not_prefetched = {2};
+  const CheckResult result = check_runs(runs_of({}, 1), runs_of(late, 1));
+  EXPECT_EQ(result.verdict, Verdict::kRegression);
+  ASSERT_FALSE(result.structural.empty());
+  EXPECT_EQ(result.structural[0],
+            (StructuralDifference{"prefetch",
+                                  "layers.2",
+                                  "all_gather for backward by backward_prefetch from layers.3",
+                                  "all_gather for backward not prefetched",
+                                  {0, 1}}));
+  EXPECT_THAT(result.causes.front(), HasSubstr("prefetch of layers.2"));
+}
+
+TEST(CheckTest, LateReductionsNameTheViewsAndTheUnits) {
+  GeneratedRun frozen;
+  frozen.late_reductions = true;
+  const CheckResult result = check_runs(runs_of({}, 1), runs_of(frozen, 1));
+  EXPECT_EQ(result.verdict, Verdict::kRegression);
+  EXPECT_THAT(result.causes.front(),
+              testing::AllOf(HasSubstr("frozen views"), HasSubstr("layers.3; layers.2; layers.1")));
+  for (const StructuralDifference& d : result.structural) {
+    EXPECT_EQ(d.kind, "order") << d.unit;
+    EXPECT_THAT(d.candidate, HasSubstr("reduce after"));
+  }
+}
+
+TEST(CheckTest, OneRunASideIsTooFewForTimes) {
+  const CheckResult result = check_runs(runs_of(quiet(), 1), runs_of(quiet(), 1, 50));
+  EXPECT_EQ(result.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(result.reason, HasSubstr("1 and 1 runs of 19 steps are too few"));
+  CheckOptions structure;
+  structure.gates.clear();
+  EXPECT_EQ(check_runs(runs_of({}, 1), runs_of({}, 1, 50), structure).verdict, Verdict::kPass);
+}
+
+TEST(CheckTest, NoiseThatHidesTooMuchIsInconclusive) {
+  GeneratedRun wild;
+  wild.run_noise = 0.08;
+  const CheckResult result = check_runs(runs_of(wild, 3, 1), runs_of(wild, 3, 100));
+  EXPECT_EQ(result.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(result.reason, HasSubstr("too noisy"));
+}
+
+TEST(CheckTest, SimulatedRunsGateExactly) {
+  const auto simulated = [](GeneratedRun what) {
+    trace::Run run = what.run();
+    for (trace::Trace& trace : run.traces) {
+      trace.metadata.backend = "simulated";
+    }
+    return std::vector{summarize(run)};
+  };
+  EXPECT_EQ(check_runs(simulated(quiet()), simulated(quiet())).verdict, Verdict::kPass);
+  GeneratedRun slower = quiet();
+  slower.more_compute = 4000;  // a microsecond a layer
+  const CheckResult result = check_runs(simulated(quiet()), simulated(slower));
+  EXPECT_EQ(result.verdict, Verdict::kRegression);
+  EXPECT_NEAR(result_of(result, Metric::kStepTime).effect.change, 4000, 10);
+}
+
+TEST(CheckTest, DoubtsAndOtherMachinesGiveNoVerdict) {
+  std::vector<RunSummary> baseline = runs_of({}, 1), candidate = baseline;
+  GeneratedRun late;
+  late.not_prefetched = {2};
+  candidate = runs_of(late, 1);
+  candidate[0].doubts = {"[rank 0] events left out (3)"};
+  CheckResult result = check_runs(baseline, candidate);
+  EXPECT_EQ(result.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(result.reason, HasSubstr("run 1: [rank 0] events left out (3)"));
+  candidate[0].doubts.clear();
+  candidate[0].fingerprint.machine["gpus"] = "2 × B200";
+  baseline[0].fingerprint.machine["gpus"] = "2 × H200";
+  result = check_runs(baseline, candidate);
+  EXPECT_EQ(result.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(result.reason, HasSubstr("gpus 2 × B200, not 2 × H200"));
+  EXPECT_TRUE(result.metrics.empty());
+  candidate[0].ranks = {0};
+  EXPECT_THROW((void)check_runs(baseline, candidate), InputError);
+  EXPECT_THROW((void)check_runs({}, candidate), InputError);
+}
+
+TEST(CheckTest, LimitsMayBeGiven) {
+  GeneratedRun slow;
+  slow.more_compute = 0.8e6;  // about 5 %
+  CheckOptions options;
+  options.gates = {{Metric::kStepTime, Limit{0.08, std::nullopt}}};
+  const auto baseline = runs_of({}, 3, 1), candidate = runs_of(slow, 3, 100);
+  EXPECT_EQ(check_runs(baseline, candidate, options).verdict, Verdict::kPass);
+  options.gates = {{Metric::kStepTime, Limit{std::nullopt, 400e3}}};
+  EXPECT_EQ(check_runs(baseline, candidate, options).verdict, Verdict::kRegression);
+}
+
+TEST(BaselineFileTest, KeepsAllThatAVerdictNeeds) {
+  GeneratedRun late;
+  late.not_prefetched = {1};
+  std::vector<RunSummary> runs = runs_of(late, 3);
+  runs[0].fingerprint = {{{"gpus", "2 × H200"}}, {{"torch", "2.11"}}, R"({"views": "fresh"})"};
+  runs[1].late_reductions = {"layers.1"};
+  runs[2].notes = {"a \"note\""};
+  const std::string json = to_json(runs);
+  EXPECT_EQ(to_json(parse_baseline(json, "f")), json);
+  const CheckResult direct = check_runs(runs_of({}, 3, 50), runs),
+                    kept = check_runs(runs_of({}, 3, 50), parse_baseline(json, "f"));
+  EXPECT_EQ(direct.reason, kept.reason);
+  EXPECT_EQ(direct.structural, kept.structural);
+}
+
+TEST(BaselineFileTest, RefusesWhatItDidNotWrite) {
+  const auto refused = [](const std::string& json, const std::string& message) {
+    EXPECT_THAT([&] { (void)parse_baseline(json, "base.json"); },
+                testing::ThrowsMessage<InputError>(
+                    testing::AllOf(HasSubstr("base.json"), HasSubstr(message))));
+  };
+  refused("", "not a baseline");
+  refused("{\"shardlens_baseline\":1}", "not a baseline");
+  refused("{\"shardlens_baseline\":2,\"runs\":[]}", "version 2");
+  refused("{\"shardlens_baseline\":1,\"runs\":[]}", "holds no run");
+  refused("{\"shardlens_baseline\":1,\"runs\":[{\"source\":3}]}", "not a baseline");
+  const std::string whole = to_json(runs_of({}, 1));
+  refused(whole.substr(0, whole.size() / 2), "not a baseline");
+}
+
+}  // namespace
+}  // namespace shardlens::check
