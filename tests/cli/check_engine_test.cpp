@@ -16,7 +16,7 @@ class CheckEngineTest : public ShardlensCommandTest {
  protected:
   [[nodiscard]] static std::string flags(const std::string& more = "") {
     return "'--model " SHARDLENS_TEST_DATA "/gpt2-tiny --tokens " SHARDLENS_TEST_DATA
-           "/tokens.u16.bin --backend emulated --world-size 8 --hardware ab:200:inf --steps 8 "
+           "/tokens.u16.bin --backend emulated --world-size 8 --hardware ab:200:inf --steps 13 "
            "--warmup 1 --seq 16 " +
            more + "'";
   }
