@@ -7,6 +7,7 @@
 #include "cli/convert_command.h"
 #include "cli/plan_command.h"
 #include "cli/report_command.h"
+#include "cli/search_command.h"
 #include "cli/simulate_command.h"
 #include "cli/subcommand.h"
 #include "cli/validate_command.h"
@@ -30,6 +31,8 @@ std::span<const Subcommand> subcommands() {
                  add_report_command},
       Subcommand{"simulate", "what a plan would cost on GPUs that are not here: time and memory",
                  add_simulate_command},
+      Subcommand{"search", "the fastest plan that fits a memory limit, of all that are simulated",
+                 add_search_command},
       Subcommand{"validate", "published training runs beside what the simulator predicts",
                  add_validate_command},
       Subcommand{"convert", "trim a trace, or turn a spool into one", add_convert_command},

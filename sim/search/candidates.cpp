@@ -1,0 +1,109 @@
+#include "sim/search/candidates.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace shardlens::sim {
+namespace {
+
+std::vector<int64_t> divisors(int64_t of) {
+  std::vector<int64_t> out;
+  for (int64_t i = 1; i <= of; ++i) {
+    if (of % i == 0) {
+      out.push_back(i);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, int64_t samples) {
+  const auto blocks = static_cast<int64_t>(tree.blocks.size());
+  std::vector<int64_t> groups{0};
+  for (const int64_t size : {1, 2, 4, 8}) {
+    if (size < blocks || size == 1) {
+      groups.push_back(size);
+    }
+  }
+  std::vector<Candidate> out;
+  for (const int64_t group : groups) {
+    for (const int64_t shard : divisors(ranks)) {
+      for (const bool reshard : {true, false}) {
+        for (const bool backward : {true, false}) {
+          for (const int64_t forward : {0, 1}) {
+            // Nothing is gathered: what is said of gathering changes nothing.
+            if (shard == 1 && (!reshard || !backward || forward > 0)) {
+              continue;
+            }
+            // One unit stays gathered until backward, and has no neighbour.
+            if (group == 0 && (reshard || !backward || forward > 0) && shard > 1) {
+              continue;
+            }
+            for (const bool checkpoint : {false, true}) {
+              for (const int64_t batch : divisors(samples)) {
+                out.push_back(
+                    {group, shard, reshard, backward, forward, checkpoint, batch, samples / batch});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+plan::Plan plan_of(const Candidate& candidate,
+                   const plan::Plan& base,
+                   const plan::ModuleTree& tree,
+                   int64_t ranks) {
+  plan::Plan plan = base;
+  plan.mesh_shard = candidate.shard;
+  plan.mesh_replicate = ranks / candidate.shard;
+  plan.units.clear();
+  plan.units.push_back({.globs = {""}});
+  const auto fqn = [&tree](size_t block) { return tree.modules[tree.blocks[block]].fqn; };
+  const auto size = static_cast<size_t>(candidate.blocks_per_unit);
+  for (size_t first = 0; size > 0 && first < tree.blocks.size(); first += size) {
+    plan::UnitEntry entry;
+    entry.grouped = size > 1;
+    for (size_t i = first; i < std::min(first + size, tree.blocks.size()); ++i) {
+      entry.globs.push_back(fqn(i));
+    }
+    plan.units.push_back(std::move(entry));
+  }
+  plan.reshard_after_forward.kind =
+      candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo;
+  plan.backward_prefetch =
+      candidate.backward_prefetch ? plan::BackwardPrefetch::kPre : plan::BackwardPrefetch::kNone;
+  plan.forward_prefetch = candidate.forward_prefetch;
+  plan.activation_checkpointing.clear();
+  if (candidate.checkpoint) {
+    for (size_t i = 0; i < tree.blocks.size(); ++i) {
+      plan.activation_checkpointing.push_back(fqn(i));
+    }
+  }
+  return plan;
+}
+
+std::string name_of(const Candidate& candidate, int64_t ranks) {
+  std::string out = candidate.blocks_per_unit == 0 ? "the model one unit"
+                    : candidate.blocks_per_unit == 1
+                        ? "a block a unit"
+                        : fmt::format("{} blocks a unit", candidate.blocks_per_unit);
+  out += candidate.shard == 1 ? ", not sharded"
+         : candidate.shard == ranks
+             ? fmt::format(", sharded over {} ranks", ranks)
+             : fmt::format(", sharded over {} of {} ranks", candidate.shard, ranks);
+  out += candidate.reshard ? "" : ", kept after forward";
+  out += candidate.backward_prefetch ? "" : ", no backward prefetch";
+  out += candidate.forward_prefetch == 0
+             ? ""
+             : fmt::format(", forward prefetch {}", candidate.forward_prefetch);
+  out += candidate.checkpoint ? ", checkpointed" : "";
+  return out + fmt::format(", {} x {}", candidate.batch, candidate.accumulate);
+}
+
+}  // namespace shardlens::sim

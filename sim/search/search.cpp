@@ -1,0 +1,249 @@
+#include "sim/search/search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace shardlens::sim {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr double kSame = 0.001;  // of step times that are called equal
+
+class Searcher {
+ public:
+  Searcher(const plan::ModelConfig& config,
+           const plan::Plan& base,
+           const HardwareSpec& hardware,
+           int64_t ranks,
+           const SearchOptions& options)
+      : config_(config),
+        base_(base),
+        hardware_(hardware),
+        ranks_(ranks),
+        options_(options),
+        tree_(plan::module_tree(config)),
+        all_(candidates(tree_, ranks, options.samples)),
+        outcomes_(all_.size()) {
+    hardware_.gpu.memory = std::min(hardware.gpu.memory, options.memory_limit);
+    for (size_t begin = 0; begin < all_.size();) {
+      size_t end = begin + 1;
+      while (end < all_.size() && all_[end].batch > all_[end - 1].batch) {
+        ++end;
+      }
+      families_.emplace_back(begin, end);
+      begin = end;
+    }
+  }
+
+  SearchResult run() {
+    std::vector<std::thread> workers;
+    const unsigned threads =
+        options_.threads > 0 ? options_.threads : std::max(1U, std::thread::hardware_concurrency());
+    for (unsigned i = 1; i < threads; ++i) {
+      workers.emplace_back([this] { work(); });
+    }
+    work();
+    for (std::thread& worker : workers) {
+      worker.join();
+    }
+    if (failure_) {
+      std::rethrow_exception(failure_);
+    }
+    return result();
+  }
+
+ private:
+  // Candidates that differ in their microbatch alone, smallest first, are one thread's.
+  void work() {
+    try {
+      for (size_t i = next_++; i < families_.size(); i = next_++) {
+        for (size_t k = families_[i].first; k < families_[i].second; ++k) {
+          if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
+            stopped_ = true;
+            return;
+          }
+          outcomes_[k] = outcome_of(all_[k]);
+          if (!outcomes_[k]->fits && k + 1 < families_[i].second) {
+            k = families_[i].second - 2;  // the last one next: see [Note: Pruning]
+          }
+        }
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = failure_ ? failure_ : std::current_exception();
+      stopped_ = true;
+    }
+  }
+
+  Outcome outcome_of(const Candidate& candidate) {
+    const auto known = options_.known.find(name_of(candidate, ranks_));
+    if (known != options_.known.end()) {
+      const std::lock_guard lock(mutex_);
+      ++done_;
+      return known->second;
+    }
+    const Outcome outcome = predicted(candidate);
+    const std::lock_guard lock(mutex_);
+    ++done_;
+    if (options_.on_progress) {
+      options_.on_progress({candidate, outcome}, done_, all_.size());
+    }
+    return outcome;
+  }
+
+  [[nodiscard]] Outcome predicted(const Candidate& candidate) const {
+    const plan::ResolvedPlan plan =
+        plan::resolve(plan_of(candidate, base_, tree_, ranks_), tree_, ranks_);
+    Outcome out;
+    out.peak = least_bytes(plan);
+    if (out.peak > hardware_.gpu.memory) {
+      out.fits = false;
+      return out;
+    }
+    const plan::Workload workload =
+        plan::step_workload(config_, plan, candidate.batch, options_.seq);
+    RunSettings settings;
+    settings.accumulate = candidate.accumulate;
+    settings.sync_every_microbatch = options_.sync_every_microbatch;
+    settings.optimizer_states = options_.optimizer_states;
+    settings.list_alive = false;
+    settings.simulation.keep_times = false;
+    const Prediction prediction = predict(workload, plan, hardware_, settings);
+    const Busy& busy = prediction.busy;
+    return {prediction.step.duration,
+            busy.compute,
+            busy.exposed_comm,
+            busy.exposed_copy,
+            busy.idle,
+            prediction.memory.peak_reserved,
+            prediction.memory.peak_allocated,
+            prediction.memory.fits};
+  }
+
+  // Shards of parameters, gradients and optimizer states.
+  [[nodiscard]] Bytes least_bytes(const plan::ResolvedPlan& plan) const {
+    Bytes shards = 0;
+    for (UnitId id = 0; id < plan.units.size(); ++id) {
+      shards += plan.layout(id).shard_numel() * size_of(DType::kF32);
+    }
+    return shards * (2 + options_.optimizer_states);
+  }
+
+  SearchResult result() {
+    SearchResult out;
+    out.all = all_.size();
+    out.cancelled = stopped_;
+    std::vector<Found> found;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (outcomes_[i]) {
+        ++out.evaluated;
+        found.push_back({all_[i], *outcomes_[i]});
+      }
+    }
+    out.pruned = out.cancelled ? 0 : out.all - out.evaluated;
+    out.pareto = pareto_front(found);
+    if (const Found* best = out.best()) {
+      out.why = why(*best, found);
+    }
+    return out;
+  }
+
+  // Beside the usual plan: every block a unit, sharded over all ranks, at the winner's microbatch
+  // or, where that does not fit, the largest that does.
+  [[nodiscard]] std::string why(const Found& best, const std::vector<Found>& found) const {
+    const Found* usual = nullptr;
+    for (const Found& each : found) {
+      const Candidate& c = each.candidate;
+      const bool is_usual = c.blocks_per_unit == 1 && c.shard == ranks_ && c.reshard &&
+                            c.backward_prefetch && c.forward_prefetch == 0 && !c.checkpoint;
+      if (is_usual && each.outcome.fits && c.batch <= best.candidate.batch) {
+        usual = &each;
+      }
+    }
+    std::string out = fmt::format("{}: the fastest of those within {:.1f} GiB (it reserves {:.1f})",
+                                  name_of(best.candidate, ranks_),
+                                  static_cast<double>(hardware_.gpu.memory) / kGiB,
+                                  static_cast<double>(best.outcome.peak) / kGiB);
+    if (usual == nullptr) {
+      return out + "; sharding every block over all ranks without checkpoints does not fit.";
+    }
+    if (usual->candidate == best.candidate) {
+      return out + "; it is the usual plan.";
+    }
+    const Outcome &a = usual->outcome, &b = best.outcome;
+    struct Part {
+      const char* name;
+      Nanoseconds before, after;
+    };
+    const std::array<Part, 4> parts{{{"exposed communication", a.exposed_comm, b.exposed_comm},
+                                     {"compute", a.compute, b.compute},
+                                     {"exposed copies", a.exposed_copy, b.exposed_copy},
+                                     {"idle", a.idle, b.idle}}};
+    const Part& most = *std::max_element(
+        parts.begin(), parts.end(),
+        [](const Part& x, const Part& y) { return x.before - x.after < y.before - y.after; });
+    const double gain = 1 - static_cast<double>(b.step) / static_cast<double>(a.step);
+    const std::string other = name_of(usual->candidate, ranks_);
+    if (gain < kSame) {
+      return out + fmt::format("; {} is as fast to {:.1f} %.", other, 100 * kSame);
+    }
+    return out + fmt::format(
+                     "; {:.1f} % faster than {}, mostly because {} is {:.3f} ms instead of "
+                     "{:.3f} ms.",
+                     100 * gain, other, most.name, static_cast<double>(most.after) * 1e-6,
+                     static_cast<double>(most.before) * 1e-6);
+  }
+
+  const plan::ModelConfig& config_;
+  const plan::Plan& base_;
+  HardwareSpec hardware_;
+  int64_t ranks_;
+  const SearchOptions& options_;
+  plan::ModuleTree tree_;
+  std::vector<Candidate> all_;
+  std::vector<std::optional<Outcome>> outcomes_;
+  std::vector<std::pair<size_t, size_t>> families_;
+  std::atomic<size_t> next_{0};
+  std::atomic<bool> stopped_{false};
+  std::mutex mutex_;
+  size_t done_ = 0;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+std::vector<Found> pareto_front(std::vector<Found> found) {
+  std::erase_if(found, [](const Found& each) { return !each.outcome.fits; });
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return std::tie(a.outcome.step, a.outcome.peak, a.outcome.exposed_comm) <
+           std::tie(b.outcome.step, b.outcome.peak, b.outcome.exposed_comm);
+  });
+  std::vector<Found> front;
+  for (Found& each : found) {
+    const bool beaten = std::any_of(front.begin(), front.end(), [&](const Found& other) {
+      return other.outcome.peak <= each.outcome.peak &&
+             other.outcome.exposed_comm <= each.outcome.exposed_comm;
+    });
+    if (!beaten) {
+      front.push_back(std::move(each));
+    }
+  }
+  return front;
+}
+
+SearchResult search(const plan::ModelConfig& config,
+                    const plan::Plan& base,
+                    const HardwareSpec& hardware,
+                    int64_t ranks,
+                    const SearchOptions& options) {
+  return Searcher(config, base, hardware, ranks, options).run();
+}
+
+}  // namespace shardlens::sim

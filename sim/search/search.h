@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "sim/hardware/hardware_spec.h"
+#include "sim/predict/predict.h"
+#include "sim/search/candidates.h"
+
+namespace shardlens::sim {
+
+// What a candidate costs.
+struct Outcome {
+  Nanoseconds step = 0, compute = 0, exposed_comm = 0, exposed_copy = 0, idle = 0;
+  Bytes peak = 0, peak_allocated = 0;  // reserved, and of it allocated
+  bool fits = true;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+struct Found {
+  Candidate candidate;
+  Outcome outcome;
+};
+
+struct SearchOptions {
+  Bytes memory_limit = 0;
+  int64_t samples = 1;  // sequences of a rank in a step
+  int64_t seq = 1;
+  bool sync_every_microbatch = true;
+  int64_t optimizer_states = 2;
+  unsigned threads = 0;  // 0: as many as cores
+  // Outcomes of an earlier search of the same, by name_of(); they are not predicted again.
+  std::unordered_map<std::string, Outcome> known;
+  // Called from one thread at a time, for each candidate predicted now.
+  std::function<void(const Found&, size_t done, size_t all)> on_progress;
+  const std::atomic<bool>* cancelled = nullptr;  // asked between candidates
+};
+
+struct SearchResult {
+  size_t all = 0;        // candidates of the space
+  size_t evaluated = 0;  // predicted, now or earlier
+  size_t pruned = 0;     // that cannot fit, because a smaller one does not
+  bool cancelled = false;
+  std::vector<Found> pareto;  // of step time, peak memory and exposed communication, fastest first
+  std::string why;            // the fastest wins; empty without one that fits
+
+  [[nodiscard]] const Found* best() const { return pareto.empty() ? nullptr : &pareto.front(); }
+};
+
+// Predicts every candidate of `config` under `base`'s precision and dialect, on all cores.
+//
+// [Note: Pruning] Alike otherwise, a larger microbatch keeps more activations: once one does not
+// fit, larger ones are left out, but for the one without accumulation, which has no gradients of
+// microbatches before. What does not fit by its parameters, gradients and optimizer states alone is
+// not simulated.
+//
+// The result does not depend on the number of threads. If nothing fits, `pareto` is empty. Errors:
+// InputError if the model cannot be planned.
+[[nodiscard]] SearchResult search(const plan::ModelConfig& config,
+                                  const plan::Plan& base,
+                                  const HardwareSpec& hardware,
+                                  int64_t ranks,
+                                  const SearchOptions& options);
+
+// Of those that fit, the ones that no other beats or equals in all three figures.
+[[nodiscard]] std::vector<Found> pareto_front(std::vector<Found> found);
+
+}  // namespace shardlens::sim

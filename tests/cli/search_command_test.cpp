@@ -1,0 +1,69 @@
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/shardlens_command.h"
+
+namespace shardlens {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kSearch = "search --model " + std::string(SHARDLENS_TEST_DATA) +
+                            "/llama-tiny --hardware 8xH100 --batch 2 --seq 32 ";
+
+using SearchCommandTest = ShardlensCommandTest;
+
+TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
+  const std::string out = folder_ + "/best.json";
+  const CommandResult result = run(kSearch + "--memory-limit 1GiB --json --out " + out);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out);
+  EXPECT_EQ(found["schema"], 1);
+  EXPECT_EQ(found["evaluated"].get<int>() + found["pruned"].get<int>(), found["candidates"]);
+  EXPECT_THAT(found["best"]["why"], HasSubstr("the fastest"));
+  EXPECT_EQ(found["best"]["step_ns"], found["pareto"][0]["step_ns"]);
+  json plan;
+  std::ifstream(out) >> plan;
+  EXPECT_EQ(plan, found["best"]["plan"]);
+  // What simulate says of that plan.
+  const CommandResult again =
+      run("simulate --model " + std::string(SHARDLENS_TEST_DATA) + "/llama-tiny --hardware 8xH100" +
+          " --seq 32 --plan " + out + " --batch " + found["best"]["batch"].dump() +
+          " --accumulate " + found["best"]["accumulate"].dump() + " --json");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
+}
+
+TEST_F(SearchCommandTest, StateIsOfOneSearchAndSurvivesATornLine) {
+  const std::string state = folder_ + "/state.jsonl";
+  const std::string command = kSearch + "--memory-limit 1GiB --json --state " + state;
+  const CommandResult first = run(command);
+  ASSERT_EQ(first.code, 0) << first.err;
+  std::ofstream(state, std::ios::app) << R"({"plan": "half)";
+  const CommandResult again = run(command);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, first.out);
+  const CommandResult other = run(kSearch + "--seq 16 --memory-limit 1GiB --state " + state);
+  EXPECT_EQ(other.code, 2);  // --seq twice
+  const CommandResult limit = run(kSearch + "--memory-limit 2GiB --state " + state);
+  EXPECT_EQ(limit.code, 3);
+  EXPECT_THAT(limit.err, HasSubstr("is not the state of this search"));
+}
+
+TEST_F(SearchCommandTest, BadInputIsNamed) {
+  EXPECT_EQ(run(kSearch).code, 2);
+  EXPECT_EQ(run(kSearch + "--memory-limit many").code, 2);
+  EXPECT_EQ(run(kSearch + "--memory-limit 0").code, 2);
+  const CommandResult small = run(kSearch + "--memory-limit 1KiB --out " + folder_ + "/none.json");
+  EXPECT_EQ(small.code, 1);
+  EXPECT_THAT(small.err, HasSubstr("no plan fits"));
+  EXPECT_FALSE(std::ifstream(folder_ + "/none.json").good());
+}
+
+}  // namespace
+}  // namespace shardlens

@@ -1,0 +1,171 @@
+#include "sim/search/search.h"
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace shardlens::sim {
+namespace {
+
+constexpr int64_t kRanks = 4, kSeq = 512, kSamples = 8;
+
+const plan::ModelConfig& model() {
+  static const plan::ModelConfig config = plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
+          "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 256,
+          "max_position_embeddings": 1024})",
+      "test");
+  return config;
+}
+
+SearchOptions options(Bytes limit) {
+  SearchOptions out;
+  out.memory_limit = limit;
+  out.samples = kSamples;
+  out.seq = kSeq;
+  return out;
+}
+
+SearchResult found(const SearchOptions& options) {
+  return search(model(), plan::Plan{}, load_hardware("8xH100"), kRanks, options);
+}
+
+// Every candidate of the space, predicted one after the other without pruning.
+std::vector<Found> all_of(Bytes limit) {
+  const plan::ModuleTree tree = plan::module_tree(model());
+  HardwareSpec hardware = load_hardware("8xH100");
+  hardware.gpu.memory = limit;
+  std::vector<Found> out;
+  for (const Candidate& candidate : candidates(tree, kRanks, kSamples)) {
+    const plan::ResolvedPlan plan =
+        plan::resolve(plan_of(candidate, plan::Plan{}, tree, kRanks), tree, kRanks);
+    RunSettings settings;
+    settings.accumulate = candidate.accumulate;
+    const Prediction now = predict(plan::step_workload(model(), plan, candidate.batch, kSeq), plan,
+                                   hardware, settings);
+    Outcome outcome;
+    outcome.step = now.step.duration;
+    outcome.exposed_comm = now.busy.exposed_comm;
+    outcome.peak = now.memory.peak_reserved;
+    outcome.fits = now.memory.fits;
+    out.push_back({candidate, outcome});
+  }
+  return out;
+}
+
+std::set<std::string> names(const std::vector<Found>& of) {
+  std::set<std::string> out;
+  for (const Found& each : of) {
+    out.insert(name_of(each.candidate, kRanks));
+  }
+  return out;
+}
+
+constexpr Bytes kTight = 200 << 20;
+
+TEST(Search, FindsWhatTryingEverythingFinds) {
+  const std::vector<Found> all = all_of(kTight);
+  const size_t fits = static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [](const Found& each) { return each.outcome.fits; }));
+  ASSERT_GT(fits, 10U);
+  ASSERT_LT(fits, all.size() - 10);  // the limit means something
+  const SearchResult result = found(options(kTight));
+  EXPECT_EQ(result.all, all.size());
+  EXPECT_GT(result.pruned, 0U);
+  EXPECT_EQ(result.evaluated + result.pruned, result.all);
+  EXPECT_EQ(names(result.pareto), names(pareto_front(all)));
+  ASSERT_NE(result.best(), nullptr);
+  for (const Found& each : all) {
+    if (each.outcome.fits) {
+      EXPECT_LE(result.best()->outcome.step, each.outcome.step);
+    }
+  }
+  EXPECT_THAT(result.why, testing::HasSubstr(name_of(result.best()->candidate, kRanks)));
+}
+
+TEST(Search, ThreadsChangeNothing) {
+  SearchOptions one = options(kTight), four = options(kTight);
+  one.threads = 1;
+  four.threads = 4;
+  const SearchResult a = found(one), b = found(four);
+  EXPECT_EQ(a.evaluated, b.evaluated);
+  EXPECT_EQ(a.why, b.why);
+  ASSERT_EQ(a.pareto.size(), b.pareto.size());
+  for (size_t i = 0; i < a.pareto.size(); ++i) {
+    EXPECT_EQ(a.pareto[i].candidate, b.pareto[i].candidate);
+    EXPECT_EQ(a.pareto[i].outcome, b.pareto[i].outcome);
+  }
+}
+
+TEST(Search, GoesOnFromWhatIsKnown) {
+  SearchOptions first = options(kTight);
+  std::unordered_map<std::string, Outcome> known;
+  first.on_progress = [&](const Found& each, size_t, size_t) {
+    known[name_of(each.candidate, kRanks)] = each.outcome;
+  };
+  const SearchResult whole = found(first);
+  EXPECT_EQ(known.size(), whole.evaluated);
+  SearchOptions again = options(kTight);
+  again.known = known;
+  again.known.erase(known.begin()->first);
+  size_t predicted = 0;
+  again.on_progress = [&](const Found&, size_t, size_t) { ++predicted; };
+  const SearchResult resumed = found(again);
+  EXPECT_EQ(predicted, 1U);
+  EXPECT_EQ(resumed.why, whole.why);
+}
+
+TEST(Search, CancelledKeepsWhatItHas) {
+  std::atomic<bool> cancelled{false};
+  SearchOptions stop = options(kTight);
+  stop.threads = 1;
+  stop.cancelled = &cancelled;
+  stop.on_progress = [&](const Found&, size_t done, size_t) { cancelled = done >= 5; };
+  const SearchResult result = found(stop);
+  EXPECT_TRUE(result.cancelled);
+  EXPECT_EQ(result.evaluated, 5U);
+}
+
+TEST(Search, NothingFits) {
+  const SearchResult result = found(options(1 << 20));
+  EXPECT_EQ(result.best(), nullptr);
+  EXPECT_EQ(result.why, "");
+  EXPECT_FALSE(result.cancelled);
+}
+
+TEST(Candidates, AreDistinctPlansThatResolve) {
+  const plan::ModuleTree tree = plan::module_tree(model());
+  std::set<std::string> plans, named;
+  const std::vector<Candidate> all = candidates(tree, kRanks, kSamples);
+  for (const Candidate& each : all) {
+    const plan::Plan plan = plan_of(each, plan::Plan{}, tree, kRanks);
+    EXPECT_NO_THROW((void)plan::resolve(plan, tree, kRanks));
+    EXPECT_EQ(each.batch * each.accumulate, kSamples);
+    plans.insert(plan::to_json(plan) + std::to_string(each.batch));
+    named.insert(name_of(each, kRanks));
+  }
+  EXPECT_EQ(plans.size(), all.size());
+  EXPECT_EQ(named.size(), all.size());
+}
+
+// Step, peak, exposed: the third is slower and larger than the first, the fourth fits not.
+TEST(ParetoFront, KeepsWhatNothingBeatsInAll) {
+  const auto at = [](Nanoseconds step, Bytes peak, Nanoseconds exposed, bool fits = true) {
+    Found out;
+    out.outcome.step = step;
+    out.outcome.peak = peak;
+    out.outcome.exposed_comm = exposed;
+    out.outcome.fits = fits;
+    return out;
+  };
+  const std::vector<Found> front = pareto_front(
+      {at(20, 5, 9), at(10, 8, 4), at(12, 9, 4), at(1, 1, 1, false), at(30, 9, 0), at(10, 8, 4)});
+  ASSERT_EQ(front.size(), 3U);
+  EXPECT_EQ(front[0].outcome, at(10, 8, 4).outcome);
+  EXPECT_EQ(front[1].outcome, at(20, 5, 9).outcome);
+  EXPECT_EQ(front[2].outcome, at(30, 9, 0).outcome);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
