@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
@@ -117,6 +118,20 @@ void adopt(FsdpState& state,
   }
 }
 
+// Ranks whose parameters differ would gather garbage, or wait for each other.
+void compare_ranks(const plan::ResolvedPlan& plan, dist::World& world) {
+  dist::Communicator& group = world.world();
+  group.agree(fmt::format("shards {} parameters in {} units", plan.tree.parameters.size(),
+                          plan.units.size()));
+  for (const plan::Unit& unit : plan.units) {
+    for (const uint32_t index : unit.parameters) {
+      const plan::Parameter& parameter = plan.tree.parameters[index];
+      group.agree(fmt::format("has parameter '{}' [{}] in unit '{}'", parameter.fqn,
+                              fmt::join(parameter.shape, ", "), unit.fqn));
+    }
+  }
+}
+
 }  // namespace
 
 const composable::Api& fully_shard_api() {
@@ -180,11 +195,16 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
       register_hooks(states[id], members[id]);
     }
   }
+  std::unordered_set<const c10::TensorImpl*> ignored;
+  for (const uint32_t index : plan.ignored_parameters) {
+    ignored.insert(parameters[index].unsafeGetTensorImpl());
+  }
   // Every submodule maps to the state of the unit that it belongs to.
   for (uint32_t index = 0; index < plan.tree.modules.size(); ++index) {
     const auto found = modules.find(plan.tree.modules[index].fqn);
     if (found != modules.end() && is_sharded(plan.units[unit_of[index]]) &&
-        !composable::has_module_state(*found->second)) {
+        !composable::has_module_state(*found->second) &&
+        (index == 0 || !is_ignored(*found->second, ignored))) {
       composable::insert_module_state(found->second, states[unit_of[index]]);
     }
   }
@@ -196,6 +216,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
     }
   }
   mark_managed(model);
+  compare_ranks(plan, *options.world);
   const auto root = std::make_shared<Root>(plan, options, std::move(schedule.value()), states);
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     states[id]->join(root, id);

@@ -222,8 +222,10 @@ void fully_shard_unit(const std::vector<ModulePtr>& modules,
   const auto id = static_cast<UnitId>(resolved.units.size() - 1);
   shard_unit(state, resolved, id, roots, subtree.parameters, options);
   std::vector<at::Tensor> ignored;
+  std::unordered_set<const c10::TensorImpl*> left_out;
   for (const uint32_t parameter : resolved.ignored_parameters) {
     ignored.push_back(subtree.parameters[parameter]);
+    left_out.insert(ignored.back().unsafeGetTensorImpl());
   }
   state->set_application({{roots.begin(), roots.end()}, settings, options, std::move(ignored)});
   std::vector<ModulePtr> stack(roots);
@@ -235,7 +237,7 @@ void fully_shard_unit(const std::vector<ModulePtr>& modules,
     }
     composable::insert_module_state(module, state);
     for (const auto& child : module->children()) {
-      if (!taken(*child)) {
+      if (!taken(*child) && !is_ignored(*child, left_out)) {
         stack.push_back(child);
       }
     }

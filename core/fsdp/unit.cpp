@@ -1,5 +1,6 @@
 #include "core/fsdp/unit.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -182,6 +183,17 @@ void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::M
               return outputs;
             }));
   }
+}
+
+bool is_ignored(const torch::nn::Module& module,
+                const std::unordered_set<const c10::TensorImpl*>& ignored) {
+  if (ignored.empty() || !module.buffers().empty()) {
+    return false;
+  }
+  const std::vector<at::Tensor> parameters = module.parameters();
+  return std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+    return ignored.contains(parameter.unsafeGetTensorImpl());
+  });
 }
 
 void mark_managed(const ModulePtr& module) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/composable/contract.h"
@@ -32,6 +33,11 @@ void shard_unit(const std::shared_ptr<FsdpState>& state,
 
 // Hooks of a unit's modules and of its gradients, which find the root through `state`.
 void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::Modules& modules);
+
+// Whether nothing of the module is for FSDP to manage: all its parameters are ignored, and neither
+// it nor a module below has a buffer. Source  _ignore_module, torch/distributed/fsdp/_fully_shard.
+[[nodiscard]] bool is_ignored(const torch::nn::Module& module,
+                              const std::unordered_set<const c10::TensorImpl*>& ignored);
 
 // Marks the modules under `module` that an FSDP state manages; parameters stay registered under
 // their own names (use_orig_params).

@@ -86,12 +86,6 @@ void require_engine_support(const ResolvedPlan& resolved) {
   if (resolved.replicate > 1 && resolved.shard > 1) {
     refuse(plan, "/mesh");
   }
-  if (!plan.ignored_modules.empty()) {
-    refuse(plan, "/ignored_modules");
-  }
-  if (!plan.ignored_parameters.empty()) {
-    refuse(plan, "/ignored_parameters");
-  }
   for (const Unit& unit : resolved.units) {
     check_unit(plan, unit);
   }

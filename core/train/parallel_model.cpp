@@ -102,15 +102,14 @@ class ParallelModel final : public fsdp::ShardedModel {
     }
   }
 
-  void add(std::shared_ptr<replicate::ReplicateState> state,
-           const std::vector<uint32_t>& indices,
-           const std::vector<replicate::NamedParameter>& parameters) {
+  void add(std::shared_ptr<replicate::ReplicateState> state) {
     states_.push_back(std::move(state));
-    for (size_t i = 0; i < indices.size(); ++i) {
-      whole_[indices[i]] = parameters[i].tensor;
-      replicated_.push_back(parameters[i].tensor);
-      shards_.push_back(parameters[i].tensor);
-    }
+  }
+  // One that every rank holds whole: replicated, or ignored, whose gradient is this rank's own.
+  void add_whole(uint32_t index, const at::Tensor& parameter) {
+    whole_[index] = parameter;
+    in_order_.push_back(parameter);
+    shards_.push_back(parameter);
   }
 
   [[nodiscard]] const plan::ResolvedPlan& plan() const override { return plan_; }
@@ -137,7 +136,8 @@ class ParallelModel final : public fsdp::ShardedModel {
   }
 
   double clip_grad_norm(double max_norm, double norm_type) override {
-    // Replicated gradients are equal on all ranks, so they count once and need no all-reduce.
+    // Replicated gradients are equal on all ranks, so they count once and need no all-reduce; those
+    // of ignored parameters count as this rank has them, as in FSDP1.
     const std::vector<at::Tensor> grads = gradients();
     double total = fsdp::norm_part(grads, norm_type);
     if (sharded_ != nullptr) {
@@ -164,7 +164,7 @@ class ParallelModel final : public fsdp::ShardedModel {
     if (sharded_ != nullptr) {
       sharded_->zero_grad();
     }
-    for (const at::Tensor& parameter : replicated_) {
+    for (const at::Tensor& parameter : in_order_) {
       parameter.mutable_grad().reset();
     }
   }
@@ -204,7 +204,7 @@ class ParallelModel final : public fsdp::ShardedModel {
  private:
   [[nodiscard]] std::vector<at::Tensor> gradients() const {
     std::vector<at::Tensor> grads;
-    for (const at::Tensor& parameter : replicated_) {
+    for (const at::Tensor& parameter : in_order_) {
       if (parameter.grad().defined()) {
         grads.push_back(parameter.grad());
       }
@@ -216,8 +216,8 @@ class ParallelModel final : public fsdp::ShardedModel {
   std::shared_ptr<fsdp::ShardedModel> sharded_;  // null: every unit is replicated
   std::shared_ptr<Log> log_;
   std::vector<std::shared_ptr<replicate::ReplicateState>> states_;
-  std::unordered_map<uint32_t, at::Tensor> whole_;  // replicated parameters by index in the tree
-  std::vector<at::Tensor> replicated_, shards_;
+  std::unordered_map<uint32_t, at::Tensor> whole_;  // by index in the tree
+  std::vector<at::Tensor> in_order_, shards_;
 };
 
 // Parameters that were made without storage get it; whoever asked for that fills them.
@@ -247,7 +247,7 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
                                                const plan::ResolvedPlan& plan,
                                                const fsdp::Options& options) {
   const std::vector<schedule::ReplicateGroup> groups = schedule::replicate_groups(plan);
-  if (groups.empty()) {
+  if (groups.empty() && plan.ignored_parameters.empty()) {
     return fsdp::fully_shard(model, plan, options);
   }
   plan::require_engine_support(plan);
@@ -273,6 +273,10 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
     }
   }
   auto result = std::make_shared<ParallelModel>(plan, sharded, log);
+  for (const uint32_t index : plan.ignored_parameters) {
+    give_storage(parameters[index]);
+    result->add_whole(index, parameters[index]);
+  }
   std::unordered_map<std::string, ModulePtr> modules;
   for (const auto& each : model->named_modules()) {
     modules[each.key()] = each.value();
@@ -291,15 +295,22 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
       }
     }
     std::vector<replicate::NamedParameter> own;
+    std::vector<uint32_t> reduced;
     for (const uint32_t index : group.parameters) {
       give_storage(parameters[index]);
-      own.push_back({plan.tree.parameters[index].fqn, parameters[index]});
+      result->add_whole(index, parameters[index]);
+      if (parameters[index].requires_grad()) {  // the Reducer has no place for frozen ones
+        own.push_back({plan.tree.parameters[index].fqn, parameters[index]});
+        reduced.push_back(index);
+      }
+    }
+    if (own.empty()) {
+      continue;
     }
     replicate::Options each = options_of(group, plan, options.world);
     each.observer = std::make_shared<LaunchRecorder>(
-        log, plan, group.parameters, groups.size() > 1 ? std::optional(g) : std::nullopt);
-    auto state = replicate::replicate(model, marked, own, each);
-    result->add(std::move(state), group.parameters, own);
+        log, plan, reduced, groups.size() > 1 ? std::optional(g) : std::nullopt);
+    result->add(replicate::replicate(model, marked, own, each));
   }
   return result;
 }

@@ -409,10 +409,6 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "activation_checkpointing": ["model.layers.*"])"),
             "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "cpu_offload": true)"), alone("/cpu_offload"));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "ignored_modules": ["lm_head"])"),
-            message("/ignored_modules"));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "ignored_parameters": ["lm_head.weight"])"),
-            message("/ignored_parameters"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2)"),
             message("/gradient_divide_factor"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reshard_after_forward": 2)"),
@@ -435,6 +431,7 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
       {"", R"(, "mesh": {"shard": 1})", R"(, "forward_prefetch": 1)",
        R"(, "forward_prefetch": {"": ["model.layers.0"]})", R"(, "backward_prefetch": "none")",
        R"(, "reshard_after_forward": false)", R"(, "limit_all_gathers": false)",
+       R"(, "ignored_modules": ["lm_head"])", R"(, "ignored_parameters": ["lm_head.weight"])",
        R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "cast_forward_inputs": true})",
        R"(, "mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp16", "output_dtype": "fp32", "cast_forward_inputs": false})"}) {
     EXPECT_EQ(refusal(kBlocksAndRoot, accepted), "accepted") << accepted;

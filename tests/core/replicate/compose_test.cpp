@@ -1,5 +1,6 @@
 // The configurations of PyTorch's test_compose: replicate and fully_shard on parts of one model
 // train like replicate on all of it.
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 
@@ -249,6 +250,95 @@ TEST(ReplicateTest, ParameterThatIsReadyTwiceIsNamed) {
     const auto again = net->forward(values({2, kWidth}, world.rank()));
     (again[0] + again[1]).sum().backward();
     EXPECT_TRUE(net->trunk->inner->weight.grad().defined());
+  });
+}
+
+// What each rank computes without any engine: gradients of `ignored` are its own, all others means.
+std::vector<at::Tensor> train_ignoring(dist::World& world, const std::string& ignored) {
+  Model model = model_of(0);
+  OptimizerOptions adam;
+  adam.lr = 1e-2;
+  adam.weight_decay = 0;
+  const auto optimizer = make_optimizer(model->parameters(), adam);
+  for (int step = 0; step < 3; ++step) {
+    model->forward(values({4, kWidth}, 100 * world.rank() + step)).square().mean().backward();
+    for (const auto& each : model->named_parameters()) {
+      if (!each.key().starts_with(ignored)) {
+        world.world().wait(
+            world.world().all_reduce(each.value().grad(), dist::ReduceOp::kAverage, {}));
+      }
+    }
+    optimizer->step();
+    model->zero_grad();
+  }
+  return model->parameters();
+}
+
+class IgnoredTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
+  test::run_ranks(2, [&](dist::World& world) {
+    const std::vector<at::Tensor> wanted = train_ignoring(world, "u1.");
+    Model model = model_of(0);
+    fsdp::Options options;
+    options.world = &world;
+    options.check_ledger = true;
+    const plan::Plan plan = plan::parse_plan(GetParam(), "test");
+    const auto handle = apply_plan(
+        model.ptr(), plan::resolve(plan, module::tree_of(*model), world.size()), options);
+    EXPECT_EQ(fsdp::module_fsdp_state(*model->u1), nullptr);
+    EXPECT_EQ(fsdp::module_fsdp_state(*model->u1->l1), nullptr);
+    EXPECT_EQ(model->u1->l1->inner->weight.dim(), 2);
+    OptimizerOptions adam;
+    adam.lr = 1e-2;
+    adam.weight_decay = 0;
+    const auto optimizer = make_optimizer(handle->flat_shards(), adam);
+    for (int step = 0; step < 3; ++step) {
+      model->forward(values({4, kWidth}, 100 * world.rank() + step)).square().mean().backward();
+      optimizer->step();
+      handle->optimizer_done();
+      handle->zero_grad();
+    }
+    for (uint32_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_TRUE(at::allclose(handle->full_parameter(i), wanted[i], 1e-4, 1e-5)) << i;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans,
+    IgnoredTest,
+    ::testing::Values(
+        R"({"version": 1, "units": [{"modules": ""}, {"modules": "u2"}], "ignored_modules": ["u1"]})",
+        R"({"version": 1, "units": [{"modules": ""}], "ignored_parameters": ["u1.**"]})",
+        R"({"version": 1, "units": [{"modules": "", "api": "replicate"}], "ignored_modules": ["u1"]})"));
+
+TEST(IgnoredByHandTest, UnitsIgnoreToo) {
+  test::run_ranks(2, [&](dist::World& world) {
+    const std::vector<at::Tensor> wanted = train_ignoring(world, "u1.l1.");
+    Model model = model_of(0);
+    const plan::Plan ignoring =
+        plan::parse_plan(R"({"version": 1, "ignored_modules": ["l1"]})", "test");
+    fsdp::fully_shard_unit({model->u1.ptr()}, ignoring, {.world = &world});
+    fsdp::fully_shard_unit({model.ptr()}, plan::parse_plan(R"({"version": 1})", "test"),
+                           {.world = &world});
+    EXPECT_EQ(composable::module_state(*model->u1->l1), nullptr);
+    torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
+    for (int step = 0; step < 3; ++step) {
+      model->forward(values({4, kWidth}, 100 * world.rank() + step)).square().mean().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    const auto sharded = fsdp::lazy_init(model.ptr());
+    const plan::ModuleTree& tree = sharded->plan().tree;
+    for (uint32_t i = 0; i < wanted.size(); ++i) {
+      const bool ignored = tree.parameters[i].fqn.starts_with("u1.l1.");
+      EXPECT_EQ(std::count(sharded->plan().ignored_parameters.begin(),
+                           sharded->plan().ignored_parameters.end(), i),
+                ignored ? 1 : 0);
+      const at::Tensor found = ignored ? model->parameters()[i] : sharded->full_parameter(i);
+      EXPECT_TRUE(at::allclose(found, wanted[i], 1e-4, 1e-5)) << i;
+    }
   });
 }
 
