@@ -150,7 +150,7 @@ def wrong_compression():
     broken("wrong_block.json.gz", good[:10] + b"\x07" + good[11:], None, whole, "damaged gzip data")
     broken("text_behind.json.gz", good + b"and so on", None, f"at byte {len(good)} {whole}: ", "more after the end of the gzip data")
     broken("second_member_cut.json.gz", good + good[:15], None, f"at byte {len(good) + 15} {whole}: ", "cut off")
-    broken("nothing_within.json.gz", gzip.compress(b"", mtime=0), 0, "the JSON ends")
+    broken("nothing_within.json.gz", gzip.compress(b"", mtime=0), None, "the file is empty")
     broken("wrong_json.json.gz", gzip.compress(GOOD.replace('"ph": "X"', '"ph" "X"', 1).encode(), mtime=0), GOOD.index('"ph"') + 5, "expected ':'")
     packed = zstd(GOOD.encode())
     broken("cut.json.zst", packed[: len(packed) // 2], None, f"at byte {len(packed) // 2} {whole}: ", "cut off")
