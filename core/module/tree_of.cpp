@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
+#include "core/composable/class_name.h"
 #include "core/module/hookable.h"
 
 namespace shardlens::module {
@@ -28,7 +29,7 @@ struct Builder {
 
   void add(const torch::nn::Module& module, const std::string& fqn, uint32_t parent) {
     const auto index = static_cast<uint32_t>(tree.modules.size());
-    tree.modules.push_back({fqn, module.name(), parent, {}, {}});
+    tree.modules.push_back({fqn, composable::class_name(module), parent, {}, {}});
     if (index != parent) {
       tree.modules[parent].children.push_back(index);
       if (dynamic_cast<const HookPoint*>(&module) != nullptr) {

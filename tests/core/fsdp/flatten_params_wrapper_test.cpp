@@ -389,6 +389,18 @@ TEST(FlattenParamsWrapperTest, DeviceMoveIsFollowedByViewsAndTraining) {
   EXPECT_EQ(wrapper->forward(on_device.to(at::kHalf)).scalar_type(), at::kHalf);
 }
 
+// LibTorch moves parameters in place, which it cannot between a device with memory and one without.
+TEST(FlattenParamsWrapperTest, MoveToTheMetaDeviceIsRefusedAndChangesNothing) {
+  Stack plain = make_stack(7, true), stack = make_stack(7, true);
+  const auto wrapper = flatten_params(stack.ptr(), stack->parameters());
+  EXPECT_THAT([&] { wrapper->to(at::kMeta); },
+              ::testing::ThrowsMessage<c10::Error>(HasSubstr("incompatible tensor type")));
+  const at::Tensor x = at::ones({2, 7});
+  EXPECT_TRUE(at::equal(wrapper->forward(x), plain.get()->forward(x)));
+  wrapper->to(at::kCPU, at::kDouble);
+  EXPECT_EQ(wrapper->forward(x.to(at::kDouble)).scalar_type(), at::kDouble);
+}
+
 TEST(FlattenParamsWrapperTest, FrozenParametersAreFlattenedFrozen) {
   Stack stack = make_stack();
   for (at::Tensor& parameter : stack->parameters()) {

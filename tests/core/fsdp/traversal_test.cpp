@@ -444,9 +444,27 @@ TEST_F(TraversalTest, FullyShardRefusesContainersWithoutForward) {
         (void)fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "layers"}])"),
                           {.world = world.get()});
       },
-      ThrowsMessage<UsageError>(HasSubstr("fully_shard does not support containers that do not "
-                                          "implement forward: 'layers' (ModuleList)")));
+      ThrowsMessage<InputError>(HasSubstr("module 'layers' is a ModuleList and has no forward")));
   EXPECT_EQ(composable::registry(*model), nullptr);
+}
+
+// PyTorch's auto-wrap policies over a live model: its own classes.
+TEST_F(TraversalTest, UnitsAreChosenByClassAndBySize) {
+  for (const char* policy : {"class:Block", "size:50"}) {  // a block has 4·7+7 + 7·4+4 parameters
+    Mlp model(4, 2);
+    const auto sharded = fully_shard(
+        model.ptr(), plan_of(R"([{"modules": ""}, {"modules": ")" + std::string(policy) + "\"}]"),
+        {.world = world.get()});
+    EXPECT_THAT(modules_of(fsdp_states_with_modules(model.ptr())),
+                ElementsAre(model.ptr(), model->order[0].ptr(), model->order[1].ptr()));
+  }
+  Mlp model(4, 2);  // a Linear could be one by its size, but has no hooks
+  EXPECT_THAT(
+      [&] {
+        (void)fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "class:Linear"}])"),
+                          {.world = world.get()});
+      },
+      ThrowsMessage<UsageError>(AllOf(HasSubstr("module 'in'"), HasSubstr("SHARDLENS_MODULE"))));
 }
 
 TEST_F(TraversalTest, FullyShardRefusesAModelWithAPartThatIsARootOfItsOwn) {
