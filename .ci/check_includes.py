@@ -122,7 +122,7 @@ def check_file(root, path):
             yield f"{where}: <{header}> is LibTorch's; only the engine folders, profiler/record/operator_observer.cpp and cli/worker_* may include it"
         elif CUDA_HEADER.match(header) and not CUDA_FILES.fullmatch(path):
             yield f"{where}: <{header}> is CUDA's; only profiler/record and core/dist may include it"
-        elif QT_HEADER.match(header) and not path.startswith(("gui/", "tests/gui/")):
+        elif QT_HEADER.match(header) and not path.startswith(("gui/", "tests/gui/", "bench/gui_")):
             yield f"{where}: <{header}> is Qt's; only gui may include it"
 
 

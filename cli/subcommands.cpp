@@ -5,6 +5,7 @@
 #include "cli/check_command.h"
 #include "cli/compare_command.h"
 #include "cli/convert_command.h"
+#include "cli/gui_command.h"
 #include "cli/plan_command.h"
 #include "cli/report_command.h"
 #include "cli/search_command.h"
@@ -35,6 +36,7 @@ std::span<const Subcommand> subcommands() {
                  add_search_command},
       Subcommand{"validate", "published training runs beside what the simulator predicts",
                  add_validate_command},
+      Subcommand{"gui", "the desktop app: explore a run, linked", add_gui_command},
       Subcommand{"convert", "trim a trace, or turn a spool into one", add_convert_command},
   };
   return kTable;

@@ -1,0 +1,90 @@
+#include "cli/gui_command.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct GuiOptions {
+  std::vector<std::string> paths;
+  std::vector<std::string> plans;
+  std::map<std::string, std::string> values;  // by flag; as given
+  bool selftest = false;
+};
+
+ExitCode run(const GuiOptions& options) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path program = self.parent_path() / "shardlens-gui";
+  if (error || !std::filesystem::exists(program)) {
+    throw RuntimeFault(
+        fmt::format("{}: not there. It needs Qt 6 (Debian: qt6-base-dev qt6-svg-dev): "
+                    "scripts/setup --gui builds "
+                    "it; 'shardlens report' writes a page for a browser instead",
+                    program.string()));
+  }
+  std::vector<std::string> arguments{program.string()};
+  for (const auto& [flag, value] : options.values) {
+    if (!value.empty()) {
+      arguments.push_back(flag);
+      arguments.push_back(value);
+    }
+  }
+  for (const std::string& plan : options.plans) {
+    arguments.emplace_back("--plan");
+    arguments.push_back(plan);
+  }
+  if (options.selftest) {
+    arguments.emplace_back("--selftest");
+  }
+  arguments.emplace_back("--");
+  arguments.insert(arguments.end(), options.paths.begin(), options.paths.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) {
+    argv.push_back(argument.data());
+  }
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  throw RuntimeFault(fmt::format("{}: {}", program.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+Action add_gui_command(CLI::App& app) {
+  auto options = std::make_shared<GuiOptions>();
+  app.add_option("paths", options->paths, "traces, or a capture directory")->option_text("[PATH…]");
+  const auto flag = [&](const char* name, const char* text, const char* help) {
+    app.add_option(name, options->values[name], help)->option_text(text);
+  };
+  flag("--select", "UNIT", "select this unit");
+  flag("--step", "N", "select this step");
+  flag("--model", "FILE", "a config.json to plan for, simulated in place of a run");
+  app.add_option("--plan", options->plans,
+                 "simulate this plan file beside the run; may be repeated")
+      ->option_text("FILE");
+  flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
+  flag("--panel", "NAME",
+       "modules, ownership, inspector, exposed, order, whatif, events or diagnostics");
+  flag("--theme", "light|dark", "colours");
+  flag("--size", "WxH", "of the window [1280x800]");
+  flag("--export-png", "FILE", "write a picture of the window and end; needs no display");
+  flag("--config-dir", "DIR", "where settings are kept");
+  app.add_flag("--selftest", options->selftest, "check the window with the run and end");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

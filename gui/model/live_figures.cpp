@@ -1,0 +1,77 @@
+#include "gui/model/live_figures.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shardlens::gui {
+
+using analysis::Interval;
+using analysis::IntervalSet;
+
+PrefixSums::PrefixSums(const IntervalSet& set) : set_(&set) {
+  sums_.reserve(set.size());
+  Nanoseconds sum = 0;
+  for (const Interval& interval : set) {
+    sums_.push_back(sum);
+    sum += interval.length();
+  }
+}
+
+Nanoseconds PrefixSums::before(Nanoseconds instant) const {
+  const auto after = std::upper_bound(set_->begin(), set_->end(), instant,
+                                      [](Nanoseconds t, const Interval& i) { return t < i.start; });
+  if (after == set_->begin()) {
+    return 0;
+  }
+  const auto last = static_cast<size_t>(after - set_->begin()) - 1;
+  return sums_[last] + std::min(instant, (*set_)[last].end) - (*set_)[last].start;
+}
+
+Nanoseconds PrefixSums::within(const Interval& window) const {
+  return set_ == nullptr || window.end <= window.start ? 0
+                                                       : before(window.end) - before(window.start);
+}
+
+LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Partition& partition)
+    : timeline_(timeline), compute_(timeline.compute), communication_(timeline.communication) {
+  std::map<std::optional<CollectiveKind>, std::vector<Interval>> kinds;
+  std::vector<Interval> all;
+  const IntervalSet& comm = timeline.communication;
+  const IntervalSet whole =
+      comm.empty() ? IntervalSet{} : IntervalSet{{comm.front().start, comm.back().end}};
+  for (size_t i = 0; i < timeline.collectives.size(); ++i) {
+    const IntervalSet parts = partition.exposed(i, whole);
+    std::vector<Interval>& of = kinds[timeline.collectives[i].kind];
+    of.insert(of.end(), parts.begin(), parts.end());
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  exposed_comm_set_ = analysis::union_of(std::move(all));
+  overlap_set_ = analysis::subtract(comm, exposed_comm_set_);
+  exposed_copy_set_ = analysis::subtract(timeline.copy, analysis::unite(timeline.compute, comm));
+  overlap_ = PrefixSums(overlap_set_);
+  exposed_comm_ = PrefixSums(exposed_comm_set_);
+  exposed_copy_ = PrefixSums(exposed_copy_set_);
+  for (auto& [kind, intervals] : kinds) {
+    const IntervalSet& set = exposed_[kind] = analysis::union_of(std::move(intervals));
+    exposed_sums_.emplace(kind, PrefixSums(set));
+  }
+}
+
+analysis::Figures LiveFigures::within(const Interval& window) const {
+  analysis::Figures f;
+  for (const Interval& part : analysis::clip(timeline_.span, window)) {
+    f.span += part.length();
+    f.compute += compute_.within(part);
+    f.comm += communication_.within(part);
+    f.overlap += overlap_.within(part);
+    f.exposed_comm += exposed_comm_.within(part);
+    f.exposed_copy += exposed_copy_.within(part);
+    for (const auto& [kind, sums] : exposed_sums_) {
+      (kind ? f.collectives[*kind] : f.unknown).exposed += sums.within(part);
+    }
+  }
+  f.idle = f.span - f.compute - f.exposed_comm - f.exposed_copy;
+  return f;
+}
+
+}  // namespace shardlens::gui

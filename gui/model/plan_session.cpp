@@ -1,0 +1,247 @@
+#include "gui/model/plan_session.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <QtConcurrent>
+
+#include "core/base/error.h"
+#include "sim/engine/simulated_run.h"
+#include "sim/predict/predict.h"
+
+namespace shardlens::gui {
+namespace {
+
+namespace fs = std::filesystem;
+
+class EditCommand : public QUndoCommand {
+ public:
+  EditCommand(PlanSession& session, const QString& title, PlanState before, PlanState after)
+      : QUndoCommand(title),
+        session_(session),
+        before_(std::move(before)),
+        after_(std::move(after)) {}
+  void undo() override { session_.apply(before_, PlanSession::tr("undo: %1").arg(text())); }
+  void redo() override { session_.apply(after_, text()); }
+
+ private:
+  PlanSession& session_;
+  PlanState before_, after_;
+};
+
+// The config.json beside the run's traces, else the one that run.json names.
+fs::path model_beside(const trace::Run& run) {
+  const fs::path directory = fs::path(run.traces.front().metadata.source).parent_path();
+  if (fs::exists(directory / "config.json")) {
+    return directory / "config.json";
+  }
+  const auto environment = nlohmann::json::parse(run.environment, nullptr, false);
+  return environment.is_object() && environment.contains("options")
+             ? fs::path(environment["options"].value("model", ""))
+             : fs::path();
+}
+
+std::optional<Nanoseconds> median_step(const RankData& rank) {
+  std::vector<Nanoseconds> steps;
+  for (const analysis::StepFigures& step : rank.figures.steps) {
+    steps.push_back(step.window.length());
+  }
+  if (steps.empty()) {
+    return std::nullopt;
+  }
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
+}
+
+QString hardware_for(int64_t world_size) {
+  return world_size <= 8 ? QStringLiteral("8xH100") : QString();
+}
+
+}  // namespace
+
+PlanSession::PlanSession(QObject* parent) : QObject(parent) {
+  pause_.setSingleShot(true);
+  pause_.setInterval(kPauseMilliseconds);
+  connect(&pause_, &QTimer::timeout, this, &PlanSession::simulateNow);
+}
+
+PlanSession::~PlanSession() {
+  for (QFuture<void>& future : futures_) {
+    future.waitForFinished();
+  }
+}
+
+void PlanSession::stop() {
+  config_.reset();
+  knobs_.clear();
+  versions_.clear();
+  undo_.clear();
+  asked_.reset();
+  pause_.stop();
+  measured_.reset();
+  ++session_;
+  running_ = 0;
+  emit stateChanged();
+}
+
+void PlanSession::begin(const plan::ModelConfig& config,
+                        int64_t world_size,
+                        const PlanState& state) {
+  config_ = config;
+  world_size_ = world_size;
+  state_ = base_ = state;
+  title_ = tr("as it is");
+  why_.clear();
+  knobs_ = plan_knobs(plan::module_tree(config), world_size);
+  emit stateChanged();
+  simulateNow();
+}
+
+bool PlanSession::start(const RunPointer& run) {
+  stop();
+  if (run == nullptr) {
+    why_ = tr("No run is open.");
+    return false;
+  }
+  if (!run->run.planned) {
+    why_ =
+        tr("The run has no plan to start from: a capture directory has one; of PyTorch's traces, "
+           "`shardlens plan --from-trace` recovers it.");
+    return false;
+  }
+  try {
+    const plan::ModelConfig config = plan::load_model_config(model_beside(run->run));
+    const trace::PlannedInputs& planned = *run->run.planned;
+    PlanState state;
+    state.plan = planned.plan.plan;
+    state.hardware = hardware_for(planned.plan.world_size);
+    state.batch = planned.workload.batch;
+    state.seq = planned.workload.seq;
+    measured_ = median_step(*run->ranks.front());
+    measured_on_device_ = run->ranks.front()->figures.device;
+    begin(config, planned.plan.world_size, state);
+  } catch (const Error& error) {
+    why_ = tr("The run's model cannot be read: %1").arg(QString::fromStdString(error.what()));
+    return false;
+  }
+  return true;
+}
+
+void PlanSession::start(const plan::ModelConfig& config, int64_t world_size) {
+  stop();
+  const plan::ModuleTree tree = plan::module_tree(config);
+  PlanState state;
+  state.plan = plan::strategy_plan("full_shard", tree);
+  state.plan.mixed_precision = {DType::kBF16, DType::kF32, {}, {}, {}};
+  state.hardware = hardware_for(world_size);
+  state.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
+  begin(config, world_size, state);
+}
+
+const PlanVersion* PlanSession::current() const {
+  const auto found = std::find_if(versions_.rbegin(), versions_.rend(),
+                                  [this](const PlanVersion& v) { return v.state == state_; });
+  return found == versions_.rend() ? nullptr : &*found;
+}
+
+std::optional<PlanSession::Baseline> PlanSession::baseline() const {
+  if (!measured_ || versions_.empty() || versions_.front().state != base_ ||
+      !versions_.front().error.isEmpty()) {
+    return std::nullopt;
+  }
+  return Baseline{*measured_, versions_.front().step, measured_on_device_};
+}
+
+void PlanSession::choose(size_t knob, size_t choice) {
+  PlanState next = state_;
+  knobs_[knob].choices[choice].apply(next.plan);
+  edit(QStringLiteral("%1: %2").arg(knobs_[knob].title, knobs_[knob].choices[choice].label), next);
+}
+
+void PlanSession::edit(const QString& title, const PlanState& next) {
+  if (next != state_) {
+    undo_.push(new EditCommand(*this, title, state_, next));
+  }
+}
+
+void PlanSession::apply(const PlanState& state, const QString& title) {
+  state_ = state;
+  title_ = title;
+  emit stateChanged();
+  if (current() != nullptr) {
+    emit simulatedOne();  // known already: undo comes back at once
+  } else {
+    pause_.start();
+  }
+}
+
+PlanVersion PlanSession::simulated(const plan::ModelConfig& config,
+                                   int64_t world_size,
+                                   const PlanState& state,
+                                   const QString& title) {
+  PlanVersion out;
+  out.title = title;
+  out.state = state;
+  try {
+    const plan::ResolvedPlan plan =
+        plan::resolve(state.plan, plan::module_tree(config), world_size);
+    try {
+      plan::require_engine_support(plan);
+    } catch (const Error& error) {
+      out.engine = QString::fromStdString(error.what());
+    }
+    const plan::Workload workload = plan::step_workload(config, plan, state.batch, state.seq);
+    const sim::HardwareSpec hardware = sim::load_hardware(state.hardware.toStdString());
+    sim::RunSettings settings;
+    settings.list_alive = false;
+    const sim::Prediction predicted = sim::predict(workload, plan, hardware, settings);
+    out.step = predicted.step.duration;
+    out.busy = predicted.busy;
+    out.peak = predicted.memory.peak_allocated;
+    out.fits = predicted.memory.fits;
+    out.tokens_per_s = predicted.tokens_per_s;
+    sim::SimulatedRunOptions traces;
+    traces.device_name = hardware.gpu.name;
+    std::vector<trace::Trace> one;
+    one.push_back(
+        sim::simulated_trace(workload, plan, predicted.planned, predicted.step, 0, traces));
+    trace::Run run = trace::Run::of(std::move(one));
+    run.planned = trace::PlannedInputs{plan, workload, 1, true};
+    out.run = std::make_shared<const RunData>(std::move(run));
+  } catch (const std::exception& error) {
+    out.error = QString::fromStdString(error.what());
+  }
+  return out;
+}
+
+void PlanSession::simulateNow() {
+  pause_.stop();
+  if (!config_ || current() != nullptr || state_ == asked_) {
+    return;  // known, or on its way
+  }
+  asked_ = state_;
+  const uint64_t session = session_;
+  ++running_;
+  auto result = std::make_shared<PlanVersion>();
+  QFuture<void> future =
+      QtConcurrent::run([result, config = *config_, world = world_size_, state = state_,
+                         title = title_] { *result = simulated(config, world, state, title); });
+  std::erase_if(futures_, [](const QFuture<void>& f) { return f.isFinished(); });
+  futures_.push_back(future);
+  future.then(this, [this, session, result] {
+    if (session != session_) {
+      return;
+    }
+    --running_;
+    const bool is_base = result->state == base_;
+    versions_.insert(is_base ? versions_.begin() : versions_.end(), std::move(*result));
+    emit simulatedOne();
+  });
+}
+
+}  // namespace shardlens::gui

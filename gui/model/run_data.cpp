@@ -1,0 +1,263 @@
+#include "gui/model/run_data.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <QtConcurrent>
+
+#include "profiler/analysis/matching.h"
+#include "profiler/analysis/order.h"
+
+namespace shardlens::gui {
+namespace {
+
+using analysis::Collective;
+using analysis::Interval;
+using analysis::Nature;
+
+analysis::Analysis analyzed(const trace::Run& run) {
+  analysis::AnalysisOptions options;
+  options.detail = true;
+  return analysis::analyze(run, options);
+}
+
+// As analyze() makes them, clocks aligned.
+std::vector<analysis::Timeline> timelines_of(const trace::Run& run) {
+  std::vector<QFuture<analysis::Timeline>> jobs;
+  for (const trace::Trace& trace : run.traces) {
+    jobs.push_back(QtConcurrent::run([&trace] { return analysis::make_timeline(trace); }));
+  }
+  std::vector<analysis::Timeline> out;
+  for (QFuture<analysis::Timeline>& job : jobs) {
+    out.push_back(job.takeResult());
+  }
+  std::vector<trace::Diagnostic> told_already;  // by analyze()
+  (void)analysis::match_ranks(run.traces, out, told_already);
+  return out;
+}
+
+std::vector<analysis::StepOrder> orders_of(const trace::Trace& trace,
+                                           const analysis::Timeline& timeline,
+                                           const trace::PlannedInputs* planned) {
+  std::vector<trace::Diagnostic> told_already;  // by analyze()
+  return analysis::step_orders(trace, timeline, planned, told_already);
+}
+
+// Everything that the rank's figures or lanes touch.
+std::optional<Interval> hull_of(const RankData& rank) {
+  std::optional<Interval> hull;
+  const auto take = [&hull](const Interval& i) {
+    hull = hull ? Interval{std::min(hull->start, i.start), std::max(hull->end, i.end)} : i;
+  };
+  for (const Interval& i : rank.timeline.span) {
+    take(i);
+  }
+  for (const Lane& lane : rank.lanes) {
+    for (const LaneRow& row : lane.rows) {
+      if (!row.items().empty()) {
+        take({row.items().front().start, row.items().back().end});
+      }
+    }
+  }
+  return hull;
+}
+
+bool is_collective(const analysis::UnitSpan& span) {
+  using SpanKind = analysis::UnitSpan::Kind;
+  return span.kind == SpanKind::kAllGather || span.kind == SpanKind::kReduceScatter ||
+         span.kind == SpanKind::kAllReduce || span.kind == SpanKind::kOther;
+}
+
+}  // namespace
+
+Kind kind_of(std::optional<CollectiveKind> kind) {
+  switch (kind.value_or(CollectiveKind::kBarrier)) {
+    case CollectiveKind::kAllGather:
+      return Kind::kAllGather;
+    case CollectiveKind::kReduceScatter:
+      return Kind::kReduceScatter;
+    case CollectiveKind::kAllReduce:
+      return Kind::kAllReduce;
+    default:
+      return Kind::kOtherComm;
+  }
+}
+
+const char* label_of(Kind kind) {
+  constexpr const char* kLabels[] = {
+      "compute", "all-gather", "reduce-scatter", "all-reduce", "other comm", "copies", "host"};
+  return kLabels[static_cast<size_t>(kind)];
+}
+
+std::string unit_label(const std::string& fqn) {
+  return fqn.empty() ? "(root)" : fqn;
+}
+
+RankData::RankData(const trace::Trace& trace_in,
+                   const analysis::RankAnalysis& figures_in,
+                   const analysis::Timeline& timeline_in,
+                   const trace::PlannedInputs* planned)
+    : trace(trace_in),
+      figures(figures_in),
+      timeline(timeline_in),
+      partition(timeline_in),
+      live(timeline_in, partition),
+      orders(orders_of(trace_in, timeline_in, planned)) {
+  const analysis::IntervalSet& comm = timeline.communication;
+  const analysis::IntervalSet whole =
+      comm.empty() ? analysis::IntervalSet{}
+                   : analysis::IntervalSet{{comm.front().start, comm.back().end}};
+  for (size_t i = 0; i < timeline.collectives.size(); ++i) {
+    exposed_.push_back(partition.exposed(i, whole));
+  }
+  make_lanes();
+  match_spans();
+  for (const analysis::DeviceEvent& event : timeline.device_events) {
+    if (event.launch != trace::kNoIndex) {
+      launch_by_event_.emplace_back(event.event, event.launch);
+    }
+  }
+  std::sort(launch_by_event_.begin(), launch_by_event_.end());
+}
+
+void RankData::make_lanes() {
+  const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneItem> items) {
+    if (!items.empty()) {
+      lanes.push_back({kind, source, rows_of(std::move(items))});
+    }
+  };
+  std::vector<LaneItem> sections;
+  const auto& parts = timeline.sections.parts();
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    sections.push_back({parts[i].when.start, parts[i].when.end, i});
+  }
+  add(Kind::kHost, Lane::Source::kSections, std::move(sections));
+  const auto events = [this](Nature nature) {
+    std::vector<LaneItem> items;
+    for (const analysis::DeviceEvent& e :
+         timeline.device ? timeline.device_events : timeline.host_events) {
+      const trace::Event& event = trace.events[e.event];
+      if (e.nature == nature && event.duration > 0) {
+        items.push_back({event.start, event.end(), e.event});
+      }
+    }
+    return items;
+  };
+  add(Kind::kCompute, Lane::Source::kEvents, events(Nature::kCompute));
+  std::map<Kind, std::vector<LaneItem>> collectives;
+  std::vector<LaneItem> exposed_items;
+  for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
+    const Collective& c = timeline.collectives[i];
+    collectives[kind_of(c.kind)].push_back({c.when.start, c.when.end, i});
+    for (const Interval& part : exposed(i)) {
+      exposed_items.push_back({part.start, part.end, i});
+    }
+  }
+  for (auto& [kind, items] : collectives) {
+    add(kind, Lane::Source::kCollectives, std::move(items));
+  }
+  add(Kind::kOtherComm, Lane::Source::kExposed, std::move(exposed_items));
+  add(Kind::kCopy, Lane::Source::kEvents, events(Nature::kCopy));
+}
+
+// Spans do not say which collective they came from; both are by start, so the one with the same
+// times and kind is found among few.
+void RankData::match_spans() {
+  span_by_collective_.assign(timeline.collectives.size(), -1);
+  if (!figures.detail) {
+    return;
+  }
+  const std::vector<analysis::UnitSpan>& spans = figures.detail->spans;
+  collective_by_span_.assign(spans.size(), -1);
+  size_t from = 0;
+  for (size_t s = 0; s < spans.size(); ++s) {
+    if (!is_collective(spans[s])) {
+      continue;
+    }
+    while (from < timeline.collectives.size() &&
+           timeline.collectives[from].when.start < spans[s].when.start) {
+      ++from;
+    }
+    for (size_t c = from; c < timeline.collectives.size() &&
+                          timeline.collectives[c].when.start == spans[s].when.start;
+         ++c) {
+      if (span_by_collective_[c] < 0 && timeline.collectives[c].when == spans[s].when) {
+        span_by_collective_[c] = static_cast<int32_t>(s);
+        collective_by_span_[s] = static_cast<int32_t>(c);
+        break;
+      }
+    }
+  }
+}
+
+const analysis::UnitSpan* RankData::span_of(uint32_t collective) const {
+  const int32_t span = span_by_collective_[collective];
+  return span < 0 ? nullptr : &figures.detail->spans[static_cast<size_t>(span)];
+}
+
+std::optional<uint32_t> RankData::collective_of(size_t span) const {
+  const int32_t found = span < collective_by_span_.size() ? collective_by_span_[span] : -1;
+  return found < 0 ? std::nullopt : std::optional(static_cast<uint32_t>(found));
+}
+
+std::string RankData::owner_of(uint32_t collective) const {
+  const Collective& c = timeline.collectives[collective];
+  if (c.unit) {
+    return timeline.units[*c.unit];
+  }
+  const analysis::UnitSpan* span = span_of(collective);
+  return span != nullptr ? span->owner : "<none>";
+}
+
+std::string RankData::owner_of_event(uint32_t event) const {
+  uint32_t launch = event;
+  if (timeline.device) {
+    const auto found = std::lower_bound(launch_by_event_.begin(), launch_by_event_.end(),
+                                        std::pair(event, uint32_t{0}));
+    if (found == launch_by_event_.end() || found->first != event) {
+      return "";
+    }
+    launch = found->second;
+  }
+  const trace::Event& call = trace.events[launch];
+  const analysis::Owner owner = timeline.sections.at(call.track, call.start);
+  if (owner.unit != kNoUnit) {
+    return unit_label(timeline.fsdp.units[owner.unit].fqn);
+  }
+  return owner.section == analysis::Section::kNone
+             ? ""
+             : "<" + std::string(name_of(owner.section)) + ">";
+}
+
+std::optional<size_t> RankData::step_at(Nanoseconds instant) const {
+  for (size_t i = 0; i < figures.steps.size(); ++i) {
+    if (instant >= figures.steps[i].window.start && instant < figures.steps[i].window.end) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+RunData::RunData(trace::Run run_in)
+    : run(std::move(run_in)), analysis(analyzed(run)), timelines(timelines_of(run)) {
+  std::optional<Interval> hull;
+  for (size_t i = 0; i < run.traces.size(); ++i) {
+    ranks.push_back(std::make_unique<RankData>(run.traces[i], analysis.ranks[i], timelines[i],
+                                               run.planned ? &*run.planned : nullptr));
+    RankData& rank = *ranks.back();
+    for (const analysis::ClockFigures& clock : analysis.matching.clocks) {
+      rank.shift = clock.rank == rank.figures.rank ? clock.offset : rank.shift;
+    }
+    event_count += static_cast<int64_t>(run.traces[i].events.size());
+    if (const auto own = hull_of(rank)) {
+      const Interval aligned{own->start - rank.shift, own->end - rank.shift};
+      hull = hull ? Interval{std::min(hull->start, aligned.start), std::max(hull->end, aligned.end)}
+                  : aligned;
+    }
+  }
+  origin = hull ? hull->start : 0;
+  duration = hull ? hull->length() : 0;
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/collective.h"
+#include "gui/model/level_of_detail.h"
+#include "gui/model/live_figures.h"
+#include "profiler/analysis/analysis.h"
+#include "profiler/trace/run.h"
+
+namespace shardlens::gui {
+
+// What a thing on the timeline is: its hue.
+enum class Kind : uint8_t {
+  kCompute,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kOtherComm,
+  kCopy,
+  kHost
+};
+inline constexpr int kKindCount = 7;
+[[nodiscard]] Kind kind_of(std::optional<CollectiveKind> kind);
+[[nodiscard]] const char* label_of(Kind kind);  // "compute", "all-gather", …
+
+// A row of the timeline under its rank.
+//
+// Layout  `ref` of an item: kEvents an index into Trace::events, kCollectives and kExposed into
+//         Timeline::collectives, kSections into Timeline::sections.parts().
+struct Lane {
+  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections };
+  Kind kind = Kind::kCompute;
+  Source source = Source::kEvents;
+  std::vector<LaneRow> rows;  // more than one where things overlap
+};
+
+// One rank, ready to be drawn and asked.
+//
+// Units  its own clock; display time is that less `shift`.
+class RankData {
+ public:
+  RankData(const trace::Trace& trace,
+           const analysis::RankAnalysis& figures,
+           const analysis::Timeline& timeline,
+           const trace::PlannedInputs* planned);
+
+  const trace::Trace& trace;
+  const analysis::RankAnalysis& figures;
+  const analysis::Timeline& timeline;
+  analysis::Partition partition;
+  LiveFigures live;
+  // Exposed instants of a collective, which sum to exposed_comm over all of them.
+  [[nodiscard]] const analysis::IntervalSet& exposed(uint32_t collective) const {
+    return exposed_[collective];
+  }
+  std::vector<Lane> lanes;                  // only those that hold something
+  std::vector<analysis::StepOrder> orders;  // planned, issued, started
+  Nanoseconds shift = 0;                    // set by RunData
+
+  // The span in figures.detail that a collective became, which knows its cause; nullptr: none.
+  [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
+  // The reverse: index into Timeline::collectives; nullopt for compute and copies.
+  [[nodiscard]] std::optional<uint32_t> collective_of(size_t span) const;
+  // "model.layers.3", "(root)", "<clip>": whose the collective is.
+  [[nodiscard]] std::string owner_of(uint32_t collective) const;
+  // The unit that the host worked for when it launched the event; "" where nobody tells.
+  [[nodiscard]] std::string owner_of_event(uint32_t event) const;
+  [[nodiscard]] std::optional<size_t> step_at(Nanoseconds instant) const;  // into figures.steps
+
+ private:
+  void make_lanes();
+  void match_spans();
+  std::vector<analysis::IntervalSet> exposed_;  // by collective
+  std::vector<int32_t> span_by_collective_;
+  std::vector<int32_t> collective_by_span_;
+  std::vector<std::pair<uint32_t, uint32_t>> launch_by_event_;  // device events alone, sorted
+};
+
+// A run and everything that views draw from, made once and then shared: no view changes it.
+//
+// Threads  const members from any thread.
+class RunData {
+ public:
+  // Reads nothing; takes seconds on large runs. Errors: those of analyze().
+  explicit RunData(trace::Run run);
+  RunData(const RunData&) = delete;
+  RunData& operator=(const RunData&) = delete;
+
+  trace::Run run;
+  analysis::Analysis analysis;
+  std::vector<analysis::Timeline> timelines;  // by rank
+  std::vector<std::unique_ptr<RankData>> ranks;
+  Nanoseconds origin = 0;    // of display time, so that 0 is the run's first instant
+  Nanoseconds duration = 0;  // of display time
+  int64_t event_count = 0;
+
+  [[nodiscard]] analysis::Interval shown(const RankData& rank,
+                                         const analysis::Interval& own) const {
+    return {own.start - rank.shift - origin, own.end - rank.shift - origin};
+  }
+  [[nodiscard]] analysis::Interval own(const RankData& rank,
+                                       const analysis::Interval& shown) const {
+    return {shown.start + rank.shift + origin, shown.end + rank.shift + origin};
+  }
+};
+
+using RunPointer = std::shared_ptr<const RunData>;
+
+// "(root)" for the root's "".
+[[nodiscard]] std::string unit_label(const std::string& fqn);
+
+}  // namespace shardlens::gui

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include <QFuture>
+#include <QFutureWatcher>
+#include <QObject>
+#include <QString>
+#include <QTimer>
+
+#include "gui/model/run_data.h"
+
+namespace shardlens::gui {
+
+// Reads and analyzes a run on another thread. One at a time: a new one stops the one before, and
+// each load answers with exactly one of loaded(), failed() and cancelled().
+//
+// Threads  the thread it lives on; signals come there.
+class RunLoader : public QObject {
+  Q_OBJECT
+ public:
+  explicit RunLoader(QObject* parent = nullptr);
+  ~RunLoader() override;  // stops, and waits for it
+
+  void load(const std::vector<std::filesystem::path>& paths);
+  void cancel();
+  [[nodiscard]] bool isLoading() const { return job_ != nullptr; }
+
+ signals:
+  // percent; -1: not known. `what` says in words what is done.
+  void progress(int percent, const QString& what);
+  void loaded(shardlens::gui::RunPointer run);
+  void failed(const QString& message);
+  void cancelled();
+
+ private:
+  struct Job {
+    std::vector<std::filesystem::path> paths;
+    std::atomic<bool> stopped{false};
+    std::atomic<bool> analyzing{false};
+    RunPointer run;
+    QString error;
+  };
+  static void work(Job& job);
+  void finish(const std::shared_ptr<Job>& job);
+  void report();
+
+  std::shared_ptr<Job> job_;  // the one that counts; earlier ones run out unheard
+  std::vector<QFuture<void>> running_;
+  QTimer ticker_;
+};
+
+}  // namespace shardlens::gui

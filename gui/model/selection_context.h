@@ -1,0 +1,76 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <QObject>
+
+#include "core/base/units.h"
+#include "gui/model/run_data.h"
+
+namespace shardlens::gui {
+
+// What is chosen. Each part may be absent; times are display times.
+struct Selection {
+  struct Item {
+    size_t rank = 0;  // index into RunData::ranks
+    Lane::Source source = Lane::Source::kEvents;
+    uint32_t ref = 0;  // as Lane counts
+    friend bool operator==(const Item&, const Item&) = default;
+  };
+  size_t rank = 0;                  // that tables and the headline speak of
+  std::optional<size_t> step;       // index into RankAnalysis::steps
+  std::optional<std::string> unit;  // as UnitFigures::fqn
+  std::optional<Item> item;
+  std::optional<analysis::Interval> range;  // dragged
+  friend bool operator==(const Selection&, const Selection&) = default;
+};
+
+// The one selection that all views show: views ask for a change and draw what changed() tells.
+// back() and forward() walk through what was chosen before.
+class SelectionContext : public QObject {
+  Q_OBJECT
+ public:
+  explicit SelectionContext(QObject* parent = nullptr) : QObject(parent) {}
+
+  [[nodiscard]] const Selection& current() const { return current_; }
+  [[nodiscard]] const RunPointer& run() const { return run_; }
+  [[nodiscard]] const RankData* rank() const;  // the selected one; nullptr without a run
+
+  void setRun(RunPointer run);  // forgets selection and history
+  // Whoever calls is told too, and must not answer with a further change.
+  void select(const Selection& selection);
+  void selectRank(size_t rank);
+  void selectStep(std::optional<size_t> step);
+  void selectUnit(std::optional<std::string> unit);
+  void selectItem(const Selection::Item& item);  // its unit too, where it has one
+  void selectRange(std::optional<analysis::Interval> range);
+  void clear();  // all but rank and step
+
+  // What figures speak of: the dragged range, else the step, else all; in the rank's own time.
+  [[nodiscard]] analysis::IntervalSet window() const;
+  // When the selected item is, in display time.
+  [[nodiscard]] std::optional<analysis::Interval> itemInterval() const;
+
+  [[nodiscard]] bool canGoBack() const { return at_ > 0; }
+  [[nodiscard]] bool canGoForward() const { return at_ + 1 < history_.size(); }
+  void back();
+  void forward();
+
+ signals:
+  void runChanged();
+  void changed();
+
+ private:
+  RunPointer run_;
+  Selection current_;
+  std::vector<Selection> history_{Selection{}};
+  size_t at_ = 0;
+  static constexpr size_t kHistory = 200;
+};
+
+// Start and end of what `item` stands for, in the rank's own time.
+[[nodiscard]] analysis::Interval interval_of(const RankData& rank, const Selection::Item& item);
+
+}  // namespace shardlens::gui

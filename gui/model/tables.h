@@ -1,0 +1,127 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gui/model/column_table.h"
+#include "gui/model/run_data.h"
+#include "gui/model/selection_context.h"
+
+namespace shardlens::gui {
+
+// Collectives with exposed time in a window; it sums to the headline's.
+class ExposedTable : public ColumnTable {
+  Q_OBJECT
+ public:
+  explicit ExposedTable(QObject* parent = nullptr);
+  // `window` in the rank's own time. Without a unit, all.
+  void show(RunPointer run, size_t rank, const analysis::IntervalSet& window);
+  [[nodiscard]] Nanoseconds total() const { return total_; }
+  [[nodiscard]] Selection::Item itemAt(const QModelIndex& index) const;
+  [[nodiscard]] QModelIndex indexOfCollective(uint32_t collective) const;
+
+ private:
+  struct Row {
+    uint32_t collective = 0;
+    Nanoseconds exposed = 0;
+  };
+  [[nodiscard]] const RankData& of() const { return *run_->ranks[rank_]; }
+  RunPointer run_;
+  size_t rank_ = 0;
+  Nanoseconds total_ = 0;
+  std::vector<Row> list_;
+};
+
+// What was planned, issued and started in a step, side by side; rows where they differ stand out.
+class OrderTable : public ColumnTable {
+  Q_OBJECT
+ public:
+  explicit OrderTable(QObject* parent = nullptr);
+  void show(RunPointer run, size_t rank, size_t step);  // index into RankData::orders
+  // In one line: whether the orders agree, or where they first do not.
+  [[nodiscard]] QString verdict() const { return verdict_; }
+  [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
+
+ private:
+  RunPointer run_;
+  const analysis::StepOrder* order_ = nullptr;
+  QString verdict_;
+};
+
+// Every event of a rank, or those whose name holds a text, or that lie within a window.
+class EventTable : public ColumnTable {
+  Q_OBJECT
+ public:
+  explicit EventTable(QObject* parent = nullptr);
+  void show(RunPointer run,
+            size_t rank,
+            const std::optional<analysis::Interval>& window,
+            const QString& text);
+  [[nodiscard]] uint32_t eventAt(const QModelIndex& index) const {
+    return static_cast<uint32_t>(rowAt(index));
+  }
+
+ private:
+  RunPointer run_;
+  size_t rank_ = 0;
+};
+
+// What was left out, repaired or doubtful.
+class DiagnosticTable : public ColumnTable {
+  Q_OBJECT
+ public:
+  explicit DiagnosticTable(QObject* parent = nullptr);
+  void show(RunPointer run);
+
+ private:
+  RunPointer run_;
+};
+
+// Which elements of each parameter each rank holds, by the plan.
+class OwnershipTable : public QAbstractTableModel {
+  Q_OBJECT
+ public:
+  enum class State : uint8_t { kUnknown, kSharded, kUnsharded };
+  // Of the cell's slice: first and last element as parts of the parameter, 0 to 1.
+  static constexpr int kFromRole = Qt::UserRole, kToRole = Qt::UserRole + 1;
+  static constexpr int kStateRole = Qt::UserRole + 2;  // of the parameter's unit at the instant
+  static constexpr int kFixedColumns = 3;              // parameter, shape, state
+
+  using QAbstractTableModel::QAbstractTableModel;
+  // Parameters of the unit, or of all units. Without a plan, none: why() says so.
+  void show(RunPointer run,
+            size_t rank,
+            const std::optional<std::string>& unit,
+            Nanoseconds instant);
+  [[nodiscard]] QString why() const { return why_; }
+  [[nodiscard]] std::string unitAt(const QModelIndex& index) const;
+
+  [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
+  [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
+  [[nodiscard]] QVariant data(const QModelIndex& index, int role) const override;
+  [[nodiscard]] QVariant headerData(int section,
+                                    Qt::Orientation orientation,
+                                    int role) const override;
+
+ private:
+  struct Row {
+    UnitId unit = 0;
+    uint32_t index = 0;      // within the unit
+    uint32_t parameter = 0;  // of the tree
+  };
+  [[nodiscard]] const plan::ResolvedPlan& plan() const { return run_->run.planned->plan; }
+  [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
+  RunPointer run_;
+  QString why_;
+  std::vector<Row> rows_;
+  std::vector<plan::ShardLayout> layouts_;  // by unit
+  std::vector<State> states_;               // by unit
+};
+
+// Whether each of the trace's units (Trace::units) is gathered at `instant` of the rank's own time,
+// as the host issued it; kUnknown where the trace has no actions before.
+[[nodiscard]] std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace,
+                                                             Nanoseconds instant);
+
+}  // namespace shardlens::gui

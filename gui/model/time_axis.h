@@ -1,0 +1,53 @@
+#pragma once
+
+#include <vector>
+
+#include <QString>
+
+#include "core/base/units.h"
+#include "profiler/analysis/intervals.h"
+
+namespace shardlens::gui {
+
+// Which stretch of time is in view, and where an instant lies on the screen.
+//
+// Units  nanoseconds of the run (0 is its first instant) and pixels from the left edge of the view.
+class TimeAxis {
+ public:
+  struct Tick {
+    Nanoseconds time = 0;
+    double x = 0;
+    QString label;  // "" for a minor one
+  };
+
+  void setBounds(const analysis::Interval& bounds);  // what zooming out ends at
+  void setWidth(int pixels);
+  [[nodiscard]] const analysis::Interval& bounds() const { return bounds_; }
+  [[nodiscard]] const analysis::Interval& view() const { return view_; }
+  [[nodiscard]] int width() const { return width_; }
+  [[nodiscard]] double nanosecondsPerPixel() const;
+  [[nodiscard]] double toPixel(Nanoseconds time) const;
+  [[nodiscard]] Nanoseconds toTime(double pixel) const;
+
+  // Each keeps the view within the bounds and no shorter than kShortest; true if it changed.
+  bool setView(const analysis::Interval& view);
+  bool zoom(double factor, double aroundPixel);  // factor < 1: closer
+  bool pan(double pixels);
+  bool fit(const analysis::Interval& what);  // with a margin
+  bool fitAll() { return setView(bounds_); }
+
+  [[nodiscard]] std::vector<Tick> ticks(double minimumPixels = 90) const;
+
+  static constexpr Nanoseconds kShortest = 100;
+
+ private:
+  analysis::Interval bounds_{0, 1'000'000}, view_{0, 1'000'000};
+  int width_ = 1;
+};
+
+// "1.25 ms", with as many digits as `resolution` nanoseconds need.
+[[nodiscard]] QString timeText(Nanoseconds time, double resolution);
+// A duration in its own unit: "812 ns", "4.20 µs", "12.35 ms", "1.250 s".
+[[nodiscard]] QString durationText(Nanoseconds duration);
+
+}  // namespace shardlens::gui

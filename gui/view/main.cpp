@@ -1,0 +1,330 @@
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <QApplication>
+#include <QCommandLineParser>
+#include <QDeadlineTimer>
+#include <QDir>
+#include <QIcon>
+#include <QRegularExpression>
+#include <QSettings>
+#include <QStandardPaths>
+#include <QTemporaryDir>
+#include <QTimer>
+
+#include "core/base/error.h"
+#include "gui/view/headline_strip.h"
+#include "gui/view/main_window.h"
+#include "gui/view/qt_messages.h"
+#include "gui/view/selftest.h"
+#include "gui/view/timeline_view.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kSimulateMilliseconds = 60'000;
+constexpr int kLongestMinutes = 30;  // a run without a user must end
+int warnings = 0;
+
+void count_warnings(QtMsgType type, const QMessageLogContext& /*context*/, const QString& message) {
+  if (is_platform_notice(message)) {
+    return;
+  }
+  warnings += type != QtDebugMsg && type != QtInfoMsg ? 1 : 0;
+  std::fprintf(stderr, "shardlens-gui: %s\n", qPrintable(message));
+}
+
+struct Options {
+  QStringList paths;
+  QStringList plans;
+  QString png, select, theme, panel, model;
+  std::optional<analysis::Interval> range;
+  std::optional<int64_t> step;
+  QSize size{1280, 800};
+  bool selftest = false, dark_given = false;
+  [[nodiscard]] bool alone() const { return selftest || !png.isEmpty(); }
+};
+
+// "12ms", "3.5us", "1s"; without a unit, milliseconds.
+std::optional<Nanoseconds> parse_time(const QString& text) {
+  static const QRegularExpression kForm(QStringLiteral("^([0-9]+(?:\\.[0-9]+)?)(ns|us|ms|s|)$"));
+  const auto match = kForm.match(text.trimmed());
+  if (!match.hasMatch()) {
+    return std::nullopt;
+  }
+  const QString unit = match.captured(2);
+  const double scale = unit == QStringLiteral("ns")   ? 1
+                       : unit == QStringLiteral("us") ? 1e3
+                       : unit == QStringLiteral("s")  ? 1e9
+                                                      : 1e6;
+  return static_cast<Nanoseconds>(match.captured(1).toDouble() * scale);
+}
+
+analysis::Interval parse_range(const QString& text) {
+  const QStringList ends = text.split(QStringLiteral(".."));
+  const auto from = parse_time(ends.value(0)), to = parse_time(ends.value(1));
+  if (ends.size() != 2 || !from || !to || *from >= *to) {
+    throw UsageError("--range '" + text.toStdString() +
+                     "': expected two times, such as 12ms..18.5ms");
+  }
+  return {*from, *to};
+}
+
+QSize parse_size(const QString& text) {
+  static const QRegularExpression kForm(QStringLiteral("^([0-9]{3,5})x([0-9]{3,5})$"));
+  const auto match = kForm.match(text);
+  if (!match.hasMatch()) {
+    throw UsageError("--size '" + text.toStdString() +
+                     "': expected WIDTHxHEIGHT, such as 1920x1080");
+  }
+  return {match.captured(1).toInt(), match.captured(2).toInt()};
+}
+
+Options parse(QCommandLineParser& parser, const QStringList& arguments, QString& config) {
+  const auto option = [&parser](const char* name, const char* help, const char* value = "") {
+    parser.addOption({QString::fromUtf8(name), QString::fromUtf8(help), QString::fromUtf8(value)});
+  };
+  parser.addPositionalArgument(QStringLiteral("PATH"),
+                               QStringLiteral("traces, or a capture directory"),
+                               QStringLiteral("[PATH…]"));
+  option("select", "select this unit", "UNIT");
+  option("step", "select this step", "N");
+  option("model", "a config.json to plan for, simulated in place of a run", "FILE");
+  option("plan", "simulate this plan file beside the run; may be repeated", "FILE");
+  option("range", "select this stretch of time, as 12ms..18ms", "FROM..TO");
+  option("panel",
+         "bring this panel to the front: modules, ownership, inspector, exposed, order, whatif, "
+         "events or diagnostics",
+         "NAME");
+  option("theme", "light or dark", "THEME");
+  option("size", "of the window [1280x800]", "WxH");
+  option("export-png", "write a picture of the window and end", "FILE");
+  option("selftest", "check the window with the run (or the sample run) and end");
+  option("config-dir", "where settings are kept", "DIR");
+  parser.addHelpOption();
+  if (!parser.parse(arguments)) {
+    throw UsageError(parser.errorText().toStdString());
+  }
+  Options out;
+  out.paths = parser.positionalArguments();
+  out.png = parser.value(QStringLiteral("export-png"));
+  out.select = parser.value(QStringLiteral("select"));
+  out.model = parser.value(QStringLiteral("model"));
+  out.plans = parser.values(QStringLiteral("plan"));
+  out.panel = parser.value(QStringLiteral("panel"));
+  out.theme = parser.value(QStringLiteral("theme"));
+  out.selftest = parser.isSet(QStringLiteral("selftest"));
+  config = parser.value(QStringLiteral("config-dir"));
+  if (!out.theme.isEmpty() && out.theme != QStringLiteral("light") &&
+      out.theme != QStringLiteral("dark")) {
+    throw UsageError("--theme: expected light or dark, found '" + out.theme.toStdString() + "'");
+  }
+  if (parser.isSet(QStringLiteral("range"))) {
+    out.range = parse_range(parser.value(QStringLiteral("range")));
+  }
+  if (parser.isSet(QStringLiteral("size"))) {
+    out.size = parse_size(parser.value(QStringLiteral("size")));
+  }
+  if (parser.isSet(QStringLiteral("step"))) {
+    bool ok = false;
+    out.step = parser.value(QStringLiteral("step")).toLongLong(&ok);
+    if (!ok) {
+      throw UsageError("--step: expected a number");
+    }
+  }
+  if (!out.png.isEmpty() && !out.png.endsWith(QStringLiteral(".png"), Qt::CaseInsensitive)) {
+    throw UsageError("--export-png: expected a name that ends in .png");
+  }
+  return out;
+}
+
+// --step, --select, --range and --panel, once the run is there.
+void apply(const Options& options, MainWindow& window) {
+  SelectionContext& context = window.context();
+  const RankData* rank = context.rank();
+  if (rank == nullptr) {
+    return;
+  }
+  if (options.step) {
+    size_t found = 0;
+    while (found < rank->figures.steps.size() && rank->figures.steps[found].step != *options.step) {
+      ++found;
+    }
+    if (found == rank->figures.steps.size()) {
+      throw InputError("--step", "no step " + std::to_string(*options.step) + " in the run");
+    }
+    context.selectStep(found);
+  }
+  if (options.range) {
+    context.selectRange(options.range);
+  }
+  if (!options.select.isEmpty()) {
+    const std::string unit =
+        options.select == QStringLiteral("(root)") ? "" : options.select.toStdString();
+    if (!window.panels().tree.indexOf(unit).isValid()) {
+      throw InputError("--select",
+                       "no unit '" + unit + "' in the run; the Modules panel lists them");
+    }
+    context.selectUnit(unit);
+  }
+  if (options.range || options.step) {
+    window.timeline().fitSelection();
+  }
+  const auto simulated = [&window] {  // one after the other, so that each is a version
+    window.session().simulateNow();
+    for (QDeadlineTimer timer(kSimulateMilliseconds);
+         window.session().isSimulating() && !timer.hasExpired();) {
+      QApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
+    }
+  };
+  for (const QString& plan : options.plans) {
+    simulated();
+    if (!window.applyPlan(plan)) {
+      throw InputError("", window.lastError().toStdString());
+    }
+  }
+  simulated();
+  if (!options.panel.isEmpty() &&
+      !window.actions().trigger(QStringLiteral("panel.") + options.panel)) {
+    throw UsageError("--panel: no panel '" + options.panel.toStdString() + "'");
+  }
+}
+
+// Lets layouts, paints and timers of a window that nobody sees run.
+void settle(MainWindow& window) {
+  QApplication::processEvents();
+  window.panels().flush();
+  for (int i = 0; i < 5; ++i) {
+    QApplication::processEvents(QEventLoop::AllEvents, 50);
+  }
+}
+
+ExitCode work_alone(const Options& options, MainWindow& window) {
+  if (window.context().run() == nullptr && !window.lastError().isEmpty()) {
+    throw InputError("", window.lastError().toStdString());
+  }
+  apply(options, window);
+  settle(window);
+  if (options.selftest) {
+    const QStringList failures = selftest(window);
+    for (const QString& failure : failures) {
+      std::fprintf(stderr, "shardlens-gui: selftest: %s\n", qPrintable(failure));
+    }
+    if (warnings > 0) {
+      std::fprintf(stderr, "shardlens-gui: selftest: Qt warned %d times\n", warnings);
+    }
+    std::printf("selftest: %zu commands, %s\n", window.actions().commands().size(),
+                failures.isEmpty() && warnings == 0 ? "all checks passed" : "failed");
+    return failures.isEmpty() && warnings == 0 ? ExitCode::kOk : ExitCode::kCheckFailed;
+  }
+  if (!window.exportTo(options.png)) {
+    throw RuntimeFault(window.lastError().toStdString());
+  }
+  return ExitCode::kOk;
+}
+
+int show(const Options& options, QSettings& settings) {
+  MainWindow window(settings);
+  if (!options.theme.isEmpty()) {
+    window.setDark(options.theme == QStringLiteral("dark"));
+  }
+  if (options.alone() || !settings.contains(QStringLiteral("geometry"))) {
+    window.resize(options.size);
+  }
+  window.show();
+  QStringList paths = options.paths;
+  if (paths.isEmpty() && options.model.isEmpty() && options.selftest) {
+    paths.append(window.sampleRun());
+  }
+  const auto guarded = [&](auto&& run) {
+    try {
+      return static_cast<int>(run());
+    } catch (const Error& error) {
+      std::fprintf(stderr, "shardlens-gui: %s\n", error.what());
+      return static_cast<int>(error.code());
+    }
+  };
+  if (options.alone()) {
+    QTimer::singleShot(std::chrono::minutes(kLongestMinutes), qApp, [] {
+      std::fprintf(stderr, "shardlens-gui: gave up after %d minutes\n", kLongestMinutes);
+      QApplication::exit(static_cast<int>(ExitCode::kRuntime));
+    });
+  }
+  const auto ready = [&] {
+    if (options.alone()) {
+      QApplication::exit(guarded([&] { return work_alone(options, window); }));
+    } else {
+      guarded([&] {
+        apply(options, window);
+        return ExitCode::kOk;
+      });
+    }
+  };
+  QObject::connect(
+      &window, &MainWindow::settled, &window, [&] { QTimer::singleShot(0, &window, ready); },
+      Qt::SingleShotConnection);
+  if (!options.model.isEmpty()) {
+    window.openModel(options.model);
+  } else if (!paths.isEmpty()) {
+    window.open(paths);
+  } else if (options.alone()) {
+    QTimer::singleShot(0, &window, ready);
+  }
+  return QApplication::exec();
+}
+
+}  // namespace
+}  // namespace shardlens::gui
+
+int main(int argc, char** argv) {
+  using namespace shardlens;
+  // Qt ends the process where it finds no display; say what to do instead.
+  const bool headless = qEnvironmentVariableIsEmpty("DISPLAY") &&
+                        qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY") &&
+                        qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM");
+  bool alone = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    alone = alone || argument.starts_with("--export-png") || argument == "--selftest" ||
+            argument == "--help" || argument == "-h";
+  }
+  if (headless && !alone) {
+    std::fprintf(stderr,
+                 "shardlens-gui: no display here (DISPLAY and WAYLAND_DISPLAY are not set); "
+                 "--export-png FILE and --selftest "
+                 "need none, and `shardlens report` writes a page for a browser\n");
+    return static_cast<int>(ExitCode::kRuntime);
+  }
+  if (headless) {
+    qputenv("QT_QPA_PLATFORM", "offscreen");
+  }
+  qInstallMessageHandler(gui::count_warnings);
+  QApplication app(argc, argv);
+  QApplication::setApplicationName(QStringLiteral("shardlens-gui"));
+  QApplication::setOrganizationName(QStringLiteral("shardlens"));
+  QApplication::setApplicationVersion(QStringLiteral(SHARDLENS_VERSION));
+  QApplication::setWindowIcon(QIcon(QStringLiteral(":/shardlens.svg")));
+  try {
+    QCommandLineParser parser;
+    QString config;
+    const gui::Options options = gui::parse(parser, QApplication::arguments(), config);
+    if (parser.isSet(QStringLiteral("help"))) {
+      std::printf("%s", qPrintable(parser.helpText()));
+      return 0;
+    }
+    // What nobody looks at leaves no traces in the user's settings.
+    const QTemporaryDir scratch;
+    if (config.isEmpty()) {
+      config = options.alone()
+                   ? scratch.path()
+                   : QStandardPaths::writableLocation(QStandardPaths::AppConfigLocation);
+    }
+    QSettings settings(config + QStringLiteral("/shardlens-gui.ini"), QSettings::IniFormat);
+    return gui::show(options, settings);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "shardlens-gui: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,348 @@
+#include "gui/view/main_window.h"
+
+#include <algorithm>
+
+#include <QAction>
+#include <QApplication>
+#include <QCloseEvent>
+#include <QCryptographicHash>
+#include <QDir>
+#include <QDockWidget>
+#include <QDragEnterEvent>
+#include <QFileInfo>
+#include <QLabel>
+#include <QMimeData>
+#include <QStackedWidget>
+#include <QStatusBar>
+#include <QStyleFactory>
+#include <QToolBar>
+#include <QVBoxLayout>
+
+#include "core/base/error.h"
+#include "gui/model/time_axis.h"
+#include "gui/view/headline_strip.h"
+#include "gui/view/start_page.h"
+#include "gui/view/timeline_view.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kStateVersion = 1;  // of the saved layout; another one is not restored
+constexpr qsizetype kRecent = 10;
+constexpr int64_t kNewPlanRanks = 8;  // what all built-in nodes but one have
+const QString kRecentKey = QStringLiteral("recent");
+
+QStringList absolute(const QStringList& paths) {
+  QStringList out;
+  for (const QString& path : paths) {
+    out.append(QFileInfo(path).absoluteFilePath());
+  }
+  return out;
+}
+
+QString bookmarkKey(const QStringList& paths) {
+  const QByteArray name = absolute(paths).join(u'\n').toUtf8();
+  return QStringLiteral("bookmarks/") +
+         QString::fromLatin1(QCryptographicHash::hash(name, QCryptographicHash::Sha1).toHex());
+}
+
+}  // namespace
+
+MainWindow::MainWindow(QSettings& settings, QWidget* parent)
+    : QMainWindow(parent),
+      settings_(settings),
+      pages_(new QStackedWidget),
+      workspace_(new QWidget),
+      strip_(new HeadlineStrip(context_)),
+      timeline_(new TimelineView(context_)),
+      bar_(new QToolBar(tr("Headline"))),
+      range_label_(new QLabel),
+      hover_label_(new QLabel),
+      frame_label_(new QLabel) {
+  setWindowTitle(QStringLiteral("Shardlens"));
+  setAcceptDrops(true);
+  setDockOptions(AnimatedDocks | AllowNestedDocks | AllowTabbedDocks);
+  resize(1280, 800);
+  auto* column = new QVBoxLayout(workspace_);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  column->addWidget(timeline_, 1);
+  bar_->setObjectName(QStringLiteral("headline"));
+  bar_->setMovable(false);
+  bar_->addWidget(strip_);
+  bar_->toggleViewAction()->setEnabled(false);
+  addToolBar(Qt::TopToolBarArea, bar_);
+  setContextMenuPolicy(Qt::NoContextMenu);
+  setCentralWidget(pages_);
+  panels_ = new Panels(context_, session_, *this);
+  addFileCommands();
+  addGoCommands();
+  addPlanCommands();
+  addViewCommands();
+  start_ = new StartPage(actions_);
+  pages_->addWidget(start_);
+  pages_->addWidget(workspace_);
+  makeMenus();
+  makeStatusBar();
+  connectViews();
+  start_->setRecent(settings_.value(kRecentKey).toStringList());
+  for (const Panels::Panel& panel : panels_->all()) {
+    panel.dock->hide();
+  }
+  bar_->hide();
+  setDark(settings_.value(QStringLiteral("dark"), false).toBool());
+  restoreGeometry(settings_.value(QStringLiteral("geometry")).toByteArray());
+}
+
+MainWindow::~MainWindow() {
+  loader_.disconnect(this);  // its cancelled() would reach a window that is half gone
+}
+
+void MainWindow::makeStatusBar() {
+  range_label_->setMinimumWidth(260);
+  statusBar()->addWidget(range_label_);
+  statusBar()->addWidget(hover_label_, 1);
+  statusBar()->addPermanentWidget(frame_label_);
+  statusBar()->setSizeGripEnabled(false);
+}
+
+void MainWindow::connectViews() {
+  connect(start_, &StartPage::openRequested, this, &MainWindow::open);
+  connect(start_, &StartPage::cancelRequested, &loader_, &RunLoader::cancel);
+  connect(&loader_, &RunLoader::progress, start_, &StartPage::showProgress);
+  connect(&loader_, &RunLoader::loaded, this, &MainWindow::loaded);
+  connect(&loader_, &RunLoader::failed, this, &MainWindow::fail);
+  connect(&loader_, &RunLoader::cancelled, this, [this] {
+    start_->endProgress();
+    if (context_.run() != nullptr) {
+      pages_->setCurrentWidget(workspace_);
+    }
+    emit settled();
+  });
+  connect(timeline_, &TimelineView::dragging, this,
+          [this](std::optional<analysis::Interval> range) { strip_->showRange(range); });
+  connect(timeline_, &TimelineView::bookmarksChanged, this, &MainWindow::keepBookmarks);
+  connect(timeline_, &TimelineView::hovered, hover_label_, &QLabel::setText);
+  connect(panels_, &Panels::zoomRequested, timeline_, &TimelineView::fitSelection);
+  connect(&session_, &PlanSession::simulatedOne, this, &MainWindow::updateGhost);
+  connect(&session_, &PlanSession::stateChanged, this, &MainWindow::updateGhost);
+  connect(&context_, &SelectionContext::changed, this, &MainWindow::updateGhost);
+  const auto say = [this] {
+    const TimeAxis& axis = timeline_->scene().axis;
+    const double resolution = axis.nanosecondsPerPixel();
+    const auto range = context_.current().range.value_or(axis.view());
+    range_label_->setText(tr("%1%2 – %3,  Δ %4")
+                              .arg(context_.current().range ? tr("range ") : QString(),
+                                   timeText(range.start, resolution),
+                                   timeText(range.end, resolution), durationText(range.length())));
+    if (context_.run() != nullptr) {
+      frame_label_->setText(
+          tr("%1 events")
+              .arg(QLocale().toString(static_cast<qlonglong>(context_.run()->event_count))));
+    }
+  };
+  connect(timeline_, &TimelineView::viewChanged, this, say);
+  connect(&context_, &SelectionContext::changed, this, say);
+  connect(&context_, &SelectionContext::changed, this, [this] {
+    if (const auto item = context_.itemInterval()) {
+      panels_->setInstant(item->start);
+    } else if (context_.current().range) {
+      panels_->setInstant(context_.current().range->start);
+    }
+  });
+}
+
+void MainWindow::setDark(bool dark) {
+  dark_ = dark;
+  settings_.setValue(QStringLiteral("dark"), dark);
+  const Theme& theme = dark ? Theme::night() : Theme::light();
+  QApplication::setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
+  QApplication::setPalette(theme.palette);
+  setStyleSheet(theme.style);
+  strip_->setTheme(theme);
+  timeline_->setTheme(theme);
+  panels_->setTheme(theme);
+}
+
+void MainWindow::open(const QStringList& paths) {
+  if (paths.isEmpty()) {
+    return;
+  }
+  opening_ = paths;
+  error_.clear();
+  start_->showMessage({});
+  pages_->setCurrentWidget(start_);
+  std::vector<std::filesystem::path> list;
+  for (const QString& path : paths) {
+    list.emplace_back(path.toStdString());
+  }
+  loader_.load(list);
+}
+
+void MainWindow::remember(const QStringList& paths) {
+  QStringList recent = settings_.value(kRecentKey).toStringList();
+  const QString entry = absolute(paths).join(u'\n');
+  recent.removeAll(entry);
+  recent.prepend(entry);
+  recent = recent.mid(0, kRecent);
+  settings_.setValue(kRecentKey, recent);
+  start_->setRecent(recent);
+}
+
+void MainWindow::loaded(const RunPointer& run) {
+  start_->endProgress();
+  remember(opening_);
+  const QString name = QFileInfo(opening_.front()).fileName();
+  showRun(run, name.isEmpty() ? opening_.front() : name);
+  restoreBookmarks();
+  session_.start(run);
+  emit settled();
+}
+
+// Bookmarks are kept by the run's absolute paths: "nanoseconds note" each.
+void MainWindow::keepBookmarks() {
+  QStringList list;
+  for (const Bookmark& mark : timeline_->scene().bookmarks) {
+    list.append(QStringLiteral("%1 %2").arg(mark.time).arg(mark.note));
+  }
+  settings_.setValue(bookmarkKey(opening_), list);
+}
+
+void MainWindow::restoreBookmarks() {
+  for (const QString& line : settings_.value(bookmarkKey(opening_)).toStringList()) {
+    bool ok = false;
+    const Nanoseconds time = line.section(u' ', 0, 0).toLongLong(&ok);
+    if (ok) {
+      timeline_->scene().bookmarks.push_back({time, line.section(u' ', 1)});
+    }
+  }
+  timeline_->viewport()->update();
+}
+
+void MainWindow::showRun(const RunPointer& run, const QString& title) {
+  const bool first = context_.run() == nullptr;
+  pages_->setCurrentWidget(workspace_);
+  bar_->show();
+  if (first) {
+    panels_->arrange();
+    restoreState(settings_.value(QStringLiteral("state")).toByteArray(), kStateVersion);
+  }
+  context_.setRun(run);
+  setWindowTitle(QStringLiteral("%1 – Shardlens").arg(title));
+  timeline_->setFocus();
+}
+
+void MainWindow::openModel(const QString& config) {
+  error_.clear();
+  start_->showMessage({});
+  try {
+    const plan::ModelConfig model = plan::load_model_config(config.toStdString());
+    opening_ = {config};
+    context_.setRun(nullptr);
+    session_.start(model, kNewPlanRanks);
+    start_->showProgress(-1, tr("Simulating %1").arg(config));
+    pages_->setCurrentWidget(start_);
+  } catch (const Error& error) {
+    fail(QString::fromStdString(error.what()));
+  }
+}
+
+bool MainWindow::applyPlan(const QString& path) {
+  try {
+    if (!session_.isOpen()) {
+      throw InputError(path.toStdString(), session_.why().toStdString());
+    }
+    PlanState next = session_.state();
+    next.plan = plan::load_plan(path.toStdString());
+    session_.edit(QFileInfo(path).fileName(), next);
+    return true;
+  } catch (const Error& error) {
+    error_ = QString::fromStdString(error.what());
+    return false;
+  }
+}
+
+void MainWindow::fail(const QString& message) {
+  error_ = message;
+  start_->endProgress();
+  start_->showMessage(message);
+  if (context_.run() != nullptr) {
+    for (const Panels::Panel& panel : panels_->all()) {
+      panel.dock->hide();
+    }
+    bar_->hide();
+    context_.setRun(nullptr);
+    session_.stop();
+    setWindowTitle(QStringLiteral("Shardlens"));
+  }
+  pages_->setCurrentWidget(start_);
+  emit settled();
+}
+
+// The simulated step under the measured one, from where the chosen step (else the first) began.
+void MainWindow::updateGhost() {
+  const PlanVersion* version = session_.current();
+  if (context_.run() == nullptr && version != nullptr) {  // a new plan: it is the run
+    start_->endProgress();
+    if (version->run == nullptr) {
+      fail(version->error);
+      return;
+    }
+    showRun(version->run,
+            tr("%1, simulated").arg(QFileInfo(opening_.front()).absoluteDir().dirName()));
+    emit settled();
+    return;
+  }
+  const RankData* rank = context_.rank();
+  const bool edited = session_.undoStack().count() > 0;
+  if (rank == nullptr || version == nullptr || version->run == nullptr || !ghosts_ || !edited) {
+    if (timeline_->scene().ghost() != nullptr && (version != nullptr || !ghosts_ || !edited)) {
+      timeline_->setGhost(nullptr, 0, 0);
+    }
+    return;  // while the next version is simulated the last one stays
+  }
+  const std::vector<analysis::StepFigures>& steps = rank->figures.steps;
+  const size_t step = context_.current().step.value_or(0);
+  const Nanoseconds start =
+      step < steps.size() ? context_.run()->shown(*rank, steps[step].window).start : 0;
+  timeline_->setGhost(version->run, context_.current().rank, start);
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+  if (context_.run() != nullptr) {
+    settings_.setValue(QStringLiteral("state"), saveState(kStateVersion));
+  }
+  settings_.setValue(QStringLiteral("geometry"), saveGeometry());
+  QMainWindow::closeEvent(event);
+}
+
+void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
+  if (event->mimeData()->hasUrls()) {
+    event->acceptProposedAction();
+  }
+}
+
+void MainWindow::dropEvent(QDropEvent* event) {
+  QStringList paths;
+  for (const QUrl& url : event->mimeData()->urls()) {
+    if (url.isLocalFile()) {
+      paths.append(url.toLocalFile());
+    }
+  }
+  event->acceptProposedAction();
+  open(paths);
+}
+
+QString MainWindow::sampleRun() const {
+  for (const QString& folder :
+       {QApplication::applicationDirPath() + QStringLiteral("/../share/shardlens/traces"),
+        QStringLiteral(SHARDLENS_SAMPLES)}) {
+    const QString run = QDir::cleanPath(folder + QStringLiteral("/llama-emulated8"));
+    if (QFileInfo::exists(run)) {
+      return run;
+    }
+  }
+  return {};
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,389 @@
+#include <utility>
+
+#include <QAction>
+#include <QDockWidget>
+#include <QFileDialog>
+#include <QInputDialog>
+#include <QLineEdit>
+#include <QMenu>
+#include <QMenuBar>
+#include <QMessageBox>
+#include <QStackedWidget>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "gui/view/main_window.h"
+#include "gui/view/start_page.h"
+#include "gui/view/timeline_view.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr size_t kFoundPlaces = 40;
+
+}  // namespace
+
+void MainWindow::addFileCommands() {
+  const auto has_run = [this] { return context_.run() != nullptr; };
+  const QString menu = tr("&File");
+  actions_.add(
+      {QStringLiteral("file.open"), menu, tr("Open traces …"), {QStringLiteral("Ctrl+O")}, [this] {
+         chooseFiles(false);
+       }});
+  actions_.add({QStringLiteral("file.openDirectory"),
+                menu,
+                tr("Open a capture directory …"),
+                {QStringLiteral("Ctrl+Shift+O")},
+                [this] { chooseFiles(true); }});
+  actions_.add({QStringLiteral("file.sample"),
+                menu,
+                tr("Open the sample run"),
+                {},
+                [this] { open({sampleRun()}); },
+                [this] { return !sampleRun().isEmpty(); }});
+  actions_.add({QStringLiteral("file.newPlan"),
+                menu,
+                tr("New plan for a model's config.json …"),
+                {QStringLiteral("Ctrl+N")},
+                [this] { chooseModel(); }});
+  actions_.add({QStringLiteral("file.reload"),
+                menu,
+                tr("Read the run again"),
+                {QStringLiteral("F5")},
+                [this] { open(QStringList(opening_)); },
+                has_run});
+  actions_.add({QStringLiteral("file.start"),
+                menu,
+                tr("Start page"),
+                {QStringLiteral("Ctrl+Home")},
+                [this] { pages_->setCurrentIndex(pages_->currentWidget() == workspace_ ? 0 : 1); },
+                has_run});
+  actions_.add({QStringLiteral("file.export"),
+                menu,
+                tr("Export picture or table …"),
+                {QStringLiteral("Ctrl+E")},
+                [this] { chooseExport(); },
+                has_run});
+  actions_.add({QStringLiteral("file.quit"), menu, tr("Quit"), {QStringLiteral("Ctrl+Q")}, [this] {
+                  close();
+                }});
+}
+
+void MainWindow::addGoCommands() {
+  const auto has_run = [this] { return context_.run() != nullptr; };
+  const QString menu = tr("&Go");
+  const auto go = [&](const char* id, const QString& title, const QStringList& keys,
+                      std::function<void()> run) {
+    actions_.add({QString::fromUtf8(id), menu, title, keys, std::move(run), has_run});
+  };
+  actions_.add({QStringLiteral("go.back"),
+                menu,
+                tr("Back to the previous selection"),
+                {QStringLiteral("Alt+Left")},
+                [this] { context_.back(); },
+                [this] { return context_.canGoBack(); }});
+  actions_.add({QStringLiteral("go.forward"),
+                menu,
+                tr("Forward to the next selection"),
+                {QStringLiteral("Alt+Right")},
+                [this] { context_.forward(); },
+                [this] { return context_.canGoForward(); }});
+  go("go.nextExposed", tr("Next exposed collective"), {QStringLiteral("E")},
+     [this] { timeline_->selectExposed(1); });
+  go("go.previousExposed", tr("Previous exposed collective"), {QStringLiteral("Shift+E")},
+     [this] { timeline_->selectExposed(-1); });
+  go("go.next", tr("Next on the same row"), {QStringLiteral("."), QStringLiteral("Right")},
+     [this] { timeline_->selectNeighbour(1); });
+  go("go.previous", tr("Previous on the same row"), {QStringLiteral(","), QStringLiteral("Left")},
+     [this] { timeline_->selectNeighbour(-1); });
+  go("go.follow", tr("Follow the arrow to what waits for it"), {QStringLiteral("]")},
+     [this] { timeline_->followArrow(1); });
+  go("go.followBack", tr("Follow the arrow back to the collective"), {QStringLiteral("[")},
+     [this] { timeline_->followArrow(-1); });
+  go("go.mark", tr("Set or remove a bookmark"), {QStringLiteral("M")},
+     [this] { timeline_->toggleBookmark({}); });
+  go("go.note", tr("Bookmark with a note …"), {QStringLiteral("Shift+M")}, [this] {
+    bool ok = false;
+    const QString note =
+        QInputDialog::getText(this, tr("Bookmark"), tr("Note"), QLineEdit::Normal, {}, &ok);
+    if (ok) {
+      timeline_->toggleBookmark(note);
+    }
+  });
+  go("go.nextMark", tr("Next bookmark"), {QStringLiteral("Ctrl+]")},
+     [this] { timeline_->jumpToBookmark(1); });
+  go("go.previousMark", tr("Previous bookmark"), {QStringLiteral("Ctrl+[")},
+     [this] { timeline_->jumpToBookmark(-1); });
+  go("go.find", tr("Find events by name"), {QStringLiteral("Ctrl+F")},
+     [this] { panels_->focusSearch(); });
+  actions_.add({QStringLiteral("go.palette"),
+                menu,
+                tr("Command, unit or step …"),
+                {QStringLiteral("Ctrl+K"), QStringLiteral("Ctrl+Shift+P")},
+                [this] { showPalette(); }});
+  go("go.clear", tr("Clear the selection"), {QStringLiteral("Escape")},
+     [this] { context_.clear(); });
+}
+
+void MainWindow::addViewCommands() {
+  const auto has_run = [this] { return context_.run() != nullptr; };
+  const QString menu = tr("&View");
+  const auto view = [&](const char* id, const QString& title, const QStringList& keys,
+                        std::function<void()> run) {
+    actions_.add({QString::fromUtf8(id), menu, title, keys, std::move(run), has_run});
+  };
+  view("view.in", tr("Zoom in"), {QStringLiteral("W"), QStringLiteral("Ctrl++")},
+       [this] { timeline_->zoomBy(0.75); });
+  view("view.out", tr("Zoom out"), {QStringLiteral("S"), QStringLiteral("Ctrl+-")},
+       [this] { timeline_->zoomBy(1 / 0.75); });
+  view("view.left", tr("Pan left"), {QStringLiteral("A")}, [this] { timeline_->panBy(-0.15); });
+  view("view.right", tr("Pan right"), {QStringLiteral("D")}, [this] { timeline_->panBy(0.15); });
+  view("view.up", tr("Scroll up"), {QStringLiteral("Shift+W")},
+       [this] { timeline_->scrollBy(-60); });
+  view("view.down", tr("Scroll down"), {QStringLiteral("Shift+S")},
+       [this] { timeline_->scrollBy(60); });
+  view("view.fit", tr("Fit the selection"), {QStringLiteral("F")},
+       [this] { timeline_->fitSelection(); });
+  view("view.all", tr("Fit the whole run"), {QStringLiteral("0")}, [this] { timeline_->fitAll(); });
+  view("view.fold", tr("Fold all ranks"), {QStringLiteral("Ctrl+Shift+F")},
+       [this] { timeline_->setAllCollapsed(true); });
+  view("view.unfold", tr("Unfold all ranks"), {QStringLiteral("Ctrl+Shift+U")},
+       [this] { timeline_->setAllCollapsed(false); });
+  actions_.add({QStringLiteral("view.dark"),
+                menu,
+                tr("Switch between light and dark"),
+                {QStringLiteral("Ctrl+Shift+D")},
+                [this] { setDark(!dark_); }});
+  view("view.reset", tr("Put the panels back"), {}, [this] { panels_->arrange(); });
+  for (const Panels::Panel& panel : panels_->all()) {
+    QDockWidget* dock = panel.dock;
+    actions_.add({QStringLiteral("panel.") + dock->objectName(),
+                  menu,
+                  tr("Show the panel %1").arg(dock->windowTitle()),
+                  {},
+                  [dock] {
+                    dock->show();
+                    dock->raise();
+                  },
+                  has_run});
+  }
+  actions_.add({QStringLiteral("help.shortcuts"),
+                tr("&Help"),
+                tr("Shortcuts"),
+                {QStringLiteral("?"), QStringLiteral("F1")},
+                [this] {
+                  auto* sheet = new ShortcutSheet(actions_, this);
+                  sheet->setAttribute(Qt::WA_DeleteOnClose);
+                  sheet->open();
+                }});
+  actions_.add({QStringLiteral("help.about"), tr("&Help"), tr("About Shardlens"), {}, [this] {
+                  auto* box =
+                      new QMessageBox(QMessageBox::NoIcon, tr("About Shardlens"),
+                                      tr("Shardlens %1\nWho owns which bytes, when each collective "
+                                         "runs, and how much of it is hidden.\nMIT license")
+                                          .arg(QStringLiteral(SHARDLENS_VERSION)),
+                                      QMessageBox::Ok, this);
+                  box->setAttribute(Qt::WA_DeleteOnClose);
+                  box->open();
+                }});
+}
+
+void MainWindow::addPlanCommands() {
+  const auto open = [this] { return session_.isOpen(); };
+  const QString menu = tr("&Plan");
+  actions_.add({QStringLiteral("plan.undo"),
+                menu,
+                tr("Undo the last edit of the plan"),
+                {QStringLiteral("Ctrl+Z")},
+                [this] { session_.undoStack().undo(); },
+                [this] { return session_.undoStack().canUndo(); }});
+  actions_.add({QStringLiteral("plan.redo"),
+                menu,
+                tr("Redo"),
+                {QStringLiteral("Ctrl+Y"), QStringLiteral("Ctrl+Shift+Z")},
+                [this] { session_.undoStack().redo(); },
+                [this] { return session_.undoStack().canRedo(); }});
+  actions_.add({QStringLiteral("plan.ghosts"),
+                menu,
+                tr("Show or hide the simulated lanes"),
+                {QStringLiteral("G")},
+                [this] {
+                  ghosts_ = !ghosts_;
+                  updateGhost();
+                },
+                open});
+  actions_.add({QStringLiteral("plan.fit"),
+                menu,
+                tr("Fit the simulated step"),
+                {QStringLiteral("Shift+F")},
+                [this] {
+                  const auto shown = timeline_->scene().ghostInterval();
+                  if (shown) {
+                    timeline_->showInterval(*shown);
+                  }
+                },
+                open});
+  for (size_t knob = 0; knob < 3; ++knob) {  // the first knobs are those that are turned most
+    actions_.add({QStringLiteral("plan.knob%1").arg(knob),
+                  menu,
+                  knob == 0   ? tr("Next kind of sharding")
+                  : knob == 1 ? tr("Next way to make units")
+                              : tr("Prefetch one unit further in forward"),
+                  {},
+                  [this, knob] {
+                    const PlanKnob& of = session_.knobs()[knob];
+                    size_t next = 0;
+                    for (size_t i = 0; i < of.choices.size(); ++i) {
+                      next = of.choices[i].holds(session_.state().plan) ? i + 1 : next;
+                    }
+                    session_.choose(knob, next % of.choices.size());
+                  },
+                  open});
+  }
+  actions_.add({QStringLiteral("plan.apply"),
+                menu,
+                tr("Apply a plan file …"),
+                {},
+                [this] {
+                  auto* dialog = new QFileDialog(this, tr("Apply a plan file"));
+                  dialog->setAttribute(Qt::WA_DeleteOnClose);
+                  dialog->setNameFilters({tr("Plans (*.json)")});
+                  connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+                    if (!applyPlan(path)) {
+                      QMessageBox::warning(this, tr("Apply a plan file"), error_);
+                    }
+                  });
+                  dialog->open();
+                },
+                open});
+  actions_.add({QStringLiteral("plan.save"),
+                menu,
+                tr("Save the plan …"),
+                {QStringLiteral("Ctrl+S")},
+                [this] { savePlan(); },
+                open});
+}
+
+void MainWindow::savePlan() {
+  auto* dialog = new QFileDialog(this, tr("Save the plan"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setAcceptMode(QFileDialog::AcceptSave);
+  dialog->setNameFilters({tr("Plans (*.json)")});
+  dialog->setDefaultSuffix(QStringLiteral("json"));
+  connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+    try {
+      write_file_atomically(path.toStdString(), session_.planJson());
+    } catch (const Error& error) {
+      QMessageBox::warning(this, tr("Save the plan"), QString::fromStdString(error.what()));
+    }
+  });
+  dialog->open();
+}
+
+void MainWindow::makeMenus() {
+  QMenu* menu = nullptr;
+  for (const Command& command : actions_.commands()) {
+    if (menu == nullptr || menu->title() != command.menu) {
+      menu = menuBar()->addMenu(command.menu);
+      connect(menu, &QMenu::aboutToShow, this, [this, menu] {
+        for (QAction* action : menu->actions()) {
+          const Command* of = actions_.find(action->objectName());
+          action->setEnabled(of == nullptr || of->enabled());
+        }
+      });
+    }
+    auto* action = menu->addAction(command.title);
+    action->setObjectName(command.id);
+    QList<QKeySequence> keys;
+    for (const QString& key : command.shortcuts) {
+      keys.append(QKeySequence(key));
+    }
+    action->setShortcuts(keys);
+    const QString id = command.id;
+    connect(action, &QAction::triggered, this, [this, id] { actions_.trigger(id); });
+  }
+}
+
+std::vector<PaletteEntry> MainWindow::found(const QString& text) {
+  std::vector<PaletteEntry> out;
+  for (const Command* command : actions_.matching(text)) {
+    if (command->id != QStringLiteral("go.palette") && command->enabled()) {
+      out.push_back({command->title,
+                     command->shortcuts.isEmpty() ? QString() : command->shortcuts.front(),
+                     command->run});
+    }
+  }
+  const RankData* rank = context_.rank();
+  if (rank == nullptr || text.isEmpty()) {
+    return out;
+  }
+  std::vector<PaletteEntry> places;
+  for (const analysis::UnitFigures& unit : rank->figures.units) {
+    const QString title = QString::fromStdString(unit_label(unit.fqn));
+    if (places.size() < kFoundPlaces && title.contains(text, Qt::CaseInsensitive)) {
+      places.push_back(
+          {tr("unit %1").arg(title), {}, [this, fqn = unit.fqn] { context_.selectUnit(fqn); }});
+    }
+  }
+  for (size_t i = 0; i < rank->figures.steps.size() && places.size() < 2 * kFoundPlaces; ++i) {
+    const QString title = tr("step %1").arg(rank->figures.steps[i].step);
+    if (title.contains(text, Qt::CaseInsensitive)) {
+      places.push_back({title, {}, [this, i] {
+                          context_.selectStep(i);
+                          timeline_->fitSelection();
+                        }});
+    }
+  }
+  out.insert(out.end(), places.begin(), places.end());
+  return out;
+}
+
+void MainWindow::showPalette() {
+  auto* palette = new CommandPalette(
+      tr("Command, unit or step"), [this](const QString& text) { return found(text); }, this);
+  palette->setAttribute(Qt::WA_DeleteOnClose);
+  palette->open();
+}
+
+void MainWindow::chooseFiles(bool directory) {
+  auto* dialog =
+      new QFileDialog(this, directory ? tr("Open a capture directory") : tr("Open traces"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setFileMode(directory ? QFileDialog::Directory : QFileDialog::ExistingFiles);
+  if (!directory) {
+    dialog->setNameFilters(
+        {tr("Traces (*.json *.json.gz *.json.zst *.spool)"), tr("All files (*)")});
+  }
+  connect(dialog, &QFileDialog::filesSelected, this, &MainWindow::open);
+  dialog->open();
+}
+
+void MainWindow::chooseModel() {
+  auto* dialog = new QFileDialog(this, tr("New plan for a model"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setFileMode(QFileDialog::ExistingFile);
+  dialog->setNameFilters({tr("Hugging Face configurations (config.json)"), tr("All files (*)")});
+  connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::openModel);
+  dialog->open();
+}
+
+void MainWindow::chooseExport() {
+  auto* dialog = new QFileDialog(this, tr("Export"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setAcceptMode(QFileDialog::AcceptSave);
+  dialog->setNameFilters({tr("The window as PNG (*.png)"), tr("The timeline as SVG (*.svg)"),
+                          tr("The table that has the focus as CSV (*.csv)")});
+  connect(dialog, &QFileDialog::fileSelected, this, [this, dialog](const QString& path) {
+    const QStringList endings{QStringLiteral(".png"), QStringLiteral(".svg"),
+                              QStringLiteral(".csv")};
+    const qsizetype filter = dialog->nameFilters().indexOf(dialog->selectedNameFilter());
+    const bool named =
+        path.endsWith(endings[0]) || path.endsWith(endings[1]) || path.endsWith(endings[2]);
+    if (!exportTo(named ? path : path + endings[std::max<qsizetype>(0, filter)])) {
+      QMessageBox::warning(this, tr("Export"), error_);
+    }
+  });
+  dialog->open();
+}
+
+}  // namespace shardlens::gui

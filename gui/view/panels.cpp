@@ -1,0 +1,332 @@
+#include "gui/view/panels.h"
+
+#include <algorithm>
+
+#include <QDockWidget>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QMainWindow>
+#include <QScopedValueRollback>
+#include <QTableView>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "gui/model/time_axis.h"
+#include "gui/view/inspector.h"
+#include "gui/view/what_if_panel.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kPauseMilliseconds = 90;
+// Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
+// steps.
+constexpr int64_t kWindowedUnits = 1'500'000;
+
+QLabel* note(QWidget* parent) {
+  auto* label = new QLabel(parent);
+  label->setWordWrap(true);
+  label->setContentsMargins(8, 4, 8, 4);
+  label->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  return label;
+}
+
+QWidget* stacked(std::initializer_list<QWidget*> widgets) {
+  auto* box = new QWidget;
+  auto* column = new QVBoxLayout(box);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  for (QWidget* widget : widgets) {
+    column->addWidget(widget);
+  }
+  return box;
+}
+
+}  // namespace
+
+Panels::Panels(SelectionContext& context, PlanSession& session, QMainWindow& window)
+    : QObject(&window), context_(context), window_(window) {
+  later_.setSingleShot(true);
+  later_.setInterval(kPauseMilliseconds);
+  connect(&later_, &QTimer::timeout, this, &Panels::selectionChanged);
+  makeTree();
+  makeOwnership();
+  inspector_ = new Inspector(context_);
+  add(QStringLiteral("inspector"), tr("Inspector"), inspector_, nullptr);
+  makeTables();
+  what_if_ = new WhatIfPanel(session);
+  add(QStringLiteral("whatif"), tr("What if"), what_if_, &what_if_->table());
+  connect(&context_, &SelectionContext::runChanged, this, &Panels::runChanged);
+  connect(&context_, &SelectionContext::changed, &later_, qOverload<>(&QTimer::start));
+  arrange();
+}
+
+QDockWidget* Panels::add(const QString& id,
+                         const QString& title,
+                         QWidget* content,
+                         QAbstractItemView* view) {
+  auto* dock = new QDockWidget(title, &window_);
+  dock->setObjectName(id);
+  dock->setWidget(content);
+  dock->setAccessibleName(title);
+  panels_.push_back({dock, view});
+  return dock;
+}
+
+void Panels::makeTree() {
+  auto* view = tree_view_ = new QTreeView;
+  view->setModel(&tree);
+  view->setAccessibleName(tr("Modules and units"));
+  view->setUniformRowHeights(true);
+  view->setAlternatingRowColors(true);
+  view->setAllColumnsShowFocus(true);
+  share_ = new ShareDelegate(UnitTree::kShareRole, this);
+  view->setItemDelegateForColumn(UnitTree::kExposed, share_);
+  view->header()->setStretchLastSection(false);
+  view->header()->setSectionsMovable(true);
+  view->header()->moveSection(UnitTree::kExposed, 1);  // what most come for stands beside the name
+  connect(view->selectionModel(), &QItemSelectionModel::currentChanged, this,
+          [this](const QModelIndex& index) {
+            if (!updating_ && index.isValid()) {
+              context_.selectUnit(tree.unitAt(index));
+            }
+          });
+  connect(view, &QTreeView::activated, this, &Panels::zoomRequested);
+  add(QStringLiteral("modules"), tr("Modules"), view, view);
+}
+
+void Panels::makeOwnership() {
+  auto* view = ownership_view_ = new QTableView;
+  view->setModel(&ownership);
+  view->setAccessibleName(tr("Ownership"));
+  view->setTextElideMode(Qt::ElideLeft);
+  view->setWordWrap(false);
+  view->setAlternatingRowColors(true);
+  view->verticalHeader()->hide();
+  view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 8);
+  slice_ = new SliceDelegate(this);
+  view->setItemDelegate(slice_);
+  connect(view, &QTableView::activated, this,
+          [this](const QModelIndex& index) { context_.selectUnit(ownership.unitAt(index)); });
+  ownership_note_ = note(nullptr);
+  add(QStringLiteral("ownership"), tr("Ownership"), stacked({ownership_note_, view}), view);
+}
+
+QTableView* Panels::table(ColumnTable& model, const QString& name) {
+  auto* view = new QTableView;
+  view->setModel(&model);
+  view->setAccessibleName(name);
+  view->setAlternatingRowColors(true);
+  view->setSelectionBehavior(QAbstractItemView::SelectRows);
+  view->setSelectionMode(QAbstractItemView::SingleSelection);
+  view->setShowGrid(false);
+  view->setWordWrap(false);
+  view->setSortingEnabled(true);
+  view->horizontalHeader()->setSortIndicatorShown(true);
+  view->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
+  view->horizontalHeader()->setStretchLastSection(true);
+  view->horizontalHeader()->setHighlightSections(false);
+  view->verticalHeader()->hide();
+  view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 7);
+  view->setItemDelegate(new EmphasisDelegate(view));
+  view->setTabKeyNavigation(false);
+  return view;
+}
+
+void Panels::makeTables() {
+  exposed_view_ = table(exposed, tr("Exposed collectives"));
+  exposed_note_ = note(nullptr);
+  exposed_view_->horizontalHeader()->moveSection(3, 2);  // exposed, then its cause
+  exposed_view_->horizontalHeader()->moveSection(6, 3);
+  connect(exposed_view_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
+          [this](const QModelIndex& index) {
+            if (!updating_ && index.isValid()) {
+              context_.selectItem(exposed.itemAt(index));
+            }
+          });
+  connect(exposed_view_, &QTableView::activated, this, &Panels::zoomRequested);
+  add(QStringLiteral("exposed"), tr("Exposed"), stacked({exposed_note_, exposed_view_}),
+      exposed_view_);
+
+  order_view_ = table(order, tr("Order of collectives"));
+  order_view_->setSortingEnabled(false);
+  order_note_ = note(nullptr);
+  connect(order_view_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
+          [this](const QModelIndex& index) {
+            if (!updating_ && index.isValid()) {
+              context_.selectUnit(order.unitAt(index));
+            }
+          });
+  add(QStringLiteral("order"), tr("Order"), stacked({order_note_, order_view_}), order_view_);
+
+  event_view_ = table(events, tr("Events"));
+  search_ = new QLineEdit;
+  search_->setPlaceholderText(tr("Name contains … (Ctrl+F)"));
+  search_->setAccessibleName(tr("Find events by name"));
+  search_->setClearButtonEnabled(true);
+  event_note_ = note(nullptr);
+  connect(search_, &QLineEdit::textChanged, &later_, qOverload<>(&QTimer::start));
+  connect(event_view_, &QTableView::activated, this, [this](const QModelIndex& index) {
+    context_.selectItem({shown_rank_, Lane::Source::kEvents, events.eventAt(index)});
+    emit zoomRequested();
+  });
+  event_dock_ = add(QStringLiteral("events"), tr("Events"),
+                    stacked({search_, event_note_, event_view_}), event_view_);
+  connect(event_dock_, &QDockWidget::visibilityChanged, this, [this](bool visible) {
+    if (visible) {
+      later_.start();
+    }
+  });
+
+  QTableView* problems = table(diagnostics, tr("Diagnostics"));
+  add(QStringLiteral("diagnostics"), tr("Diagnostics"), problems, problems);
+}
+
+void Panels::arrange() {
+  const auto dock = [this](const char* id) {
+    for (const Panel& panel : panels_) {
+      if (panel.dock->objectName() == QLatin1String(id)) {
+        return panel.dock;
+      }
+    }
+    return static_cast<QDockWidget*>(nullptr);
+  };
+  window_.setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
+  for (const Panel& panel : panels_) {
+    panel.dock->setFloating(false);
+    panel.dock->show();
+  }
+  window_.addDockWidget(Qt::LeftDockWidgetArea, dock("modules"));
+  window_.addDockWidget(Qt::LeftDockWidgetArea, dock("ownership"));
+  window_.splitDockWidget(dock("modules"), dock("ownership"), Qt::Vertical);
+  window_.addDockWidget(Qt::BottomDockWidgetArea, dock("inspector"));
+  window_.addDockWidget(Qt::BottomDockWidgetArea, dock("exposed"));
+  window_.splitDockWidget(dock("inspector"), dock("exposed"), Qt::Horizontal);
+  for (const char* id : {"order", "whatif", "events", "diagnostics"}) {
+    window_.addDockWidget(Qt::BottomDockWidgetArea, dock(id));
+    window_.tabifyDockWidget(dock("exposed"), dock(id));
+  }
+  dock("exposed")->raise();
+  const int width = window_.width(), height = window_.height();
+  window_.resizeDocks({dock("modules")}, {width * 3 / 10}, Qt::Horizontal);
+  window_.resizeDocks({dock("modules"), dock("ownership")}, {height * 6 / 10, height * 4 / 10},
+                      Qt::Vertical);
+  window_.resizeDocks({dock("inspector"), dock("exposed")}, {width / 4, width / 2}, Qt::Horizontal);
+  window_.resizeDocks({dock("inspector")}, {height * 3 / 10}, Qt::Vertical);
+}
+
+void Panels::setTheme(const Theme& theme) {
+  share_->setTheme(theme);
+  slice_->setTheme(theme);
+  what_if_->setTheme(theme);
+}
+
+void Panels::focusSearch() {
+  event_dock_->show();
+  event_dock_->raise();
+  search_->setFocus();
+  search_->selectAll();
+}
+
+void Panels::setInstant(Nanoseconds shown) {
+  instant_ = shown;
+  const RankData* rank = context_.rank();
+  if (rank != nullptr) {
+    ownership.show(context_.run(), context_.current().rank, context_.current().unit,
+                   context_.run()->own(*rank, {shown, shown}).start);
+  }
+}
+
+void Panels::flush() {
+  if (later_.isActive()) {
+    later_.stop();
+    selectionChanged();
+  }
+}
+
+void Panels::runChanged() {
+  const QScopedValueRollback guard(updating_, true);
+  const RunPointer& run = context_.run();
+  shown_rank_ = context_.current().rank;
+  instant_ = 0;
+  tree.show(run, shown_rank_);
+  diagnostics.show(run);
+  tree_view_->expandToDepth(1);
+  tree_view_->setColumnWidth(UnitTree::kName, 230);
+  for (int column = 1; column < UnitTree::kColumnCount; ++column) {
+    tree_view_->resizeColumnToContents(column);
+  }
+  selectionChanged();
+  exposed_view_->resizeColumnsToContents();
+  order_view_->resizeColumnsToContents();
+  ownership_view_->resizeColumnsToContents();
+  ownership_view_->setColumnWidth(0, std::min(190, ownership_view_->columnWidth(0)));
+}
+
+void Panels::selectionChanged() {
+  const QScopedValueRollback guard(updating_, true);
+  const RankData* rank = context_.rank();
+  const Selection& chosen = context_.current();
+  const analysis::IntervalSet window = context_.window();
+  if (rank != nullptr && chosen.rank != shown_rank_) {
+    shown_rank_ = chosen.rank;
+    tree.show(context_.run(), shown_rank_);
+    tree_view_->expandToDepth(1);
+  }
+  if (rank != nullptr && static_cast<int64_t>(rank->trace.events.size()) <= kWindowedUnits) {
+    tree.setWindow(window);
+  }
+  exposed.show(context_.run(), chosen.rank, window);
+  exposed_note_->setText(rank == nullptr ? QString()
+                                         : tr("%1 collectives, together %2 exposed")
+                                               .arg(exposed.rowCount())
+                                               .arg(durationText(exposed.total())));
+  order.show(context_.run(), chosen.rank, chosen.step.value_or(0));
+  order_note_->setText(order.verdict());
+  setInstant(instant_);
+  ownership_note_->setVisible(!ownership.why().isEmpty());
+  ownership_note_->setText(ownership.why());
+  updateEvents();
+  revealUnit();
+}
+
+void Panels::updateEvents() {
+  if (context_.rank() == nullptr || !event_dock_->isVisible() ||
+      event_view_->visibleRegion().isEmpty()) {
+    events.show(nullptr, 0, std::nullopt, {});
+    return;
+  }
+  const auto range = context_.current().range;
+  std::optional<analysis::Interval> own;
+  if (range) {
+    own = context_.run()->own(*context_.rank(), *range);
+  }
+  events.show(context_.run(), context_.current().rank, own, search_->text());
+  event_note_->setText(tr("%1 of %2 events of rank %3%4")
+                           .arg(events.rowCount())
+                           .arg(context_.rank()->trace.events.size())
+                           .arg(context_.rank()->figures.rank)
+                           .arg(range ? tr(", within the dragged range") : QString()));
+}
+
+void Panels::revealUnit() {
+  const Selection& chosen = context_.current();
+  const QModelIndex index = chosen.unit ? tree.indexOf(*chosen.unit) : QModelIndex();
+  if (index.isValid()) {
+    tree_view_->setCurrentIndex(index);
+    tree_view_->scrollTo(index);
+  } else if (chosen.unit == std::nullopt && tree_view_->currentIndex().isValid() &&
+             tree.unitAt(tree_view_->currentIndex())) {
+    tree_view_->setCurrentIndex({});
+  }
+  if (chosen.item && chosen.item->source == Lane::Source::kCollectives) {
+    const QModelIndex row = exposed.indexOfCollective(chosen.item->ref);
+    exposed_view_->setCurrentIndex(row);
+    if (row.isValid()) {
+      exposed_view_->scrollTo(row);
+    }
+  }
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <optional>
+
+#include <QAbstractScrollArea>
+#include <QPoint>
+
+#include "gui/model/selection_context.h"
+#include "gui/view/theme.h"
+#include "gui/view/timeline_scene.h"
+
+namespace shardlens::gui {
+
+// The timeline as a widget: shows the selection of `context` and changes it.
+//
+// Mouse  wheel zooms at the pointer (Ctrl finely), Shift+wheel and Shift+drag pan, a drag measures
+//        and snaps to edges (Alt: freely), a click selects, a double click zooms in on what it
+//        hits; the minimap takes clicks and drags, a rank's name folds it.
+class TimelineView : public QAbstractScrollArea {
+  Q_OBJECT
+ public:
+  explicit TimelineView(SelectionContext& context, QWidget* parent = nullptr);
+
+  void setTheme(const Theme& theme);
+  [[nodiscard]] TimelineScene& scene() { return scene_; }
+  void setGhost(const RunPointer& ghost, size_t rank, Nanoseconds start);
+
+  // Commands; each redraws and tells viewChanged().
+  void zoomBy(double factor);  // around the pointer, else the middle
+  void panBy(double part);     // of the width
+  void scrollBy(int pixels);
+  void fitSelection();  // range, item or step; else all
+  void fitAll();
+  void showInterval(const analysis::Interval& shown);
+  void selectNeighbour(int way);  // next (+1) or previous item of the selected one's row
+  void selectExposed(int way);    // next or previous exposed collective of the rank
+  void followArrow(int way);      // from a collective to what waits for it, and back
+  void toggleBookmark(const QString& note);
+  void jumpToBookmark(int way);
+  void setAllCollapsed(bool collapsed);
+  // Nanoseconds that the last frame took to paint.
+  [[nodiscard]] qint64 lastFrame() const { return last_frame_; }
+  // Draws what is on the screen.
+  void drawOn(QPainter& painter);
+
+ signals:
+  void viewChanged();
+  void bookmarksChanged();
+  void hovered(const QString& description);
+  // While a range is dragged, with what it is; finally nullopt.
+  void dragging(std::optional<shardlens::analysis::Interval> range);
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+  void wheelEvent(QWheelEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
+  void mouseMoveEvent(QMouseEvent* event) override;
+  void mouseReleaseEvent(QMouseEvent* event) override;
+  void mouseDoubleClickEvent(QMouseEvent* event) override;
+  bool viewportEvent(QEvent* event) override;
+  void scrollContentsBy(int dx, int dy) override;
+
+ private:
+  enum class Drag : uint8_t { kNone, kPress, kMeasure, kPan, kMinimap };
+  void runChanged();
+  void selectionChanged();
+  void moved();  // after the axis changed
+  void updateScrollBars();
+  void moveMinimapTo(double x);
+  void hover(const QPointF& at);
+
+  SelectionContext& context_;
+  TimelineScene scene_;
+  const Theme* theme_;
+  Drag drag_ = Drag::kNone;
+  QPointF pressed_, last_;
+  Nanoseconds anchor_ = 0;
+  qint64 last_frame_ = 0;
+};
+
+}  // namespace shardlens::gui

@@ -1,0 +1,223 @@
+#include <set>
+
+#include "core/base/error.h"
+#include "gui/model/action_registry.h"
+#include "gui/model/tables.h"
+#include "gui/model/unit_tree.h"
+#include "tests/gui/qt_test.h"
+
+namespace shardlens::gui {
+namespace {
+
+using ModelTest = QtTest<QCoreApplication>;
+using Tester = QAbstractItemModelTester;
+constexpr auto kMode = Tester::FailureReportingMode::Warning;  // which QtTest makes a failure
+
+Nanoseconds exposed_of_top(const UnitTree& tree) {
+  Nanoseconds sum = 0;
+  for (int row = 0; row < tree.rowCount(); ++row) {
+    sum += tree.exposedAt(tree.index(row, 0));
+  }
+  return sum;
+}
+
+TEST_F(ModelTest, TreesSumToTheHeadlineInEveryWindow) {
+  for (const std::string& path :
+       {sample_run(), pytorch_run("fsdp2-default"), pytorch_run("fsdp1-full"),
+        pytorch_run("fsdp2-group"), pytorch_run("fsdp1-none")}) {
+    const RunPointer run = open_run(path);
+    UnitTree tree;
+    const Tester tester(&tree, kMode);
+    tree.show(run, 0);
+    const RankData& rank = *run->ranks[0];
+    EXPECT_EQ(exposed_of_top(tree), rank.figures.figures.exposed_comm) << path;
+    for (const analysis::StepFigures& step : rank.figures.steps) {
+      tree.setWindow({step.window});
+      EXPECT_EQ(exposed_of_top(tree), step.figures.exposed_comm) << path << " step " << step.step;
+    }
+    for (const analysis::UnitFigures& unit : rank.figures.units) {
+      const QModelIndex index = tree.indexOf(unit.fqn);
+      ASSERT_TRUE(index.isValid()) << unit.fqn;
+      EXPECT_EQ(tree.unitAt(index), unit.fqn);
+    }
+    tree.show(nullptr, 0);
+    EXPECT_EQ(tree.rowCount(), 0);
+  }
+}
+
+TEST_F(ModelTest, BlocksBuiltAlikeAreFolded) {
+  UnitTree tree;
+  tree.show(sample(), 0);
+  const QModelIndex block = tree.indexOf("model.layers.3");
+  ASSERT_TRUE(block.isValid());
+  const QModelIndex fold = block.parent();
+  EXPECT_EQ(fold.data().toString(), "0 … 5  6 alike");
+  EXPECT_FALSE(tree.unitAt(fold));
+  EXPECT_EQ(tree.rowCount(fold), 6);
+  EXPECT_EQ(tree.unitsWithin(fold).size(), 6);
+  Nanoseconds sum = 0;
+  for (int row = 0; row < 6; ++row) {
+    sum += tree.exposedAt(tree.index(row, 0, fold));
+  }
+  EXPECT_EQ(tree.exposedAt(fold), sum);
+  EXPECT_EQ(fold.siblingAtColumn(UnitTree::kUnits).data().toString(), "6");
+}
+
+TEST_F(ModelTest, ExposedListSumsToTheHeadlineAndNamesCauses) {
+  for (const std::string& path :
+       {sample_run(), pytorch_run("fsdp2-default"), pytorch_run("fsdp1-post")}) {
+    const RunPointer run = open_run(path);
+    ExposedTable table;
+    const Tester tester(&table, kMode);
+    const RankData& rank = *run->ranks[0];
+    table.show(run, 0, rank.timeline.span);
+    EXPECT_EQ(table.total(), rank.figures.figures.exposed_comm) << path;
+    ASSERT_GT(table.rowCount(), 0);
+    for (int row = 0; row < table.rowCount(); ++row) {
+      EXPECT_NE(table.index(row, 6).data().toString(), "–") << path << " row " << row;
+      EXPECT_FALSE(table.index(row, 7).data().toString().isEmpty());
+    }
+    for (int column = 0; column < table.columnCount(); ++column) {
+      table.sort(column, Qt::AscendingOrder);
+      table.sort(column, Qt::DescendingOrder);
+    }
+    const Selection::Item item = table.itemAt(table.index(0, 0));
+    EXPECT_EQ(table.itemAt(table.indexOfCollective(item.ref)), item);
+  }
+}
+
+TEST_F(ModelTest, OrdersOfTheSampleAgree) {
+  OrderTable table;
+  const Tester tester(&table, kMode);
+  table.show(sample(), 0, 0);
+  EXPECT_GT(table.rowCount(), 10);
+  EXPECT_TRUE(table.verdict().contains("agree")) << table.verdict().toStdString();
+  EXPECT_EQ(table.index(0, 1).data(), table.index(0, 2).data());
+  EXPECT_EQ(table.unitAt(table.index(0, 0)), "");
+  table.show(sample(), 0, 1'000'000);
+  EXPECT_EQ(table.rowCount(), 0);
+  table.show(nullptr, 0, 0);
+}
+
+TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
+  EventTable table;
+  const Tester tester(&table, kMode);
+  const RunPointer run = sample();
+  table.show(run, 0, std::nullopt, {});
+  EXPECT_EQ(table.rowCount(), run->event_count);
+  table.show(run, 0, std::nullopt, "ATEN::MM");
+  const int all = table.rowCount();
+  ASSERT_GT(all, 0);
+  for (int row = 0; row < all; ++row) {
+    EXPECT_TRUE(table.index(row, 2).data().toString().contains("aten::mm"));
+  }
+  const RankData& rank = *run->ranks[0];
+  table.show(run, 0, rank.figures.steps.front().window, "aten::mm");
+  EXPECT_GT(table.rowCount(), 0);
+  EXPECT_LT(table.rowCount(), all);
+  table.show(run, 0, std::nullopt, "no event is called this");
+  EXPECT_EQ(table.rowCount(), 0);
+}
+
+// Who owns which elements: every element of every parameter on exactly one rank.
+TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
+  OwnershipTable table;
+  const Tester tester(&table, kMode);
+  const RunPointer run = sample();
+  table.show(run, 0, std::nullopt, 0);
+  const plan::ResolvedPlan& plan = run->run.planned->plan;
+  EXPECT_EQ(table.columnCount(), OwnershipTable::kFixedColumns + plan.world_size);
+  EXPECT_EQ(table.rowCount(), static_cast<int>(plan.tree.parameters.size()));
+  for (int row = 0; row < table.rowCount(); ++row) {
+    double covered = 0;
+    for (int rank = 0; rank < plan.world_size; ++rank) {
+      const QModelIndex cell = table.index(row, OwnershipTable::kFixedColumns + rank);
+      covered += cell.data(OwnershipTable::kToRole).toDouble() -
+                 cell.data(OwnershipTable::kFromRole).toDouble();
+      EXPECT_FALSE(cell.data(Qt::ToolTipRole).toString().isEmpty());
+    }
+    EXPECT_NEAR(covered, 1, 1e-9) << table.index(row, 0).data().toString().toStdString();
+  }
+  table.show(run, 0, "model.layers.0", 0);
+  EXPECT_EQ(table.rowCount(), 9);  // q, k, v, o, gate, up, down, two norms
+}
+
+TEST_F(ModelTest, OwnershipKnowsWhatIsGatheredAtAnInstant) {
+  const RunPointer run = sample();
+  const trace::Trace& trace = run->run.traces.front();
+  using State = OwnershipTable::State;
+  std::set<State> seen;
+  for (const trace::Event& event : trace.events) {
+    const trace::ActionArgs* args = trace.action(event);
+    if (args == nullptr ||
+        (args->action.op != schedule::Op::kUseFull && args->action.op != schedule::Op::kUseShard)) {
+      continue;
+    }
+    const State state = unit_states(trace, event.start)[args->action.unit];
+    EXPECT_EQ(state,
+              args->action.op == schedule::Op::kUseFull ? State::kUnsharded : State::kSharded);
+    seen.insert(state);
+  }
+  EXPECT_EQ(seen.size(), 2);
+  EXPECT_EQ(unit_states(trace, 0), std::vector<State>(trace.units.size(), State::kUnknown));
+}
+
+TEST_F(ModelTest, WithoutAPlanOwnershipSaysWhatIsMissing) {
+  OwnershipTable table;
+  const Tester tester(&table, kMode);
+  trace::Run bare = trace::Run::of(trace::Run::open(sample_run()).traces);
+  table.show(std::make_shared<const RunData>(std::move(bare)), 0, std::nullopt, 0);
+  EXPECT_EQ(table.rowCount(), 0);
+  EXPECT_FALSE(table.why().isEmpty());
+}
+
+TEST_F(ModelTest, DiagnosticsAreListed) {
+  DiagnosticTable table;
+  const Tester tester(&table, kMode);
+  const RunPointer run = sample();
+  table.show(run);
+  EXPECT_EQ(table.rowCount(), static_cast<int>(run->analysis.diagnostics.size()));
+}
+
+TEST_F(ModelTest, CsvQuotesWhatNeedsIt) {
+  ColumnTable table({{"a", [](size_t r) { return r == 0 ? QString("x,\"y\"") : QString("plain"); }},
+                     {"b", [](size_t r) { return QString::number(r); }}});
+  table.reset(2);
+  EXPECT_EQ(to_csv(table), "a,b\r\n\"x,\"\"y\"\"\",0\r\nplain,1\r\n");
+}
+
+TEST_F(ModelTest, SortingKeepsWhatIsSelected) {
+  ColumnTable table({{"n", [](size_t r) { return QString::number(r); },
+                      [](size_t r) { return static_cast<double>((7 * r) % 10); }}});
+  const Tester tester(&table, kMode);
+  table.reset(10);
+  const QPersistentModelIndex third(table.index(3, 0));
+  table.sort(0, Qt::AscendingOrder);
+  EXPECT_EQ(table.rowAt(third), 3);
+  EXPECT_EQ(third.row(), 1);  // 7·3 mod 10 = 1
+}
+
+TEST_F(ModelTest, CommandsAreFoundByTheirLetters) {
+  ActionRegistry registry;
+  int ran = 0;
+  registry.add({"a", "M", "Fit the whole run", {"0"}, [&] { ++ran; }});
+  registry.add({"b", "M", "Find events", {"Ctrl+F"}, [&] { ran += 10; }, [] { return false; }});
+  registry.add({"c", "M", "Zoom to fit", {}, [] {}});
+  const auto found = registry.matching("fit");
+  ASSERT_EQ(found.size(), 3);  // the last one by letters alone: FInd evenTs
+  EXPECT_EQ(found[0]->id, "a");
+  EXPECT_EQ(found[1]->id, "c");
+  EXPECT_EQ(found[2]->id, "b");
+  EXPECT_EQ(registry.matching("fe").front()->id, "b");
+  EXPECT_EQ(registry.matching("zzz").size(), 0);
+  EXPECT_EQ(registry.matching("").size(), 3);
+  EXPECT_TRUE(registry.trigger("a"));
+  EXPECT_FALSE(registry.trigger("b"));
+  EXPECT_FALSE(registry.trigger("not there"));
+  EXPECT_EQ(ran, 1);
+  EXPECT_THROW(registry.add({"a", "M", "again", {}, [] {}}), RuntimeFault);
+  EXPECT_THROW(registry.add({"d", "M", "same key", {"0"}, [] {}}), RuntimeFault);
+}
+
+}  // namespace
+}  // namespace shardlens::gui

@@ -1,0 +1,195 @@
+#include "gui/model/run_data.h"
+
+#include <map>
+#include <random>
+
+#include "gui/model/run_loader.h"
+#include "gui/model/selection_context.h"
+#include "tests/gui/qt_test.h"
+
+namespace shardlens::gui {
+namespace {
+
+using RunDataTest = QtTest<QCoreApplication>;
+
+void expect_equal(const analysis::Figures& live,
+                  const analysis::Figures& exact,
+                  const std::string& where) {
+  EXPECT_EQ(live.span, exact.span) << where;
+  EXPECT_EQ(live.compute, exact.compute) << where;
+  EXPECT_EQ(live.comm, exact.comm) << where;
+  EXPECT_EQ(live.overlap, exact.overlap) << where;
+  EXPECT_EQ(live.exposed_comm, exact.exposed_comm) << where;
+  EXPECT_EQ(live.exposed_copy, exact.exposed_copy) << where;
+  EXPECT_EQ(live.idle, exact.idle) << where;
+  for (const auto& [kind, figures] : exact.collectives) {
+    const auto found = live.collectives.find(kind);
+    EXPECT_EQ(found == live.collectives.end() ? 0 : found->second.exposed, figures.exposed)
+        << where;
+  }
+}
+
+// The headline of a dragged range is the analyzer's, for any range.
+TEST_F(RunDataTest, LiveFiguresAreTheAnalyzersForAnyWindow) {
+  std::mt19937 random(5);
+  for (const std::string& path :
+       {sample_run(), pytorch_run("fsdp2-default"), pytorch_run("fsdp1-full")}) {
+    const RunPointer run = open_run(path);
+    for (const auto& rank : run->ranks) {
+      std::uniform_int_distribution<Nanoseconds> when(-run->duration / 10,
+                                                      run->duration + run->duration / 10);
+      for (int round = 0; round < 300; ++round) {
+        const Nanoseconds a = when(random), b = when(random);
+        const analysis::Interval own = run->own(*rank, {std::min(a, b), std::max(a, b)});
+        expect_equal(rank->live.within(own),
+                     rank->partition.figures(analysis::clip(rank->timeline.span, own)), path);
+      }
+      expect_equal(
+          rank->live.within({rank->timeline.span.front().start, rank->timeline.span.back().end}),
+          rank->figures.figures, path);
+    }
+  }
+}
+
+TEST_F(RunDataTest, LanesHoldEveryCollectiveOnceAndAllExposedTime) {
+  const RunPointer run = sample();
+  const RankData& rank = *run->ranks.front();
+  std::map<uint32_t, int> seen;
+  Nanoseconds exposed = 0;
+  for (const Lane& lane : rank.lanes) {
+    for (const LaneRow& row : lane.rows) {
+      for (const LaneItem& item : row.items()) {
+        if (lane.source == Lane::Source::kCollectives) {
+          ++seen[item.ref];
+          EXPECT_EQ(kind_of(rank.timeline.collectives[item.ref].kind), lane.kind);
+        } else if (lane.source == Lane::Source::kExposed) {
+          exposed += item.end - item.start;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), rank.timeline.collectives.size());
+  for (const auto& [ref, count] : seen) {
+    EXPECT_EQ(count, 1) << ref;
+  }
+  EXPECT_EQ(exposed, rank.partition.figures(rank.timeline.span).exposed_comm);
+}
+
+TEST_F(RunDataTest, EveryCollectiveFindsItsSpanAndBack) {
+  const RankData& rank = *sample()->ranks.front();
+  for (uint32_t i = 0; i < rank.timeline.collectives.size(); ++i) {
+    const analysis::UnitSpan* span = rank.span_of(i);
+    ASSERT_NE(span, nullptr) << i;
+    EXPECT_EQ(span->when, rank.timeline.collectives[i].when);
+    EXPECT_EQ(span->owner, rank.owner_of(i));
+    EXPECT_EQ(span->exposed, length_of(rank.exposed(i)));
+    EXPECT_EQ(rank.collective_of(static_cast<size_t>(span - rank.figures.detail->spans.data())), i);
+  }
+}
+
+TEST_F(RunDataTest, TimeStartsAtZero) {
+  const RunPointer run = sample();
+  const RankData& rank = *run->ranks.front();
+  EXPECT_GT(run->duration, 0);
+  EXPECT_EQ(run->shown(rank, run->own(rank, {5, 9})), (analysis::Interval{5, 9}));
+  EXPECT_GE(run->shown(rank, rank.timeline.span.front()).start, 0);
+}
+
+using RunLoaderTest = QtTest<QCoreApplication>;
+
+TEST_F(RunLoaderTest, LoadsOnAnotherThreadAndTellsProgress) {
+  RunLoader loader;
+  RunPointer run;
+  int reports = 0;
+  QObject::connect(&loader, &RunLoader::loaded, [&](const RunPointer& loaded) { run = loaded; });
+  QObject::connect(&loader, &RunLoader::progress, [&] { ++reports; });
+  loader.load({sample_run()});
+  EXPECT_TRUE(loader.isLoading());
+  ASSERT_TRUE(wait_for([&] { return run != nullptr; }));
+  EXPECT_FALSE(loader.isLoading());
+  EXPECT_GT(reports, 0);
+  EXPECT_EQ(run->event_count, sample()->event_count);
+}
+
+TEST_F(RunLoaderTest, ABrokenFileIsAMessageThatNamesIt) {
+  RunLoader loader;
+  QString message;
+  QObject::connect(&loader, &RunLoader::failed, [&](const QString& text) { message = text; });
+  for (const std::string name : {"cut.json.gz", "empty.json", "html.json", "nested_deep.json",
+                                 "utf16.json", "wrong_checksum.json.gz", "not-there.json"}) {
+    message.clear();
+    loader.load({std::string(SHARDLENS_TEST_DATA) + "/corrupt/" + name});
+    ASSERT_TRUE(wait_for([&] { return !message.isEmpty(); })) << name;
+    EXPECT_TRUE(message.contains(QString::fromStdString(name))) << message.toStdString();
+  }
+}
+
+TEST_F(RunLoaderTest, CancelAnswersAtOnceAndNothingComesAfter) {
+  RunLoader loader;
+  int cancelled = 0, others = 0;
+  QObject::connect(&loader, &RunLoader::cancelled, [&] { ++cancelled; });
+  QObject::connect(&loader, &RunLoader::loaded, [&] { ++others; });
+  QObject::connect(&loader, &RunLoader::failed, [&] { ++others; });
+  loader.load({sample_run()});
+  loader.cancel();
+  EXPECT_EQ(cancelled, 1);
+  loader.cancel();
+  EXPECT_EQ(cancelled, 1);
+  loader.load({sample_run()});
+  ASSERT_TRUE(wait_for([&] { return others > 0; }));
+  EXPECT_EQ(others, 1);
+}
+
+TEST_F(RunLoaderTest, EndsWhileLoading) {
+  RunLoader loader;
+  loader.load({sample_run()});
+}
+
+using SelectionContextTest = QtTest<QCoreApplication>;
+
+TEST_F(SelectionContextTest, HistoryWalksBackAndForth) {
+  SelectionContext context;
+  context.setRun(sample());
+  int changes = 0;
+  QObject::connect(&context, &SelectionContext::changed, [&] { ++changes; });
+  context.selectUnit("model.layers.2");
+  context.selectStep(1);
+  context.selectStep(1);
+  EXPECT_EQ(changes, 2);
+  context.back();
+  EXPECT_EQ(context.current().unit, "model.layers.2");
+  EXPECT_FALSE(context.current().step);
+  context.back();
+  EXPECT_FALSE(context.canGoBack());
+  EXPECT_EQ(context.current(), Selection{});
+  context.forward();
+  EXPECT_EQ(context.current().unit, "model.layers.2");
+  context.selectUnit(std::nullopt);
+  EXPECT_FALSE(context.canGoForward());
+}
+
+TEST_F(SelectionContextTest, TheWindowIsTheRangeElseTheStepElseAll) {
+  SelectionContext context;
+  EXPECT_TRUE(context.window().empty());
+  context.setRun(sample());
+  const RankData& rank = *context.rank();
+  EXPECT_EQ(context.window(), rank.timeline.span);
+  context.selectStep(2);
+  EXPECT_EQ(context.window(), analysis::IntervalSet{rank.figures.steps[2].window});
+  context.selectRange(analysis::Interval{1'000'000, 2'000'000});
+  EXPECT_EQ(length_of(context.window()), 1'000'000);
+}
+
+TEST_F(SelectionContextTest, ACollectiveBringsItsUnit) {
+  SelectionContext context;
+  context.setRun(sample());
+  const RankData& rank = *context.rank();
+  for (uint32_t i = 0; i < rank.timeline.collectives.size(); ++i) {
+    context.selectItem({0, Lane::Source::kCollectives, i});
+    EXPECT_EQ(context.current().unit, rank.owner_of(i));
+    EXPECT_EQ(context.itemInterval()->length(), rank.timeline.collectives[i].when.length());
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::gui

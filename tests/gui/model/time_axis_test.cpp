@@ -1,0 +1,81 @@
+#include "gui/model/time_axis.h"
+
+#include <gtest/gtest.h>
+
+namespace shardlens::gui {
+namespace {
+
+TimeAxis axis(Nanoseconds length, int width) {
+  TimeAxis out;
+  out.setBounds({0, length});
+  out.setWidth(width);
+  return out;
+}
+
+TEST(TimeAxisTest, PixelsAndTimesMapOntoEachOther) {
+  TimeAxis a = axis(1'000'000, 500);
+  EXPECT_DOUBLE_EQ(a.nanosecondsPerPixel(), 2000);
+  EXPECT_DOUBLE_EQ(a.toPixel(500'000), 250);
+  EXPECT_EQ(a.toTime(250), 500'000);
+  a.setView({100'000, 200'000});
+  for (const Nanoseconds t : {100'000, 123'456, 200'000}) {
+    EXPECT_NEAR(static_cast<double>(a.toTime(a.toPixel(t))), static_cast<double>(t), 1);
+  }
+}
+
+TEST(TimeAxisTest, ZoomKeepsWhatIsUnderThePointer) {
+  TimeAxis a = axis(1'000'000'000, 1000);
+  const Nanoseconds under = a.toTime(300);
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_TRUE(a.zoom(0.7, 300));
+    EXPECT_NEAR(a.toPixel(under), 300, 0.6);
+  }
+}
+
+TEST(TimeAxisTest, ViewsStayWithinTheRunAndNoShorterThanTheShortest) {
+  TimeAxis a = axis(1'000'000, 1000);
+  EXPECT_FALSE(a.zoom(2, 500));
+  EXPECT_FALSE(a.pan(-50));
+  for (int i = 0; i < 100; ++i) {
+    a.zoom(0.5, 999);
+  }
+  EXPECT_EQ(a.view().length(), TimeAxis::kShortest);
+  EXPECT_LE(a.view().end, 1'000'000);
+  a.pan(1e9);
+  EXPECT_EQ(a.view().end, 1'000'000);
+  EXPECT_TRUE(a.fitAll());
+  EXPECT_EQ(a.view(), (analysis::Interval{0, 1'000'000}));
+  EXPECT_TRUE(a.fit({500'000, 600'000}));
+  EXPECT_EQ(a.view(), (analysis::Interval{490'000, 610'000}));
+}
+
+TEST(TimeAxisTest, TicksAreRoundAndFarEnoughApart) {
+  for (const Nanoseconds length : {150LL, 7'000LL, 1'234'567LL, 98'765'432'100LL}) {
+    TimeAxis a = axis(length, 1200);
+    double last = -1e9;
+    int labels = 0;
+    for (const TimeAxis::Tick& tick : a.ticks(90)) {
+      if (!tick.label.isEmpty()) {
+        EXPECT_GE(tick.x - last, 89.9);
+        last = tick.x;
+        ++labels;
+      }
+    }
+    EXPECT_GE(labels, 2) << length;
+    EXPECT_LE(labels, 14) << length;
+  }
+}
+
+TEST(TimeAxisTest, TextsHaveTheDigitsThatTheyNeed) {
+  EXPECT_EQ(timeText(12'345'678, 1e6), "12 ms");
+  EXPECT_EQ(timeText(12'345'678, 1e3), "12.346 ms");
+  EXPECT_EQ(timeText(0, 1e6), "0 ms");
+  EXPECT_EQ(timeText(1'500'000'000, 1e8), "1.5 s");
+  EXPECT_EQ(durationText(812), "812 ns");
+  EXPECT_EQ(durationText(4'200), "4.20 µs");
+  EXPECT_EQ(durationText(-9'100'000), "-9.10 ms");
+  EXPECT_EQ(durationText(1'250'000'000), "1.250 s");
+}
+
+}  // namespace
+}  // namespace shardlens::gui

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include <QAbstractItemModelTester>
+#include <QCoreApplication>
+#include <QElapsedTimer>
+#include <QString>
+#include <QStringList>
+
+#include "gui/model/run_data.h"
+#include "gui/view/qt_messages.h"
+#include "profiler/trace/run.h"
+
+namespace shardlens::gui {
+
+// A test with an application, in which whatever Qt warns of is a failure.
+template <class Application>
+class QtTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    qputenv("QT_QPA_PLATFORM", "offscreen");
+    static int argc = 1;
+    static char name[] = "test";
+    static char* argv[] = {name, nullptr};
+    if (QCoreApplication::instance() == nullptr) {
+      new Application(argc, argv);  // lives as long as the process: Qt wants it gone last
+    }
+  }
+  void SetUp() override { qInstallMessageHandler(&QtTest::fail); }
+  void TearDown() override { qInstallMessageHandler(nullptr); }
+
+  // Runs the event loop until `done`, at most 20 s.
+  static bool wait_for(const std::function<bool()>& done) {
+    QElapsedTimer timer;
+    timer.start();
+    while (!done() && timer.elapsed() < 20'000) {
+      QCoreApplication::processEvents(QEventLoop::AllEvents, 20);
+    }
+    return done();
+  }
+
+ private:
+  static void fail(QtMsgType type, const QMessageLogContext& /*context*/, const QString& message) {
+    if (type != QtDebugMsg && type != QtInfoMsg && !is_platform_notice(message)) {
+      ADD_FAILURE() << "Qt: " << message.toStdString();
+    }
+  }
+};
+
+inline std::string sample_run() {
+  return std::string(SHARDLENS_TEST_DATA) + "/../../traces/llama-emulated8";
+}
+inline std::string pytorch_run(const std::string& name) {
+  return std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/" + name;
+}
+
+inline RunPointer open_run(const std::string& path) {
+  return std::make_shared<const RunData>(trace::Run::open(path));
+}
+
+// The sample, read once.
+inline RunPointer sample() {
+  static const RunPointer kRun = open_run(sample_run());
+  return kRun;
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,167 @@
+#include <cstdlib>
+
+#include <QCoreApplication>
+#include <QFile>
+#include <QFileInfo>
+#include <QImage>
+#include <QProcess>
+#include <QSettings>
+#include <QStandardPaths>
+#include <QTemporaryDir>
+
+#include "tests/gui/qt_test.h"
+
+namespace shardlens::gui {
+namespace {
+
+// shardlens-gui as a program.
+class ProgramTest : public QtTest<QCoreApplication> {
+ protected:
+  struct Ended {
+    int code = -1;
+    QString out, error;
+  };
+  static Ended run(const QStringList& arguments,
+                   const QString& platform = "offscreen",
+                   const QString& program = "/shardlens-gui") {
+    QProcess process;
+    QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+    environment.remove("DISPLAY");
+    environment.remove("WAYLAND_DISPLAY");
+    environment.remove("QT_QPA_PLATFORM");
+    if (!platform.isEmpty()) {
+      environment.insert("QT_QPA_PLATFORM", platform);
+    }
+    process.setProcessEnvironment(environment);
+    process.start(QString(SHARDLENS_BIN_DIR) + program, arguments);
+    if (!process.waitForFinished(60'000)) {
+      process.kill();
+      process.waitForFinished();
+      return {-2, {}, "did not end"};
+    }
+    return {process.exitStatus() == QProcess::NormalExit ? process.exitCode() : -3,
+            process.readAllStandardOutput(), process.readAllStandardError()};
+  }
+  QString sample() { return QString::fromStdString(sample_run()); }
+  QTemporaryDir folder_;
+};
+
+TEST_F(ProgramTest, WritesAPictureWithoutADisplay) {
+  const QString png = folder_.path() + "/out.png";
+  const Ended ended = run({sample(), "--export-png", png, "--size", "1000x700", "--step", "3",
+                           "--select", "model.layers.2", "--theme", "dark"},
+                          {});
+  EXPECT_EQ(ended.code, 0) << ended.error.toStdString();
+  EXPECT_EQ(ended.error.toStdString(), "");
+  EXPECT_EQ(QImage(png).size(), QSize(1000, 700));
+}
+
+TEST_F(ProgramTest, SelftestPasses) {
+  const Ended ended = run({"--selftest", sample()});
+  EXPECT_EQ(ended.code, 0) << ended.error.toStdString();
+  EXPECT_TRUE(ended.out.contains("all checks passed")) << ended.out.toStdString();
+}
+
+TEST_F(ProgramTest, WrongInputIsAMessageAndTheRightCode) {
+  const QString png = folder_.path() + "/out.png";
+  const struct {
+    QStringList arguments;
+    int code;
+    const char* said;
+  } cases[] = {
+      {{"--nonsense"}, 2, "nonsense"},
+      {{sample(), "--range", "5ms"}, 2, "--range"},
+      {{sample(), "--range", "9ms..5ms"}, 2, "--range"},
+      {{sample(), "--size", "big"}, 2, "--size"},
+      {{sample(), "--theme", "pink"}, 2, "--theme"},
+      {{sample(), "--export-png", folder_.path() + "/out.txt"}, 2, ".png"},
+      {{sample(), "--export-png", png, "--select", "model.layers.99"}, 3, "model.layers.99"},
+      {{sample(), "--export-png", png, "--step", "99"}, 3, "99"},
+      {{sample(), "--export-png", png, "--panel", "kitchen"}, 2, "kitchen"},
+      {{sample(), "--export-png", "/nowhere/at/all/out.png"}, 4, "/nowhere"},
+      {{"/no/such/file.json", "--export-png", png}, 3, "/no/such/file.json"},
+      {{QString(SHARDLENS_TEST_DATA) + "/corrupt/cut.json.gz", "--export-png", png},
+       3,
+       "cut.json.gz"},
+  };
+  for (const auto& each : cases) {
+    const Ended ended = run(each.arguments);
+    EXPECT_EQ(ended.code, each.code)
+        << each.arguments.join(' ').toStdString() << ": " << ended.error.toStdString();
+    EXPECT_TRUE(ended.error.contains(each.said)) << ended.error.toStdString();
+  }
+  EXPECT_FALSE(QFileInfo::exists(png));
+}
+
+// `shardlens gui` hands everything on.
+TEST_F(ProgramTest, TheSubcommandIsTheProgram) {
+  const QString png = folder_.path() + "/out.png";
+  const Ended ended =
+      run({"gui", sample(), "--step", "3", "--export-png", png, "--size", "1000x700"}, {},
+          "/shardlens");
+  EXPECT_EQ(ended.code, 0) << ended.error.toStdString();
+  EXPECT_EQ(QImage(png).size(), QSize(1000, 700));
+  EXPECT_EQ(run({"gui", sample(), "--range", "5ms", "--export-png", png}, {}, "/shardlens").code,
+            2);
+  EXPECT_EQ(run({"gui", "--nonsense"}, {}, "/shardlens").code, 2);
+}
+
+// A model and plans alone: what is simulated stands in place of a run.
+TEST_F(ProgramTest, AModelIsPlannedForWithoutARun) {
+  const QString png = folder_.path() + "/out.png", plan = folder_.path() + "/plan.json";
+  QFile file(plan);
+  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+  file.write(R"({"version": 1, "forward_prefetch": 2})");
+  file.close();
+  const QString model = sample() + "/config.json";
+  const Ended ended =
+      run({"--model", model, "--plan", plan, "--panel", "whatif", "--export-png", png});
+  EXPECT_EQ(ended.code, 0) << ended.error.toStdString();
+  EXPECT_FALSE(QImage(png).isNull());
+  EXPECT_EQ(run({"--model", plan, "--export-png", png}).code, 3);
+  EXPECT_EQ(run({"--model", model, "--plan", model, "--export-png", png}).code, 3);
+}
+
+TEST_F(ProgramTest, WithoutADisplayItSaysWhatToDo) {
+  const Ended ended = run({sample()}, {});
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_TRUE(ended.error.contains("--export-png")) << ended.error.toStdString();
+}
+
+// Real keys through a real X server: switches to dark and quits; what is left is the setting.
+TEST_F(ProgramTest, KeysReachItThroughX) {
+  if (QStandardPaths::findExecutable("Xvfb").isEmpty() ||
+      QStandardPaths::findExecutable("xdotool").isEmpty()) {
+    GTEST_SKIP() << "needs Xvfb and xdotool";
+  }
+  QProcess server;
+  server.start("Xvfb", {"-displayfd", "1", "-screen", "0", "1280x800x24", "-nolisten", "tcp"});
+  ASSERT_TRUE(server.waitForReadyRead(20'000)) << server.readAllStandardError().toStdString();
+  QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+  environment.insert("DISPLAY", ":" + QString(server.readAllStandardOutput()).trimmed());
+  environment.insert("QT_QPA_PLATFORM", "xcb");
+  QProcess program;
+  program.setProcessEnvironment(environment);
+  program.start(QString(SHARDLENS_BIN_DIR) + "/shardlens-gui",
+                {"--config-dir", folder_.path(), sample()});
+  QProcess keys;
+  keys.setProcessEnvironment(environment);
+  keys.start("timeout", {"40", "xdotool", "search", "--sync", "--onlyvisible", "--name",
+                         "llama-emulated8", "windowfocus", "--sync", "key", "w", "key", "w", "key",
+                         "ctrl+shift+d", "key", "ctrl+q"});
+  EXPECT_TRUE(keys.waitForFinished(45'000));
+  EXPECT_EQ(keys.exitCode(), 0) << keys.readAllStandardError().toStdString();
+  EXPECT_TRUE(program.waitForFinished(20'000)) << "it did not quit";
+  EXPECT_EQ(program.exitCode(), 0);
+  EXPECT_EQ(program.readAllStandardError().toStdString(), "");
+  program.kill();
+  program.waitForFinished();
+  server.terminate();
+  server.waitForFinished();
+  EXPECT_TRUE(QSettings(folder_.path() + "/shardlens-gui.ini", QSettings::IniFormat)
+                  .value("dark")
+                  .toBool());
+}
+
+}  // namespace
+}  // namespace shardlens::gui
