@@ -77,6 +77,7 @@ double median_ms(int64_t steps, const std::function<void()>& step) {
 int main(int argc, char** argv) {
   const int64_t units = argc > 1 ? std::atoll(argv[1]) : 32;
   const int64_t steps = argc > 2 ? std::atoll(argv[2]) : 200;
+  const std::string layout = argc > 3 ? argv[3] : "flat";
   at::set_num_threads(1);
   const at::Tensor input = at::randn({4, kFeatures});
 
@@ -98,8 +99,10 @@ int main(int argc, char** argv) {
   options.world = world.get();
   const auto sharded = fsdp::fully_shard(
       chain.ptr(),
-      plan::parse_plan(R"({"version": 1, "units": [{"modules": "units.*"}, {"modules": ""}]})",
-                       "host_cost"),
+      plan::parse_plan(
+          R"({"version": 1, "units": [{"modules": "units.*"}, {"modules": ""}], "layout": ")" +
+              layout + "\"}",
+          "host_cost"),
       options);
   const double sharded_ms = median_ms(steps, [&] {
     chain(input).sum().backward();

@@ -3,7 +3,7 @@
 
     bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers] [--bin build/release/bin]
 
-Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32, full_shard with one unit per layer, and replicate beside DDP. The programs take turns, a round each,
+Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32, full_shard with one unit per layer, flat and per parameter, and replicate beside DDP. The programs take turns, a round each,
 so that what else the machine does hits all of them; a figure is the median over rounds of each round's median step. PyTorch's
 run in tests/tools/fsdp_reference.py, whose clock covers the same part of a step: batch, forward, backward, gradient norm, optimizer.
 Shardlens runs twice: as PyTorch does, without recording, and recording.
@@ -38,10 +38,17 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run_shardlens(args, model, tokens, batch, seq, recording, strategy="full_shard"):
+PER_PARAMETER = {"version": 1, "layout": "per_parameter"}
+
+
+def run_shardlens(args, model, tokens, batch, seq, recording, strategy="full_shard", plan=None):
     with tempfile.TemporaryDirectory() as directory:
-        flags = ["--model", model, "--tokens", tokens, "--out", directory, "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq),
-                 "--strategy", strategy]
+        flags = ["--model", model, "--tokens", tokens, "--out", directory, "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq)]
+        if plan is None:
+            flags += ["--strategy", strategy]
+        else:
+            pathlib.Path(directory, "row.json").write_text(json.dumps(plan))
+            flags += ["--plan", directory + "/row.json"]
         if not recording:
             flags += ["--trigger-file", directory + "/never"]
         ranks = []
@@ -77,6 +84,7 @@ def bench(args, directory, name):
     contenders = {
         "Shardlens": lambda: run_shardlens(args, model, tokens, batch, seq, False),
         "Shardlens, recording": lambda: run_shardlens(args, model, tokens, batch, seq, True),
+        "Shardlens, per parameter": lambda: run_shardlens(args, model, tokens, batch, seq, False, plan=PER_PARAMETER),
         "PyTorch FSDP2": lambda: run_reference(args, model, tokens, batch, seq, "fsdp2"),
         "PyTorch FSDP1": lambda: run_reference(args, model, tokens, batch, seq, "fsdp1"),
         "Shardlens, replicate": lambda: run_shardlens(args, model, tokens, batch, seq, False, "replicate"),
@@ -96,7 +104,11 @@ def bench(args, directory, name):
         limit = dict(zip(("PyTorch FSDP2", "PyTorch FSDP1", "PyTorch DDP"), limits)).get(contender)
         ours = replicated if contender in ("PyTorch DDP", "Shardlens, replicate") else sharded
         passed &= limit is None or ours / middle <= limit
+        if contender == "PyTorch FSDP2":
+            per_parameter = statistics.median(medians["Shardlens, per parameter"]) / middle
+            passed &= per_parameter <= limit
         print(f"| {contender} | {middle:.2f} | {min(values):.2f} to {max(values):.2f} | {ours / middle:.2f} | {limit or ''} |")
+    print(f"\nShardlens, per parameter / PyTorch FSDP2: {per_parameter:.2f}")
     return passed
 
 

@@ -1,5 +1,6 @@
 #include "cli/worker_run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -75,6 +76,16 @@ std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int ran
       column.push_back(peer);
     }
     groups.push_back({"replicate", "replicate axis", column});
+  }
+  for (const plan::Unit& unit : plan.units) {
+    const auto ranks = static_cast<int>(unit.reshard_after_forward.ranks);
+    const std::string name = "sub_shard" + std::to_string(ranks);
+    if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh &&
+        std::ranges::none_of(groups, [&](const auto& group) { return group.name == name; })) {
+      const int first = rank / ranks * ranks;
+      groups.push_back(
+          {name, "part of the shard axis", {all.begin() + first, all.begin() + first + ranks}});
+    }
   }
   return groups;
 }

@@ -1,6 +1,7 @@
 #include "core/dist/world.h"
 
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -69,28 +70,24 @@ Rendezvous rendezvous(const WorldOptions& options) {
 
 class JoinedWorld : public World {
  public:
-  explicit JoinedWorld(const WorldOptions& options) : options_(options) {
+  explicit JoinedWorld(const WorldOptions& options)
+      : options_(options), recorder_(options.recorder) {
     options_.check_ranks =
         options.check_ranks || environment("TORCH_DISTRIBUTED_DEBUG") == "DETAIL";
     const int shard_size = options.world_size / options.replicate;
-    std::optional<Rendezvous> met;
-    if (options.backend == BackendKind::kGloo) {
-      if (options.world_size > 1) {
-        met = rendezvous(options);
-      } else {
-        met = Rendezvous{nullptr, "127.0.0.1"};
-      }
+    if (options.backend == BackendKind::kGloo && options.world_size > 1) {
+      met_ = rendezvous(options);
     }
-    world_ = make_group("world", "world", options.rank, options.world_size, met);
+    world_ = make_group("world", "world", options.rank, options.world_size);
     if (options.replicate > 1 && shard_size > 1) {
       const int row = options.rank / shard_size;
       const int column = options.rank % shard_size;
-      shard_ = make_group("shard", "shard" + std::to_string(row), column, shard_size, met);
-      replicate_ = make_group("replicate", "replicate" + std::to_string(column), row,
-                              options.replicate, met);
+      shard_ = make_group("shard", "shard" + std::to_string(row), column, shard_size);
+      replicate_ =
+          make_group("replicate", "replicate" + std::to_string(column), row, options.replicate);
     }
-    if (met.has_value() && met->store != nullptr) {
-      peers_ = std::make_unique<Peers>(c10::make_intrusive<c10d::PrefixStore>("peers", met->store),
+    if (met_.has_value()) {
+      peers_ = std::make_unique<Peers>(c10::make_intrusive<c10d::PrefixStore>("peers", met_->store),
                                        options.rank, options.world_size, options.timeout,
                                        [this] { return doing(); });
       // A rank that is connected may end at once, and those still connecting would take it for
@@ -106,6 +103,7 @@ class JoinedWorld : public World {
       const std::lock_guard lock(watched_mutex_);
       watched_.clear();
     }
+    sub_shards_.clear();
     replicate_.reset();
     shard_.reset();
     world_.reset();
@@ -123,32 +121,47 @@ class JoinedWorld : public World {
   Communicator& replicate() override { return replicate_ != nullptr ? *replicate_ : *world_; }
   Communicator& world() override { return *world_; }
 
+  Communicator& sub_shard(int ranks) override {
+    std::unique_ptr<Communicator>& group = sub_shards_[ranks];
+    if (group == nullptr) {
+      const std::string name = "sub_shard" + std::to_string(ranks);
+      group = make_group(name, name + "." + std::to_string(options_.rank / ranks),
+                         options_.rank % ranks, ranks);
+    }
+    return *group;
+  }
+
   void set_recorder(Recorder* recorder) override {
-    for (Communicator* each : {world_.get(), shard_.get(), replicate_.get()}) {
-      if (each != nullptr) {
-        each->set_recorder(recorder);
-      }
+    recorder_ = recorder;
+    for (Communicator* each : groups()) {
+      each->set_recorder(recorder);
     }
   }
 
   void abort(const std::string& reason) override {
-    for (Communicator* each : {world_.get(), shard_.get(), replicate_.get()}) {
-      if (each != nullptr) {
-        each->abort(reason);
-      }
+    for (Communicator* each : groups()) {
+      each->abort(reason);
     }
   }
 
  private:
+  std::vector<Communicator*> groups() const {
+    std::vector<Communicator*> groups{world_.get(), shard_.get(), replicate_.get()};
+    for (const auto& [ranks, group] : sub_shards_) {
+      groups.push_back(group.get());
+    }
+    std::erase(groups, nullptr);
+    return groups;
+  }
+
   std::unique_ptr<Communicator> make_group(const std::string& name,
                                            const std::string& key,
                                            int rank,
-                                           int size,
-                                           const std::optional<Rendezvous>& met) {
+                                           int size) {
     c10::intrusive_ptr<c10d::Backend> backend;
-    if (met.has_value() && met->store != nullptr) {
-      backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>(key, met->store), rank,
-                                  size, options_.timeout, met->hostname);
+    if (met_.has_value()) {
+      backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>(key, met_->store), rank,
+                                  size, options_.timeout, met_->hostname);
     } else {
       // Emulated, or the only rank: every collective is a copy of its own input.
       backend = make_emulated_backend(rank, size, options_.timer);
@@ -159,7 +172,7 @@ class JoinedWorld : public World {
     group.size = size;
     group.global_rank = options_.rank;
     group.timeout = options_.timeout;
-    group.recorder = options_.recorder;
+    group.recorder = recorder_;
     group.emulated = options_.backend == BackendKind::kEmulated;
     // Emulated peers do what this rank does.
     group.check_ranks = options_.check_ranks && !group.emulated;
@@ -185,7 +198,10 @@ class JoinedWorld : public World {
   }
 
   WorldOptions options_;
+  Recorder* recorder_;
+  std::optional<Rendezvous> met_;  // none: emulated, or the only rank
   std::unique_ptr<Communicator> world_, shard_, replicate_;
+  std::map<int, std::unique_ptr<Communicator>> sub_shards_;  // by size
   std::mutex watched_mutex_;
   std::vector<const Communicator*> watched_;  // guarded by watched_mutex_
   std::unique_ptr<Peers> peers_;

@@ -40,6 +40,9 @@ class World {
   [[nodiscard]] virtual bool emulated() const = 0;
   virtual Communicator& shard() = 0;
   virtual Communicator& replicate() = 0;
+  // Over `ranks` neighbours on the shard axis, a part of it (reshard_after_forward = k). Made at
+  // the first call, which all ranks make in the same order.
+  virtual Communicator& sub_shard(int ranks) = 0;
   virtual Communicator& world() = 0;
   virtual void set_recorder(Recorder* recorder) = 0;
   virtual void abort(const std::string& reason) = 0;

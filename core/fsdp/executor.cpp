@@ -1,7 +1,10 @@
 #include "core/fsdp/executor.h"
 
+#include <utility>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
@@ -14,11 +17,26 @@ using schedule::BufferKind;
 using schedule::Op;
 using schedule::Stream;
 
+namespace {
+
+dist::ReduceOp op_of(bool average) {
+  return average ? dist::ReduceOp::kAverage : dist::ReduceOp::kSum;
+}
+
+}  // namespace
+
 Executor::Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Recorder* recorder)
     : units_(handles.size()), world_(world), recorder_(recorder) {
   for (size_t i = 0; i < handles.size(); ++i) {
     units_[i].handle = handles[i];
   }
+}
+
+dist::Communicator& Executor::communicator(const Action& action) const {
+  if (action.axis == Axis::kSubShard) {
+    return world_.sub_shard(static_cast<int>(units_[action.unit].handle->sub_mesh()));
+  }
+  return communicator(action.stream, action.axis);
 }
 
 dist::Communicator& Executor::communicator(Stream stream, Axis axis) const {
@@ -68,6 +86,8 @@ void Executor::execute(const Action& action, bool edges) {
       return;
     case Op::kAllGather:
       return all_gather(action, unit);
+    case Op::kCopyOut:
+      return copy_out(action, unit);
     case Op::kUseFull:
       return unit.handle->use_full(edges);
     case Op::kUseShard:
@@ -80,7 +100,6 @@ void Executor::execute(const Action& action, bool edges) {
       return all_reduce(action, unit);
     case Op::kStoreGrad:
       return store_grad(action, unit);
-    case Op::kCopyOut:
     case Op::kToHost:
     case Op::kToDevice:
     case Op::kRecord:
@@ -97,6 +116,10 @@ void Executor::allocate(const Action& action, Unit& unit) {
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
       return unit.handle->allocate();
+    case BufferKind::kGathered:
+      return unit.handle->allocate_gathered();
+    case BufferKind::kSubShard:
+      return unit.handle->allocate_sub_shard();
     case BufferKind::kReduceInput:
       unit.reduce_input = at::empty({handle.layout().padded_numel()},
                                     at::TensorOptions().dtype(handle.reduce_dtype()));
@@ -104,6 +127,7 @@ void Executor::allocate(const Action& action, Unit& unit) {
     case BufferKind::kReduceOutput:
       unit.reduce_output = at::empty({handle.layout().shard_numel()},
                                      at::TensorOptions().dtype(handle.reduce_dtype()));
+      unit.partial = false;
       return;
     default:
       throw RuntimeFault("internal error: the engine cannot allocate a " +
@@ -117,6 +141,10 @@ void Executor::release(const Action& action, Unit& unit) {
       unit.handle->free();
       unit.copied_in = false;
       return;
+    case BufferKind::kGathered:
+      return unit.handle->free_gathered();
+    case BufferKind::kSubShard:
+      return unit.handle->free_sub_shard();
     case BufferKind::kUnshardedGrad:
       unit.unsharded_grad = at::Tensor();
       return;
@@ -135,21 +163,23 @@ void Executor::release(const Action& action, Unit& unit) {
 
 void Executor::all_gather(const Action& action, Unit& unit) {
   const RangeScope range(recorder_, Range::kAllGather, action.unit);
-  dist::Communicator& on = communicator(action.stream, action.axis);
+  dist::Communicator& on = communicator(action);
+  const at::Tensor input = unit.handle->gather_input(std::exchange(unit.copied_in, false));
   submitted(action.stream, on,
-            on.all_gather(unit.handle->gather_output(), unit.handle->gather_input(unit.copied_in),
-                          purpose(action.unit)));
+            on.all_gather(unit.handle->gather_output(), input, purpose(action.unit)));
+}
+
+void Executor::copy_out(const Action& action, Unit& unit) {
+  if (action.buffer.kind == BufferKind::kSubShard) {
+    return unit.handle->fill_sub_shard();
+  }
+  const RangeScope range(recorder_, Range::kAllGatherCopyOut, action.unit);
+  unit.handle->copy_out();
 }
 
 void Executor::reduce_copy_in(Unit& unit) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor gradient = unit.handle->take_unsharded_grad();
-  if (unit.accumulates) {
-    unit.reduce_input.add_(gradient);
-  } else {
-    unit.reduce_input.copy_(gradient);
-  }
-  unit.accumulates = true;
+  unit.handle->unsharded_gradients().take_into(unit.reduce_input,
+                                               std::exchange(unit.accumulates, true));
 }
 
 // The input of a reduction: what kReduceCopyIn wrote, or the gradient as autograd left it.
@@ -158,43 +188,71 @@ at::Tensor& Executor::gradient_of(const Action& action, Unit& unit) {
     return unit.reduce_input;
   }
   if (!unit.unsharded_grad.defined()) {
-    unit.unsharded_grad = unit.handle->take_unsharded_grad();
+    UnshardedGradients& gradients = unit.handle->unsharded_gradients();
+    SHARDLENS_CHECK(!gradients.empty(),
+                    "reduction of a unit without gradient: " + unit.handle->unit() + " by " +
+                        std::string(name_of(action.op)));
+    unit.unsharded_grad = gradients.take();
   }
-  SHARDLENS_CHECK(unit.unsharded_grad.defined(),
-                  "reduction of a unit without gradient: " + unit.handle->unit() + " by " +
-                      std::string(name_of(action.op)));
   return unit.unsharded_grad;
+}
+
+// The same, as the first collective wants it.
+at::Tensor& Executor::divided_gradient_of(const Action& action, Unit& unit) {
+  at::Tensor& gradient = gradient_of(action, unit);
+  if (unit.handle->reduction().before != 1) {
+    const at::NoGradGuard no_grad;
+    gradient.div_(unit.handle->reduction().before);
+  }
+  return gradient;
 }
 
 void Executor::reduce_scatter(const Action& action, Unit& unit) {
   dist::Communicator& on = communicator(action.stream, action.axis);
+  const bool partial = std::exchange(unit.partial, true);
+  const at::Tensor output = partial ? at::empty_like(unit.reduce_output) : unit.reduce_output;
   submitted(action.stream, on,
-            on.reduce_scatter(unit.reduce_output, gradient_of(action, unit),
-                              dist::ReduceOp::kAverage, purpose(action.unit)));
+            on.reduce_scatter(output, divided_gradient_of(action, unit),
+                              op_of(unit.handle->reduction().average_shard), purpose(action.unit)));
+  if (partial) {
+    const auto add = [sum = unit.reduce_output, output] {
+      const at::NoGradGuard no_grad;
+      sum.add_(output);
+    };
+    submitted(action.stream, on, on.run(add, purpose(action.unit)));
+  }
 }
 
 void Executor::all_reduce(const Action& action, Unit& unit) {
   dist::Communicator& on = communicator(action.stream, action.axis);
   const at::Tensor& tensor = action.buffer.kind == BufferKind::kReduceOutput
                                  ? unit.reduce_output
-                                 : gradient_of(action, unit);
+                                 : divided_gradient_of(action, unit);
   submitted(action.stream, on,
-            on.all_reduce(tensor, dist::ReduceOp::kAverage, purpose(action.unit)));
+            on.all_reduce(tensor, op_of(unit.handle->reduction().average_replicate),
+                          purpose(action.unit)));
 }
 
 void Executor::store_grad(const Action& action, Unit& unit) {
-  const at::Tensor reduced = action.buffer.kind == BufferKind::kReduceOutput
-                                 ? unit.reduce_output
-                                 : gradient_of(action, unit);
+  // Stored on compute, it went through no collective.
+  const at::Tensor reduced = action.buffer.kind == BufferKind::kReduceOutput ? unit.reduce_output
+                             : action.stream == Stream::kCompute ? divided_gradient_of(action, unit)
+                                                                 : gradient_of(action, unit);
   FlatParamHandle* handle = unit.handle;
   handle->adopt_user_zero_grad();
-  if (action.stream == Stream::kCompute) {
+  const auto store = [handle, reduced, after = unit.handle->reduction().after] {
+    const at::NoGradGuard no_grad;
+    if (after != 1) {
+      reduced.div_(after);
+    }
     handle->store_grad(reduced);
+  };
+  if (action.stream == Stream::kCompute) {
+    store();
     return;
   }
   dist::Communicator& on = communicator(action.stream, action.axis);
-  submitted(action.stream, on,
-            on.run([handle, reduced] { handle->store_grad(reduced); }, purpose(action.unit)));
+  submitted(action.stream, on, on.run(store, purpose(action.unit)));
 }
 
 void Executor::record_event(const Action& action) {
@@ -235,8 +293,8 @@ void Executor::drain() noexcept {
   for (Unit& unit : units_) {
     unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();
     unit.copied_in = unit.accumulates = false;
-    if (unit.handle != nullptr && unit.handle->has_unsharded_grad()) {
-      static_cast<void>(unit.handle->take_unsharded_grad());
+    if (unit.handle != nullptr) {
+      unit.handle->unsharded_gradients().clear();
     }
   }
 }

@@ -20,9 +20,9 @@ namespace shardlens::fsdp {
 // what each op means stands in core/schedule/action.h.
 //
 // [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
-// reduce-scatter streams are the communication thread of the shard axis, the all-reduce stream that
-// of the replicate axis; each is FIFO. Waiting for an event on the compute stream blocks the host.
-// Threads  the thread that trains.
+// reduce-scatter streams are the communication thread of the shard axis (an all-gather over a
+// sub-mesh runs on that one's), the all-reduce stream that of the replicate axis; each is FIFO.
+// Waiting for an event on the compute stream blocks the host. Threads  the thread that trains.
 // Errors   RuntimeFault from collectives and waits.
 class Executor {
  public:
@@ -46,6 +46,7 @@ class Executor {
     at::Tensor reduce_input;
     bool accumulates = false;  // reduce_input holds gradients already: the next ones are added
     at::Tensor reduce_output;
+    bool partial = false;  // reduce_output holds sums already: the next ones are added
   };
 
   // Hands the collective to the communication thread. Virtual, like execute(), so that tests can
@@ -56,18 +57,21 @@ class Executor {
   uint32_t sequence_ = 0;  // of the action that is being executed, from 1
 
  private:
+  [[nodiscard]] dist::Communicator& communicator(const schedule::Action& action) const;
   [[nodiscard]] dist::Communicator& communicator(schedule::Stream stream,
                                                  schedule::Axis axis) const;
   [[nodiscard]] dist::Purpose purpose(UnitId unit) const;
   void submitted(schedule::Stream stream, dist::Communicator& on, dist::CompletionPtr completion);
   void allocate(const schedule::Action& action, Unit& unit);
   void release(const schedule::Action& action, Unit& unit);
+  void copy_out(const schedule::Action& action, Unit& unit);
   void reduce_copy_in(Unit& unit);
   void reduce_scatter(const schedule::Action& action, Unit& unit);
   void all_reduce(const schedule::Action& action, Unit& unit);
   void store_grad(const schedule::Action& action, Unit& unit);
   void wait_event(const schedule::Action& action);
   at::Tensor& gradient_of(const schedule::Action& action, Unit& unit);
+  at::Tensor& divided_gradient_of(const schedule::Action& action, Unit& unit);
 
   struct Last {
     dist::CompletionPtr completion;

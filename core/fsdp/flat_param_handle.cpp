@@ -7,7 +7,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/split_with_sizes_copy.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/base/error.h"
@@ -84,6 +86,8 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   }
   unsharded_.set_requires_grad(requires_grad_);
   accumulator_ = impl::grad_accumulator(unsharded_);
+  make_chunks();
+  make_gradients();
   make_full_views();
   free();  // only now: a view cannot be made of storage that is gone
   edges_.resize(slots_.size());
@@ -99,22 +103,50 @@ void FlatParamHandle::rename(std::string unit, std::vector<std::string> fqns) {
   }
 }
 
-void FlatParamHandle::make_full_views() {
-  full_views_.assign(slots_.size(), {});
-  pieces_.clear();
-  int64_t end = 0;
+void FlatParamHandle::make_chunks() {
+  if (layout_.layout() == plan::Layout::kFlat) {
+    chunks_ = {layout_.shard_numel()};
+    return;
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const plan::ShardLayout::Slice slice = layout_.slice(0, i);
+    chunks_.push_back(slice.numel + slice.padding);
+  }
+}
+
+// Laid out as all ranks' shards side by side, which is what a reduce-scatter reads.
+void FlatParamHandle::make_gradients() {
+  std::vector<UnshardedGradients::Piece> pieces;
   for (const plan::ShardLayout::Piece& piece : layout_.pieces()) {
     const bool padding = piece.parameter == plan::ShardLayout::kPadding;
-    if (!padding) {
-      full_views_[piece.parameter] =
-          unsharded_data_.narrow(0, piece.offset, piece.numel).view(slots_[piece.parameter].shape);
-    }
-    SHARDLENS_CHECK(piece.offset == end, "pieces of the flat parameter are contiguous");
-    end += piece.numel;
-    pieces_.push_back(
+    pieces.push_back(
         {piece.offset, piece.numel, padding ? -1 : static_cast<int32_t>(piece.parameter)});
   }
-  SHARDLENS_CHECK(end == layout_.padded_numel(), "pieces cover the flat parameter");
+  const bool chunks = layout_.layout() == plan::Layout::kPerParameter;
+  for (int64_t rank = 0; chunks && rank < layout_.ranks(); ++rank) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const plan::ShardLayout::Slice slice = layout_.slice(rank, i);
+      const int64_t offset = rank * layout_.shard_numel() + slice.shard_offset;
+      pieces.push_back({offset, slice.numel, static_cast<int32_t>(i), slice.param_offset});
+      pieces.push_back({offset + slice.numel, slice.padding});
+    }
+  }
+  std::erase_if(pieces, [](const auto& piece) { return piece.numel == 0; });
+  gradients_ =
+      std::make_shared<UnshardedGradients>(std::move(pieces), slots_.size(), unsharded_.options());
+}
+
+void FlatParamHandle::make_full_views() {
+  full_views_.clear();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    // Unsharded, a parameter is in one piece: its chunks side by side, or the flat layout's place.
+    const int64_t start = layout_.layout() == plan::Layout::kPerParameter
+                              ? layout_.slice(0, i).shard_offset * layout_.ranks()
+                              : layout_.overlap(0, layout_.padded_numel(), i).shard_offset;
+    const std::vector<int64_t>& shape = slots_[i].shape;
+    full_views_.push_back(
+        unsharded_data_.narrow(0, start, c10::multiply_integers(shape)).view(shape));
+  }
 }
 
 // Takes this rank's part of every parameter that has values, and prepares its 1-D views.
@@ -145,18 +177,84 @@ void FlatParamHandle::free() {
   }
 }
 
+void FlatParamHandle::allocate_gathered() {
+  gathered_ = at::empty({layout_.padded_numel()}, unsharded_data_.options());
+}
+
+void FlatParamHandle::free_gathered() {
+  gathered_ = at::Tensor();
+}
+
 int64_t FlatParamHandle::unsharded_bytes() const {
-  return whole_ ? 0 : static_cast<int64_t>(unsharded_.storage().nbytes());
+  return (whole_ ? 0 : static_cast<int64_t>(unsharded_.storage().nbytes())) +
+         (gathered_.defined() ? static_cast<int64_t>(gathered_.nbytes()) : 0);
+}
+
+void FlatParamHandle::allocate_sub_shard() {
+  sub_shard_ = at::empty({layout_.padded_numel() / sub_mesh_}, unsharded_data_.options());
+}
+
+void FlatParamHandle::free_sub_shard() {
+  sub_shard_ = at::Tensor();
+}
+
+void FlatParamHandle::fill_sub_shard() {
+  const at::NoGradGuard no_grad;
+  int64_t from = 0, to = 0;
+  for (const int64_t chunk : chunks_) {
+    const int64_t whole = chunk * layout_.ranks();
+    const int64_t part = whole / sub_mesh_;
+    sub_shard_.narrow(0, to, part)
+        .copy_(unsharded_data_.narrow(0, from + rank_ % sub_mesh_ * part, part));
+    from += whole;
+    to += part;
+  }
+}
+
+int64_t FlatParamHandle::gather_ranks() const {
+  return sub_shard_.defined() ? sub_mesh_ : layout_.ranks();
+}
+
+at::Tensor FlatParamHandle::own_slice(const at::Tensor& gathered) const {
+  const int64_t numel = gathered.numel() / gather_ranks();
+  return gathered.narrow(0, rank_ % gather_ranks() * numel, numel);
 }
 
 void FlatParamHandle::copy_in() {
   const at::NoGradGuard no_grad;
-  unsharded_data_.narrow(0, rank_ * layout_.shard_numel(), layout_.shard_numel()).copy_(shard_);
+  own_slice(gather_output()).copy_(sub_shard_.defined() ? sub_shard_ : shard_);
 }
 
 at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
-  return copied_in ? unsharded_data_.narrow(0, rank_ * layout_.shard_numel(), layout_.shard_numel())
-                   : shard_;
+  return copied_in ? own_slice(gather_output()) : sub_shard_.defined() ? sub_shard_ : shard_;
+}
+
+void FlatParamHandle::copy_out() {
+  SHARDLENS_CHECK(gathered_.defined(), "copy-out without an all-gather's output");
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> sizes;
+  std::vector<at::Tensor> targets;
+  int64_t start = 0;
+  for (const int64_t chunk : chunks_) {
+    const int64_t whole = chunk * layout_.ranks();
+    sizes.push_back(whole / gather_ranks());
+    targets.push_back(unsharded_data_.narrow(0, start, whole).view({gather_ranks(), -1}));
+    start += whole;
+  }
+  at::split_with_sizes_copy_out(targets, gathered_.view({gather_ranks(), -1}), sizes, 1);
+}
+
+at::Tensor FlatParamHandle::parameter_of(const at::Tensor& shards, size_t slot) const {
+  const std::vector<int64_t>& shape = slots_[slot].shape;
+  const int64_t numel = c10::multiply_integers(shape);
+  if (layout_.layout() == plan::Layout::kFlat) {
+    return shards.narrow(0, full_views_[slot].storage_offset(), numel).view(shape);
+  }
+  return shards.view({layout_.ranks(), -1})
+      .narrow(1, layout_.slice(0, slot).shard_offset, chunks_[slot])
+      .reshape({-1})
+      .narrow(0, 0, numel)
+      .view(shape);
 }
 
 // [Note: Repointing a parameter] A leaf cannot get a gradient edge while it requires grad as a
@@ -170,8 +268,8 @@ void FlatParamHandle::repoint(size_t slot, const at::Tensor& data) {
 }
 
 void FlatParamHandle::make_views(std::function<void()> ended) {
-  const auto node =
-      std::make_shared<FlatViewsBackward>(unsharded_, pieces_, full_views_, std::move(ended));
+  const auto node = std::make_shared<FlatViewsBackward>(unsharded_, full_views_, gradients_,
+                                                        to_flat_, std::move(ended));
   for (size_t i = 0; i < slots_.size(); ++i) {
     edges_[i] = {node, static_cast<uint32_t>(i)};
   }
@@ -242,6 +340,7 @@ void FlatParamHandle::follow() {
   shard_ = unsharded_.variable_data();
   unsharded_data_ = shard_;
   accumulator_ = impl::grad_accumulator(unsharded_);
+  make_gradients();
   make_full_views();
   for (size_t i = 0; i < slots_.size(); ++i) {
     shard_views_[i] = full_views_[i].flatten();
@@ -251,16 +350,6 @@ void FlatParamHandle::follow() {
 
 std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const {
   return accumulator_;
-}
-
-bool FlatParamHandle::has_unsharded_grad() const {
-  return unsharded_.grad().defined();
-}
-
-at::Tensor FlatParamHandle::take_unsharded_grad() {
-  at::Tensor grad = unsharded_.grad();
-  unsharded_.mutable_grad() = at::Tensor();
-  return grad;
 }
 
 void FlatParamHandle::store_grad(const at::Tensor& reduced) {

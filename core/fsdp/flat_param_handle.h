@@ -11,6 +11,7 @@
 
 #include "core/base/live_count.h"
 #include "core/fsdp/flat_views.h"
+#include "core/fsdp/reduction.h"
 #include "core/plan/shard_layout.h"
 
 namespace torch::autograd {
@@ -19,18 +20,21 @@ struct Node;
 
 namespace shardlens::fsdp {
 
-// One unit's flat parameter: all its parameters in one 1-D tensor, split evenly over the shard
-// axis.
+// One unit's parameters in one 1-D tensor, split evenly over the shard axis.
 //
-// Layout     plan::ShardLayout: [p0 | padding | p1 | … | end padding]; rank r holds [r·shard_numel,
-// (r+1)·shard_numel). Shapes     shard [shard_numel] in the master dtype; unsharded [padded_numel]
-// in param_dtype, storage of 0 bytes while resharded. Ownership  the module's parameter tensors are
+// Layout     plan::ShardLayout. Flat: [p0 | padding | p1 | … | end padding]; rank r holds
+// [r·shard_numel, (r+1)·shard_numel). Per parameter: a shard is one chunk of every parameter, so
+// ranks' shards side by side (what an all-gather writes and a reduce-scatter reads) are not the
+// parameters side by side (what modules use); copy_out() turns the one into the other, and
+// unsharded_gradients() lays gradients out as the reduce-scatter reads them. Only this class knows.
+// Shapes     shard [shard_numel] in the master dtype; unsharded [padded_numel] in param_dtype,
+// storage of 0 bytes while resharded. Ownership  the module's parameter tensors are
 // repointed in place, never replaced: modules, optimizers and autograd keep them. Threads
 // store_grad() on a communication thread, after which the training thread waits before it looks;
 // everything else on
 //            the training thread.
 // Source     torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
-// torch 2.11.
+// _fully_shard/_fsdp_param.py, torch 2.11.
 class FlatParamHandle : LiveCount<FlatParamHandle> {
  public:
   using LiveCount::live;
@@ -59,18 +63,36 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
   [[nodiscard]] at::ScalarType param_dtype() const { return unsharded_.scalar_type(); }
   [[nodiscard]] at::ScalarType reduce_dtype() const { return reduce_dtype_; }
+  [[nodiscard]] const Reduction& reduction() const { return reduction_; }
+  void set_reduction(const Reduction& reduction) { reduction_ = reduction; }
   [[nodiscard]] bool whole() const { return whole_; }
   [[nodiscard]] at::Tensor slice(size_t slot) const { return shard_views_[slot]; }
+  // A parameter, in shape, out of all ranks' shards() side by side; may be a view.
+  [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
 
-  // Storage of the unsharded flat parameter. allocate() leaves it uninitialised.
+  // Storage of the unsharded parameters, and of the all-gather's output where that is another
+  // tensor. Both are left uninitialised.
   void allocate();
   void free();
-  [[nodiscard]] int64_t unsharded_bytes() const;  // 0 when freed, and when the shard is the whole
-  // Shard → this rank's slice of the unsharded parameter, cast to param_dtype.
+  void allocate_gathered();
+  void free_gathered();
+  [[nodiscard]] int64_t unsharded_bytes() const;  // of both; 0 when the shard is the whole
+  // reshard_after_forward = `ranks`: a shard over fewer ranks, which lie side by side, from which
+  // the next all-gather comes. allocate_sub_shard() leaves it uninitialised.
+  void set_sub_mesh(int64_t ranks) { sub_mesh_ = ranks; }
+  [[nodiscard]] int64_t sub_mesh() const { return sub_mesh_; }  // 0: none
+  void allocate_sub_shard();
+  void free_sub_shard();
+  void fill_sub_shard();
+  // Shard (or sub-shard) → this rank's slice of gather_output(), cast to param_dtype.
   void copy_in();
   [[nodiscard]] at::Tensor gather_input(bool copied_in) const;
-  // The unsharded parameter for writing below autograd: no version counter moves.
-  [[nodiscard]] const at::Tensor& gather_output() const { return unsharded_data_; }
+  // For writing below autograd: no version counter moves.
+  [[nodiscard]] const at::Tensor& gather_output() const {
+    return gathered_.defined() ? gathered_ : unsharded_data_;
+  }
+  // The all-gather's output → the unsharded parameters.
+  void copy_out();
 
   // Makes the autograd node of the views that use_full() gives from now on: all gradients of the
   // parameters come through it. `ended`: called in a backward when its gradients have, or empty.
@@ -99,11 +121,11 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   // next views are of that. Does nothing otherwise.
   void follow();
 
-  // Gradients. Autograd accumulates into the unsharded parameter; `accumulator` runs the hook when
-  // they are complete.
+  // Gradients. `accumulator` runs its hooks when a backward has brought the last of them. They wait
+  // in unsharded_gradients(), or, after let_gradients_through(), are the unsharded parameter's.
   [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
-  [[nodiscard]] bool has_unsharded_grad() const;
-  [[nodiscard]] at::Tensor take_unsharded_grad();
+  [[nodiscard]] UnshardedGradients& unsharded_gradients() { return *gradients_; }
+  void let_gradients_through() { to_flat_ = true; }
   // Becomes the shard's gradient, or is added to it; cast to the master dtype.
   void store_grad(const at::Tensor& reduced);
   // Drops the shard's gradient where the user has reset every parameter's (model->zero_grad(),
@@ -121,6 +143,11 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
  private:
   void fill_shard(int64_t rank);
   void make_full_views();
+  void make_chunks();
+  void make_gradients();
+  // Ranks between which the next all-gather runs, and this rank's place among them.
+  [[nodiscard]] int64_t gather_ranks() const;
+  [[nodiscard]] at::Tensor own_slice(const at::Tensor& gathered) const;
   void repoint(size_t slot, const at::Tensor& data);
 
   std::string unit_;
@@ -128,6 +155,7 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   plan::ShardLayout layout_;
   int64_t rank_;
   at::ScalarType reduce_dtype_;
+  Reduction reduction_;
   bool whole_ = false;
   bool requires_grad_ = true;
   at::Tensor shard_;           // leaf that holds the master values; grad() is the reduced gradient
@@ -137,7 +165,12 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   std::vector<at::Tensor> full_views_;   // per slot, in shape, without autograd: data for backward
   std::vector<torch::autograd::Edge> edges_;            // per slot, of the last make_views()
   std::vector<std::weak_ptr<FlatViewsBackward>> made_;  // what make_views() made and lives
-  std::vector<FlatViewsBackward::Piece> pieces_;        // of the flat layout, padding included
+  std::vector<int64_t> chunks_;  // what a shard consists of: one flat piece, or one per parameter
+  int64_t sub_mesh_ = 0;
+  at::Tensor gathered_;   // all-gather's output before copy_out(); undefined: the unsharded one
+  at::Tensor sub_shard_;  // undefined: the shard
+  std::shared_ptr<UnshardedGradients> gradients_;
+  bool to_flat_ = false;
   std::shared_ptr<torch::autograd::Node> accumulator_;
   bool full_ = false;
   bool published_ = false;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,13 +9,14 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "core/base/live_count.h"
+#include "core/fsdp/unsharded_gradients.h"
 
 namespace shardlens::fsdp {
 
 // The backward of one forward's views of a flat parameter: one node for all parameters of a unit,
-// where split and view would make one each. Output i of the node is parameter i; its backward lays
-// the gradients side by side in a new tensor like the flat parameter, zeros in the padding and
-// where a parameter was not used. Recorded as "fsdp::flatten_gradients".
+// where split and view would make one each. Output i of the node is parameter i; its backward takes
+// the gradients to the unit's others, where they wait for their reduction, or, flattened, on to the
+// flat parameter's own gradient.
 //
 // [Note: When the node is made] Autograd runs newer nodes first. Fresh views: made at kUseFull in
 // forward, so the unit's gradient is complete once the operators that ran after it are through.
@@ -28,17 +29,13 @@ namespace shardlens::fsdp {
 // Threads  autograd runs it on the thread that called backward.
 class FlatViewsBackward : public torch::autograd::Node, LiveCount<FlatViewsBackward> {
  public:
-  struct Piece {
-    int64_t offset = 0, numel = 0;
-    int32_t parameter = -1;  // -1: padding
-  };
-
-  // `flat`: the leaf whose gradient this makes. `pieces` cover it. `views`: the parameters' data,
-  // against whose shapes autograd checks the gradients. `ended`: called when the node has run, or
-  // empty.
+  // `flat`: the leaf behind the views; its accumulator runs after the last node in either case.
+  // `views`: the parameters' data, against whose shapes autograd checks the gradients.
+  // `to_flat`: whether the gradients go on to it. `ended`: called when the node has run, or empty.
   FlatViewsBackward(const at::Tensor& flat,
-                    const std::vector<Piece>& pieces,
                     const std::vector<at::Tensor>& views,
+                    std::shared_ptr<UnshardedGradients> gradients,
+                    bool to_flat,
                     std::function<void()> ended);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
@@ -48,9 +45,8 @@ class FlatViewsBackward : public torch::autograd::Node, LiveCount<FlatViewsBackw
   using LiveCount::live;
 
  private:
-  std::vector<Piece> pieces_;
-  at::TensorOptions options_;
-  int64_t numel_;
+  std::shared_ptr<UnshardedGradients> gradients_;
+  bool to_flat_;
   std::function<void()> ended_;
   int last_backward_ = -1;  // id of the graph task that ran it last
 };

@@ -69,6 +69,7 @@ FlattenedModule::FlattenedModule(std::shared_ptr<torch::nn::Module> module,
   const plan::ShardLayout layout(plan::Layout::kFlat, shapes, 1, DType::kF32,
                                  /*alignment_bytes=*/1);
   handle_ = std::make_unique<FlatParamHandle>("", std::move(slots), layout, 0, dtype, dtype);
+  handle_->let_gradients_through();
   flatten();
 }
 

@@ -137,9 +137,10 @@ void Root::execute(const schedule::Action& action, const HookEvent& event) {
 // See [Note: When the node is made].
 void Root::make_views(UnitId unit) {
   std::function<void()> ended;
-  // As PyTorch does, which sees the end of a use at the gradients of its inputs. Frozen views are
-  // those of all uses.
-  if (plan_.plan.views == plan::Views::kFresh && progress_[unit].inputs_require_grad) {
+  // As FSDP2 does, which sees the end of a use at the gradients of its inputs (FSDP1 does not see
+  // it). Frozen views are those of all uses.
+  if (plan_.plan.views == plan::Views::kFresh && plan_.plan.dialect == plan::Dialect::kFsdp2 &&
+      progress_[unit].inputs_require_grad) {
     ended = [weak = weak_from_this(), unit] {
       if (const auto root = weak.lock()) {
         root->use_ended(unit);
@@ -357,9 +358,8 @@ void Root::use_ended(UnitId unit) {
 
 void Root::grads_ready(UnitId unit) {
   progress_[unit].pre_backward = false;
-  const FlatParamHandle* handle = states_[unit]->handle();
   HookEvent event{Hook::kGradsReady, unit};
-  event.grads = handle->has_unsharded_grad() ? Grads::kAll : Grads::kNone;
+  event.grads = states_[unit]->handle()->unsharded_gradients().empty() ? Grads::kNone : Grads::kAll;
   raise(event);
 }
 
@@ -478,14 +478,7 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
         }
         gathered_unit_ = id;
       }
-      for (const plan::ShardLayout::Piece& piece : handle.layout().pieces()) {
-        if (piece.parameter == slot) {
-          return gathered_.detach()
-              .narrow(0, piece.offset, piece.numel)
-              .view(handle.slots()[slot].shape)
-              .clone();
-        }
-      }
+      return handle.parameter_of(gathered_.detach(), slot).clone();
     }
   }
   throw UsageError("full_parameter: the plan has no parameter with index " +

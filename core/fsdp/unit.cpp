@@ -58,9 +58,15 @@ std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
     slots.push_back({parameter.fqn, tensor, parameter.shape});
   }
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
-  return std::make_unique<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
-                                           module::to_scalar_type(plan.param_dtype(id)),
-                                           module::to_scalar_type(plan.reduce_dtype(id)));
+  auto handle = std::make_unique<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
+                                                  module::to_scalar_type(plan.param_dtype(id)),
+                                                  module::to_scalar_type(plan.reduce_dtype(id)));
+  handle->set_reduction(reduction_of(plan, id));
+  if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
+    handle->set_sub_mesh(unit.reshard_after_forward.ranks);
+    options.world->sub_shard(static_cast<int>(handle->sub_mesh()));  // all ranks meet here
+  }
+  return handle;
 }
 
 // Which state has a parameter. Handles keep their tensors alive, so that an address means one of

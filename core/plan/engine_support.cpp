@@ -55,14 +55,14 @@ std::string place(const Unit& unit, bool overridden, const std::string& key) {
 void check_unit(const Plan& plan, const Unit& unit) {
   static const UnitEntry kNoEntry;
   const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan.units[static_cast<size_t>(unit.entry)];
-  if (unit.reshard_after_forward.kind == Reshard::Kind::kSubMesh) {
-    refuse(plan, place(unit, entry.reshard_after_forward.has_value(), "reshard_after_forward"));
-  }
   if (unit.cpu_offload) {
     refuse(plan, place(unit, entry.cpu_offload.has_value(), "cpu_offload"), Simulator::kCannot);
   }
-  if (unit.gradient_divide_factor) {
-    refuse(plan, place(unit, entry.gradient_divide_factor.has_value(), "gradient_divide_factor"));
+  if (unit.gradient_divide_factor && plan.dialect == Dialect::kFsdp1) {
+    throw InputError(
+        plan.source + "#" +
+            place(unit, entry.gradient_divide_factor.has_value(), "gradient_divide_factor"),
+        "FSDP1 has no gradient divide factor; expected dialect fsdp2");
   }
   const std::string mixed = place(unit, entry.mixed_precision.has_value(), "mixed_precision");
   if (unit.api == Api::kFullyShard) {
@@ -76,18 +76,8 @@ void check_unit(const Plan& plan, const Unit& unit) {
 }  // namespace
 
 void require_engine_support(const ResolvedPlan& resolved) {
-  const Plan& plan = resolved.plan;
-  if (plan.dialect != Dialect::kFsdp2) {
-    refuse(plan, "/dialect");
-  }
-  if (plan.layout != Layout::kFlat) {
-    refuse(plan, "/layout");
-  }
-  if (resolved.replicate > 1 && resolved.shard > 1) {
-    refuse(plan, "/mesh");
-  }
   for (const Unit& unit : resolved.units) {
-    check_unit(plan, unit);
+    check_unit(resolved.plan, unit);
   }
 }
 

@@ -83,7 +83,7 @@ void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
     const bool usable = u.state == UnitState::kUnsharded;
     fsdp2_unshard(unit);
     fsdp2_wait(unit);
-    if (usable && !u.spec.copy_out) {
+    if (usable) {
       use_full(unit);  // See [Note: Fresh views]
     }
     return;
@@ -94,11 +94,10 @@ void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
     const bool usable = u.state == UnitState::kUnsharded;
     fsdp2_unshard(unit);
     fsdp2_wait(unit);
-    // [Note: Fresh views] In the flat layout the parameters are views of the flat parameter with
-    // autograd nodes of their own. A forward that finds the unit unsharded makes them anew, or its
-    // backward would end with the nodes of an earlier forward (or find none, after a forward
-    // without gradients).
-    if (usable && !u.spec.copy_out) {
+    // [Note: Fresh views] The parameters are views of one buffer with autograd nodes of their own.
+    // A forward that finds the unit unsharded makes them anew, or its backward would end with the
+    // nodes of an earlier forward (or find none, after a forward without gradients).
+    if (usable) {
       use_full(unit);
     }
   }

@@ -10,7 +10,8 @@ parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
     tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
 
 Layouts. Dialect fsdp1 has the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
-only per-parameter sharding, so the flat layout's bytes are held against those of a flat parameter of PyTorch's FSDP1 over the same unit.
+only per-parameter sharding, so the flat layout's bytes are held against those of a flat parameter of PyTorch's FSDP1 over the same unit (FSDP1 has no
+units of several modules: those run in the per-parameter layout).
 """
 import re
 
@@ -32,7 +33,7 @@ ROWS = {
     "fsdp2-reshard-2": dict(plan={"reshard_after_forward": 2}, worlds=(4,)),
     "fsdp2-reshard-of-units": dict(plan={"units": [
         {"modules": "{blocks}", "reshard_after_forward": False}, {"modules": "", "reshard_after_forward": True}]}),
-    "fsdp2-group": dict(models=["llama-tiny"], plan={"units": [
+    "fsdp2-group": dict(models=["llama-tiny"], layouts=["per_parameter"], plan={"units": [
         {"modules": "{blocks}"}, {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}]}),
     "fsdp2-forward-prefetch-1": dict(plan={"forward_prefetch": 1}),
     "fsdp2-forward-prefetch-2": dict(plan={"forward_prefetch": 2, "reshard_after_forward": True}),

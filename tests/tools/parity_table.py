@@ -81,7 +81,7 @@ def worst(found, expected):
     return max(abs(f - e) / abs(e) for f, e in zip(found, expected))
 
 
-def order_difference(found, recorded, layout):
+def order_difference(found, recorded, layout, shard):
     """Where the collectives differ from PyTorch's, or None."""
     if len(found) != len(recorded["steps"]):
         return f"{len(found)} steps, PyTorch {len(recorded['steps'])}"
@@ -91,7 +91,7 @@ def order_difference(found, recorded, layout):
         for i, (unit, *collective) in enumerate(found[step]):
             wanted = list(expected[i]) if i < len(expected) else None
             if wanted and flat:
-                wanted[2] = flat[unit]
+                wanted[2] = flat[unit] // shard if wanted[0] == "all_reduce" else flat[unit]  # of the reduced shard, or of all under no_shard
             if collective != wanted:
                 return f"step {step}, collective {i}: {collective} of unit '{unit}', PyTorch {wanted}"
         if len(found[step]) < len(expected):
@@ -104,11 +104,12 @@ def compare(binaries, spec, recorded, model, world, layout):
         out = pathlib.Path(scratch)
         if failure := capture(binaries, spec, model, world, layout, out):
             return {"failure": failure}
+        mesh = parity_rows.plan_of(spec, model, world, layout).get("mesh", {})
         loss, norm = metrics(out)
         found = collectives(out)
         return {"loss": worst(loss, recorded["loss"]), "grad_norm": worst(norm, recorded["grad_norm"]),
                 "parameters": worst([parameter_norm(out)], [recorded["param_norm"]]),
-                "collectives": len(found[-1]) if found else 0, "failure": order_difference(found, recorded, layout)}
+                "collectives": len(found[-1]) if found else 0, "failure": order_difference(found, recorded, layout, mesh.get("shard", world))}
 
 
 def runs(options):

@@ -1,0 +1,38 @@
+#include "core/fsdp/reduction.h"
+
+#include <cmath>
+
+#include "core/plan/plan.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+// A power of two near the root of `factor`, and the rest.
+Reduction in_two_halves(double factor) {
+  double before = 1;
+  while (std::fmod(factor, before) == 0 && factor / before > before) {
+    before *= 2;
+  }
+  return {false, false, before, factor / before};
+}
+
+}  // namespace
+
+Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit) {
+  const auto ranks = static_cast<double>(plan.world_size);
+  if (plan.plan.dialect == plan::Dialect::kFsdp1) {
+    return in_two_halves(ranks);
+  }
+  const auto& factor = plan.units[unit].gradient_divide_factor;
+  if (plan.reduce_dtype(unit) == DType::kF16) {
+    return in_two_halves(factor.value_or(ranks));
+  }
+  if (!factor) {
+    return {};
+  }
+  // NCCL's PREMUL_SUM, or an average where that is the same.
+  const bool average = plan.shard > 1 && *factor == static_cast<double>(plan.shard);
+  return {average, false, average ? 1 : *factor, 1};
+}
+
+}  // namespace shardlens::fsdp

@@ -1,0 +1,90 @@
+#include "core/fsdp/unsharded_gradients.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+
+namespace shardlens::fsdp {
+namespace {
+
+// What a piece holds of a gradient: all of it, or whole rows.
+at::Tensor rows_of(const at::Tensor& gradient, const UnshardedGradients::Piece& piece) {
+  if (piece.numel == gradient.numel()) {
+    return gradient;
+  }
+  const int64_t row = gradient.numel() / gradient.size(0);
+  return gradient.narrow(0, piece.start / row, piece.numel / row);
+}
+
+}  // namespace
+
+UnshardedGradients::UnshardedGradients(std::vector<Piece> pieces,
+                                       size_t parameters,
+                                       at::TensorOptions options)
+    : pieces_(std::move(pieces)), options_(options.requires_grad(false)), waiting_(parameters) {}
+
+void UnshardedGradients::add(torch::autograd::variable_list&& gradients) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    at::Tensor& gradient = gradients[i];
+    if (gradient.defined()) {
+      // Not in place: autograd may have handed the same tensor to others.
+      waiting_[i] = waiting_[i].defined() ? at::add(waiting_[i], gradient) : std::move(gradient);
+    }
+  }
+}
+
+bool UnshardedGradients::empty() const {
+  return std::ranges::none_of(waiting_, [](const at::Tensor& each) { return each.defined(); });
+}
+
+void UnshardedGradients::clear() {
+  std::ranges::fill(waiting_, at::Tensor());
+}
+
+at::Tensor UnshardedGradients::take() {
+  const int64_t numel = pieces_.empty() ? 0 : pieces_.back().offset + pieces_.back().numel;
+  at::Tensor flat = at::empty({numel}, options_);
+  take_into(flat, /*add=*/false);
+  return flat;
+}
+
+void UnshardedGradients::take_into(const at::Tensor& flat, bool add) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) {
+    record.before("fsdp::flatten_gradients");
+  }
+  const at::NoGradGuard no_grad;
+  const bool plain = !add && flat.is_cpu();
+  const auto item = static_cast<int64_t>(flat.element_size());
+  auto* bytes = static_cast<std::byte*>(flat.data_ptr());
+  for (const Piece& piece : pieces_) {
+    const at::Tensor gradient =
+        piece.parameter < 0 ? at::Tensor() : waiting_[static_cast<size_t>(piece.parameter)];
+    std::byte* target = bytes + piece.offset * item;
+    const auto size = static_cast<size_t>(piece.numel * item);
+    if (!gradient.defined()) {
+      if (plain) {
+        std::memset(target, 0, size);
+      } else if (!add) {
+        flat.narrow(0, piece.offset, piece.numel).zero_();
+      }
+    } else if (plain && gradient.is_contiguous() && gradient.scalar_type() == flat.scalar_type()) {
+      // An operator each would cost more than the copy.
+      std::memcpy(target, static_cast<const std::byte*>(gradient.data_ptr()) + piece.start * item,
+                  size);
+    } else {
+      const at::Tensor part = rows_of(gradient, piece);
+      const at::Tensor into = flat.narrow(0, piece.offset, piece.numel).view(part.sizes());
+      static_cast<void>(add ? into.add_(part) : into.copy_(part));
+    }
+  }
+  clear();
+}
+
+}  // namespace shardlens::fsdp
