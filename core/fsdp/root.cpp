@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/dist/world.h"
 #include "core/fsdp/grad_norm.h"
+#include "core/fsdp/reduction.h"
 #include "core/fsdp/state.h"
 #include "core/module/scalar_type.h"
 
@@ -417,6 +418,17 @@ void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {
       schedule_.set(unit, setting, recurse ? schedule::Recurse::kYes : schedule::Recurse::kNo);
   if (!done.ok()) {
     throw UsageError(prefix() + done.message());
+  }
+}
+
+void Root::set_gradient_divide_factor(UnitId unit, double factor) {
+  if (plan_.plan.dialect == plan::Dialect::kFsdp1) {
+    throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
+                     "': fsdp1 always divides gradients by the number of ranks");
+  }
+  plan_.units[unit].gradient_divide_factor = factor;
+  if (states_[unit]->handle() != nullptr) {
+    states_[unit]->handle()->set_reduction(reduction_of(plan_, unit));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "core/fsdp/sharded_unit.h"
 
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -87,6 +88,14 @@ void ShardedUnit::set_prefetch(Setting::Kind kind, const Modules& modules) const
     setting.units.push_back(target->unit());
   }
   root->set(state_.lock()->unit(), setting, /*recurse=*/false);
+}
+
+void ShardedUnit::set_gradient_divide_factor(double factor) const {
+  if (!std::isfinite(factor) || factor <= 0) {
+    throw UsageError(
+        fmt::format("gradient divide factor {}: expected a finite number > 0", factor));
+  }
+  root_of(state_)->set_gradient_divide_factor(state_.lock()->unit(), factor);
 }
 
 UnshardHandle ShardedUnit::unshard(bool async) const {

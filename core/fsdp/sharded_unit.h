@@ -58,6 +58,9 @@ class ShardedUnit {
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
   void set_modules_to_forward_prefetch(const Modules& modules) const;
   void set_modules_to_backward_prefetch(const Modules& modules) const;
+  // Reductions divide by this instead of by the number of ranks. Errors: unless it is finite and
+  // positive, and in dialect fsdp1.
+  void set_gradient_divide_factor(double factor) const;
 
   // Gathers the unit's parameters, not those of units below: at once, or (async) in the background
   // until the handle is waited for. Does nothing where they are whole already.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
 
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
@@ -131,6 +132,40 @@ TEST(MixedPrecisionTest, GradientsInEveryDtypeAreNearThoseInFp32) {
       });
     }
   }
+}
+
+// FSDP1: buffers are cast once; inputs are cast at the root, elsewhere on demand.
+struct BufferedImpl : torch::nn::Module {
+  BufferedImpl()
+      : scale(register_buffer("scale", at::ones({5}))),
+        count(register_buffer("count", at::ones({1}, at::kLong))),
+        link(register_module("link", test::Link(5))) {}
+  at::Tensor forward(const at::Tensor& x) { return link(x.to(at::kFloat)) * scale; }
+  at::Tensor scale, count;
+  test::Link link;
+};
+SHARDLENS_MODULE(Buffered);
+
+TEST(MixedPrecisionTest, Fsdp1CastsBuffersAndTheRootsInputs) {
+  test::run_ranks(2, [](dist::World& world) {
+    for (const bool everywhere : {false, true}) {
+      Buffered model;
+      const plan::Plan plan = plan::parse_plan(
+          std::string(R"({"version": 1, "dialect": "fsdp1", "units": [{"modules": ""},
+              {"modules": "link"}], "mixed_precision": {"param_dtype": "bf16",
+              "reduce_dtype": "fp32", "buffer_dtype": "fp16")") +
+              (everywhere ? R"(, "cast_forward_inputs": true}})" : "}}"),
+          "plan.json");
+      const auto sharded = fully_shard(model.ptr(), plan, {.world = &world, .check_ledger = true});
+      EXPECT_EQ(model->scale.scalar_type(), at::kHalf);
+      EXPECT_EQ(model->count.scalar_type(), at::kLong);
+      if (everywhere) {
+        EXPECT_EQ(model(seeded({2, 5}, 1)).scalar_type(), at::kFloat);  // bf16 x fp16
+      } else {
+        EXPECT_THROW(static_cast<void>(model(seeded({2, 5}, 1))), c10::Error);  // fp32 x bf16
+      }
+    }
+  });
 }
 
 template <typename F>

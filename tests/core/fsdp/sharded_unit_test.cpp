@@ -2,13 +2,16 @@
 // compared in recorded_orders_test.cpp.
 #include "core/fsdp/sharded_unit.h"
 
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 
@@ -134,6 +137,33 @@ TEST(ShardedUnitTest, GradientSyncOfSomeUnits) {
     for (size_t i = 0; i < sharded->flat_shards().size(); ++i) {
       EXPECT_TRUE(at::allclose(sharded->flat_shards()[i].grad(), reference->flat_shards()[i].grad(),
                                1e-5, 1e-6));
+    }
+  });
+}
+
+TEST(ShardedUnitTest, GradientDivideFactorOfOneUnit) {
+  test::run_ranks(2, [](dist::World& world) {
+    Chain model = make_chain({});
+    const auto sharded = fully_shard(model.ptr(), plan_of(), {.world = &world});
+    const auto gradients = [&] {
+      model(seeded({2, 5}, static_cast<uint64_t>(world.rank()))).sum().backward();
+      std::vector<at::Tensor> grads;
+      for (const at::Tensor& shard : sharded->flat_shards()) {
+        grads.push_back(shard.grad().clone());
+      }
+      sharded->zero_grad();
+      return grads;
+    };
+    const std::vector<at::Tensor> mean = gradients();
+    const ShardedUnit unit(model->links[1].ptr());
+    unit.set_gradient_divide_factor(8);  // a quarter of the mean over two ranks
+    const std::vector<at::Tensor> divided = gradients();
+    for (size_t i = 0; i < mean.size(); ++i) {
+      EXPECT_TRUE(at::allclose(divided[i], i == 2 ? mean[i] / 4 : mean[i], 1e-6, 1e-7)) << i;
+    }
+    for (const double factor : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
+      EXPECT_THAT(message_of([&] { unit.set_gradient_divide_factor(factor); }),
+                  HasSubstr("expected a finite number > 0"));
     }
   });
 }
