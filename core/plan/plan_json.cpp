@@ -1,3 +1,4 @@
+#include <array>
 #include <string>
 #include <vector>
 
@@ -145,6 +146,27 @@ PrefetchLists read_prefetch_lists(const JsonNode& node) {
   return out;
 }
 
+// Keys of a unit that say nothing under its API: an error, not a setting that is silently without
+// effect.
+void refuse_keys_of_other_api(const JsonNode& node, Api api) {
+  constexpr std::array kOfFullyShard = {"reshard_after_forward", "cpu_offload",
+                                        "gradient_divide_factor"};
+  constexpr std::array kOfReplicate = {"bucket_cap_mb", "find_unused_parameters", "static_graph",
+                                       "gradient_as_bucket_view"};
+  const auto refuse = [&](const auto& keys, const char* other) {
+    for (const char* key : keys) {
+      if (const auto found = node.find(key); found && !found->json().is_null()) {
+        found->fail(fmt::format("only a unit with \"api\": \"{}\" takes it", other));
+      }
+    }
+  };
+  if (api == Api::kReplicate) {
+    refuse(kOfFullyShard, "fully_shard");
+  } else {
+    refuse(kOfReplicate, "replicate");
+  }
+}
+
 UnitEntry read_unit(const JsonNode& node) {
   node.expect_object("an object with \"modules\"");
   node.allow_only(kUnitKeys);
@@ -164,6 +186,7 @@ UnitEntry read_unit(const JsonNode& node) {
   if (const auto api = node.find("api")) {
     out.api = static_cast<Api>(api->one_of(kApis));
   }
+  refuse_keys_of_other_api(node, out.api);
   if (const auto reshard = node.find("reshard_after_forward")) {
     out.reshard_after_forward = read_reshard(*reshard);
   }

@@ -53,10 +53,11 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
 TEST(PlanJsonTest, ReadsEveryKey) {
   const Plan plan = parse_plan(R"({
       "version": 1, "mesh": {"replicate": 2, "shard": 4}, "dialect": "fsdp1", "layout": "per_parameter", "views": "frozen",
-      "units": [{"modules": "model.layers.*", "api": "replicate", "reshard_after_forward": false, "bucket_cap_mb": 0.25,
-                 "mixed_precision": {"param_dtype": "fp32"}, "gradient_divide_factor": 2, "cpu_offload": true,
+      "units": [{"modules": "model.layers.*", "api": "replicate", "bucket_cap_mb": 0.25,
+                 "mixed_precision": {"param_dtype": "fp32"},
                  "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true},
-                {"modules": ["model.norm", "lm_head"]}, {"modules": ""}],
+                {"modules": ["model.norm", "lm_head"], "reshard_after_forward": false, "gradient_divide_factor": 2, "cpu_offload": true},
+                {"modules": ""}],
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
                           "cast_forward_inputs": false},
@@ -71,13 +72,13 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.views, Views::kFrozen);
   ASSERT_EQ(plan.units.size(), 3U);
   EXPECT_EQ(plan.units[0].api, Api::kReplicate);
-  EXPECT_EQ(plan.units[0].reshard_after_forward->kind, Reshard::Kind::kNo);
   EXPECT_EQ(plan.units[0].mixed_precision->param_dtype, DType::kF32);
   EXPECT_EQ(plan.units[0].bucket_cap_mb, 0.25);
-  EXPECT_EQ(plan.units[0].gradient_divide_factor, 2);
-  EXPECT_EQ(plan.units[0].cpu_offload, true);
   EXPECT_TRUE(plan.units[1].grouped);
   EXPECT_EQ(plan.units[1].globs, (std::vector<std::string>{"model.norm", "lm_head"}));
+  EXPECT_EQ(plan.units[1].reshard_after_forward->kind, Reshard::Kind::kNo);
+  EXPECT_EQ(plan.units[1].gradient_divide_factor, 2);
+  EXPECT_EQ(plan.units[1].cpu_offload, true);
   EXPECT_EQ(plan.reshard_after_forward.kind, Reshard::Kind::kYes);
   EXPECT_EQ(plan.backward_prefetch, BackwardPrefetch::kPost);
   EXPECT_EQ(plan.forward_prefetch, 1);
@@ -95,6 +96,23 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.bucket_cap_mb, 1);
   EXPECT_TRUE(plan.find_unused_parameters && plan.static_graph && plan.gradient_as_bucket_view);
   EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+}
+
+TEST(PlanJsonTest, KeysOfAnotherApiAreErrors) {
+  const auto error = [](const std::string& unit) {
+    return error_of(R"({"version": 1, "units": [{"modules": "", )" + unit + "}]}");
+  };
+  EXPECT_THAT(error(R"("api": "replicate", "reshard_after_forward": true)"),
+              HasSubstr("#/units/0/reshard_after_forward: only a unit with \"api\": "
+                        "\"fully_shard\" takes it"));
+  EXPECT_THAT(error(R"("gradient_divide_factor": 2, "api": "replicate")"),
+              HasSubstr("#/units/0/gradient_divide_factor: only"));
+  EXPECT_THAT(error(R"("static_graph": true)"),
+              HasSubstr("#/units/0/static_graph: only a unit with \"api\": \"replicate\""));
+  const Plan plan = parse_plan(
+      R"({"version": 1, "units": [{"modules": "", "api": "replicate", "reshard_after_forward": null}]})",
+      "plan.json");
+  EXPECT_EQ(plan.units[0].api, Api::kReplicate);
 }
 
 TEST(PlanJsonTest, ReadsReshardAndPrefetchForms) {
@@ -294,17 +312,20 @@ class RandomPlan {
     entry.grouped = entry.globs.size() > 1 || coin();
     entry.api = coin() ? Api::kReplicate : Api::kFullyShard;
     if (coin()) {
-      entry.reshard_after_forward = reshard(fsdp1);
+      entry.mixed_precision = mixed();
+    }
+    if (entry.api == Api::kReplicate) {
+      entry.bucket_cap_mb = maybe(static_cast<double>(pick(1, 9)) / 10);
+      entry.find_unused_parameters = maybe(coin());
+      entry.static_graph = maybe(coin());
+      entry.gradient_as_bucket_view = maybe(coin());
+      return entry;
     }
     if (coin()) {
-      entry.mixed_precision = mixed();
+      entry.reshard_after_forward = reshard(fsdp1);
     }
     entry.cpu_offload = maybe(coin());
     entry.gradient_divide_factor = maybe(static_cast<double>(pick(1, 9)));
-    entry.bucket_cap_mb = maybe(static_cast<double>(pick(1, 9)) / 10);
-    entry.find_unused_parameters = maybe(coin());
-    entry.static_graph = maybe(coin());
-    entry.gradient_as_bucket_view = maybe(coin());
     return entry;
   }
 
