@@ -67,6 +67,7 @@ class TokenWindow {
   bool torn_ = false;    // the text ends in a string
   bool closed_ = false;  // the last index() ended outside strings
   uint64_t offset_ = 0;
+  uint32_t sentinel_ = 0;  // of a window without tokens
   const uint32_t* tokens_ = nullptr;
   size_t count_ = 0;
 };
