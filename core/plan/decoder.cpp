@@ -41,13 +41,7 @@ void attention(WorkloadBuilder& build, const DecoderShape& shape, const std::str
   build.enter(name);
   linear(build, name + ".qkv", {.in = shape.hidden, .out = qkv, .bias = shape.bias});
   if (shape.positions == 0) {
-    build.elementwise("shardlens::rotary", "shardlens::rotary_backward",
-                      {.read = rotated,
-                       .written = rotated,
-                       .flops = 3 * rotated,
-                       .backward_read = rotated,
-                       .backward_written = rotated,
-                       .backward_flops = 3 * rotated});
+    build.rotary(rotated);
   }
   // Queries, keys and values are views of one tensor; their gradients are put together again.
   build.elementwise("aten::split", "aten::cat", {.backward_read = qkv, .backward_written = qkv});
@@ -66,24 +60,10 @@ void feed_forward(WorkloadBuilder& build, const DecoderShape& shape, const std::
            {.in = shape.hidden, .out = inner, .bias = shape.bias, .sums_input_grad = true});
     linear(build, name + ".up",
            {.in = shape.hidden, .out = inner, .bias = shape.bias, .keeps_input = false});
-    build.elementwise("shardlens::silu_multiply", "shardlens::silu_multiply_backward",
-                      {.read = 2 * inner,
-                       .written = inner,
-                       .saved = 2 * inner,
-                       .flops = 9 * inner,
-                       .backward_read = 3 * inner,
-                       .backward_written = 2 * inner,
-                       .backward_flops = 14 * inner});
+    build.silu_multiply(inner);
   } else {
     linear(build, name + ".up", {.in = shape.hidden, .out = inner, .bias = shape.bias});
-    build.elementwise("aten::gelu", "aten::gelu_backward",
-                      {.read = inner,
-                       .written = inner,
-                       .saved = inner,
-                       .flops = 8 * inner,
-                       .backward_read = 2 * inner,
-                       .backward_written = inner,
-                       .backward_flops = 10 * inner});
+    build.activation("gelu", inner);
   }
   linear(build, name + ".down", {.in = inner, .out = shape.hidden, .bias = shape.bias});
   build.leave();

@@ -12,7 +12,6 @@ namespace {
 
 using Family = ModelConfig::Family;
 using Linear = WorkloadBuilder::Linear;
-using Elementwise = WorkloadBuilder::Elementwise;
 
 // One linear as a module of its own.
 void linear(WorkloadBuilder& build, const std::string& module, const Linear& shape) {
@@ -42,50 +41,23 @@ void layer_norm(WorkloadBuilder& build,
   build.leave();
 }
 
-// An activation that keeps its input, except ReLU, which keeps its result.
-void activation(WorkloadBuilder& build, const std::string& name, int64_t features) {
-  const Elementwise shape{.read = features,
-                          .written = features,
-                          .saved = features,
-                          .flops = 8 * features,
-                          .backward_read = 2 * features,
-                          .backward_written = features,
-                          .backward_flops = 10 * features};
-  if (name == "relu") {
-    build.elementwise("aten::relu", "aten::threshold_backward", shape);
-  } else if (name == "silu") {
-    build.elementwise("aten::silu", "aten::silu_backward", shape);
-  } else {
-    build.elementwise("aten::gelu", "aten::gelu_backward", shape);
-  }
-}
-
 void llama_attention(WorkloadBuilder& build, const ModelConfig& config, const std::string& name) {
   const int64_t q = config.heads * config.head_dim;
   const int64_t kv = config.kv_heads * config.head_dim;
   const bool bias = config.attention_bias;
-  const auto rotary = [&build](int64_t features) {
-    build.elementwise("shardlens::rotary", "shardlens::rotary_backward",
-                      {.read = features,
-                       .written = features,
-                       .flops = 3 * features,
-                       .backward_read = features,
-                       .backward_written = features,
-                       .backward_flops = 3 * features});
-  };
   build.enter(name);
   // The three share their input, kept once; its gradient is the sum of theirs, the last one
   // computed (q) arriving at two others.
   linear(build, name + ".q_proj",
          {.in = config.hidden_size, .out = q, .bias = bias, .sums_input_grad = true});
-  rotary(q);
+  build.rotary(q);
   linear(build, name + ".k_proj",
          {.in = config.hidden_size,
           .out = kv,
           .bias = bias,
           .keeps_input = false,
           .sums_input_grad = true});
-  rotary(kv);
+  build.rotary(kv);
   linear(build, name + ".v_proj",
          {.in = config.hidden_size, .out = kv, .bias = bias, .keeps_input = false});
   build.attention(
@@ -105,17 +77,10 @@ void llama_mlp(WorkloadBuilder& build, const ModelConfig& config, const std::str
   linear(build, name + ".up_proj",
          {.in = hidden, .out = inner, .bias = bias, .keeps_input = false});
   if (config.activation == "silu") {
-    build.elementwise("shardlens::silu_multiply", "shardlens::silu_multiply_backward",
-                      {.read = 2 * inner,
-                       .written = inner,
-                       .saved = 2 * inner,
-                       .flops = 9 * inner,
-                       .backward_read = 3 * inner,
-                       .backward_written = 2 * inner,
-                       .backward_flops = 14 * inner});
+    build.silu_multiply(inner);
   } else {
     build.enter(name + ".act_fn");
-    activation(build, config.activation, inner);
+    build.activation(config.activation, inner);
     build.leave();
     build.elementwise("aten::mul", "aten::mul",
                       {.read = 2 * inner,
@@ -184,7 +149,7 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
   linear(build, layer + ".mlp.c_fc",
          {.in = hidden, .out = inner, .bias = true, .transposed = false});
   build.enter(layer + ".mlp.act");
-  activation(build, config.activation, inner);
+  build.activation(config.activation, inner);
   build.leave();
   linear(build, layer + ".mlp.c_proj",
          {.in = inner,
@@ -228,7 +193,7 @@ void mlp_forward(WorkloadBuilder& build, const ModelConfig& config) {
             .out = config.intermediate_size,
             .bias = true,
             .sums_input_grad = true});
-    activation(build, "relu", config.intermediate_size);
+    build.activation("relu", config.intermediate_size);
     linear(build, layer + ".fc2",
            {.in = config.intermediate_size,
             .out = config.hidden_size,

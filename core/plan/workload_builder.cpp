@@ -242,6 +242,45 @@ void WorkloadBuilder::add(int64_t features) {
   elementwise("aten::add", "", {.read = 2 * features, .written = features, .flops = features});
 }
 
+// Keeps its input, except ReLU, which keeps its result.
+void WorkloadBuilder::activation(std::string_view name, int64_t features) {
+  const Elementwise shape{.read = features,
+                          .written = features,
+                          .saved = features,
+                          .flops = 8 * features,
+                          .backward_read = 2 * features,
+                          .backward_written = features,
+                          .backward_flops = 10 * features};
+  if (name == "relu") {
+    elementwise("aten::relu", "aten::threshold_backward", shape);
+  } else if (name == "silu") {
+    elementwise("aten::silu", "aten::silu_backward", shape);
+  } else {
+    elementwise("aten::gelu", "aten::gelu_backward", shape);
+  }
+}
+
+void WorkloadBuilder::silu_multiply(int64_t features) {
+  elementwise("shardlens::silu_multiply", "shardlens::silu_multiply_backward",
+              {.read = 2 * features,
+               .written = features,
+               .saved = 2 * features,
+               .flops = 9 * features,
+               .backward_read = 3 * features,
+               .backward_written = 2 * features,
+               .backward_flops = 14 * features});
+}
+
+void WorkloadBuilder::rotary(int64_t features) {
+  elementwise("shardlens::rotary", "shardlens::rotary_backward",
+              {.read = features,
+               .written = features,
+               .flops = 3 * features,
+               .backward_read = features,
+               .backward_written = features,
+               .backward_flops = 3 * features});
+}
+
 void WorkloadBuilder::loss(int64_t vocabulary) {
   Operator op;
   op.kind = OperatorKind::kLoss;

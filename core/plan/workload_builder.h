@@ -53,6 +53,10 @@ class WorkloadBuilder {
   };
   void elementwise(std::string_view name, std::string_view backward, const Elementwise& shape);
   void add(int64_t features);  // of a residual
+  // "relu", "silu", any kind of "gelu".
+  void activation(std::string_view name, int64_t features);
+  void silu_multiply(int64_t features);  // SiLU of one input times another, in one operator
+  void rotary(int64_t features);
   // Mean cross entropy of [rows, vocabulary], in fp32 as the models compute it.
   void loss(int64_t vocabulary);
 
