@@ -6,15 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
 
 #include "core/module/hookable.h"
+#include "tests/support/seeded.h"
 
 namespace shardlens::test {
 
@@ -117,12 +116,6 @@ struct ChainImpl : torch::nn::Module {
   std::vector<Casing> casings;
 };
 SHARDLENS_MODULE(Chain);
-
-inline at::Tensor seeded(at::IntArrayRef sizes, uint64_t seed) {
-  // Not at::manual_seed: ranks are threads and share the default generator.
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randn(sizes, generator);
-}
 
 inline Chain make_chain(const ChainImpl::Shape& shape) {
   Chain model(shape);

@@ -19,6 +19,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/chain.h"
+#include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
 
 namespace shardlens::module {
@@ -143,23 +144,13 @@ struct FickleImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(Fickle);
 
-template <typename F>
-std::string message_of(const F& act) {
-  try {
-    act();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(CheckpointTest, ForwardThatDoesNotDoTheSameAgainIsNamed) {
   for (const bool fewer : {false, true}) {
     Fickle model;
     model->fewer = fewer;
     checkpoint(model.ptr(), "layers.3");
     const at::Tensor out = model(seeded({2, 4}, 1)).sum();
-    EXPECT_THAT(message_of([&] { out.backward(); }),
+    EXPECT_THAT(test::message_of([&] { out.backward(); }),
                 HasSubstr("the forward of 'layers.3' did not run the same in backward"));
   }
 }
@@ -167,11 +158,11 @@ TEST(CheckpointTest, ForwardThatDoesNotDoTheSameAgainIsNamed) {
 TEST(CheckpointTest, WhatCannotBeCheckpointedIsNamed) {
   Probe probe;
   checkpoint(probe.ptr(), "probe");
-  EXPECT_THAT(message_of([&] { checkpoint(probe.ptr(), "probe"); }),
+  EXPECT_THAT(test::message_of([&] { checkpoint(probe.ptr(), "probe"); }),
               HasSubstr("checkpoint has already been applied"));
-  EXPECT_THAT(message_of([&] { checkpoint(probe->up.ptr(), "probe.up"); }),
+  EXPECT_THAT(test::message_of([&] { checkpoint(probe->up.ptr(), "probe.up"); }),
               HasSubstr("'probe.up' (torch::nn::LinearImpl) has no hooks"));
-  EXPECT_THAT(message_of([&] { checkpoint(torch::nn::ModuleList().ptr(), "layers"); }),
+  EXPECT_THAT(test::message_of([&] { checkpoint(torch::nn::ModuleList().ptr(), "layers"); }),
               HasSubstr("'layers'"));
 }
 
@@ -284,7 +275,7 @@ TEST(CheckpointedUnitsTest, PlanThatNamesAModuleWithoutHooksChangesNothing) {
     Chain model = make_chain({});
     const plan::Plan plan =
         plan::parse_plan(R"({"version": 1, "activation_checkpointing": ["layers.0.up"]})", "test");
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(test::message_of([&] {
                   static_cast<void>(fsdp::fully_shard(model.ptr(), plan, {.world = &world}));
                 }),
                 HasSubstr("'layers.0.up' (torch::nn::LinearImpl) has no hooks"));

@@ -35,20 +35,11 @@ constexpr int64_t kBlocks = 3;
 constexpr int64_t kRows = 4;  // per rank and microbatch
 
 Mlp make_model() {
-  // Not at::manual_seed: ranks are threads and share the default generator.
-  Mlp model(kWidth, kBlocks);
-  const at::NoGradGuard no_grad;
-  int64_t seed = 1;
-  for (at::Tensor& p : model->parameters()) {
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(seed++);
-    p.copy_(at::randn(p.sizes(), generator).mul(0.3));
-  }
-  return model;
+  return test::make_mlp(kWidth, kBlocks);
 }
 
 at::Tensor rows_of(int step, int part) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(1000 + step * 100 + part);
-  return at::randn({kRows, kWidth}, generator);
+  return test::seeded({kRows, kWidth}, static_cast<uint64_t>(1000 + step * 100 + part));
 }
 
 at::Tensor loss_of(Mlp& model, const at::Tensor& x) {

@@ -44,20 +44,11 @@ struct SequenceImpl : torch::nn::SequentialImpl {
 SHARDLENS_MODULE(Sequence);
 
 Mlp make_model(int64_t blocks = 3) {
-  Mlp model(kWidth, blocks);
-  const at::NoGradGuard no_grad;
-  int64_t seed = 1;
-  for (at::Tensor& p : model->parameters()) {
-    // Not at::manual_seed: ranks are threads and share the default generator.
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(seed++);
-    p.copy_(at::randn(p.sizes(), generator).mul(0.3));
-  }
-  return model;
+  return test::make_mlp(kWidth, blocks);
 }
 
 at::Tensor rows_of(int rank) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(100 + rank));
-  return at::randn({4, kWidth}, generator);
+  return test::seeded({4, kWidth}, static_cast<uint64_t>(100 + rank));
 }
 
 at::Tensor loss_of(Mlp& model, int rank) {

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
+#include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
 
 namespace shardlens::fsdp {
@@ -168,20 +169,10 @@ TEST(MixedPrecisionTest, Fsdp1CastsBuffersAndTheRootsInputs) {
   });
 }
 
-template <typename F>
-std::string message_of(const F& act) {
-  try {
-    act();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(MixedPrecisionTest, KeysOfTheOtherDialectAreRefused) {
   test::run_ranks(1, [](dist::World& world) {
     Chain model = make_chain({});
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(test::message_of<std::exception>([&] {
                   static_cast<void>(fully_shard(model.ptr(), plan_of(R"({"buffer_dtype": "bf16"})"),
                                                 {.world = &world}));
                 }),
@@ -193,7 +184,7 @@ TEST(MixedPrecisionTest, ParametersOfTwoDtypesInOneUnitAreNamed) {
   test::run_ranks(1, [](dist::World& world) {
     Chain model = make_chain({});
     model->links[1]->down->to(at::kDouble);
-    const std::string message = message_of(
+    const std::string message = test::message_of<std::exception>(
         [&] { static_cast<void>(fully_shard(model.ptr(), plan_of("{}"), {.world = &world})); });
     EXPECT_THAT(message, HasSubstr("'layers.1.up.weight' is Float"));
     EXPECT_THAT(message, HasSubstr("'layers.1.down.weight' is Double"));

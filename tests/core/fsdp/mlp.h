@@ -4,12 +4,14 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
 
 #include "core/module/hookable.h"
 #include "core/plan/plan.h"
+#include "tests/support/seeded.h"
 
 namespace shardlens::test {
 
@@ -47,6 +49,17 @@ struct MlpImpl : torch::nn::Module {
   std::vector<Block> order;  // in which forward calls them
 };
 SHARDLENS_MODULE(Mlp);
+
+// The same values on every rank.
+inline Mlp make_mlp(int64_t width, int64_t blocks) {
+  Mlp model(width, blocks);
+  const at::NoGradGuard no_grad;
+  uint64_t seed = 1;
+  for (at::Tensor& p : model->parameters()) {
+    p.copy_(seeded(p.sizes(), seed++).mul(0.3));
+  }
+  return model;
+}
 
 // `reshard`: null (root kept), true, false as in a plan file.
 inline plan::Plan mlp_plan(const std::string& reshard = "null", const std::string& more = "") {

@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
+#include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
 
 namespace shardlens::fsdp {
@@ -43,16 +44,6 @@ struct Counts : NullRecorder {
 plan::Plan plan_of(const std::string& more = "") {
   return plan::parse_plan(
       R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}])" + more + "}", "test");
-}
-
-template <typename F>
-std::string message_of(const F& act) {
-  try {
-    act();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(ShardedUnitTest, UnshardGathersOneUnitUntilReshard) {
@@ -162,7 +153,7 @@ TEST(ShardedUnitTest, GradientDivideFactorOfOneUnit) {
       EXPECT_TRUE(at::allclose(divided[i], i == 2 ? mean[i] / 4 : mean[i], 1e-6, 1e-7)) << i;
     }
     for (const double factor : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
-      EXPECT_THAT(message_of([&] { unit.set_gradient_divide_factor(factor); }),
+      EXPECT_THAT(test::message_of([&] { unit.set_gradient_divide_factor(factor); }),
                   HasSubstr("expected a finite number > 0"));
     }
   });
@@ -216,23 +207,24 @@ TEST(ShardedUnitTest, MisuseIsNamed) {
     Chain model = make_chain({}), other = make_chain({});
     const auto sharded = fully_shard(model.ptr(), plan_of(), {.world = &world});
     const auto elsewhere = fully_shard(other.ptr(), plan_of(), {.world = &world});
-    EXPECT_THAT(message_of([&] { ShardedUnit(model->in.ptr()); }),
+    EXPECT_THAT(test::message_of([&] { ShardedUnit(model->in.ptr()); }),
                 HasSubstr("expected a module that fully_shard was applied to, but got"));
-    EXPECT_THAT(message_of([&] { ShardedUnit(nullptr); }), HasSubstr("but got none"));
+    EXPECT_THAT(test::message_of([&] { ShardedUnit(nullptr); }), HasSubstr("but got none"));
     const ShardedUnit unit(model->links[0].ptr());
-    EXPECT_THAT(message_of([&] { unit.set_modules_to_forward_prefetch({model->in.ptr()}); }),
+    EXPECT_THAT(test::message_of([&] { unit.set_modules_to_forward_prefetch({model->in.ptr()}); }),
                 HasSubstr("expected a module that fully_shard was applied to, but got"));
-    EXPECT_THAT(message_of([&] { unit.set_modules_to_backward_prefetch({other->links[0].ptr()}); }),
-                HasSubstr("below another root"));
+    EXPECT_THAT(
+        test::message_of([&] { unit.set_modules_to_backward_prefetch({other->links[0].ptr()}); }),
+        HasSubstr("below another root"));
     const ShardedUnit gone = [&] {
       Chain brief = make_chain({});
       const auto handle = fully_shard(brief.ptr(), plan_of(), {.world = &world});
       return ShardedUnit(brief->links[0].ptr());
     }();
-    EXPECT_THAT(message_of([&] { static_cast<void>(gone.unshard()); }), HasSubstr("is gone"));
+    EXPECT_THAT(test::message_of([&] { static_cast<void>(gone.unshard()); }), HasSubstr("is gone"));
     Chain lazy = make_chain({});
     fully_shard_unit({lazy->links[0].ptr()}, plan_of(), {.world = &world});
-    EXPECT_THAT(message_of([&] { ShardedUnit(lazy->links[0].ptr()).reshard(); }),
+    EXPECT_THAT(test::message_of([&] { ShardedUnit(lazy->links[0].ptr()).reshard(); }),
                 HasSubstr("has no root yet"));
   });
 }
