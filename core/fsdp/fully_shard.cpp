@@ -1,6 +1,5 @@
 #include "core/fsdp/fully_shard.h"
 
-#include <unordered_map>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -21,15 +20,7 @@ namespace shardlens::fsdp {
 namespace {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
-using ModulesByFqn = std::unordered_map<std::string, ModulePtr>;
-
-ModulesByFqn modules_by_fqn(const ModulePtr& model) {
-  ModulesByFqn modules;
-  for (const auto& each : model->named_modules()) {
-    modules[each.key()] = each.value();
-  }
-  return modules;
-}
+using module::ModulesByFqn;
 
 // A unit that replicate() has is, here, one that owns nothing; as the root it still drives forward
 // and backward.
@@ -151,7 +142,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
                                  std::vector<std::shared_ptr<FsdpState>> states) {
   plan::require_engine_support(plan);
   states.resize(plan.units.size());
-  const ModulesByFqn modules = modules_by_fqn(model);
+  const ModulesByFqn modules = module::modules_by_fqn(*model);
   const std::vector<composable::Modules> members = modules_of_units(plan, modules);
   const std::vector<UnitId> unit_of = units_of_modules(plan);
 

@@ -1,7 +1,6 @@
 #include "core/module/checkpoint.h"
 
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/composable/contract.h"
 #include "core/module/hookable.h"
+#include "core/module/tree_of.h"
 #include "core/plan/plan.h"
 
 namespace shardlens::module {
@@ -208,10 +208,7 @@ std::vector<NamedModule> modules_to_checkpoint(const std::shared_ptr<torch::nn::
   if (plan.checkpointed_modules.empty()) {
     return found;
   }
-  std::unordered_map<std::string, std::shared_ptr<torch::nn::Module>> modules;
-  for (const auto& each : model->named_modules()) {
-    modules[each.key()] = each.value();
-  }
+  const ModulesByFqn modules = modules_by_fqn(*model);
   for (const uint32_t index : plan.checkpointed_modules) {
     const std::string& fqn = plan.tree.modules[index].fqn;
     const auto module = modules.find(fqn);

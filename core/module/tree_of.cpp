@@ -1,6 +1,5 @@
 #include "core/module/tree_of.h"
 
-#include <unordered_map>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -81,6 +80,14 @@ Subtree subtree_of(const std::vector<std::shared_ptr<torch::nn::Module>>& module
     }
   }
   return {std::move(builder.tree), std::move(builder.parameters)};
+}
+
+ModulesByFqn modules_by_fqn(const torch::nn::Module& model) {
+  ModulesByFqn modules;
+  for (const auto& each : model.named_modules()) {
+    modules[each.key()] = each.value();
+  }
+  return modules;
 }
 
 std::vector<at::Tensor> checked_parameters(const torch::nn::Module& model,

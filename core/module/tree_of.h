@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/core/TensorBody.h>
@@ -33,6 +35,10 @@ struct Subtree {
 };
 [[nodiscard]] Subtree subtree_of(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                                  const std::function<bool(const torch::nn::Module&)>& skipped);
+
+// The model's modules, itself as "".
+using ModulesByFqn = std::unordered_map<std::string, std::shared_ptr<torch::nn::Module>>;
+[[nodiscard]] ModulesByFqn modules_by_fqn(const torch::nn::Module& model);
 
 // The model's parameters in named_parameters() order, each tensor once: index as in
 // `tree`.parameters. Errors: UsageError, after "`api`: ", naming the first whose name or shape is

@@ -277,10 +277,7 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
     give_storage(parameters[index]);
     result->add_whole(index, parameters[index]);
   }
-  std::unordered_map<std::string, ModulePtr> modules;
-  for (const auto& each : model->named_modules()) {
-    modules[each.key()] = each.value();
-  }
+  const module::ModulesByFqn modules = module::modules_by_fqn(*model);
   for (size_t g = 0; g < groups.size(); ++g) {
     const schedule::ReplicateGroup& group = groups[g];
     std::vector<replicate::MarkedModule> marked;
