@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto_writer.h"
+#include "sim/hardware/stacks.h"
 #include "sim/predict/predict.h"
 
 #include "cli/capture_directory.h"
@@ -33,8 +35,11 @@ constexpr size_t kAliveShown = 8;
 
 struct SimulateOptions {
   RunOptions run;
-  std::string ranks = "one";
+  std::string ranks = "one", stack;
   std::vector<std::string> slow_ranks;
+  sim::HostMode host = sim::HostMode::kAhead;
+  bool waits_for_loss = false;
+  std::optional<double> operator_us, action_us;
   bool json = false;
 };
 
@@ -111,6 +116,11 @@ Simulated simulate(const SimulateOptions& options) {
   const RunOptions& run = options.run;
   Simulated out;
   out.hardware = sim::load_hardware(run.hardware);
+  if (!options.stack.empty()) {
+    out.hardware = sim::under_stack(out.hardware, options.stack);
+  }
+  out.hardware.operator_us = options.operator_us.value_or(out.hardware.operator_us);
+  out.hardware.action_us = options.action_us.value_or(out.hardware.action_us);
   const int64_t ranks = run.world_size.value_or(out.hardware.gpus);
   out.prepared = resolve_run(run, ranks);
   out.workload = plan::step_workload(out.prepared.config, out.prepared.plan, run.batch, run.seq);
@@ -121,6 +131,8 @@ Simulated simulate(const SimulateOptions& options) {
   settings.optimizer_states = run.optimizer == Optimizer::kAdamW ? 2 : run.momentum > 0 ? 1 : 0;
   settings.list_alive = !options.json;
   settings.simulation.keep_times = !run.out.empty();
+  settings.simulation.host = options.host;
+  settings.simulation.waits_for_loss = options.waits_for_loss;
   settings.simulation.rank_slowdown = slowdowns(options, ranks);
   out.prediction = sim::predict(out.workload, out.prepared.plan, out.hardware, settings);
   out.mfu = sim::model_flops_utilization(out.prepared.config, out.prepared.plan, out.hardware,
@@ -223,6 +235,7 @@ void write_directory(const SimulateOptions& options, const Simulated& result) {
       {"tokens_per_s", result.prediction.tokens_per_s}};
   write_file_atomically(out / "metrics.jsonl", metrics.dump() + "\n");
   sim::SimulatedRunOptions traces;
+  traces.host = options.host;
   traces.first_step = kSteadyStep - 1;
   traces.device_name = result.hardware.gpu.name;
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
@@ -261,6 +274,8 @@ Action add_simulate_command(CLI::App& app) {
                  "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file")
       ->required()
       ->option_text("SPEC (required)");
+  app.add_option("--stack", options->stack,
+                 "constants fitted to published runs of a software stack (docs/simulator.md)");
   app.add_option("--world-size", run_options.world_size, "ranks [the spec's GPUs]");
   add_step_options(app, run_options);
   app.add_option("--ranks", options->ranks, "all: simulate each rank [one: they are alike]")
@@ -268,6 +283,21 @@ Action add_simulate_command(CLI::App& app) {
   app.add_option("--slow-rank", options->slow_ranks,
                  "R:FACTOR: rank R computes FACTOR times as long; may be repeated")
       ->option_text("R:FACTOR");
+  static const std::map<std::string, sim::HostMode> kHosts{{"ahead", sim::HostMode::kAhead},
+                                                           {"compute", sim::HostMode::kCompute}};
+  app.add_option(
+         "--host", options->host,
+         "ahead: issues and goes on, as on CUDA; compute: does the work itself, as on a CPU")
+      ->transform(CLI::CheckedTransformer(kHosts))
+      ->option_text("ahead|compute [ahead]");
+  app.add_option("--operator-us", options->operator_us,
+                 "the host's cost of an operator [the spec's]")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--action-us", options->action_us,
+                 "the host's cost of an action of the schedule [the spec's]")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--waits-for-loss", options->waits_for_loss,
+               "the training loop reads the loss before it calls backward");
   app.add_option("--out", run_options.out, "write a capture directory that analyze reads");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options] { return run(*options); };

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "sim/hardware/builtin_specs.h"
 
@@ -79,6 +82,25 @@ const Stack* find_stack(const FittedStacks& stacks,
   };
   const auto found = std::find_if(stacks.stacks.begin(), stacks.stacks.end(), fits);
   return found == stacks.stacks.end() ? nullptr : &*found;
+}
+
+HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
+  Names names;
+  for (const Stack& stack : builtin_stacks().stacks) {
+    names.push_back(stack.name);
+    if (stack.name != name) {
+      continue;
+    }
+    if (stack.hardware.gpu.name != hardware.gpu.name) {
+      throw InputError("--stack",
+                       fmt::format("'{}' was fitted to {}, but {} has {}", name,
+                                   stack.hardware.gpu.name, hardware.name, hardware.gpu.name));
+    }
+    hardware.software = stack.hardware.software;
+    return hardware;
+  }
+  throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,
+                                          plan::quoted_list(names), plan::suggestion(name, names)));
 }
 
 }  // namespace shardlens::sim

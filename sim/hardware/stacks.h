@@ -37,4 +37,8 @@ struct FittedStacks {
                                       std::string_view source,
                                       std::string_view notes);
 
+// `hardware` as a built-in stack reaches it: takes over its constants.
+// Errors: InputError naming the nearest stack, or the GPU that it is of.
+[[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware, std::string_view name);
+
 }  // namespace shardlens::sim

@@ -95,6 +95,29 @@ TEST_F(SimulateCommandTest, EachRank) {
   EXPECT_GT(slow["step_ns"].get<int64_t>(), one["step_ns"].get<int64_t>());
 }
 
+TEST_F(SimulateCommandTest, AHostThatWaitsOrComputesTakesLonger) {
+  const std::string flags = "--hardware 8xH100 --seq 32 ";
+  const auto step = [&](const std::string& more) {
+    return simulated(flags + more)["step_ns"].get<int64_t>();
+  };
+  EXPECT_GT(step("--waits-for-loss"), step(""));
+  EXPECT_GT(step("--host compute"), step(""));
+  EXPECT_GT(step("--operator-us 1000"), step("--operator-us 0"));
+  EXPECT_GT(step("--action-us 1000"), step("--action-us 0"));
+  refused("--hardware 8xH100 --host behind", 2, "--host");
+  refused("--hardware 8xH100 --action-us -1", 2, "--action-us");
+}
+
+TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
+  const auto compute = [&](const std::string& more) {
+    return simulated("--hardware 8xH100 --seq 32 " + more)["compute_ns"].get<int64_t>();
+  };
+  EXPECT_GT(compute("--stack 'llm-foundry H100-SXM-80GB'"), compute(""));
+  refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
+          "did you mean 'llm-foundry H100-SXM-80GB'?");
+  refused("--hardware 8xA100-80 --stack 'llm-foundry H100-SXM-80GB'", 3, "was fitted to H100");
+}
+
 TEST_F(SimulateCommandTest, BadInputIsNamed) {
   refused("", 2, "--hardware");
   refused("--hardware 8xH10", 3, "did you mean '8xH100'?");
