@@ -103,9 +103,7 @@ class Writer {
     metadata.world_size = plan_.world_size;
     metadata.backend = "simulated";
     metadata.trace_name = fmt::format("simulated rank {}", rank_);
-    for (const plan::Unit& unit : plan_.units) {
-      trace_.units.push_back(unit.fqn);
-    }
+    trace_.units = step_.unit_names;
     add_groups();
     const int64_t process = kFirstHostProcess + rank_;
     main_ = trace_.track(process, process);
@@ -202,8 +200,8 @@ class Writer {
 
   [[nodiscard]] std::string range_name(Range range, UnitId unit) const {
     std::string name(name_of(range));
-    if (names_unit(range) && !plan_.units[unit].fqn.empty()) {
-      name += fmt::format(" ({})", plan_.units[unit].fqn);
+    if (names_unit(range) && !step_.unit_names[unit].empty()) {
+      name += fmt::format(" ({})", step_.unit_names[unit]);
     }
     return name;
   }
@@ -270,13 +268,15 @@ class Writer {
 
   void write_collective(const Action& action, const ItemTimes& times) {
     const CollectiveKind kind = *schedule::collective_of(action.op);
-    const size_t index = action.axis == Axis::kReplicate  ? 1
-                         : action.axis == Axis::kSubShard ? 2
-                                                          : 0;
+    const bool bucket = action.unit >= plan_.units.size();
+    const size_t index = bucket                            ? (plan_.replicate > 1 ? 1 : 0)
+                         : action.axis == Axis::kReplicate ? 1
+                         : action.axis == Axis::kSubShard  ? 2
+                                                           : 0;
     Group& group = groups_[index];
-    const plan::ShardLayout layout = plan_.layout(action.unit);
-    const DType dtype = kind == CollectiveKind::kAllGather ? plan_.param_dtype(action.unit)
-                                                           : plan_.reduce_dtype(action.unit);
+    const DType dtype = bucket                               ? DType::kF32
+                        : kind == CollectiveKind::kAllGather ? plan_.param_dtype(action.unit)
+                                                             : plan_.reduce_dtype(action.unit);
     trace::CollectiveArgs args;
     args.collective = trace_.strings.intern(kineto_name(kind));
     args.dtype = trace_.strings.intern(kineto_name(dtype));
@@ -287,18 +287,22 @@ class Writer {
     args.action = actions_;
     args.sequence = group.issued++;
     args.issued = offset_ + times.host.start;
-    const int64_t full = layout.padded_numel();
-    if (kind == CollectiveKind::kAllReduce) {
-      args.in_nelems = args.out_nelems =
-          action.buffer.kind == BufferKind::kReduceOutput ? layout.shard_numel() : full;
+    if (bucket) {
+      args.in_nelems = args.out_nelems = bucket_bytes(action.unit) / size_of(dtype);
+    } else if (kind == CollectiveKind::kAllReduce) {
+      const plan::ShardLayout layout = plan_.layout(action.unit);
+      args.in_nelems = args.out_nelems = action.buffer.kind == BufferKind::kReduceOutput
+                                             ? layout.shard_numel()
+                                             : layout.padded_numel();
     } else {
+      const int64_t full = plan_.layout(action.unit).padded_numel();
       const int64_t part = full / group.size;
       args.in_nelems = kind == CollectiveKind::kAllGather ? part : full;
       args.out_nelems = kind == CollectiveKind::kAllGather ? full : part;
     }
     const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
     if (cpu_) {
-      const std::string& fqn = plan_.units[action.unit].fqn;
+      const std::string& fqn = step_.unit_names[action.unit];
       const std::string name = fmt::format("simulated:{}{}", name_of(kind),
                                            fqn.empty() ? "" : fmt::format(" ({})", fqn));
       trace_.add_collective(name, tracks_[index], start, end, args);
@@ -309,6 +313,15 @@ class Writer {
         kernel_name(kind), tracks_[static_cast<size_t>(action.stream)], start, end, args);
     trace_.events[event].category = Category::kKernel;
     trace_.events[event].correlation = correlation;
+  }
+
+  [[nodiscard]] Bytes bucket_bytes(UnitId unit) const {
+    for (const schedule::PlannedBucket& bucket : step_.buckets) {
+      if (bucket.name == step_.unit_names[unit]) {
+        return bucket.bytes;
+      }
+    }
+    return 0;
   }
 
   static std::string_view kernel_name(CollectiveKind kind) {

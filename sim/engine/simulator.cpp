@@ -23,6 +23,8 @@ struct Inputs {
   const schedule::PlannedStep& step;
   const StepCosts& costs;
   const SimulationOptions& options;
+  size_t buckets = 0;         // named beyond the plan's units
+  uint32_t bucket_group = 0;  // their communicator
 };
 
 // The host of one rank: goes through the step and issues, until it has to wait.
@@ -40,7 +42,8 @@ class Host {
         times_(times),
         slowdown_(inputs.options.rank_slowdown.empty() ? 1 : inputs.options.rank_slowdown[rank]),
         computes_(inputs.options.host == HostMode::kCompute),
-        stored_(inputs.costs.units.size(), false) {}
+        stored_(inputs.costs.units.size(), false),
+        bucket_group_(inputs.bucket_group) {}
 
   [[nodiscard]] bool done() const { return next_ == in_.step.order.size(); }
   [[nodiscard]] Mark blocked_by() const { return blocked_; }
@@ -164,6 +167,9 @@ class Host {
   void act(const Action& action) {
     spend(in_.costs.issue[static_cast<size_t>(action.op)]);
     const UnitCosts& unit = in_.costs.units[action.unit == kNoUnit ? 0 : action.unit];
+    if (action.unit != kNoUnit && action.unit >= in_.step.unit_names.size() - in_.buckets) {
+      return bucket(action, unit);
+    }
     switch (action.op) {
       case Op::kCopyIn:
         return copy(action.stream, unit.copy_in);
@@ -203,6 +209,39 @@ class Host {
     }
   }
 
+  // What the Reducer does: it copies gradients into the bucket, its collective waits for them, and
+  // at the end of backward compute waits for it and copies them back. On CUDA that wait is
+  // compute's, not the host's.
+  void bucket(const Action& action, const UnitCosts& cost) {
+    const uint32_t compute = lane(Stream::kCompute), on = lane(Stream::kAllReduce);
+    const auto copy_gradients = [&](Nanoseconds duration) {
+      if (duration > 0) {
+        machine_.work(compute, clock_, {duration, duration}, WorkClass::kCopy, nullptr);
+      }
+    };
+    bucket_marks_.resize(in_.step.unit_names.size(), kNoMark);
+    Mark& done = bucket_marks_[action.unit];
+    switch (action.op) {
+      case Op::kAllReduce:
+        copy_gradients(cost.reduce_copy_in);
+        machine_.wait(on, clock_, machine_.mark(compute, clock_));
+        machine_.collective(on, clock_, cost.all_reduce_full, communicators_[bucket_group_],
+                            tickets_[bucket_group_]++, stream_span());
+        return;
+      case Op::kRecord:
+        done = machine_.mark(on, clock_, stream_span());
+        return;
+      case Op::kHostWait:
+        if (done != kNoMark) {
+          machine_.wait(compute, clock_, std::exchange(done, kNoMark), stream_span());
+          copy_gradients(cost.copy_out);
+        }
+        return;
+      default:
+        throw RuntimeFault("internal error: an action of a bucket that has no duration");
+    }
+  }
+
   void record(const Action& action) {
     if (action.event >= events_.size()) {
       events_.resize(size_t{action.event} + 1, kNoMark);
@@ -233,7 +272,8 @@ class Host {
   double slowdown_;
   bool computes_;
   std::vector<bool> stored_;  // units whose shard has a gradient
-  std::vector<Mark> events_;
+  std::vector<Mark> events_, bucket_marks_;
+  uint32_t bucket_group_;  // communicator of buckets
   size_t next_ = 0;
   Nanoseconds clock_ = 0;
   Mark blocked_ = kNoMark;
@@ -288,11 +328,16 @@ SimulatedStep simulate(const plan::Workload& workload,
   SHARDLENS_CHECK(alike || options.rank_slowdown.size() == ranks,
                   "one slowdown per rank is expected");
   SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
-                      costs.units.size() == plan.units.size(),
+                      costs.units.size() == step.unit_names.size(),
                   "the costs are not of this workload and plan");
   Machine machine(ranks, schedule::kStreamCount);
   const auto groups = communicators(machine, plan, ranks);
-  const Inputs inputs{workload, step, costs, options};
+  const Inputs inputs{.workload = workload,
+                      .step = step,
+                      .costs = costs,
+                      .options = options,
+                      .buckets = step.unit_names.size() - plan.units.size(),
+                      .bucket_group = plan.replicate > 1 ? 1U : 0U};
   SimulatedStep out;
   out.ranks.resize(ranks);
   std::vector<Host> hosts;

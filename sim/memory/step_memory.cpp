@@ -166,6 +166,9 @@ class Replay {
              "optimizer state");
       }
     }
+    for (const schedule::PlannedBucket& bucket : step_.buckets) {
+      hold(bucket.bytes, Stream::kCompute, MemoryCategory::kCommunication, kNoUnit, "bucket");
+    }
     for (const uint32_t parameter : plan_.ignored_parameters) {
       hold(plan_.tree.parameters[parameter].numel * master, Stream::kCompute,
            MemoryCategory::kParameters, kNoUnit, "ignored parameter");
@@ -187,7 +190,7 @@ class Replay {
         saved_[index] =
             hold(op.saved, Stream::kCompute, MemoryCategory::kActivations, op.unit, "saved", &op);
       }
-    } else if (op.kind != plan::OperatorKind::kLoss && !plan_.units[op.unit].parameters.empty()) {
+    } else if (op.kind != plan::OperatorKind::kLoss && has_gradients(plan_.units[op.unit])) {
       uint32_t& gradient = units_[op.unit].unsharded_gradient;
       if (gradient == kNoHolder) {
         gradient =
@@ -213,6 +216,12 @@ class Replay {
       drop(input_);
       std::swap(input_, output_);
     }
+  }
+
+  // Of its own: not views of a bucket.
+  [[nodiscard]] static bool has_gradients(const plan::Unit& unit) {
+    return !unit.parameters.empty() &&
+           !(unit.api == plan::Api::kReplicate && unit.gradient_as_bucket_view);
   }
 
   // Its checkpoint kept its input, if anything; the rest of what it saves is made again. The

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/cost/gpu_cost_model.h"
-#include "sim/engine/step_costs.h"
+#include "sim/engine/bucket_costs.h"
 
 namespace shardlens::sim {
 namespace {
@@ -29,8 +29,10 @@ void check_plan(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
     if (unit.cpu_offload) {
       refuse("cpu_offload");
     }
-    if (unit.api == plan::Api::kReplicate) {
-      refuse("units");
+    if (unit.api == plan::Api::kReplicate && plan.replicate > 1 && plan.shard > 1) {
+      throw InputError(fmt::format("{}#/mesh", plan.plan.source),
+                       "replicated units on a mesh with both axes are not supported by the "
+                       "simulator yet");
     }
   }
 }
@@ -47,8 +49,9 @@ Prediction predict(const plan::Workload& workload,
       schedule::planned_step(workload, plan, kSteadyStep, static_cast<int>(settings.accumulate),
                              settings.sync_every_microbatch);
   const GpuCostModel model(hardware);
-  out.step =
-      simulate(workload, plan, out.planned, step_costs(workload, plan, model), settings.simulation);
+  StepCosts costs = step_costs(workload, plan, model);
+  add_bucket_costs(plan, out.planned, model, costs);
+  out.step = simulate(workload, plan, out.planned, costs, settings.simulation);
   out.busy = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
                               [](const SimulatedRank& a, const SimulatedRank& b) {
                                 return a.busy.compute < b.busy.compute;

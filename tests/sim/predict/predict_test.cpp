@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "sim/cost/gpu_cost_model.h"
 
 namespace shardlens::sim {
 namespace {
@@ -51,6 +52,41 @@ TEST(Predict, TheRunHasEveryRankOfTheStep) {
   EXPECT_EQ(run.traces.size(), 4U);
   ASSERT_TRUE(run.planned);
   EXPECT_EQ(run.planned->workload, of.workload);
+}
+
+// Every gradient is reduced once, in the buckets of the plan, by one communicator.
+TEST(Predict, ReplicatedUnitsReduceTheirBuckets) {
+  const Case of("replicate");
+  const Prediction now = predict(of.workload, of.plan, of.hardware);
+  ASSERT_GT(now.planned.buckets.size(), 3U);
+  const GpuCostModel model(of.hardware);
+  Bytes bytes = 0, parameters = 0;
+  Nanoseconds least = 0;
+  for (const schedule::PlannedBucket& bucket : now.planned.buckets) {
+    bytes += bucket.bytes;
+    least += model.duration(CollectiveKind::kAllReduce, 8, bucket.bytes);
+  }
+  for (const plan::Parameter& parameter : of.plan.tree.parameters) {
+    parameters += parameter.numel * 4;
+  }
+  EXPECT_EQ(bytes, parameters);
+  EXPECT_EQ(now.busy.communication, least);
+  EXPECT_LT(now.busy.exposed_comm, now.busy.communication);  // beside the backward of the rest
+  // The last bucket is complete when backward is: nothing is left to hide it under but copies.
+  const Bytes last = now.planned.buckets.back().bytes;
+  EXPECT_GE(now.busy.exposed_comm, model.duration(CollectiveKind::kAllReduce, 8, last) * 9 / 10);
+  const auto category = [&](MemoryCategory of_category) {
+    return now.memory.at_peak[static_cast<size_t>(of_category)];
+  };
+  EXPECT_NEAR(static_cast<double>(category(MemoryCategory::kParameters)),
+              static_cast<double>(parameters), 0.05 * static_cast<double>(parameters));
+  EXPECT_GE(category(MemoryCategory::kCommunication), bytes);
+  const trace::Run run = predicted_run(of.workload, of.plan, now, of.hardware);
+  int64_t elements = 0;
+  for (const trace::CollectiveArgs& each : run.traces[0].collectives) {
+    elements += each.in_nelems;
+  }
+  EXPECT_EQ(elements * 4, parameters);
 }
 
 TEST(Predict, RefusesMoreRanksThanThereAreGpus) {
