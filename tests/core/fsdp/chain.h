@@ -13,7 +13,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "core/module/hookable.h"
-#include "tests/support/seeded.h"
+#include "tests/core/fsdp/seeded.h"
 
 namespace shardlens::test {
 

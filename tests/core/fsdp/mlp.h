@@ -11,7 +11,7 @@
 
 #include "core/module/hookable.h"
 #include "core/plan/plan.h"
-#include "tests/support/seeded.h"
+#include "tests/core/fsdp/seeded.h"
 
 namespace shardlens::test {
 
