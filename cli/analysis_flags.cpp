@@ -12,16 +12,20 @@
 
 namespace shardlens::cli {
 
-void add_analysis_flags(CLI::App& app, AnalysisFlags& flags) {
-  app.add_option("paths", flags.paths,
-                 "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
-      ->required();
+void add_selection_flags(CLI::App& app, SelectionFlags& flags) {
   app.add_option("--steps", flags.steps, "A:B: only steps A to B - 1");
   app.add_option("--comm-regex", flags.comm_regex,
                  "kernels and operators that communicate too, by name");
 }
 
-analysis::AnalysisOptions analysis_options(const AnalysisFlags& flags) {
+void add_analysis_flags(CLI::App& app, AnalysisFlags& flags) {
+  app.add_option("paths", flags.paths,
+                 "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
+      ->required();
+  add_selection_flags(app, flags.selection);
+}
+
+analysis::AnalysisOptions analysis_options(const SelectionFlags& flags) {
   analysis::AnalysisOptions options;
   if (!flags.steps.empty()) {
     options.steps = parse_step_range(flags.steps);
@@ -35,6 +39,11 @@ analysis::AnalysisOptions analysis_options(const AnalysisFlags& flags) {
     }
   }
   return options;
+}
+
+check::SummaryOptions summary_options(const SelectionFlags& flags) {
+  const analysis::AnalysisOptions options = analysis_options(flags);
+  return {.timeline = options.timeline, .steps = options.steps};
 }
 
 }  // namespace shardlens::cli

@@ -46,7 +46,7 @@ ExitCode run(const AnalyzeOptions& options) {
     throw UsageError(
         fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
   }
-  analysis::AnalysisOptions settings = analysis_options(options.analysis);
+  analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   settings.detail = by == report::By::kSpan;
   settings.critical_path = options.critical_path;
   if (!options.compat.empty() && options.compat != "hta") {

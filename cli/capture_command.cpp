@@ -99,7 +99,9 @@ std::string tidy(const RunOptions& options, int first_rank, int processes) {
   return spools;
 }
 
-ExitCode capture(const RunOptions& options) {
+}  // namespace
+
+int capture(const RunOptions& options, const LineSink& sink) {
   check(options);
   check_device(options);
   check_capture_directory(options.out);
@@ -108,6 +110,7 @@ ExitCode capture(const RunOptions& options) {
   supervised.program = worker_program();
   supervised.arguments = to_arguments(options);
   supervised.directory = options.out;
+  supervised.sink = sink;
   const bool emulated = backend_of(options) == Backend::kEmulated;
   supervised.processes = emulated ? 1 : static_cast<int>(options.nproc);
   supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;
@@ -120,18 +123,18 @@ ExitCode capture(const RunOptions& options) {
         result.message +
             (spools.empty() ? "" : "; recorded until then: " + spools + " (analyze reads it)"));
   }
-  fmt::print(stderr, "captured {} {} in {}; next: shardlens analyze {}\n", supervised.processes,
-             supervised.processes == 1 ? "rank" : "ranks", options.out.string(),
-             options.out.string());
-  return ExitCode::kOk;
+  return supervised.processes;
 }
-
-}  // namespace
 
 Action add_capture_command(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   add_run_options(app, *options);
-  return [options] { return capture(*options); };
+  return [options] {
+    const int ranks = capture(*options);
+    fmt::print(stderr, "captured {} {} in {}; next: shardlens analyze {}\n", ranks,
+               ranks == 1 ? "rank" : "ranks", options->out.string(), options->out.string());
+    return ExitCode::kOk;
+  };
 }
 
 }  // namespace shardlens::cli

@@ -18,6 +18,7 @@
 #include "profiler/check/check.h"
 #include "profiler/report/check_report.h"
 
+#include "cli/analysis_flags.h"
 #include "cli/interleaved_check.h"
 #include "cli/output.h"
 
@@ -32,13 +33,15 @@ struct Options {
   fs::path save_baseline, junit, markdown;
   std::string inconclusive_is;
   bool json = false, paired = false;
+  SelectionFlags selection;
   InterleavedCheck interleaved;
 };
 
-std::vector<check::RunSummary> read_side(const std::vector<fs::path>& paths) {
+std::vector<check::RunSummary> read_side(const std::vector<fs::path>& paths,
+                                         const check::SummaryOptions& options) {
   std::vector<check::RunSummary> runs;
   for (const fs::path& path : paths) {
-    for (check::RunSummary& run : check::read_runs(path)) {
+    for (check::RunSummary& run : check::read_runs(path, options)) {
       runs.push_back(std::move(run));
     }
   }
@@ -135,6 +138,7 @@ ExitCode run(const Options& options) {
   check::CheckOptions settings;
   settings.paired = options.paired;
   set_gates(options.metrics, settings);
+  const check::SummaryOptions selection = summary_options(options.selection);
   if (!options.inconclusive_is.empty() && options.inconclusive_is != "pass" &&
       options.inconclusive_is != "fail") {
     throw UsageError(fmt::format("--inconclusive-is: expected pass or fail, found '{}'",
@@ -150,7 +154,7 @@ ExitCode run(const Options& options) {
           "--run captures both sides itself: leave --baseline, --candidate, --paired and "
           "--save-baseline away");
     }
-    return report(check_interleaved(options.interleaved, settings), options);
+    return report(check_interleaved(options.interleaved, settings, selection), options);
   }
   if (options.baseline.empty()) {
     throw UsageError("--baseline is required: runs, or a file that --save-baseline wrote");
@@ -158,14 +162,14 @@ ExitCode run(const Options& options) {
   if (options.candidate.empty() && options.save_baseline.empty()) {
     throw UsageError("--candidate is required (or --save-baseline, to keep the baseline)");
   }
-  const std::vector<check::RunSummary> baseline = read_side(options.baseline);
+  const std::vector<check::RunSummary> baseline = read_side(options.baseline, selection);
   if (!options.save_baseline.empty()) {
     save(baseline, options.save_baseline);
     if (options.candidate.empty()) {
       return ExitCode::kOk;
     }
   }
-  const std::vector<check::RunSummary> candidate = read_side(options.candidate);
+  const std::vector<check::RunSummary> candidate = read_side(options.candidate, selection);
   if (options.paired && baseline.size() != candidate.size()) {
     throw UsageError(
         fmt::format("--paired needs as many baseline as candidate runs, found {} and {}",
@@ -196,6 +200,7 @@ Action add_check_command(CLI::App& app) {
                  "gate on this alone (may be repeated): structure, step_time, exposed_comm; with a "
                  "limit: step_time:3%, exposed_comm:200us")
       ->option_text("NAME[:LIMIT]");
+  add_selection_flags(app, options->selection);
   app.add_flag("--paired", options->paired,
                "the n-th baseline run ran next to the n-th candidate run: compare them in pairs");
   app.add_option("--save-baseline", options->save_baseline, "keep the baseline runs in this file");

@@ -33,10 +33,9 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return out;
 }
 
-// CLI11 would complain about what is missing first, and about a mistyped flag without saying which
-// one was meant.
 void reject_unknown_flags(const CLI::App& command,
                           std::string_view name,
+                          std::string_view help,
                           const std::vector<std::string>& arguments) {
   const std::vector<std::string> valid = flags_of(command);
   for (const std::string& argument : arguments) {
@@ -47,7 +46,7 @@ void reject_unknown_flags(const CLI::App& command,
     if (argument.starts_with("--") && std::find(valid.begin(), valid.end(), flag) == valid.end()) {
       throw UsageError(
           fmt::format("{}: unknown flag '{}'{}\nrun 'shardlens {} --help' for its flags", name,
-                      flag, did_you_mean(flag, valid), name));
+                      flag, did_you_mean(flag, valid), help));
     }
   }
 }
@@ -108,20 +107,32 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   const Action action = chosen.add(app);
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   join_quoted_flags(rest);
-  reject_unknown_flags(app, chosen.name, rest);
-  try {
-    app.parse(std::vector<std::string>(rest.rbegin(), rest.rend()));  // CLI11 takes them in reverse
-  } catch (const CLI::CallForHelp&) {
+  if (!parse_flags(app, chosen.name, chosen.name, rest)) {
     write_stdout(app.help());
     return ExitCode::kOk;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", chosen.name,
-                                 error.what(), chosen.name));
   }
   return action();
 }
 
 }  // namespace
+
+bool parse_flags(CLI::App& app,
+                 std::string_view name,
+                 std::string_view help,
+                 const std::vector<std::string>& arguments) {
+  // CLI11 would complain about what is missing first, and about a mistyped flag without saying
+  // which one was meant.
+  reject_unknown_flags(app, name, help, arguments);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11's order
+  } catch (const CLI::CallForHelp&) {
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(
+        fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", name, error.what(), help));
+  }
+  return true;
+}
 
 int run_command_line(int argc, const char* const* argv, std::span<const Subcommand> table) {
   ExitCode code = ExitCode::kOk;

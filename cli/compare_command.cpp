@@ -11,6 +11,7 @@
 #include "profiler/check/compare.h"
 #include "profiler/report/compare_report.h"
 
+#include "cli/analysis_flags.h"
 #include "cli/output.h"
 
 namespace shardlens::cli {
@@ -18,11 +19,13 @@ namespace {
 
 struct Options {
   std::filesystem::path a, b;
+  SelectionFlags selection;
   bool json = false;
 };
 
 ExitCode run(const Options& options) {
-  const check::SummaryOptions items{.items = true};
+  check::SummaryOptions items = summary_options(options.selection);
+  items.items = true;
   const check::Comparison comparison =
       check::compare_runs(check::read_runs(options.a, items), check::read_runs(options.b, items));
   write_stdout(options.json ? report::compare_json(comparison)
@@ -36,6 +39,7 @@ Action add_compare_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("a", options->a, "a run, or a directory of several")->required();
   app.add_option("b", options->b, "the other")->required();
+  add_selection_flags(app, options->selection);
   app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
   return [options] { return run(*options); };
 }

@@ -2,28 +2,25 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
-#include <iterator>
 #include <system_error>
-#include <thread>
 #include <vector>
 
+#include <CLI/App.hpp>
 #include <CLI/StringTools.hpp>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/statistics.h"
 
-extern char** environ;
+#include "cli/capture_command.h"
+#include "cli/run_options.h"
+#include "cli/subcommand.h"
 
 namespace shardlens::cli {
 namespace {
@@ -31,8 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kFirstLook = 3;  // pairs
-constexpr std::chrono::hours kLongestCapture{6};
-constexpr std::chrono::milliseconds kPoll{20};
 
 class Directory {
  public:
@@ -66,7 +61,8 @@ class Directory {
   bool keep_;
 };
 
-std::vector<std::string> split(const std::string& flags, const char* option) {
+// Flags of capture, all but --out.
+RunOptions parse_capture(const std::string& flags, const char* option) {
   std::vector<std::string> words = CLI::detail::split_up(flags);
   words.erase(std::remove(words.begin(), words.end(), ""), words.end());
   for (const std::string& word : words) {
@@ -74,67 +70,58 @@ std::vector<std::string> split(const std::string& flags, const char* option) {
       throw UsageError(fmt::format("{}: leave --out away, check says where captures go", option));
     }
   }
-  if (words.empty()) {
+  RunOptions options;
+  CLI::App app;
+  add_run_options(app, options);
+  words.insert(words.end(), {"--out", "-"});
+  if (words.size() == 2 || !parse_flags(app, option, "capture", words)) {
     throw UsageError(
         fmt::format("{}: expected the flags of a capture, such as "
                     "\"--model DIR --tokens FILE\"",
                     option));
   }
-  return words;
+  return options;
 }
 
-std::string last_lines(const fs::path& log) {
-  std::ifstream in(log);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  constexpr size_t kMost = 800;
-  return text.size() > kMost ? text.substr(text.size() - kMost) : text;
-}
-
-// The exit code; 128 + signal of what a signal ended.
-int wait_for(pid_t child) {
-  const auto end = std::chrono::steady_clock::now() + kLongestCapture;
-  int status = 0;
-  while (waitpid(child, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > end) {
-      kill(child, SIGTERM);
-      waitpid(child, &status, 0);
-      throw RuntimeFault("a capture took longer than 6 hours and was ended");
+// What workers print goes to a log beside the capture; its end is told where they fail.
+class Log {
+ public:
+  explicit Log(const fs::path& path) : path_(path), file_(path) {}
+  void add(int rank, std::string_view line) {
+    file_ << (line.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank)) << line << '\n';
+    last_.emplace_back(line);
+    if (last_.size() > kTold) {
+      last_.pop_front();
     }
-    std::this_thread::sleep_for(kPoll);
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
+  void close() {
+    file_.close();
+    if (!file_) {
+      throw RuntimeFault(fmt::format("cannot write {}", path_.string()));
+    }
+  }
+  [[nodiscard]] std::string last_lines() const { return fmt::format("{}", fmt::join(last_, "\n")); }
 
-check::RunSummary capture(const std::vector<std::string>& flags, const fs::path& out) {
-  std::error_code error;
-  const std::string self = fs::read_symlink("/proc/self/exe", error).string();
-  std::vector<std::string> words{self, "capture"};
-  words.insert(words.end(), flags.begin(), flags.end());
-  words.insert(words.end(), {"--out", out.string()});
-  std::vector<char*> arguments;
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
+ private:
+  static constexpr size_t kTold = 12;
+  fs::path path_;
+  std::ofstream file_;
+  std::deque<std::string> last_;
+};
+
+check::RunSummary capture_run(RunOptions flags,
+                              const fs::path& out,
+                              const check::SummaryOptions& summary_options) {
+  flags.out = out;
+  Log log(out.string() + ".log");
+  try {
+    (void)capture(flags, [&log](int rank, Output, std::string_view line) { log.add(rank, line); });
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("a capture failed: {}\n{}", error.what(), log.last_lines()));
   }
-  arguments.push_back(nullptr);
-  const std::string log = out.string() + ".log";
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  pid_t child = 0;
-  const int failed =
-      posix_spawn(&child, self.c_str(), &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) {
-    throw RuntimeFault(fmt::format("cannot start {}: {}", self, std::strerror(failed)));
-  }
-  if (const int code = wait_for(child); code != 0) {
-    throw Error(code <= static_cast<int>(ExitCode::kRuntime) ? static_cast<ExitCode>(code)
-                                                             : ExitCode::kRuntime,
-                fmt::format("a capture failed with exit code {}:\n{}", code, last_lines(log)));
-  }
-  check::RunSummary summary = check::read_runs(out).front();
+  log.close();
+  check::RunSummary summary = check::read_runs(out, summary_options).front();
   summary.source = out.filename().string();
   return summary;
 }
@@ -150,24 +137,26 @@ bool surely_passes(const check::CheckResult& result) {
 }  // namespace
 
 check::CheckResult check_interleaved(const InterleavedCheck& what,
-                                     const check::CheckOptions& options) {
+                                     const check::CheckOptions& options,
+                                     const check::SummaryOptions& summary_options) {
   if (what.runs < kFirstLook) {
     throw UsageError(fmt::format("--runs: expected {} or more, found {}", kFirstLook, what.runs));
   }
-  const std::vector<std::string> candidate_flags = split(what.run, "--run"),
-                                 baseline_flags = split(what.against, "--against");
+  const RunOptions candidate_flags = parse_capture(what.run, "--run"),
+                   baseline_flags = parse_capture(what.against, "--against");
   const Directory directory(what.out);
   std::vector<check::RunSummary> baseline, candidate;
   check::CheckOptions paired = options;
   paired.paired = true;
   const auto looks = static_cast<int>(what.runs - kFirstLook + 1);
   for (int64_t pair = 1;; ++pair) {
-    fmt::print(stderr, "pair {} of at most {}\n", pair, what.runs);
     for (const bool candidate_now : {pair % 2 == 0, pair % 2 != 0}) {
-      const auto name = fmt::format("{}-{}", candidate_now ? "candidate" : "baseline", pair);
+      const char* side = candidate_now ? "candidate" : "baseline";
+      fmt::print(stderr, "pair {} of at most {}: {}\n", pair, what.runs, side);
       (candidate_now ? candidate : baseline)
-          .push_back(
-              capture(candidate_now ? candidate_flags : baseline_flags, directory.path() / name));
+          .push_back(capture_run(candidate_now ? candidate_flags : baseline_flags,
+                                 directory.path() / fmt::format("{}-{}", side, pair),
+                                 summary_options));
     }
     const int64_t look = pair - kFirstLook + 1;
     paired.alpha = look >= 1 ? check::alpha_of_look(static_cast<int>(look), looks, options.alpha)

@@ -19,9 +19,11 @@ struct InterleavedCheck {
 // to this look (alpha_of_look), a pass when the intervals of all gates end below their limits. A
 // structural difference decides after the first pair.
 //
-// Errors  UsageError for less than three runs or flags that hold --out; what a capture fails with,
-// with the end of what it said.
+// Threads  no other thread may run, see supervise().
+// Errors   UsageError for less than three runs, or flags that capture would not take or that hold
+//          --out; what a capture fails with, with the end of what its ranks said.
 [[nodiscard]] check::CheckResult check_interleaved(const InterleavedCheck& what,
-                                                   const check::CheckOptions& options);
+                                                   const check::CheckOptions& options,
+                                                   const check::SummaryOptions& summary_options);
 
 }  // namespace shardlens::cli

@@ -25,7 +25,7 @@ struct ReportOptions {
 };
 
 ExitCode run(const ReportOptions& options) {
-  analysis::AnalysisOptions settings = analysis_options(options.analysis);
+  analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   settings.detail = true;
   const trace::Run opened = trace::Run::open(options.analysis.paths);
   const analysis::Analysis result = analysis::analyze(opened, settings);

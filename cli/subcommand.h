@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -27,6 +29,13 @@ struct Subcommand {
 
 // In the order of the help text.
 [[nodiscard]] std::span<const Subcommand> subcommands();
+
+// Reads `arguments` into what the flags of `app` are bound to; false where they ask for help.
+// Messages begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
+[[nodiscard]] bool parse_flags(CLI::App& app,
+                               std::string_view name,
+                               std::string_view help,
+                               const std::vector<std::string>& arguments);
 
 // Parses argv and runs the subcommand it names. Messages go to stderr, prefixed "shardlens: "; the
 // result is the process's exit code (ExitCode). Never throws.

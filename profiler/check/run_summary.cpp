@@ -55,6 +55,7 @@ struct StepTimes {
   std::vector<Interval> windows;  // by rank
   std::vector<double> exposed;
   bool disturbed = false;  // the profiler itself ran in it
+  bool no_end = false;     // nothing marks where its window ends: it has no next step
 
   [[nodiscard]] size_t slowest() const {
     return static_cast<size_t>(
@@ -78,7 +79,9 @@ IntervalSet profiler_overhead(const Trace& trace) {
   return overhead.take();
 }
 
-std::vector<StepTimes> common_steps(const trace::Run& run, const std::vector<Rank>& ranks) {
+std::vector<StepTimes> common_steps(const trace::Run& run,
+                                    const std::vector<Rank>& ranks,
+                                    const std::optional<analysis::StepRange>& wanted) {
   std::vector<StepTimes> out;
   std::vector<std::map<int64_t, const analysis::Step*>> steps(ranks.size());
   std::vector<IntervalSet> overhead;
@@ -93,8 +96,12 @@ std::vector<StepTimes> common_steps(const trace::Run& run, const std::vector<Ran
                                    *run.traces[r].metadata.rank));
     }
   }
-  for (const analysis::Step& step : ranks.front().timeline.steps) {
-    StepTimes times{step.number, {}, {}, false};
+  const Timeline& first = ranks.front().timeline;
+  for (const analysis::Step& step : first.steps) {
+    if (wanted && (step.number < wanted->first || step.number >= wanted->last)) {
+      continue;
+    }
+    StepTimes times{step.number, {}, {}, false, first.device && &step == &first.steps.back()};
     for (size_t r = 0; r < ranks.size(); ++r) {
       const auto found = steps[r].find(step.number);
       if (found == steps[r].end()) {
@@ -111,14 +118,17 @@ std::vector<StepTimes> common_steps(const trace::Run& run, const std::vector<Ran
     }
   }
   if (out.empty()) {
-    throw InputError(run.source, "no step is in the traces of all ranks");
+    throw InputError(
+        run.source,
+        wanted ? fmt::format("none of the wanted steps, from {} on, is in the traces of all "
+                             "ranks; the last one recorded is {}",
+                             wanted->first, first.steps.back().number)
+               : "no step is in the traces of all ranks");
   }
   return out;
 }
 
-std::vector<StepTimes> settled_steps(std::vector<StepTimes> steps,
-                                     bool device,
-                                     RunSummary& summary) {
+std::vector<StepTimes> settled_steps(std::vector<StepTimes> steps, RunSummary& summary) {
   constexpr size_t kEnough = 3;
   std::vector<double> times;
   for (const StepTimes& step : steps) {
@@ -127,8 +137,8 @@ std::vector<StepTimes> settled_steps(std::vector<StepTimes> steps,
   summary.steps = static_cast<int64_t>(steps.size());
   summary.warmup = static_cast<int64_t>(warmup_steps(times));
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(summary.warmup));
-  if (device && steps.size() > kEnough) {
-    steps.pop_back();  // nothing marks where its window ends: it has no next step
+  if (steps.size() > kEnough && steps.back().no_end) {
+    steps.pop_back();
   }
   const auto disturbed = std::erase_if(steps, [](const StepTimes& s) { return s.disturbed; });
   if (disturbed > 0) {
@@ -393,7 +403,7 @@ RunSummary summarize(const trace::Run& run, const SummaryOptions& options) {
   summary.exact = true;
   std::vector<Timeline> timelines;
   for (const Trace& trace : run.traces) {
-    timelines.push_back(analysis::make_timeline(trace));
+    timelines.push_back(analysis::make_timeline(trace, options.timeline));
     summary.ranks.push_back(trace.metadata.rank.value_or(0));
     summary.exact = summary.exact && trace.metadata.backend == "simulated";
   }
@@ -406,7 +416,7 @@ RunSummary summarize(const trace::Run& run, const SummaryOptions& options) {
   }
   find_doubts(run, diagnostics, summary);
   const std::vector<StepTimes> steps =
-      settled_steps(common_steps(run, ranks), timelines.front().device, summary);
+      settled_steps(common_steps(run, ranks, options.steps), summary);
   if (steps.empty()) {
     summary.doubts.push_back("the profiler itself ran in every step");
     return summary;

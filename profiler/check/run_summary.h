@@ -3,10 +3,11 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/analysis.h"
 #include "profiler/check/metrics.h"
 #include "profiler/check/structure.h"
 #include "profiler/trace/run.h"
@@ -63,11 +64,13 @@ struct RunSummary {
 };
 
 struct SummaryOptions {
-  bool items = false;  // RunSummary::items too
+  analysis::TimelineOptions timeline;
+  std::optional<analysis::StepRange> steps;  // nullopt: all; warm-up is looked for in these alone
+  bool items = false;                        // RunSummary::items too
 };
 
-// Errors: InputError naming the run for traces that mark no steps, or ranks without a step in
-// common.
+// Errors: InputError naming the run for traces that mark no steps, or ranks without one of the
+// wanted steps in common.
 [[nodiscard]] RunSummary summarize(const trace::Run& run, const SummaryOptions& options = {});
 
 }  // namespace shardlens::check

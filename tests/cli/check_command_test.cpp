@@ -1,6 +1,7 @@
 // `shardlens check` as a user runs it: exit codes, outputs, messages for what cannot be compared.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -169,11 +170,41 @@ TEST_F(CheckCommandTest, CaptureWithoutAllItsRanksIsNoRun) {
   EXPECT_FALSE(fs::exists(folder_ + "/b.json"));
 }
 
+TEST_F(CheckCommandTest, OnlyTheWantedStepsAreCompared) {
+  const std::string base = write("base", {}), same = write("same", {}, 3, 50);
+  const CommandResult some = check(base, same, "--steps 5:15 --json");
+  EXPECT_EQ(some.code, 0) << some.err;
+  EXPECT_EQ(json::parse(some.out)["runs"]["steps"], 10);
+  const CommandResult none = check(base, same, "--steps 100:");
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.err, HasSubstr("none of the wanted steps, from 100 on, is in the traces"));
+  const CommandResult two = run("compare " + base + " " + same + " --steps 5:15 --json");
+  EXPECT_EQ(json::parse(two.out)["runs"]["steps"], 10);
+}
+
+TEST_F(CheckCommandTest, NamedOperatorsCountAsCommunication) {
+  const GeneratedRun what;
+  const std::string base = write("base", what, 1);
+  const auto metrics = [&](const std::string& more) {
+    const json out = json::parse(run("compare " + base + " " + base + " --json" + more).out);
+    std::map<std::string, double> values;
+    for (const json& metric : out["metrics"]) {
+      values[metric["name"]] = metric["baseline"].is_null() ? 0 : metric["baseline"].get<double>();
+    }
+    return values;
+  };
+  auto usual = metrics(""), all = metrics(" --comm-regex sgemm");
+  // All that was computed, but for the optimizer, now communicates, hidden by nothing.
+  const double expected = usual["exposed_comm"] + usual["compute"] - what.optimizer;
+  EXPECT_NEAR(all["comm"], expected, 0.03 * expected);
+  EXPECT_NEAR(all["compute"], what.optimizer, 0.03 * what.optimizer);
+}
+
 TEST_F(CheckCommandTest, CaptureThatFailsEndsTheCheckWithItsMessage) {
   const CommandResult result =
       run("check --run '--model /nowhere --tokens t' --against '--model /nowhere --tokens t'");
   EXPECT_THAT(result.code, testing::AnyOf(3, 4)) << result.err;  // 4: built without an engine
-  EXPECT_THAT(result.err, HasSubstr("a capture failed with exit code"));
+  EXPECT_THAT(result.err, HasSubstr("a capture failed: "));
   EXPECT_EQ(result.out, "");
 }
 
@@ -229,6 +260,12 @@ TEST_F(CheckCommandTest, WrongUseIsSaid) {
   refused("--run x --against y --runs 2", "expected 3 or more");
   refused("--run '--model m --out d' --against y", "leave --out away");
   refused("--run ' ' --against y", "expected the flags of a capture");
+  refused("--run '--model m --help' --against y", "expected the flags of a capture");
+  refused("--run '--model m --tokens t --stepz 3' --against y",
+          "--run: unknown flag '--stepz'; did you mean '--steps'?");
+  refused("--run '--model m --tokens t' --against '--model m'", "--against: --tokens is required");
+  refused("--baseline x --candidate y --steps 3", "expected A:B");
+  refused("--baseline x --candidate y --comm-regex [", "is no regular expression");
 }
 
 }  // namespace
