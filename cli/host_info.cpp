@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -31,7 +33,32 @@ nlohmann::json memory_bytes() {
   return pages > 0 && page > 0 ? nlohmann::json(int64_t{pages} * page) : nlohmann::json(nullptr);
 }
 
+std::string first_word(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string word;
+  in >> word;
+  return word;
+}
+
 }  // namespace
+
+std::string cpu_clocks(const std::filesystem::path& cpus) {
+  std::set<std::string> seen;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(cpus, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path cpufreq = entry->path() / "cpufreq";
+    const std::string governor = first_word(cpufreq / "scaling_governor"),
+                      khz = first_word(cpufreq / "scaling_max_freq");
+    if (governor.empty()) {
+      continue;
+    }
+    const bool known = khz.size() > 3 && khz.find_first_not_of("0123456789") == std::string::npos;
+    seen.insert(governor +
+                (known ? fmt::format(", at most {} MHz", khz.substr(0, khz.size() - 3)) : ""));
+  }
+  return fmt::format("{}", fmt::join(seen, "; "));
+}
 
 std::string host_info_json() {
   nlohmann::ordered_json out;
@@ -44,6 +71,8 @@ std::string host_info_json() {
           : nlohmann::json(nullptr);
   out["cpu"] = cpu_model();
   out["cores"] = std::thread::hardware_concurrency();
+  const std::string clocks = cpu_clocks();
+  out["clocks"] = clocks.empty() ? nlohmann::json(nullptr) : nlohmann::json(clocks);
   out["memory_bytes"] = memory_bytes();
   out["gpus"] = gpu_count();
   return out.dump();

@@ -1,12 +1,19 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace shardlens::cli {
 
-// What run.json says of the machine: {"host", "system", "cpu", "cores", "memory_bytes", "gpus"}; a
-// value that the system does not tell is null.
+// What run.json says of the machine: {"host", "system", "cpu", "cores", "clocks", "memory_bytes",
+// "gpus"}; a value that the system does not tell is null.
 [[nodiscard]] std::string host_info_json();
+
+// How the cores' frequency is chosen, such as "performance, at most 3500 MHz": `cpus` holds a
+// directory cpu<n>/cpufreq for each (Linux, Documentation/admin-guide/pm/cpufreq.rst). Cores that
+// differ are told apart; "" where the system does not say, as in most virtual machines.
+[[nodiscard]] std::string cpu_clocks(
+    const std::filesystem::path& cpus = "/sys/devices/system/cpu");
 
 // Number of NVIDIA GPUs whose driver is loaded.
 [[nodiscard]] int gpu_count();
