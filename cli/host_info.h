@@ -12,8 +12,7 @@ namespace shardlens::cli {
 // How the cores' frequency is chosen, such as "performance, at most 3500 MHz": `cpus` holds a
 // directory cpu<n>/cpufreq for each (Linux, Documentation/admin-guide/pm/cpufreq.rst). Cores that
 // differ are told apart; "" where the system does not say, as in most virtual machines.
-[[nodiscard]] std::string cpu_clocks(
-    const std::filesystem::path& cpus = "/sys/devices/system/cpu");
+[[nodiscard]] std::string cpu_clocks(const std::filesystem::path& cpus = "/sys/devices/system/cpu");
 
 // Number of NVIDIA GPUs whose driver is loaded.
 [[nodiscard]] int gpu_count();
