@@ -22,6 +22,7 @@ constexpr const char* kModel = R"({"model_type": "llama", "hidden_size": 8192,
 
 // All that does not depend on the plan's schedule, made once.
 struct Setup {
+  plan::ModelConfig config;
   plan::ResolvedPlan plan;
   plan::Workload workload;
   sim::StepCosts costs;
@@ -34,6 +35,7 @@ struct Setup {
       plan.mixed_precision.param_dtype = shardlens::DType::kBF16;
       plan.mixed_precision.reduce_dtype = shardlens::DType::kF32;
       Setup made;
+      made.config = config;
       made.plan = plan::resolve(plan, tree, 8);
       made.workload = plan::step_workload(config, made.plan, 1, 4096);
       made.costs = sim::step_costs(made.workload, made.plan,
@@ -67,6 +69,22 @@ void EachRank(benchmark::State& state) {
   run_step(state, {.rank_slowdown = std::vector<double>(8, 1.0)});
 }
 
+// What comes before: units of the model's modules, their operators.
+void Resolve(benchmark::State& state) {
+  const Setup& setup = Setup::get();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        plan::resolve(setup.plan.plan, setup.plan.tree, setup.plan.world_size).units.size());
+  }
+}
+void Workload(benchmark::State& state) {
+  const Setup& setup = Setup::get();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        plan::step_workload(setup.config, setup.plan, 1, 4096).operators.size());
+  }
+}
+
 // The two parts of the above, and what is beside them.
 void PlannedStep(benchmark::State& state) {
   const Setup& setup = Setup::get();
@@ -96,6 +114,8 @@ void Memory(benchmark::State& state) {
 BENCHMARK(Timeline);
 BENCHMARK(FiguresAlone);
 BENCHMARK(EachRank);
+BENCHMARK(Resolve);
+BENCHMARK(Workload);
 BENCHMARK(PlannedStep);
 BENCHMARK(StepCosts);
 BENCHMARK(Memory);

@@ -30,7 +30,6 @@
 namespace shardlens::cli {
 namespace {
 
-constexpr int kSteadyStep = 3;
 constexpr size_t kAliveShown = 8;
 
 struct SimulateOptions {
@@ -230,13 +229,13 @@ void write_directory(const SimulateOptions& options, const Simulated& result) {
                       {"accumulate", run.accumulate}, {"no_sync", run.no_sync}};
   write_file_atomically(out / "run.json", about.dump(2) + "\n");
   const nlohmann::ordered_json metrics{
-      {"step", kSteadyStep - 1},
+      {"step", sim::kSteadyStep - 1},
       {"step_ms", static_cast<double>(result.prediction.step.duration) / 1e6},
       {"tokens_per_s", result.prediction.tokens_per_s}};
   write_file_atomically(out / "metrics.jsonl", metrics.dump() + "\n");
   sim::SimulatedRunOptions traces;
   traces.host = options.host;
-  traces.first_step = kSteadyStep - 1;
+  traces.first_step = sim::kSteadyStep - 1;
   traces.device_name = result.hardware.gpu.name;
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
     trace::write_kineto(sim::simulated_trace(result.workload, plan, result.prediction.planned,

@@ -17,11 +17,8 @@ Resolver::Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size)
   out_.plan = plan;
   out_.tree = tree;
   out_.world_size = world_size;
-  for (const Module& module : tree.modules) {
-    module_fqns_.push_back(module.fqn);
-  }
-  for (const Parameter& parameter : tree.parameters) {
-    parameter_fqns_.push_back(parameter.fqn);
+  for (uint32_t i = 0; i < tree.modules.size(); ++i) {
+    module_of_.emplace(tree.modules[i].fqn, i);
   }
 }
 
@@ -31,14 +28,36 @@ ResolvedPlan Resolver::run() {
   match_entries();
   make_units();
   own_parameters();
+  settle_units();
+  find_checkpointed();
+  return std::move(out_);
+}
+
+Resolver::Resolver(const Plan& plan, ResolvedPlan resolved)
+    : plan_(plan), tree_(out_.tree), out_(std::move(resolved)) {
+  out_.plan = plan;
+}
+
+ResolvedPlan Resolver::run_settings() {
+  set_mesh();
+  for (Unit& unit : out_.units) {
+    unit.forward_prefetch.clear();
+    unit.backward_prefetch.clear();
+    unit.has_forward_prefetch_list = unit.has_backward_prefetch_list = false;
+    take_settings(unit);
+  }
+  settle_units();
+  return std::move(out_);
+}
+
+// What depends on the mesh or on other units.
+void Resolver::settle_units() {
   check_sub_meshes();
   set_prefetch_lists("forward_prefetch", plan_.forward_prefetch_lists, &Unit::forward_prefetch,
                      &Unit::has_forward_prefetch_list);
   set_prefetch_lists("backward_prefetch", plan_.backward_prefetch_lists, &Unit::backward_prefetch,
                      &Unit::has_backward_prefetch_list);
   expand_forward_depth();
-  find_checkpointed();
-  return std::move(out_);
 }
 
 void Resolver::fail(const std::string& pointer, const std::string& message) const {
@@ -139,15 +158,20 @@ void Resolver::check_sub_meshes() {
 }
 
 Unit Resolver::make_unit(const Group& group) const {
-  static const UnitEntry kNoEntry;
-  const UnitEntry& entry =
-      group.entry < 0 ? kNoEntry : plan_.units[static_cast<size_t>(group.entry)];
   Unit unit;
   for (const uint32_t module : group.modules) {
     unit.fqn += (unit.modules.empty() ? "" : ", ") + tree_.modules[module].fqn;
     unit.modules.push_back(module);
   }
   unit.entry = group.entry;
+  take_settings(unit);
+  return unit;
+}
+
+// Those of its entry, else the plan's.
+void Resolver::take_settings(Unit& unit) const {
+  static const UnitEntry kNoEntry;
+  const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan_.units[static_cast<size_t>(unit.entry)];
   unit.api = entry.api;
   unit.reshard_after_forward = entry.reshard_after_forward.value_or(plan_.reshard_after_forward);
   unit.mixed_precision = entry.mixed_precision.value_or(plan_.mixed_precision);
@@ -159,7 +183,6 @@ Unit Resolver::make_unit(const Group& group) const {
   unit.static_graph = entry.static_graph.value_or(plan_.static_graph);
   unit.gradient_as_bucket_view =
       entry.gradient_as_bucket_view.value_or(plan_.gradient_as_bucket_view);
-  return unit;
 }
 
 void Resolver::own_parameters() {

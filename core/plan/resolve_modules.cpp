@@ -13,7 +13,12 @@ namespace shardlens::plan {
 namespace {
 
 // Names that a glob could have meant: every FQN, and with block numbers replaced by `*`.
-std::string nearest_glob(std::string_view glob, const std::vector<std::string>& fqns) {
+template <typename Named>
+std::string nearest_glob(std::string_view glob, const std::vector<Named>& named) {
+  std::vector<std::string> fqns;
+  for (const Named& each : named) {
+    fqns.push_back(each.fqn);
+  }
   std::vector<std::string> candidates = fqns;
   std::set<std::string> generic;
   for (const std::string& fqn : fqns) {
@@ -43,18 +48,21 @@ std::vector<uint32_t> Resolver::matches(const std::string& glob, const std::stri
     return chosen_by(glob, pointer);
   }
   std::vector<uint32_t> found;
-  for (uint32_t i = 0; i < tree_.modules.size(); ++i) {
-    const bool skipped = has_wildcard(glob) && is_container(tree_.modules[i]);
-    if (!skipped && glob_matches(glob, tree_.modules[i].fqn)) {
-      found.push_back(i);
+  if (has_wildcard(glob)) {
+    for (uint32_t i = 0; i < tree_.modules.size(); ++i) {
+      if (!is_container(tree_.modules[i]) && glob_matches(glob, tree_.modules[i].fqn)) {
+        found.push_back(i);
+      }
     }
+  } else if (const auto named = module_of_.find(glob); named != module_of_.end()) {
+    found.push_back(named->second);
   }
   if (found.empty()) {
     fail(pointer,
          fmt::format(
              "glob '{}' matches no module; expected FQNs as in '{}'{}", glob,
              tree_.modules[tree_.blocks.empty() ? tree_.modules.size() - 1 : tree_.blocks[0]].fqn,
-             nearest_glob(glob, module_fqns_)));
+             nearest_glob(glob, tree_.modules)));
   }
   return found;
 }
@@ -109,7 +117,7 @@ void Resolver::find_ignored() {
     if (!found) {
       fail(fmt::format("/ignored_parameters/{}", i),
            fmt::format("glob '{}' matches no parameter{}", glob,
-                       nearest_glob(glob, parameter_fqns_)));
+                       nearest_glob(glob, tree_.parameters)));
     }
   }
   for (uint32_t k = 0; k < tree_.parameters.size(); ++k) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/plan/plan.h"
@@ -21,6 +22,10 @@ class Resolver {
   Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size);
 
   ResolvedPlan run();
+
+  // For a plan with the units of `resolved`: its other settings alone are looked at again.
+  Resolver(const Plan& plan, ResolvedPlan resolved);
+  ResolvedPlan run_settings();
 
  private:
   static constexpr uint32_t kNone = 0xffffffffU;
@@ -60,6 +65,8 @@ class Resolver {
   void make_units();
 
   [[nodiscard]] Unit make_unit(const Group& group) const;
+  void take_settings(Unit& unit) const;
+  void settle_units();
 
   // The innermost unit around every module of `unit`.
   [[nodiscard]] UnitId enclosing_unit(const Unit& unit) const;
@@ -85,7 +92,7 @@ class Resolver {
   const Plan& plan_;
   const ModuleTree& tree_;
   ResolvedPlan out_;
-  std::vector<std::string> module_fqns_, parameter_fqns_;
+  std::unordered_map<std::string_view, uint32_t> module_of_;  // by FQN
   std::vector<bool> ignored_module_, ignored_parameter_;
   std::vector<uint32_t> entry_of_;  // of each module; kNone
   std::vector<Group> groups_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/unit_sizes.h"
 
 namespace shardlens::plan {
 namespace {
@@ -354,19 +355,23 @@ void WorkloadBuilder::finish_backward() {
 }
 
 void WorkloadBuilder::optimizer() {
+  append(optimizer_operator(plan_));
+  hook(Hook::kOptimizerDone, 0);
+}
+
+Operator optimizer_operator(const ResolvedPlan& plan) {
   Operator op;
   op.kind = OperatorKind::kOptimizer;
   op.phase = Phase::kOptimizer;
   op.name = "aten::_fused_adamw_";
   int64_t elements = 0;
-  for (UnitId id = 0; id < plan_.units.size(); ++id) {
-    elements += plan_.layout(id).shard_numel();
+  for (const UnitSize& unit : unit_sizes(plan)) {
+    elements += unit.shard;
   }
   op.flops = kAdamWFlops * elements;
   op.read = 4 * elements * size_of(DType::kF32);     // parameter, gradient, two moments
   op.written = 3 * elements * size_of(DType::kF32);  // all but the gradient
-  append(op);
-  hook(Hook::kOptimizerDone, 0);
+  return op;
 }
 
 }  // namespace shardlens::plan

@@ -102,4 +102,7 @@ class WorkloadBuilder {
   Workload out_;
 };
 
+// The optimizer's operator: AdamW over every rank's shards, fused. Its unit is the root.
+[[nodiscard]] Operator optimizer_operator(const ResolvedPlan& plan);
+
 }  // namespace shardlens::plan

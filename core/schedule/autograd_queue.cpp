@@ -8,12 +8,14 @@ namespace shardlens::schedule {
 
 AutogradQueue::Node AutogradQueue::add(std::span<const Node> inputs) {
   Entry entry;
+  entry.first_input = static_cast<uint32_t>(inputs_.size());
   for (const Node input : inputs) {
     if (input != kNone) {
-      entry.inputs.push_back(input);
+      inputs_.push_back(input);
+      ++entry.inputs;
     }
   }
-  nodes_.push_back(std::move(entry));
+  nodes_.push_back(entry);
   return static_cast<Node>(nodes_.size() - 1);
 }
 
@@ -23,10 +25,23 @@ AutogradQueue::Node AutogradQueue::add_accumulator() {
 }
 
 void AutogradQueue::before(Node node, Tag tag) {
-  nodes_.at(node).before.push_back(tag);
+  append(nodes_.at(node).before, tag);
 }
 void AutogradQueue::at(Node node, Tag tag) {
-  nodes_.at(node).at.push_back(tag);
+  append(nodes_.at(node).at, tag);
+}
+
+void AutogradQueue::append(Tags& tags, Tag tag) {
+  const auto link = static_cast<uint32_t>(tags_.size());
+  tags_.push_back({tag});
+  (tags.first == kNone ? tags.first : tags_[tags.last].next) = link;
+  tags.last = link;
+}
+
+void AutogradQueue::happen(const Tags& tags, const std::function<void(Tag)>& happens) const {
+  for (uint32_t link = tags.first; link != kNone; link = tags_[link].next) {
+    happens(tags_[link].tag);
+  }
 }
 
 void AutogradQueue::backward(Node root, const std::function<void(Tag)>& happens) const {
@@ -38,7 +53,7 @@ void AutogradQueue::backward(Node root, const std::function<void(Tag)>& happens)
   while (!stack.empty()) {
     const Node node = stack.back();
     stack.pop_back();
-    for (const Node input : nodes_[node].inputs) {
+    for (const Node input : inputs_of(node)) {
       ++waits[input];
       if (!seen[input]) {
         seen[input] = true;
@@ -51,13 +66,9 @@ void AutogradQueue::backward(Node root, const std::function<void(Tag)>& happens)
   while (!ready.empty()) {
     const Node node = ready.top().second;
     ready.pop();
-    for (const Tag tag : nodes_[node].before) {
-      happens(tag);
-    }
-    for (const Tag tag : nodes_[node].at) {
-      happens(tag);
-    }
-    for (const Node input : nodes_[node].inputs) {
+    happen(nodes_[node].before, happens);
+    happen(nodes_[node].at, happens);
+    for (const Node input : inputs_of(node)) {
       if (--waits[input] == 0) {
         ready.emplace(nodes_[input].accumulator, input);
       }

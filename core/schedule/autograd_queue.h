@@ -32,16 +32,36 @@ class AutogradQueue {
 
   // Runs backward from `root`; the graph stays for another one.
   void backward(Node root, const std::function<void(Tag)>& happens) const;
-  void clear() { nodes_.clear(); }
+  void clear() {
+    nodes_.clear();
+    inputs_.clear();
+    tags_.clear();
+  }
   [[nodiscard]] size_t size() const { return nodes_.size(); }
 
  private:
+  // Tags of one node and moment, in order of registration; a list within tags_.
+  struct Tags {
+    uint32_t first = kNone, last = kNone;
+  };
   struct Entry {
-    std::vector<Node> inputs;
-    std::vector<Tag> before, at;
+    uint32_t first_input = 0, inputs = 0;  // in inputs_
+    Tags before, at;
     bool accumulator = false;
   };
+  struct Link {
+    Tag tag;
+    uint32_t next = kNone;
+  };
+  void append(Tags& tags, Tag tag);
+  void happen(const Tags& tags, const std::function<void(Tag)>& happens) const;
+  [[nodiscard]] std::span<const Node> inputs_of(Node node) const {
+    return {inputs_.data() + nodes_[node].first_input, nodes_[node].inputs};
+  }
+
   std::vector<Entry> nodes_;
+  std::vector<Node> inputs_;
+  std::vector<Link> tags_;
 };
 
 }  // namespace shardlens::schedule

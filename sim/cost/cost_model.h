@@ -17,6 +17,11 @@ struct WorkTime {
   friend bool operator==(const WorkTime&, const WorkTime&) = default;
 };
 
+struct OperatorCost {
+  WorkTime run;
+  Nanoseconds issue = 0;  // on the host
+};
+
 // Durations of all that the simulator puts on a timeline.
 //
 // Threads  const and callable from any thread.

@@ -28,6 +28,34 @@ void Machine::work(
   push(lane, {.issue = issue, .time = time, .span = span, .kind = Kind::kWork, .what = what});
 }
 
+void Machine::operators(uint32_t lane,
+                        Nanoseconds issued,
+                        std::span<const OperatorCost> operators,
+                        ItemTimes* items) {
+  Work work{.issue = issued,
+            .next = operators.data(),
+            .end = operators.data() + operators.size(),
+            .items = items,
+            .kind = Kind::kOperators,
+            .what = WorkClass::kCompute};
+  if (advance(work)) {
+    push(lane, work);
+  }
+}
+
+bool Machine::advance(Work& work) {
+  while (work.next != work.end) {
+    const OperatorCost& cost = *work.next++;
+    work.issue += cost.issue;
+    work.span = work.items == nullptr ? nullptr : &work.items++->stream;
+    if (cost.run.alone > 0) {
+      work.time = cost.run;
+      return true;
+    }
+  }
+  return false;
+}
+
 void Machine::collective(uint32_t lane,
                          Nanoseconds issue,
                          const WorkTime& time,
@@ -52,6 +80,10 @@ Mark Machine::mark(uint32_t lane, Nanoseconds issue, Span* span) {
 
 void Machine::wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span) {
   push(lane, {.issue = issue, .span = span, .mark = mark, .kind = Kind::kWait});
+}
+
+void Machine::lap(uint32_t lane, Nanoseconds issue) {
+  push(lane, {.issue = issue, .kind = Kind::kLap});
 }
 
 void Machine::start(Lane& lane, const Work& work, Nanoseconds duration) {
@@ -95,7 +127,7 @@ bool Machine::begin(Lane& lane) {
       next_issue_ = std::min(next_issue_, work.issue);
       break;
     }
-    if (work.kind == Kind::kWork) {
+    if (work.kind == Kind::kWork || work.kind == Kind::kOperators) {
       start(lane, work, work.time.alone);
       if (work.time.alone == 0) {
         finish(lane);
@@ -117,6 +149,9 @@ bool Machine::begin(Lane& lane) {
     }
     if (work.kind == Kind::kWait && marks_[work.mark] < 0) {
       break;
+    }
+    if (work.kind == Kind::kLap) {
+      laps_.push_back({now_, ranks_[lane.rank].busy});
     }
     if (work.kind == Kind::kMark) {
       marks_[work.mark] = now_;
@@ -175,7 +210,7 @@ void Machine::apply_interference() {
 }
 
 void Machine::finish(Lane& lane) {
-  const Work& work = lane.queue[lane.head];
+  Work& work = lane.queue[lane.head];
   lane.running = false;
   lane.end = kNever;
   --ranks_[lane.rank].running[static_cast<size_t>(work.what)];
@@ -189,19 +224,12 @@ void Machine::finish(Lane& lane) {
       ++on.serving;
     }
   }
-  ++lane.head;
+  if (work.kind != Kind::kOperators || !advance(work)) {
+    ++lane.head;
+  }
 }
 
-bool Machine::step() {
-  apply_interference();
-  Nanoseconds next = next_issue_;
-  for (const Lane& lane : lanes_) {
-    next = std::min(next, lane.end);
-  }
-  if (next == kNever) {
-    return false;
-  }
-  const Nanoseconds passed = next - now_;
+void Machine::account(Nanoseconds passed) {
   for (Rank& rank : ranks_) {
     const bool computes = rank.running[static_cast<size_t>(WorkClass::kCompute)] > 0;
     const bool communicates = rank.running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
@@ -213,6 +241,51 @@ bool Machine::step() {
     rank.busy.exposed_copy += !computes && !communicates && copies ? passed : 0;
     rank.busy.idle += !computes && !communicates && !copies ? passed : 0;
   }
+}
+
+// See [Note: Runs of operators]. `lane` is the one whose work ends first, all others end later.
+void Machine::run_operators(Lane& lane, Nanoseconds others) {
+  Work& work = lane.queue[lane.head];
+  const Nanoseconds began = now_;
+  const bool communicates =
+      ranks_[lane.rank].running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
+  Work following = work;
+  while (lane.end < others && advance(following) && following.issue <= lane.end) {
+    if (work.span != nullptr) {
+      work.span->end = lane.end;
+      following.span->start = lane.end;
+    }
+    work = following;
+    now_ = lane.since = lane.end;
+    lane.left = static_cast<double>(work.time.alone);
+    lane.beside = communicates && work.time.alone != work.time.beside;
+    lane.end = now_ + (lane.beside ? work.time.beside : work.time.alone);
+  }
+  account(now_ - began);
+}
+
+bool Machine::step() {
+  apply_interference();
+  Nanoseconds next = kNever, others = next_issue_;
+  Lane* first = nullptr;
+  for (Lane& lane : lanes_) {
+    if (lane.end < next) {
+      others = std::min(others, next);
+      next = lane.end;
+      first = &lane;
+    } else {
+      others = std::min(others, lane.end);
+    }
+  }
+  if (next < others && first->queue[first->head].kind == Kind::kOperators) {
+    run_operators(*first, others);
+    next = first->end;
+  }
+  next = std::min(next, others);
+  if (next == kNever) {
+    return false;
+  }
+  account(next - now_);
   now_ = next;
   for (Lane& lane : lanes_) {
     if (lane.end == now_) {

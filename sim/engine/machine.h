@@ -21,6 +21,13 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
+// When an item of PlannedStep::order was handled on the host and ran on its stream; -1 where it did
+// not (a hook, an allocation).
+struct ItemTimes {
+  Span host, stream;
+  friend bool operator==(const ItemTimes&, const ItemTimes&) = default;
+};
+
 // Where the time of one rank went; compute + exposed_comm + exposed_copy + idle is the time the
 // machine ran, overlap + exposed_comm = communication.
 struct Busy {
@@ -48,6 +55,10 @@ enum class WorkClass : uint8_t { kCompute, kCommunication, kCopy, kOther };
 // [Note: Interference] Work whose times alone and beside differ progresses at the rate of the
 // present: its end moves when communication (or compute) of its rank begins or ends. Where they are
 // equal no rounding happens.
+//
+// [Note: Runs of operators] While one operator follows another of its run, nothing else ends or is
+// issued in between and nothing is waited for, no other lane can tell: they are passed through
+// without looking at the rest. The first one's end and all that is special is left to step().
 class Machine {
  public:
   Machine(uint32_t ranks, uint32_t lanes_per_rank);
@@ -61,6 +72,13 @@ class Machine {
   // Each is issued at `issue`, not before that of the lane's last work. `span`, where it is not
   // null, is told when the work began and ended; it must stay where it is until then.
   void work(uint32_t lane, Nanoseconds issue, const WorkTime& time, WorkClass what, Span* span);
+  // Compute's: what work() does for one operator after the other, each issued when the host has
+  // spent `issue` on it, the first one at `issued` and that. An operator of no length is passed
+  // over. `operators` must stay where they are; `items`, where it is not null, has one for each.
+  void operators(uint32_t lane,
+                 Nanoseconds issued,
+                 std::span<const OperatorCost> operators,
+                 ItemTimes* items);
   // `ticket`: how many collectives this rank issued on the communicator before.
   void collective(uint32_t lane,
                   Nanoseconds issue,
@@ -70,6 +88,8 @@ class Machine {
                   Span* span);
   Mark mark(uint32_t lane, Nanoseconds issue, Span* span = nullptr);
   void wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span = nullptr);
+  // Notes, when the lane comes to it, the time and where the rank's time went until then.
+  void lap(uint32_t lane, Nanoseconds issue);
 
   // When the mark was complete; -1: it is not.
   [[nodiscard]] Nanoseconds completed(Mark mark) const { return marks_[mark]; }
@@ -79,17 +99,25 @@ class Machine {
   // Runs all that was given to it. Errors: RuntimeFault if something waits for what never happens.
   void run();
 
+  struct Lap {
+    Nanoseconds at = 0;
+    Busy busy;
+  };
+  [[nodiscard]] const std::vector<Lap>& laps() const { return laps_; }
+
   [[nodiscard]] Nanoseconds now() const { return now_; }
   [[nodiscard]] const Busy& busy(uint32_t rank) const { return ranks_[rank].busy; }
 
  private:
   static constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
-  enum class Kind : uint8_t { kWork, kCollective, kMark, kWait };
+  enum class Kind : uint8_t { kWork, kOperators, kCollective, kMark, kWait, kLap };
   struct Work {
     Nanoseconds issue = 0;
     WorkTime time = {};
     Span* span = nullptr;
-    uint32_t mark = 0;  // kCollective: its ticket
+    const OperatorCost *next = nullptr, *end = nullptr;  // kOperators: those after this one
+    ItemTimes* items = nullptr;                          // kOperators: of `next`
+    uint32_t mark = 0;                                   // kCollective: its ticket
     uint16_t communicator = 0;
     Kind kind = Kind::kWork;
     WorkClass what = WorkClass::kOther;
@@ -117,8 +145,11 @@ class Machine {
   bool begin(Lane& lane);  // whether something happened that others may wait for
   void start(Lane& lane, const Work& work, Nanoseconds duration);
   bool arrive(uint32_t lane, const Work& work);
+  static bool advance(Work& work);  // to the next operator; false: that was the last one
   void apply_interference();
+  void run_operators(Lane& lane, Nanoseconds others);
   bool step();  // to the next instant; false: there is none
+  void account(Nanoseconds passed);
   void finish(Lane& lane);
   [[nodiscard]] bool any_complete(std::span<const Mark> marks) const;
 
@@ -127,6 +158,7 @@ class Machine {
   std::vector<Rank> ranks_;
   std::vector<Communicator> communicators_;
   std::vector<Nanoseconds> marks_;
+  std::vector<Lap> laps_;
   Nanoseconds now_ = 0, next_issue_ = kNever;
 };
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "core/base/error.h"
+#include "sim/engine/alike.h"
 
 namespace shardlens::sim {
 namespace {
@@ -40,10 +43,14 @@ class Host {
         rank_(rank),
         communicators_(communicators),
         times_(times),
-        slowdown_(inputs.options.rank_slowdown.empty() ? 1 : inputs.options.rank_slowdown[rank]),
+        operators_(inputs.costs.operators),
         computes_(inputs.options.host == HostMode::kCompute),
         stored_(inputs.costs.units.size(), false),
-        bucket_group_(inputs.bucket_group) {}
+        bucket_group_(inputs.bucket_group) {
+    if (!inputs.options.rank_slowdown.empty() && inputs.options.rank_slowdown[rank] != 1) {
+      slow_down(inputs.options.rank_slowdown[rank]);
+    }
+  }
 
   [[nodiscard]] bool done() const { return next_ == in_.step.order.size(); }
   [[nodiscard]] Mark blocked_by() const { return blocked_; }
@@ -62,7 +69,7 @@ class Host {
       ++next_;
       switch (item.kind) {
         case PlannedItem::Kind::kOperator:
-          operate(item.index);
+          computes_ ? compute(item.index) : issue(item.index);
           break;
         case PlannedItem::Kind::kAction:
           act(in_.step.actions[item.index].action);
@@ -77,6 +84,16 @@ class Host {
   [[nodiscard]] Nanoseconds clock() const { return clock_; }
 
  private:
+  void slow_down(double factor) {
+    slowed_.assign(operators_.begin(), operators_.end());
+    for (OperatorCost& cost : slowed_) {
+      for (Nanoseconds* time : {&cost.run.alone, &cost.run.beside}) {
+        *time = std::llround(static_cast<double>(*time) * factor);
+      }
+    }
+    operators_ = slowed_;
+  }
+
   [[nodiscard]] uint32_t lane(Stream stream) const {
     if (computes_) {
       // The engine's executor on a CPU: copies on the host, one thread per communicator.
@@ -115,20 +132,38 @@ class Host {
     }
   }
 
-  void operate(uint32_t index) {
-    const OperatorCost& cost = in_.costs.operators[index];
+  // Ahead of the device: the operator and those that follow it.
+  void issue(uint32_t first) {
+    const uint32_t lane_of_compute = lane(Stream::kCompute);
+    const Nanoseconds issued = clock_;
+    uint32_t end = first;
+    for (--next_; next_ < in_.step.order.size(); ++next_, ++end) {
+      const PlannedItem& item = in_.step.order[next_];
+      if (item.kind != PlannedItem::Kind::kOperator || item.index != end) {
+        break;
+      }
+      const Nanoseconds cost = operators_[end].issue;
+      if (!times_.empty()) {
+        times_[next_].host = {clock_, clock_ + cost};
+      }
+      clock_ += cost;
+    }
+    machine_.operators(lane_of_compute, issued, operators_.subspan(first, end - first),
+                       times_of_item_);
+  }
+
+  void compute(uint32_t index) {
+    const OperatorCost& cost = operators_[index];
     spend(cost.issue);
     if (cost.run.alone > 0) {
-      const auto scaled = [this](Nanoseconds time) {
-        return slowdown_ == 1 ? time : std::llround(static_cast<double>(time) * slowdown_);
-      };
-      machine_.work(lane(Stream::kCompute), clock_,
-                    {scaled(cost.run.alone), scaled(cost.run.beside)}, WorkClass::kCompute,
-                    stream_span());
+      machine_.work(lane(Stream::kCompute), clock_, cost.run, WorkClass::kCompute, stream_span());
     }
   }
 
   void raise(const HookEvent& hook) {
+    if (hook.hook == Hook::kRootPreForward && in_.options.more_microbatches > 0) {
+      machine_.lap(lane(Stream::kCompute), clock_);
+    }
     if (hook.hook == Hook::kPreBackward && in_.options.waits_for_loss && !loss_read_ &&
         !computes_) {
       loss_read_ = true;
@@ -269,7 +304,8 @@ class Host {
   std::array<uint32_t, kGroups> communicators_;
   std::array<uint32_t, kGroups> tickets_{};
   std::vector<ItemTimes>& times_;
-  double slowdown_;
+  std::span<const OperatorCost> operators_;
+  std::vector<OperatorCost> slowed_;  // of a rank that computes longer
   bool computes_;
   std::vector<bool> stored_;  // units whose shard has a gradient
   std::vector<Mark> events_, bucket_marks_;
@@ -316,6 +352,25 @@ std::vector<std::array<uint32_t, kGroups>> communicators(Machine& machine,
   return of;
 }
 
+// See [Note: Alike microbatches].
+void add_microbatches(const schedule::PlannedStep& step,
+                      const Machine& machine,
+                      int64_t more,
+                      SimulatedStep& out) {
+  SimulatedRank& rank = out.ranks.front();
+  const std::optional<Nanoseconds> period = period_of(step, rank.items);
+  const auto& laps = machine.laps();
+  out.alike = period && laps.size() == kPlannedMicrobatches && laps[3].at - laps[2].at == *period;
+  if (!out.alike) {
+    return;
+  }
+  out.duration += more * *period;
+  for (Nanoseconds Busy::*part : {&Busy::compute, &Busy::communication, &Busy::overlap,
+                                  &Busy::exposed_comm, &Busy::exposed_copy, &Busy::idle}) {
+    rank.busy.*part += more * (laps[3].busy.*part - laps[2].busy.*part);
+  }
+}
+
 }  // namespace
 
 SimulatedStep simulate(const plan::Workload& workload,
@@ -327,6 +382,8 @@ SimulatedStep simulate(const plan::Workload& workload,
   const auto ranks = alike ? 1U : static_cast<uint32_t>(plan.world_size);
   SHARDLENS_CHECK(alike || options.rank_slowdown.size() == ranks,
                   "one slowdown per rank is expected");
+  SHARDLENS_CHECK(options.more_microbatches == 0 || (alike && options.keep_times),
+                  "more microbatches need the times of ranks that are alike");
   SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
                       costs.units.size() == step.unit_names.size(),
                   "the costs are not of this workload and plan");
@@ -371,6 +428,9 @@ SimulatedStep simulate(const plan::Workload& workload,
   }
   for (SimulatedRank& rank : out.ranks) {
     rank.busy.idle += out.duration - machine.now();  // the host alone, at the end
+  }
+  if (options.more_microbatches > 0) {
+    add_microbatches(step, machine, options.more_microbatches, out);
   }
   return out;
 }

@@ -21,15 +21,11 @@ struct SimulationOptions {
   // step.
   bool waits_for_loss = false;
   bool keep_times = true;  // false: figures alone
+  // Microbatches of the step beyond the four planned, like its middle ones: see alike.h. Takes
+  // keep_times and ranks that are alike.
+  int64_t more_microbatches = 0;
   // How much longer each rank computes; empty: all ranks are alike, and one is simulated.
   std::vector<double> rank_slowdown = {};
-};
-
-// When an item of PlannedStep::order was handled on the host and ran on its stream; -1 where it did
-// not (a hook, an allocation).
-struct ItemTimes {
-  Span host, stream;
-  friend bool operator==(const ItemTimes&, const ItemTimes&) = default;
 };
 
 struct SimulatedRank {
@@ -40,6 +36,7 @@ struct SimulatedRank {
 struct SimulatedStep {
   Nanoseconds duration = 0;          // until all ranks have nothing left to do
   std::vector<SimulatedRank> ranks;  // one, if all are alike
+  bool alike = true;  // false: more_microbatches were asked for, but must be planned one by one
 };
 
 // Executes a planned step in virtual time, from an idle machine until everything has ended (the

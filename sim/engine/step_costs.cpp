@@ -5,6 +5,8 @@
 #include <functional>
 #include <unordered_map>
 
+#include "core/plan/unit_sizes.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -46,17 +48,19 @@ WorkTime collective(const CostModel& model, CollectiveKind kind, const Group& gr
   return {alone, std::llround(static_cast<double>(alone) * model.collective_slowdown())};
 }
 
-UnitCosts unit_costs(const plan::ResolvedPlan& plan, UnitId id, const CostModel& model) {
+UnitCosts unit_costs(const plan::ResolvedPlan& plan,
+                     UnitId id,
+                     const plan::UnitSize& size,
+                     const CostModel& model) {
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
   if (unit.parameters.empty()) {
     return costs;
   }
-  const plan::ShardLayout layout = plan.layout(id);
   const Bytes master = size_of(DType::kF32);
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
   const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
-  const int64_t full = layout.padded_numel(), shard = layout.shard_numel();
+  const int64_t full = size.full, shard = size.shard;
   costs.all_gather = collective(model, CollectiveKind::kAllGather, shards, full * param);
   costs.reduce_scatter = collective(model, CollectiveKind::kReduceScatter, shards, full * reduce);
   costs.all_reduce_shard = collective(model, CollectiveKind::kAllReduce, replicas, shard * reduce);
@@ -76,7 +80,26 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan, UnitId id, const CostModel&
   return costs;
 }
 
+// What unit_costs() looks at.
+bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
+  const plan::Unit &x = plan.units[a], &y = plan.units[b];
+  return x.parameters.empty() == y.parameters.empty() &&
+         x.reshard_after_forward == y.reshard_after_forward &&
+         plan.param_dtype(a) == plan.param_dtype(b) && plan.reduce_dtype(a) == plan.reduce_dtype(b);
+}
+
 }  // namespace
+
+std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan, const CostModel& model) {
+  const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
+  std::vector<UnitCosts> costs;
+  costs.reserve(plan.units.size());
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const bool again = id > 0 && sizes[id] == sizes[id - 1] && alike(plan, id - 1, id);
+    costs.push_back(again ? costs.back() : unit_costs(plan, id, sizes[id], model));
+  }
+  return costs;
+}
 
 StepCosts step_costs(const plan::Workload& workload,
                      const plan::ResolvedPlan& plan,
@@ -91,9 +114,7 @@ StepCosts step_costs(const plan::Workload& workload,
     }
     costs.operators.push_back(it->second);
   }
-  for (UnitId id = 0; id < plan.units.size(); ++id) {
-    costs.units.push_back(unit_costs(plan, id, model));
-  }
+  costs.units = unit_costs(plan, model);
   for (size_t op = 0; op < costs.issue.size(); ++op) {
     costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
   }

@@ -10,11 +10,6 @@
 
 namespace shardlens::sim {
 
-struct OperatorCost {
-  WorkTime run;
-  Nanoseconds issue = 0;  // on the host
-};
-
 // Durations of what the schedule does with one unit.
 struct UnitCosts {
   WorkTime all_gather, sub_all_gather, reduce_scatter;
@@ -35,5 +30,9 @@ struct StepCosts {
 [[nodiscard]] StepCosts step_costs(const plan::Workload& workload,
                                    const plan::ResolvedPlan& plan,
                                    const CostModel& model);
+
+// Of the plan's units alone; a unit like the one before it is not asked for again.
+[[nodiscard]] std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
+                                                const CostModel& model);
 
 }  // namespace shardlens::sim

@@ -1,5 +1,7 @@
 #include "sim/memory/caching_allocator.h"
 
+#include <algorithm>
+
 namespace shardlens::sim {
 namespace {
 
@@ -8,6 +10,45 @@ Bytes round_up(Bytes bytes, Bytes to) {
 }
 
 }  // namespace
+
+CachingAllocator::Free& CachingAllocator::pool(bool small, uint32_t stream) {
+  const size_t index = 2 * size_t{stream} + (small ? 1 : 0);
+  if (index >= pools_.size()) {
+    pools_.resize(index + 1);
+  }
+  return pools_[index];
+}
+
+CachingAllocator::Free::iterator CachingAllocator::bucket(Free& free, Bytes size) {
+  return std::lower_bound(free.begin(), free.end(), size,
+                          [](const Bucket& each, Bytes least) { return each.size < least; });
+}
+
+// Where a block at `address` is, or belongs.
+std::vector<CachingAllocator::Block>::iterator CachingAllocator::place(Bucket& bucket,
+                                                                       Bytes address) {
+  if (bucket.blocks.empty() || blocks_[bucket.blocks.back()].address > address) {
+    return bucket.blocks.end();
+  }
+  return std::lower_bound(bucket.blocks.begin(), bucket.blocks.end(), address,
+                          [this](Block each, Bytes than) { return blocks_[each].address > than; });
+}
+
+void CachingAllocator::put(Block block) {
+  const Entry& entry = blocks_[block];
+  Free& free = pool(entry);
+  auto at = bucket(free, entry.size);
+  if (at == free.end() || at->size != entry.size) {
+    at = free.insert(at, Bucket{entry.size, {}});
+  }
+  at->blocks.insert(place(*at, entry.address), block);
+}
+
+void CachingAllocator::remove(Block block) {
+  const Entry& entry = blocks_[block];
+  Bucket& from = *bucket(pool(entry), entry.size);
+  from.blocks.erase(place(from, entry.address));
+}
 
 CachingAllocator::Block CachingAllocator::add(const Entry& entry) {
   if (!unused_.empty()) {
@@ -45,16 +86,16 @@ std::optional<CachingAllocator::Block> CachingAllocator::take_segment(bool small
 
 // Segments of which nothing is used go back to the device.
 void CachingAllocator::release_cached() {
-  for (auto& [key, free] : pools_) {
-    for (auto it = free.begin(); it != free.end();) {
-      const Block block = std::get<2>(*it);
-      if (blocks_[block].before == kNone && blocks_[block].after == kNone) {
-        reserved_ -= blocks_[block].size;
-        unused_.push_back(block);
-        it = free.erase(it);
-      } else {
-        ++it;
-      }
+  for (Free& free : pools_) {
+    for (Bucket& bucket : free) {
+      std::erase_if(bucket.blocks, [this](Block each) {
+        const bool whole = blocks_[each].before == kNone && blocks_[each].after == kNone;
+        if (whole) {
+          reserved_ -= blocks_[each].size;
+          unused_.push_back(each);
+        }
+        return whole;
+      });
     }
   }
 }
@@ -77,17 +118,21 @@ void CachingAllocator::split(Block block, Bytes bytes) {
   if (rest.after != kNone) {
     blocks_[rest.after].before = other;
   }
-  pool(rest).emplace(left, rest.address, other);
+  put(other);
 }
 
 std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, uint32_t stream) {
   const Bytes size = round_up(bytes < kRounding ? kRounding : bytes, kRounding);
   const bool small = size <= kSmallSize;
-  Free& free = pools_[{small, stream}];
+  Free& free = pool(small, stream);
   std::optional<Block> block;
-  if (const auto fits = free.lower_bound({size, 0, 0}); fits != free.end()) {
-    block = std::get<2>(*fits);
-    free.erase(fits);
+  auto fits = bucket(free, size);
+  while (fits != free.end() && fits->blocks.empty()) {
+    ++fits;
+  }
+  if (fits != free.end()) {
+    block = fits->blocks.back();
+    fits->blocks.pop_back();
   } else {
     block = take_segment(small, stream, size);
   }
@@ -101,7 +146,7 @@ std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, u
 }
 
 void CachingAllocator::merge(Block into, Block other) {
-  pool(blocks_[other]).erase({blocks_[other].size, blocks_[other].address, other});
+  remove(other);
   Entry& entry = blocks_[into];
   if (entry.before == other) {
     entry.address = blocks_[other].address;
@@ -127,8 +172,19 @@ void CachingAllocator::free(Block block) {
       merge(block, other);
     }
   }
-  const Entry& entry = blocks_[block];
-  pool(entry).emplace(entry.size, entry.address, block);
+  put(block);
+}
+
+std::vector<std::array<Bytes, 2>> CachingAllocator::free_blocks() const {
+  std::vector<std::array<Bytes, 2>> all;
+  for (const Free& free : pools_) {
+    for (const Bucket& bucket : free) {
+      for (const Block block : bucket.blocks) {
+        all.push_back({blocks_[block].size, blocks_[block].address});
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace shardlens::sim

@@ -2,10 +2,7 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <vector>
 
 #include "core/base/units.h"
@@ -39,6 +36,9 @@ class CachingAllocator {
   [[nodiscard]] Bytes allocated() const { return allocated_; }
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   [[nodiscard]] Bytes size(Block block) const { return blocks_[block].size; }
+  [[nodiscard]] Bytes address(Block block) const { return blocks_[block].address; }
+  // Size and address of each free block: with the used ones all that answers hang on.
+  [[nodiscard]] std::vector<std::array<Bytes, 2>> free_blocks() const;
 
  private:
   static constexpr Block kNone = 0xffffffffU;
@@ -48,10 +48,21 @@ class CachingAllocator {
     bool small = false, used = false;
     Block before = kNone, after = kNone;  // neighbours within the segment
   };
-  // Best fit: the smallest that is large enough, of these the lowest.
-  using Free = std::set<std::tuple<Bytes, Bytes, Block>>;  // size, address, block
+  // Free blocks of one size, the lowest at the end.
+  struct Bucket {
+    Bytes size = 0;
+    std::vector<Block> blocks;
+  };
+  // Best fit: the smallest that is large enough, of these the lowest. Sizes are few, and what
+  // backward frees it frees in the order opposite to forward's: mostly at the end of a bucket.
+  using Free = std::vector<Bucket>;
 
-  Free& pool(const Entry& entry) { return pools_[{entry.small, entry.stream}]; }
+  Free& pool(bool small, uint32_t stream);
+  Free& pool(const Entry& entry) { return pool(entry.small, entry.stream); }
+  static Free::iterator bucket(Free& free, Bytes size);  // the first of at least `size`
+  std::vector<Block>::iterator place(Bucket& bucket, Bytes address);
+  void put(Block block);
+  void remove(Block block);
   Block add(const Entry& entry);
   [[nodiscard]] std::optional<Block> take_segment(bool small, uint32_t stream, Bytes bytes);
   void release_cached();
@@ -61,7 +72,7 @@ class CachingAllocator {
   Bytes capacity_, allocated_ = 0, reserved_ = 0, next_address_ = 0;
   std::vector<Entry> blocks_;
   std::vector<Block> unused_;  // entries that stand for no block any more
-  std::map<std::pair<bool, uint32_t>, Free> pools_;
+  std::vector<Free> pools_;    // of small and large blocks, stream by stream
 };
 
 }  // namespace shardlens::sim

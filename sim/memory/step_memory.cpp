@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/plan/unit_sizes.h"
 #include "sim/memory/caching_allocator.h"
 
 namespace shardlens::sim {
@@ -34,10 +35,10 @@ class Replay {
         saved_(workload.operators.size(), kNoHolder),
         remade_(workload.operators.size(), kNoHolder),
         users_left_(workload.operators.size(), 0) {
+    const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
     for (UnitId id = 0; id < units_.size(); ++id) {
-      const plan::ShardLayout layout = plan.layout(id);
-      units_[id].full = layout.padded_numel();
-      units_[id].shard = layout.shard_numel();
+      units_[id].full = sizes[id].full;
+      units_[id].shard = sizes[id].shard;
     }
   }
 
@@ -56,6 +57,9 @@ class Replay {
       } else if (step_.hooks[item.index].hook == Hook::kBackwardEnd) {
         drop(output_);
         drop(input_);
+      } else if (step_.hooks[item.index].hook == Hook::kRootPreForward &&
+                 options_.more_microbatches) {
+        compare_with_last_microbatch();
       }
     }
     if (stopped_) {
@@ -68,6 +72,33 @@ class Replay {
   [[nodiscard]] int64_t peak_at() const { return peak_at_; }
 
  private:
+  // Addresses and sizes of all that is used and of all that is free.
+  struct Snapshot {
+    std::vector<std::array<Bytes, 2>> used, free;
+    Bytes reserved = 0;
+    friend bool operator==(const Snapshot&, const Snapshot&) = default;
+  };
+
+  // If the allocator is at the last microbatch's begin as it was at the third's, any number between
+  // them leaves it so.
+  void compare_with_last_microbatch() {
+    const int now = microbatch_++;
+    if (now < 2) {
+      return;
+    }
+    Snapshot snapshot;
+    for (const Holder& holder : holders_) {
+      if (holder.alive) {
+        snapshot.used.push_back({allocator_.address(holder.block), allocator_.size(holder.block)});
+      }
+    }
+    std::sort(snapshot.used.begin(), snapshot.used.end());
+    snapshot.free = allocator_.free_blocks();
+    snapshot.reserved = allocator_.reserved();
+    out_.alike = now == 2 || snapshot == third_;
+    third_ = std::move(snapshot);
+  }
+
   // One allocation that lives.
   struct Holder {
     Block block = 0;
@@ -356,6 +387,8 @@ class Replay {
   std::array<Bytes, kMemoryCategoryCount> by_category_{};
   int64_t allocations_ = 0, peak_at_ = 0, stop_at_ = -1;
   bool failed_ = false, stopped_ = false;
+  int microbatch_ = 0;
+  Snapshot third_;  // at the begin of the third microbatch
   StepMemory out_;
 };
 

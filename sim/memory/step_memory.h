@@ -37,13 +37,17 @@ struct MemoryOptions {
   Bytes capacity = 0;            // of the device, what the driver itself takes left out
   int64_t optimizer_states = 2;  // numbers per parameter, in the master dtype: AdamW 2
   bool list_alive = true;
+  // The step has more microbatches than its first, two in the middle and its last, which were
+  // planned: whether they change nothing is said in StepMemory::alike.
+  bool more_microbatches = false;
 };
 
 struct StepMemory {
   Bytes peak_allocated = 0, peak_reserved = 0;
   std::array<Bytes, kMemoryCategoryCount> at_peak{};  // of allocated bytes; they sum to the peak
   std::vector<AliveAtPeak> alive;                     // largest first
-  bool fits = true;  // false: an allocation failed; figures are those until then
+  bool alike = true;  // false: more_microbatches, but the middle ones leave something behind
+  bool fits = true;   // false: an allocation failed; figures are those until then
 };
 
 // Replays the allocations of a steady step (optimizer state exists, gradients do not) in issue

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,12 +12,8 @@
 #include "sim/engine/bucket_costs.h"
 
 namespace shardlens::sim {
-namespace {
 
-constexpr int kSteadyStep = 3;
-
-// What the simulator has no model of yet is refused rather than left out of the figures.
-void check_plan(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
+void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
   const auto refuse = [&plan](std::string_view key) {
     throw InputError(fmt::format("{}#/{}", plan.plan.source, key),
                      "not supported by the simulator yet");
@@ -37,21 +34,30 @@ void check_plan(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
   }
 }
 
-}  // namespace
-
 Prediction predict(const plan::Workload& workload,
                    const plan::ResolvedPlan& plan,
                    const HardwareSpec& hardware,
                    const RunSettings& settings) {
-  check_plan(plan, hardware);
-  Prediction out;
-  out.planned =
+  require_simulator_support(plan, hardware);
+  schedule::PlannedStep planned =
       schedule::planned_step(workload, plan, kSteadyStep, static_cast<int>(settings.accumulate),
                              settings.sync_every_microbatch);
   const GpuCostModel model(hardware);
   StepCosts costs = step_costs(workload, plan, model);
-  add_bucket_costs(plan, out.planned, model, costs);
-  out.step = simulate(workload, plan, out.planned, costs, settings.simulation);
+  add_bucket_costs(plan, planned, model, costs);
+  Prediction out{predict_figures(workload, plan, planned, costs, hardware, settings), {}};
+  out.planned = std::move(planned);
+  return out;
+}
+
+Figures predict_figures(const plan::Workload& workload,
+                        const plan::ResolvedPlan& plan,
+                        const schedule::PlannedStep& planned,
+                        const StepCosts& costs,
+                        const HardwareSpec& hardware,
+                        const RunSettings& settings) {
+  Figures out;
+  out.step = simulate(workload, plan, planned, costs, settings.simulation);
   out.busy = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
                               [](const SimulatedRank& a, const SimulatedRank& b) {
                                 return a.busy.compute < b.busy.compute;
@@ -61,7 +67,9 @@ Prediction predict(const plan::Workload& workload,
   memory.capacity = hardware.gpu.memory;
   memory.optimizer_states = settings.optimizer_states;
   memory.list_alive = settings.list_alive;
-  out.memory = step_memory(workload, plan, out.planned, memory);
+  memory.more_microbatches = settings.simulation.more_microbatches > 0;
+  out.memory = step_memory(workload, plan, planned, memory);
+  out.alike = out.step.alike && out.memory.alike;
   // The loader, clipping, metrics: the GPU waits for the host.
   const Nanoseconds waiting = std::llround(hardware.software.step_us * 1e3);
   out.step.duration += waiting;

@@ -30,6 +30,9 @@ namespace shardlens::sim {
 //
 // Threads  every function may be called from any thread at the same time.
 
+// The step that is predicted: from it on nothing changes.
+inline constexpr int kSteadyStep = 3;
+
 // What a step is, beside its workload.
 struct RunSettings {
   int64_t accumulate = 1;             // microbatches of a step; the workload is one of them
@@ -39,21 +42,37 @@ struct RunSettings {
   SimulationOptions simulation = {};  // keep_times = false where only figures are asked for
 };
 
-struct Prediction {
-  schedule::PlannedStep planned;  // the third step, from which on nothing changes
+struct Figures {
   SimulatedStep step;
   Busy busy;  // of the rank that computes longest; its parts sum to step.duration
   StepMemory memory;
   double tokens_per_s = 0;  // of all ranks
+  // false: settings.simulation.more_microbatches must be planned one by one; nothing else counts.
+  bool alike = true;
 };
 
-// Errors  InputError naming the plan's key for what the simulator has no model of, and when the
-// plan
-//         has more ranks than the hardware.
+struct Prediction : Figures {
+  schedule::PlannedStep planned;  // the kSteadyStep-th
+};
+
+// What the simulator has no model of yet is refused rather than left out of the figures.
+// Errors  InputError naming the plan's key, or that it has more ranks than the hardware.
+void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpec& hardware);
+
+// Errors  as require_simulator_support().
 [[nodiscard]] Prediction predict(const plan::Workload& workload,
                                  const plan::ResolvedPlan& plan,
                                  const HardwareSpec& hardware,
                                  const RunSettings& settings = {});
+
+// The same from a step and durations that were made before (schedule::planned_step, step_costs):
+// for who predicts many plans that have them in common. Checks nothing.
+[[nodiscard]] Figures predict_figures(const plan::Workload& workload,
+                                      const plan::ResolvedPlan& plan,
+                                      const schedule::PlannedStep& planned,
+                                      const StepCosts& costs,
+                                      const HardwareSpec& hardware,
+                                      const RunSettings& settings);
 
 // The traces that a capture of the predicted step would leave, with plan and workload beside them.
 // Errors  RuntimeFault if the prediction was made without times.

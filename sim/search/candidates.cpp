@@ -1,6 +1,7 @@
 #include "sim/search/candidates.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,14 +22,15 @@ std::vector<int64_t> divisors(int64_t of) {
 
 std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, int64_t samples) {
   const auto blocks = static_cast<int64_t>(tree.blocks.size());
-  std::vector<int64_t> groups{0};
-  for (const int64_t size : {1, 2, 4, 8}) {
-    if (size < blocks || size == 1) {
-      groups.push_back(size);
+  std::vector<std::pair<int64_t, bool>> of_operators;  // blocks of a unit, checkpoints
+  for (const int64_t size : {0, 1, 2, 4, 8}) {
+    if (size < blocks || size <= 1) {
+      of_operators.emplace_back(size, false);
+      of_operators.emplace_back(size, true);
     }
   }
   std::vector<Candidate> out;
-  for (const int64_t group : groups) {
+  for (const auto& [group, checkpoint] : of_operators) {
     for (const int64_t shard : divisors(ranks)) {
       for (const bool reshard : {true, false}) {
         for (const bool backward : {true, false}) {
@@ -41,11 +43,9 @@ std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, i
             if (group == 0 && (reshard || !backward || forward > 0) && shard > 1) {
               continue;
             }
-            for (const bool checkpoint : {false, true}) {
-              for (const int64_t batch : divisors(samples)) {
-                out.push_back(
-                    {group, shard, reshard, backward, forward, checkpoint, batch, samples / batch});
-              }
+            for (const int64_t batch : divisors(samples)) {
+              out.push_back(
+                  {group, shard, reshard, backward, forward, checkpoint, batch, samples / batch});
             }
           }
         }

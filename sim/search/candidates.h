@@ -21,7 +21,8 @@ struct Candidate {
 };
 
 // All candidates of a model on so many ranks, `samples` sequences of a rank in a step divided into
-// microbatches in every way. Largest microbatch last among those that are alike otherwise.
+// microbatches in every way. Those with the same units and checkpoints follow each other; among
+// those that are alike but for their microbatch, the largest comes last.
 [[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
                                                 int64_t ranks,
                                                 int64_t samples);

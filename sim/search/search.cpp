@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/search/evaluator.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -63,13 +65,21 @@ class Searcher {
   // Candidates that differ in their microbatch alone, smallest first, are one thread's.
   void work() {
     try {
+      Evaluator evaluator({.config = config_,
+                           .tree = tree_,
+                           .base = base_,
+                           .hardware = hardware_,
+                           .ranks = ranks_,
+                           .seq = options_.seq,
+                           .sync_every_microbatch = options_.sync_every_microbatch,
+                           .optimizer_states = options_.optimizer_states});
       for (size_t i = next_++; i < families_.size(); i = next_++) {
         for (size_t k = families_[i].first; k < families_[i].second; ++k) {
           if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
             stopped_ = true;
             return;
           }
-          outcomes_[k] = outcome_of(all_[k]);
+          outcomes_[k] = outcome_of(all_[k], evaluator);
           if (!outcomes_[k]->fits && k + 1 < families_[i].second) {
             k = families_[i].second - 2;  // the last one next: see [Note: Pruning]
           }
@@ -82,58 +92,20 @@ class Searcher {
     }
   }
 
-  Outcome outcome_of(const Candidate& candidate) {
+  Outcome outcome_of(const Candidate& candidate, Evaluator& evaluator) {
     const auto known = options_.known.find(name_of(candidate, ranks_));
     if (known != options_.known.end()) {
       const std::lock_guard lock(mutex_);
       ++done_;
       return known->second;
     }
-    const Outcome outcome = predicted(candidate);
+    const Outcome outcome = evaluator.evaluate(candidate);
     const std::lock_guard lock(mutex_);
     ++done_;
     if (options_.on_progress) {
       options_.on_progress({candidate, outcome}, done_, all_.size());
     }
     return outcome;
-  }
-
-  [[nodiscard]] Outcome predicted(const Candidate& candidate) const {
-    const plan::ResolvedPlan plan =
-        plan::resolve(plan_of(candidate, base_, tree_, ranks_), tree_, ranks_);
-    Outcome out;
-    out.peak = least_bytes(plan);
-    if (out.peak > hardware_.gpu.memory) {
-      out.fits = false;
-      return out;
-    }
-    const plan::Workload workload =
-        plan::step_workload(config_, plan, candidate.batch, options_.seq);
-    RunSettings settings;
-    settings.accumulate = candidate.accumulate;
-    settings.sync_every_microbatch = options_.sync_every_microbatch;
-    settings.optimizer_states = options_.optimizer_states;
-    settings.list_alive = false;
-    settings.simulation.keep_times = false;
-    const Prediction prediction = predict(workload, plan, hardware_, settings);
-    const Busy& busy = prediction.busy;
-    return {prediction.step.duration,
-            busy.compute,
-            busy.exposed_comm,
-            busy.exposed_copy,
-            busy.idle,
-            prediction.memory.peak_reserved,
-            prediction.memory.peak_allocated,
-            prediction.memory.fits};
-  }
-
-  // Shards of parameters, gradients and optimizer states.
-  [[nodiscard]] Bytes least_bytes(const plan::ResolvedPlan& plan) const {
-    Bytes shards = 0;
-    for (UnitId id = 0; id < plan.units.size(); ++id) {
-      shards += plan.layout(id).shard_numel() * size_of(DType::kF32);
-    }
-    return shards * (2 + options_.optimizer_states);
   }
 
   SearchResult result() {

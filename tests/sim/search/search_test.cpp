@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/predict/predict.h"
+
 namespace shardlens::sim {
 namespace {
 

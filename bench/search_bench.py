@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Simulating many plans, and the closed-form llm-analysis on the same plans, in one run.
+
+    search_bench.py --bin build/release/bin [--plans 10000] [--processes 2]
+
+search_bench (built with -DSHARDLENS_BENCH=ON) simulates every candidate of an 80-layer 70B model on 8 GPUs and writes the list;
+llm-analysis 0.2.2 (PyPI, installed into a folder of its own) then answers the same list, on as many processes as the other had threads.
+It knows of a plan: batch, accumulation, ZeRO stage and checkpoints; not units, prefetch, streams or the allocator.
+"""
+import argparse
+import csv
+import logging
+import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+PACKAGES = ["llm-analysis==0.2.2", "fire==0.5.0", "six==1.16.0", "termcolor==2.4.0"]
+SEQ, RANKS = 4096, 8
+ANALYSIS = None
+
+
+def site():
+    """The folder that llm-analysis is installed in, without its pin of an older transformers."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "shardlens" / "llm-analysis-0.2.2"
+    if not (cache / "llm_analysis").exists():
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(cache), *PACKAGES], check=True)
+    return str(cache)
+
+
+def prepare(folder):
+    global ANALYSIS
+    sys.path.insert(0, folder)
+    logging.disable(logging.CRITICAL)
+    from llm_analysis import analysis, config
+    model = config.ModelConfig(name="70b", num_layers=80, n_head=64, num_key_value_heads=8, hidden_dim=8192, ffn_embed_dim=28672,
+                               expansion_ratio=3.5, vocab_size=128256, max_seq_len=131072)
+    gpu = config.GPUConfig(name="H100", mem_per_GPU_in_GB=1 << 20, hbm_bandwidth_in_GB_per_sec=3350,
+                           intra_node_bandwidth_in_GB_per_sec=344, intra_node_min_message_latency=8e-6, peak_fp16_TFLOPS=989.4)
+    made = analysis.LLMAnalysis(model, gpu, config.DtypeConfig(), config.ParallelismConfig(dp_size=RANKS), flops_efficiency=0.7,
+                                hbm_memory_efficiency=0.87)
+    ANALYSIS = (analysis, made)
+
+
+def predict(row):
+    analysis, made = ANALYSIS
+    zero = analysis.DSZeRO.NONE if row["shard"] == "1" else analysis.DSZeRO.STAGE_3 if row["reshard"] == "1" else analysis.DSZeRO.STAGE_2
+    recompute = analysis.ActivationRecomputation.FULL if row["checkpoint"] == "1" else analysis.ActivationRecomputation.NONE
+    result = made.training(batch_size_per_gpu=int(row["batch"]), gradient_accumulation_steps=int(row["accumulate"]), seq_len=SEQ,
+                           activation_recomputation=recompute, ds_zero=zero, mlp_gated_linear_units=True)
+    return result["latency_per_iter"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--plans", type=int, default=10000)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    folder = site()
+    with tempfile.TemporaryDirectory() as directory:
+        plans = os.path.join(directory, "plans.csv")
+        ours = subprocess.run([str(options.bin / "search_bench"), "--plans", str(options.plans), "--threads", str(options.processes),
+                               "--csv", plans], check=True, capture_output=True, text=True)
+        print("simulated:    " + ours.stdout.strip(), flush=True)
+        with open(plans, newline="") as file:
+            rows = list(csv.DictReader(file))
+    prepare(folder)
+    predict(rows[0])  # what it does once is not counted
+    with multiprocessing.get_context("fork").Pool(options.processes) as pool:
+        begin = time.monotonic()
+        found = pool.map(predict, rows, chunksize=64)
+        taken = time.monotonic() - begin
+    print(f"llm-analysis: {len(found)} plans in {taken:.3f} s on {options.processes} processes: "
+          f"{taken * 1e6 * options.processes / len(found):.1f} us of a core a plan")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+#include "core/plan/unit_sizes.h"
+
+#include <algorithm>
+
+namespace shardlens::plan {
+namespace {
+
+bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
+  const Unit &x = plan.units[a], &y = plan.units[b];
+  return x.api == y.api && plan.param_dtype(a) == plan.param_dtype(b) &&
+         std::equal(x.parameters.begin(), x.parameters.end(), y.parameters.begin(),
+                    y.parameters.end(), [&plan](uint32_t one, uint32_t other) {
+                      return plan.tree.parameters[one].shape == plan.tree.parameters[other].shape;
+                    });
+}
+
+}  // namespace
+
+std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
+  std::vector<UnitSize> sizes;
+  sizes.reserve(plan.units.size());
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (id > 0 && alike(plan, id - 1, id)) {
+      sizes.push_back(sizes.back());
+    } else {
+      const ShardLayout layout = plan.layout(id);
+      sizes.push_back({layout.padded_numel(), layout.shard_numel()});
+    }
+  }
+  return sizes;
+}
+
+}  // namespace shardlens::plan

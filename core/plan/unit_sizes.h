@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/plan.h"
+
+namespace shardlens::plan {
+
+// Elements of a unit's flat parameter and of a rank's shard, padding included.
+struct UnitSize {
+  int64_t full = 0, shard = 0;
+  friend bool operator==(const UnitSize&, const UnitSize&) = default;
+};
+
+// Of every unit, as ResolvedPlan::layout has them; a unit like the one before it is not laid out
+// again.
+[[nodiscard]] std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan);
+
+}  // namespace shardlens::plan

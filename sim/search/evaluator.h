@@ -1,0 +1,72 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+#include "sim/cost/gpu_cost_model.h"
+#include "sim/engine/step_costs.h"
+#include "sim/hardware/hardware_spec.h"
+#include "sim/predict/predict.h"
+#include "sim/search/candidates.h"
+#include "sim/search/outcome.h"
+
+namespace shardlens::sim {
+
+// What all candidates of a search have in common. Nothing is owned.
+struct SearchedModel {
+  const plan::ModelConfig& config;
+  const plan::ModuleTree& tree;
+  const plan::Plan& base;
+  const HardwareSpec& hardware;
+  int64_t ranks = 1, seq = 1;
+  bool sync_every_microbatch = true;
+  int64_t optimizer_states = 2;
+};
+
+// Predicts candidates one after the other, as predict() does each, but what neighbours have in
+// common is made once: those that differ in their microbatch alone share a plan and, for as many
+// microbatches, its planned step; those with the same units and checkpoints share operators and
+// their durations. Of more than four microbatches the middle ones are not simulated again if they
+// change nothing but time (sim/engine/alike.h). So candidates that are alike should follow each
+// other.
+//
+// Threads     one thread's.
+// Complexity  time in proportion to the actions and operators of at most four microbatches, mostly.
+class Evaluator {
+ public:
+  explicit Evaluator(const SearchedModel& model) : model_(model), costs_(model.hardware) {}
+
+  // Errors: InputError as predict().
+  [[nodiscard]] Outcome evaluate(const Candidate& candidate);
+
+ private:
+  // Operators at one microbatch, under any plan of the same units and checkpoints.
+  struct Sized {
+    plan::Workload workload;
+    StepCosts costs;
+  };
+
+  // With so many of the candidate's microbatches planned one by one.
+  [[nodiscard]] Figures predicted(const Candidate& candidate, int64_t microbatches);
+  void take_family(const Candidate& candidate);
+  [[nodiscard]] Sized& sized(int64_t batch);
+  [[nodiscard]] const schedule::PlannedStep& planned(const plan::Workload& workload,
+                                                     int64_t accumulate);
+
+  SearchedModel model_;
+  GpuCostModel costs_;
+  std::optional<Candidate> family_;
+  plan::ResolvedPlan plan_;
+  plan::Operator optimizer_;
+  std::vector<UnitCosts> unit_costs_;
+  Bytes least_bytes_ = 0;                             // that any microbatch needs
+  std::map<int64_t, schedule::PlannedStep> planned_;  // by microbatches, of the family
+  std::map<int64_t, Sized> sized_;  // by batch, of the family's units and checkpoints
+};
+
+}  // namespace shardlens::sim
