@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
+#include "sim/hardware/stacks.h"
 #include "sim/search/search.h"
 
 #include "cli/output.h"
@@ -34,6 +35,7 @@ struct SearchCommand {
   RunOptions run;
   int64_t memory_limit = 0;
   std::filesystem::path out, state;
+  std::string stack;
   unsigned threads = 0;
   bool json = false;
 };
@@ -115,7 +117,10 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
 
 ExitCode run(const SearchCommand& options) {
   check_options(options);
-  const sim::HardwareSpec hardware = sim::load_hardware(options.run.hardware);
+  sim::HardwareSpec hardware = sim::load_hardware(options.run.hardware);
+  if (!options.stack.empty()) {
+    hardware = sim::under_stack(hardware, options.stack);
+  }
   const int64_t ranks = options.run.world_size.value_or(hardware.ranks());
   const PreparedRun prepared = resolve_run(options.run, ranks);
   sim::SearchOptions search;
@@ -133,6 +138,7 @@ ExitCode run(const SearchCommand& options) {
         {"model", nlohmann::json::parse(plan::read_text_file(prepared.config.source))},
         {"plan", nlohmann::json::parse(plan::to_json(prepared.plan.plan))},
         {"hardware", options.run.hardware},
+        {"stack", options.stack},
         {"ranks", ranks},
         {"samples", search.samples},
         {"seq", search.seq},
@@ -196,6 +202,8 @@ Action add_search_command(CLI::App& app) {
                  "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file")
       ->required()
       ->option_text("SPEC (required)");
+  app.add_option("--stack", options->stack,
+                 "constants fitted to published runs of a software stack (docs/simulator.md)");
   app.add_option("--world-size", options->run.world_size, "ranks [the spec's GPUs]");
   add_step_options(app, options->run);
   app.add_option("--memory-limit", options->memory_limit,

@@ -59,6 +59,7 @@ TEST_F(SearchCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run(kSearch).code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit many").code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit 0").code, 2);
+  EXPECT_EQ(run(kSearch + "--memory-limit 80GiB --stack none").code, 3);
   const CommandResult small = run(kSearch + "--memory-limit 1KiB --out " + folder_ + "/none.json");
   EXPECT_EQ(small.code, 1);
   EXPECT_THAT(small.err, HasSubstr("no plan fits"));
