@@ -84,6 +84,24 @@ class HookPoint : public composable::StateOwner {
   [[nodiscard]] Handle register_forward_failed(ForwardFailed hook) {
     return add(failed_, std::move(hook));
   }
+  // Runs `body` as the module's forward. Hooks see the tensors of `held` before and of its result
+  // after.
+  template <typename R, typename Held, typename Body>
+  R run_with_hooks(Held& held, const Body& body) {
+    TensorRefs refs;
+    collect_tensors(refs, held);
+    try {
+      run(pre_, refs);
+      R result = body();
+      refs.clear();
+      collect_tensors(refs, result);
+      run(post_, refs);
+      return result;
+    } catch (...) {
+      run(failed_);
+      throw;
+    }
+  }
   // Keeps a hook for the life of the module.
   void keep(Handle handle) { kept_.push_back(std::move(handle)); }
   // By checkpoint() alone (core/module/checkpoint.h).
@@ -92,9 +110,6 @@ class HookPoint : public composable::StateOwner {
  protected:
   // Named as in messages; none: forward keeps what it wants.
   [[nodiscard]] const std::optional<std::string>& checkpoint() const { return checkpoint_; }
-  void run_pre_forward(TensorRefs& inputs) { run(pre_, inputs); }
-  void run_post_forward(TensorRefs& outputs) { run(post_, outputs); }
-  void run_forward_failed() noexcept { run(failed_); }
 
  private:
   template <typename F>
@@ -152,20 +167,10 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
   // original.
   R forward(Args... args) {
     Held held(std::forward<Args>(args)...);
-    TensorRefs refs;
-    collect_tensors(refs, held);
-    try {
-      run_pre_forward(refs);
-      R result =
-          checkpoint() && at::GradMode::is_enabled() ? run_checkpointed(held) : run_forward(held);
-      refs.clear();
-      collect_tensors(refs, result);
-      run_post_forward(refs);
-      return result;
-    } catch (...) {
-      run_forward_failed();
-      throw;
-    }
+    return this->template run_with_hooks<R>(held, [&]() -> R {
+      return checkpoint() && at::GradMode::is_enabled() ? run_checkpointed(held)
+                                                        : run_forward(held);
+    });
   }
 
  private:
