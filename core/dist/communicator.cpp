@@ -103,7 +103,7 @@ Communicator::Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options op
 // it: then they fail with that, and not with a lost connection or a timeout. Not on the way out
 // after an error.
 Communicator::~Communicator() {
-  if (options_.check_ranks && options_.size > 1 && std::uncaught_exceptions() == 0) {
+  if (checks_ranks() && std::uncaught_exceptions() == 0) {
     try {
       agree("has left");
     } catch (const std::exception&) {  // the others say it
@@ -164,7 +164,7 @@ void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
   const auto began = std::chrono::steady_clock::now();
   if (error == nullptr) {
     try {
-      if (options_.check_ranks && request.collective && options_.size > 1) {
+      if (checks_ranks() && request.collective) {
         compare(fmt::format("{} of {}, {} elements of {} in and {} out",
                             name_of(request.record.kind), shown(request.what),
                             request.record.in_nelems, safetensors_name(request.record.dtype),
@@ -264,7 +264,7 @@ void Communicator::compare(const std::string& what) {
 }
 
 void Communicator::agree(const std::string& what) {
-  if (options_.check_ranks && options_.size > 1) {
+  if (checks_ranks()) {
     wait(run([this, what] { compare(what); }, {kNoUnit, "a comparison of ranks"}));
   }
 }

@@ -113,6 +113,7 @@ class Communicator {
   // Local work in the same order, e.g. storing a reduced gradient.
   CompletionPtr run(std::function<void()> work, const Purpose& purpose);
 
+  [[nodiscard]] bool checks_ranks() const { return options_.check_ranks && options_.size > 1; }
   // That all ranks say the same here, such as "parameter 'w' [3, 4]"; a collective. Does nothing
   // unless ranks are checked.
   void agree(const std::string& what);

@@ -112,20 +112,22 @@ void Executor::execute(const Action& action, bool edges) {
 }
 
 void Executor::allocate(const Action& action, Unit& unit) {
-  const FlatParamHandle& handle = *unit.handle;
+  FlatParamHandle& handle = *unit.handle;
+  UnshardedGradients& gradients = handle.unsharded_gradients();
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
-      return unit.handle->allocate();
+      return handle.allocate();
     case BufferKind::kGathered:
-      return unit.handle->allocate_gathered();
+      return handle.allocate_gathered();
     case BufferKind::kSubShard:
-      return unit.handle->allocate_sub_shard();
+      return handle.allocate_sub_shard();
     case BufferKind::kReduceInput:
-      unit.reduce_input = at::empty({handle.layout().padded_numel()},
-                                    at::TensorOptions().dtype(handle.reduce_dtype()));
+      unit.reduce_input =
+          at::empty({gradients.choose()}, at::TensorOptions().dtype(handle.reduce_dtype()));
       return;
     case BufferKind::kReduceOutput:
-      unit.reduce_output = at::empty({handle.layout().shard_numel()},
+      unit.carried = gradients.carried();
+      unit.reduce_output = at::empty({gradients.numel() / handle.layout().ranks()},
                                      at::TensorOptions().dtype(handle.reduce_dtype()));
       unit.partial = false;
       return;
@@ -210,7 +212,15 @@ at::Tensor& Executor::divided_gradient_of(const Action& action, Unit& unit) {
 void Executor::reduce_scatter(const Action& action, Unit& unit) {
   dist::Communicator& on = communicator(action.stream, action.axis);
   const bool partial = std::exchange(unit.partial, true);
+  if (unit.carried != unit.handle->unsharded_gradients().carried()) {
+    throw UsageError("unit '" + unit.handle->unit() +
+                     "': the microbatches whose gradients are added up before the all-reduce over "
+                     "the replicas use different parameters");
+  }
   const at::Tensor output = partial ? at::empty_like(unit.reduce_output) : unit.reduce_output;
+  if (on.checks_ranks()) {
+    on.agree(unit.handle->reduced_parameters());
+  }
   submitted(action.stream, on,
             on.reduce_scatter(output, divided_gradient_of(action, unit),
                               op_of(unit.handle->reduction().average_shard), purpose(action.unit)));
@@ -240,12 +250,13 @@ void Executor::store_grad(const Action& action, Unit& unit) {
                                                                  : gradient_of(action, unit);
   FlatParamHandle* handle = unit.handle;
   handle->adopt_user_zero_grad();
-  const auto store = [handle, reduced, after = unit.handle->reduction().after] {
+  const auto store = [handle, reduced, after = unit.handle->reduction().after,
+                      carried = handle->unsharded_gradients().carried()] {
     const at::NoGradGuard no_grad;
     if (after != 1) {
       reduced.div_(after);
     }
-    handle->store_grad(reduced);
+    handle->store_grad(reduced, carried);
   };
   if (action.stream == Stream::kCompute) {
     store();

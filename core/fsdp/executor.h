@@ -46,7 +46,8 @@ class Executor {
     at::Tensor reduce_input;
     bool accumulates = false;  // reduce_input holds gradients already: the next ones are added
     at::Tensor reduce_output;
-    bool partial = false;  // reduce_output holds sums already: the next ones are added
+    std::vector<bool> carried;  // what reduce_output has chunks of
+    bool partial = false;       // reduce_output holds sums already: the next ones are added
   };
 
   // Hands the collective to the communication thread. Virtual, like execute(), so that tests can

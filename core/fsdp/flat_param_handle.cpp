@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/split_with_sizes_copy.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -29,8 +30,8 @@ bool has_storage(const at::Tensor& tensor) {
   return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
 }
 
-// One flat parameter has one dtype, one device and one requires_grad.
-void require_uniform(const std::vector<FlatParamHandle::Slot>& slots) {
+// One flat parameter has one dtype and one device, and one requires_grad unless it may be mixed.
+void require_uniform(const std::vector<FlatParamHandle::Slot>& slots, bool mixed_requires_grad) {
   if (slots.empty()) {
     throw UsageError("Cannot construct a FlatParamHandle with an empty parameter list");
   }
@@ -50,8 +51,10 @@ void require_uniform(const std::vector<FlatParamHandle::Slot>& slots) {
     };
     check("dtype", toString(first.parameter.scalar_type()), toString(parameter.scalar_type()));
     check("device", first.parameter.device().str(), parameter.device().str());
-    check("requires_grad", first.parameter.requires_grad() ? "true" : "false",
-          parameter.requires_grad() ? "true" : "false");
+    if (!mixed_requires_grad) {
+      check("requires_grad", first.parameter.requires_grad() ? "true" : "false",
+            parameter.requires_grad() ? "true" : "false");
+    }
   }
 }
 
@@ -62,20 +65,31 @@ FlatParamHandle::FlatParamHandle(std::string unit,
                                  plan::ShardLayout layout,
                                  int64_t rank,
                                  at::ScalarType param_dtype,
-                                 at::ScalarType reduce_dtype)
+                                 at::ScalarType reduce_dtype,
+                                 FlatParamChoices choices)
     : unit_(std::move(unit)),
       slots_(std::move(slots)),
       layout_(std::move(layout)),
       rank_(rank),
       reduce_dtype_(reduce_dtype) {
-  require_uniform(slots_);
+  require_uniform(slots_, choices.mixed_requires_grad);
   const at::NoGradGuard no_grad;
   const at::ScalarType master = slots_.front().parameter.scalar_type();
   const at::TensorOptions options = at::TensorOptions().device(slots_.front().parameter.device());
-  requires_grad_ = slots_.front().parameter.requires_grad();
+  for (const Slot& slot : slots_) {
+    frozen_.push_back(!slot.parameter.requires_grad());
+  }
+  requires_grad_ = std::ranges::count(frozen_, false) > 0;
+  has_grad_.assign(slots_.size(), false);
   whole_ = layout_.ranks() == 1 && param_dtype == master;
 
-  shard_ = at::zeros({layout_.shard_numel()}, options.dtype(master));
+  const bool deferred =
+      choices.deferred && std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+        return slot.parameter.numel() > 0 && has_storage(slot.parameter);
+      });
+  // Memory that nobody writes to costs nothing.
+  shard_ = deferred ? at::empty({layout_.shard_numel()}, options.dtype(master))
+                    : at::zeros({layout_.shard_numel()}, options.dtype(master));
   fill_shard(rank);
   if (whole_) {
     unsharded_ = shard_.detach();
@@ -93,6 +107,30 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   edges_.resize(slots_.size());
   full_ = true;  // the modules hold whole parameters so far
   use_shard();
+  if (deferred) {
+    at::native::resize_bytes_cpu(shard_.storage().unsafeGetStorageImpl(), 0);
+  }
+}
+
+std::string FlatParamHandle::refrozen() const {
+  for (size_t i = 0; i < slots_.size() && !full_; ++i) {
+    if (slots_[i].parameter.requires_grad() == frozen_[i]) {
+      return slots_[i].fqn;
+    }
+  }
+  return "";
+}
+
+bool FlatParamHandle::is_materialized() const {
+  return has_storage(shard_);
+}
+
+void FlatParamHandle::materialize() {
+  if (!is_materialized()) {
+    const at::NoGradGuard no_grad;
+    at::native::resize_bytes_cpu(shard_.storage().unsafeGetStorageImpl(), shard_.nbytes());
+    shard_.zero_();
+  }
 }
 
 void FlatParamHandle::rename(std::string unit, std::vector<std::string> fqns) {
@@ -119,16 +157,15 @@ void FlatParamHandle::make_gradients() {
   std::vector<UnshardedGradients::Piece> pieces;
   for (const plan::ShardLayout::Piece& piece : layout_.pieces()) {
     const bool padding = piece.parameter == plan::ShardLayout::kPadding;
-    pieces.push_back(
-        {piece.offset, piece.numel, padding ? -1 : static_cast<int32_t>(piece.parameter)});
+    pieces.push_back({piece.numel, padding ? -1 : static_cast<int32_t>(piece.parameter)});
   }
   const bool chunks = layout_.layout() == plan::Layout::kPerParameter;
   for (int64_t rank = 0; chunks && rank < layout_.ranks(); ++rank) {
     for (size_t i = 0; i < slots_.size(); ++i) {
       const plan::ShardLayout::Slice slice = layout_.slice(rank, i);
-      const int64_t offset = rank * layout_.shard_numel() + slice.shard_offset;
-      pieces.push_back({offset, slice.numel, static_cast<int32_t>(i), slice.param_offset});
-      pieces.push_back({offset + slice.numel, slice.padding});
+      const auto chunk_of = static_cast<int32_t>(i);
+      pieces.push_back({slice.numel, chunk_of, slice.param_offset, chunk_of});
+      pieces.push_back({slice.padding, -1, 0, chunk_of});
     }
   }
   std::erase_if(pieces, [](const auto& piece) { return piece.numel == 0; });
@@ -288,7 +325,7 @@ void FlatParamHandle::use_full(bool edges) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, full_views_[i]);
-    if (edges && edges_[i].is_valid()) {
+    if (edges && edges_[i].is_valid() && !frozen_[i]) {
       impl::set_gradient_edge(slots_[i].parameter, edges_[i]);
     }
   }
@@ -302,7 +339,7 @@ void FlatParamHandle::use_shard() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, shard_views_[i]);
-    slots_[i].parameter.set_requires_grad(requires_grad_);
+    slots_[i].parameter.set_requires_grad(!frozen_[i]);
   }
   full_ = false;
 }
@@ -312,7 +349,7 @@ void FlatParamHandle::use_leaves() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, full_views_[i]);
-    slots_[i].parameter.set_requires_grad(requires_grad_);
+    slots_[i].parameter.set_requires_grad(!frozen_[i]);
   }
   full_ = true;
 }
@@ -352,14 +389,42 @@ std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const
   return accumulator_;
 }
 
-void FlatParamHandle::store_grad(const at::Tensor& reduced) {
+void FlatParamHandle::store_grad(const at::Tensor& reduced, const std::vector<bool>& carried) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = shard_.mutable_grad();
-  if (grad.defined()) {
-    grad.add_(reduced.to(shard_.scalar_type()));
-  } else {
-    grad = reduced.to(shard_.scalar_type());
+  const bool whole = reduced.numel() == layout_.shard_numel();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    has_grad_[i] = has_grad_[i] || (carried[i] && !frozen_[i]);
   }
+  if (whole && !grad.defined()) {
+    grad = reduced.to(shard_.scalar_type());
+    return;
+  }
+  if (whole) {
+    grad.add_(reduced.to(shard_.scalar_type()));
+    return;
+  }
+  if (!grad.defined()) {
+    grad = at::zeros_like(shard_);
+  }
+  int64_t from = 0, to = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (carried[i]) {
+      grad.narrow(0, to, chunks_[i]).add_(reduced.narrow(0, from, chunks_[i]));
+      from += chunks_[i];
+    }
+    to += chunks_[i];
+  }
+}
+
+std::string FlatParamHandle::reduced_parameters() const {
+  std::string names;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (gradients_->carried()[i]) {
+      names += (names.empty() ? "'" : ", '") + slots_[i].fqn + "'";
+    }
+  }
+  return "reduces gradients of " + names;
 }
 
 void FlatParamHandle::adopt_user_zero_grad() {
@@ -371,7 +436,12 @@ void FlatParamHandle::adopt_user_zero_grad() {
       return;
     }
   }
+  forget_grad();
+}
+
+void FlatParamHandle::forget_grad() {
   shard_.mutable_grad() = at::Tensor();
+  has_grad_.assign(slots_.size(), false);
   published_ = false;
 }
 
@@ -386,7 +456,7 @@ void FlatParamHandle::publish_grads() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const plan::ShardLayout::Slice slice = layout_.slice(rank_, i);
     at::Tensor& shown = slots_[i].parameter.mutable_grad();
-    if (!shown.defined()) {
+    if (!shown.defined() && has_grad_[i]) {
       // variable_data: Optimizer::zero_grad detaches in place, which a view refuses.
       shown =
           grad.narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel).variable_data();
@@ -396,11 +466,10 @@ void FlatParamHandle::publish_grads() {
 }
 
 void FlatParamHandle::zero_grad() {
-  shard_.mutable_grad() = at::Tensor();
   for (Slot& slot : slots_) {
     slot.parameter.mutable_grad() = at::Tensor();
   }
-  published_ = false;
+  forget_grad();
 }
 
 void FlatParamHandle::drop_views() {

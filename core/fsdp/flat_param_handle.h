@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +20,13 @@ struct Node;
 }
 
 namespace shardlens::fsdp {
+
+struct FlatParamChoices {
+  // Some parameters may be frozen: they are gathered with the others and have no gradient.
+  bool mixed_requires_grad = false;
+  // The shard has no storage either, while its parameters have none, until materialize().
+  bool deferred = false;
+};
 
 // One unit's parameters in one 1-D tensor, split evenly over the shard axis.
 //
@@ -53,7 +61,8 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
                   plan::ShardLayout layout,
                   int64_t rank,
                   at::ScalarType param_dtype,
-                  at::ScalarType reduce_dtype);
+                  at::ScalarType reduce_dtype,
+                  FlatParamChoices choices = {});
 
   [[nodiscard]] const std::string& unit() const { return unit_; }
   // The names as seen from another root: the unit's, and each slot's.
@@ -66,6 +75,17 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   [[nodiscard]] const Reduction& reduction() const { return reduction_; }
   void set_reduction(const Reduction& reduction) { reduction_ = reduction; }
   [[nodiscard]] bool whole() const { return whole_; }
+  // Whether any parameter is trained; not all: is_mixed().
+  [[nodiscard]] bool requires_grad() const { return requires_grad_; }
+  [[nodiscard]] bool is_mixed() const {
+    return requires_grad_ && std::ranges::count(frozen_, true) > 0;
+  }
+  [[nodiscard]] bool is_frozen(size_t slot) const { return frozen_[slot]; }
+  // FQN of a sharded parameter that was frozen or unfrozen since the handle was made, or "".
+  [[nodiscard]] std::string refrozen() const;
+  [[nodiscard]] bool is_materialized() const;
+  // Gives a deferred shard its storage, zeros. Does nothing otherwise.
+  void materialize();
   [[nodiscard]] at::Tensor slice(size_t slot) const { return shard_views_[slot]; }
   // A parameter, in shape, out of all ranks' shards() side by side; may be a view.
   [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
@@ -126,8 +146,12 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
   [[nodiscard]] UnshardedGradients& unsharded_gradients() { return *gradients_; }
   void let_gradients_through() { to_flat_ = true; }
-  // Becomes the shard's gradient, or is added to it; cast to the master dtype.
-  void store_grad(const at::Tensor& reduced);
+  // "reduces gradients of 'a.weight', 'a.bias'": what the next reduction carries, for comparing
+  // ranks.
+  [[nodiscard]] std::string reduced_parameters() const;
+  // Becomes the shard's gradient, or is added to it; cast to the master dtype. `carried`: the
+  // parameters that it holds (UnshardedGradients::carried()).
+  void store_grad(const at::Tensor& reduced, const std::vector<bool>& carried);
   // Drops the shard's gradient where the user has reset every parameter's (model->zero_grad(),
   // optimizer.zero_grad()).
   void adopt_user_zero_grad();
@@ -149,6 +173,7 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   [[nodiscard]] int64_t gather_ranks() const;
   [[nodiscard]] at::Tensor own_slice(const at::Tensor& gathered) const;
   void repoint(size_t slot, const at::Tensor& data);
+  void forget_grad();
 
   std::string unit_;
   std::vector<Slot> slots_;
@@ -157,10 +182,12 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   at::ScalarType reduce_dtype_;
   Reduction reduction_;
   bool whole_ = false;
-  bool requires_grad_ = true;
-  at::Tensor shard_;           // leaf that holds the master values; grad() is the reduced gradient
-  at::Tensor unsharded_;       // autograd leaf; what parameters are views of in forward
-  at::Tensor unsharded_data_;  // same storage, own version counter
+  bool requires_grad_ = true;   // of the unsharded parameter
+  std::vector<bool> frozen_;    // per slot
+  std::vector<bool> has_grad_;  // per slot: its part of the shard's gradient is one, not zeros
+  at::Tensor shard_;            // leaf that holds the master values; grad() is the reduced gradient
+  at::Tensor unsharded_;        // autograd leaf; what parameters are views of in forward
+  at::Tensor unsharded_data_;   // same storage, own version counter
   std::vector<at::Tensor> shard_views_;  // per slot, 1-D
   std::vector<at::Tensor> full_views_;   // per slot, in shape, without autograd: data for backward
   std::vector<torch::autograd::Edge> edges_;            // per slot, of the last make_views()

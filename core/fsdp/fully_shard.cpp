@@ -99,6 +99,14 @@ void adopt(FsdpState& state,
       throw UsageError("fully_shard: parameter '" + fqns.back() + "' of unit '" + unit.fqn +
                        "' was not there when the unit was sharded");
     }
+    const bool requires_grad = plan.tree.parameters[unit.parameters[i]].requires_grad &&
+                               parameters[unit.parameters[i]].requires_grad();
+    if (state.handle()->is_frozen(i) == requires_grad) {
+      throw UsageError(fmt::format(
+          "fully_shard: parameter '{}' of unit '{}' was {} when the unit was sharded; freeze or "
+          "unfreeze parameters before that",
+          fqns.back(), unit.fqn, requires_grad ? "frozen" : "not frozen"));
+    }
   }
   if (fqns.size() < slots) {
     throw UsageError("fully_shard: parameter '" + state.handle()->slots()[fqns.size()].fqn +
@@ -117,7 +125,8 @@ void compare_ranks(const plan::ResolvedPlan& plan, dist::World& world) {
   for (const plan::Unit& unit : plan.units) {
     for (const uint32_t index : unit.parameters) {
       const plan::Parameter& parameter = plan.tree.parameters[index];
-      group.agree(fmt::format("has parameter '{}' [{}] in unit '{}'", parameter.fqn,
+      group.agree(fmt::format("has {}parameter '{}' [{}] in unit '{}'",
+                              parameter.requires_grad ? "" : "frozen ", parameter.fqn,
                               fmt::join(parameter.shape, ", "), unit.fqn));
     }
   }
@@ -137,7 +146,7 @@ schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan, const Optio
 }
 
 std::shared_ptr<Root> join_units(const ModulePtr& model,
-                                 const plan::ResolvedPlan& plan,
+                                 plan::ResolvedPlan plan,
                                  const Options& options,
                                  std::vector<std::shared_ptr<FsdpState>> states) {
   plan::require_engine_support(plan);
@@ -166,6 +175,12 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   }
   const std::vector<at::Tensor> parameters =
       module::checked_parameters(*model, plan.tree, "fully_shard", whole_shape);
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (states[id] != nullptr) {
+      adopt(*states[id], plan, id, parameters);
+    }
+  }
+  module::share_frozen(plan.tree, parameters);
   const auto checkpoints = module::modules_to_checkpoint(model, plan);
   Result<schedule::Schedule> schedule =
       schedule::Schedule::make(schedule::unit_specs(plan), options_of(plan, options));
@@ -175,7 +190,6 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
 
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     if (states[id] != nullptr) {
-      adopt(*states[id], plan, id, parameters);
       continue;
     }
     states[id] = std::make_shared<FsdpState>();
@@ -208,8 +222,9 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   }
   mark_managed(model);
   compare_ranks(plan, *options.world);
-  const auto root = std::make_shared<Root>(plan, options, std::move(schedule.value()), states);
-  for (UnitId id = 0; id < plan.units.size(); ++id) {
+  const auto root =
+      std::make_shared<Root>(std::move(plan), options, std::move(schedule.value()), states);
+  for (UnitId id = 0; id < states.size(); ++id) {
     states[id]->join(root, id);
   }
   // The root module's hooks own the Root, so that it lives as long as the model.

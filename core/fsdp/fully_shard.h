@@ -35,6 +35,9 @@ struct Options {
   Recorder* recorder = nullptr;  // not owned; may be null
   // Run every action through schedule::Ledger and fail on a broken invariant.
   bool check_ledger = false;
+  // Parameters without storage (models::Init::kNone) get none for their shards either, until
+  // ShardedModel::materialize(): sharding first takes no memory, whatever the model's size.
+  bool deferred = false;
   // Issue collectives over groups of one rank too, so that their streams and error paths are real.
   bool force_collectives = false;
   // Makes the executor (`handles` by UnitId, null without parameters); empty: the CPU executor.
@@ -63,12 +66,16 @@ class ShardedModel {
   virtual ~ShardedModel() = default;
 
   [[nodiscard]] virtual const plan::ResolvedPlan& plan() const = 0;
-  // Master shard of each unit that owns parameters, 1-D [shard_numel], padding included; grad() is
+  // Master shard of each unit that owns parameters, 1-D [shard_numel], padding included; of a unit
+  // with some frozen parameters, this rank's slice of each other one. grad() is
   // defined after a backward with gradient sync. A fused optimizer steps on these (parameters are
   // views of them).
   [[nodiscard]] virtual std::span<const at::Tensor> flat_shards() const = 0;
   [[nodiscard]] virtual std::vector<ParameterSlice> slices() const = 0;
 
+  // Gives shards that were deferred their storage, zeros; slices() are then to be filled. The first
+  // forward is an error before that.
+  virtual void materialize() = 0;
   // Whether the backwards from here on reduce gradients (false: accumulate unsharded, as no_sync).
   virtual void set_requires_gradient_sync(bool sync) = 0;
   // p-norm (inf too) over all parameters of all ranks, one all-reduce; gradients are scaled by
@@ -93,8 +100,9 @@ class ShardedModel {
 // Shards `model` in place by `plan`, whose module tree must be the model's (names, shapes and order
 // are checked). Parameter values are taken from the modules; a parameter without storage
 // (models::Init::kNone) is left for the caller to fill through slices(). Every unit of its own must
-// be Hookable (SHARDLENS_MODULE) and is named otherwise. Errors  UsageError naming module or
-// parameter; InputError from plan::require_engine_support.
+// be Hookable (SHARDLENS_MODULE) and is named otherwise. Parameters that do not require grad, in
+// the module or by the plan, are frozen: gathered with their unit, and given no gradient. Errors
+// UsageError naming module or parameter; InputError from plan::require_engine_support.
 [[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
     const std::shared_ptr<torch::nn::Module>& model,
     const plan::ResolvedPlan& plan,
@@ -110,7 +118,8 @@ class ShardedModel {
 
 // Makes one unit, now, of the modules: of all their parameters but those of units below them, so
 // apply it bottom-up. PyTorch's fully_shard(module) and fully_shard([module, …]). `settings` is a
-// plan of which the units do not matter; its globs of ignored parts are over FQNs from the module.
+// plan of which the units do not matter; its globs of ignored and frozen parts are over FQNs from
+// the module.
 //
 // The module whose forward runs first becomes the root of its units (lazy initialisation), which
 // then share one schedule; units without a common root are roots of their own.

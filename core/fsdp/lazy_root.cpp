@@ -178,6 +178,7 @@ void init_root(const FsdpState& state) {
   plan.units.clear();
   plan.ignored_modules.clear();  // written from the unit; parts_of finds what they left out
   plan.ignored_parameters.clear();
+  plan.frozen_parameters.clear();  // they are by now
   static_cast<void>(join_parts(application.modules.front().lock(), plan, application.options));
 }
 
@@ -215,8 +216,9 @@ void fully_shard_unit(const std::vector<ModulePtr>& modules,
   plan.units.assign(1, {});
   plan.units.front().globs = {roots.size() == 1 ? "" : "*"};
   plan.units.front().grouped = roots.size() > 1;
-  const plan::ResolvedPlan resolved = plan::resolve(plan, subtree.tree, options.world->size());
+  plan::ResolvedPlan resolved = plan::resolve(plan, subtree.tree, options.world->size());
   plan::require_engine_support(resolved);
+  module::share_frozen(resolved.tree, subtree.parameters);
 
   const auto state = std::make_shared<FsdpState>();
   const auto id = static_cast<UnitId>(resolved.units.size() - 1);

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/dist/world.h"
 #include "core/fsdp/grad_norm.h"
+#include "core/fsdp/input_watch.h"
 #include "core/fsdp/reduction.h"
 #include "core/fsdp/state.h"
 #include "core/module/scalar_type.h"
@@ -69,8 +70,14 @@ Root::Root(plan::ResolvedPlan plan,
                                                  options_of(plan_, options_));
   }
   for (const auto& state : states_) {
-    if (state->handle() != nullptr) {
-      shards_.push_back(state->handle()->shard());
+    const FlatParamHandle* handle = state->handle();
+    for (size_t i = 0; handle != nullptr && handle->is_mixed() && i < handle->slots().size(); ++i) {
+      if (!handle->is_frozen(i)) {
+        shards_.push_back(handle->slots()[i].parameter);
+      }
+    }
+    if (handle != nullptr && !handle->is_mixed()) {
+      shards_.push_back(handle->shard());
     }
   }
 }
@@ -128,6 +135,7 @@ void Root::perform(const schedule::ActionList& actions, const HookEvent& event) 
 void Root::execute(const schedule::Action& action, const HookEvent& event) {
   const bool forward = event.hook == Hook::kPreForward && !event.recompute;
   if (action.op == schedule::Op::kUseFull && forward && event.grad_mode &&
+      states_[action.unit]->handle()->requires_grad() &&
       (plan_.plan.views == plan::Views::kFresh || !states_[action.unit]->handle()->has_views())) {
     make_views(action.unit);
   }
@@ -177,6 +185,7 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
     return recompute(unit, Hook::kPreForward);
   }
   progress.inputs_require_grad = inputs_require_grad;
+  progress.outputs_require_grad = false;
   progress.pre_backward = false;
   gathered_ = at::Tensor();
   gathered_unit_ = kNoUnit;
@@ -184,8 +193,20 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   if (forward_root_ == kNoUnit) {
     begin_forward(unit, event);
   }
-  const RangeScope range(options_.recorder, Range::kPreForward, unit);
-  raise(event);
+  {
+    const RangeScope range(options_.recorder, Range::kPreForward, unit);
+    raise(event);
+  }
+  const FlatParamHandle* handle = states_[unit]->handle();
+  if (event.grad_mode && !in_backward_ && handle != nullptr && !handle->requires_grad()) {
+    const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
+    watch_inputs(inputs, fsdp1 ? InputWatch::kHooks : InputWatch::kNode,
+                 [weak = weak_from_this(), unit] {
+                   if (const auto root = weak.lock()) {
+                     root->frozen_use_ended(unit);
+                   }
+                 });
+  }
 }
 
 // FSDP2 casts by default; FSDP1 casts the inputs of its root, and those of other units on demand.
@@ -206,11 +227,13 @@ void Root::recompute(UnitId unit, Hook hook) {
 
 // Of the whole model, or of a unit that is run on its own.
 void Root::begin_forward(UnitId unit, const HookEvent& event) {
+  require_materialized();
+  require_frozen_as_sharded();
   const RangeScope range(options_.recorder, Range::kRootPreForward);
   forward_root_ = unit;
   if (event.grad_mode && plan_.plan.views == plan::Views::kFrozen) {
     for (const auto& state : states_) {
-      if (state->handle() != nullptr) {
+      if (state->handle() != nullptr && state->handle()->requires_grad()) {
         make_views(state->unit());
       }
     }
@@ -231,7 +254,7 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
     const std::weak_ptr<Root> weak = weak_from_this();
     for (at::Tensor* output : outputs) {
       if (output->defined() && output->requires_grad()) {
-        visible = true;
+        visible = progress.outputs_require_grad = true;
         output->register_hook([weak, unit, invocation](const at::Tensor& /*gradient*/) {
           if (const auto root = weak.lock()) {
             root->pre_backward(unit, invocation);
@@ -239,7 +262,8 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
         });
       }
     }
-    if (!visible && states_[unit]->handle() != nullptr) {
+    const FlatParamHandle* handle = states_[unit]->handle();
+    if (!visible && handle != nullptr && handle->requires_grad()) {
       progress.open[slot] = true;  // it has failed, not ended
       throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
                        "': its forward returned no tensor that requires grad, so its backward "
@@ -272,7 +296,9 @@ void Root::end_forward(UnitId unit, bool grad_mode) {
   Progress& progress = progress_[unit];
   progress.running = false;
   const RangeScope range(options_.recorder, Range::kPostForward, unit);
-  raise({Hook::kPostForward, unit, progress.invocation, grad_mode});
+  HookEvent event{Hook::kPostForward, unit, progress.invocation, grad_mode};
+  event.grads = grad_mode && !progress.outputs_require_grad ? Grads::kNone : Grads::kAll;
+  raise(event);
   ++progress.invocation;
   if (unit == forward_root_) {
     forward_root_ = kNoUnit;
@@ -357,6 +383,13 @@ void Root::use_ended(UnitId unit) {
   raise(event);
 }
 
+void Root::frozen_use_ended(UnitId unit) {
+  progress_[unit].pre_backward = false;
+  HookEvent event{Hook::kGradsReady, unit};
+  event.grads = Grads::kNone;
+  raise(event);
+}
+
 void Root::grads_ready(UnitId unit) {
   progress_[unit].pre_backward = false;
   HookEvent event{Hook::kGradsReady, unit};
@@ -391,22 +424,6 @@ void Root::reset_progress() {
     progress_[unit].open.assign(modules, false);
     progress_[unit].done.assign(modules, false);
   }
-}
-
-std::vector<ParameterSlice> Root::slices() const {
-  std::vector<ParameterSlice> slices;
-  const int64_t shard_rank = plan_.shard == 1 ? 0 : options_.world->shard().rank();
-  for (const auto& state : states_) {
-    const FlatParamHandle* handle = state->handle();
-    for (size_t slot = 0; handle != nullptr && slot < handle->slots().size(); ++slot) {
-      const plan::ShardLayout::Slice slice = handle->layout().slice(shard_rank, slot);
-      if (slice.numel > 0) {
-        slices.push_back(
-            {plan_.units[state->unit()].parameters[slot], slice.param_offset, handle->slice(slot)});
-      }
-    }
-  }
-  return slices;
 }
 
 void Root::set_requires_gradient_sync(bool sync) {
@@ -469,32 +486,6 @@ void Root::zero_grad() {
 
 void Root::optimizer_done() {
   raise({Hook::kOptimizerDone, 0});
-}
-
-at::Tensor Root::full_parameter(uint32_t parameter) {
-  const at::NoGradGuard no_grad;
-  for (const plan::Unit& unit : plan_.units) {
-    for (size_t slot = 0; slot < unit.parameters.size(); ++slot) {
-      if (unit.parameters[slot] != parameter) {
-        continue;
-      }
-      const auto id = static_cast<UnitId>(&unit - plan_.units.data());
-      const FlatParamHandle& handle = *states_[id]->handle();
-      if (gathered_unit_ != id) {
-        if (plan_.shard == 1) {
-          gathered_ = handle.shard();
-        } else {
-          dist::Communicator& shard = options_.world->shard();
-          gathered_ = at::empty({handle.layout().padded_numel()}, handle.shard().options());
-          shard.wait(shard.all_gather(gathered_, handle.shard().detach(), {id, unit.fqn}));
-        }
-        gathered_unit_ = id;
-      }
-      return handle.parameter_of(gathered_.detach(), slot).clone();
-    }
-  }
-  throw UsageError("full_parameter: the plan has no parameter with index " +
-                   std::to_string(parameter));
 }
 
 void Root::abort() {

@@ -94,6 +94,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   [[nodiscard]] const plan::ResolvedPlan& plan() const override { return plan_; }
   [[nodiscard]] std::span<const at::Tensor> flat_shards() const override { return shards_; }
   [[nodiscard]] std::vector<ParameterSlice> slices() const override;
+  void materialize() override;
   void set_requires_gradient_sync(bool sync) override;
   void set(UnitId unit, const schedule::Setting& setting, bool recurse);
   void set_gradient_divide_factor(UnitId unit, double factor);
@@ -116,7 +117,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
     bool running = false;          // between its kPreForward and kPostForward
     std::vector<bool> open, done;  // by module: its forward is on the stack; has ended
     bool refused = false;          // the forward that is failing never began
-    bool inputs_require_grad = false;
+    bool inputs_require_grad = false, outputs_require_grad = false;
     uint32_t invocation = 0;    // forwards ended since the last backward ended
     bool pre_backward = false;  // raised since the last forward or reduction
   };
@@ -132,6 +133,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void end_forward(UnitId unit, bool grad_mode);
   void pre_backward(UnitId unit, uint32_t invocation);
   void use_ended(UnitId unit);
+  void frozen_use_ended(UnitId unit);
+  void require_materialized();
+  void require_frozen_as_sharded() const;
   void backward_end();
   void reset_progress();
   [[nodiscard]] std::string prefix() const;
@@ -146,6 +150,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // whose forward began first and is running
   bool in_backward_ = false;
+  bool materialized_ = false;         // every shard has storage
   bool faulted_ = false;              // an action failed; only abort() helps
   uint32_t gathered_unit_ = kNoUnit;  // whose whole flat parameter full_parameter() holds
   at::Tensor gathered_;

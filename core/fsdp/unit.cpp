@@ -44,10 +44,6 @@ std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
           "parameters to one unit",
           parameter.fqn, shown(unit.fqn), shown(owner->handle()->unit())));
     }
-    if (!tensor.requires_grad()) {
-      throw UsageError("fully_shard: parameter '" + parameter.fqn +
-                       "' is frozen: not supported by the engine yet");
-    }
     if (tensor.scalar_type() != parameters[unit.parameters.front()].scalar_type()) {
       throw UsageError(fmt::format(
           "fully_shard: unit {} mixes dtypes: '{}' is {}, '{}' is {}; expected one dtype",
@@ -60,7 +56,8 @@ std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
   auto handle = std::make_unique<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
                                                   module::to_scalar_type(plan.param_dtype(id)),
-                                                  module::to_scalar_type(plan.reduce_dtype(id)));
+                                                  module::to_scalar_type(plan.reduce_dtype(id)),
+                                                  FlatParamChoices{true, options.deferred});
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
@@ -177,7 +174,7 @@ void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::M
       }
     }));
   }
-  if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
+  if (FlatParamHandle* handle = state->handle(); handle != nullptr && handle->requires_grad()) {
     handle->grad_accumulator()->add_post_hook(
         std::make_unique<torch::autograd::utils::LambdaPostHook>(
             [weak](const torch::autograd::variable_list& outputs,

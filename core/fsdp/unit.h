@@ -46,7 +46,7 @@ void mark_managed(const std::shared_ptr<torch::nn::Module>& module);
 // Shards `model` by `plan` and joins its units. `adopted`, by unit: the state of a unit that was
 // applied by itself before, or null.
 [[nodiscard]] std::shared_ptr<Root> join_units(const std::shared_ptr<torch::nn::Module>& model,
-                                               const plan::ResolvedPlan& plan,
+                                               plan::ResolvedPlan plan,
                                                const Options& options,
                                                std::vector<std::shared_ptr<FsdpState>> adopted);
 

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
 namespace shardlens::fsdp {
@@ -26,7 +27,12 @@ at::Tensor rows_of(const at::Tensor& gradient, const UnshardedGradients::Piece& 
 UnshardedGradients::UnshardedGradients(std::vector<Piece> pieces,
                                        size_t parameters,
                                        at::TensorOptions options)
-    : pieces_(std::move(pieces)), options_(options.requires_grad(false)), waiting_(parameters) {}
+    : pieces_(std::move(pieces)),
+      options_(options.requires_grad(false)),
+      waiting_(parameters),
+      carried_(parameters, true),
+      in_chunks_(
+          std::ranges::any_of(pieces_, [](const Piece& each) { return each.chunk_of >= 0; })) {}
 
 void UnshardedGradients::add(torch::autograd::variable_list&& gradients) {
   const at::NoGradGuard no_grad;
@@ -47,32 +53,75 @@ void UnshardedGradients::clear() {
   std::ranges::fill(waiting_, at::Tensor());
 }
 
+int64_t UnshardedGradients::numel() const {
+  int64_t numel = 0;
+  for (const Piece& piece : pieces_) {
+    numel += carries(piece, carried_) ? piece.numel : 0;
+  }
+  return numel;
+}
+
+int64_t UnshardedGradients::choose() {
+  for (size_t i = 0; i < waiting_.size() && in_chunks_; ++i) {
+    carried_[i] = waiting_[i].defined();
+  }
+  return numel();
+}
+
+// A microbatch used parameters that those before did not.
+void UnshardedGradients::widen(at::Tensor& flat) {
+  const std::vector<bool> before = carried_;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    carried_[i] = carried_[i] || waiting_[i].defined();
+  }
+  if (carried_ == before) {
+    return;
+  }
+  const at::Tensor wide = at::zeros({numel()}, flat.options());
+  int64_t from = 0, to = 0;
+  for (const Piece& piece : pieces_) {
+    if (carries(piece, before)) {
+      wide.narrow(0, to, piece.numel).copy_(flat.narrow(0, from, piece.numel));
+      from += piece.numel;
+    }
+    to += carries(piece, carried_) ? piece.numel : 0;
+  }
+  flat = wide;
+}
+
 at::Tensor UnshardedGradients::take() {
-  const int64_t numel = pieces_.empty() ? 0 : pieces_.back().offset + pieces_.back().numel;
-  at::Tensor flat = at::empty({numel}, options_);
+  at::Tensor flat = at::empty({choose()}, options_);
   take_into(flat, /*add=*/false);
   return flat;
 }
 
-void UnshardedGradients::take_into(const at::Tensor& flat, bool add) {
+void UnshardedGradients::take_into(at::Tensor& flat, bool add) {
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) {
     record.before("fsdp::flatten_gradients");
   }
   const at::NoGradGuard no_grad;
+  if (add) {
+    widen(flat);
+  }
   const bool plain = !add && flat.is_cpu();
   const auto item = static_cast<int64_t>(flat.element_size());
   auto* bytes = static_cast<std::byte*>(flat.data_ptr());
+  int64_t offset = 0;
   for (const Piece& piece : pieces_) {
+    if (!carries(piece, carried_)) {
+      continue;
+    }
+    const int64_t place = std::exchange(offset, offset + piece.numel);
     const at::Tensor gradient =
         piece.parameter < 0 ? at::Tensor() : waiting_[static_cast<size_t>(piece.parameter)];
-    std::byte* target = bytes + piece.offset * item;
+    std::byte* target = bytes + place * item;
     const auto size = static_cast<size_t>(piece.numel * item);
     if (!gradient.defined()) {
       if (plain) {
         std::memset(target, 0, size);
       } else if (!add) {
-        flat.narrow(0, piece.offset, piece.numel).zero_();
+        flat.narrow(0, place, piece.numel).zero_();
       }
     } else if (plain && gradient.is_contiguous() && gradient.scalar_type() == flat.scalar_type()) {
       // An operator each would cost more than the copy.
@@ -80,7 +129,7 @@ void UnshardedGradients::take_into(const at::Tensor& flat, bool add) {
                   size);
     } else {
       const at::Tensor part = rows_of(gradient, piece);
-      const at::Tensor into = flat.narrow(0, piece.offset, piece.numel).view(part.sizes());
+      const at::Tensor into = flat.narrow(0, place, piece.numel).view(part.sizes());
       static_cast<void>(add ? into.add_(part) : into.copy_(part));
     }
   }

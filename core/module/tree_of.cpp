@@ -45,6 +45,7 @@ struct Builder {
         parameter.shape = whole_shape(each.value(), shape_of);
         parameter.numel = c10::multiply_integers(parameter.shape);
         parameter.module = index;
+        parameter.requires_grad = each.value().requires_grad();
         tree.parameters.push_back(std::move(parameter));
         parameters.push_back(each.value());
       } else {
@@ -121,6 +122,15 @@ std::vector<at::Tensor> checked_parameters(const torch::nn::Module& model,
                                  tree.parameters[parameters.size()].fqn));
   }
   return parameters;
+}
+
+void share_frozen(plan::ModuleTree& tree, const std::vector<at::Tensor>& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!tree.parameters[i].requires_grad) {
+      parameters[i].set_requires_grad(false);
+    }
+    tree.parameters[i].requires_grad = parameters[i].requires_grad();
+  }
 }
 
 }  // namespace shardlens::module

@@ -48,4 +48,7 @@ using ModulesByFqn = std::unordered_map<std::string, std::shared_ptr<torch::nn::
                                                          std::string_view api,
                                                          const ShapeOf& shape_of = {});
 
+// What the tree or the model says is frozen, both say then.
+void share_frozen(plan::ModuleTree& tree, const std::vector<at::Tensor>& parameters);
+
 }  // namespace shardlens::module

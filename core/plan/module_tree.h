@@ -66,6 +66,7 @@ struct Parameter {
   int64_t numel = 0;
   uint32_t module = 0;               // index of the module that owns it first
   std::vector<std::string> aliases;  // FQNs of later owners (tied); in module order
+  bool requires_grad = true;         // false: frozen
 };
 
 struct Module {

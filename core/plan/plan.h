@@ -73,6 +73,7 @@ struct Plan {
   std::vector<std::string> activation_checkpointing;
   bool cpu_offload = false;
   std::vector<std::string> ignored_modules, ignored_parameters;
+  std::vector<std::string> frozen_parameters;  // do not require grad
   std::optional<double> gradient_divide_factor;
   std::optional<double> bucket_cap_mb;  // none: as DDP's default, 25 and 1 for the first bucket
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
@@ -127,6 +128,13 @@ struct ResolvedPlan {
 
   [[nodiscard]] ShardLayout layout(
       UnitId unit) const;  // over the shard axis, in the unit's master dtype
+  // What a reduction carries: a flat parameter as a whole, or the parameters that require grad;
+  // none if all are frozen.
+  [[nodiscard]] ShardLayout reduced_layout(UnitId unit) const;
+  [[nodiscard]] bool is_frozen(UnitId unit) const;  // owns parameters, all of them frozen
+  // Elements of a rank's shard that an optimizer steps on: all of them, padding too, or a rank's
+  // share of the parameters that are not frozen.
+  [[nodiscard]] int64_t stepped_numel(UnitId unit) const;
   [[nodiscard]] DType param_dtype(UnitId unit) const;  // of the unsharded parameters
   [[nodiscard]] DType reduce_dtype(UnitId unit) const;
 };

@@ -38,6 +38,7 @@ const Names kPlanKeys{"version",
                       "cpu_offload",
                       "ignored_modules",
                       "ignored_parameters",
+                      "frozen_parameters",
                       "gradient_divide_factor",
                       "bucket_cap_mb",
                       "find_unused_parameters",
@@ -370,6 +371,9 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   if (const auto node = root.find("ignored_parameters")) {
     plan.ignored_parameters = read_globs(*node);
   }
+  if (const auto node = root.find("frozen_parameters")) {
+    plan.frozen_parameters = read_globs(*node);
+  }
   if (const auto node = root.find("gradient_divide_factor")) {
     plan.gradient_divide_factor = read_positive_or_null(*node);
   }
@@ -412,6 +416,7 @@ std::string to_json(const Plan& plan) {
   out["cpu_offload"] = plan.cpu_offload;
   out["ignored_modules"] = plan.ignored_modules;
   out["ignored_parameters"] = plan.ignored_parameters;
+  out["frozen_parameters"] = plan.frozen_parameters;
   out["gradient_divide_factor"] = or_null(plan.gradient_divide_factor);
   out["bucket_cap_mb"] = or_null(plan.bucket_cap_mb);
   out["find_unused_parameters"] = plan.find_unused_parameters;

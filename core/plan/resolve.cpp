@@ -25,6 +25,7 @@ Resolver::Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size)
 ResolvedPlan Resolver::run() {
   set_mesh();
   find_ignored();
+  find_frozen();
   match_entries();
   make_units();
   own_parameters();
@@ -244,16 +245,51 @@ ResolvedPlan resolve(const Plan& plan, const ModuleTree& tree, int64_t world_siz
   return Resolver(plan, tree, world_size).run();
 }
 
-ShardLayout ResolvedPlan::layout(UnitId unit) const {
-  const Unit& u = units.at(unit);
+namespace {
+
+ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too) {
+  const Unit& u = plan.units.at(unit);
   std::vector<std::vector<int64_t>> shapes;
   shapes.reserve(u.parameters.size());
   for (const uint32_t parameter : u.parameters) {
-    shapes.push_back(tree.parameters[parameter].shape);
+    if (frozen_too || plan.tree.parameters[parameter].requires_grad) {
+      shapes.push_back(plan.tree.parameters[parameter].shape);
+    }
   }
   // replicate() has no flat parameter, hence no padding either.
-  return u.api == Api::kReplicate ? ShardLayout(Layout::kPerParameter, shapes, 1, param_dtype(unit))
-                                  : ShardLayout(plan.layout, shapes, shard, param_dtype(unit));
+  return u.api == Api::kReplicate
+             ? ShardLayout(Layout::kPerParameter, shapes, 1, plan.param_dtype(unit))
+             : ShardLayout(plan.plan.layout, shapes, plan.shard, plan.param_dtype(unit));
+}
+
+}  // namespace
+
+ShardLayout ResolvedPlan::layout(UnitId unit) const {
+  return layout_of(*this, unit, /*frozen_too=*/true);
+}
+
+ShardLayout ResolvedPlan::reduced_layout(UnitId unit) const {
+  const bool flat = plan.layout == Layout::kFlat && units.at(unit).api == Api::kFullyShard;
+  return layout_of(*this, unit, flat && !is_frozen(unit));
+}
+
+bool ResolvedPlan::is_frozen(UnitId unit) const {
+  const std::vector<uint32_t>& parameters = units.at(unit).parameters;
+  return !parameters.empty() && std::ranges::none_of(parameters, [this](uint32_t parameter) {
+    return tree.parameters[parameter].requires_grad;
+  });
+}
+
+int64_t ResolvedPlan::stepped_numel(UnitId unit) const {
+  int64_t trained = 0;
+  bool frozen = false;
+  for (const uint32_t parameter : units.at(unit).parameters) {
+    const Parameter& each = tree.parameters[parameter];
+    trained += each.requires_grad ? each.numel : 0;
+    frozen = frozen || !each.requires_grad;
+  }
+  const ShardLayout whole = layout(unit);
+  return frozen ? (trained + whole.ranks() - 1) / whole.ranks() : whole.shard_numel();
 }
 
 DType ResolvedPlan::param_dtype(UnitId unit) const {

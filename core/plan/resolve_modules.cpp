@@ -86,6 +86,35 @@ std::vector<uint32_t> Resolver::chosen_by(const std::string& policy,
   return found;
 }
 
+std::vector<uint32_t> Resolver::matching_parameters(const std::vector<std::string>& globs,
+                                                    const std::string& key) const {
+  std::vector<uint32_t> found;
+  for (size_t i = 0; i < globs.size(); ++i) {
+    const size_t before = found.size();
+    const auto matched = [&glob = globs[i]](const std::string& fqn) {
+      return glob_matches(glob, fqn);
+    };
+    for (uint32_t k = 0; k < tree_.parameters.size(); ++k) {
+      const Parameter& parameter = tree_.parameters[k];
+      if (matched(parameter.fqn) || std::ranges::any_of(parameter.aliases, matched)) {
+        found.push_back(k);
+      }
+    }
+    if (found.size() == before) {
+      fail(fmt::format("/{}/{}", key, i), fmt::format("glob '{}' matches no parameter{}", globs[i],
+                                                      nearest_glob(globs[i], tree_.parameters)));
+    }
+  }
+  return found;
+}
+
+void Resolver::find_frozen() {
+  for (const uint32_t parameter :
+       matching_parameters(plan_.frozen_parameters, "frozen_parameters")) {
+    out_.tree.parameters[parameter].requires_grad = false;
+  }
+}
+
 void Resolver::find_ignored() {
   ignored_module_.assign(tree_.modules.size(), false);
   ignored_parameter_.assign(tree_.parameters.size(), false);
@@ -102,23 +131,9 @@ void Resolver::find_ignored() {
       ignored_parameter_[parameter] = ignored_parameter_[parameter] || ignored_module_[i];
     }
   }
-  for (size_t i = 0; i < plan_.ignored_parameters.size(); ++i) {
-    const std::string& glob = plan_.ignored_parameters[i];
-    bool found = false;
-    for (size_t k = 0; k < tree_.parameters.size(); ++k) {
-      const Parameter& parameter = tree_.parameters[k];
-      const auto matched = [&glob](const std::string& fqn) { return glob_matches(glob, fqn); };
-      if (matched(parameter.fqn) ||
-          std::any_of(parameter.aliases.begin(), parameter.aliases.end(), matched)) {
-        ignored_parameter_[k] = true;
-        found = true;
-      }
-    }
-    if (!found) {
-      fail(fmt::format("/ignored_parameters/{}", i),
-           fmt::format("glob '{}' matches no parameter{}", glob,
-                       nearest_glob(glob, tree_.parameters)));
-    }
+  for (const uint32_t parameter :
+       matching_parameters(plan_.ignored_parameters, "ignored_parameters")) {
+    ignored_parameter_[parameter] = true;
   }
   for (uint32_t k = 0; k < tree_.parameters.size(); ++k) {
     if (ignored_parameter_[k]) {

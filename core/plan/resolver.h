@@ -49,7 +49,11 @@ class Resolver {
   [[nodiscard]] std::vector<uint32_t> chosen_by(const std::string& policy,
                                                 const std::string& pointer) const;
 
+  // Parameters that the plan's list `key` of globs matches, by any of their names.
+  [[nodiscard]] std::vector<uint32_t> matching_parameters(const std::vector<std::string>& globs,
+                                                          const std::string& key) const;
   void find_ignored();
+  void find_frozen();
 
   // Fills groups_: the modules of each unit to be, in the order in which the entry names them.
   void match_entries();

@@ -10,7 +10,9 @@ bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
   return x.api == y.api && plan.param_dtype(a) == plan.param_dtype(b) &&
          std::equal(x.parameters.begin(), x.parameters.end(), y.parameters.begin(),
                     y.parameters.end(), [&plan](uint32_t one, uint32_t other) {
-                      return plan.tree.parameters[one].shape == plan.tree.parameters[other].shape;
+                      const Parameter &p = plan.tree.parameters[one],
+                                      &q = plan.tree.parameters[other];
+                      return p.shape == q.shape && p.requires_grad == q.requires_grad;
                     });
 }
 
@@ -24,7 +26,9 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
       sizes.push_back(sizes.back());
     } else {
       const ShardLayout layout = plan.layout(id);
-      sizes.push_back({layout.padded_numel(), layout.shard_numel()});
+      const ShardLayout reduced = plan.reduced_layout(id);
+      sizes.push_back({layout.padded_numel(), layout.shard_numel(), reduced.padded_numel(),
+                       reduced.shard_numel(), plan.stepped_numel(id)});
     }
   }
   return sizes;

@@ -26,6 +26,13 @@ WorkloadBuilder::WorkloadBuilder(const ResolvedPlan& plan, int64_t batch, int64_
       unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
     }
   }
+  for (const Parameter& parameter : plan.tree.parameters) {
+    if (!parameter.requires_grad) {
+      frozen_.insert(parameter.fqn);
+      frozen_.insert(parameter.aliases.begin(), parameter.aliases.end());
+    }
+  }
+  requires_grad_ = frozen_.empty();
   for (const uint32_t module : plan.checkpointed_modules) {
     checkpointed_.insert(plan.tree.modules[module].fqn);
   }
@@ -86,21 +93,36 @@ void WorkloadBuilder::append(const Operator& op) {
   out_.operators.push_back(op);
 }
 
+bool WorkloadBuilder::is_frozen(std::string_view parameter) const {
+  return !frozen_.empty() && frozen_.contains(open_.back().module + "." + std::string(parameter));
+}
+
+// Before and after a unit's forward, `grads` says whether what comes in or goes out requires grad.
 void WorkloadBuilder::hook(Hook hook, UnitId unit, bool recompute) {
   HookEvent event;
   event.hook = hook;
   event.unit = unit;
   event.recompute = recompute;
+  const bool forward = hook == Hook::kPreForward || hook == Hook::kPostForward;
+  event.grads = forward && !recompute && !requires_grad_ ? Grads::kNone : Grads::kAll;
   out_.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
   out_.hooks.push_back(event);
 }
 
-void WorkloadBuilder::forward(Operator op, Bytes input, std::vector<Operator> backward) {
+void WorkloadBuilder::forward(Operator op,
+                              Bytes input,
+                              std::vector<Operator> backward,
+                              bool trains) {
+  requires_grad_ = requires_grad_ || trains;
+  if (!requires_grad_) {
+    backward.clear();
+    op.saved = 0;
+  }
   const auto index = static_cast<int32_t>(out_.operators.size());
   kept_.push_back(op.saved);
   if (in_checkpoint_) {
     Checkpoint& checkpoint = checkpoints_.back();
-    if (op.kind != OperatorKind::kElementwise || op.saved > 0) {
+    if (requires_grad_ && (op.kind != OperatorKind::kElementwise || op.saved > 0)) {
       checkpoint.last_kept = out_.order.size();
       checkpoint.keeps = true;
     }
@@ -140,7 +162,11 @@ void WorkloadBuilder::linear(const Linear& shape) {
   };
   op = gemm(op.name, rows_, shape.out, shape.in);
   op.read += shape.bias ? shape.out * element : 0;
-  op.saved = shape.keeps_input ? rows_ * shape.in * element : 0;
+  const bool trains_weight = !is_frozen("weight");
+  const bool trains_bias = shape.bias && !is_frozen("bias");
+  const bool unkept = shape.keeps_input || unkept_input_;
+  op.saved = trains_weight && unkept ? rows_ * shape.in * element : 0;
+  unkept_input_ = !trains_weight && unkept;
 
   // Order of the two as autograd's formulas have them: mm computes the gradient of its second
   // argument first, addmm that of its first.
@@ -148,19 +174,26 @@ void WorkloadBuilder::linear(const Linear& shape) {
   const Operator weight = shape.transposed ? gemm("aten::mm", shape.out, shape.in, rows_)
                                            : gemm("aten::mm", shape.in, shape.out, rows_);
   std::vector<Operator> backward;
-  if (shape.bias) {
+  if (trains_weight && !shape.bias) {
+    backward.push_back(weight);
+  }
+  if (requires_grad_) {
+    backward.push_back(input);
+  }
+  if (trains_weight && shape.bias) {
+    backward.push_back(weight);
+  }
+  if (trains_bias) {
     Operator bias = make(OperatorKind::kElementwise, "aten::sum");
     bias.flops = rows_ * shape.out;
     bias.read = rows_ * shape.out * element;
     bias.written = shape.out * element;
-    backward = {input, weight, bias};
-  } else {
-    backward = {weight, input};
+    backward.push_back(bias);
   }
-  if (shape.sums_input_grad) {
+  if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(shape.in));
   }
-  forward(op, rows_ * shape.in * element, std::move(backward));
+  forward(op, rows_ * shape.in * element, std::move(backward), trains_weight || trains_bias);
 }
 
 void WorkloadBuilder::embedding(int64_t features) {
@@ -173,7 +206,8 @@ void WorkloadBuilder::embedding(int64_t features) {
   grad.flops = rows_ * features;
   grad.read = op.read;
   grad.written = values;
-  forward(op, rows_ * kIndexBytes, {grad});
+  const bool trains = !is_frozen("weight");
+  forward(op, rows_ * kIndexBytes, trains ? std::vector{grad} : std::vector<Operator>(), trains);
 }
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
@@ -190,13 +224,15 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   grad.read = 2 * values + kept + parameters;
   grad.written = values + parameters;
   std::vector<Operator> backward_operators{grad};
-  if (shape.sums_input_grad) {
+  if (shape.sums_input_grad && requires_grad_) {
     backward_operators.push_back(gradient_sum(shape.features));
   }
-  forward(op, values, std::move(backward_operators));
+  const bool trains = !is_frozen("weight") || (shape.weights > 1 && !is_frozen("bias"));
+  forward(op, values, std::move(backward_operators), trains);
 }
 
 void WorkloadBuilder::attention(const Attention& shape) {
+  unkept_input_ = false;
   Operator op = make(OperatorKind::kAttention, "aten::scaled_dot_product_attention");
   const Bytes element = size_of(op.dtype);
   op.batch = out_.batch * shape.heads;
@@ -323,6 +359,18 @@ void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
   }
 }
 
+// A frozen unit is through with its backward when the gradients of its inputs are there.
+void WorkloadBuilder::grads_ready(const HookEvent& pre_forward) {
+  const bool frozen = plan_.is_frozen(pre_forward.unit);
+  if (frozen && pre_forward.grads == Grads::kNone) {
+    return;
+  }
+  hook(Hook::kGradsReady, pre_forward.unit);
+  if (frozen) {
+    out_.hooks.back().grads = Grads::kNone;
+  }
+}
+
 void WorkloadBuilder::finish_backward() {
   SHARDLENS_CHECK(open_.empty(), "a module is still open");
   const std::vector<WorkloadItem> forward_order = out_.order;
@@ -345,10 +393,10 @@ void WorkloadBuilder::finish_backward() {
       continue;
     }
     const HookEvent event = out_.hooks[item->index];
-    if (event.hook == Hook::kPostForward) {
+    if (event.hook == Hook::kPostForward && event.grads != Grads::kNone) {
       hook(Hook::kPreBackward, event.unit);
     } else if (event.hook == Hook::kPreForward && !plan_.units[event.unit].parameters.empty()) {
-      hook(Hook::kGradsReady, event.unit);
+      grads_ready(event);
     }
   }
   hook(Hook::kBackwardEnd, 0);
@@ -366,7 +414,7 @@ Operator optimizer_operator(const ResolvedPlan& plan) {
   op.name = "aten::_fused_adamw_";
   int64_t elements = 0;
   for (const UnitSize& unit : unit_sizes(plan)) {
-    elements += unit.shard;
+    elements += unit.stepped;
   }
   op.flops = kAdamWFlops * elements;
   op.read = 4 * elements * size_of(DType::kF32);     // parameter, gradient, two moments

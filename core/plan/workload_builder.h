@@ -12,7 +12,9 @@
 namespace shardlens::plan {
 
 // Collects a forward as it would run, module by module, and derives backward from it: every forward
-// operator brings its backward operators along, and finish_backward() plays them in reverse.
+// operator brings its backward operators along, and finish_backward() plays them in reverse. What
+// autograd does not compute because of frozen parameters is left out: their gradients, and all
+// before the first operator with a parameter that is not.
 class WorkloadBuilder {
  public:
   // `plan` must outlive the builder.
@@ -67,8 +69,11 @@ class WorkloadBuilder {
  private:
   [[nodiscard]] UnitId current_unit() const { return open_.back().unit; }
   [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
-  // `input`: bytes of what the operator reads beside parameters.
-  void forward(Operator op, Bytes input, std::vector<Operator> backward);
+  // `input`: bytes of what the operator reads beside parameters. `trains`: it has parameters that
+  // require grad.
+  void forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains = false);
+  // Of the module entered last: "weight" or "bias".
+  [[nodiscard]] bool is_frozen(std::string_view parameter) const;
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
   void append(const Operator& op);
   void hook(Hook hook, UnitId unit, bool recompute = false);
@@ -87,6 +92,7 @@ class WorkloadBuilder {
     bool empty = true;     // no operator yet
   };
   void begin_checkpoint();
+  void grads_ready(const HookEvent& pre_forward);
   void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
 
   const ResolvedPlan& plan_;
@@ -98,7 +104,10 @@ class WorkloadBuilder {
   std::unordered_set<std::string> checkpointed_;
   std::vector<Checkpoint> checkpoints_;
   bool in_checkpoint_ = false;
-  std::vector<Bytes> kept_;  // of each forward operator: `saved` if there were no checkpoints
+  std::unordered_set<std::string> frozen_;  // parameters, by every name
+  bool requires_grad_ = true;               // what the last operator returned
+  bool unkept_input_ = false;  // of a product whose weight is frozen; another may need it
+  std::vector<Bytes> kept_;    // of each forward operator: `saved` if there were no checkpoints
   Workload out_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -175,7 +176,7 @@ std::vector<ReplicateGroup> replicate_groups(const plan::ResolvedPlan& plan) {
   std::vector<ReplicateGroup> groups;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const plan::Unit& unit = plan.units[id];
-    if (unit.api != plan::Api::kReplicate || unit.parameters.empty()) {
+    if (unit.api != plan::Api::kReplicate || unit.parameters.empty() || plan.is_frozen(id)) {
       continue;
     }
     const Settings settings{
@@ -194,8 +195,9 @@ std::vector<ReplicateGroup> replicate_groups(const plan::ResolvedPlan& plan) {
       group.gradient_as_bucket_view = unit.gradient_as_bucket_view;
     }
     groups[at].units.push_back(id);
-    groups[at].parameters.insert(groups[at].parameters.end(), unit.parameters.begin(),
-                                 unit.parameters.end());
+    std::ranges::copy_if(
+        unit.parameters, std::back_inserter(groups[at].parameters),
+        [&](uint32_t parameter) { return plan.tree.parameters[parameter].requires_grad; });
   }
   for (ReplicateGroup& group : groups) {  // named_parameters() order, whatever the units
     std::sort(group.parameters.begin(), group.parameters.end());

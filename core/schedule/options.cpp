@@ -17,6 +17,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.modules = static_cast<uint32_t>(unit.modules.size());
     // What replicate() has takes no part in the schedule.
     spec.has_parameters = !unit.parameters.empty() && unit.api == plan::Api::kFullyShard;
+    spec.trainable = !plan.is_frozen(id);
     spec.reshard_after_forward = unit.reshard_after_forward;
     if (spec.has_parameters) {
       const DType master = DType::kF32;  // the engine's master weights

@@ -34,6 +34,7 @@ class StepRunner {
         accumulators_(plan.units.size()) {
     find_backward();
     find_recomputed();
+    find_trained();
   }
 
   // `keep`: false runs it for the schedule's state alone.
@@ -115,6 +116,23 @@ class StepRunner {
     }
   }
 
+  // With frozen parameters: which operators have some that are not.
+  void find_trained() {
+    if (std::ranges::all_of(plan_.tree.parameters, &plan::Parameter::requires_grad)) {
+      return;
+    }
+    std::unordered_map<std::string_view, bool> trains;
+    for (const plan::Module& module : plan_.tree.modules) {
+      trains[module.fqn] = std::ranges::any_of(module.parameters, [this](uint32_t parameter) {
+        return plan_.tree.parameters[parameter].requires_grad;
+      });
+    }
+    for (const plan::Operator& op : workload_.operators) {
+      const auto found = trains.find(op.module);
+      trained_.push_back(found != trains.end() && found->second);
+    }
+  }
+
   void recompute(uint32_t forward) {
     const auto found = recomputed_.find(forward);
     if (found == recomputed_.end()) {
@@ -155,12 +173,15 @@ class StepRunner {
     views_.assign(plan_.units.size(), AutogradQueue::kNone);
     replicated_.assign(plan_.tree.parameters.size(), AutogradQueue::kNone);
     for (UnitId unit = 0; unit < plan_.units.size(); ++unit) {
+      if (plan_.is_frozen(unit)) {
+        continue;
+      }
       accumulators_[unit] = graph_.add_accumulator();
       graph_.at(accumulators_[unit], tag({.hook = Hook::kGradsReady, .unit = unit}));
     }
     if (plan_.plan.views == plan::Views::kFrozen) {
       for (UnitId unit = 0; unit < plan_.units.size(); ++unit) {
-        views_[unit] = graph_.add(std::array{accumulators_[unit]});
+        make_views(unit);
       }
     }
   }
@@ -170,8 +191,9 @@ class StepRunner {
     return static_cast<AutogradQueue::Tag>(tags_.size() - 1);
   }
 
-  void apply(UnitId unit, std::span<const Node> parameters = {}) {
-    std::vector<Node> inputs{last_, views_.at(unit)};
+  // `uses_views`: it depends on the parameters of its unit.
+  void apply(UnitId unit, bool uses_views, std::span<const Node> parameters = {}) {
+    std::vector<Node> inputs{last_, uses_views ? views_.at(unit) : AutogradQueue::kNone};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
     last_ = graph_.add(inputs);
     run_open_ = false;
@@ -199,10 +221,16 @@ class StepRunner {
 
   void apply(UnitId unit, uint32_t index) {
     operate(index);
-    const std::vector<Node> parameters = replicated_by(index);
-    if (!run_open_ || run_unit_ != unit || !parameters.empty()) {
-      apply(unit, parameters);
-      run_open_ = parameters.empty();
+    const bool trains = trained_.empty() || trained_[index];
+    if (!trains && last_ == AutogradQueue::kNone) {
+      return;  // nothing of it requires grad
+    }
+    const std::vector<Node> parameters = trains ? replicated_by(index) : std::vector<Node>();
+    // With frozen parameters a unit's gradients are complete where its first that is not is used.
+    const bool alone = !parameters.empty() || (trains && !trained_.empty());
+    if (!run_open_ || run_unit_ != unit || alone) {
+      apply(unit, trains, parameters);
+      run_open_ = !alone;
       run_unit_ = unit;
       const auto begin = static_cast<uint32_t>(runs_.size());
       graph_.at(last_, tag({}));
@@ -231,17 +259,25 @@ class StepRunner {
         }
         continue;
       }
-      const HookEvent& event = workload_.hooks[item.index];
+      HookEvent event = workload_.hooks[item.index];
       if (event.hook == Hook::kPreBackward || event.hook == Hook::kGradsReady) {
         break;
+      }
+      const bool differentiable = last_ != AutogradQueue::kNone;
+      if (!trained_.empty()) {
+        event.grads =
+            event.hook == Hook::kPostForward && !differentiable ? Grads::kNone : Grads::kAll;
       }
       raise(event);
       run_open_ = false;  // what the hook does, or has done in backward, stands between
       if (event.hook == Hook::kPreForward) {
         begun.push_back(graph_.size());
+        if (differentiable && has_views(event.unit) && plan_.is_frozen(event.unit)) {
+          watch_input(event.unit);
+        }
       } else if (event.hook == Hook::kPostForward) {
-        if (!begun.empty() && begun.back() == graph_.size()) {
-          apply(event.unit);  // a unit that is listed without operators still has an output
+        if (!begun.empty() && begun.back() == graph_.size() && trained_.empty()) {
+          apply(event.unit, true);  // a unit that is listed without operators still has an output
         }
         if (!begun.empty()) {
           begun.pop_back();
@@ -324,7 +360,23 @@ class StepRunner {
     }
   }
 
+  // A frozen unit is through with its backward when the gradients of its inputs are there: seen by
+  // FSDP2 in a node before it, by FSDP1 in a hook on what the unit before returned.
+  void watch_input(UnitId unit) {
+    const AutogradQueue::Tag through =
+        tag({.hook = Hook::kGradsReady, .unit = unit, .grads = Grads::kNone});
+    if (plan_.plan.dialect == plan::Dialect::kFsdp1) {
+      graph_.before(last_, through);
+      return;
+    }
+    last_ = graph_.add(std::array{last_});
+    graph_.at(last_, through);
+  }
+
   void make_views(UnitId unit) {
+    if (plan_.is_frozen(unit)) {
+      return;
+    }
     const bool used_before = views_[unit] != AutogradQueue::kNone;
     views_[unit] = graph_.add(std::array{accumulators_[unit]});
     if (used_before && last_ != AutogradQueue::kNone &&
@@ -345,6 +397,7 @@ class StepRunner {
   bool run_open_ = false;       // the newest node is a run that may grow
   UnitId run_unit_ = 0;
   size_t run_tag_ = 0;
+  std::vector<bool> trained_;                        // by operator; empty: no parameter is frozen
   std::vector<uint32_t> first_backward_, backward_;  // of operator i: [first[i], first[i + 1])
   std::vector<uint32_t> optimizer_;
   std::unordered_map<uint32_t, std::vector<plan::WorkloadItem>> recomputed_;  // by forward operator

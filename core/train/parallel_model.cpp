@@ -1,7 +1,9 @@
 #include "core/train/parallel_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <unordered_map>
 
 #include <ATen/core/grad_mode.h>
@@ -91,6 +93,14 @@ class LaunchRecorder final : public replicate::BucketObserver {
   std::vector<uint32_t> launches_;
 };
 
+// Parameters that were made without storage get it; whoever asked for that fills them.
+void give_storage(at::Tensor& parameter) {
+  if (parameter.numel() > 0 && parameter.storage().nbytes() == 0) {
+    const at::NoGradGuard no_grad;
+    parameter.set_data(at::empty(parameter.sizes(), parameter.options().requires_grad(false)));
+  }
+}
+
 class ParallelModel final : public fsdp::ShardedModel {
  public:
   ParallelModel(const plan::ResolvedPlan& plan,
@@ -124,6 +134,15 @@ class ParallelModel final : public fsdp::ShardedModel {
       slices.push_back({index, 0, tensor.detach().view({-1})});
     }
     return slices;
+  }
+
+  void materialize() override {
+    if (sharded_ != nullptr) {
+      sharded_->materialize();
+    }
+    for (auto& each : whole_) {
+      give_storage(each.second);
+    }
   }
 
   void set_requires_gradient_sync(bool sync) override {
@@ -220,12 +239,8 @@ class ParallelModel final : public fsdp::ShardedModel {
   std::vector<at::Tensor> in_order_, shards_;
 };
 
-// Parameters that were made without storage get it; whoever asked for that fills them.
-void give_storage(at::Tensor& parameter) {
-  if (parameter.numel() > 0 && parameter.storage().nbytes() == 0) {
-    const at::NoGradGuard no_grad;
-    parameter.set_data(at::empty(parameter.sizes(), parameter.options().requires_grad(false)));
-  }
+bool is_replicated(const plan::Unit& unit) {
+  return unit.api == plan::Api::kReplicate;
 }
 
 replicate::Options options_of(const schedule::ReplicateGroup& group,
@@ -244,21 +259,27 @@ replicate::Options options_of(const schedule::ReplicateGroup& group,
 }  // namespace
 
 std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
-                                               const plan::ResolvedPlan& plan,
+                                               const plan::ResolvedPlan& given,
                                                const fsdp::Options& options) {
-  const std::vector<schedule::ReplicateGroup> groups = schedule::replicate_groups(plan);
-  if (groups.empty() && plan.ignored_parameters.empty()) {
-    return fsdp::fully_shard(model, plan, options);
+  if (given.ignored_parameters.empty() && std::ranges::none_of(given.units, is_replicated)) {
+    return fsdp::fully_shard(model, given, options);
   }
-  plan::require_engine_support(plan);
-  std::vector<at::Tensor> parameters = module::checked_parameters(*model, plan.tree, "replicate");
+  plan::require_engine_support(given);
+  std::vector<at::Tensor> parameters = module::checked_parameters(*model, given.tree, "replicate");
+  plan::ResolvedPlan plan = given;
+  module::share_frozen(plan.tree, parameters);
+  const std::vector<schedule::ReplicateGroup> groups = schedule::replicate_groups(plan);
+  if (options.deferred && !groups.empty()) {
+    throw UsageError("replicate: unit '" + plan.units[groups.front().units.front()].fqn +
+                     "' cannot be deferred: its ranks take the values of rank 0 when they meet");
+  }
   const auto log = std::make_shared<Log>();
   log->recorder = options.recorder;
   std::shared_ptr<fsdp::ShardedModel> sharded;
   bool shards = false;
   for (const plan::Unit& unit : plan.units) {
     log->names.push_back(unit.fqn);
-    shards = shards || (unit.api == plan::Api::kFullyShard && !unit.parameters.empty());
+    shards = shards || (!is_replicated(unit) && !unit.parameters.empty());
   }
   if (shards) {
     sharded = fsdp::fully_shard(model, plan, options);
@@ -273,8 +294,16 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
     }
   }
   auto result = std::make_shared<ParallelModel>(plan, sharded, log);
-  for (const uint32_t index : plan.ignored_parameters) {
-    give_storage(parameters[index]);
+  std::vector<uint32_t> unreduced = plan.ignored_parameters;
+  for (const plan::Unit& unit : plan.units) {
+    std::ranges::copy_if(unit.parameters, std::back_inserter(unreduced), [&](uint32_t index) {
+      return is_replicated(unit) && !plan.tree.parameters[index].requires_grad;
+    });
+  }
+  for (const uint32_t index : unreduced) {
+    if (!options.deferred) {
+      give_storage(parameters[index]);
+    }
     result->add_whole(index, parameters[index]);
   }
   const module::ModulesByFqn modules = module::modules_by_fqn(*model);
@@ -292,21 +321,14 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
       }
     }
     std::vector<replicate::NamedParameter> own;
-    std::vector<uint32_t> reduced;
     for (const uint32_t index : group.parameters) {
       give_storage(parameters[index]);
       result->add_whole(index, parameters[index]);
-      if (parameters[index].requires_grad()) {  // the Reducer has no place for frozen ones
-        own.push_back({plan.tree.parameters[index].fqn, parameters[index]});
-        reduced.push_back(index);
-      }
-    }
-    if (own.empty()) {
-      continue;
+      own.push_back({plan.tree.parameters[index].fqn, parameters[index]});
     }
     replicate::Options each = options_of(group, plan, options.world);
     each.observer = std::make_shared<LaunchRecorder>(
-        log, plan, reduced, groups.size() > 1 ? std::optional(g) : std::nullopt);
+        log, plan, group.parameters, groups.size() > 1 ? std::optional(g) : std::nullopt);
     result->add(replicate::replicate(model, marked, own, each));
   }
   return result;

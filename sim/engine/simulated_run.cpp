@@ -290,12 +290,14 @@ class Writer {
     if (bucket) {
       args.in_nelems = args.out_nelems = bucket_bytes(action.unit) / size_of(dtype);
     } else if (kind == CollectiveKind::kAllReduce) {
-      const plan::ShardLayout layout = plan_.layout(action.unit);
+      const plan::ShardLayout layout = plan_.reduced_layout(action.unit);
       args.in_nelems = args.out_nelems = action.buffer.kind == BufferKind::kReduceOutput
                                              ? layout.shard_numel()
                                              : layout.padded_numel();
     } else {
-      const int64_t full = plan_.layout(action.unit).padded_numel();
+      const int64_t full = kind == CollectiveKind::kAllGather
+                               ? plan_.layout(action.unit).padded_numel()
+                               : plan_.reduced_layout(action.unit).padded_numel();
       const int64_t part = full / group.size;
       args.in_nelems = kind == CollectiveKind::kAllGather ? part : full;
       args.out_nelems = kind == CollectiveKind::kAllGather ? full : part;

@@ -61,10 +61,14 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
   const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
   const int64_t full = size.full, shard = size.shard;
+  const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
   costs.all_gather = collective(model, CollectiveKind::kAllGather, shards, full * param);
-  costs.reduce_scatter = collective(model, CollectiveKind::kReduceScatter, shards, full * reduce);
-  costs.all_reduce_shard = collective(model, CollectiveKind::kAllReduce, replicas, shard * reduce);
-  costs.all_reduce_full = collective(model, CollectiveKind::kAllReduce, replicas, full * reduce);
+  costs.reduce_scatter =
+      collective(model, CollectiveKind::kReduceScatter, shards, reduced_full * reduce);
+  costs.all_reduce_shard =
+      collective(model, CollectiveKind::kAllReduce, replicas, reduced_shard * reduce);
+  costs.all_reduce_full =
+      collective(model, CollectiveKind::kAllReduce, replicas, reduced_full * reduce);
   costs.copy_in = model.copy(shard * master, shard * param);
   costs.copy_out = model.copy(full * param, full * param);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
@@ -72,11 +76,11 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     costs.sub_all_gather = collective(model, CollectiveKind::kAllGather, {ranks, 1}, full * param);
     costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
   }
-  costs.reduce_copy_in = model.copy(full * param, full * reduce);
-  costs.store = reduce == master ? 0 : model.copy(shard * reduce, shard * master);
-  costs.store_add = model.copy(shard * (reduce + master), shard * master);
+  costs.reduce_copy_in = model.copy(reduced_full * param, reduced_full * reduce);
+  costs.store = reduce == master ? 0 : model.copy(reduced_shard * reduce, reduced_shard * master);
+  costs.store_add = model.copy(reduced_shard * (reduce + master), reduced_shard * master);
   costs.to_device = model.host_copy(shard * param);
-  costs.to_host = model.host_copy(shard * master);
+  costs.to_host = model.host_copy(reduced_shard * master);
   return costs;
 }
 

@@ -39,6 +39,9 @@ class Replay {
     for (UnitId id = 0; id < units_.size(); ++id) {
       units_[id].full = sizes[id].full;
       units_[id].shard = sizes[id].shard;
+      units_[id].reduced = sizes[id].reduced;
+      units_[id].reduced_shard = sizes[id].reduced_shard;
+      units_[id].stepped = sizes[id].stepped;
     }
   }
 
@@ -110,8 +113,9 @@ class Replay {
   };
   struct Unit {
     int64_t full = 0, shard = 0;
-    uint32_t gradient = kNoHolder;            // of the shard
-    uint32_t unsharded_gradient = kNoHolder;  // made by autograd
+    int64_t reduced = 0, reduced_shard = 0, stepped = 0;  // as plan::UnitSize
+    uint32_t gradient = kNoHolder;                        // of the shard
+    uint32_t unsharded_gradient = kNoHolder;              // made by autograd
     std::array<uint32_t, schedule::kBufferKindCount> buffers = filled();
     static std::array<uint32_t, schedule::kBufferKindCount> filled() {
       std::array<uint32_t, schedule::kBufferKindCount> none{};
@@ -193,7 +197,7 @@ class Replay {
     for (UnitId id = 0; id < units_.size(); ++id) {
       hold(units_[id].shard * master, Stream::kCompute, MemoryCategory::kParameters, id, "shard");
       for (int64_t i = 0; i < options_.optimizer_states; ++i) {
-        hold(units_[id].shard * master, Stream::kCompute, MemoryCategory::kOptimizer, id,
+        hold(units_[id].stepped * master, Stream::kCompute, MemoryCategory::kOptimizer, id,
              "optimizer state");
       }
     }
@@ -225,7 +229,7 @@ class Replay {
       uint32_t& gradient = units_[op.unit].unsharded_gradient;
       if (gradient == kNoHolder) {
         gradient =
-            hold(units_[op.unit].full * size_of(plan_.param_dtype(op.unit)), Stream::kCompute,
+            hold(units_[op.unit].reduced * size_of(plan_.param_dtype(op.unit)), Stream::kCompute,
                  MemoryCategory::kGradients, op.unit, "unsharded gradient");
       }
     }
@@ -331,9 +335,10 @@ class Replay {
         return take(unit.full / plan_.units[id].reshard_after_forward.ranks * param,
                     MemoryCategory::kUnsharded, "shard of the smaller mesh");
       case BufferKind::kReduceInput:
-        return take(unit.full * reduce, MemoryCategory::kCommunication, "reduction's input");
+        return take(unit.reduced * reduce, MemoryCategory::kCommunication, "reduction's input");
       case BufferKind::kReduceOutput:
-        return take(unit.shard * reduce, MemoryCategory::kCommunication, "reduction's output");
+        return take(unit.reduced_shard * reduce, MemoryCategory::kCommunication,
+                    "reduction's output");
       case BufferKind::kUnshardedGrad:
       case BufferKind::kNone:
         return;
@@ -357,7 +362,7 @@ class Replay {
                            : unit.buffers[static_cast<size_t>(action.buffer.kind)];
     const bool cast = plan_.reduce_dtype(action.unit) != DType::kF32;
     if (cast || source == kNoHolder) {
-      unit.gradient = hold(unit.shard * size_of(DType::kF32), action.stream,
+      unit.gradient = hold(unit.reduced_shard * size_of(DType::kF32), action.stream,
                            MemoryCategory::kGradients, action.unit, "gradient of the shard");
       return;
     }

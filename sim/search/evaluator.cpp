@@ -45,7 +45,8 @@ void Evaluator::take_family(const Candidate& candidate) {
   // Shards of parameters, gradients and optimizer states.
   least_bytes_ = 0;
   for (const plan::UnitSize& unit : plan::unit_sizes(plan_)) {
-    least_bytes_ += unit.shard * size_of(DType::kF32) * (2 + model_.optimizer_states);
+    least_bytes_ += (unit.shard + unit.reduced_shard + unit.stepped * model_.optimizer_states) *
+                    size_of(DType::kF32);
   }
   family_ = candidate;
 }

@@ -186,10 +186,10 @@ def loaded(model):
     return m.train()
 
 
-def prepared(model, spec, plan):
+def prepared(model, plan):
     m = copy.deepcopy(loaded(model))
     for name, parameter in m.named_parameters():
-        parameter.requires_grad_(not any_matches(spec["frozen"], name))
+        parameter.requires_grad_(not any_matches(plan.get("frozen_parameters", []), name))
     if plan.get("activation_checkpointing"):
         from torch.distributed._composable import checkpoint
         for name, module in list(m.named_modules()):
@@ -206,9 +206,23 @@ def set_sync(m, fsdp1, sync):
     return contextlib.nullcontext()
 
 
+def clip_grad_norm(m, clip, norm_type):
+    """torch.nn.utils.clip_grad_norm_, which cannot mix sharded parameters with ignored ones."""
+    groups = [[], []]
+    for p in m.parameters():
+        if p.grad is not None:
+            groups[hasattr(p, "full_tensor")].append(p)
+    parts = [torch.nn.utils.get_total_norm([p.grad for p in group], norm_type) for group in groups]
+    parts = [part.full_tensor() if hasattr(part, "full_tensor") else part for part in parts]
+    total = torch.linalg.vector_norm(torch.stack(parts), norm_type)
+    for group in groups:
+        torch.nn.utils.clip_grads_with_norm_(group, clip, total)
+    return total
+
+
 def train(model, spec, plan, rank, world, collectives):
     fsdp1 = plan.get("dialect") == "fsdp1"
-    m = (shard_fsdp1 if fsdp1 else shard_fsdp2)(prepared(model, spec, plan), plan, world)
+    m = (shard_fsdp1 if fsdp1 else shard_fsdp2)(prepared(model, plan), plan, world)
     optimizer = torch.optim.AdamW(m.parameters(), lr=1e-3, weight_decay=0.01)
     data = torch.from_numpy(np.fromfile(DATA / "tokens.u16.bin", dtype="<u2").astype(np.int64))
     samples = (data.numel() - 1) // SEQ
@@ -230,8 +244,7 @@ def train(model, spec, plan, rank, world, collectives):
             out["sequences"].append(sequence)
         out["steps"].append(out["sequences"].index(sequence))
         clip, norm_type = run.get("clip", float("inf")), float(run.get("norm_type", 2))
-        norm = (m.clip_grad_norm_(clip, norm_type) if fsdp1 else torch.nn.utils.clip_grad_norm_(m.parameters(), clip, norm_type))
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        norm = m.clip_grad_norm_(clip, norm_type) if fsdp1 else clip_grad_norm(m, clip, norm_type)
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(total)
@@ -241,7 +254,7 @@ def train(model, spec, plan, rank, world, collectives):
     out["param_sum"] = sum(v.double().sum().item() for v in values)
     out["param_norm"] = sum(v.double().square().sum().item() for v in values) ** 0.5
     if not fsdp1:
-        out["flat_numel"] = flat_numels(prepared(model, spec, plan), plan, world)
+        out["flat_numel"] = flat_numels(prepared(model, plan), plan, world)
     return out
 
 

@@ -5,7 +5,6 @@ parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
     plan    plan file without version and layout; "{blocks}" stands for the glob of the model's layers, "{block:2}" for one of them. Default units:
             every block, the root. A mesh is given by its number of replicas, {"replicate": R} or "all".
     run     accumulate (microbatches), no_sync, clip, norm_type: as capture's flags
-    frozen  globs of parameters that do not require grad
     worlds, models, layouts, steps    where they differ from the defaults below
     tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
 
@@ -24,6 +23,9 @@ TWO_REPLICAS = {"mesh": {"replicate": 2}}
 NO_SYNC = {"accumulate": 3, "no_sync": True}
 BF16 = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
 CHECKPOINTED = {"activation_checkpointing": ["{blocks}"]}
+FROZEN_UNIT = {"frozen_parameters": ["{block:1}.**"]}
+FROZEN_IN_UNITS = {"frozen_parameters": ["{blocks}.mlp.**"]}
+IGNORED = {"ignored_modules": ["{block:1}.mlp"], "ignored_parameters": ["{block:2}.*.weight"]}
 PARTS = {"units": [{"modules": "{blocks}.mlp"}, {"modules": ""}]}
 
 ROWS = {
@@ -60,6 +62,14 @@ ROWS = {
     "fsdp2-reduce-bf16": dict(plan={"mixed_precision": {"reduce_dtype": "bf16"}}, worlds=(2,)),
     "fsdp2-clip-1": dict(run={"clip": 0.5, "norm_type": 1}, worlds=(2, 3)),
     "fsdp2-clip-inf": dict(run={"clip": 0.01, "norm_type": "inf"}, worlds=(2, 3)),
+    "fsdp2-frozen-unit": dict(plan=FROZEN_UNIT, worlds=(2, 3)),
+    "fsdp2-frozen-unit-reshard": dict(plan={**FROZEN_UNIT, "reshard_after_forward": True}, worlds=(2,)),
+    "fsdp2-frozen-in-units": dict(plan=FROZEN_IN_UNITS, worlds=(2, 3)),
+    "fsdp2-frozen-hybrid": dict(plan={**FROZEN_IN_UNITS, **TWO_REPLICAS}, worlds=(4,)),
+    "fsdp2-frozen-no-sync": dict(plan={"frozen_parameters": ["{block:1}.**", "{block:2}.mlp.**"]}, run=NO_SYNC, worlds=(2,)),
+    "fsdp2-frozen-bf16": dict(plan={**FROZEN_IN_UNITS, "mixed_precision": BF16}, worlds=(2,)),
+    "fsdp2-frozen-checkpoint": dict(plan={**FROZEN_UNIT, **CHECKPOINTED}, worlds=(2,)),
+    "fsdp2-ignored": dict(plan=IGNORED, worlds=(2, 3)),
     "fsdp1": dict(plan=FSDP1),
     "fsdp1-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}),
     "fsdp1-post": dict(plan={**FSDP1, "backward_prefetch": "post"}),
@@ -76,13 +86,18 @@ ROWS = {
     "fsdp1-bf16": dict(plan={**FSDP1, "mixed_precision": BF16}, worlds=(2, 3)),
     "fsdp1-bf16-reduce": dict(plan={**FSDP1, "mixed_precision": {"param_dtype": "bf16", "buffer_dtype": "fp32"}}, worlds=(2,)),
     "fsdp1-clip-inf": dict(plan=FSDP1, run={"clip": 0.01, "norm_type": "inf"}, worlds=(2,)),
+    "fsdp1-frozen-unit": dict(plan={**FSDP1, **FROZEN_UNIT}, worlds=(2, 3)),
+    "fsdp1-frozen-unit-post": dict(plan={**FSDP1, **FROZEN_UNIT, "backward_prefetch": "post"}, worlds=(2,)),
+    "fsdp1-frozen-in-units": dict(plan={**FSDP1, **FROZEN_IN_UNITS}, worlds=(2, 3)),
+    "fsdp1-frozen-no-shard": dict(plan={**FSDP1, **FROZEN_IN_UNITS, "mesh": {"replicate": "all"}}, worlds=(2,)),
+    "fsdp1-ignored": dict(plan={**FSDP1, **IGNORED}, worlds=(2,)),
     "fsdp1-no-sync-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}, run=NO_SYNC),
 }
 
 
 def row(name):
     """A row with its defaults filled in."""
-    spec = {"plan": {}, "run": {}, "frozen": [], "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
+    spec = {"plan": {}, "run": {}, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
     flat_only = spec["plan"].get("dialect") == "fsdp1"
     spec.setdefault("layouts", ["flat"] if flat_only else ["per_parameter", "flat"])
     mixed = spec["plan"].get("mixed_precision", {})

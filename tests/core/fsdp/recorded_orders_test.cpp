@@ -39,7 +39,11 @@ class Events : public NullRecorder {
                                             {Hook::kPreBackward, 'B'},
                                             {Hook::kGradsReady, 'P'},
                                             {Hook::kBackwardEnd, 'C'}};
-    if (const auto code = codes.find(event.hook); code != codes.end()) {
+    const bool reshard_only =
+        fsdp1_ && event.hook == Hook::kGradsReady && event.grads == Grads::kNone;
+    if (reshard_only) {  // FSDP1's post-backward of a frozen unit
+      write("O" + name(event.unit));
+    } else if (const auto code = codes.find(event.hook); code != codes.end()) {
       code->second == 'C' ? write("C") : write(code->second + name(event.unit));
     }
     return 0;
@@ -134,9 +138,6 @@ std::string normal(const OrdersCase::Iteration& recorded, bool fsdp1) {
 }
 
 bool engine_runs(const OrdersCase& recorded) {
-  if (!recorded.frozen.empty() || recorded.frozen_bias) {
-    return false;
-  }
   if (recorded.fsdp1()) {
     return recorded.use_orig_params && recorded.special.empty();
   }
@@ -260,12 +261,33 @@ void run(const OrdersCase& recorded, const std::string& label, Chain& model) {
   }
 }
 
+bool freezes(const OrdersCase& recorded) {
+  return !recorded.frozen.empty() || recorded.frozen_bias;
+}
+
+void freeze(const OrdersCase& recorded, Chain& model) {
+  for (const int64_t link : recorded.frozen) {
+    for (at::Tensor& parameter : model->links[static_cast<size_t>(link)]->parameters()) {
+      parameter.set_requires_grad(false);
+    }
+  }
+  for (test::Link& link : model->links) {
+    for (auto& each : link->named_parameters()) {
+      if (recorded.frozen_bias && each.key().ends_with("bias")) {
+        each.value().set_requires_grad(false);
+      }
+    }
+  }
+}
+
 // Counts the programs of each plan of iterations.
-std::map<std::string, int> compare(const std::string& api, const std::string& layout) {
+std::map<std::string, int> compare(const std::string& api,
+                                   const std::string& layout,
+                                   bool frozen = false) {
   std::map<std::string, int> programs;
   for (const OrdersCase& recorded :
        schedule::test::read_orders(std::string(SHARDLENS_TEST_DATA) + "/orders.json")) {
-    if (recorded.api != api || !engine_runs(recorded)) {
+    if (recorded.api != api || freezes(recorded) != frozen || !engine_runs(recorded)) {
       continue;
     }
     SCOPED_TRACE(recorded.id);
@@ -280,6 +302,7 @@ std::map<std::string, int> compare(const std::string& api, const std::string& la
                                     .calls = recorded.calls,
                                     .encased = encased(recorded)});
     model->unused = recorded.unused_loss.value_or(-1);
+    freeze(recorded, model);
     nlohmann::json plan = plan_of(recorded);
     plan["layout"] = layout;
     const auto sharded =
@@ -320,6 +343,17 @@ TEST(RecordedOrdersTest, EngineDoesWhatFsdp1Did) {
   for (const char* plan : {"sync2", "acc", "micro", "two", "eval", "fwd"}) {
     EXPECT_GT(programs[plan], 0) << plan;
   }
+}
+
+TEST(RecordedOrdersTest, FrozenParametersAndUnitsAsInFsdp2) {
+  for (const std::string layout : {"flat", "per_parameter"}) {
+    SCOPED_TRACE(layout);
+    EXPECT_GT(compare("fsdp2", layout, /*frozen=*/true)["all"], 10);
+  }
+}
+
+TEST(RecordedOrdersTest, FrozenParametersAndUnitsAsInFsdp1) {
+  EXPECT_GT(compare("fsdp1", "flat", /*frozen=*/true)["all"], 10);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
                           "cast_forward_inputs": false},
       "activation_checkpointing": ["model.layers.*"], "cpu_offload": true, "ignored_modules": ["lm_head"],
-      "ignored_parameters": ["**.bias"], "gradient_divide_factor": 8.5, "bucket_cap_mb": 1,
+      "ignored_parameters": ["**.bias"], "frozen_parameters": ["**.weight"], "gradient_divide_factor": 8.5, "bucket_cap_mb": 1,
       "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true})",
                                "plan.json");
   EXPECT_EQ(plan.mesh_replicate, 2);
@@ -92,6 +92,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_TRUE(plan.cpu_offload);
   EXPECT_EQ(plan.ignored_modules, std::vector<std::string>{"lm_head"});
   EXPECT_EQ(plan.ignored_parameters, std::vector<std::string>{"**.bias"});
+  EXPECT_EQ(plan.frozen_parameters, std::vector<std::string>{"**.weight"});
   EXPECT_EQ(plan.gradient_divide_factor, 8.5);
   EXPECT_EQ(plan.bucket_cap_mb, 1);
   EXPECT_TRUE(plan.find_unused_parameters && plan.static_graph && plan.gradient_as_bucket_view);
@@ -267,6 +268,7 @@ class RandomPlan {
     plan.cpu_offload = coin();
     plan.ignored_modules = globs(0);
     plan.ignored_parameters = globs(0);
+    plan.frozen_parameters = globs(0);
     plan.gradient_divide_factor = maybe(static_cast<double>(pick(1, 64)) / 3);
     plan.bucket_cap_mb = maybe(static_cast<double>(pick(1, 1000)) / 7);
     plan.find_unused_parameters = coin();

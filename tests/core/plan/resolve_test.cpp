@@ -300,6 +300,36 @@ TEST(ResolveTest, IgnoredParametersAreInNoUnit) {
             0U);
 }
 
+// By hand: the MLP's three matrices of a block have 172·64 each; of 45 440 elements 12 416 are
+// left.
+TEST(ResolveTest, FrozenParametersAreGatheredAndNotReduced) {
+  const ModuleTree tree = llama();
+  const auto frozen = [&](const std::string& globs, const std::string& layout, int64_t ranks) {
+    return resolved(kBlocksAndRoot, ranks, tree,
+                    R"(, "layout": ")" + layout + R"(", "frozen_parameters": )" + globs);
+  };
+  const std::string mlps = R"(["model.layers.*.mlp.**"])";
+  for (const std::string layout : {"flat", "per_parameter"}) {
+    const ResolvedPlan plan = frozen(mlps, layout, 2);
+    EXPECT_EQ(plan.layout(1).padded_numel(), 45440);
+    EXPECT_EQ(plan.reduced_layout(1).padded_numel(), layout == "flat" ? 45440 : 12416);
+    EXPECT_EQ(plan.stepped_numel(1), 12416 / 2);
+    EXPECT_FALSE(plan.is_frozen(1));
+    EXPECT_EQ(plan.reduced_layout(0).padded_numel(), plan.layout(0).padded_numel());
+    EXPECT_FALSE(plan.tree.find("model.layers.0.mlp.up_proj") == nullptr);
+
+    const ResolvedPlan whole = frozen(R"(["model.layers.2.**"])", layout, 3);
+    EXPECT_TRUE(whole.is_frozen(3));
+    EXPECT_GT(whole.layout(3).numel(), 0);
+    EXPECT_EQ(whole.reduced_layout(3).padded_numel(), 0);
+    EXPECT_EQ(whole.stepped_numel(3), 0);
+    EXPECT_FALSE(whole.is_frozen(2));
+  }
+  EXPECT_THAT(
+      error_of(kBlocksAndRoot, 2, tree, R"(, "frozen_parameters": ["**.biass"])"),
+      AllOf(HasSubstr("plan.json#/frozen_parameters/0"), HasSubstr("matches no parameter")));
+}
+
 TEST(ResolveTest, OverridesApplyToTheirUnits) {
   const ModuleTree tree = llama();
   const ResolvedPlan plan = resolved(

@@ -265,6 +265,47 @@ TEST(WorkloadTest, OptimizerTouchesTheShardsOnly) {
   EXPECT_EQ(step.workload.operators.back().written, 3 * 4 * elements);
 }
 
+// By hand, llama-tiny: a block has seven products, the head is one more, and each has two
+// gradients, one of them of its weight.
+TEST(WorkloadTest, FrozenParametersHaveNoGradients) {
+  const ModelConfig config = load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny");
+  const ModuleTree tree = module_tree(config);
+  struct Counts {
+    int64_t gradients = 0, embeddings = 0;
+    Bytes saved = 0;
+  };
+  const auto counts = [&](std::vector<std::string> frozen) {
+    Plan plan = strategy_plan("full_shard", tree);
+    plan.frozen_parameters = std::move(frozen);
+    Counts out;
+    for (const Operator& op : step_workload(config, resolve(plan, tree, 2), 1, 8).operators) {
+      const bool backward = op.phase == Phase::kBackward;
+      out.gradients += backward && op.kind == OperatorKind::kGemm ? 1 : 0;
+      out.embeddings += backward && op.kind == OperatorKind::kEmbedding ? 1 : 0;
+      out.saved += op.phase == Phase::kForward ? op.saved : 0;
+    }
+    return out;
+  };
+  const Counts all = counts({});
+  EXPECT_EQ(all.gradients, 4 * 14 + 2);
+  EXPECT_EQ(all.embeddings, 1);
+  EXPECT_EQ(counts({"lm_head.weight"}).gradients, 4 * 14 + 1);
+  EXPECT_EQ(counts({"model.layers.*.mlp.**"}).gradients, 4 * 11 + 2);
+  // Up to the third block nothing has a backward; its norm needs the gradients of q, k and v.
+  const Counts prefix =
+      counts({"model.embed_tokens.weight", "model.layers.0.**", "model.layers.1.**"});
+  EXPECT_EQ(prefix.gradients, 2 * 14 + 2);
+  EXPECT_EQ(prefix.embeddings, 0);
+  // The input of q, k and v is kept once by whichever of them needs it, and not if none does.
+  const Bytes input = 8 * config.hidden_size * size_of(DType::kF32);
+  const std::string attention = "model.layers.0.self_attn.";
+  EXPECT_EQ(all.saved - counts({attention + "q_proj.*", attention + "k_proj.*"}).saved, 0);
+  EXPECT_EQ(
+      all.saved -
+          counts({attention + "q_proj.*", attention + "k_proj.*", attention + "v_proj.*"}).saved,
+      input);
+}
+
 TEST(WorkloadTest, ImpossibleShapesAreRejected) {
   EXPECT_THROW(step_of("llama-tiny", kFullShard, 2, 0, 4), InputError);
   try {

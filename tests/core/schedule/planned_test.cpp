@@ -111,6 +111,10 @@ std::string normal(const std::string& recorded, bool fsdp1) {
   bool inside = false;
   for (const std::string& token : split(recorded)) {
     const std::string unit = token.substr(1);
+    if (token[0] == 'O' || token[0] == 'o') {  // FSDP1's post-backward of a frozen unit
+      tokens.push_back((token[0] == 'O' ? "P" : "p") + unit);
+      continue;
+    }
     if (token == "|" || (fsdp1 && token[0] == 'W' && !pending[unit])) {
       continue;
     }
@@ -191,6 +195,55 @@ TEST(PlannedTest, Fsdp1StepsAreAsRecorded) {
   }
   expect_as_recorded("api=fsdp1.N=4.root=1.strategy=NO_SHARD.bp=PRE.fp=0", "no_shard", 2,
                      [](plan::Plan& plan) { plan.dialect = plan::Dialect::kFsdp1; });
+}
+
+TEST(PlannedTest, FrozenUnitsAreAsRecorded) {
+  for (const int layer : {0, 1}) {
+    const std::string frozen = ".frozen=[" + std::to_string(layer) + "]";
+    const auto freeze = [layer](plan::Plan& plan) {
+      plan.frozen_parameters = {"model.layers." + std::to_string(layer) + ".**"};
+    };
+    const std::string base = "api=fsdp2.N=4.root=1.raf=";
+    expect_as_recorded(base + "null" + frozen + ".plan=sync2", "full_shard", 2, freeze);
+    expect_as_recorded(base + "false" + frozen + ".plan=sync2", "shard_grad_op", 2, freeze);
+    for (const std::string strategy : {"FULL_SHARD", "SHARD_GRAD_OP"}) {
+      for (const std::string prefetch : {"PRE", "POST", "null"}) {
+        const std::string id = "api=fsdp1.N=4.root=1.strategy=" + strategy + ".bp=" + prefetch +
+                               frozen + ".plan=sync2";
+        expect_as_recorded(id, strategy == "FULL_SHARD" ? "full_shard" : "shard_grad_op", 2,
+                           [&](plan::Plan& plan) {
+                             freeze(plan);
+                             plan.dialect = plan::Dialect::kFsdp1;
+                             plan.backward_prefetch =
+                                 prefetch == "PRE"    ? plan::BackwardPrefetch::kPre
+                                 : prefetch == "POST" ? plan::BackwardPrefetch::kPost
+                                                      : plan::BackwardPrefetch::kNone;
+                           });
+      }
+    }
+  }
+}
+
+// Nothing before the first parameter that is not frozen has a backward: no pre-backward, no
+// gradients. FSDP2 gathers it all the same, one unit ahead (orders.json, root=0, frozen=[0]).
+TEST(PlannedTest, FrozenPrefixHasNoBackward) {
+  const plan::ModelConfig config = llama();
+  const plan::ResolvedPlan plan = resolved(config, "full_shard", 2, [](plan::Plan& p) {
+    p.frozen_parameters = {"model.embed_tokens.weight", "model.layers.0.**", "model.layers.1.**"};
+  });
+  const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+  const PlannedStep step = planned_step(workload, plan);
+  std::string backward;
+  for (const std::string& token : split(events(step, false))) {
+    if (std::string("BAPR").find(token[0]) != std::string::npos) {
+      backward += (backward.empty() ? "" : " ") + token;
+    }
+  }
+  EXPECT_EQ(backward, "Ar A0 A1 A2 A3 Br A3 B3 A2 P3 R3 B2 A1 P2 R2 Pr Rr");
+  for (const plan::Operator& op : workload.operators) {
+    EXPECT_FALSE(op.phase == plan::Phase::kBackward && op.module.starts_with("model.layers.0"))
+        << op.name;
+  }
 }
 
 // "outside": what PyTorch writes as checkpoint(fully_shard(block)). Here a layer is the checkpoint

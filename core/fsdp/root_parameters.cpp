@@ -1,0 +1,94 @@
+// A root's parameters: what this rank holds of them, and the whole of one.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/state.h"
+
+namespace shardlens::fsdp {
+
+std::vector<ParameterSlice> Root::slices() const {
+  std::vector<ParameterSlice> slices;
+  const int64_t shard_rank = plan_.shard == 1 ? 0 : options_.world->shard().rank();
+  for (const auto& state : states_) {
+    const FlatParamHandle* handle = state->handle();
+    for (size_t slot = 0; handle != nullptr && slot < handle->slots().size(); ++slot) {
+      const plan::ShardLayout::Slice slice = handle->layout().slice(shard_rank, slot);
+      if (slice.numel > 0) {
+        slices.push_back(
+            {plan_.units[state->unit()].parameters[slot], slice.param_offset, handle->slice(slot)});
+      }
+    }
+  }
+  return slices;
+}
+
+void Root::materialize() {
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr) {
+      state->handle()->materialize();
+    }
+  }
+}
+
+void Root::require_materialized() {
+  if (materialized_) {
+    return;
+  }
+  std::string missing;
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr && !state->handle()->is_materialized()) {
+      for (const FlatParamHandle::Slot& slot : state->handle()->slots()) {
+        missing += (missing.empty() ? "" : ", ") + slot.fqn;
+      }
+    }
+  }
+  if (!missing.empty()) {
+    throw UsageError(
+        prefix() +
+        "FSDP parameters should be materialized before they are used, but the following "
+        "have no storage yet: " +
+        missing + "; call materialize() and fill slices()");
+  }
+  materialized_ = true;
+}
+
+void Root::require_frozen_as_sharded() const {
+  for (const auto& state : states_) {
+    const std::string fqn = state->handle() == nullptr ? "" : state->handle()->refrozen();
+    if (!fqn.empty()) {
+      throw UsageError(prefix() + "parameter '" + fqn +
+                       "' was frozen or unfrozen after it was sharded; do so before");
+    }
+  }
+}
+
+at::Tensor Root::full_parameter(uint32_t parameter) {
+  require_materialized();
+  const at::NoGradGuard no_grad;
+  for (const plan::Unit& unit : plan_.units) {
+    for (size_t slot = 0; slot < unit.parameters.size(); ++slot) {
+      if (unit.parameters[slot] != parameter) {
+        continue;
+      }
+      const auto id = static_cast<UnitId>(&unit - plan_.units.data());
+      const FlatParamHandle& handle = *states_[id]->handle();
+      if (gathered_unit_ != id) {
+        if (plan_.shard == 1) {
+          gathered_ = handle.shard();
+        } else {
+          dist::Communicator& shard = options_.world->shard();
+          gathered_ = at::empty({handle.layout().padded_numel()}, handle.shard().options());
+          shard.wait(shard.all_gather(gathered_, handle.shard().detach(), {id, unit.fqn}));
+        }
+        gathered_unit_ = id;
+      }
+      return handle.parameter_of(gathered_.detach(), slot).clone();
+    }
+  }
+  throw UsageError("full_parameter: the plan has no parameter with index " +
+                   std::to_string(parameter));
+}
+
+}  // namespace shardlens::fsdp
