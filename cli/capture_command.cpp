@@ -29,19 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The worker that stands beside this executable.
-fs::path worker_program() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  fs::path worker = self.parent_path() / "shardlens-worker";
-  if (error || ::access(worker.c_str(), X_OK) != 0) {
-    throw RuntimeFault(fmt::format(
-        "capture needs {}, which is not there: this build has no engine (-DSHARDLENS_ENGINE=OFF)",
-        worker.string()));
-  }
-  return worker;
-}
-
 void check_device(const RunOptions& options) {
   if (options.device == Device::kCuda && gpu_count() == 0) {
     throw InputError("--device cuda",
@@ -107,7 +94,7 @@ int capture(const RunOptions& options, const LineSink& sink) {
   check_capture_directory(options.out);
   const PreparedRun run = prepare_run(options, world_size_of(options));
   SupervisorOptions supervised;
-  supervised.program = worker_program();
+  supervised.program = worker_program("capture");
   supervised.arguments = to_arguments(options);
   supervised.directory = options.out;
   supervised.sink = sink;

@@ -1,7 +1,10 @@
 #include "cli/plan_command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +14,9 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include "core/base/error.h"
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/collective_of.h"
@@ -20,6 +25,7 @@
 
 #include "cli/output.h"
 #include "cli/plan_from_trace.h"
+#include "cli/worker_process.h"
 
 namespace shardlens::cli {
 namespace {
@@ -35,7 +41,7 @@ struct PlanOptions {
   std::filesystem::path model, plan;
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
-  bool actions = false, json = false;
+  bool actions = false, json = false, engine = false;
   std::vector<std::filesystem::path> from_trace;
   std::filesystem::path out;
 };
@@ -277,6 +283,44 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
                                         : "none: there is one rank\n");
 }
 
+// The worker takes this process's place; it prints one more line.
+[[noreturn]] void become_engine(const PlanOptions& options, int64_t world_size) {
+  std::vector<std::string> command{
+      worker_program("plan --engine"), "shard",        "--model",
+      options.model.string(),          "--world-size", std::to_string(world_size)};
+  if (options.plan.empty()) {
+    command.insert(command.end(), {"--strategy", options.strategy});
+  } else {
+    command.insert(command.end(), {"--plan", options.plan.string()});
+  }
+  if (!options.mesh.empty()) {
+    command.insert(command.end(), {"--mesh", options.mesh});
+  }
+  std::vector<char*> arguments;
+  for (std::string& each : command) {
+    arguments.push_back(each.data());
+  }
+  arguments.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execv(arguments[0], arguments.data());
+  throw RuntimeFault(fmt::format("cannot start {}: {}", command[0], std::strerror(errno)));
+}
+
+void print_plan(const PlanOptions& options,
+                const plan::ModelConfig& config,
+                const ResolvedPlan& plan) {
+  const schedule::PlannedStep step = planned_step(config, plan);
+  if (options.json) {
+    write_stdout(json_text(plan, step, options.actions));
+    return;
+  }
+  print_units(config, plan);
+  if (!step.buckets.empty()) {
+    print_buckets(step);
+  }
+  print_order(step, options.actions);
+}
+
 ExitCode run_plan(const PlanOptions& options) {
   if (!options.from_trace.empty()) {
     return plan_from_trace({options.from_trace, options.out, options.model, options.json});
@@ -304,16 +348,10 @@ ExitCode run_plan(const PlanOptions& options) {
       plan::resolve(plan, tree,
                     options.world_size.value_or(mesh_says ? *plan.mesh_replicate * *plan.mesh_shard
                                                           : kDefaultRanks));
-  const schedule::PlannedStep step = planned_step(config, resolved);
-  if (options.json) {
-    write_stdout(json_text(resolved, step, options.actions));
-    return ExitCode::kOk;
+  print_plan(options, config, resolved);
+  if (options.engine) {
+    become_engine(options, resolved.world_size);
   }
-  print_units(config, resolved);
-  if (!step.buckets.empty()) {
-    print_buckets(step);
-  }
-  print_order(step, options.actions);
   return ExitCode::kOk;
 }
 
@@ -347,6 +385,10 @@ Action add_plan_command(CLI::App& app) {
       ->option_text("W");
   app.add_flag("--actions", options->actions,
                "every action of the planned order, not only collectives")
+      ->excludes(from_trace);
+  app.add_flag("--engine", options->engine,
+               "the engine shards the model too, as rank 0 and before it has memory, and compares "
+               "its shards with the plan's")
       ->excludes(from_trace);
   app.add_flag("--json", options->json, "machine-readable output");
   return [options] { return run_plan(*options); };

@@ -167,6 +167,17 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_training_options(app, options);
 }
 
+std::optional<ExitCode> parse_flags(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool asked = error.get_exit_code() == 0;  // --help
+    app.exit(error);
+    return asked ? ExitCode::kOk : ExitCode::kUsage;
+  }
+  return std::nullopt;
+}
+
 void check(const RunOptions& o) {
   check_world(o);
   at_least("--steps", o.steps, 1);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace CLI {
 class App;
 }
@@ -46,7 +48,7 @@ struct RunOptions {
   double weight_decay = 0.01;
   double momentum = 0.9;               // sgd only
   std::optional<double> clip;          // global gradient norm
-  double norm_type = 2;           // inf: the largest gradient
+  double norm_type = 2;                // inf: the largest gradient
   double loss_scale = 65536;           // fp16: the first
   int64_t loss_scale_interval = 2000;  // fp16: steps without an infinity until it grows
   Precision precision = Precision::kFp32;
@@ -66,6 +68,10 @@ void add_run_options(CLI::App& app, RunOptions& options);
 // Of these, the ones that say what is sharded and how, and what a step is.
 void add_plan_options(CLI::App& app, RunOptions& options);
 void add_step_options(CLI::App& app, RunOptions& options);
+
+// Parses a worker's command line. The exit code where there is nothing to run: --help, or a flag
+// that is wrong, of which stderr tells.
+[[nodiscard]] std::optional<ExitCode> parse_flags(CLI::App& app, int argc, char** argv);
 
 // What can be said without opening a file: ranges, flags that exclude or need each other.
 // Errors: UsageError naming the flag, its value and what was expected; InputError (exit 3) for

@@ -1,10 +1,11 @@
-// shardlens-worker: one rank of a run. The only place that links engine, recorder and collective
-// timer.
+// shardlens-worker: one rank of a run, or (`shard`) its shards alone. The only place that links
+// engine, recorder and collective timer.
 
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -19,6 +20,7 @@
 #include "cli/run_options.h"
 #include "cli/worker_environment.h"
 #include "cli/worker_run.h"
+#include "cli/worker_shard.h"
 
 namespace shardlens::cli {
 namespace {
@@ -36,24 +38,26 @@ namespace {
   std::_Exit(static_cast<int>(code));
 }
 
-int main(int argc, char** argv) {
+int train(int argc, char** argv, int& rank) {
   CLI::App app(
       "One rank of a training run; `shardlens capture`, torchrun, srun or mpirun starts it");
   RunOptions options;
   add_run_options(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool asked = error.get_exit_code() == 0;  // --help
-    app.exit(error);
-    return static_cast<int>(asked ? ExitCode::kOk : ExitCode::kUsage);
+  if (const auto ended = parse_flags(app, argc, argv)) {
+    return static_cast<int>(*ended);
   }
+  check(options);
+  const Placement placement = placement_of(options);
+  rank = placement.rank;
+  run_worker(options, placement);
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int main(int argc, char** argv) {
   int rank = 0;
   try {
-    check(options);
-    const Placement placement = placement_of(options);
-    rank = placement.rank;
-    run_worker(options, placement);
+    const bool shards = argc > 1 && std::string_view(argv[1]) == "shard";
+    return shards ? shard_without_memory(argc - 1, argv + 1) : train(argc, argv, rank);
   } catch (const Error& error) {
     leave(rank, error.code(), error.what());
   } catch (const c10::Error& error) {
@@ -61,7 +65,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     leave(rank, ExitCode::kRuntime, error.what());
   }
-  return static_cast<int>(ExitCode::kOk);
 }
 
 }  // namespace

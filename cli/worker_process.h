@@ -15,6 +15,10 @@ enum class Output : uint8_t { kStdout, kStderr };
 // One line of a worker, without its newline.
 using LineSink = std::function<void(int rank, Output output, std::string_view line)>;
 
+// The worker that stands beside this executable, for `command`. Errors: RuntimeFault in a build
+// without the engine.
+[[nodiscard]] std::string worker_program(std::string_view command);
+
 // How a process ended.
 struct WorkerEnd {
   int exit_code = 0;
