@@ -1,5 +1,6 @@
 #include "core/plan/workload.h"
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -217,6 +218,10 @@ Workload step_workload(const ModelConfig& config,
   if (seq > config.max_positions) {
     throw InputError(config.source, fmt::format("seq {} is longer than the model's {} positions",
                                                 seq, config.max_positions));
+  }
+  if (std::ranges::none_of(plan.tree.parameters, &Parameter::requires_grad)) {
+    throw InputError(plan.plan.source + "#/frozen_parameters",
+                     "every parameter is frozen; expected one at least that is trained");
   }
   WorkloadBuilder build(plan, batch, seq);
   build.enter("");

@@ -78,7 +78,8 @@ struct Workload {
 //             that one, as PyTorch's non-reentrant checkpoint stops early. What a forward would
 //             have kept is then `saved` of the operator that makes it again. A checkpoint inside
 //             another adds nothing.
-// Errors      InputError when batch or seq is not positive or seq exceeds the model's positions.
+// Errors      InputError when batch or seq is not positive, seq exceeds the model's positions, or
+//             every parameter is frozen.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,
                                      int64_t batch,

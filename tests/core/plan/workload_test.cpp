@@ -315,6 +315,12 @@ TEST(WorkloadTest, ImpossibleShapesAreRejected) {
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("config.json"), HasSubstr("seq 257"), HasSubstr("256 positions")));
   }
+  try {
+    (void)step_of("llama-tiny", R"({"version": 1, "frozen_parameters": ["**"]})", 2, 1, 4);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("plan.json#/frozen_parameters: every parameter is frozen"));
+  }
 }
 
 TEST(WorkloadJsonTest, SurvivesARoundTrip) {
