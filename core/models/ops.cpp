@@ -157,11 +157,13 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
   }
 };
 
+// The bias comes before the weight, as in aten::addmm: gradients are accumulated in the order of
+// the arguments, and DDP puts them into buckets in the order in which they come.
 struct Project : torch::autograd::Function<Project> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& input,
-                            const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
+                            const at::Tensor& weight,
                             bool transposed) {
     const at::Tensor factor = transposed ? weight.t() : weight;
     const at::Tensor rows = input.reshape({-1, factor.size(0)});
@@ -197,7 +199,7 @@ struct Project : torch::autograd::Function<Project> {
       by_weight = weight_grad();
       by_bias = grad.sum(0);
     }
-    return {by_input, by_weight, by_bias, at::Tensor()};
+    return {by_input, by_bias, by_weight, at::Tensor()};
   }
 };
 
@@ -213,7 +215,7 @@ at::Tensor project(const at::Tensor& input,
                    const at::Tensor& bias,
                    bool transposed) {
   // An undefined tensor has no device, which apply() asks for.
-  return Project::apply(input, weight, bias.defined() ? std::optional(bias) : std::nullopt,
+  return Project::apply(input, bias.defined() ? std::optional(bias) : std::nullopt, weight,
                         transposed);
 }
 
