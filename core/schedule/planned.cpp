@@ -31,6 +31,10 @@ class StepRunner {
         plan_(plan),
         schedule_(make(plan)),
         buckets_(plan),
+        sharded_(
+            std::any_of(plan.units.begin(),
+                        plan.units.end(),
+                        [](const plan::Unit& unit) { return unit.api == plan::Api::kFullyShard; })),
         accumulators_(plan.units.size()) {
     find_backward();
     find_recomputed();
@@ -40,6 +44,10 @@ class StepRunner {
   // `keep`: false runs it for the schedule's state alone.
   void run(int accumulate, bool sync_every_microbatch, bool keep) {
     keep_ = keep;
+    if (keep) {
+      planned_.order.reserve(2 * workload_.order.size() * static_cast<size_t>(accumulate));
+      planned_.actions.reserve(workload_.order.size() * static_cast<size_t>(accumulate));
+    }
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
       const bool sync = sync_every_microbatch || microbatch + 1 == accumulate;
       set_sync(sync);
@@ -331,8 +339,10 @@ class StepRunner {
 
   void raise(const HookEvent& event) {
     actions_.clear();
-    if (const Result<void> done = schedule_.on(event, actions_); !done.ok()) {
-      throw RuntimeFault(done.message());
+    if (sharded_) {  // otherwise there is nothing but Reducers
+      if (const Result<void> done = schedule_.on(event, actions_); !done.ok()) {
+        throw RuntimeFault(done.message());
+      }
     }
     if (keep_) {
       keep(event);
@@ -391,6 +401,7 @@ class StepRunner {
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   PlannedBuckets buckets_;
+  bool sharded_;  // any unit is
   AutogradQueue graph_;
   std::vector<Tag> tags_;
   std::vector<uint32_t> runs_;  // forward operators, run after run
