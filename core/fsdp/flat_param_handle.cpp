@@ -80,6 +80,7 @@ FlatParamHandle::FlatParamHandle(std::string unit,
     frozen_.push_back(!slot.parameter.requires_grad());
   }
   requires_grad_ = std::ranges::count(frozen_, false) > 0;
+  differentiates_frozen_ = choices.differentiates_frozen;
   has_grad_.assign(slots_.size(), false);
   whole_ = layout_.ranks() == 1 && param_dtype == master;
 
@@ -325,7 +326,7 @@ void FlatParamHandle::use_full(bool edges) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, full_views_[i]);
-    if (edges && edges_[i].is_valid() && !frozen_[i]) {
+    if (edges && edges_[i].is_valid() && (differentiates_frozen_ || !frozen_[i])) {
       impl::set_gradient_edge(slots_[i].parameter, edges_[i]);
     }
   }

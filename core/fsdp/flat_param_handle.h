@@ -24,6 +24,8 @@ namespace shardlens::fsdp {
 struct FlatParamChoices {
   // Some parameters may be frozen: they are gathered with the others and have no gradient.
   bool mixed_requires_grad = false;
+  // Frozen ones among others are in the graph too, and their gradients are thrown away: FSDP1.
+  bool differentiates_frozen = false;
   // The shard has no storage either, while its parameters have none, until materialize().
   bool deferred = false;
 };
@@ -182,7 +184,8 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   at::ScalarType reduce_dtype_;
   Reduction reduction_;
   bool whole_ = false;
-  bool requires_grad_ = true;   // of the unsharded parameter
+  bool requires_grad_ = true;  // of the unsharded parameter
+  bool differentiates_frozen_ = false;
   std::vector<bool> frozen_;    // per slot
   std::vector<bool> has_grad_;  // per slot: its part of the shard's gradient is one, not zeros
   at::Tensor shard_;            // leaf that holds the master values; grad() is the reduced gradient

@@ -390,6 +390,19 @@ void Root::frozen_use_ended(UnitId unit) {
   raise(event);
 }
 
+// [Note: Reduced at the end] FSDP2 sees the end of a unit's backward at the gradients of its
+// inputs; where these have none it is in autograd's final callback, unit by unit. Of a unit that is
+// used more than once, accumulators tell.
+void Root::accumulated(UnitId unit) {
+  Progress& progress = progress_[unit];
+  if (plan_.plan.dialect == plan::Dialect::kFsdp2 && !progress.inputs_require_grad &&
+      progress.invocation == 1) {
+    progress.reduced_at_end = true;
+    return;
+  }
+  grads_ready(unit);
+}
+
 void Root::grads_ready(UnitId unit) {
   progress_[unit].pre_backward = false;
   HookEvent event{Hook::kGradsReady, unit};
@@ -399,6 +412,11 @@ void Root::grads_ready(UnitId unit) {
 
 void Root::backward_end() {
   const RangeScope range(options_.recorder, Range::kRootPostBackward);
+  for (UnitId unit = 0; unit < progress_.size(); ++unit) {
+    if (progress_[unit].reduced_at_end) {
+      grads_ready(unit);
+    }
+  }
   raise({Hook::kBackwardEnd, 0});
   in_backward_ = false;
   reset_progress();

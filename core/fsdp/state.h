@@ -89,7 +89,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs);
   void post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs);
   void forward_failed(UnitId unit, size_t slot) noexcept;
-  void grads_ready(UnitId unit);
+  void accumulated(UnitId unit);
 
   [[nodiscard]] const plan::ResolvedPlan& plan() const override { return plan_; }
   [[nodiscard]] std::span<const at::Tensor> flat_shards() const override { return shards_; }
@@ -118,7 +118,8 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
     std::vector<bool> open, done;  // by module: its forward is on the stack; has ended
     bool refused = false;          // the forward that is failing never began
     bool inputs_require_grad = false, outputs_require_grad = false;
-    uint32_t invocation = 0;    // forwards ended since the last backward ended
+    uint32_t invocation = 0;  // forwards ended since the last backward ended
+    bool reduced_at_end = false;
     bool pre_backward = false;  // raised since the last forward or reduction
   };
   class Backward;  // lives as long as autograd's task of a backward
@@ -132,6 +133,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void begin_forward(UnitId unit, const HookEvent& event);
   void end_forward(UnitId unit, bool grad_mode);
   void pre_backward(UnitId unit, uint32_t invocation);
+  void grads_ready(UnitId unit);
   void use_ended(UnitId unit);
   void frozen_use_ended(UnitId unit);
   void require_materialized();

@@ -54,10 +54,10 @@ std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
     slots.push_back({parameter.fqn, tensor, parameter.shape});
   }
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
-  auto handle = std::make_unique<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
-                                                  module::to_scalar_type(plan.param_dtype(id)),
-                                                  module::to_scalar_type(plan.reduce_dtype(id)),
-                                                  FlatParamChoices{true, options.deferred});
+  auto handle = std::make_unique<FlatParamHandle>(
+      unit.fqn, std::move(slots), plan.layout(id), rank,
+      module::to_scalar_type(plan.param_dtype(id)), module::to_scalar_type(plan.reduce_dtype(id)),
+      FlatParamChoices{true, plan.plan.dialect == plan::Dialect::kFsdp1, options.deferred});
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
@@ -181,7 +181,7 @@ void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::M
                    const torch::autograd::variable_list& /*inputs*/) {
               const auto alive = weak.lock();
               if (const auto root = alive == nullptr ? nullptr : alive->root()) {
-                root->grads_ready(alive->unit());
+                root->accumulated(alive->unit());
               }
               return outputs;
             }));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/differentiated.h"
 #include "core/plan/unit_sizes.h"
 
 namespace shardlens::plan {
@@ -26,8 +27,10 @@ WorkloadBuilder::WorkloadBuilder(const ResolvedPlan& plan, int64_t batch, int64_
       unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
     }
   }
-  for (const Parameter& parameter : plan.tree.parameters) {
-    if (!parameter.requires_grad) {
+  const std::vector<bool> differentiated = differentiated_parameters(plan);
+  for (size_t i = 0; i < differentiated.size(); ++i) {
+    const Parameter& parameter = plan.tree.parameters[i];
+    if (!differentiated[i]) {
       frozen_.insert(parameter.fqn);
       frozen_.insert(parameter.aliases.begin(), parameter.aliases.end());
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/differentiated.h"
 #include "core/schedule/autograd_queue.h"
 #include "core/schedule/planned_buckets.h"
 
@@ -56,6 +57,7 @@ class StepRunner {
       forward();
       if (last_ != AutogradQueue::kNone) {
         graph_.backward(last_, [this](AutogradQueue::Tag tag) { happens(tag); });
+        raise_waiting();
         raise({.hook = Hook::kBackwardEnd, .unit = 0});
         launch(buckets_.end());
       }
@@ -126,14 +128,14 @@ class StepRunner {
 
   // With frozen parameters: which operators have some that are not.
   void find_trained() {
-    if (std::ranges::all_of(plan_.tree.parameters, &plan::Parameter::requires_grad)) {
+    const std::vector<bool> differentiated = plan::differentiated_parameters(plan_);
+    if (std::ranges::count(differentiated, false) == 0) {
       return;
     }
     std::unordered_map<std::string_view, bool> trains;
     for (const plan::Module& module : plan_.tree.modules) {
-      trains[module.fqn] = std::ranges::any_of(module.parameters, [this](uint32_t parameter) {
-        return plan_.tree.parameters[parameter].requires_grad;
-      });
+      trains[module.fqn] = std::ranges::any_of(
+          module.parameters, [&](uint32_t parameter) { return differentiated[parameter]; });
     }
     for (const plan::Operator& op : workload_.operators) {
       const auto found = trains.find(op.module);
@@ -179,6 +181,9 @@ class StepRunner {
     run_open_ = false;
     last_ = AutogradQueue::kNone;
     views_.assign(plan_.units.size(), AutogradQueue::kNone);
+    used_.assign(plan_.units.size(), false);
+    reduced_at_end_.assign(plan_.units.size(), false);
+    waiting_.assign(plan_.units.size(), false);
     replicated_.assign(plan_.tree.parameters.size(), AutogradQueue::kNone);
     for (UnitId unit = 0; unit < plan_.units.size(); ++unit) {
       if (plan_.is_frozen(unit)) {
@@ -280,6 +285,9 @@ class StepRunner {
       run_open_ = false;  // what the hook does, or has done in backward, stands between
       if (event.hook == Hook::kPreForward) {
         begun.push_back(graph_.size());
+        reduced_at_end_[event.unit] =
+            plan_.plan.dialect == plan::Dialect::kFsdp2 && !differentiable && !used_[event.unit];
+        used_[event.unit] = true;
         if (differentiable && has_views(event.unit) && plan_.is_frozen(event.unit)) {
           watch_input(event.unit);
         }
@@ -318,7 +326,21 @@ class StepRunner {
     if (event.hook == Hook::kGradsReady && !has_views(event.unit)) {
       return;
     }
+    if (event.hook == Hook::kGradsReady && reduced_at_end_[event.unit]) {
+      waiting_[event.unit] = true;
+      return;
+    }
     raise(event);
+  }
+
+  // [Note: Reduced at the end] FSDP2 sees the end of a unit's backward at the gradients of its
+  // inputs; where these have none it is in autograd's final callback, unit by unit.
+  void raise_waiting() {
+    for (UnitId unit = 0; unit < waiting_.size(); ++unit) {
+      if (waiting_[unit]) {
+        raise({.hook = Hook::kGradsReady, .unit = unit});
+      }
+    }
   }
 
   [[nodiscard]] bool has_views(UnitId unit) const {
@@ -413,6 +435,7 @@ class StepRunner {
   std::vector<uint32_t> optimizer_;
   std::unordered_map<uint32_t, std::vector<plan::WorkloadItem>> recomputed_;  // by forward operator
   std::vector<Node> accumulators_, views_;                                    // per unit
+  std::vector<bool> used_, reduced_at_end_, waiting_;                         // per unit
   std::vector<Node> replicated_;  // per parameter, its accumulator
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false;

@@ -25,6 +25,7 @@ BF16 = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
 CHECKPOINTED = {"activation_checkpointing": ["{blocks}"]}
 FROZEN_UNIT = {"frozen_parameters": ["{block:1}.**"]}
 FROZEN_IN_UNITS = {"frozen_parameters": ["{blocks}.mlp.**"]}
+FROZEN_PREFIX = {"frozen_parameters": ["model.embed_tokens.*", "{block:0}.**", "{block:1}.**"]}
 IGNORED = {"ignored_modules": ["{block:1}.mlp"], "ignored_parameters": ["{block:2}.*.weight"]}
 PARTS = {"units": [{"modules": "{blocks}.mlp"}, {"modules": ""}]}
 
@@ -65,6 +66,7 @@ ROWS = {
     "fsdp2-frozen-unit": dict(plan=FROZEN_UNIT, worlds=(2, 3)),
     "fsdp2-frozen-unit-reshard": dict(plan={**FROZEN_UNIT, "reshard_after_forward": True}, worlds=(2,)),
     "fsdp2-frozen-in-units": dict(plan=FROZEN_IN_UNITS, worlds=(2, 3)),
+    "fsdp2-frozen-prefix": dict(models=["llama-tiny"], plan=FROZEN_PREFIX, worlds=(2,)),
     "fsdp2-frozen-hybrid": dict(plan={**FROZEN_IN_UNITS, **TWO_REPLICAS}, worlds=(4,)),
     "fsdp2-frozen-no-sync": dict(plan={"frozen_parameters": ["{block:1}.**", "{block:2}.mlp.**"]}, run=NO_SYNC, worlds=(2,)),
     "fsdp2-frozen-bf16": dict(plan={**FROZEN_IN_UNITS, "mixed_precision": BF16}, worlds=(2,)),
@@ -89,6 +91,7 @@ ROWS = {
     "fsdp1-frozen-unit": dict(plan={**FSDP1, **FROZEN_UNIT}, worlds=(2, 3)),
     "fsdp1-frozen-unit-post": dict(plan={**FSDP1, **FROZEN_UNIT, "backward_prefetch": "post"}, worlds=(2,)),
     "fsdp1-frozen-in-units": dict(plan={**FSDP1, **FROZEN_IN_UNITS}, worlds=(2, 3)),
+    "fsdp1-frozen-prefix": dict(models=["llama-tiny"], plan={**FSDP1, **FROZEN_PREFIX}, worlds=(2,)),
     "fsdp1-frozen-no-shard": dict(plan={**FSDP1, **FROZEN_IN_UNITS, "mesh": {"replicate": "all"}}, worlds=(2,)),
     "fsdp1-ignored": dict(plan={**FSDP1, **IGNORED}, worlds=(2,)),
     "fsdp1-no-sync-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}, run=NO_SYNC),
