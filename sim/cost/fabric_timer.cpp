@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "sim/cost/alpha_beta_timer.h"
+#include "sim/cost/collective_curve.h"
 
 namespace shardlens::sim {
 namespace {
@@ -16,29 +18,15 @@ constexpr std::array<double, 3> kPcieStep{1.0, 2.5, 5.7};     // hwLat PCI, ring
 constexpr std::array<double, 3> kNetworkStep{2.7, 4.0, 9.6};  // hwLat NET, ring (NCCL@01afd20)
 constexpr double kLlShare = 0.5;                              // of the bus bandwidth, at most
 constexpr double kLl128Share = 0.92;
-
-const CollectiveCurve* curve_of(const FabricSpec& fabric, CollectiveKind kind, int ranks) {
-  for (const CollectiveCurve& curve : fabric.curves) {
-    if (curve.kind == kind && curve.ranks == ranks) {
-      return &curve;
-    }
-  }
-  return nullptr;
-}
-
-double interpolate(const CollectiveCurve& curve, Bytes bytes) {
-  const auto& points = curve.points;
-  if (bytes <= points.front().bytes) {
-    return points.front().us;
-  }
-  auto after = std::lower_bound(
-      points.begin(), points.end(), bytes,
-      [](const CollectiveCurve::Point& point, Bytes value) { return point.bytes < value; });
-  after = after == points.end() ? std::prev(points.end()) : after;
-  const auto before = std::prev(after);
-  const double slope = (after->us - before->us) / static_cast<double>(after->bytes - before->bytes);
-  return before->us + slope * static_cast<double>(bytes - before->bytes);
-}
+// Trees of all-reduces, in the same order.
+constexpr std::array<double, 3> kTreeBaseLatency{6.8, 14, 8.4};   // baseLat, tree
+constexpr std::array<double, 3> kNvlinkTreeStep{0.6, 1.25, 4.0};  // hwLat NVLINK, tree
+constexpr std::array<double, 3> kPcieTreeStep{1.0, 1.9, 4.0};     // hwLat PCI, tree
+constexpr std::array<double, 3> kNetworkTreeStep{5.0, 8.5, 14};   // hwLat NET, tree
+constexpr double kTreeShare = 0.92;                               // busBw · .92, tree
+constexpr double kTreeLlDivisor = 3.8, kTreeLl128Share = 7.0 / 9.0;
+constexpr double kTreeAlgorithmShare = 0.5;  // of the bus: each byte goes up and comes down
+constexpr double kNvlsLatency = 25;          // hwLat NVLINK, NVLS
 
 }  // namespace
 
@@ -46,35 +34,70 @@ double FabricTimer::model_us(CollectiveKind kind,
                              int ranks,
                              int ranks_per_node,
                              Bytes larger_message) const {
-  const bool twice = kind == CollectiveKind::kAllReduce;  // a reduce-scatter and an all-gather
-  const int nodes = ranks / ranks_per_node;
-  const double steps = (twice ? 2.0 : 1.0) * (ranks - 1);
-  const double between = (twice ? 2.0 : 1.0) * (nodes - 1);
-  const double ratio = kind == CollectiveKind::kReduceScatter ? fabric_.reduce_scatter_ratio : 1.0;
-  double bus = fabric_.ring_gbps * ratio;
-  if (nodes > 1) {
-    bus = std::min(bus, fabric_.network_gbps * ranks_per_node);
+  double best = ring_us(kind, ranks, ranks_per_node, larger_message);
+  if (kind == CollectiveKind::kAllReduce) {
+    best = std::min(best, tree_us(ranks, ranks_per_node, larger_message));
+    if (ranks == ranks_per_node && fabric_.nvls_gbps > 0 && ranks >= fabric_.nvls_ranks) {
+      best = std::min(best, nvls_us(larger_message));
+    }
   }
+  return best;
+}
+
+double FabricTimer::bus_gbps(int ranks, int ranks_per_node) const {
+  return ranks > ranks_per_node ? std::min(fabric_.ring_gbps, fabric_.network_gbps * ranks_per_node)
+                                : fabric_.ring_gbps;
+}
+
+double FabricTimer::ring_us(CollectiveKind kind,
+                            int ranks,
+                            int ranks_per_node,
+                            Bytes larger_message) const {
+  const double twice = kind == CollectiveKind::kAllReduce ? 2 : 1;  // reduce-scatter, all-gather
+  const double steps = twice * (ranks - 1);
+  const double between = twice * (ranks / ranks_per_node - 1);
+  const double ratio = kind == CollectiveKind::kReduceScatter ? fabric_.reduce_scatter_ratio : 1.0;
+  const double bus = std::min(bus_gbps(ranks, ranks_per_node), fabric_.ring_gbps * ratio);
   const std::array<double, 3> of_protocol{std::min(fabric_.ll_gbps, kLlShare * bus),
                                           kLl128Share * bus, bus};
   const auto& step = fabric_.link == Link::kNvlink ? kNvlinkStep : kPcieStep;
-  double best = 0;
+  double best = std::numeric_limits<double>::infinity();
   for (size_t protocol = 0; protocol < of_protocol.size(); ++protocol) {
-    const double algorithm_gbps = of_protocol[protocol] * ranks / steps;
-    const double us = kBaseLatency[protocol] + (steps - between) * step[protocol] +
-                      between * kNetworkStep[protocol] +
-                      static_cast<double>(larger_message) / (algorithm_gbps * 1e3);
-    best = protocol == 0 ? us : std::min(best, us);
+    best = std::min(best, kBaseLatency[protocol] + (steps - between) * step[protocol] +
+                              between * kNetworkStep[protocol] +
+                              static_cast<double>(larger_message) /
+                                  (of_protocol[protocol] * ranks / steps * 1e3));
   }
   return best;
+}
+
+double FabricTimer::tree_us(int ranks, int ranks_per_node, Bytes larger_message) const {
+  const int nodes = ranks / ranks_per_node;
+  const double bus = kTreeShare * bus_gbps(ranks, ranks_per_node);
+  const std::array<double, 3> of_protocol{std::min(fabric_.ll_gbps, bus / kTreeLlDivisor),
+                                          kTreeLl128Share * bus, bus};
+  const auto& step = fabric_.link == Link::kNvlink ? kNvlinkTreeStep : kPcieTreeStep;
+  double best = std::numeric_limits<double>::infinity();
+  for (size_t protocol = 0; protocol < of_protocol.size(); ++protocol) {
+    const double latency =
+        kTreeBaseLatency[protocol] +
+        2 * ((ranks_per_node - 1) * step[protocol] + std::log2(nodes) * kNetworkTreeStep[protocol]);
+    best = std::min(best, latency + static_cast<double>(larger_message) /
+                                        (of_protocol[protocol] * kTreeAlgorithmShare * 1e3));
+  }
+  return best;
+}
+
+double FabricTimer::nvls_us(Bytes larger_message) const {
+  return kNvlsLatency + static_cast<double>(larger_message) / (fabric_.nvls_gbps * 1e3);
 }
 
 Nanoseconds FabricTimer::duration(CollectiveKind kind, int ranks, Bytes larger_message) const {
   if (ranks <= 1) {
     return 0;
   }
-  const CollectiveCurve* curve = curve_of(fabric_, kind, ranks);
-  const double us = curve != nullptr ? interpolate(*curve, larger_message)
+  const CollectiveCurve* curve = find_curve(fabric_.curves, kind, ranks);
+  const double us = curve != nullptr ? curve_us(*curve, larger_message)
                                      : model_us(kind, ranks, ranks, larger_message);
   return std::llround(std::max(us, 0.0) * 1e3);
 }

@@ -11,11 +11,6 @@ namespace shardlens::sim {
 // How long collectives take within a node: by a measured curve of the same kind and number of ranks
 // where the spec has one, otherwise by NCCL's own model.
 //
-// [Note: Interpolation] Linear in bytes between measured sizes, since time is latency plus bytes
-// over bandwidth there; a straight line through logarithms overshoots (mean error on sizes left out
-// of the H100 curves, from 1 MiB up: 3.5 % for all-gather against 6.5 %). Below the smallest size
-// its time holds, beyond the largest the bandwidth between the last two.
-//
 // A group of one rank takes nothing.
 // Source  NCCL graph/tuning.cc@5067397 (latencies, protocols, bus bandwidth).
 class FabricTimer final : public CollectiveTimer {
@@ -30,13 +25,22 @@ class FabricTimer final : public CollectiveTimer {
                                             int ranks,
                                             int ranks_per_node,
                                             Bytes larger_message) const;
-  // NCCL's model alone, in microseconds.
+  // NCCL's model alone, in microseconds: the fastest of ring, tree and (within a node that has it)
+  // NVLS, and of their protocols. Trees and NVLS serve all-reduces alone.
   [[nodiscard]] double model_us(CollectiveKind kind,
                                 int ranks,
                                 int ranks_per_node,
                                 Bytes larger_message) const;
 
  private:
+  [[nodiscard]] double bus_gbps(int ranks, int ranks_per_node) const;
+  [[nodiscard]] double ring_us(CollectiveKind kind,
+                               int ranks,
+                               int ranks_per_node,
+                               Bytes bytes) const;
+  [[nodiscard]] double tree_us(int ranks, int ranks_per_node, Bytes bytes) const;
+  [[nodiscard]] double nvls_us(Bytes bytes) const;
+
   FabricSpec fabric_;
 };
 

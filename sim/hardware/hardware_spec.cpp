@@ -1,5 +1,7 @@
 #include "sim/hardware/hardware_spec.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <limits>
 #include <utility>
@@ -104,15 +106,62 @@ CollectiveCurve read_curve(const JsonNode& node, int64_t gpus) {
   return curve;
 }
 
+// An end of a link: a GPU of the node, or anything else by a name of its own.
+std::string read_end(const JsonNode& node, int64_t gpus) {
+  const std::string name = node.string();
+  const std::string_view number = std::string_view(name).substr(std::min<size_t>(3, name.size()));
+  int64_t gpu = -1;
+  if (name.starts_with("gpu") &&
+      (std::from_chars(number.data(), number.data() + number.size(), gpu).ptr !=
+           number.data() + number.size() ||
+       gpu < 0 || gpu >= gpus)) {
+    node.fail(fmt::format("expected gpu0 to gpu{}, or the name of a switch, found {}", gpus - 1,
+                          node.shown()));
+  }
+  return name;
+}
+
+std::vector<TopologyLink> read_links(const JsonNode& node, int64_t gpus) {
+  static const Names kKeys{"a", "b", "gbps", "source"};
+  std::vector<TopologyLink> links;
+  for (const JsonNode& each : node.items("links")) {
+    each.expect_object("a link: {\"a\": \"gpu0\", \"b\": …, \"gbps\": …, \"source\": …}");
+    each.allow_only(kKeys);
+    TopologyLink& link = links.emplace_back();
+    link.a = read_end(each.require("a"), gpus);
+    link.b = read_end(each.require("b"), gpus);
+    link.gbps = each.require("gbps").number();
+    if (!(link.gbps >= kLeast && link.gbps <= kMost)) {
+      each.require("gbps").fail("expected GB/s above 0");
+    }
+    (void)each.require("source").string();
+  }
+  return links;
+}
+
 FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
-  static const Names kKeys{"link",         "ring_gbps", "reduce_scatter_ratio", "ll_gbps", "sms",
-                           "network_gbps", "curves"};
+  static const Names kKeys{"link",      "ring_gbps",  "reduce_scatter_ratio", "ll_gbps", "sms",
+                           "nvls_gbps", "nvls_ranks", "network_gbps",         "links",   "curves"};
   static const Names kLinks{"nvlink", "pcie"};
   node.expect_object("a fabric");
   node.allow_only(kKeys);
   FabricSpec fabric;
   fabric.link = static_cast<Link>(node.require("link").one_of(kLinks));
-  fabric.ring_gbps = constant(node, "ring_gbps", kLeast, kMost);
+  if (const auto links = node.find("links")) {
+    fabric.links = read_links(*links, gpus);
+  }
+  if (node.find("ring_gbps") || fabric.links.empty()) {
+    fabric.ring_gbps = constant(node, "ring_gbps", kLeast, kMost);
+  } else {
+    fabric.ring_gbps = ring_gbps(fabric.links, static_cast<int>(gpus));
+    if (gpus > 1 && fabric.ring_gbps == 0) {
+      node.require("links").fail("no ring through all GPUs: some cannot reach each other");
+    }
+  }
+  if (node.find("nvls_gbps")) {
+    fabric.nvls_gbps = constant(node, "nvls_gbps", kLeast, kMost);
+    fabric.nvls_ranks = static_cast<int64_t>(constant(node, "nvls_ranks", 2, kMost));
+  }
   fabric.reduce_scatter_ratio = constant(node, "reduce_scatter_ratio", kLeast, 1);
   fabric.ll_gbps = constant(node, "ll_gbps", kLeast, kMost);
   fabric.sms = static_cast<int64_t>(constant(node, "sms", 0, 1e4));

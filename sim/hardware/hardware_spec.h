@@ -8,6 +8,7 @@
 #include "core/base/collective.h"
 #include "core/base/units.h"
 #include "core/plan/json_reader.h"
+#include "sim/hardware/topology.h"
 
 namespace shardlens::sim {
 
@@ -42,7 +43,12 @@ enum class Link : uint8_t { kNvlink, kPcie };
 
 struct FabricSpec {
   Link link = Link::kNvlink;
-  double ring_gbps = 0;             // bus bandwidth of NCCL's rings at large messages
+  double ring_gbps = 0;  // bus bandwidth of NCCL's rings at large messages; else of `links`
+  std::vector<TopologyLink> links;  // of a node; may be empty
+  // All-reduces in the switches (NVLink SHARP): GB/s of the message, whatever the ranks, and from
+  // how many of them on NCCL takes them; 0: there are none.
+  double nvls_gbps = 0;
+  int64_t nvls_ranks = 0;
   double reduce_scatter_ratio = 1;  // of it, in a reduce-scatter
   double ll_gbps = 0;               // NCCL's limit of its LL protocol on this architecture
   int64_t sms = 0;                  // that NCCL's kernels occupy

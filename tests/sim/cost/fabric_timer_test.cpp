@@ -63,6 +63,38 @@ TEST(FabricTimerTest, SlowestLinkOfSeveralNodesCounts) {
             timer.duration(CollectiveKind::kAllGather, 4, 1 << 20));
 }
 
+// By hand: a tree of 16 nodes with a GPU each, four levels up and down, where a ring has 30 steps.
+TEST(FabricTimerTest, SmallAllReducesBetweenNodesTakeATree) {
+  FabricSpec fabric = two_points();
+  fabric.curves.clear();
+  fabric.network_gbps = 25;
+  const FabricTimer timer(fabric);
+  // LL: 25 x 0.92 / 3.8 GB/s, each byte up and down.
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 16, 1, 1024),
+              6.8 + 2 * 4 * 5.0 + 1024 / (25 * 0.92 / 3.8 * 0.5 * 1e3), 1e-6);
+  // The ring has more bandwidth.
+  EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 4, 1, 4096 * kMiB),
+              8.4 + 6 * 9.6 + 4096.0 * kMiB / (25 * 4.0 / 6 * 1e3), 1e-6);
+}
+
+// Published on 8 B200 GPUs at 8 GiB (stas00/ml-engineering@744d01e): 778.2 and 811.2 GB/s of bus on
+// six and seven of them, in the switches; 673.2 and 677.8 on four and five, by rings. The spec
+// knows the figure of eight alone.
+TEST(FabricTimerTest, AllReducesInTheSwitchesAsPublished) {
+  FabricSpec fabric = load_hardware("8xB200").fabric;
+  fabric.curves.clear();
+  const FabricTimer timer(fabric);
+  const auto busbw = [&](int ranks) {
+    const Bytes bytes = 8192 * kMiB;
+    return static_cast<double>(bytes) * 2 * (ranks - 1) / ranks /
+           static_cast<double>(timer.duration(CollectiveKind::kAllReduce, ranks, bytes));
+  };
+  EXPECT_NEAR(busbw(6) / 778.2, 1, 0.03);
+  EXPECT_NEAR(busbw(7) / 811.2, 1, 0.03);
+  EXPECT_NEAR(busbw(5) / 677.8, 1, 0.03);
+  EXPECT_NEAR(busbw(4) / 673.2, 1, 0.03);
+}
+
 // Bus bandwidth at 1 GiB as published: H100 344 and 322 GB/s (xla), A100 253.6 (mscclpp).
 TEST(FabricTimerTest, PublishedBusBandwidth) {
   const auto busbw = [](const char* spec, CollectiveKind kind) {

@@ -70,5 +70,26 @@ TEST(HardwareSpecTest, BadValuesAreNamed) {
   EXPECT_THAT(message_of("{"), HasSubstr("node.json"));
 }
 
+TEST(HardwareSpecTest, LinksGiveTheRingWhereItWasNotMeasured) {
+  const auto with_links = [](const std::string& links) {
+    const std::string text = changed("\"ring_gbps\"", "\"links\": [" + links + "], \"ring_gbps\"");
+    const size_t at = text.find("\"ring_gbps\"");
+    return text.substr(0, at) + text.substr(text.find("\"reduce_scatter_ratio\""));
+  };
+  std::string star;
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    star +=
+        std::string(gpu == 0 ? "" : ", ") + R"({"a": "gpu)" + std::to_string(gpu) +
+        R"(", "b": "switch", "gbps": 240, "source": "12 links of 20 GB/s, as NCCL counts them"})";
+  }
+  EXPECT_DOUBLE_EQ(parse_hardware(with_links(star), "node.json").fabric.ring_gbps, 240);
+  EXPECT_THAT(message_of(with_links(R"({"a": "gpu0", "b": "gpu1", "gbps": 1, "source": "x"})")),
+              HasSubstr("no ring through all GPUs"));
+  EXPECT_THAT(message_of(with_links(R"({"a": "gpu8", "b": "gpu1", "gbps": 1, "source": "x"})")),
+              HasSubstr("expected gpu0 to gpu7"));
+  EXPECT_THAT(message_of(with_links(R"({"a": "gpu0", "b": "gpu1", "gbps": 0, "source": "x"})")),
+              HasSubstr("expected GB/s above 0"));
+}
+
 }  // namespace
 }  // namespace shardlens::sim::test

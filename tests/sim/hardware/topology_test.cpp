@@ -1,0 +1,47 @@
+#include "sim/hardware/topology.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace shardlens::sim {
+namespace {
+
+std::vector<TopologyLink> star(int gpus, double gbps) {
+  std::vector<TopologyLink> links;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    links.push_back({fmt::format("gpu{}", gpu), "switch", gbps});
+  }
+  return links;
+}
+
+TEST(Topology, ThroughASwitchEachWireIsPassedOnce) {
+  EXPECT_DOUBLE_EQ(ring_gbps(star(8, 370.8), 8), 370.8);
+  EXPECT_DOUBLE_EQ(ring_gbps(star(16, 100), 16), 100);
+}
+
+// Two GPUs below each of two processors, by hand: 0-1-3-2 crosses the processors' link once each
+// way; 0-2-1-3 would twice.
+TEST(Topology, TheBestOrderCrossesTheSlowLinkOnce) {
+  const std::vector<TopologyLink> links{{"gpu0", "cpu0", 25},
+                                        {"gpu2", "cpu0", 25},
+                                        {"gpu1", "cpu1", 25},
+                                        {"gpu3", "cpu1", 25},
+                                        {"cpu0", "cpu1", 20}};
+  EXPECT_DOUBLE_EQ(ring_gbps(links, 4), 20);
+}
+
+// A bridge between pairs; other hops take the processor, whose wire a GPU shares with nobody.
+TEST(Topology, DirectWiresGoBeforeLongerWays) {
+  const std::vector<TopologyLink> links{{"gpu0", "gpu1", 100}, {"gpu2", "gpu3", 100},
+                                        {"gpu0", "cpu", 12},   {"gpu1", "cpu", 12},
+                                        {"gpu2", "cpu", 12},   {"gpu3", "cpu", 12}};
+  EXPECT_DOUBLE_EQ(ring_gbps(links, 4), 12);
+}
+
+TEST(Topology, NoRingWhereAGpuCannotBeReached) {
+  EXPECT_EQ(ring_gbps(star(3, 10), 4), 0);
+  EXPECT_EQ(ring_gbps({}, 2), 0);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
