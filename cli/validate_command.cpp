@@ -2,7 +2,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -10,8 +13,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
+#include "sim/validate/collective_tables.h"
 #include "sim/validate/validation.h"
 
 #include "cli/output.h"
@@ -20,7 +25,7 @@ namespace shardlens::cli {
 namespace {
 
 struct ValidateOptions {
-  std::filesystem::path runs, stacks;
+  std::filesystem::path runs, stacks, collectives;
   bool json = false;
 };
 
@@ -108,7 +113,84 @@ void print_text(const sim::Validation& result) {
   }
 }
 
+void add_mean(const std::optional<double>& error, double& sum, int& count) {
+  sum += error.value_or(0);
+  count += error ? 1 : 0;
+}
+
+std::string collectives_json(const std::vector<sim::CurveError>& errors) {
+  const auto value = [](const std::optional<double>& error) {
+    return error ? nlohmann::ordered_json(*error) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json out{{"schema", 1}, {"curves", nlohmann::ordered_json::array()}};
+  for (const sim::CurveError& each : errors) {
+    out["curves"].push_back({{"source", each.measured.source},
+                             {"gpu", each.measured.gpu},
+                             {"algorithm", each.measured.algorithm},
+                             {"collective", name_of(each.measured.curve.kind)},
+                             {"ranks", each.measured.curve.ranks},
+                             {"left_out_sizes", each.left_out_sizes},
+                             {"left_out_error", value(each.left_out)},
+                             {"spec", each.spec},
+                             {"unseen_sizes", each.unseen_sizes},
+                             {"unseen_error", value(each.unseen)}});
+  }
+  return out.dump(1) + "\n";
+}
+
+void print_collectives(const std::vector<sim::CurveError>& errors) {
+  report::Table table({{"GPU", report::Align::kLeft},
+                       {"ranks"},
+                       {"collective", report::Align::kLeft},
+                       {"algorithm", report::Align::kLeft},
+                       {"sizes left out"},
+                       {"error"},
+                       {"spec", report::Align::kLeft},
+                       {"sizes it lacks"},
+                       {"error"}});
+  const auto shown = [](const std::optional<double>& error) {
+    return error ? report::format_percent(*error) : std::string();
+  };
+  double left_out = 0, unseen = 0;
+  int left_out_curves = 0, unseen_curves = 0;
+  for (const sim::CurveError& each : errors) {
+    add_mean(each.left_out, left_out, left_out_curves);
+    add_mean(each.unseen, unseen, unseen_curves);
+    if (each.left_out || each.unseen) {
+      table.row({each.measured.gpu, std::to_string(each.measured.curve.ranks),
+                 std::string(name_of(each.measured.curve.kind)), each.measured.algorithm,
+                 std::to_string(each.left_out_sizes), shown(each.left_out), each.spec,
+                 std::to_string(each.unseen_sizes), shown(each.unseen)});
+    }
+  }
+  write_stdout(table.render(style_of_stdout()));
+  const auto mean = [](double sum, int curves) {
+    return curves == 0 ? std::string("-") : report::format_percent(sum / curves);
+  };
+  write_stdout(fmt::format(
+      "\nfrom 1 MiB up: mean over {} curves of sizes left out {}; over {} curves of sizes that a "
+      "spec lacks {}\n",
+      left_out_curves, mean(left_out, left_out_curves), unseen_curves,
+      mean(unseen, unseen_curves)));
+}
+
+ExitCode run_collectives(const ValidateOptions& options) {
+  const auto errors = sim::collective_errors(sim::load_collective_tables(options.collectives));
+  if (options.json) {
+    write_stdout(collectives_json(errors));
+  } else {
+    print_collectives(errors);
+  }
+  return ExitCode::kOk;
+}
+
 ExitCode run(const ValidateOptions& options) {
+  if (!options.collectives.empty()) {
+    return run_collectives(options);
+  }
+  if (options.runs.empty()) {
+    throw UsageError("--runs or --collectives is required: which table to predict");
+  }
   std::vector<sim::PublishedRun> runs = sim::load_published_runs(options.runs);
   const sim::Validation result =
       options.stacks.empty()
@@ -127,9 +209,13 @@ ExitCode run(const ValidateOptions& options) {
 
 Action add_validate_command(CLI::App& app) {
   const auto options = std::make_shared<ValidateOptions>();
-  app.add_option("--runs", options->runs, "published runs, comma-separated (docs/simulator.md)")
-      ->required()
-      ->option_text("FILE.csv (required)");
+  CLI::Option* runs =
+      app.add_option("--runs", options->runs, "published runs, comma-separated (docs/simulator.md)")
+          ->option_text("FILE.csv");
+  app.add_option("--collectives", options->collectives,
+                 "measured collectives instead: how far curves are off at sizes not used")
+      ->option_text("FILE.csv")
+      ->excludes(runs);
   app.add_option("--stacks", options->stacks,
                  "constants of GPU types and software stacks [those that come with Shardlens]");
   app.add_flag("--json", options->json, "machine-readable output");

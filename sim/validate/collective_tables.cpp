@@ -1,0 +1,146 @@
+#include "sim/validate/collective_tables.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "core/plan/json_reader.h"
+#include "sim/cost/collective_curve.h"
+#include "sim/validate/csv_table.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr std::array kColumns{"source", "gpu",        "n_gpus",  "collective",
+                              "algo",   "size_bytes", "time_us", "busbw_GBs"};
+constexpr Bytes kFromHere = Bytes{1} << 20;
+
+// Bus bandwidth over that of the message (nccl-tests, PERFORMANCE.md).
+double bus_factor(CollectiveKind kind, double ranks) {
+  return (kind == CollectiveKind::kAllReduce ? 2 : 1) * (ranks - 1) / ranks;
+}
+
+std::optional<double> time_of(const CsvRow& row, CollectiveKind kind, double bytes, double ranks) {
+  if (const auto us = row.number("time_us"); us && *us > 0) {
+    return us;
+  }
+  const auto bus = row.number("busbw_GBs");
+  return bus && *bus > 0 ? std::optional(bytes * bus_factor(kind, ranks) / (*bus * 1e3))
+                         : std::nullopt;
+}
+
+// The spec of a GPU's type, by how its name begins.
+std::string spec_of(std::string_view gpu) {
+  constexpr std::pair<std::string_view, const char*> kSpecs[] = {{"A100", "8xA100-80"},
+                                                                 {"H100-PCIe", ""},
+                                                                 {"H100", "8xH100"},
+                                                                 {"H200", "8xH200"},
+                                                                 {"B200", "8xB200"}};
+  for (const auto& [begin, spec] : kSpecs) {
+    if (gpu.starts_with(begin)) {
+      return spec;
+    }
+  }
+  return "";
+}
+
+double error_at(const CollectiveCurve& curve, const CollectiveCurve::Point& point) {
+  return std::abs(curve_us(curve, point.bytes) / point.us - 1);
+}
+
+void leave_out(CurveError& out) {
+  const auto& points = out.measured.curve.points;
+  double sum = 0;
+  for (size_t i = 1; i + 1 < points.size(); ++i) {
+    if (points[i].bytes < kFromHere) {
+      continue;
+    }
+    CollectiveCurve others = out.measured.curve;
+    others.points.erase(others.points.begin() + static_cast<std::ptrdiff_t>(i));
+    sum += error_at(others, points[i]);
+    ++out.left_out_sizes;
+  }
+  if (out.left_out_sizes > 0) {
+    out.left_out = sum / out.left_out_sizes;
+  }
+}
+
+void compare_with_spec(CurveError& out) {
+  out.spec = spec_of(out.measured.gpu);
+  if (out.spec.empty()) {
+    return;
+  }
+  const HardwareSpec spec = load_hardware(out.spec);
+  const CollectiveCurve& measured = out.measured.curve;
+  const CollectiveCurve* own = find_curve(spec.fabric.curves, measured.kind, measured.ranks);
+  if (own == nullptr) {
+    out.spec.clear();
+    return;
+  }
+  double sum = 0;
+  for (const CollectiveCurve::Point& point : measured.points) {
+    const bool used = std::any_of(own->points.begin(), own->points.end(),
+                                  [&](const auto& each) { return each.bytes == point.bytes; });
+    if (point.bytes >= kFromHere && !used) {
+      sum += error_at(*own, point);
+      ++out.unseen_sizes;
+    }
+  }
+  if (out.unseen_sizes > 0) {
+    out.unseen = sum / out.unseen_sizes;
+  }
+}
+
+}  // namespace
+
+std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
+                                                   const std::string& source) {
+  using Key = std::tuple<std::string, std::string, std::string, CollectiveKind, int64_t>;
+  std::map<Key, std::map<Bytes, std::vector<double>>> curves;
+  for (const CsvRow& row : parse_csv(text, source, kColumns)) {
+    const auto kind = parse_collective(row.text("collective"));
+    const auto ranks = row.size("n_gpus");
+    const std::string& size = row.text("size_bytes");
+    const bool sized = !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
+    if (!kind || !ranks || *ranks < 2 || !sized) {
+      continue;
+    }
+    const auto bytes = row.size("size_bytes");
+    const auto us = time_of(row, *kind, static_cast<double>(*bytes), static_cast<double>(*ranks));
+    if (us) {
+      curves[{row.text("source"), row.text("gpu"), row.text("algo"), *kind, *ranks}][*bytes]
+          .push_back(*us);
+    }
+  }
+  std::vector<MeasuredCurve> out;
+  for (auto& [key, sizes] : curves) {
+    MeasuredCurve& curve = out.emplace_back();
+    std::tie(curve.source, curve.gpu, curve.algorithm, curve.curve.kind, std::ignore) = key;
+    curve.curve.ranks = static_cast<int>(std::get<4>(key));
+    for (auto& [bytes, times] : sizes) {
+      std::sort(times.begin(), times.end());
+      curve.curve.points.push_back({bytes, times[times.size() / 2]});
+    }
+  }
+  return out;
+}
+
+std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path) {
+  return parse_collective_tables(plan::read_text_file(path), path.string());
+}
+
+std::vector<CurveError> collective_errors(std::vector<MeasuredCurve> curves) {
+  std::vector<CurveError> out;
+  for (MeasuredCurve& each : curves) {
+    CurveError& error = out.emplace_back();
+    error.measured = std::move(each);
+    leave_out(error);
+    compare_with_spec(error);
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/hardware/hardware_spec.h"
+
+namespace shardlens::sim {
+
+// One measured curve of a table: a collective between so many GPUs, as one source printed it.
+struct MeasuredCurve {
+  std::string source, gpu, algorithm;
+  CollectiveCurve curve;
+};
+
+// Reads a comma-separated file with the columns source, gpu, n_gpus, collective, algo, size_bytes,
+// time_us, busbw_GBs, in any order; others are ignored. Times are those printed, else those that
+// the bus bandwidth implies; of several rows of a size the median. Rows of other collectives,
+// without a size in figures ("peak") or without either time are left out. Errors  InputError with
+// file, line and column.
+[[nodiscard]] std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
+                                                                 const std::string& source);
+[[nodiscard]] std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path);
+
+// How far off a curve is at sizes that were not used, from 1 MiB up; means of |error|.
+struct CurveError {
+  MeasuredCurve measured;
+  // Each size but the first and the last from the curve's others: a gap twice as wide as in use.
+  int left_out_sizes = 0;
+  std::optional<double> left_out;
+  // The specs' own curve at the sizes that it has no point of.
+  std::string spec;  // "": none is of this GPU
+  int unseen_sizes = 0;
+  std::optional<double> unseen;
+};
+[[nodiscard]] std::vector<CurveError> collective_errors(std::vector<MeasuredCurve> curves);
+
+}  // namespace shardlens::sim

@@ -1,0 +1,82 @@
+#include "sim/validate/collective_tables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr const char* kHeader =
+    "source,gpu,n_gpus,interconnect,collective,algo,size_bytes,time_us,busbw_GBs\n";
+
+std::string table(const std::string& rows) {
+  return kHeader + rows;
+}
+
+TEST(CollectiveTables, TimesAreThoseOfTheBusBandwidthWhereNoneIsPrinted) {
+  const auto curves = parse_collective_tables(table("s,H100,8,x,all_reduce,ring,1048576,,175\n"
+                                                    "s,H100,8,x,all_reduce,ring,2097152,20,\n"),
+                                              "t.csv");
+  ASSERT_EQ(curves.size(), 1U);
+  ASSERT_EQ(curves[0].curve.points.size(), 2U);
+  // 2 x 7 / 8 of 1 MiB at 175 GB/s.
+  EXPECT_NEAR(curves[0].curve.points[0].us, 1048576 * 1.75 / 175e3, 1e-9);
+  EXPECT_DOUBLE_EQ(curves[0].curve.points[1].us, 20);
+}
+
+// 1, 2 and 4 MiB at 10, 20 and 30 us: the middle one from its neighbours, by hand, is 10 + 20 / 3.
+TEST(CollectiveTables, EachInnerSizeIsPredictedFromTheOthers) {
+  const auto errors =
+      collective_errors(parse_collective_tables(table("s,other,8,x,all_gather,ring,1048576,10,\n"
+                                                      "s,other,8,x,all_gather,ring,2097152,20,\n"
+                                                      "s,other,8,x,all_gather,ring,4194304,30,\n"),
+                                                "t.csv"));
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].left_out_sizes, 1);
+  EXPECT_NEAR(errors[0].left_out.value(), 1 - (10 + 20.0 / 3) / 20, 1e-9);
+  EXPECT_TRUE(errors[0].spec.empty());
+}
+
+// 24 MiB is no size of the spec's curve, which goes straight from 16 to 32 MiB; 32 MiB is one.
+TEST(CollectiveTables, ASpecIsHeldAgainstSizesThatItLacks) {
+  const HardwareSpec spec = load_hardware("8xH100");
+  double at16 = 0, at32 = 0;
+  for (const CollectiveCurve& curve : spec.fabric.curves) {
+    if (curve.kind == CollectiveKind::kAllGather && curve.ranks == 8) {
+      for (const auto& point : curve.points) {
+        at16 = point.bytes == 16777216 ? point.us : at16;
+        at32 = point.bytes == 33554432 ? point.us : at32;
+      }
+    }
+  }
+  const double between = (at16 + at32) / 2;
+  const auto errors = collective_errors(parse_collective_tables(
+      table("s,H100-SXM,8,x,all_gather,ring,25165824," + std::to_string(between / 1.1) +
+            ",\ns,H100-SXM,8,x,all_gather,ring,33554432,1,\n"),
+      "t.csv"));
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].spec, "8xH100");
+  EXPECT_EQ(errors[0].unseen_sizes, 1);
+  EXPECT_NEAR(errors[0].unseen.value(), 0.1, 1e-4);
+}
+
+TEST(CollectiveTables, SaysWhereATableIsWrong) {
+  const auto message = [](const std::string& text) {
+    try {
+      (void)parse_collective_tables(text, "t.csv");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(message(""), ::testing::HasSubstr("the file is empty"));
+  EXPECT_THAT(message("source,gpu\n"), ::testing::HasSubstr("no column 'n_gpus'"));
+  EXPECT_THAT(message(table("s,H100,eight,x,all_gather,ring,1,1,\n")),
+              ::testing::HasSubstr("t.csv:2"));
+  EXPECT_THAT(message(table("s,H100,8\n")), ::testing::HasSubstr("3 fields, but the header has 9"));
+}
+
+}  // namespace
+}  // namespace shardlens::sim
