@@ -83,7 +83,8 @@ void print(const RecoveredPlan& recovered) {
   }
   write_stdout(table.render(style_of_stdout()));
   write_stdout(fmt::format("\nworkload: {} operators and {} hooks in a step\n",
-                           recovered.workload.operators.size(), recovered.workload.hooks.size()));
+                           recovered.recorded.workload.operators.size(),
+                           recovered.recorded.workload.hooks.size()));
   for (const trace::Diagnostic& d : recovered.diagnostics) {
     write_stdout(fmt::format("{}: {}\n", trace::name_of(d.severity), d.message));
   }
@@ -119,7 +120,8 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
       names.units.back().fqn = unit.fqn;
     }
     write_file_atomically(options.out / "plan.json", plan::to_json(recovered.plan));
-    write_file_atomically(options.out / "workload.json", plan::to_json(recovered.workload, names));
+    write_file_atomically(options.out / "workload.json",
+                          plan::to_json(recovered.recorded.workload, names));
   }
   if (options.json) {
     write_stdout(json_text(recovered));

@@ -94,15 +94,20 @@ void check_samples(const RunOptions& options, const PreparedRun& run) {
 
 }  // namespace
 
-PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {
-  PreparedRun run;
-  run.config = plan::load_model_config(options.model);
-  plan::ModuleTree tree = plan::module_tree(run.config);
+plan::ResolvedPlan resolve_plan(const RunOptions& options,
+                                const plan::ModuleTree& tree,
+                                int64_t world_size) {
   plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
                                          : plan::load_plan(options.plan);
   apply_mesh(options, plan);
   apply_precision(options, plan);
-  run.plan = plan::resolve(plan, tree, world_size);
+  return plan::resolve(plan, tree, world_size);
+}
+
+PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {
+  PreparedRun run;
+  run.config = plan::load_model_config(options.model);
+  run.plan = resolve_plan(options, plan::module_tree(run.config), world_size);
   return run;
 }
 

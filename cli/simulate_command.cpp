@@ -6,19 +6,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
-#include "profiler/report/table.h"
-#include "profiler/trace/kineto_writer.h"
+#include "sim/calibrate/calibrated_target.h"
+#include "sim/calibrate/replay.h"
 #include "sim/hardware/stacks.h"
 #include "sim/predict/predict.h"
 
@@ -26,36 +24,36 @@
 #include "cli/output.h"
 #include "cli/prepared_run.h"
 #include "cli/run_options.h"
+#include "cli/simulated_result.h"
 
 namespace shardlens::cli {
 namespace {
 
-constexpr size_t kAliveShown = 8;
-
 struct SimulateOptions {
   RunOptions run;
+  std::filesystem::path calibration;  // empty: the hardware's constants alone
+  std::filesystem::path workload;     // a recorded run; empty: the model's own workload
+  bool other_plan = false;            // --plan or --strategy was given
   std::string ranks = "one", stack;
   std::vector<std::string> slow_ranks;
-  sim::HostMode host = sim::HostMode::kAhead;
+  std::optional<sim::HostMode> host;  // nullopt: as it was measured; of a spec, kAhead
   bool waits_for_loss = false;
   std::optional<double> operator_us, action_us;
   bool json = false;
 };
 
-// Everything that is said about one simulated step.
-struct Simulated {
-  PreparedRun prepared;
-  plan::Workload workload;
-  sim::HardwareSpec hardware;
-  sim::Prediction prediction;
-  double mfu = 0;
-};
-
 void check_options(const SimulateOptions& options) {
-  if (options.run.hardware.starts_with("ab:")) {
+  const bool measured = !options.calibration.empty() || !options.workload.empty();
+  if (options.run.model.empty() && options.workload.empty()) {
+    throw UsageError("--model is required, unless --workload names a recorded run");
+  }
+  if (options.run.hardware.starts_with("ab:") && !measured) {
     throw UsageError(
         "--hardware ab:…: it says how long collectives take, but not how long a GPU computes; use "
-        "a spec's name or a spec file");
+        "a spec's name or a spec file, or add --calibration");
+  }
+  if (options.run.hardware.empty() && !measured) {
+    throw UsageError("--hardware is required, unless --calibration says how fast the machine is");
   }
   if (options.ranks != "one" && options.ranks != "all") {
     throw UsageError(fmt::format("--ranks: expected one or all, found '{}'", options.ranks));
@@ -111,137 +109,77 @@ void apply_optimizer(const RunOptions& run, plan::Workload& workload) {
   }
 }
 
-Simulated simulate(const SimulateOptions& options) {
-  const RunOptions& run = options.run;
-  Simulated out;
-  out.hardware = sim::load_hardware(run.hardware);
-  if (!options.stack.empty()) {
-    out.hardware = sim::under_stack(out.hardware, options.stack);
+sim::CalibratedTarget machine_of(const SimulateOptions& options) {
+  if (!options.calibration.empty()) {
+    return sim::CalibratedTarget(sim::load_calibration(options.calibration.string()),
+                                 options.run.hardware);
   }
-  out.hardware.operator_us = options.operator_us.value_or(out.hardware.operator_us);
-  out.hardware.action_us = options.action_us.value_or(out.hardware.action_us);
-  const int64_t ranks = run.world_size.value_or(out.hardware.gpus);
-  out.prepared = resolve_run(run, ranks);
-  out.workload = plan::step_workload(out.prepared.config, out.prepared.plan, run.batch, run.seq);
+  sim::HardwareSpec spec = sim::load_hardware(options.run.hardware);
+  if (!options.stack.empty()) {
+    spec = sim::under_stack(spec, options.stack);
+  }
+  spec.operator_us = options.operator_us.value_or(spec.operator_us);
+  spec.action_us = options.action_us.value_or(spec.action_us);
+  return sim::CalibratedTarget(std::move(spec));
+}
+
+SimulatedResult predicted(const SimulateOptions& options,
+                          const sim::CalibratedTarget& machine,
+                          SimulatedResult out,
+                          sim::RunSettings settings) {
+  out.machine = machine.target().name;
+  out.memory = machine.target().memory;
+  out.host = options.host.value_or(machine.host());
+  out.accumulate = settings.accumulate;
+  out.no_sync = !settings.sync_every_microbatch;
+  settings.list_alive = !options.json;
+  settings.simulation.host = out.host;
+  settings.simulation.waits_for_loss = options.waits_for_loss;
+  settings.simulation.keep_times = !options.run.out.empty();
+  settings.simulation.rank_slowdown = slowdowns(options, out.plan.world_size);
+  out.prediction = sim::predict(out.workload, out.plan, machine.target(), settings);
+  return out;
+}
+
+SimulatedResult simulate_model(const SimulateOptions& options) {
+  const RunOptions& run = options.run;
+  const sim::CalibratedTarget machine = machine_of(options);
+  const int64_t ranks =
+      run.world_size.value_or(machine.spec() ? machine.spec()->gpus : machine.calibration()->ranks);
+  PreparedRun prepared = resolve_run(run, ranks);
+  SimulatedResult out;
+  out.config = prepared.config.source;
+  out.workload = plan::step_workload(prepared.config, prepared.plan, run.batch, run.seq);
+  out.plan = std::move(prepared.plan);
   apply_optimizer(run, out.workload);
   sim::RunSettings settings;
   settings.accumulate = run.accumulate;
   settings.sync_every_microbatch = !run.no_sync;
   settings.optimizer_states = run.optimizer == Optimizer::kAdamW ? 2 : run.momentum > 0 ? 1 : 0;
-  settings.list_alive = !options.json;
-  settings.simulation.keep_times = !run.out.empty();
-  settings.simulation.host = options.host;
-  settings.simulation.waits_for_loss = options.waits_for_loss;
-  settings.simulation.rank_slowdown = slowdowns(options, ranks);
-  out.prediction = sim::predict(out.workload, out.prepared.plan, out.hardware, settings);
-  out.mfu = sim::model_flops_utilization(out.prepared.config, out.prepared.plan, out.hardware,
-                                         run.seq, out.prediction.tokens_per_s);
+  out = predicted(options, machine, std::move(out), settings);
+  if (machine.spec() && machine.calibration() == nullptr) {
+    out.mfu = sim::model_flops_utilization(prepared.config, out.plan, *machine.spec(), run.seq,
+                                           out.prediction.tokens_per_s);
+  }
   return out;
 }
 
-std::string json_text(const Simulated& result) {
-  nlohmann::ordered_json out;
-  const sim::Busy& busy = result.prediction.busy;
-  out["schema"] = 1;
-  out["step_ns"] = result.prediction.step.duration;
-  out["compute_ns"] = busy.compute;
-  out["exposed_comm_ns"] = busy.exposed_comm;
-  out["exposed_copy_ns"] = busy.exposed_copy;
-  out["idle_ns"] = busy.idle;
-  out["tokens_per_s"] = result.prediction.tokens_per_s;
-  out["mfu"] = result.mfu;
-  out["peak_allocated_bytes"] = result.prediction.memory.peak_allocated;
-  out["peak_reserved_bytes"] = result.prediction.memory.peak_reserved;
-  out["fits"] = result.prediction.memory.fits;
-  for (int i = 0; i < sim::kMemoryCategoryCount; ++i) {
-    out["memory"][std::string(name_of(static_cast<sim::MemoryCategory>(i)))] =
-        result.prediction.memory.at_peak[static_cast<size_t>(i)];
-  }
-  return out.dump(1) + "\n";
-}
-
-void print_text(const Simulated& result) {
-  const sim::Busy& busy = result.prediction.busy;
-  const auto share = [&result](Nanoseconds part) {
-    return report::format_percent(static_cast<double>(part) /
-                                  static_cast<double>(result.prediction.step.duration));
-  };
-  write_stdout(fmt::format("{}  {} on {}, {} ranks\n", bold("step"),
-                           report::format_duration(result.prediction.step.duration),
-                           result.hardware.name, result.prepared.plan.world_size));
-  report::Table time({{"time", report::Align::kLeft}, {"per step"}, {"share"}});
-  for (const auto& [name, part] : {std::pair{"compute", busy.compute},
-                                   {"exposed communication", busy.exposed_comm},
-                                   {"exposed copies", busy.exposed_copy},
-                                   {"idle", busy.idle}}) {
-    time.row({name, report::format_duration(part), share(part)});
-  }
-  write_stdout(time.render(style_of_stdout()));
-  write_stdout(fmt::format("communication {}, of it hidden {}; {:.0f} tokens/s, MFU {}\n\n",
-                           report::format_duration(busy.communication),
-                           report::format_duration(busy.overlap), result.prediction.tokens_per_s,
-                           report::format_percent(result.mfu)));
-  write_stdout(fmt::format("{}  peak {} allocated, {} reserved of {}: {}\n", bold("memory"),
-                           report::format_bytes(result.prediction.memory.peak_allocated),
-                           report::format_bytes(result.prediction.memory.peak_reserved),
-                           report::format_bytes(result.hardware.gpu.memory),
-                           result.prediction.memory.fits
-                               ? "fits"
-                               : "does not fit; figures are those until it was out of memory"));
-  report::Table alive({{"alive at the peak", report::Align::kLeft},
-                       {"unit", report::Align::kLeft},
-                       {"category", report::Align::kLeft},
-                       {"bytes"}});
-  Bytes rest = 0;
-  for (size_t i = 0; i < result.prediction.memory.alive.size(); ++i) {
-    const sim::AliveAtPeak& row = result.prediction.memory.alive[i];
-    if (i >= kAliveShown) {
-      rest += row.bytes;
-      continue;
-    }
-    const std::string unit = row.unit == kNoUnit ? "" : result.prepared.plan.units[row.unit].fqn;
-    alive.row({row.what, row.unit == 0 ? "(root)" : unit, std::string(name_of(row.category)),
-               report::format_bytes(row.bytes)});
-  }
-  if (rest > 0) {
-    alive.row({fmt::format("{} more", result.prediction.memory.alive.size() - kAliveShown), "", "",
-               report::format_bytes(rest)});
-  }
-  write_stdout(alive.render(style_of_stdout()));
-}
-
-// A capture directory that analyze reads.
-void write_directory(const SimulateOptions& options, const Simulated& result) {
+SimulatedResult simulate_recorded(const SimulateOptions& options) {
   const RunOptions& run = options.run;
-  const std::filesystem::path& out = run.out;
-  const std::string config = plan::read_text_file(result.prepared.config.source);
-  prepare_capture_directory(out);
-  const plan::ResolvedPlan& plan = result.prepared.plan;
-  write_file_atomically(out / "plan.json", plan::to_json(plan.plan));
-  write_file_atomically(out / "workload.json", plan::to_json(result.workload, plan));
-  write_file_atomically(out / "config.json", config);
-  nlohmann::ordered_json about;
-  about["schema"] = 1;
-  about["simulated"] = true;
-  about["hardware"] = result.hardware.name;
-  about["options"] = {{"model", run.model.string()},  {"world_size", plan.world_size},
-                      {"batch", run.batch},           {"seq", run.seq},
-                      {"accumulate", run.accumulate}, {"no_sync", run.no_sync}};
-  write_file_atomically(out / "run.json", about.dump(2) + "\n");
-  const nlohmann::ordered_json metrics{
-      {"step", sim::kSteadyStep - 1},
-      {"step_ms", static_cast<double>(result.prediction.step.duration) / 1e6},
-      {"tokens_per_s", result.prediction.tokens_per_s}};
-  write_file_atomically(out / "metrics.jsonl", metrics.dump() + "\n");
-  sim::SimulatedRunOptions traces;
-  traces.host = options.host;
-  traces.first_step = sim::kSteadyStep - 1;
-  traces.device_name = result.hardware.gpu.name;
-  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-    trace::write_kineto(sim::simulated_trace(result.workload, plan, result.prediction.planned,
-                                             result.prediction.step, rank, traces),
-                        out / fmt::format("rank{}.pt.trace.json.gz", rank));
-  }
+  const sim::Replay replay = sim::Replay::open(options.workload);
+  const sim::CalibratedTarget machine(replay.calibration, run.hardware);
+  const plan::ResolvedPlan& recorded = replay.observation.plan;
+  const int64_t ranks = run.world_size.value_or(recorded.world_size);
+  SimulatedResult out;
+  out.plan = options.other_plan ? resolve_plan(run, replay.tree(), ranks)
+                                : plan::resolve(recorded.plan, replay.tree(), ranks);
+  out.workload = replay.workload(out.plan);
+  out.config = replay.config ? replay.config->source : "";
+  out.recorded = options.workload.string();
+  out.recorded_steps = static_cast<int64_t>(replay.observation.steps.size());
+  // Its own collectives, whatever those of the prediction are.
+  out.baseline = replay.baseline(sim::CalibratedTarget(replay.calibration));
+  return predicted(options, machine, std::move(out), replay.settings(machine));
 }
 
 ExitCode run(const SimulateOptions& options) {
@@ -249,16 +187,17 @@ ExitCode run(const SimulateOptions& options) {
   if (!options.run.out.empty()) {
     check_capture_directory(options.run.out);
   }
-  const Simulated result = simulate(options);
+  const SimulatedResult result =
+      options.workload.empty() ? simulate_model(options) : simulate_recorded(options);
   if (!options.run.out.empty()) {
-    write_directory(options, result);
+    write_simulated(result, options.run.out);
     fmt::print(stderr, "simulated {} ranks in {}; next: shardlens analyze {}\n",
-               result.prepared.plan.world_size, options.run.out.string(), options.run.out.string());
+               result.plan.world_size, options.run.out.string(), options.run.out.string());
   }
   if (options.json) {
-    write_stdout(json_text(result));
+    write_stdout(simulated_json(result));
   } else {
-    print_text(result);
+    print_simulated(result);
   }
   return ExitCode::kOk;
 }
@@ -269,14 +208,30 @@ Action add_simulate_command(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   RunOptions& run_options = options->run;
   add_plan_options(app, run_options);
+  CLI::Option* model = app.get_option("--model");
+  model->required(false)->option_text("PATH (required without --workload)");
+  CLI::Option* workload = app.add_option(
+      "--workload", options->workload,
+      "a capture, or traces of PyTorch's FSDP: its measured compute, instead of a model's");
+  workload->excludes(model);
   app.add_option("--hardware", run_options.hardware,
-                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file")
-      ->required()
-      ->option_text("SPEC (required)");
+                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
+                 "--calibration also ab:MICROSECONDS:GBPS")
+      ->option_text("SPEC (required without --calibration)");
+  CLI::Option* calibration =
+      app.add_option("--calibration", options->calibration,
+                     "what `shardlens calibrate` measured: goes before --hardware");
+  calibration->excludes(workload);
   app.add_option("--stack", options->stack,
                  "constants fitted to published runs of a software stack (docs/simulator.md)");
-  app.add_option("--world-size", run_options.world_size, "ranks [the spec's GPUs]");
+  app.add_option("--world-size", run_options.world_size,
+                 "ranks [the spec's GPUs, or the calibrated run's ranks]");
   add_step_options(app, run_options);
+  // What a recorded step is, is recorded.
+  for (const char* flag : {"--batch", "--seq", "--accumulate", "--no-sync", "--optimizer",
+                           "--momentum", "--precision"}) {
+    app.get_option(flag)->excludes(workload);
+  }
   app.add_option("--ranks", options->ranks, "all: simulate each rank [one: they are alike]")
       ->option_text("one|all [one]");
   app.add_option("--slow-rank", options->slow_ranks,
@@ -288,7 +243,7 @@ Action add_simulate_command(CLI::App& app) {
          "--host", options->host,
          "ahead: issues and goes on, as on CUDA; compute: does the work itself, as on a CPU")
       ->transform(CLI::CheckedTransformer(kHosts))
-      ->option_text("ahead|compute [ahead]");
+      ->option_text("ahead|compute [ahead; of a calibration, as it was measured]");
   app.add_option("--operator-us", options->operator_us,
                  "the host's cost of an operator [the spec's]")
       ->check(CLI::NonNegativeNumber);
@@ -297,9 +252,18 @@ Action add_simulate_command(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--waits-for-loss", options->waits_for_loss,
                "the training loop reads the loss before it calls backward");
+  // What was measured is not said again.
+  for (const char* flag : {"--stack", "--operator-us", "--action-us"}) {
+    app.get_option(flag)->excludes(workload)->excludes(calibration);
+  }
   app.add_option("--out", run_options.out, "write a capture directory that analyze reads");
   app.add_flag("--json", options->json, "machine-readable output");
-  return [options] { return run(*options); };
+  const CLI::Option* plan = app.get_option("--plan");
+  const CLI::Option* strategy = app.get_option("--strategy");
+  return [options, plan, strategy] {
+    options->other_plan = plan->count() + strategy->count() > 0;
+    return run(*options);
+  };
 }
 
 }  // namespace shardlens::cli

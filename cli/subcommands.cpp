@@ -1,6 +1,7 @@
 #include <array>
 
 #include "cli/analyze_command.h"
+#include "cli/calibrate_command.h"
 #include "cli/capture_command.h"
 #include "cli/check_command.h"
 #include "cli/compare_command.h"
@@ -32,6 +33,8 @@ std::span<const Subcommand> subcommands() {
                  add_report_command},
       Subcommand{"simulate", "what a plan would cost on GPUs that are not here: time and memory",
                  add_simulate_command},
+      Subcommand{"calibrate", "how fast this machine is, from runs of its own: what simulate takes",
+                 add_calibrate_command},
       Subcommand{"search", "the fastest plan that fits a memory limit, of all that are simulated",
                  add_search_command},
       Subcommand{"validate", "published training runs beside what the simulator predicts",

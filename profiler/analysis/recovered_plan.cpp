@@ -47,7 +47,7 @@ class Recovery {
     precision();
     forward_prefetch();
     backward_prefetch();
-    out_.workload = recover_workload(trace_, log_, pass_, order_, out_.diagnostics);
+    out_.recorded = recover_workload(trace_, log_, pass_, order_, out_.diagnostics);
     return std::move(out_);
   }
 

@@ -22,6 +22,16 @@ struct RecoveredUnit {
   std::optional<bool> resharded;  // freed after forward; nullopt: the trace has no backward of it
 };
 
+// One pass as it ran. A backward operator differentiates the newest forward operator of its unit
+// that no other unit's backward stands before, so that the workload plays through another plan too.
+struct RecoveredWorkload {
+  plan::Workload workload;
+  std::vector<Interval>
+      times;             // by index into Workload::order: an operator's event, a hook's range
+  Interval window;       // from the first hook to the end of the optimizer's step
+  int64_t unshaped = 0;  // operators without shapes in the trace
+};
+
 // The plan under which a trace was recorded, as far as the trace tells.
 struct RecoveredPlan {
   plan::Plan plan;
@@ -29,7 +39,7 @@ struct RecoveredPlan {
   FsdpSource source = FsdpSource::kNone;
   int64_t world_size = 1, shard = 1;
   bool names_units = true;
-  plan::Workload workload;                     // units by index in `units`
+  RecoveredWorkload recorded;                  // units by index in `units`
   std::vector<trace::Diagnostic> diagnostics;  // what could not be told
 };
 
@@ -41,11 +51,11 @@ struct RecoveredPlan {
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
 
 // recovered_workload.cpp: the operators and hooks of the pass, by unit and phase.
-[[nodiscard]] plan::Workload recover_workload(const trace::Trace& trace,
-                                              const FsdpLog& log,
-                                              uint32_t pass,
-                                              const std::vector<uint32_t>& unit_ids,
-                                              std::vector<trace::Diagnostic>& diagnostics);
+[[nodiscard]] RecoveredWorkload recover_workload(const trace::Trace& trace,
+                                                 const FsdpLog& log,
+                                                 uint32_t pass,
+                                                 const std::vector<uint32_t>& unit_ids,
+                                                 std::vector<trace::Diagnostic>& diagnostics);
 
 // Gives the units of an FSDP1 trace, which has no names, those of the model's blocks, if there are
 // as many and, where sizes are in the trace, as large. Returns whether it did.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include <nlohmann/json.hpp>
@@ -197,7 +198,7 @@ class WorkloadRecovery {
     }
   }
 
-  plan::Workload run(std::vector<trace::Diagnostic>& diagnostics) {
+  RecoveredWorkload run(std::vector<trace::Diagnostic>& diagnostics) {
     FsdpLog copy = log_;
     sections_ = Sections(trace_, copy);
     find_window();
@@ -207,19 +208,22 @@ class WorkloadRecovery {
     std::stable_sort(items_.begin(), items_.end(),
                      [](const Item& a, const Item& b) { return a.time < b.time; });
     place();
-    if (unshaped_ > 0) {
+    find_forward();
+    if (out_.unshaped > 0) {
       trace::add_diagnostic(diagnostics, trace::Severity::kNote,
                             "operators without shapes in the trace (record_shapes=True records "
                             "them) have no sizes in "
                             "the workload",
-                            unshaped_);
+                            out_.unshaped);
     }
+    out_.window = window_;
     return std::move(out_);
   }
 
  private:
   struct Item {
     Nanoseconds time;
+    Interval when;
     bool is_hook;
     HookEvent hook;
     Operator op;
@@ -252,34 +256,60 @@ class WorkloadRecovery {
     }
   }
 
-  void hook(Nanoseconds time, Hook kind, UnitId unit) {
-    Item item{time, true, {}, {}};
+  void hook(Nanoseconds time, const Interval& when, Hook kind, UnitId unit) {
+    Item item{time, when, true, {}, {}};
     item.hook.hook = kind;
     item.hook.unit = unit;
     items_.push_back(std::move(item));
   }
 
   void hooks() {
-    hook(window_.start, Hook::kRootPreForward, 0);
+    hook(window_.start, {window_.start, window_.start}, Hook::kRootPreForward, 0);
+    const std::optional<Nanoseconds> root_end = end_of_bare_root();
+    if (root_end) {
+      hook(window_.start, {window_.start, window_.start}, Hook::kPreForward, 0);
+    }
     for (const FsdpEvent& e : log_.events) {
       const auto id = id_of_.find(e.unit);
       if (e.pass != pass_ || id == id_of_.end()) {
         continue;
       }
       if (e.call == FsdpCall::kPreForward) {
-        hook(e.when.start, Hook::kPreForward, id->second);
+        hook(e.when.start, e.when, Hook::kPreForward, id->second);
       } else if (e.call == FsdpCall::kPostForward) {
-        hook(e.when.end, Hook::kPostForward, id->second);
+        hook(e.when.end, e.when, Hook::kPostForward, id->second);
       } else if (e.call == FsdpCall::kPreBackward) {
-        hook(e.when.start, Hook::kPreBackward, id->second);
+        hook(e.when.start, e.when, Hook::kPreBackward, id->second);
       } else if (e.call == FsdpCall::kPostBackward) {
-        hook(e.when.start, Hook::kGradsReady, id->second);
+        hook(e.when.start, e.when, Hook::kGradsReady, id->second);
       }
     }
-    hook(backward_end_, Hook::kBackwardEnd, 0);
-    if (optimized_) {
-      hook(window_.end, Hook::kOptimizerDone, 0);
+    if (root_end) {
+      hook(*root_end, {*root_end, *root_end}, Hook::kPostForward, 0);
     }
+    hook(backward_end_, {backward_end_, backward_end_}, Hook::kBackwardEnd, 0);
+    if (optimized_) {
+      hook(window_.end, {window_.end, window_.end}, Hook::kOptimizerDone, 0);
+    }
+  }
+
+  // A root that owns nothing leaves no hooks of its own: its forward is around all others. The end
+  // of the last of them; nullopt: the root has its own.
+  [[nodiscard]] std::optional<Nanoseconds> end_of_bare_root() const {
+    std::optional<Nanoseconds> last;
+    for (const FsdpEvent& e : log_.events) {
+      const bool forward = e.call == FsdpCall::kPreForward || e.call == FsdpCall::kPostForward;
+      if (e.pass != pass_ || !forward) {
+        continue;
+      }
+      if (e.unit == root_) {
+        return std::nullopt;
+      }
+      if (e.call == FsdpCall::kPostForward && !e.backward) {
+        last = std::max(last.value_or(e.when.end), e.when.end);
+      }
+    }
+    return last;
   }
 
   void operators() {
@@ -292,7 +322,7 @@ class WorkloadRecovery {
       if (owner.section == Section::kNone || in_hook(event)) {
         continue;
       }
-      Item item{event.start, false, {}, {}};
+      Item item{event.start, {event.start, event.end()}, false, {}, {}};
       Operator& op = item.op;
       op.name = trace_.name(event);
       op.kind = kind_of(op.name, owner.section);
@@ -305,7 +335,7 @@ class WorkloadRecovery {
           text.empty() ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
       op.dtype = dtype_of(args);
       const Shapes shapes = shapes_of(args);
-      unshaped_ += shapes.empty() ? 1 : 0;
+      out_.unshaped += shapes.empty() ? 1 : 0;
       set_sizes(op, shapes);
       items_.push_back(std::move(item));
     }
@@ -322,8 +352,8 @@ class WorkloadRecovery {
       const Shapes shapes =
           shapes_of(text.empty() ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false));
       if (shapes.size() >= 2 && shapes[1].size() == 2) {
-        out_.batch = shapes[1][0];
-        out_.seq = shapes[1][1];
+        out_.workload.batch = shapes[1][0];
+        out_.workload.seq = shapes[1][1];
         return;
       }
     }
@@ -344,16 +374,55 @@ class WorkloadRecovery {
   }
 
   void place() {
+    plan::Workload& workload = out_.workload;
     for (Item& item : items_) {
+      out_.times.push_back(item.when);
       if (item.is_hook) {
-        out_.order.push_back(
-            {plan::WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
-        out_.hooks.push_back(item.hook);
+        workload.order.push_back(
+            {plan::WorkloadItem::Kind::kHook, static_cast<uint32_t>(workload.hooks.size())});
+        workload.hooks.push_back(item.hook);
       } else {
-        out_.order.push_back(
-            {plan::WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out_.operators.size())});
-        out_.operators.push_back(std::move(item.op));
+        workload.order.push_back({plan::WorkloadItem::Kind::kOperator,
+                                  static_cast<uint32_t>(workload.operators.size())});
+        workload.operators.push_back(std::move(item.op));
       }
+    }
+  }
+
+  // Runs of backward operators, from the first on, against runs of forward operators of the same
+  // unit, from the last on.
+  void find_forward() {
+    std::vector<Operator>& operators = out_.workload.operators;
+    std::vector<uint32_t> ends;  // last operators of the forward's runs
+    for (uint32_t i = 0; i < operators.size(); ++i) {
+      if (operators[i].phase != plan::Phase::kForward && operators[i].phase != plan::Phase::kLoss) {
+        continue;
+      }
+      if (ends.empty() || operators[ends.back()].unit != operators[i].unit) {
+        ends.push_back(i);
+      } else {
+        ends.back() = i;
+      }
+    }
+    std::unordered_map<UnitId, std::vector<uint32_t>> left;  // the last on top
+    for (const uint32_t end : ends) {
+      left[operators[end].unit].push_back(end);
+    }
+    std::optional<UnitId> running;
+    for (Operator& op : operators) {
+      if (op.phase != plan::Phase::kBackward) {
+        continue;
+      }
+      std::vector<uint32_t>& runs = left[op.unit];
+      if (running && *running != op.unit) {
+        // The run before is through, unless it was the unit's only one.
+        std::vector<uint32_t>& before = left[*running];
+        if (before.size() > 1) {
+          before.pop_back();
+        }
+      }
+      running = op.unit;
+      op.forward = runs.empty() ? -1 : static_cast<int32_t>(runs.back());
     }
   }
 
@@ -366,17 +435,16 @@ class WorkloadRecovery {
   Nanoseconds backward_end_ = 0;
   bool optimized_ = false;
   std::vector<Item> items_;
-  plan::Workload out_;
-  int64_t unshaped_ = 0;
+  RecoveredWorkload out_;
 };
 
 }  // namespace
 
-plan::Workload recover_workload(const Trace& trace,
-                                const FsdpLog& log,
-                                uint32_t pass,
-                                const std::vector<uint32_t>& unit_ids,
-                                std::vector<trace::Diagnostic>& diagnostics) {
+RecoveredWorkload recover_workload(const Trace& trace,
+                                   const FsdpLog& log,
+                                   uint32_t pass,
+                                   const std::vector<uint32_t>& unit_ids,
+                                   std::vector<trace::Diagnostic>& diagnostics) {
   return WorkloadRecovery(trace, log, pass, unit_ids).run(diagnostics);
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/base/collective_timer.h"
+#include "core/base/hook.h"
 #include "core/base/units.h"
 #include "core/plan/workload.h"
 #include "core/schedule/action.h"
@@ -47,6 +48,8 @@ class CostModel : public CollectiveTimer {
   // What the host spends on issuing an operator, or an action of the schedule.
   [[nodiscard]] virtual Nanoseconds issue(const plan::Operator& op) const = 0;
   [[nodiscard]] virtual Nanoseconds issue(schedule::Op op) const = 0;
+  // What it spends on a hook beside its actions.
+  [[nodiscard]] virtual Nanoseconds issue_hook(Hook /*hook*/) const { return 0; }
 };
 
 }  // namespace shardlens::sim

@@ -174,7 +174,7 @@ class Writer {
       const PlannedItem& item = step_.order[i];
       const ItemTimes& times = times_[i];
       if (item.kind == PlannedItem::Kind::kAction) {
-        end = std::max(end, times.host.end);
+        end = std::max({end, times.host.end, on_host(item) ? times.stream.end : end});
         write_action(step_.actions[item.index], times);
         continue;
       }
@@ -184,10 +184,13 @@ class Writer {
         host_ = std::max(host_, times.host.end);
         continue;
       }
-      // A hook takes no time itself: it stands where its first action begins.
+      // A hook that takes no time itself stands where its first action begins.
       const bool acts =
           i + 1 < step_.order.size() && step_.order[i + 1].kind == PlannedItem::Kind::kAction;
-      begin = end = acts ? times_[i + 1].host.start : std::max<Nanoseconds>(host_, 0);
+      begin = times.host.start >= 0 ? times.host.start
+              : acts                ? times_[i + 1].host.start
+                                    : std::max<Nanoseconds>(host_, 0);
+      end = std::max(begin, times.host.end);
       open = &step_.hooks[item.index];
       trace::HookArgs args;
       args.seq = ++hooks_;
@@ -196,6 +199,12 @@ class Writer {
     }
     close();
     host_ = 0;
+  }
+
+  // Whether what the action does on its stream is the host's time: copies and waits on the CPU.
+  [[nodiscard]] bool on_host(const PlannedItem& item) const {
+    const Stream stream = step_.actions[item.index].action.stream;
+    return cpu_ && (stream == Stream::kCompute || stream == Stream::kCopyIn);
   }
 
   [[nodiscard]] std::string range_name(Range range, UnitId unit) const {

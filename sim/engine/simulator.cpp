@@ -161,6 +161,9 @@ class Host {
   }
 
   void raise(const HookEvent& hook) {
+    if (const Nanoseconds own = in_.costs.hooks[static_cast<size_t>(hook.hook)]; own > 0) {
+      spend(own);
+    }
     if (hook.hook == Hook::kRootPreForward && in_.options.more_microbatches > 0) {
       machine_.lap(lane(Stream::kCompute), clock_);
     }
@@ -207,20 +210,15 @@ class Host {
     }
     switch (action.op) {
       case Op::kCopyIn:
-        return copy(action.stream, unit.copy_in);
       case Op::kCopyOut:
-        return copy(action.stream, action.buffer.kind == BufferKind::kSubShard ? unit.sub_copy_out
-                                                                               : unit.copy_out);
       case Op::kReduceCopyIn:
-        return copy(action.stream, unit.reduce_copy_in);
       case Op::kToDevice:
-        return copy(action.stream, unit.to_device);
       case Op::kToHost:
-        return copy(action.stream, unit.to_host);
+        return copy(action.stream, copy_time(action, unit, false));
       case Op::kStoreGrad: {
         const bool adds = stored_[action.unit];
         stored_[action.unit] = true;
-        return copy(action.stream, adds ? unit.store_add : unit.store);
+        return copy(action.stream, copy_time(action, unit, adds));
       }
       case Op::kAllGather:
         return communicate(action,

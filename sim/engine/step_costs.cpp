@@ -105,6 +105,26 @@ std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan, const CostMode
   return costs;
 }
 
+Nanoseconds copy_time(const schedule::Action& action, const UnitCosts& unit, bool adds) {
+  switch (action.op) {
+    case schedule::Op::kCopyIn:
+      return unit.copy_in;
+    case schedule::Op::kCopyOut:
+      return action.buffer.kind == schedule::BufferKind::kSubShard ? unit.sub_copy_out
+                                                                   : unit.copy_out;
+    case schedule::Op::kReduceCopyIn:
+      return unit.reduce_copy_in;
+    case schedule::Op::kStoreGrad:
+      return adds ? unit.store_add : unit.store;
+    case schedule::Op::kToDevice:
+      return unit.to_device;
+    case schedule::Op::kToHost:
+      return unit.to_host;
+    default:
+      return 0;
+  }
+}
+
 StepCosts step_costs(const plan::Workload& workload,
                      const plan::ResolvedPlan& plan,
                      const CostModel& model) {
@@ -121,6 +141,9 @@ StepCosts step_costs(const plan::Workload& workload,
   costs.units = unit_costs(plan, model);
   for (size_t op = 0; op < costs.issue.size(); ++op) {
     costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
+  }
+  for (size_t hook = 0; hook < costs.hooks.size(); ++hook) {
+    costs.hooks[hook] = model.issue_hook(static_cast<Hook>(hook));
   }
   return costs;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "core/base/hook.h"
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/action.h"
@@ -24,7 +25,14 @@ struct StepCosts {
   std::vector<OperatorCost> operators;  // by index into Workload::operators
   std::vector<UnitCosts> units;
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // on the host
+  std::array<Nanoseconds, kHookCount> hooks{};          // the same, beside its actions
 };
+
+// What the action copies, on its stream; 0 for one that copies nothing. `adds`: the shard has a
+// gradient of this step already.
+[[nodiscard]] Nanoseconds copy_time(const schedule::Action& action,
+                                    const UnitCosts& unit,
+                                    bool adds);
 
 // Asks `model` once per distinct operator and per unit.
 [[nodiscard]] StepCosts step_costs(const plan::Workload& workload,

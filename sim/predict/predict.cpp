@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,14 +14,32 @@
 
 namespace shardlens::sim {
 
+namespace {
+
+// Without its costs.
+Target target_of(const HardwareSpec& hardware) {
+  Target target;
+  target.name = hardware.name;
+  target.ranks = hardware.ranks();
+  target.memory = hardware.gpu.memory;
+  target.outside = std::llround(hardware.software.step_us * 1e3);
+  return target;
+}
+
+}  // namespace
+
 void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
+  require_simulator_support(plan, target_of(hardware));
+}
+
+void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target) {
   const auto refuse = [&plan](std::string_view key) {
     throw InputError(fmt::format("{}#/{}", plan.plan.source, key),
                      "not supported by the simulator yet");
   };
-  if (plan.world_size > hardware.ranks()) {
+  if (plan.world_size > target.ranks) {
     throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,
-                                                 hardware.name, hardware.ranks()));
+                                                 target.name, target.ranks));
   }
   for (const plan::Unit& unit : plan.units) {
     if (unit.cpu_offload) {
@@ -38,14 +57,23 @@ Prediction predict(const plan::Workload& workload,
                    const plan::ResolvedPlan& plan,
                    const HardwareSpec& hardware,
                    const RunSettings& settings) {
-  require_simulator_support(plan, hardware);
+  const GpuCostModel model(hardware);
+  Target target = target_of(hardware);
+  target.costs = &model;
+  return predict(workload, plan, target, settings);
+}
+
+Prediction predict(const plan::Workload& workload,
+                   const plan::ResolvedPlan& plan,
+                   const Target& target,
+                   const RunSettings& settings) {
+  require_simulator_support(plan, target);
   schedule::PlannedStep planned =
       schedule::planned_step(workload, plan, kSteadyStep, static_cast<int>(settings.accumulate),
                              settings.sync_every_microbatch);
-  const GpuCostModel model(hardware);
-  StepCosts costs = step_costs(workload, plan, model);
-  add_bucket_costs(plan, planned, model, costs);
-  Prediction out{predict_figures(workload, plan, planned, costs, hardware, settings), {}};
+  StepCosts costs = step_costs(workload, plan, *target.costs);
+  add_bucket_costs(plan, planned, *target.costs, costs);
+  Prediction out{predict_figures(workload, plan, planned, costs, target, settings), {}};
   out.planned = std::move(planned);
   return out;
 }
@@ -56,6 +84,15 @@ Figures predict_figures(const plan::Workload& workload,
                         const StepCosts& costs,
                         const HardwareSpec& hardware,
                         const RunSettings& settings) {
+  return predict_figures(workload, plan, planned, costs, target_of(hardware), settings);
+}
+
+Figures predict_figures(const plan::Workload& workload,
+                        const plan::ResolvedPlan& plan,
+                        const schedule::PlannedStep& planned,
+                        const StepCosts& costs,
+                        const Target& target,
+                        const RunSettings& settings) {
   Figures out;
   out.step = simulate(workload, plan, planned, costs, settings.simulation);
   out.busy = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
@@ -64,16 +101,17 @@ Figures predict_figures(const plan::Workload& workload,
                               })
                  ->busy;
   MemoryOptions memory;
-  memory.capacity = hardware.gpu.memory;
+  memory.capacity = target.memory > 0 ? target.memory : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states;
   memory.list_alive = settings.list_alive;
   memory.more_microbatches = settings.simulation.more_microbatches > 0;
   out.memory = step_memory(workload, plan, planned, memory);
   out.alike = out.step.alike && out.memory.alike;
   // The loader, clipping, metrics: the GPU waits for the host.
-  const Nanoseconds waiting = std::llround(hardware.software.step_us * 1e3);
-  out.step.duration += waiting;
-  out.busy.idle += waiting;
+  out.step.duration += target.outside + target.outside_communication;
+  out.busy.idle += target.outside;
+  out.busy.communication += target.outside_communication;
+  out.busy.exposed_comm += target.outside_communication;
   const auto tokens =
       static_cast<double>(plan.world_size * workload.batch * workload.seq * settings.accumulate);
   out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);

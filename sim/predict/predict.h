@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
+#include "sim/cost/cost_model.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/engine/simulator.h"
 #include "sim/hardware/hardware_spec.h"
@@ -42,6 +44,16 @@ struct RunSettings {
   SimulationOptions simulation = {};  // keep_times = false where only figures are asked for
 };
 
+// What a step runs on.
+struct Target {
+  std::string name;
+  const CostModel* costs = nullptr;
+  int64_t ranks = 0;  // at most
+  Bytes memory = 0;   // of each; 0: not known, everything fits
+  // What a step takes beside its plan: loading data, the norm of gradients, metrics.
+  Nanoseconds outside = 0, outside_communication = 0;
+};
+
 struct Figures {
   SimulatedStep step;
   Busy busy;  // of the rank that computes longest; its parts sum to step.duration
@@ -57,12 +69,17 @@ struct Prediction : Figures {
 
 // What the simulator has no model of yet is refused rather than left out of the figures.
 // Errors  InputError naming the plan's key, or that it has more ranks than the hardware.
+void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target);
 void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpec& hardware);
 
 // Errors  as require_simulator_support().
 [[nodiscard]] Prediction predict(const plan::Workload& workload,
                                  const plan::ResolvedPlan& plan,
                                  const HardwareSpec& hardware,
+                                 const RunSettings& settings = {});
+[[nodiscard]] Prediction predict(const plan::Workload& workload,
+                                 const plan::ResolvedPlan& plan,
+                                 const Target& target,
                                  const RunSettings& settings = {});
 
 // The same from a step and durations that were made before (schedule::planned_step, step_costs):
@@ -72,6 +89,12 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpe
                                       const schedule::PlannedStep& planned,
                                       const StepCosts& costs,
                                       const HardwareSpec& hardware,
+                                      const RunSettings& settings);
+[[nodiscard]] Figures predict_figures(const plan::Workload& workload,
+                                      const plan::ResolvedPlan& plan,
+                                      const schedule::PlannedStep& planned,
+                                      const StepCosts& costs,
+                                      const Target& target,
                                       const RunSettings& settings);
 
 // The traces that a capture of the predicted step would leave, with plan and workload beside them.

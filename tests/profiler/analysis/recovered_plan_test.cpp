@@ -138,11 +138,11 @@ TEST(RecoveredWorkloadTest, DrivesTheScheduleLikeTheModels) {
   const RecoveredPlan found = recovered(folder / "rank0.pt.trace.json.gz");
   const plan::ModuleTree tree = tree_of("llama-tiny", 2);
   const plan::ResolvedPlan resolved = plan::resolve(found.plan, tree, 2);
-  EXPECT_EQ(found.workload.batch, 2);
-  EXPECT_EQ(found.workload.seq, 32);
+  EXPECT_EQ(found.recorded.workload.batch, 2);
+  EXPECT_EQ(found.recorded.workload.seq, 32);
   const plan::Workload read =
-      plan::parse_workload(plan::to_json(found.workload, resolved), "recovered");
-  EXPECT_EQ(read, found.workload);
+      plan::parse_workload(plan::to_json(found.recorded.workload, resolved), "recovered");
+  EXPECT_EQ(read, found.recorded.workload);
   // Hooks as the model's own workload has them: the recorded step is what the schedule expects.
   const std::filesystem::path config_path = kData / "llama-tiny" / "config.json";
   nlohmann::json config = nlohmann::json::parse(plan::read_text_file(config_path));

@@ -1,0 +1,137 @@
+#include "cli/calibrate_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "profiler/report/table.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/calibrate/replay.h"
+
+#include "cli/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct CalibrateOptions {
+  std::vector<std::filesystem::path> captures;
+  std::filesystem::path out;
+  bool json = false;
+};
+
+std::string factor(const std::optional<double>& value) {
+  return value ? fmt::format("{:.2f}x", *value) : "not seen";
+}
+
+void print_classes(const sim::Calibration& c) {
+  report::Table table({{"kernel class", report::Align::kLeft},
+                       {"dtype", report::Align::kLeft},
+                       {"share"},
+                       {"shapes"},
+                       {"samples"},
+                       {"spread"},
+                       {"other shapes off by"},
+                       {"beside communication"}});
+  for (const sim::KernelClass& each : c.classes) {
+    table.row({each.name, std::string(plan_name(each.dtype)), report::format_percent(each.share),
+               std::to_string(each.shapes), std::to_string(each.samples),
+               report::format_percent(each.spread),
+               each.left_out ? report::format_percent(*each.left_out) : "too few shapes",
+               factor(each.slowdown)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+}
+
+void print_collectives(const sim::Calibration& c) {
+  if (!c.emulated.empty()) {
+    write_stdout(fmt::format("collectives were modelled on {}, and took {:.1f} us beyond\n",
+                             c.emulated, c.collective_overhead_us));
+    return;
+  }
+  report::Table table({{"collective", report::Align::kLeft},
+                       {"ranks"},
+                       {"sizes"},
+                       {"from"},
+                       {"to"},
+                       {"us at the largest"}});
+  for (const sim::CollectiveCurve& curve : c.curves) {
+    table.row({std::string(name_of(curve.kind)), std::to_string(curve.ranks),
+               std::to_string(curve.points.size()), format_bytes(curve.points.front().bytes),
+               format_bytes(curve.points.back().bytes),
+               fmt::format("{:.1f}", curve.points.back().us)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+  write_stdout(fmt::format("collectives beside compute: {}\n", factor(c.collective_slowdown)));
+}
+
+void print_host(const sim::Calibration& c) {
+  report::Table table({{"host", report::Align::kLeft}, {"us"}});
+  for (size_t op = 0; op < c.action_us.size(); ++op) {
+    if (c.action_us[op] > 0) {
+      table.row({std::string(schedule::name_of(static_cast<schedule::Op>(op))),
+                 fmt::format("{:.1f}", c.action_us[op])});
+    }
+  }
+  table.row({"a step outside its plan", fmt::format("{:.1f}", c.outside_us)});
+  table.row({"of it in communication", fmt::format("{:.1f}", c.outside_communication_us)});
+  write_stdout(table.render(style_of_stdout()));
+}
+
+ExitCode run(const CalibrateOptions& options) {
+  std::vector<sim::Observation> observations;
+  for (const std::filesystem::path& capture : options.captures) {
+    observations.push_back(sim::Replay::open(capture).observation);
+    for (const trace::Diagnostic& each : observations.back().diagnostics) {
+      fmt::print(stderr, "{}: {}: {}{}\n", capture.string(), trace::name_of(each.severity),
+                 each.message, each.count > 1 ? fmt::format(" ({} times)", each.count) : "");
+    }
+  }
+  const sim::Calibration calibration = sim::calibrate(observations);
+  const std::string json = sim::to_json(calibration);
+  write_file_atomically(options.out, json);
+  if (options.json) {
+    write_stdout(json);
+  } else {
+    write_stdout(fmt::format(
+        "{}  {} run{}, {} ranks, {}\n\n", bold("calibration"), calibration.sources.size(),
+        calibration.sources.size() == 1 ? "" : "s", calibration.ranks,
+        calibration.host == sim::HostMode::kCompute ? "the host computes"
+                                                    : "the host issues ahead of a device"));
+    print_classes(calibration);
+    write_stdout("\n");
+    print_collectives(calibration);
+    write_stdout("\n");
+    print_host(calibration);
+    if (!calibration.unknown.empty()) {
+      write_stdout(fmt::format("\n{}\n", bold("not learned")));
+      for (const std::string& each : calibration.unknown) {
+        write_stdout("- " + each + "\n");
+      }
+    }
+  }
+  fmt::print(stderr, "written: {}; next: shardlens simulate --calibration {}\n",
+             options.out.string(), options.out.string());
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_calibrate_command(CLI::App& app) {
+  const auto options = std::make_shared<CalibrateOptions>();
+  app.add_option("--capture", options->captures,
+                 "capture directory, or traces of PyTorch's FSDP; several: fitted together")
+      ->required();
+  app.add_option("--out", options->out, "calibration file to write")->required();
+  app.add_flag("--json", options->json, "print the file instead of tables");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

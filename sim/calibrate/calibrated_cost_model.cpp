@@ -1,0 +1,146 @@
+#include "sim/calibrate/calibrated_cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "sim/calibrate/line_fit.h"
+#include "sim/cost/collective_curve.h"
+#include "sim/cost/fabric_timer.h"
+
+namespace shardlens::sim {
+namespace {
+
+Nanoseconds nanoseconds(double us) {
+  return std::llround(us * 1e3);
+}
+
+std::string shown(const Calibration& calibration) {
+  return calibration.sources.empty() ? "the calibration" : calibration.sources.front();
+}
+
+}  // namespace
+
+CalibratedCostModel::CalibratedCostModel(const Calibration& calibration,
+                                         const CostModel* fallback,
+                                         std::shared_ptr<const CollectiveTimer> timer)
+    : calibration_(calibration), fallback_(fallback), timer_(std::move(timer)) {
+  if (timer_ == nullptr && !calibration.emulated.empty()) {
+    timer_ = make_collective_timer(calibration.emulated);
+  }
+  for (const MeasuredOperator& each : calibration.operators) {
+    shapes_.emplace(each.shape, &each);
+  }
+  for (const KernelClass& each : calibration.classes) {
+    classes_.emplace(std::pair{each.name, each.dtype}, &each);
+  }
+}
+
+std::optional<double> CalibratedCostModel::measured_us(CollectiveKind kind,
+                                                       int ranks,
+                                                       Bytes bytes) const {
+  const CollectiveCurve* curve = find_curve(calibration_.curves, kind, ranks);
+  // An all-reduce of a few bytes (the norm of gradients) says nothing of one of megabytes.
+  constexpr Bytes kFarther = 4;
+  if (kind == CollectiveKind::kAllReduce &&
+      (curve == nullptr || bytes / kFarther > curve->points.back().bytes)) {
+    const auto scatter = measured_us(CollectiveKind::kReduceScatter, ranks, bytes);
+    const auto gather = measured_us(CollectiveKind::kAllGather, ranks, bytes);
+    if (scatter && gather) {
+      return *scatter + *gather;
+    }
+  }
+  return curve == nullptr ? std::nullopt : std::optional(curve_us(*curve, bytes));
+}
+
+Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
+                                          int ranks,
+                                          Bytes larger_message) const {
+  if (ranks < 2) {
+    return 0;
+  }
+  if (timer_ != nullptr) {
+    return timer_->duration(kind, ranks, larger_message) +
+           nanoseconds(calibration_.collective_overhead_us);
+  }
+  if (const auto us = measured_us(kind, ranks, larger_message)) {
+    return nanoseconds(*us);
+  }
+  if (fallback_ != nullptr) {
+    return fallback_->duration(kind, ranks, larger_message);
+  }
+  throw InputError(shown(calibration_),
+                   fmt::format("no {} between {} ranks was measured; give --hardware, whose "
+                               "collectives are taken then",
+                               name_of(kind), ranks));
+}
+
+const KernelClass* CalibratedCostModel::class_for(const plan::Operator& op) const {
+  const auto found = classes_.find({class_of(op), op.dtype});
+  return found == classes_.end() ? nullptr : found->second;
+}
+
+WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
+  if (op.read == 0 && op.written == 0 && op.flops == 0) {
+    return {};  // a view
+  }
+  const auto shape = shapes_.find(shape_of(op));
+  const KernelClass* of_class = class_for(op);
+  if (shape == shapes_.end() && of_class == nullptr) {
+    if (std::find(calibration_.hidden.begin(), calibration_.hidden.end(), op.name) !=
+        calibration_.hidden.end()) {
+      return {};
+    }
+    if (fallback_ != nullptr) {
+      return fallback_->compute(op);
+    }
+    throw InputError(shown(calibration_),
+                     fmt::format("no {} in {} was measured; capture a run that has it, or give "
+                                 "--hardware, whose rates are taken then",
+                                 op.name, plan_name(op.dtype)));
+  }
+  const double us = shape != shapes_.end() ? shape->second->us
+                                           : Line{of_class->us, of_class->us_per_unit}.at(
+                                                 work_of(op.kind, op.flops, op.read + op.written));
+  const double slowdown = of_class != nullptr && of_class->slowdown
+                              ? *of_class->slowdown
+                              : calibration_.compute_slowdown.value_or(1);
+  // At least a nanosecond: 0 would make it a view.
+  return {std::max<Nanoseconds>(1, nanoseconds(us)),
+          std::max<Nanoseconds>(1, nanoseconds(us * slowdown))};
+}
+
+double CalibratedCostModel::collective_slowdown() const {
+  return calibration_.collective_slowdown.value_or(1);
+}
+
+Nanoseconds CalibratedCostModel::copy(Bytes read, Bytes written) const {
+  return nanoseconds(calibration_.copy_us_per_mb * static_cast<double>(read + written) * 1e-6);
+}
+
+Nanoseconds CalibratedCostModel::host_copy(Bytes bytes) const {
+  return fallback_ != nullptr ? fallback_->host_copy(bytes) : copy(bytes, bytes);
+}
+
+Nanoseconds CalibratedCostModel::issue(const plan::Operator& op) const {
+  const auto shape = shapes_.find(shape_of(op));
+  if (shape != shapes_.end()) {
+    return nanoseconds(shape->second->issue_us);
+  }
+  const KernelClass* of_class = class_for(op);
+  return of_class != nullptr    ? nanoseconds(of_class->issue_us)
+         : fallback_ != nullptr ? fallback_->issue(op)
+                                : 0;
+}
+
+Nanoseconds CalibratedCostModel::issue(schedule::Op op) const {
+  return nanoseconds(calibration_.action_us[static_cast<size_t>(op)]);
+}
+
+Nanoseconds CalibratedCostModel::issue_hook(Hook hook) const {
+  return nanoseconds(calibration_.hook_us[static_cast<size_t>(hook)]);
+}
+
+}  // namespace shardlens::sim

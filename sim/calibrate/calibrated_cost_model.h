@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/collective_timer.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/cost/cost_model.h"
+
+namespace shardlens::sim {
+
+// Durations as a machine's own runs show them.
+//
+// Operators    of a measured shape its mean; others by the line of their class; of a class that was
+//              not seen, by `fallback`.
+// Collectives  `timer` where it is given; else those of the emulated hardware, or the measured
+//              curve of the same kind and ranks, an all-reduce without one as a reduce-scatter and
+//              an all-gather; else by `fallback`.
+// Errors       compute() and duration() throw InputError for what neither the calibration nor
+//              `fallback` knows.
+class CalibratedCostModel final : public CostModel {
+ public:
+  // `fallback` may be null; what is given must outlive the model.
+  explicit CalibratedCostModel(const Calibration& calibration,
+                               const CostModel* fallback = nullptr,
+                               std::shared_ptr<const CollectiveTimer> timer = nullptr);
+
+  [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
+                                     int ranks,
+                                     Bytes larger_message) const override;
+  [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;
+  [[nodiscard]] double collective_slowdown() const override;
+  [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
+  [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
+  [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
+  [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
+  [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;
+
+ private:
+  [[nodiscard]] const KernelClass* class_for(const plan::Operator& op) const;
+  [[nodiscard]] std::optional<double> measured_us(CollectiveKind kind,
+                                                  int ranks,
+                                                  Bytes bytes) const;
+
+  const Calibration& calibration_;
+  const CostModel* fallback_;
+  std::shared_ptr<const CollectiveTimer> timer_;
+  std::map<OperatorShape, const MeasuredOperator*> shapes_;
+  std::map<std::pair<std::string, DType>, const KernelClass*> classes_;
+};
+
+}  // namespace shardlens::sim

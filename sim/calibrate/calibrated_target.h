@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "sim/calibrate/calibrated_cost_model.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/cost/gpu_cost_model.h"
+#include "sim/predict/predict.h"
+
+namespace shardlens::sim {
+
+// A machine for predict(): measured constants, a spec, or both.
+//
+//   const CalibratedTarget machine(load_calibration("calibration.json"));
+//   settings.simulation.host = machine.host();
+//   predict(workload, plan, machine.target(), settings);
+//
+// Ownership  owns what target() points to; movable.
+class CalibratedTarget {
+ public:
+  // `hardware`, as --hardware takes it: "" the calibration alone; "ab:…" how long collectives take,
+  // instead of what was measured; a spec: all that the calibration does not know, and the links of
+  // an emulated one.
+  // Errors: UsageError, InputError as load_hardware and AlphaBetaTimer::parse.
+  explicit CalibratedTarget(Calibration calibration, const std::string& hardware = "");
+  // A spec alone.
+  explicit CalibratedTarget(HardwareSpec spec);
+
+  [[nodiscard]] const Target& target() const { return target_; }
+  [[nodiscard]] HostMode host() const {
+    return calibration_ == nullptr ? HostMode::kAhead : calibration_->host;
+  }
+  [[nodiscard]] const std::optional<HardwareSpec>& spec() const { return spec_; }
+  [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
+
+ private:
+  void take_spec();
+
+  std::unique_ptr<const Calibration> calibration_;  // at one address: the model refers to it
+  std::optional<HardwareSpec> spec_;
+  std::unique_ptr<const CostModel> of_spec_, calibrated_;
+  Target target_;
+};
+
+}  // namespace shardlens::sim

@@ -1,0 +1,498 @@
+#include "sim/calibrate/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "sim/calibrate/line_fit.h"
+#include "sim/cost/fabric_timer.h"
+#include "sim/engine/step_costs.h"
+
+namespace shardlens::sim {
+namespace {
+
+using plan::OperatorKind;
+using schedule::PlannedItem;
+
+double microseconds(Nanoseconds time) {
+  return static_cast<double>(time) * 1e-3;
+}
+
+// What an action copies, in bytes instead of nanoseconds.
+class BytesModel final : public CostModel {
+ public:
+  [[nodiscard]] Nanoseconds duration(CollectiveKind, int, Bytes) const override { return 0; }
+  [[nodiscard]] WorkTime compute(const plan::Operator&) const override { return {}; }
+  [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override {
+    return read + written;
+  }
+  [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return 0; }
+  [[nodiscard]] Nanoseconds issue(const plan::Operator&) const override { return 0; }
+  [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return 0; }
+};
+
+struct Mean {
+  double sum = 0;
+  int64_t count = 0;
+  void add(double value) {
+    sum += value;
+    ++count;
+  }
+  [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+};
+
+// Samples of one thing with and without the other kind of work beside it.
+struct Samples {
+  std::vector<std::pair<double, double>> each;  // microseconds, share beside
+
+  // The mean of what each would have taken alone.
+  [[nodiscard]] double mean_alone(double slowdown) const {
+    Mean mean;
+    for (const auto& [us, share] : each) {
+      mean.add(us * (1 - share + share / slowdown));
+    }
+    return mean.value();
+  }
+
+  [[nodiscard]] double spread(double around, double slowdown) const {
+    Mean mean;
+    for (const auto& [us, share] : each) {
+      mean.add(std::abs(us * (1 - share + share / slowdown) - around));
+    }
+    return around > 0 ? mean.value() / around : 0;
+  }
+};
+
+// How much longer work takes with the other kind beside it: the factor under which the samples of
+// each shape agree best on what the shape takes alone.
+class Slowdown {
+ public:
+  // Samples with much the same share beside them tell nothing.
+  void add(const Samples& samples) {
+    constexpr double kApart = 0.3;
+    const auto [low, high] =
+        std::minmax_element(samples.each.begin(), samples.each.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (samples.each.size() >= 4 && high->second - low->second > kApart &&
+        samples.mean_alone(1) > 0) {
+      shapes_.push_back(&samples);
+    }
+  }
+
+  [[nodiscard]] std::optional<double> value() const {
+    if (shapes_.empty()) {
+      return std::nullopt;
+    }
+    constexpr double kMost = 4, kStep = 0.01;
+    constexpr double kBetter = 0.95;  // less is no reason to leave 1
+    const double none = disagreement(1);
+    double best = 1, least = none * kBetter;
+    for (double tried = 1 + kStep; tried <= kMost; tried += kStep) {
+      const double now = disagreement(tried);
+      if (now < least) {
+        least = now;
+        best = tried;
+      }
+    }
+    return best;
+  }
+
+ private:
+  [[nodiscard]] double disagreement(double slowdown) const {
+    double sum = 0;
+    for (const Samples* samples : shapes_) {
+      const double mean = samples->mean_alone(slowdown);
+      for (const auto& [us, share] : samples->each) {
+        const double off = us * (1 - share + share / slowdown) / mean - 1;
+        sum += off * off;
+      }
+    }
+    return sum;
+  }
+
+  std::vector<const Samples*> shapes_;
+};
+
+class Fit {
+ public:
+  Calibration run(std::span<const Observation> observations) {
+    check(observations);
+    out_.host = observations.front().host;
+    out_.emulated = observations.front().emulated;
+    for (const Observation& each : observations) {
+      out_.sources.push_back(each.source);
+      out_.ranks = std::max(out_.ranks, each.plan.world_size);
+      collect(each);
+    }
+    operators();
+    classes();
+    host();
+    collectives();
+    say_unknown(observations);
+    return std::move(out_);
+  }
+
+ private:
+  struct OfShape {
+    OperatorKind kind = OperatorKind::kElementwise;
+    std::string of_class;
+    int64_t flops = 0;
+    Samples samples;
+    Mean issue;
+  };
+  struct OfAction {
+    std::vector<std::pair<double, double>> each;  // bytes, microseconds
+  };
+
+  static void check(std::span<const Observation> observations) {
+    if (observations.empty()) {
+      throw UsageError("calibrate: no run was given");
+    }
+    const Observation& first = observations.front();
+    for (const Observation& each : observations) {
+      if (each.host != first.host) {
+        throw InputError(
+            each.source,
+            fmt::format("recorded on {}, but {} on {}: calibrate them apart",
+                        each.host == HostMode::kCompute ? "the CPU" : "a GPU", first.source,
+                        first.host == HostMode::kCompute ? "the CPU" : "a GPU"));
+      }
+      if (each.emulated != first.emulated) {
+        const auto named = [](const std::string& hardware) {
+          return hardware.empty() ? "real" : "those of " + hardware;
+        };
+        throw InputError(each.source,
+                         fmt::format("its collectives are {}, but {}'s are {}: "
+                                     "calibrate them apart",
+                                     named(each.emulated), first.source, named(first.emulated)));
+      }
+    }
+  }
+
+  // Steps between the quartiles of their durations, so that one that was held up does not count.
+  static std::vector<const ObservedStep*> typical(const Observation& in) {
+    std::vector<const ObservedStep*> steps;
+    for (const ObservedStep& each : in.steps) {
+      steps.push_back(&each);
+    }
+    std::stable_sort(steps.begin(), steps.end(), [](const ObservedStep* a, const ObservedStep* b) {
+      return a->duration < b->duration;
+    });
+    const size_t cut = steps.size() < 3 ? 0 : std::max<size_t>(1, steps.size() / 4);
+    return {steps.begin() + static_cast<std::ptrdiff_t>(cut),
+            steps.end() - static_cast<std::ptrdiff_t>(cut)};
+  }
+
+  void collect(const Observation& in) {
+    const StepCosts bytes = step_costs(in.workload, in.plan, BytesModel());
+    for (const ObservedStep* step : typical(in)) {
+      outside_.add(microseconds(step->outside));
+      outside_communication_.add(microseconds(step->outside_communication));
+      std::vector<bool> stored(in.plan.units.size(), false);
+      for (size_t i = 0; i < step->items.size(); ++i) {
+        const PlannedItem& item = in.planned.order[i];
+        const ObservedItem& seen = step->items[i];
+        if (item.kind == PlannedItem::Kind::kOperator) {
+          collect_operator(in.workload.operators[item.index], seen);
+        } else if (item.kind == PlannedItem::Kind::kHook) {
+          hooks_[static_cast<size_t>(in.planned.hooks[item.index].hook)].add(
+              microseconds(seen.host));
+        } else {
+          collect_action(in, in.planned.actions[item.index].action, seen, bytes, stored);
+        }
+      }
+    }
+    for (const ObservedCollective& each : in.collectives) {
+      collectives_[{each.kind, each.ranks, each.bytes}].each.emplace_back(
+          microseconds(each.duration), each.beside);
+    }
+  }
+
+  void collect_operator(const plan::Operator& op, const ObservedItem& seen) {
+    if (op.read == 0 && op.written == 0 && op.flops == 0) {
+      return;  // a view
+    }
+    OfShape& shape = shapes_[shape_of(op)];
+    shape.kind = op.kind;
+    shape.of_class = class_of(op);
+    shape.flops = op.flops;
+    if (seen.run >= 0) {
+      shape.samples.each.emplace_back(microseconds(seen.run), seen.beside);
+      shape.issue.add(microseconds(seen.host));
+    }
+  }
+
+  void collect_action(const Observation& in,
+                      const schedule::Action& action,
+                      const ObservedItem& seen,
+                      const StepCosts& bytes,
+                      std::vector<bool>& stored) {
+    bool adds = false;
+    if (action.op == schedule::Op::kStoreGrad && action.unit < stored.size()) {
+      adds = stored[action.unit];
+      stored[action.unit] = true;
+    }
+    const Bytes copied =
+        action.unit < bytes.units.size() ? copy_time(action, bytes.units[action.unit], adds) : 0;
+    const bool by_host =
+        in.host == HostMode::kCompute &&
+        (action.stream == schedule::Stream::kCompute || action.stream == schedule::Stream::kCopyIn);
+    actions_[static_cast<size_t>(action.op)].each.emplace_back(
+        by_host ? static_cast<double>(copied) : 0.0, microseconds(seen.host));
+    if (in.host == HostMode::kAhead && seen.run >= 0 && copied > 0) {
+      kernels_.each.emplace_back(static_cast<double>(copied), microseconds(seen.run));
+    }
+  }
+
+  void operators() {
+    std::map<std::string, Slowdown> by_class;
+    Slowdown overall;
+    for (const auto& [key, shape] : shapes_) {
+      by_class[shape.of_class].add(shape.samples);
+      overall.add(shape.samples);
+    }
+    out_.compute_slowdown = overall.value();
+    for (const auto& [name, slowdown] : by_class) {
+      slowdowns_[name] = slowdown.value();
+    }
+    for (const auto& [key, shape] : shapes_) {
+      if (shape.samples.each.empty()) {
+        ++unseen_[key.name];
+        continue;
+      }
+      const double slowdown =
+          slowdowns_[shape.of_class].value_or(out_.compute_slowdown.value_or(1));
+      MeasuredOperator& measured = out_.operators.emplace_back();
+      measured.shape = key;
+      measured.kind = shape.kind;
+      measured.flops = shape.flops;
+      measured.us = shape.samples.mean_alone(slowdown);
+      measured.issue_us = shape.issue.value();
+      measured.samples = static_cast<int64_t>(shape.samples.each.size());
+      measured.spread = shape.samples.spread(measured.us, slowdown);
+    }
+  }
+
+  void classes() {
+    std::map<std::pair<std::string, DType>, std::vector<const MeasuredOperator*>> members;
+    double total = 0;
+    for (const MeasuredOperator& each : out_.operators) {
+      members[{shapes_.at(each.shape).of_class, each.shape.dtype}].push_back(&each);
+      total += each.us * static_cast<double>(each.samples);
+    }
+    for (const auto& [key, measured] : members) {
+      KernelClass& fitted = out_.classes.emplace_back();
+      fitted.name = key.first;
+      fitted.dtype = key.second;
+      fitted.shapes = static_cast<int64_t>(measured.size());
+      fitted.slowdown = slowdowns_[key.first];
+      std::vector<LinePoint> points;
+      double time = 0, issue = 0, spread = 0;
+      for (const MeasuredOperator* each : measured) {
+        const auto samples = static_cast<double>(each->samples);
+        points.push_back(
+            {work_of(each->kind, each->flops, each->shape.read + each->shape.written), each->us});
+        fitted.samples += each->samples;
+        time += each->us * samples;
+        issue += each->issue_us * samples;
+        spread += each->spread * samples;
+      }
+      const Line line = fit_line(points);
+      fitted.us = line.at_zero;
+      fitted.us_per_unit = line.slope;
+      fitted.issue_us = issue / static_cast<double>(fitted.samples);
+      fitted.spread = spread / static_cast<double>(fitted.samples);
+      fitted.share = total > 0 ? time / total : 0;
+      fitted.left_out = left_out_error(points);
+    }
+    std::stable_sort(out_.classes.begin(), out_.classes.end(),
+                     [](const KernelClass& a, const KernelClass& b) { return a.share > b.share; });
+  }
+
+  void host() {
+    // One rate of copying for all actions, from those that copied different sizes.
+    double product = 0, square = 0;
+    for (const OfAction& action : actions_) {
+      const auto [x, y] = means(action);
+      for (const auto& [bytes, us] : action.each) {
+        product += (bytes - x) * (us - y);
+        square += (bytes - x) * (bytes - x);
+      }
+    }
+    double per_byte = square > 0 ? std::max(0.0, product / square) : 0;
+    if (out_.host == HostMode::kAhead) {
+      std::vector<LinePoint> points;
+      for (const auto& [bytes, us] : kernels_.each) {
+        points.push_back({bytes, us});
+      }
+      per_byte = points.empty() ? 0 : fit_line(points).slope;
+    }
+    out_.copy_us_per_mb = per_byte * 1e6;
+    for (size_t op = 0; op < actions_.size(); ++op) {
+      const auto [bytes, us] = means(actions_[op]);
+      out_.action_us[op] = std::max(0.0, us - per_byte * bytes);
+    }
+    for (size_t hook = 0; hook < hooks_.size(); ++hook) {
+      out_.hook_us[hook] = hooks_[hook].value();
+    }
+    out_.outside_us = outside_.value();
+    out_.outside_communication_us = outside_communication_.value();
+  }
+
+  static std::pair<double, double> means(const OfAction& action) {
+    Mean bytes, us;
+    for (const auto& [x, y] : action.each) {
+      bytes.add(x);
+      us.add(y);
+    }
+    return {bytes.value(), us.value()};
+  }
+
+  void collectives() {
+    Slowdown slowdown;
+    for (const auto& [key, samples] : collectives_) {
+      slowdown.add(samples);
+    }
+    out_.collective_slowdown = slowdown.value();
+    const double beside = out_.collective_slowdown.value_or(1);
+    if (!out_.emulated.empty()) {
+      const auto timer = make_collective_timer(out_.emulated);
+      std::vector<double> beyond;
+      for (const auto& [key, samples] : collectives_) {
+        const auto& [kind, ranks, bytes] = key;
+        for (const auto& [us, share] : samples.each) {
+          beyond.push_back(us - microseconds(timer->duration(kind, ranks, bytes)));
+        }
+      }
+      // The median: a communication thread that was not scheduled says nothing of the next.
+      std::sort(beyond.begin(), beyond.end());
+      out_.collective_overhead_us = beyond.empty() ? 0 : std::max(0.0, beyond[beyond.size() / 2]);
+      out_.collective_slowdown.reset();
+      return;
+    }
+    std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<Bytes, double>>> curves;
+    for (const auto& [key, samples] : collectives_) {
+      const auto& [kind, ranks, bytes] = key;
+      curves[{kind, ranks}].emplace_back(bytes, samples.mean_alone(beside));
+    }
+    for (const auto& [key, points] : curves) {
+      CollectiveCurve& curve = out_.curves.emplace_back();
+      curve.kind = key.first;
+      curve.ranks = key.second;
+      double longest = 0;
+      for (const auto& [bytes, us] : points) {
+        longest = std::max(longest, us);  // more bytes take no less time; what is less is noise
+        curve.points.push_back({bytes, longest});
+      }
+    }
+  }
+
+  void say_unknown(std::span<const Observation> observations) {
+    const auto say = [this](std::string text) { out_.unknown.push_back(std::move(text)); };
+    for (const auto& [name, count] : unseen_) {
+      out_.hidden.push_back(name);
+      say(fmt::format(
+          "{} shapes of {} are in the plan's workload, but not in the traces under that "
+          "name: their time is part of what follows them",
+          count, name));
+    }
+    std::string once;
+    for (const KernelClass& each : out_.classes) {
+      if (each.shapes == 1) {
+        once +=
+            fmt::format("{}{} ({})", once.empty() ? "" : ", ", each.name, plan_name(each.dtype));
+      }
+    }
+    if (!once.empty()) {
+      say("ran in one shape alone, so that other sizes are taken in proportion: " + once);
+    }
+    if (!out_.compute_slowdown) {
+      say("no operator ran both with and without communication beside it: interference is taken as "
+          "none");
+    }
+    if (out_.emulated.empty()) {
+      say_unknown_collectives(observations);
+    }
+    std::string never;
+    for (size_t op = 0; op < actions_.size(); ++op) {
+      if (actions_[op].each.empty()) {
+        never += fmt::format("{}{}", never.empty() ? "" : ", ",
+                             schedule::name_of(static_cast<schedule::Op>(op)));
+      }
+    }
+    if (std::all_of(actions_.begin(), actions_.end(),
+                    [](const OfAction& each) { return each.each.empty(); })) {
+      say("the host's time by action: the trace tells it by hook, copies included");
+    } else if (!never.empty()) {
+      say(fmt::format("actions that the plan never took cost the host nothing: {}", never));
+    }
+  }
+
+  void say_unknown_collectives(std::span<const Observation> observations) {
+    const auto say = [this](std::string text) { out_.unknown.push_back(std::move(text)); };
+    if (out_.curves.empty()) {
+      say("no collective has a size in the traces: how long they take is not known");
+      return;
+    }
+    for (const CollectiveCurve& curve : out_.curves) {
+      if (curve.points.size() == 1) {
+        say(fmt::format("{} between {} ranks ran in one size: others are taken in proportion",
+                        name_of(curve.kind), curve.ranks));
+      }
+    }
+    for (const CollectiveKind kind :
+         {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce}) {
+      if (std::none_of(out_.curves.begin(), out_.curves.end(),
+                       [kind](const CollectiveCurve& each) { return each.kind == kind; })) {
+        say(fmt::format("no {} in the traces{}", name_of(kind),
+                        kind == CollectiveKind::kAllReduce
+                            ? ": taken as a reduce-scatter and an all-gather"
+                            : ""));
+      }
+    }
+    if (!out_.collective_slowdown) {
+      say("no collective ran both with and without compute beside it: interference is taken as "
+          "none");
+    }
+    (void)observations;
+  }
+
+  Calibration out_;
+  std::map<OperatorShape, OfShape> shapes_;
+  std::map<std::string, int> unseen_;
+  std::map<std::string, std::optional<double>> slowdowns_;  // by class
+  std::array<OfAction, schedule::kOpCount> actions_{};
+  OfAction kernels_;  // that copy, on a device
+  std::array<Mean, kHookCount> hooks_{};
+  Mean outside_, outside_communication_;
+  std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;
+};
+
+}  // namespace
+
+OperatorShape shape_of(const plan::Operator& op) {
+  return {op.name, op.batch, op.m, op.n, op.k, op.dtype, op.read, op.written};
+}
+
+std::string class_of(const plan::Operator& op) {
+  return op.kind == OperatorKind::kGemm ? "gemm"
+         : op.kind == OperatorKind::kAttention
+             ? (op.phase == plan::Phase::kBackward ? "attention_backward" : "attention")
+             : op.name;
+}
+
+double work_of(OperatorKind kind, int64_t flops, Bytes bytes) {
+  return kind == OperatorKind::kGemm || kind == OperatorKind::kAttention
+             ? static_cast<double>(flops) * 1e-9
+             : static_cast<double>(bytes) * 1e-6;
+}
+
+Calibration calibrate(std::span<const Observation> observations) {
+  return Fit().run(observations);
+}
+
+}  // namespace shardlens::sim

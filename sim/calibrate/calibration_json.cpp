@@ -1,0 +1,285 @@
+#include <array>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+#include "sim/calibrate/calibration.h"
+
+namespace shardlens::sim {
+namespace {
+
+using nlohmann::ordered_json;
+using plan::JsonNode;
+using Names = std::vector<std::string>;
+
+constexpr double kMost = 1e12;
+const Names kKeys{"version",  "sources", "host",     "ranks",  "operators",
+                  "classes",  "actions", "hooks",    "copy",   "outside",
+                  "slowdown", "curves",  "emulated", "hidden", "unknown"};
+const Names kHosts{"ahead", "compute"};
+const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
+const Names kCollectives{"all_gather", "reduce_scatter", "all_reduce"};
+constexpr std::array kCollectiveKinds{CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+                                      CollectiveKind::kAllReduce};
+
+ordered_json optional_json(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+double amount(const JsonNode& node, double low = 0) {
+  const double value = node.number();
+  if (!(value >= low && value <= kMost)) {
+    node.fail(fmt::format("expected a number from {} to {}, found {}", low, kMost, node.shown()));
+  }
+  return value;
+}
+
+double amount_of(const JsonNode& parent, std::string_view key, double low = 0) {
+  return amount(parent.require(key), low);
+}
+
+std::optional<double> optional_of(const JsonNode& parent, std::string_view key, double low) {
+  const JsonNode node = parent.require(key);
+  return node.is_null() ? std::nullopt : std::optional(amount(node, low));
+}
+
+int64_t count_of(const JsonNode& parent, std::string_view key) {
+  return parent.require(key).integer(0, std::numeric_limits<int64_t>::max());
+}
+
+DType dtype_of(const JsonNode& parent) {
+  const JsonNode node = parent.require("dtype");
+  const auto dtype = parse_dtype(node.string());
+  if (!dtype) {
+    node.fail(fmt::format("expected a dtype like 'fp32' or 'bf16', found {}", node.shown()));
+  }
+  return *dtype;
+}
+
+// {"alloc": 1.5, …}: what is left out is 0.
+template <size_t N, typename NameOf>
+ordered_json named(const std::array<double, N>& values, NameOf name_of_index) {
+  ordered_json out = ordered_json::object();
+  for (size_t i = 0; i < N; ++i) {
+    if (values[i] != 0) {
+      out[std::string(name_of_index(i))] = values[i];
+    }
+  }
+  return out;
+}
+
+template <size_t N, typename NameOf>
+void read_named(const JsonNode& node, std::array<double, N>& values, NameOf name_of_index) {
+  Names names;
+  for (size_t i = 0; i < N; ++i) {
+    names.emplace_back(name_of_index(i));
+  }
+  node.expect_object("microseconds by name");
+  node.allow_only(names);
+  for (size_t i = 0; i < N; ++i) {
+    if (const auto found = node.find(names[i])) {
+      values[i] = amount(*found);
+    }
+  }
+}
+
+std::string_view op_name(size_t index) {
+  return schedule::name_of(static_cast<schedule::Op>(index));
+}
+std::string_view hook_name(size_t index) {
+  return name_of(static_cast<Hook>(index));
+}
+
+ordered_json operator_json(const MeasuredOperator& each) {
+  return {{"name", each.shape.name},
+          {"kind", kKinds[static_cast<size_t>(each.kind)]},
+          {"batch", each.shape.batch},
+          {"m", each.shape.m},
+          {"n", each.shape.n},
+          {"k", each.shape.k},
+          {"dtype", plan_name(each.shape.dtype)},
+          {"read_bytes", each.shape.read},
+          {"written_bytes", each.shape.written},
+          {"flops", each.flops},
+          {"us", each.us},
+          {"issue_us", each.issue_us},
+          {"samples", each.samples},
+          {"spread", each.spread}};
+}
+
+MeasuredOperator read_operator(const JsonNode& node) {
+  static const Names kOperatorKeys{
+      "name",       "kind",          "batch", "m",  "n",        "k",       "dtype",
+      "read_bytes", "written_bytes", "flops", "us", "issue_us", "samples", "spread"};
+  node.expect_object("a measured operator");
+  node.allow_only(kOperatorKeys);
+  MeasuredOperator out;
+  out.shape.name = node.require("name").string();
+  out.kind = static_cast<plan::OperatorKind>(node.require("kind").one_of(kKinds));
+  out.shape.batch = count_of(node, "batch");
+  out.shape.m = count_of(node, "m");
+  out.shape.n = count_of(node, "n");
+  out.shape.k = count_of(node, "k");
+  out.shape.dtype = dtype_of(node);
+  out.shape.read = count_of(node, "read_bytes");
+  out.shape.written = count_of(node, "written_bytes");
+  out.flops = count_of(node, "flops");
+  out.us = amount_of(node, "us");
+  out.issue_us = amount_of(node, "issue_us");
+  out.samples = count_of(node, "samples");
+  out.spread = amount_of(node, "spread");
+  return out;
+}
+
+ordered_json class_json(const KernelClass& each) {
+  return {{"name", each.name},
+          {"dtype", plan_name(each.dtype)},
+          {"us", each.us},
+          {"us_per_unit", each.us_per_unit},
+          {"issue_us", each.issue_us},
+          {"shapes", each.shapes},
+          {"samples", each.samples},
+          {"share", each.share},
+          {"spread", each.spread},
+          {"slowdown", optional_json(each.slowdown)},
+          {"left_out_error", optional_json(each.left_out)}};
+}
+
+KernelClass read_class(const JsonNode& node) {
+  static const Names kClassKeys{"name",          "dtype",   "us",    "us_per_unit", "issue_us",
+                                "shapes",        "samples", "share", "spread",      "slowdown",
+                                "left_out_error"};
+  node.expect_object("a class of kernels");
+  node.allow_only(kClassKeys);
+  KernelClass out;
+  out.name = node.require("name").string();
+  out.dtype = dtype_of(node);
+  out.us = amount_of(node, "us");
+  out.us_per_unit = amount_of(node, "us_per_unit");
+  out.issue_us = amount_of(node, "issue_us");
+  out.shapes = count_of(node, "shapes");
+  out.samples = count_of(node, "samples");
+  out.share = amount_of(node, "share");
+  out.spread = amount_of(node, "spread");
+  out.slowdown = optional_of(node, "slowdown", 1);
+  out.left_out = optional_of(node, "left_out_error", 0);
+  return out;
+}
+
+ordered_json curve_json(const CollectiveCurve& curve) {
+  ordered_json points = ordered_json::array();
+  for (const CollectiveCurve::Point& point : curve.points) {
+    points.push_back({point.bytes, point.us});
+  }
+  return {{"kind", name_of(curve.kind)}, {"ranks", curve.ranks}, {"points", std::move(points)}};
+}
+
+CollectiveCurve read_curve(const JsonNode& node) {
+  static const Names kCurveKeys{"kind", "ranks", "points"};
+  node.expect_object("a measured curve");
+  node.allow_only(kCurveKeys);
+  CollectiveCurve curve;
+  curve.kind = kCollectiveKinds[node.require("kind").one_of(kCollectives)];
+  curve.ranks = static_cast<int>(node.require("ranks").integer(2, 1 << 20));
+  const JsonNode points = node.require("points");
+  for (const JsonNode& each : points.items("points [bytes, microseconds]")) {
+    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
+    if (pair.size() != 2) {
+      each.fail("expected [bytes, microseconds]");
+    }
+    const Bytes before = curve.points.empty() ? 0 : curve.points.back().bytes;
+    curve.points.push_back(
+        {pair[0].integer(before + 1, std::numeric_limits<int64_t>::max()), amount(pair[1])});
+  }
+  if (curve.points.empty()) {
+    points.fail("expected at least one point");
+  }
+  return curve;
+}
+
+template <typename T, typename Convert>
+ordered_json list(const std::vector<T>& items, Convert convert) {
+  ordered_json out = ordered_json::array();
+  for (const T& item : items) {
+    out.push_back(convert(item));
+  }
+  return out;
+}
+
+Names strings(const JsonNode& node) {
+  Names out;
+  for (const JsonNode& each : node.items("strings")) {
+    out.push_back(each.string());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_json(const Calibration& c) {
+  ordered_json out{{"version", 1}, {"sources", c.sources}};
+  out["host"] = kHosts[static_cast<size_t>(c.host)];
+  out["ranks"] = c.ranks;
+  out["classes"] = list(c.classes, class_json);
+  out["operators"] = list(c.operators, operator_json);
+  out["actions"] = named(c.action_us, op_name);
+  out["hooks"] = named(c.hook_us, hook_name);
+  out["copy"] = {{"us_per_mb", c.copy_us_per_mb}};
+  out["outside"] = {{"us", c.outside_us}, {"communication_us", c.outside_communication_us}};
+  out["slowdown"] = {{"compute", optional_json(c.compute_slowdown)},
+                     {"collectives", optional_json(c.collective_slowdown)}};
+  out["curves"] = list(c.curves, curve_json);
+  out["emulated"] = c.emulated.empty() ? ordered_json()
+                                       : ordered_json{{"hardware", c.emulated},
+                                                      {"overhead_us", c.collective_overhead_us}};
+  out["hidden"] = c.hidden;
+  out["unknown"] = c.unknown;
+  return out.dump(1) + "\n";
+}
+
+Calibration parse_calibration(std::string_view json, const std::string& source) {
+  const nlohmann::json document = plan::parse_json(json, source);
+  const JsonNode root(document, source);
+  root.expect_object("a calibration, as `shardlens calibrate` writes it");
+  root.allow_only(kKeys);
+  (void)root.require("version").integer(1, 1);
+  Calibration out;
+  out.sources = strings(root.require("sources"));
+  out.host = static_cast<HostMode>(root.require("host").one_of(kHosts));
+  out.ranks = root.require("ranks").integer(1, 1 << 20);
+  for (const JsonNode& each : root.require("classes").items("classes of kernels")) {
+    out.classes.push_back(read_class(each));
+  }
+  for (const JsonNode& each : root.require("operators").items("measured operators")) {
+    out.operators.push_back(read_operator(each));
+  }
+  read_named(root.require("actions"), out.action_us, op_name);
+  read_named(root.require("hooks"), out.hook_us, hook_name);
+  out.copy_us_per_mb = amount_of(root.require("copy"), "us_per_mb");
+  const JsonNode outside = root.require("outside");
+  out.outside_us = amount_of(outside, "us");
+  out.outside_communication_us = amount_of(outside, "communication_us");
+  const JsonNode slowdown = root.require("slowdown");
+  out.compute_slowdown = optional_of(slowdown, "compute", 1);
+  out.collective_slowdown = optional_of(slowdown, "collectives", 1);
+  for (const JsonNode& each : root.require("curves").items("measured curves")) {
+    out.curves.push_back(read_curve(each));
+  }
+  const JsonNode emulated = root.require("emulated");
+  if (!emulated.is_null()) {
+    out.emulated = emulated.require("hardware").string();
+    out.collective_overhead_us = amount_of(emulated, "overhead_us");
+  }
+  out.hidden = strings(root.require("hidden"));
+  out.unknown = strings(root.require("unknown"));
+  return out;
+}
+
+Calibration load_calibration(const std::string& path) {
+  return parse_calibration(plan::read_text_file(path), path);
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,387 @@
+#include "sim/calibrate/observation.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "profiler/analysis/matching.h"
+#include "profiler/analysis/names.h"
+#include "profiler/analysis/timeline.h"
+#include "sim/calibrate/launched_kernels.h"
+
+namespace shardlens::sim {
+namespace {
+
+using analysis::Interval;
+using analysis::IntervalSet;
+using analysis::Timeline;
+using schedule::PlannedItem;
+using trace::Category;
+using trace::Event;
+using trace::Severity;
+using trace::Trace;
+
+// Attention's kernels have many names; all others are found by theirs.
+bool is_operator(const plan::Operator& op, std::string_view name) {
+  if (op.kind != plan::OperatorKind::kAttention) {
+    return name == op.name;
+  }
+  return name.find("scaled_dot_product") != std::string_view::npos &&
+         (name.find("backward") != std::string_view::npos) == (op.phase == plan::Phase::kBackward);
+}
+
+double share_within(const IntervalSet& set, const Interval& window) {
+  return window.length() == 0 ? 0
+                              : static_cast<double>(analysis::length_within(set, window)) /
+                                    static_cast<double>(window.length());
+}
+
+// One rank's steps, matched with the planned order.
+class RankObserver {
+ public:
+  RankObserver(const Trace& trace, const Timeline& timeline, const Observation& about)
+      : trace_(trace), timeline_(timeline), in_(about), kernels_(trace, timeline) {
+    collect();
+  }
+
+  void observe(std::vector<ObservedStep>& steps, std::vector<trace::Diagnostic>& diagnostics) {
+    for (const analysis::Step& step : timeline_.steps) {
+      // A step that the trace holds in part has no plan to be compared with.
+      if (matches(step.host)) {
+        steps.push_back(read(step));
+      } else {
+        trace::add_diagnostic(diagnostics, Severity::kWarning,
+                              "steps whose hooks and actions are not those of the plan's steady "
+                              "step are left out");
+      }
+    }
+  }
+
+ private:
+  // A hook or an action, or the begin of an operator.
+  struct Instant {
+    Nanoseconds time = 0, end = 0;
+    const trace::HookArgs* hook = nullptr;
+    const trace::ActionArgs* action = nullptr;
+    uint32_t event = 0;
+  };
+
+  void collect() {
+    std::set<uint32_t> tracks;
+    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
+      const Event& event = trace_.events[i];
+      if (event.category == Category::kShardlens) {
+        Instant instant{event.start, event.start, trace_.hook(event), trace_.action(event), i};
+        if (instant.hook != nullptr || instant.action != nullptr) {
+          instants_.push_back(instant);
+          tracks.insert(event.track);
+        }
+      }
+    }
+    std::vector<Interval> ranges;
+    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
+      const Event& event = trace_.events[i];
+      if (event.phase != trace::Phase::kComplete || !tracks.contains(event.track)) {
+        continue;
+      }
+      if (event.category == Category::kCpuOp) {
+        operators_.push_back({event.start, event.end(), nullptr, nullptr, i});
+      } else if (event.category == Category::kUserAnnotation &&
+                 trace_.name(event).starts_with("FSDP::")) {
+        ranges.push_back({event.start, event.end()});
+      }
+    }
+    const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+    std::stable_sort(instants_.begin(), instants_.end(), by_time);
+    std::stable_sort(operators_.begin(), operators_.end(), by_time);
+    hook_ranges_ = analysis::union_of(std::move(ranges));
+    for (const analysis::Collective& each : timeline_.collectives) {
+      ends_.push_back(each.when.end);
+    }
+    std::sort(ends_.begin(), ends_.end());
+  }
+
+  [[nodiscard]] size_t first_in(const Interval& window) const {
+    return static_cast<size_t>(
+        std::lower_bound(instants_.begin(), instants_.end(), window.start,
+                         [](const Instant& i, Nanoseconds t) { return i.time < t; }) -
+        instants_.begin());
+  }
+
+  // Whether the step's hooks and actions are those planned, one for one.
+  [[nodiscard]] bool matches(const Interval& window) const {
+    size_t next = first_in(window);
+    for (const PlannedItem& item : in_.planned.order) {
+      if (item.kind == PlannedItem::Kind::kOperator) {
+        continue;
+      }
+      if (next == instants_.size() || instants_[next].time >= window.end) {
+        return false;
+      }
+      const Instant& seen = instants_[next++];
+      if (item.kind == PlannedItem::Kind::kHook) {
+        const HookEvent& hook = in_.planned.hooks[item.index];
+        if (seen.hook == nullptr || seen.hook->hook.hook != hook.hook ||
+            seen.hook->hook.unit != hook.unit) {
+          return false;
+        }
+      } else {
+        const schedule::Action& action = in_.planned.actions[item.index].action;
+        if (seen.action == nullptr || seen.action->action.op != action.op ||
+            seen.action->action.unit != action.unit) {
+          return false;
+        }
+      }
+    }
+    return next == instants_.size() || instants_[next].time >= window.end;
+  }
+
+  ObservedStep read(const analysis::Step& step) {
+    ObservedStep out;
+    out.number = step.number;
+    out.duration = step.window.length();
+    out.items.resize(in_.planned.order.size());
+    at_ = step.host.start;
+    owner_ = nullptr;
+    owner_waits_ = false;
+    gap_ = 0;
+    hook_end_ = at_;
+    size_t next = first_in(step.host);
+    bool begun = false;
+    for (size_t i = 0; i < in_.planned.order.size(); ++i) {
+      const PlannedItem& item = in_.planned.order[i];
+      if (item.kind == PlannedItem::Kind::kOperator) {
+        const size_t first = i;
+        while (i + 1 < in_.planned.order.size() &&
+               in_.planned.order[i + 1].kind == PlannedItem::Kind::kOperator) {
+          ++i;
+        }
+        const Nanoseconds limit =
+            next < instants_.size() ? std::min(instants_[next].time, step.host.end) : step.host.end;
+        read_operators(first, i + 1, limit, out);
+        continue;
+      }
+      const Instant& seen = instants_[next++];
+      go_to(seen.time);
+      if (!begun) {
+        begun = true;
+        gap_ = 0;
+        outside({step.host.start, seen.time}, out);
+      }
+      owner_ = &out.items[i];
+      owner_waits_ = item.kind == PlannedItem::Kind::kAction &&
+                     (seen.action->action.op == schedule::Op::kStreamWait ||
+                      seen.action->action.op == schedule::Op::kHostWait);
+      owner_start_ = seen.time;
+      hook_end_ = end_of_range(seen.time);
+    }
+    // What the last action does ends with its hook's range, or is no part of it.
+    go_to(std::max(at_, std::min(step.host.end, std::max(hook_end_, at_))));
+    out.outside += std::exchange(gap_, 0);
+    outside({at_, step.host.end}, out);
+    return out;
+  }
+
+  // The end of FSDP's range around an instant; the instant itself where there is none.
+  [[nodiscard]] Nanoseconds end_of_range(Nanoseconds time) const {
+    const auto after =
+        std::upper_bound(hook_ranges_.begin(), hook_ranges_.end(), time,
+                         [](Nanoseconds t, const Interval& range) { return t < range.start; });
+    return after == hook_ranges_.begin() ? time : std::max(time, std::prev(after)->end);
+  }
+
+  // The host's time until `time` belongs to the present hook or action as long as its range lasts,
+  // then to the operator that comes next.
+  void go_to(Nanoseconds time) {
+    Nanoseconds until = time;
+    if (owner_ != nullptr) {
+      // Without a range around it (optimizer_done) an action ends where the next thing begins.
+      until = hook_end_ > owner_start_ ? std::clamp(hook_end_, at_, time) : at_;
+      give_owner({at_, until});
+      at_ = until;
+    }
+    gap_ += std::max<Nanoseconds>(0, time - at_);
+    at_ = std::max(at_, time);
+    owner_ = nullptr;
+  }
+
+  void give_owner(const Interval& when) {
+    Nanoseconds waited = 0;
+    if (owner_waits_) {
+      // It waited until the last collective that ended meanwhile.
+      const auto after = std::upper_bound(ends_.begin(), ends_.end(), when.end);
+      waited =
+          after == ends_.begin() ? 0 : std::max<Nanoseconds>(0, *std::prev(after) - when.start);
+    }
+    owner_->waited = waited;
+    owner_->host = when.length() - waited;
+    if (in_.host == HostMode::kAhead) {
+      const LaunchedKernels::Sum found = kernels_.within(when, analysis::Nature::kCopy);
+      owner_->run = found.count > 0 ? found.duration : -1;
+    }
+  }
+
+  // The n-th operator of a name that is planned between two hooks is the n-th of that name that ran
+  // there: autograd adds gradients up when they come, which may be elsewhere than planned.
+  void read_operators(size_t first, size_t last, Nanoseconds limit, ObservedStep& step) {
+    const Nanoseconds from = owner_ != nullptr ? std::max(at_, hook_end_) : at_;
+    auto seen = std::lower_bound(operators_.begin(), operators_.end(), from,
+                                 [](const Instant& i, Nanoseconds t) { return i.time < t; });
+    std::vector<bool> found(last - first, false);
+    Nanoseconds within = from;  // the end of the one found last: what lies in it is part of it
+    for (; seen != operators_.end() && seen->time < limit; ++seen) {
+      if (seen->time < within) {
+        continue;
+      }
+      const std::string_view name = trace_.name(trace_.events[seen->event]);
+      for (size_t i = first; i < last; ++i) {
+        const plan::Operator& op = in_.workload.operators[in_.planned.order[i].index];
+        if (!found[i - first] && is_operator(op, name)) {
+          found[i - first] = true;
+          within = seen->end;
+          read_operator(op, *seen, step.items[i], step);
+          break;
+        }
+      }
+    }
+  }
+
+  void read_operator(const plan::Operator& op,
+                     const Instant& seen,
+                     ObservedItem& item,
+                     ObservedStep& step) {
+    if (op.phase == plan::Phase::kOptimizer) {
+      // The norm of gradients and the optimizer's own loop, not its operators.
+      go_to(std::clamp(hook_end_, at_, seen.time));
+      step.outside += std::exchange(gap_, 0);
+      outside({at_, seen.time}, step);
+      at_ = seen.time;
+    } else {
+      go_to(seen.time);
+      item.host = std::exchange(gap_, 0);
+    }
+    const Interval when{seen.time, seen.end};
+    if (in_.host == HostMode::kAhead) {
+      item.host += when.length();
+      const LaunchedKernels::Sum found_kernels = kernels_.within(when, analysis::Nature::kCompute);
+      item.run = found_kernels.count > 0 ? found_kernels.duration : -1;
+      item.beside = found_kernels.beside;
+    } else {
+      item.run = when.length();
+      item.beside = share_within(timeline_.communication, when);
+    }
+    at_ = seen.end;
+  }
+
+  void outside(const Interval& when, ObservedStep& step) {
+    if (when.end <= when.start) {
+      return;
+    }
+    const Nanoseconds compute = analysis::length_within(timeline_.compute, when);
+    const IntervalSet running = analysis::unite(timeline_.communication, timeline_.compute);
+    if (in_.host == HostMode::kCompute) {
+      const Nanoseconds communication = analysis::length_within(running, when) - compute;
+      step.outside_communication += communication;
+      step.outside += when.length() - communication;
+      return;
+    }
+    // The device goes on with what it was given; only what it does not is the loop's.
+    step.outside += when.length() -
+                    analysis::length_within(analysis::unite(running, timeline_.copy), when) +
+                    kernels_.within(when, analysis::Nature::kCompute).duration;
+  }
+
+  const Trace& trace_;
+  const Timeline& timeline_;
+  const Observation& in_;
+  std::vector<Instant> instants_, operators_;  // by time
+  LaunchedKernels kernels_;
+  IntervalSet hook_ranges_;
+  std::vector<Nanoseconds> ends_;  // of collectives
+  // While a step is read: the host's time is given away up to here, the rest is `owner_`'s until
+  // `hook_end_`; `gap_` is what the next operator gets.
+  Nanoseconds at_ = 0, hook_end_ = 0, owner_start_ = 0, gap_ = 0;
+  ObservedItem* owner_ = nullptr;
+  bool owner_waits_ = false;
+};
+
+// The hardware that an emulated run took its collectives' times from.
+std::string emulated_hardware(const trace::Run& run) {
+  const auto about = nlohmann::json::parse(run.environment, nullptr, false);
+  if (!about.is_object() || about.value("numerics", "") != "emulated" ||
+      !about.contains("options") || !about["options"].is_object()) {
+    return {};
+  }
+  const auto hardware = about["options"].find("hardware");
+  return hardware != about["options"].end() && hardware->is_string() ? hardware->get<std::string>()
+                                                                     : "ab:5000:inf";
+}
+
+}  // namespace
+
+void observe_collectives(const analysis::Timeline& timeline, Observation& out) {
+  for (const analysis::Collective& each : timeline.collectives) {
+    if (!each.kind || each.bytes <= 0 || each.ranks < 2) {
+      continue;
+    }
+    out.collectives.push_back({*each.kind, static_cast<int>(each.ranks), each.bytes,
+                               each.transfer.value_or(each.when.length()),
+                               share_within(timeline.compute, each.when)});
+  }
+}
+
+const trace::Diagnostic* unreadable_plan(const trace::Run& run) {
+  for (const trace::Diagnostic& each : run.diagnostics) {
+    if (each.message.starts_with("the planned order is not known")) {
+      return &each;
+    }
+  }
+  return nullptr;
+}
+
+Observation observe(const trace::Run& run) {
+  if (!run.planned) {
+    const trace::Diagnostic* why = unreadable_plan(run);
+    throw InputError(run.source,
+                     "no capture: it has no plan.json and workload.json that can be read" +
+                         (why == nullptr ? "" : "; " + why->message));
+  }
+  Observation out;
+  out.source = run.source;
+  out.plan = run.planned->plan;
+  out.workload = run.planned->workload;
+  out.accumulate = run.planned->accumulate;
+  out.sync_every_microbatch = run.planned->sync_every_microbatch;
+  out.planned = schedule::planned_step(out.workload, out.plan, 3, static_cast<int>(out.accumulate),
+                                       out.sync_every_microbatch);
+  out.emulated = emulated_hardware(run);
+  std::vector<Timeline> timelines;
+  for (const Trace& trace : run.traces) {
+    timelines.push_back(analysis::make_timeline(trace));
+  }
+  (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
+  const bool device = timelines.front().device;
+  out.host = device ? HostMode::kAhead : HostMode::kCompute;
+  size_t steps = 0;
+  for (size_t i = 0; i < timelines.size(); ++i) {
+    steps += timelines[i].steps.size();
+    RankObserver(run.traces[i], timelines[i], out).observe(out.steps, out.diagnostics);
+    observe_collectives(timelines[i], out);
+  }
+  if (steps == 0) {
+    throw InputError(run.source, "no steps in the trace: it has no ProfilerStep ranges");
+  }
+  if (out.steps.empty()) {
+    throw InputError(run.source, fmt::format("none of its {} steps has the hooks and actions of "
+                                             "the steady step that its plan.json asks for",
+                                             steps));
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

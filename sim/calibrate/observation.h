@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/collective.h"
+#include "core/plan/plan.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+#include "profiler/analysis/recovered_plan.h"
+#include "profiler/analysis/timeline.h"
+#include "profiler/trace/run.h"
+#include "sim/engine/simulator.h"
+
+namespace shardlens::sim {
+
+// What an item of PlannedStep::order took in one step of one rank.
+struct ObservedItem {
+  // Of the host alone: for an operator on the CPU what came before it, on a device that and the
+  // operator's own call; for an action or a hook its own time, without what it waited.
+  Nanoseconds host = 0;
+  Nanoseconds run = -1;  // operator on the CPU; kernels and copies on a device; -1: none seen
+  Nanoseconds waited = 0;
+  double beside = 0;  // share of `run` with communication beside
+};
+
+struct ObservedStep {
+  int64_t number = 0;
+  Nanoseconds duration = 0;
+  std::vector<ObservedItem> items;  // by index into PlannedStep::order
+  // Before the first hook, between backward and the optimizer's operators, behind the last action:
+  // the loop itself, with its share of exposed communication (the norm of the gradients).
+  Nanoseconds outside = 0, outside_communication = 0;
+};
+
+struct ObservedCollective {
+  CollectiveKind kind = CollectiveKind::kAllGather;
+  int ranks = 0;
+  Bytes bytes = 0;           // of the larger message
+  Nanoseconds duration = 0;  // the shortest of all ranks that were matched
+  double beside = 0;         // share with compute beside, on this rank
+};
+
+// What the ranks of one run took for each thing that the simulator has a cost for.
+//
+// [Note: Whose time] The host's time of a step is cut at its instants: hooks, actions, begin and
+// end of operators, the end of FSDP's ranges. Each cut belongs to one item, so that durations,
+// waits and `outside` of a step sum to it.
+struct Observation {
+  std::string source;
+  plan::ResolvedPlan plan;
+  plan::Workload workload;
+  schedule::PlannedStep planned;
+  int64_t accumulate = 1;
+  bool sync_every_microbatch = true;
+  HostMode host = HostMode::kAhead;
+  std::string emulated;             // the hardware that collectives were modelled on; "": none
+  std::vector<ObservedStep> steps;  // of all ranks
+  std::vector<ObservedCollective> collectives;
+  std::vector<trace::Diagnostic> diagnostics;  // what was left out
+};
+
+// Of a capture: steps whose hooks and actions are those of its plan; another order is left out with
+// a diagnostic. Operators are found by name between them.
+//
+// Errors  InputError for a run without plan and workload, without steps, or in which no step is as
+// planned.
+[[nodiscard]] Observation observe(const trace::Run& run);
+
+// Of a trace of PyTorch's FSDP (or of ours without its plan): the pass that was recovered, with the
+// host's time by hook instead of by action. `plan` is the recovered one on a tree of its units
+// (recorded_tree.h), and `planned` the recorded order itself.
+// Errors  InputError for a trace without shapes of operators or sizes of collectives.
+[[nodiscard]] Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered);
+
+// Why a capture's own plan could not be read; nullptr: it could, or there is none.
+[[nodiscard]] const trace::Diagnostic* unreadable_plan(const trace::Run& run);
+
+// Adds the collectives of one rank whose size is known.
+void observe_collectives(const analysis::Timeline& timeline, Observation& out);
+
+}  // namespace shardlens::sim

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "profiler/analysis/matching.h"
+#include "sim/calibrate/launched_kernels.h"
+#include "sim/calibrate/observation.h"
+#include "sim/calibrate/recorded_tree.h"
+
+namespace shardlens::sim {
+namespace {
+
+using analysis::Interval;
+using analysis::IntervalSet;
+using analysis::Timeline;
+
+// Goes through the recorded pass and gives the host's time to its hooks and operators.
+class PassReader {
+ public:
+  PassReader(const trace::Trace& trace,
+             const Timeline& timeline,
+             const analysis::RecoveredWorkload& recorded)
+      : timeline_(timeline), recorded_(recorded), kernels_(trace, timeline) {
+    std::vector<Interval> busy;
+    for (const analysis::DeviceEvent& each : timeline.host_events) {
+      busy.push_back({trace.events[each.event].start, trace.events[each.event].end()});
+    }
+    idle_communication_ =
+        analysis::subtract(timeline.communication, analysis::union_of(std::move(busy)));
+  }
+
+  ObservedStep read() {
+    ObservedStep out;
+    const Interval step = window();
+    out.duration = step.length();
+    at_ = recorded_.window.start;
+    outside_ = std::max<Nanoseconds>(0, at_ - step.start);
+    for (size_t i = 0; i < recorded_.times.size(); ++i) {
+      const plan::WorkloadItem& item = recorded_.workload.order[i];
+      ObservedItem& seen = out.items.emplace_back();
+      const Interval when = recorded_.times[i];
+      gap_ += std::max<Nanoseconds>(0, when.start - at_);
+      const Interval own{std::max(at_, when.start), std::max(at_, when.end)};
+      if (item.kind == plan::WorkloadItem::Kind::kHook) {
+        seen.waited = waited(own);
+        seen.host = own.length() - seen.waited;
+      } else {
+        read_operator(recorded_.workload.operators[item.index], when, seen);
+      }
+      at_ = own.end;
+    }
+    outside_ += gap_ + std::max<Nanoseconds>(0, step.end - at_);
+    out.outside = outside_;
+    return out;
+  }
+
+ private:
+  // The step that holds the pass, or the pass itself.
+  [[nodiscard]] Interval window() const {
+    for (const analysis::Step& step : timeline_.steps) {
+      if (step.host.start <= recorded_.window.start && recorded_.window.start < step.host.end) {
+        return timeline_.device ? step.window : step.host;
+      }
+    }
+    return recorded_.window;
+  }
+
+  // On the CPU a hook waits while a collective runs and no operator does; on a device only the rate
+  // limiter holds the host up.
+  [[nodiscard]] Nanoseconds waited(const Interval& when) const {
+    if (!timeline_.device) {
+      return analysis::length_within(idle_communication_, when);
+    }
+    return analysis::length_within(analysis::union_of(timeline_.fsdp.limiter_waits), when);
+  }
+
+  void read_operator(const plan::Operator& op, const Interval& when, ObservedItem& seen) {
+    if (op.phase == plan::Phase::kOptimizer) {
+      outside_ += std::exchange(gap_, 0);
+    }
+    seen.host = std::exchange(gap_, 0);
+    if (timeline_.device) {
+      const LaunchedKernels::Sum found = kernels_.within(when, analysis::Nature::kCompute);
+      seen.host += when.length();
+      seen.run = found.count > 0 ? found.duration : -1;
+      seen.beside = found.beside;
+      return;
+    }
+    seen.run = when.length();
+    seen.beside =
+        when.length() == 0
+            ? 0
+            : static_cast<double>(analysis::length_within(timeline_.communication, when)) /
+                  static_cast<double>(when.length());
+  }
+
+  const Timeline& timeline_;
+  const analysis::RecoveredWorkload& recorded_;
+  LaunchedKernels kernels_;
+  IntervalSet idle_communication_;  // no operator of the host beside it
+  Nanoseconds at_ = 0, gap_ = 0, outside_ = 0;
+};
+
+// Units of the workload by index in the plan instead of by order of forward.
+void number_units(const analysis::RecoveredPlan& recovered, Observation& out) {
+  std::vector<UnitId> unit_of;
+  for (const analysis::RecoveredUnit& unit : recovered.units) {
+    const auto found = std::find_if(out.plan.units.begin(), out.plan.units.end(),
+                                    [&](const plan::Unit& each) { return each.fqn == unit.fqn; });
+    SHARDLENS_CHECK(found != out.plan.units.end(), "a recovered unit is not in its own plan");
+    unit_of.push_back(static_cast<UnitId>(found - out.plan.units.begin()));
+  }
+  for (plan::Operator& op : out.workload.operators) {
+    op.unit = unit_of.at(op.unit);
+  }
+  for (HookEvent& hook : out.workload.hooks) {
+    hook.unit = unit_of.at(hook.unit);
+  }
+}
+
+schedule::PlannedStep as_recorded(const plan::Workload& workload) {
+  schedule::PlannedStep out;
+  out.hooks = workload.hooks;
+  for (const plan::WorkloadItem& item : workload.order) {
+    out.order.push_back({item.kind == plan::WorkloadItem::Kind::kHook
+                             ? schedule::PlannedItem::Kind::kHook
+                             : schedule::PlannedItem::Kind::kOperator,
+                         item.index});
+  }
+  return out;
+}
+
+}  // namespace
+
+Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered) {
+  const plan::Workload& workload = recovered.recorded.workload;
+  const auto operators = static_cast<int64_t>(workload.operators.size());
+  if (recovered.recorded.unshaped > operators / 2) {
+    throw InputError(
+        run.source, fmt::format("{} of the step's {} operators have no shapes in the trace; record "
+                                "it with torch.profiler.profile(record_shapes=True)",
+                                recovered.recorded.unshaped, operators));
+  }
+  Observation out;
+  out.source = run.source;
+  out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
+  out.workload = workload;
+  number_units(recovered, out);
+  out.planned = as_recorded(out.workload);
+  std::vector<Timeline> timelines;
+  for (const trace::Trace& trace : run.traces) {
+    timelines.push_back(analysis::make_timeline(trace));
+  }
+  (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
+  out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
+  out.steps.push_back(PassReader(run.traces.front(), timelines.front(), recovered.recorded).read());
+  for (const Timeline& timeline : timelines) {
+    observe_collectives(timeline, out);
+  }
+  // A trace that does not say how large groups are has the world's size in every collective.
+  for (ObservedCollective& each : out.collectives) {
+    if (each.ranks == recovered.world_size && recovered.shard < recovered.world_size) {
+      each.ranks = static_cast<int>(each.kind == CollectiveKind::kAllReduce
+                                        ? recovered.world_size / recovered.shard
+                                        : recovered.shard);
+    }
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

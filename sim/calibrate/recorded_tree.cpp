@@ -1,0 +1,187 @@
+#include "sim/calibrate/recorded_tree.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim {
+namespace {
+
+using plan::WorkloadItem;
+
+// Modules in order of their first appearance, then in pre-order.
+class TreeBuilder {
+ public:
+  TreeBuilder() { nodes_.push_back({}); }
+
+  void add(const std::string& fqn) {
+    size_t at = 0;
+    for (size_t start = 0; start < fqn.size();) {
+      const size_t dot = std::min(fqn.find('.', start), fqn.size());
+      at = child(at, fqn.substr(0, dot));
+      start = dot + 1;
+    }
+    nodes_[at].is_unit = true;
+  }
+
+  plan::ModuleTree take() {
+    emit(0, 0);
+    return std::move(tree_);
+  }
+
+ private:
+  struct Node {
+    std::string fqn;
+    std::vector<size_t> children;
+    bool is_unit = false;
+  };
+
+  size_t child(size_t parent, const std::string& fqn) {
+    const auto [it, fresh] = index_.try_emplace(fqn, nodes_.size());
+    if (fresh) {
+      nodes_.push_back({fqn, {}, false});
+      nodes_[parent].children.push_back(it->second);
+    }
+    return it->second;
+  }
+
+  void emit(size_t node, uint32_t parent) {
+    const auto index = static_cast<uint32_t>(tree_.modules.size());
+    plan::Module& module = tree_.modules.emplace_back();
+    module.fqn = nodes_[node].fqn;
+    module.type = node == 0 || nodes_[node].is_unit ? "Recorded" : "ModuleList";
+    module.parent = parent;
+    if (nodes_[node].is_unit && node != 0) {
+      tree_.blocks.push_back(index);
+    }
+    for (const size_t each : nodes_[node].children) {
+      const auto next = static_cast<uint32_t>(tree_.modules.size());
+      tree_.modules[index].children.push_back(next);
+      emit(each, index);
+    }
+  }
+
+  std::vector<Node> nodes_;
+  std::map<std::string, size_t> index_;
+  plan::ModuleTree tree_;
+};
+
+// FQNs of a unit of several modules, "a, b".
+std::vector<std::string> parts_of(const std::string& fqn) {
+  std::vector<std::string> parts;
+  for (size_t start = 0;;) {
+    const size_t end = fqn.find(", ", start);
+    parts.push_back(fqn.substr(start, end - start));
+    if (end == std::string::npos) {
+      return parts;
+    }
+    start = end + 2;
+  }
+}
+
+// Unit of a module: the one that names it, or the nearest around it.
+class UnitOfModule {
+ public:
+  explicit UnitOfModule(const plan::ResolvedPlan& plan) {
+    for (UnitId unit = 0; unit < plan.units.size(); ++unit) {
+      for (const uint32_t module : plan.units[unit].modules) {
+        units_[plan.tree.modules[module].fqn] = unit;
+      }
+    }
+  }
+  [[nodiscard]] UnitId of(std::string fqn) const {
+    fqn = parts_of(fqn).front();
+    while (true) {
+      const auto found = units_.find(fqn);
+      if (found != units_.end()) {
+        return found->second;
+      }
+      if (fqn.empty()) {
+        return 0;
+      }
+      const size_t dot = fqn.rfind('.');
+      fqn.resize(dot == std::string::npos ? 0 : dot);
+    }
+  }
+
+ private:
+  std::map<std::string, UnitId> units_;
+};
+
+}  // namespace
+
+plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered) {
+  TreeBuilder builder;
+  for (const analysis::RecoveredUnit& unit : recovered.units) {
+    for (const std::string& part : parts_of(unit.fqn)) {
+      builder.add(part);
+    }
+  }
+  plan::ModuleTree tree = builder.take();
+  bool sized = false;
+  for (uint32_t i = 0; i < tree.modules.size(); ++i) {
+    for (const analysis::RecoveredUnit& unit : recovered.units) {
+      if (parts_of(unit.fqn).front() != tree.modules[i].fqn || unit.padded_numel <= 0) {
+        continue;
+      }
+      sized = true;
+      plan::Parameter parameter;
+      parameter.fqn = tree.modules[i].fqn + (i == 0 ? "" : ".") + "parameters";
+      parameter.shape = {unit.padded_numel};
+      parameter.numel = unit.padded_numel;
+      parameter.module = i;
+      tree.modules[i].parameters.push_back(static_cast<uint32_t>(tree.parameters.size()));
+      tree.parameters.push_back(std::move(parameter));
+    }
+  }
+  if (!sized) {
+    throw InputError(recovered.plan.source,
+                     "the trace has no sizes of FSDP's collectives, so its units cannot be "
+                     "simulated; record it with torch.profiler.profile(record_shapes=True)");
+  }
+  return tree;
+}
+
+plan::Workload rewrapped(const plan::Workload& recorded,
+                         const plan::ResolvedPlan& recorded_plan,
+                         const plan::ResolvedPlan& plan) {
+  const UnitOfModule units(plan);
+  std::vector<UnitId> now;  // by recorded unit
+  std::vector<int> members(plan.units.size(), 0);
+  for (const plan::Unit& unit : recorded_plan.units) {
+    now.push_back(units.of(unit.fqn));
+    ++members[now.back()];
+  }
+  plan::Workload out;
+  out.batch = recorded.batch;
+  out.seq = recorded.seq;
+  std::map<std::pair<Hook, UnitId>, int> seen;
+  for (const WorkloadItem& item : recorded.order) {
+    if (item.kind == WorkloadItem::Kind::kOperator) {
+      plan::Operator op = recorded.operators[item.index];
+      op.unit = now.at(op.unit);
+      out.order.push_back(
+          {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out.operators.size())});
+      out.operators.push_back(std::move(op));
+      continue;
+    }
+    HookEvent hook = recorded.hooks[item.index];
+    hook.unit = now.at(hook.unit);
+    const bool begins = hook.hook == Hook::kPreForward || hook.hook == Hook::kPreBackward;
+    const bool ends = hook.hook == Hook::kPostForward || hook.hook == Hook::kGradsReady;
+    const int count = ++seen[{hook.hook, hook.unit}];
+    if ((begins && count > 1) || (ends && count < members[hook.unit])) {
+      continue;
+    }
+    out.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out.hooks.size())});
+    out.hooks.push_back(hook);
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,262 @@
+#include "sim/calibrate/calibration.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "sim/calibrate/calibrated_target.h"
+#include "sim/engine/simulated_run.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr const char* kModel = R"({"model_type": "llama", "hidden_size": 64,
+  "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "vocab_size": 256, "max_position_embeddings": 128})";
+
+// A machine by closed forms, which the calibration has to find again.
+class Truth final : public CostModel {
+ public:
+  double slowdown = 1;  // of compute, beside communication
+
+  [[nodiscard]] Nanoseconds duration(CollectiveKind kind, int ranks, Bytes bytes) const override {
+    const Nanoseconds latency = kind == CollectiveKind::kAllGather ? 40'000 : 60'000;
+    return ranks < 2 ? 0 : latency + bytes / 4;
+  }
+  [[nodiscard]] WorkTime compute(const plan::Operator& op) const override {
+    if (op.read + op.written + op.flops == 0) {
+      return {};
+    }
+    const Nanoseconds alone = op.kind == plan::OperatorKind::kGemm
+                                  ? 5'000 + op.flops / 20
+                                  : 2'000 + (op.read + op.written) / 8;
+    return {alone, std::llround(static_cast<double>(alone) * slowdown)};
+  }
+  [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override {
+    return (read + written) / 10;
+  }
+  [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override { return bytes; }
+  [[nodiscard]] Nanoseconds issue(const plan::Operator&) const override { return 3'000; }
+  [[nodiscard]] Nanoseconds issue(schedule::Op op) const override {
+    return 500 + 100 * static_cast<Nanoseconds>(op);
+  }
+  [[nodiscard]] Nanoseconds issue_hook(Hook) const override { return 700; }
+};
+
+struct Machine {
+  Truth truth;
+  HostMode host = HostMode::kCompute;
+  plan::ModelConfig config = plan::parse_model_config(kModel, "test");
+  plan::ModuleTree tree = plan::module_tree(config);
+
+  [[nodiscard]] plan::ResolvedPlan resolve(std::string_view plan_json, int64_t ranks = 2) const {
+    return plan::resolve(plan::parse_plan(plan_json, "plan.json"), tree, ranks);
+  }
+  [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan) const {
+    return plan::step_workload(config, plan, 2, 64);
+  }
+  [[nodiscard]] RunSettings settings() const {
+    RunSettings out;
+    out.simulation.host = host;
+    return out;
+  }
+  [[nodiscard]] Prediction run(const plan::ResolvedPlan& plan, const Target& target) const {
+    return predict(workload(plan), plan, target, settings());
+  }
+  [[nodiscard]] Target target() const {
+    Target out;
+    out.name = "the truth";
+    out.costs = &truth;
+    out.ranks = 64;
+    return out;
+  }
+  // As a capture would leave it.
+  [[nodiscard]] trace::Run capture(const plan::ResolvedPlan& plan) const {
+    const Prediction now = run(plan, target());
+    SimulatedRunOptions options;
+    options.host = host;
+    options.steps = 5;
+    trace::Run out = simulated_run(workload(plan), plan, now.planned, now.step, options);
+    out.source = "run";
+    out.planned = {plan, workload(plan), 1, true};
+    return out;
+  }
+  [[nodiscard]] Calibration calibration(const plan::ResolvedPlan& plan) const {
+    const std::vector<Observation> seen{observe(capture(plan))};
+    return calibrate(seen);
+  }
+};
+
+constexpr const char* kFullShard =
+    R"({"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ""}]})";
+constexpr const char* kOtherPlans[] = {
+    R"({"version": 1, "units": [{"modules": "model.layers.*", "reshard_after_forward": false},
+        {"modules": "", "reshard_after_forward": false}]})",
+    R"({"version": 1, "backward_prefetch": "none",
+        "units": [{"modules": "model.layers.*"}, {"modules": ""}]})",
+    R"({"version": 1, "forward_prefetch": 1,
+        "units": [{"modules": "model.layers.*"}, {"modules": ""}]})",
+    R"({"version": 1, "dialect": "fsdp1",
+        "units": [{"modules": "model.layers.*"}, {"modules": ""}]})",
+    R"({"version": 1, "units": [{"modules": ["model.layers.0", "model.layers.1"]},
+        {"modules": ["model.layers.2", "model.layers.3"]}, {"modules": ""}]})",
+};
+
+TEST(Calibration, FindsTheDurationsOfAMachineAgain) {
+  for (const HostMode host : {HostMode::kCompute, HostMode::kAhead}) {
+    Machine machine;
+    machine.host = host;
+    const plan::ResolvedPlan plan = machine.resolve(kFullShard);
+    const CalibratedTarget found(machine.calibration(plan));
+    for (const plan::Operator& op : machine.workload(plan).operators) {
+      EXPECT_EQ(found.target().costs->compute(op), machine.truth.compute(op)) << op.name;
+    }
+    const plan::ShardLayout layout = plan.layout(1);
+    EXPECT_EQ(
+        found.target().costs->duration(CollectiveKind::kAllGather, 2, layout.padded_numel() * 4),
+        machine.truth.duration(CollectiveKind::kAllGather, 2, layout.padded_numel() * 4));
+  }
+}
+
+// The bar that a real machine is held to within percents, without noise.
+TEST(Calibration, OnOnePlanPredictsOthersOfTheSameMachine) {
+  for (const HostMode host : {HostMode::kCompute, HostMode::kAhead}) {
+    Machine machine;
+    machine.host = host;
+    const CalibratedTarget found(machine.calibration(machine.resolve(kFullShard)));
+    for (const char* other : kOtherPlans) {
+      const plan::ResolvedPlan plan = machine.resolve(other);
+      const Prediction truth = machine.run(plan, machine.target());
+      const Prediction predicted = machine.run(plan, found.target());
+      EXPECT_NEAR(
+          static_cast<double>(predicted.step.duration) / static_cast<double>(truth.step.duration),
+          1, 0.003)
+          << other;
+      EXPECT_NEAR(static_cast<double>(predicted.busy.exposed_comm) /
+                      static_cast<double>(truth.busy.exposed_comm),
+                  1, 0.01)
+          << other;
+    }
+  }
+}
+
+TEST(Calibration, LearnsHowMuchCommunicationSlowsCompute) {
+  Machine machine;
+  machine.truth.slowdown = 1.5;
+  const plan::ResolvedPlan plan = machine.resolve(kFullShard);
+  const Calibration found = machine.calibration(plan);
+  ASSERT_TRUE(found.compute_slowdown);
+  EXPECT_NEAR(*found.compute_slowdown, 1.5, 0.02);
+}
+
+TEST(Calibration, ObservedPartsSumToTheStep) {
+  Machine machine;
+  const Observation seen = observe(machine.capture(machine.resolve(kFullShard)));
+  ASSERT_EQ(seen.steps.size(), 10U);  // five of each rank
+  for (const ObservedStep& step : seen.steps) {
+    Nanoseconds sum = step.outside + step.outside_communication;
+    for (size_t i = 0; i < step.items.size(); ++i) {
+      const ObservedItem& item = step.items[i];
+      const bool runs = seen.planned.order[i].kind == schedule::PlannedItem::Kind::kOperator;
+      sum += item.host + item.waited + (runs ? std::max<Nanoseconds>(0, item.run) : 0);
+    }
+    EXPECT_EQ(sum, step.duration);
+  }
+}
+
+TEST(Calibration, SaysWhatItDidNotLearn) {
+  Machine machine;
+  const Calibration found = machine.calibration(machine.resolve(kFullShard));
+  std::string all;
+  for (const std::string& each : found.unknown) {
+    all += each + "\n";
+  }
+  EXPECT_NE(all.find("no all_reduce in the traces: taken as a reduce-scatter and an all-gather"),
+            std::string::npos)
+      << all;
+  EXPECT_NE(all.find("copy_in"), std::string::npos) << all;
+  const CalibratedTarget target(found);
+  // Four ranks were not seen, bf16 was not either.
+  EXPECT_THROW((void)target.target().costs->duration(CollectiveKind::kAllGather, 4, 1024),
+               InputError);
+  plan::Operator op = machine.workload(machine.resolve(kFullShard)).operators.front();
+  op.dtype = DType::kBF16;
+  EXPECT_THROW((void)target.target().costs->compute(op), InputError);
+  const CalibratedTarget with_spec(found, "8xH100");
+  EXPECT_GT(with_spec.target().costs->compute(op).alone, 0);
+  EXPECT_GT(with_spec.target().costs->duration(CollectiveKind::kAllGather, 4, 1024), 0);
+}
+
+TEST(Calibration, ReadsWhatItWrote) {
+  Machine machine;
+  machine.truth.slowdown = 1.25;
+  const std::string json = to_json(machine.calibration(machine.resolve(kFullShard)));
+  EXPECT_EQ(to_json(parse_calibration(json, "calibration.json")), json);
+}
+
+TEST(Calibration, NamesWhereAFileIsWrong) {
+  Machine machine;
+  const std::string good = to_json(machine.calibration(machine.resolve(kFullShard)));
+  const auto message = [&](std::string_view from, std::string_view to) {
+    std::string bad = good;
+    bad.replace(bad.find(from), from.size(), to);
+    try {
+      (void)parse_calibration(bad, "c.json");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(message("\"version\": 1", "\"version\": 2").find("c.json#/version"), std::string::npos);
+  EXPECT_NE(message("\"ranks\"", "\"rank\"").find("'ranks'"), std::string::npos);
+  EXPECT_NE(message("\"host\": \"compute\"", "\"host\": \"gpu\"").find("c.json#/host"),
+            std::string::npos);
+  EXPECT_NE(message("\"dtype\": \"fp32\"", "\"dtype\": \"fp31\"").find("/dtype"),
+            std::string::npos);
+}
+
+TEST(Calibration, RefusesRunsThatDoNotGoTogether) {
+  Machine machine;
+  std::vector<Observation> both{observe(machine.capture(machine.resolve(kFullShard)))};
+  both.push_back(both.front());
+  both.back().emulated = "ab:5000:inf";
+  EXPECT_THROW((void)calibrate(both), InputError);
+  both.back().emulated = "";
+  both.back().host = HostMode::kAhead;
+  EXPECT_THROW((void)calibrate(both), InputError);
+  EXPECT_THROW((void)calibrate({}), UsageError);
+}
+
+TEST(Observe, RefusesWhatIsNoCaptureOfItsPlan) {
+  Machine machine;
+  trace::Run run = machine.capture(machine.resolve(kFullShard));
+  run.planned.reset();
+  EXPECT_THROW((void)observe(run), InputError);
+  // Recorded under one plan, described by another.
+  run = machine.capture(machine.resolve(kFullShard));
+  const plan::ResolvedPlan other = machine.resolve(kOtherPlans[0]);
+  run.planned = {other, machine.workload(other), 1, true};
+  EXPECT_THROW((void)observe(run), InputError);
+}
+
+// A capture of the repository: real times, the same for everybody.
+TEST(Calibration, OfACaptureSimulatesItsBaseline) {
+  const trace::Run run =
+      trace::Run::open(std::string(SHARDLENS_SOURCE_DIR) + "/traces/llama-emulated8");
+  const std::vector<Observation> seen{observe(run)};
+  const CalibratedTarget found(calibrate(seen));
+  RunSettings settings;
+  settings.simulation.host = found.host();
+  const Prediction now = predict(seen[0].workload, seen[0].plan, found.target(), settings);
+  std::vector<double> measured;
+  for (const ObservedStep& step : seen[0].steps) {
+    measured.push_back(static_cast<double>(step.duration));
+  }
+  std::sort(measured.begin(), measured.end());
+  EXPECT_NEAR(static_cast<double>(now.step.duration) / measured[measured.size() / 2], 1, 0.06);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
