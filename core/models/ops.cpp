@@ -168,7 +168,8 @@ struct Project : torch::autograd::Function<Project> {
     const at::Tensor factor = transposed ? weight.t() : weight;
     const at::Tensor rows = input.reshape({-1, factor.size(0)});
     const at::Tensor out = bias ? at::addmm(*bias, rows, factor) : at::mm(rows, factor);
-    ctx->save_for_backward({rows, weight});
+    // The input is for the weight's gradient alone.
+    ctx->save_for_backward({weight.requires_grad() ? rows : at::Tensor(), weight});
     ctx->saved_data["shape"] = input.sizes().vec();
     ctx->saved_data["transposed"] = transposed;
     ctx->saved_data["bias"] = bias.has_value();
@@ -183,9 +184,11 @@ struct Project : torch::autograd::Function<Project> {
     const at::Tensor& weight = saved[1];
     const bool transposed = ctx->saved_data["transposed"].toBool();
     const bool with_bias = ctx->saved_data["bias"].toBool();
-    const at::Tensor grad = grads[0].reshape({rows.size(0), -1});
+    const at::Tensor grad = grads[0].reshape({-1, grads[0].size(-1)});
     const auto weight_grad = [&] {
-      return transposed ? at::mm(grad.t(), rows) : at::mm(rows.t(), grad);
+      return !rows.defined() ? at::Tensor()  // frozen
+             : transposed    ? at::mm(grad.t(), rows)
+                             : at::mm(rows.t(), grad);
     };
     at::Tensor by_weight, by_input, by_bias;
     if (!with_bias) {  // aten::mm's formula has the second factor first, aten::addmm's the first
@@ -197,7 +200,7 @@ struct Project : torch::autograd::Function<Project> {
     }
     if (with_bias) {
       by_weight = weight_grad();
-      by_bias = grad.sum(0);
+      by_bias = ctx->needs_input_grad(1) ? grad.sum(0) : at::Tensor();
     }
     return {by_input, by_bias, by_weight, at::Tensor()};
   }
