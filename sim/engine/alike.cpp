@@ -1,5 +1,7 @@
 #include "sim/engine/alike.h"
 
+#include "core/schedule/microbatches.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -20,24 +22,6 @@ bool records(const PlannedStep& step, const PlannedItem& item) {
          step.actions[item.index].action.op == Op::kRecord;
 }
 
-bool same(const PlannedStep& step, const PlannedItem& a, const PlannedItem& b) {
-  if (a.kind != b.kind) {
-    return false;
-  }
-  switch (a.kind) {
-    case PlannedItem::Kind::kOperator:
-      return a.index == b.index;
-    case PlannedItem::Kind::kHook:
-      return step.hooks[a.index].hook == step.hooks[b.index].hook &&
-             step.hooks[a.index].unit == step.hooks[b.index].unit;
-    case PlannedItem::Kind::kAction: {
-      const schedule::Action &x = step.actions[a.index].action, &y = step.actions[b.index].action;
-      return x.op == y.op && x.unit == y.unit && x.stream == y.stream;
-    }
-  }
-  return false;
-}
-
 // Whether the device did the item only when the host came to it.
 bool bound(const PlannedStep& step, const PlannedItem& item, const ItemTimes& times) {
   if (times.stream.end < 0) {
@@ -53,19 +37,8 @@ struct Shift {
 
 }  // namespace
 
-std::vector<size_t> microbatches(const PlannedStep& step) {
-  std::vector<size_t> begins;
-  for (size_t i = 0; i < step.order.size(); ++i) {
-    if (step.order[i].kind == PlannedItem::Kind::kHook &&
-        step.hooks[step.order[i].index].hook == Hook::kRootPreForward) {
-      begins.push_back(i);
-    }
-  }
-  return begins;
-}
-
 std::optional<Nanoseconds> period_of(const PlannedStep& step, std::span<const ItemTimes> items) {
-  const std::vector<size_t> begins = microbatches(step);
+  const std::vector<size_t> begins = schedule::microbatches(step);
   if (begins.size() != kPlannedMicrobatches || items.size() != step.order.size()) {
     return std::nullopt;
   }
@@ -94,13 +67,13 @@ std::optional<Nanoseconds> period_of(const PlannedStep& step, std::span<const It
     return device == shift->device && host == shift->host && starts;
   };
   for (size_t i = begins[2]; i < begins[3]; ++i) {
-    if (!same(step, step.order[i], step.order[i - length]) || !later(i, i - length)) {
+    if (!schedule::same_item(step, i, i - length) || !later(i, i - length)) {
       return std::nullopt;
     }
   }
   bool forward = true;
   for (size_t i = begins[3]; i < step.order.size() && forward; ++i) {
-    forward = i - length < begins[3] && same(step, step.order[i], step.order[i - length]);
+    forward = i - length < begins[3] && schedule::same_item(step, i, i - length);
     if (forward && !later(i, i - length)) {
       return std::nullopt;
     }

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "core/schedule/planned.h"
 #include "sim/engine/simulator.h"
@@ -12,9 +11,6 @@ namespace shardlens::sim {
 // How many microbatches a planned step needs that more like its middle ones are to be added to: the
 // first, two in the middle, the last.
 inline constexpr int kPlannedMicrobatches = 4;
-
-// Where each microbatch begins in `step.order`.
-[[nodiscard]] std::vector<size_t> microbatches(const schedule::PlannedStep& step);
 
 // How much longer a step of kPlannedMicrobatches takes with one more in the middle; nullopt: its
 // middle ones are not alike.

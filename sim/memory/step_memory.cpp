@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/plan/unit_sizes.h"
+#include "core/schedule/microbatches.h"
 #include "sim/memory/caching_allocator.h"
 
 namespace shardlens::sim {
@@ -49,10 +50,18 @@ class Replay {
   StepMemory run(int64_t stop_at = -1) {
     stop_at_ = stop_at;
     hold_state();
-    for (const PlannedItem& item : step_.order) {
+    const std::vector<size_t> begins = schedule::microbatches(step_);
+    for (size_t at = 0, microbatch = 0; at < step_.order.size(); ++at) {
       if (failed_ || stopped_) {
         break;
       }
+      if (begins.size() > 2 && microbatch < begins.size() && at == begins[microbatch]) {
+        at = pass_over(begins, microbatch);
+        if (at == step_.order.size()) {
+          break;
+        }
+      }
+      const PlannedItem& item = step_.order[at];
       if (item.kind == PlannedItem::Kind::kAction) {
         act(step_.actions[item.index].action);
       } else if (item.kind == PlannedItem::Kind::kOperator) {
@@ -60,9 +69,6 @@ class Replay {
       } else if (step_.hooks[item.index].hook == Hook::kBackwardEnd) {
         drop(output_);
         drop(input_);
-      } else if (step_.hooks[item.index].hook == Hook::kRootPreForward &&
-                 options_.more_microbatches) {
-        compare_with_last_microbatch();
       }
     }
     if (stopped_) {
@@ -82,24 +88,53 @@ class Replay {
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
   };
 
-  // If the allocator is at the last microbatch's begin as it was at the third's, any number between
-  // them leaves it so.
-  void compare_with_last_microbatch() {
-    const int now = microbatch_++;
-    if (now < 2) {
-      return;
-    }
-    Snapshot snapshot;
+  [[nodiscard]] Snapshot snapshot() const {
+    Snapshot now;
     for (const Holder& holder : holders_) {
       if (holder.alive) {
-        snapshot.used.push_back({allocator_.address(holder.block), allocator_.size(holder.block)});
+        now.used.push_back({allocator_.address(holder.block), allocator_.size(holder.block)});
       }
     }
-    std::sort(snapshot.used.begin(), snapshot.used.end());
-    snapshot.free = allocator_.free_blocks();
-    snapshot.reserved = allocator_.reserved();
-    out_.alike = now == 2 || snapshot == third_;
-    third_ = std::move(snapshot);
+    std::sort(now.used.begin(), now.used.end());
+    now.free = allocator_.free_blocks();
+    now.reserved = allocator_.reserved();
+    return now;
+  }
+
+  // Of what follows the last microbatch's backward.
+  [[nodiscard]] bool allocates(size_t at) const {
+    const PlannedItem& item = step_.order[at];
+    if (item.kind != PlannedItem::Kind::kAction) {
+      return false;
+    }
+    const Op op = step_.actions[item.index].action.op;
+    return op == Op::kAlloc || op == Op::kFree || op == Op::kStoreGrad;
+  }
+
+  // See [Note: Microbatches]. `microbatch` begins here; where replay goes on, and in `microbatch`
+  // the one that begins next.
+  size_t pass_over(const std::vector<size_t>& begins, size_t& microbatch) {
+    const auto end_of = [&](size_t each) {
+      return each + 1 < begins.size() ? begins[each + 1] : step_.order.size();
+    };
+    Snapshot now = snapshot();
+    const bool unchanged = microbatch > 1 && now == before_;
+    if (options_.more_microbatches && microbatch > 1) {
+      out_.alike = unchanged || (microbatch > 2 && out_.alike);
+    }
+    before_ = std::move(now);
+    while (unchanged && microbatch < begins.size()) {
+      const size_t begin = begins[microbatch], length = begin - begins[microbatch - 1];
+      bool same = true;
+      for (size_t i = begin; i < end_of(microbatch) && same; ++i) {
+        same = i - begin < length ? schedule::same_item(step_, i, i - length) : !allocates(i);
+      }
+      if (!same) {
+        break;
+      }
+      ++microbatch;
+    }
+    return microbatch < begins.size() ? begins[microbatch++] : step_.order.size();
   }
 
   // One allocation that lives.
@@ -392,8 +427,7 @@ class Replay {
   std::array<Bytes, kMemoryCategoryCount> by_category_{};
   int64_t allocations_ = 0, peak_at_ = 0, stop_at_ = -1;
   bool failed_ = false, stopped_ = false;
-  int microbatch_ = 0;
-  Snapshot third_;  // at the begin of the third microbatch
+  Snapshot before_;  // at the begin of the microbatch before
   StepMemory out_;
 };
 

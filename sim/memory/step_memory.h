@@ -59,6 +59,9 @@ struct StepMemory {
 // forward on; what its operators save is made again when they run again. A unit's unsharded
 // gradient lives from its first operator in backward until the schedule frees it. A reduction's
 // output that needs no cast becomes the shard's gradient, as in the engine.
+//
+// [Note: Microbatches] If one microbatch leaves the allocator as it found it, the next one like it
+// finds the same and does the same, so it is passed over.
 [[nodiscard]] StepMemory step_memory(const plan::Workload& workload,
                                      const plan::ResolvedPlan& plan,
                                      const schedule::PlannedStep& step,
