@@ -65,6 +65,11 @@ std::optional<Range> range_of(const HookEvent& hook) {
   }
 }
 
+bool marks_a_section(Range range) {
+  return range == Range::kPreForward || range == Range::kPostForward ||
+         range == Range::kPreBackward;
+}
+
 class Writer {
  public:
   Writer(const plan::Workload& workload,
@@ -164,7 +169,9 @@ class Writer {
     const HookEvent* open = nullptr;  // whose actions are being written
     Nanoseconds begin = 0, end = 0;
     const auto close = [&] {
-      if (const auto range = open != nullptr && end > begin ? range_of(*open) : std::nullopt) {
+      const auto range = open == nullptr ? std::nullopt : range_of(*open);
+      // One that had nothing to do marks all the same where its unit's forward or backward begins.
+      if (range && (end > begin || marks_a_section(*range))) {
         trace_.add_complete(Category::kUserAnnotation, range_name(*range, open->unit), main_,
                             offset_ + begin, offset_ + end);
       }
