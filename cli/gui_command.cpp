@@ -21,7 +21,7 @@ namespace {
 
 struct GuiOptions {
   std::vector<std::string> paths;
-  std::vector<std::string> plans;
+  std::vector<std::string> plans, compared;
   std::map<std::string, std::string> values;  // by flag; as given
   bool selftest = false;
 };
@@ -47,6 +47,10 @@ ExitCode run(const GuiOptions& options) {
   for (const std::string& plan : options.plans) {
     arguments.emplace_back("--plan");
     arguments.push_back(plan);
+  }
+  for (const std::string& path : options.compared) {
+    arguments.emplace_back("--compare");
+    arguments.push_back(path);
   }
   if (options.selftest) {
     arguments.emplace_back("--selftest");
@@ -76,9 +80,12 @@ Action add_gui_command(CLI::App& app) {
   app.add_option("--plan", options->plans,
                  "simulate this plan file beside the run; may be repeated")
       ->option_text("FILE");
+  app.add_option("--compare", options->compared,
+                 "a run to compare with; may be repeated for its traces")
+      ->option_text("PATH");
   flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
   flag("--panel", "NAME",
-       "modules, ownership, inspector, exposed, order, whatif, events or diagnostics");
+       "modules, ownership, inspector, exposed, order, whatif, compare, events or diagnostics");
   flag("--theme", "light|dark", "colours");
   flag("--size", "WxH", "of the window [1280x800]");
   flag("--export-png", "FILE", "write a picture of the window and end; needs no display");

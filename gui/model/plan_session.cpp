@@ -1,6 +1,7 @@
 #include "gui/model/plan_session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -89,15 +90,13 @@ void PlanSession::stop() {
   emit stateChanged();
 }
 
-void PlanSession::begin(const plan::ModelConfig& config,
-                        int64_t world_size,
-                        const PlanState& state) {
+void PlanSession::begin(const plan::ModelConfig& config, const PlanState& state) {
   config_ = config;
-  world_size_ = world_size;
+  tree_ = plan::module_tree(config);
   state_ = base_ = state;
   title_ = tr("as it is");
   why_.clear();
-  knobs_ = plan_knobs(plan::module_tree(config), world_size);
+  makeKnobs();
   emit stateChanged();
   simulateNow();
 }
@@ -122,9 +121,10 @@ bool PlanSession::start(const RunPointer& run) {
     state.hardware = hardware_for(planned.plan.world_size);
     state.batch = planned.workload.batch;
     state.seq = planned.workload.seq;
+    state.world_size = planned.plan.world_size;
     measured_ = median_step(*run->ranks.front());
     measured_on_device_ = run->ranks.front()->figures.device;
-    begin(config, planned.plan.world_size, state);
+    begin(config, state);
   } catch (const Error& error) {
     why_ = tr("The run's model cannot be read: %1").arg(QString::fromStdString(error.what()));
     return false;
@@ -140,7 +140,8 @@ void PlanSession::start(const plan::ModelConfig& config, int64_t world_size) {
   state.plan.mixed_precision = {DType::kBF16, DType::kF32, {}, {}, {}};
   state.hardware = hardware_for(world_size);
   state.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
-  begin(config, world_size, state);
+  state.world_size = world_size;
+  begin(config, state);
 }
 
 const PlanVersion* PlanSession::current() const {
@@ -157,6 +158,37 @@ std::optional<PlanSession::Baseline> PlanSession::baseline() const {
   return Baseline{*measured_, versions_.front().step, measured_on_device_};
 }
 
+void PlanSession::makeKnobs() {
+  knobs_ = plan_knobs(tree_, state_.world_size);
+}
+
+void PlanSession::restore(const std::vector<PlanState>& states,
+                          const std::vector<QString>& titles,
+                          size_t current) {
+  if (!config_ || states.empty()) {
+    return;
+  }
+  const auto show = [&](size_t i) {
+    PlanState state = states[i];
+    state.plan.source = base_.plan.source;  // plans that are alike but for the file are the same
+    edit(titles[i], state);
+    simulateNow();
+  };
+  for (size_t i = 0; i < states.size(); ++i) {
+    show(i);
+  }
+  show(current);
+}
+
+void PlanSession::cancel() {
+  pause_.stop();
+  ++session_;
+  running_ = 0;
+  asked_.reset();
+  cancelled_ = true;
+  emit simulatedOne();
+}
+
 void PlanSession::choose(size_t knob, size_t choice) {
   PlanState next = state_;
   knobs_[knob].choices[choice].apply(next.plan);
@@ -170,8 +202,12 @@ void PlanSession::edit(const QString& title, const PlanState& next) {
 }
 
 void PlanSession::apply(const PlanState& state, const QString& title) {
+  const bool other_ranks = state.world_size != state_.world_size;
   state_ = state;
   title_ = title;
+  if (other_ranks) {
+    makeKnobs();
+  }
   emit stateChanged();
   if (current() != nullptr) {
     emit simulatedOne();  // known already: undo comes back at once
@@ -181,7 +217,6 @@ void PlanSession::apply(const PlanState& state, const QString& title) {
 }
 
 PlanVersion PlanSession::simulated(const plan::ModelConfig& config,
-                                   int64_t world_size,
                                    const PlanState& state,
                                    const QString& title) {
   PlanVersion out;
@@ -189,7 +224,7 @@ PlanVersion PlanSession::simulated(const plan::ModelConfig& config,
   out.state = state;
   try {
     const plan::ResolvedPlan plan =
-        plan::resolve(state.plan, plan::module_tree(config), world_size);
+        plan::resolve(state.plan, plan::module_tree(config), state.world_size);
     try {
       plan::require_engine_support(plan);
     } catch (const Error& error) {
@@ -225,12 +260,16 @@ void PlanSession::simulateNow() {
     return;  // known, or on its way
   }
   asked_ = state_;
+  cancelled_ = false;
   const uint64_t session = session_;
   ++running_;
   auto result = std::make_shared<PlanVersion>();
   QFuture<void> future =
-      QtConcurrent::run([result, config = *config_, world = world_size_, state = state_,
-                         title = title_] { *result = simulated(config, world, state, title); });
+      QtConcurrent::run([result, config = *config_, state = state_, title = title_,
+                         order = state_ == base_ ? 0 : ++asked_count_] {
+        *result = simulated(config, state, title);
+        result->order = order;
+      });
   std::erase_if(futures_, [](const QFuture<void>& f) { return f.isFinished(); });
   futures_.push_back(future);
   future.then(this, [this, session, result] {
@@ -238,10 +277,21 @@ void PlanSession::simulateNow() {
       return;
     }
     --running_;
-    const bool is_base = result->state == base_;
-    versions_.insert(is_base ? versions_.begin() : versions_.end(), std::move(*result));
+    const auto at = std::upper_bound(
+        versions_.begin(), versions_.end(), result->order,
+        [](int order, const PlanVersion& version) { return order < version.order; });
+    versions_.insert(at, std::move(*result));
     emit simulatedOne();
   });
+}
+
+QString baselineText(const PlanSession& session) {
+  const auto baseline = session.baseline();
+  return baseline && baseline->device
+             ? PlanSession::tr("%1%2 %")
+                   .arg(baseline->error() >= 0 ? QStringLiteral("+") : QStringLiteral("−"))
+                   .arg(100 * std::abs(baseline->error()), 0, 'f', 1)
+             : PlanSession::tr("not known");
 }
 
 }  // namespace shardlens::gui

@@ -32,11 +32,11 @@ struct PlanKnob {
 };
 [[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
 
-// What is simulated: a plan, on which hardware, with how many tokens.
+// What is simulated: a plan, on how many ranks of which hardware, with how many tokens a rank.
 struct PlanState {
   plan::Plan plan;
   QString hardware;  // a spec's name
-  int64_t batch = 1, seq = 1;
+  int64_t batch = 1, seq = 1, world_size = 1;
   friend bool operator==(const PlanState&, const PlanState&) = default;
 };
 
@@ -44,6 +44,7 @@ struct PlanState {
 struct PlanVersion {
   QString title;  // of the edit that made it
   PlanState state;
+  int order = 0;   // of asking for it
   QString error;   // why there are no figures; "" where there are
   QString engine;  // what the engine has against the plan; "" if it runs it
   Nanoseconds step = 0;
@@ -61,7 +62,7 @@ struct PlanVersion {
 class PlanSession : public QObject {
   Q_OBJECT
  public:
-  static constexpr int kPauseMilliseconds = 150;
+  static constexpr int kPauseMilliseconds = 30;
   explicit PlanSession(QObject* parent = nullptr);
   ~PlanSession() override;
 
@@ -72,9 +73,9 @@ class PlanSession : public QObject {
   void stop();
   [[nodiscard]] bool isOpen() const { return config_.has_value(); }
   [[nodiscard]] QString why() const { return why_; }
+  [[nodiscard]] const plan::ModuleTree& tree() const { return tree_; }
 
   [[nodiscard]] const PlanState& state() const { return state_; }
-  [[nodiscard]] int64_t worldSize() const { return world_size_; }
   [[nodiscard]] const std::vector<PlanKnob>& knobs() const { return knobs_; }
   [[nodiscard]] QUndoStack& undoStack() { return undo_; }
   [[nodiscard]] const std::vector<PlanVersion>& versions() const { return versions_; }
@@ -95,14 +96,21 @@ class PlanSession : public QObject {
   void choose(size_t knob, size_t choice);
   void edit(const QString& title, const PlanState& next);  // nothing where nothing changes
   [[nodiscard]] std::string planJson() const { return plan::to_json(state_.plan); }
+  // Versions kept in a project, simulated one after the other; the session shows states[current]
+  // and can be edited on from there. Does nothing where none is open.
+  void restore(const std::vector<PlanState>& states,
+               const std::vector<QString>& titles,
+               size_t current);
   void simulateNow();  // without the pause
+  // Ends the simulation that is under way: its result is not heard.
+  void cancel();
+  [[nodiscard]] bool wasCancelled() const { return cancelled_; }
 
   // What edit() pushes calls back with.
   void apply(const PlanState& state, const QString& title);
 
   // Simulates a state; any thread. Errors are in the version.
   [[nodiscard]] static PlanVersion simulated(const plan::ModelConfig& config,
-                                             int64_t world_size,
                                              const PlanState& state,
                                              const QString& title);
 
@@ -111,9 +119,10 @@ class PlanSession : public QObject {
   void simulatedOne();
 
  private:
-  void begin(const plan::ModelConfig& config, int64_t world_size, const PlanState& state);
+  void begin(const plan::ModelConfig& config, const PlanState& state);
+  void makeKnobs();
   std::optional<plan::ModelConfig> config_;
-  int64_t world_size_ = 1;
+  plan::ModuleTree tree_;
   QString why_, title_;
   PlanState state_;
   std::vector<PlanKnob> knobs_;
@@ -122,11 +131,16 @@ class PlanSession : public QObject {
   QTimer pause_;
   std::vector<QFuture<void>> futures_;
   uint64_t session_ = 0;  // results of an earlier one are not heard
-  int running_ = 0;
+  int running_ = 0, asked_count_ = 0;
+  bool cancelled_ = false;
   std::optional<PlanState> asked_;  // last
   PlanState base_;                  // as the session began: its version stands first
   std::optional<Nanoseconds> measured_;
   bool measured_on_device_ = false;
 };
+
+// "+2.3 %": how far the simulator is off on the plan as it ran; "not known" where nothing that can
+// be compared was measured.
+[[nodiscard]] QString baselineText(const PlanSession& session);
 
 }  // namespace shardlens::gui

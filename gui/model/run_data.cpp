@@ -1,6 +1,7 @@
 #include "gui/model/run_data.h"
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <utility>
 
@@ -239,8 +240,12 @@ std::optional<size_t> RankData::step_at(Nanoseconds instant) const {
   return std::nullopt;
 }
 
-RunData::RunData(trace::Run run_in)
-    : run(std::move(run_in)), analysis(analyzed(run)), timelines(timelines_of(run)) {
+RunData::RunData(trace::Run run_in) : run(std::move(run_in)) {
+  // The lanes need timelines of their own: made beside the analysis, they cost no time of it.
+  std::future<analysis::Analysis> figures =
+      std::async(std::launch::async, [this] { return analyzed(run); });
+  timelines = timelines_of(run);
+  analysis = figures.get();
   std::optional<Interval> hull;
   for (size_t i = 0; i < run.traces.size(); ++i) {
     ranks.push_back(std::make_unique<RankData>(run.traces[i], analysis.ranks[i], timelines[i],

@@ -121,4 +121,21 @@ QString durationText(Nanoseconds duration) {
                 unit.name);
 }
 
+QString deltaText(Nanoseconds delta) {
+  return delta == 0
+             ? QStringLiteral("=")
+             : QStringLiteral("%1 %2").arg(delta < 0 ? QStringLiteral("▼") : QStringLiteral("▲"),
+                                           durationText(std::abs(delta)));
+}
+
+QString changeText(double value, double base) {
+  const double change = base == 0 ? 0 : (value - base) / base;
+  if (std::abs(change) < 0.0005) {
+    return QStringLiteral("=");
+  }
+  return QStringLiteral("%1 %2 %")
+      .arg(change < 0 ? QStringLiteral("▼") : QStringLiteral("▲"))
+      .arg(std::abs(100 * change), 0, 'f', 1);
+}
+
 }  // namespace shardlens::gui

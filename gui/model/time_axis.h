@@ -49,5 +49,9 @@ class TimeAxis {
 [[nodiscard]] QString timeText(Nanoseconds time, double resolution);
 // A duration in its own unit: "812 ns", "4.20 µs", "12.35 ms", "1.250 s".
 [[nodiscard]] QString durationText(Nanoseconds duration);
+// "▲ 1.2 ms", "▼ 40 µs", "=": up and down by shape, not by colour alone.
+[[nodiscard]] QString deltaText(Nanoseconds delta);
+// The same of a share of `base`: "▼ 3.2 %"; "=" below 0.05 %.
+[[nodiscard]] QString changeText(double value, double base);
 
 }  // namespace shardlens::gui

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "gui/model/module_edits.h"
 #include "gui/model/time_axis.h"
 #include "profiler/report/table.h"
 
@@ -78,6 +79,7 @@ void UnitTree::addModules() {
                     : QString::fromStdString(dot == std::string::npos ? module.fqn
                                                                       : module.fqn.substr(dot + 1));
     node.type = QString::fromStdString(module.type);
+    node.module = static_cast<int>(m);
     if (const auto unit = unit_of_module.find(m); unit != unit_of_module.end()) {
       node.unit = unit->second;
     }
@@ -248,6 +250,57 @@ void UnitTree::setWindow(const analysis::IntervalSet& window) {
         rank.figures.frozen_views ? &*rank.figures.frozen_views : nullptr;
     sumUp(analysis::unit_figures(rank.trace, rank.timeline, rank.partition, window, {frozen}));
   }
+  tellAll();
+}
+
+void UnitTree::setPlan(const plan::ResolvedPlan* edited) {
+  if (run_ == nullptr || !run_->run.planned) {
+    return;
+  }
+  const plan::ResolvedPlan& own = run_->run.planned->plan;
+  for (Node& node : nodes_) {
+    node.plan.clear();
+    node.changed = false;
+    if (node.module >= 0 && edited != nullptr &&
+        edited->tree.modules.size() == own.tree.modules.size()) {
+      const auto module = static_cast<uint32_t>(node.module);
+      node.plan = module_plan_text(*edited, module);
+      node.changed = node.plan != module_plan_text(own, module);
+    }
+  }
+  for (Node& node : nodes_) {  // folded rows say what is the same for all
+    if (node.module < 0 && !node.children.empty()) {
+      const Node& first = nodes_[static_cast<size_t>(node.children.front())];
+      node.changed = false;
+      node.plan = first.plan;
+      for (const int child : node.children) {
+        const Node& of = nodes_[static_cast<size_t>(child)];
+        node.changed = node.changed || of.changed;
+        node.plan = of.plan == node.plan ? node.plan : tr("differ");
+      }
+    }
+  }
+  tellAll();
+}
+
+std::vector<std::string> UnitTree::modulesAt(const QModelIndex& index) const {
+  std::vector<std::string> out;
+  const auto add = [&](const Node& node) {
+    if (node.module >= 0) {
+      out.push_back(run_->run.planned->plan.tree.modules[static_cast<size_t>(node.module)].fqn);
+    }
+  };
+  if (index.isValid()) {
+    const Node& node = at(index);
+    add(node);
+    for (size_t i = 0; node.module < 0 && i < node.children.size(); ++i) {
+      add(nodes_[static_cast<size_t>(node.children[i])]);
+    }
+  }
+  return out;
+}
+
+void UnitTree::tellAll() {
   const std::function<void(const QModelIndex&)> tell = [&](const QModelIndex& parent) {
     const int rows = rowCount(parent);
     if (rows > 0) {
@@ -331,9 +384,12 @@ QVariant UnitTree::data(const QModelIndex& index, int role) const {
           return node.type.isEmpty() ? node.name
                                      : QStringLiteral("%1  %2").arg(node.name, node.type);
         case kUnits:
-          return node.units == 0                ? QString()
-                 : node.units == 1 && node.unit ? tr("unit")
-                                                : QString::number(node.units);
+          return node.module < 0 && node.units > 1 ? QString::number(node.units)
+                 : !node.plan.isEmpty()            ? node.plan
+                 : node.changed                    ? tr("no unit")
+                 : node.units == 0                 ? QString()
+                 : node.units == 1 && node.unit    ? tr("unit")
+                                                   : QString::number(node.units);
         case kBytes:
           return node.bytes == 0 ? QStringLiteral("–")
                                  : QString::fromStdString(report::format_bytes(node.bytes));
@@ -347,6 +403,9 @@ QVariant UnitTree::data(const QModelIndex& index, int role) const {
           return duration_or_dash(node.exposed());
       }
     case Qt::ToolTipRole:
+      if (index.column() == kUnits && !node.plan.isEmpty()) {
+        return node.changed ? tr("The edited plan: %1").arg(node.plan) : node.plan;
+      }
       return node.unit ? tr("unit %1").arg(QString::fromStdString(unit_label(*node.unit)))
                        : QVariant();
     case Qt::TextAlignmentRole:
@@ -354,6 +413,8 @@ QVariant UnitTree::data(const QModelIndex& index, int role) const {
                               Qt::AlignVCenter);
     case kUnitRole:
       return node.unit ? QVariant(QString::fromStdString(*node.unit)) : QVariant();
+    case kChangedRole:
+      return node.changed && index.column() == kUnits;
     case kIsUnitRole:
       return node.unit.has_value();
     case kShareRole:
@@ -372,7 +433,7 @@ QVariant UnitTree::headerData(int section, Qt::Orientation orientation, int role
                                      "Gather ▨", "Reduce ▨", "Exposed ▨"};
   constexpr const char* kHelp[] = {
       "A module and its type; blocks built alike are folded",
-      "Modules sharded together, within the row",
+      "What the plan makes of it, or how many units are within the row; bold where it was edited",
       "Of the whole model, in the master dtype",
       "Compute of the row's units, forward and backward",
       "Exposed time of the row's all-gathers",

@@ -23,13 +23,19 @@ class UnitTree : public QAbstractItemModel {
   static constexpr int kUnitRole = Qt::UserRole;  // QString: FQN; null where it is no unit
   static constexpr int kShareRole =
       Qt::UserRole + 1;  // double: of the largest exposed time of a row
-  static constexpr int kIsUnitRole = Qt::UserRole + 2;  // bool
-  static constexpr int kFoldFrom = 4;                   // so many alike are folded
+  static constexpr int kIsUnitRole = Qt::UserRole + 2;   // bool
+  static constexpr int kChangedRole = Qt::UserRole + 3;  // bool: the edited plan differs
+  static constexpr int kFoldFrom = 4;                    // so many alike are folded
 
   using QAbstractItemModel::QAbstractItemModel;
   void show(RunPointer run, size_t rank);
   // Figures of a window of the rank's own time; show() takes all of it.
   void setWindow(const analysis::IntervalSet& window);
+  // What the edited plan does with each module, in words; nullptr: there is none. Rows that the
+  // run's own plan treats otherwise say so (kChangedRole).
+  void setPlan(const plan::ResolvedPlan* edited);
+  // FQNs of the row's module, of all that are folded in it; none for what is no module.
+  [[nodiscard]] std::vector<std::string> modulesAt(const QModelIndex& index) const;
   [[nodiscard]] QModelIndex indexOf(const std::string& unit) const;
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
   [[nodiscard]] Nanoseconds exposedAt(const QModelIndex& index) const;
@@ -52,7 +58,10 @@ class UnitTree : public QAbstractItemModel {
     QString name;
     QString type;                     // of the module, or what is folded
     std::optional<std::string> unit;  // FQN, if it is one
-    int parent = -1;                  // -1: a top row
+    int module = -1;                  // of the plan's module tree; -1: none, or several
+    QString plan;                     // what the edited plan does with it
+    bool changed = false;
+    int parent = -1;  // -1: a top row
     int row = 0;
     std::vector<int> children;
     Bytes bytes = 0;  // of its parameters, whole
@@ -69,6 +78,7 @@ class UnitTree : public QAbstractItemModel {
   std::vector<int> folded(int parent, std::vector<int> siblings);
   [[nodiscard]] std::string signature(int node) const;
   void sumUp(const std::vector<analysis::UnitFigures>& units);
+  void tellAll();
   [[nodiscard]] const Node& at(const QModelIndex& index) const {
     return nodes_[static_cast<size_t>(index.internalId())];
   }

@@ -2,7 +2,6 @@
 
 #include <QPainter>
 
-#include "gui/model/column_table.h"
 #include "gui/model/tables.h"
 #include "gui/view/painter_canvas.h"
 
@@ -47,7 +46,7 @@ void SliceDelegate::paint(QPainter* painter,
 void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
   QStyledItemDelegate::initStyleOption(option, index);
-  option->font.setBold(index.data(ColumnTable::kEmphasisRole).toBool());
+  option->font.setBold(index.data(role_).toBool());
 }
 
 }  // namespace shardlens::gui

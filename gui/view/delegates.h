@@ -2,6 +2,7 @@
 
 #include <QStyledItemDelegate>
 
+#include "gui/model/column_table.h"
 #include "gui/view/theme.h"
 
 namespace shardlens::gui {
@@ -35,14 +36,18 @@ class SliceDelegate : public QStyledItemDelegate {
   const Theme* theme_;
 };
 
-// Bold rows where the model says so.
+// Bold where the model's role says so.
 class EmphasisDelegate : public QStyledItemDelegate {
   Q_OBJECT
  public:
-  using QStyledItemDelegate::QStyledItemDelegate;
+  explicit EmphasisDelegate(QObject* parent, int role = ColumnTable::kEmphasisRole)
+      : QStyledItemDelegate(parent), role_(role) {}
 
  protected:
   void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;
+
+ private:
+  int role_;
 };
 
 }  // namespace shardlens::gui

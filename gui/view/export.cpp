@@ -1,4 +1,5 @@
 #include <QAbstractItemView>
+#include <QApplication>
 #include <QBuffer>
 #include <QDockWidget>
 #include <QPainter>
@@ -11,31 +12,56 @@
 #include "gui/view/timeline_view.h"
 
 namespace shardlens::gui {
+namespace {
 
-bool MainWindow::exportTo(const QString& path) {
+void write_svg(QBuffer& buffer, const QString& title, QWidget& view) {
+  QSvgGenerator generator;
+  generator.setOutputDevice(&buffer);
+  generator.setSize(view.size());
+  generator.setViewBox(view.rect());
+  generator.setTitle(title);
+  QPainter painter(&generator);
+  if (auto* timeline = qobject_cast<TimelineView*>(&view)) {
+    timeline->drawOn(painter);
+  } else {
+    view.render(&painter);
+  }
+}
+
+}  // namespace
+
+QWidget* MainWindow::focusedView() const {
+  for (const Panels::Panel& panel : panels_->all()) {
+    if (panel.dock->isAncestorOf(QApplication::focusWidget())) {
+      return panel.dock->widget();
+    }
+  }
+  return timeline_;
+}
+
+bool MainWindow::exportTo(const QString& path, QWidget* view) {
   error_.clear();
   QByteArray bytes;
   QBuffer buffer(&bytes);
   buffer.open(QIODevice::WriteOnly);
   if (path.endsWith(QStringLiteral(".svg"), Qt::CaseInsensitive)) {
-    QSvgGenerator generator;
-    generator.setOutputDevice(&buffer);
-    generator.setSize(timeline_->viewport()->size());
-    generator.setViewBox(timeline_->viewport()->rect());
-    generator.setTitle(windowTitle());
-    QPainter painter(&generator);
-    timeline_->drawOn(painter);
-    painter.end();
+    write_svg(buffer, windowTitle(), view == nullptr ? *timeline_ : *view);
   } else if (path.endsWith(QStringLiteral(".csv"), Qt::CaseInsensitive)) {
-    const QAbstractItemView* chosen = nullptr;
+    const QAbstractItemView* table = nullptr;
     for (const Panels::Panel& panel : panels_->all()) {
-      if (panel.view != nullptr && (chosen == nullptr || panel.view->hasFocus())) {
-        chosen = panel.view;
+      if (panel.view != nullptr &&
+          (view == nullptr ? table == nullptr : panel.dock->widget() == view)) {
+        table = panel.view;
       }
     }
-    bytes = to_csv(*chosen->model());
+    if (table == nullptr) {
+      error_ = tr("%1: there is no table in this view; expected a panel such as Modules or Events")
+                   .arg(path);
+      return false;
+    }
+    bytes = to_csv(*table->model());
   } else if (path.endsWith(QStringLiteral(".png"), Qt::CaseInsensitive)) {
-    grab().save(&buffer, "PNG");
+    (view == nullptr ? grab() : view->grab()).save(&buffer, "PNG");
   } else {
     error_ = tr("%1: expected a name that ends in .png, .svg or .csv").arg(path);
     return false;

@@ -39,6 +39,7 @@ void count_warnings(QtMsgType type, const QMessageLogContext& /*context*/, const
 struct Options {
   QStringList paths;
   QStringList plans;
+  QStringList compare;
   QString png, select, theme, panel, model;
   std::optional<analysis::Interval> range;
   std::optional<int64_t> step;
@@ -93,10 +94,11 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   option("step", "select this step", "N");
   option("model", "a config.json to plan for, simulated in place of a run", "FILE");
   option("plan", "simulate this plan file beside the run; may be repeated", "FILE");
+  option("compare", "a run to compare with; may be repeated for its traces", "PATH");
   option("range", "select this stretch of time, as 12ms..18ms", "FROM..TO");
   option("panel",
          "bring this panel to the front: modules, ownership, inspector, exposed, order, whatif, "
-         "events or diagnostics",
+         "compare, events or diagnostics",
          "NAME");
   option("theme", "light or dark", "THEME");
   option("size", "of the window [1280x800]", "WxH");
@@ -112,6 +114,7 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   out.png = parser.value(QStringLiteral("export-png"));
   out.select = parser.value(QStringLiteral("select"));
   out.model = parser.value(QStringLiteral("model"));
+  out.compare = parser.values(QStringLiteral("compare"));
   out.plans = parser.values(QStringLiteral("plan"));
   out.panel = parser.value(QStringLiteral("panel"));
   out.theme = parser.value(QStringLiteral("theme"));
@@ -186,6 +189,15 @@ void apply(const Options& options, MainWindow& window) {
     }
   }
   simulated();
+  if (!options.compare.isEmpty()) {
+    window.compareWith(options.compare);
+    while (window.compare().isBusy()) {
+      QApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
+    }
+    if (!window.lastError().isEmpty()) {
+      throw InputError("", window.lastError().toStdString());
+    }
+  }
   if (!options.panel.isEmpty() &&
       !window.actions().trigger(QStringLiteral("panel.") + options.panel)) {
     throw UsageError("--panel: no panel '" + options.panel.toStdString() + "'");
@@ -227,6 +239,9 @@ ExitCode work_alone(const Options& options, MainWindow& window) {
 
 int show(const Options& options, QSettings& settings) {
   MainWindow window(settings);
+  if (options.alone()) {
+    window.setUnattended();
+  }
   if (!options.theme.isEmpty()) {
     window.setDark(options.theme == QStringLiteral("dark"));
   }

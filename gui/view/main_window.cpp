@@ -11,6 +11,7 @@
 #include <QDragEnterEvent>
 #include <QFileInfo>
 #include <QLabel>
+#include <QMessageBox>
 #include <QMimeData>
 #include <QStackedWidget>
 #include <QStatusBar>
@@ -74,12 +75,15 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
   addToolBar(Qt::TopToolBarArea, bar_);
   setContextMenuPolicy(Qt::NoContextMenu);
   setCentralWidget(pages_);
-  panels_ = new Panels(context_, session_, *this);
+  panels_ = new Panels(context_, session_, compare_, *this);
   addFileCommands();
+  addProjectCommands();
   addGoCommands();
   addPlanCommands();
+  addCompareCommands();
   addViewCommands();
   start_ = new StartPage(actions_);
+  start_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Ignored);  // docks are not beside it
   pages_->addWidget(start_);
   pages_->addWidget(workspace_);
   makeMenus();
@@ -108,7 +112,14 @@ void MainWindow::makeStatusBar() {
 
 void MainWindow::connectViews() {
   connect(start_, &StartPage::openRequested, this, &MainWindow::open);
-  connect(start_, &StartPage::cancelRequested, &loader_, &RunLoader::cancel);
+  connect(start_, &StartPage::cancelRequested, this, [this] {
+    loader_.cancel();
+    if (context_.run() == nullptr && session_.isOpen()) {  // a new plan
+      session_.stop();
+      start_->endProgress();
+      emit settled();
+    }
+  });
   connect(&loader_, &RunLoader::progress, start_, &StartPage::showProgress);
   connect(&loader_, &RunLoader::loaded, this, &MainWindow::loaded);
   connect(&loader_, &RunLoader::failed, this, &MainWindow::fail);
@@ -131,15 +142,18 @@ void MainWindow::connectViews() {
     const TimeAxis& axis = timeline_->scene().axis;
     const double resolution = axis.nanosecondsPerPixel();
     const auto range = context_.current().range.value_or(axis.view());
+    if (context_.run() == nullptr) {
+      range_label_->clear();
+      frame_label_->clear();
+      return;
+    }
     range_label_->setText(tr("%1%2 – %3,  Δ %4")
                               .arg(context_.current().range ? tr("range ") : QString(),
                                    timeText(range.start, resolution),
                                    timeText(range.end, resolution), durationText(range.length())));
-    if (context_.run() != nullptr) {
-      frame_label_->setText(
-          tr("%1 events")
-              .arg(QLocale().toString(static_cast<qlonglong>(context_.run()->event_count))));
-    }
+    frame_label_->setText(
+        tr("%1 events")
+            .arg(QLocale().toString(static_cast<qlonglong>(context_.run()->event_count))));
   };
   connect(timeline_, &TimelineView::viewChanged, this, say);
   connect(&context_, &SelectionContext::changed, this, say);
@@ -168,7 +182,20 @@ void MainWindow::open(const QStringList& paths) {
   if (paths.isEmpty()) {
     return;
   }
+  whenSaved([this, paths] {
+    if (paths.size() == 1 && is_project_file(paths.front())) {
+      openProject(paths.front());
+    } else {
+      openTraces(paths);
+    }
+  });
+}
+
+void MainWindow::openTraces(const QStringList& paths) {
   opening_ = paths;
+  opening_project_.clear();
+  pending_.reset();
+  planned_model_ = false;
   error_.clear();
   start_->showMessage({});
   pages_->setCurrentWidget(start_);
@@ -191,11 +218,15 @@ void MainWindow::remember(const QStringList& paths) {
 
 void MainWindow::loaded(const RunPointer& run) {
   start_->endProgress();
-  remember(opening_);
+  if (!pending_) {
+    remember(opening_);
+  }
   const QString name = QFileInfo(opening_.front()).fileName();
   showRun(run, name.isEmpty() ? opening_.front() : name);
   restoreBookmarks();
+  compare_.close();
   session_.start(run);
+  restoreProject();
   emit settled();
 }
 
@@ -228,8 +259,12 @@ void MainWindow::showRun(const RunPointer& run, const QString& title) {
     restoreState(settings_.value(QStringLiteral("state")).toByteArray(), kStateVersion);
   }
   context_.setRun(run);
-  setWindowTitle(QStringLiteral("%1 – Shardlens").arg(title));
+  setTitle(title);
   timeline_->setFocus();
+}
+
+void MainWindow::setTitle(const QString& title) {
+  setWindowTitle(QStringLiteral("%1[*] – Shardlens").arg(title));
 }
 
 void MainWindow::openModel(const QString& config) {
@@ -238,6 +273,10 @@ void MainWindow::openModel(const QString& config) {
   try {
     const plan::ModelConfig model = plan::load_model_config(config.toStdString());
     opening_ = {config};
+    opening_project_.clear();
+    pending_.reset();
+    planned_model_ = true;
+    compare_.close();
     context_.setRun(nullptr);
     session_.start(model, kNewPlanRanks);
     start_->showProgress(-1, tr("Simulating %1").arg(config));
@@ -264,6 +303,10 @@ bool MainWindow::applyPlan(const QString& path) {
 
 void MainWindow::fail(const QString& message) {
   error_ = message;
+  pending_.reset();
+  opening_project_.clear();
+  project_path_.clear();
+  setChanged(false);
   start_->endProgress();
   start_->showMessage(message);
   if (context_.run() != nullptr) {
@@ -273,42 +316,29 @@ void MainWindow::fail(const QString& message) {
     bar_->hide();
     context_.setRun(nullptr);
     session_.stop();
+    compare_.close();
     setWindowTitle(QStringLiteral("Shardlens"));
   }
   pages_->setCurrentWidget(start_);
   emit settled();
 }
 
-// The simulated step under the measured one, from where the chosen step (else the first) began.
-void MainWindow::updateGhost() {
-  const PlanVersion* version = session_.current();
-  if (context_.run() == nullptr && version != nullptr) {  // a new plan: it is the run
-    start_->endProgress();
-    if (version->run == nullptr) {
-      fail(version->error);
-      return;
-    }
-    showRun(version->run,
-            tr("%1, simulated").arg(QFileInfo(opening_.front()).absoluteDir().dirName()));
-    emit settled();
+void MainWindow::tell(const QString& title, const QString& message) {
+  if (unattended_) {
     return;
   }
-  const RankData* rank = context_.rank();
-  const bool edited = session_.undoStack().count() > 0;
-  if (rank == nullptr || version == nullptr || version->run == nullptr || !ghosts_ || !edited) {
-    if (timeline_->scene().ghost() != nullptr && (version != nullptr || !ghosts_ || !edited)) {
-      timeline_->setGhost(nullptr, 0, 0);
-    }
-    return;  // while the next version is simulated the last one stays
-  }
-  const std::vector<analysis::StepFigures>& steps = rank->figures.steps;
-  const size_t step = context_.current().step.value_or(0);
-  const Nanoseconds start =
-      step < steps.size() ? context_.run()->shown(*rank, steps[step].window).start : 0;
-  timeline_->setGhost(version->run, context_.current().rank, start);
+  auto* box = new QMessageBox(QMessageBox::Warning, title, message, QMessageBox::Ok, this);
+  box->setTextFormat(Qt::PlainText);
+  box->setAttribute(Qt::WA_DeleteOnClose);
+  box->open();
 }
 
 void MainWindow::closeEvent(QCloseEvent* event) {
+  if (changed_ && !unattended_ && !project_path_.isEmpty()) {
+    event->ignore();
+    whenSaved([this] { close(); });
+    return;
+  }
   if (context_.run() != nullptr) {
     settings_.setValue(QStringLiteral("state"), saveState(kStateVersion));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -8,12 +9,15 @@
 #include <QSettings>
 
 #include "gui/model/action_registry.h"
+#include "gui/model/compare_session.h"
 #include "gui/model/plan_session.h"
+#include "gui/model/project.h"
 #include "gui/model/run_loader.h"
 #include "gui/model/selection_context.h"
 #include "gui/view/command_palette.h"
 #include "gui/view/panels.h"
 #include "gui/view/theme.h"
+#include "gui/view/timeline_layout.h"
 
 class QLabel;
 class QStackedWidget;
@@ -35,11 +39,18 @@ class MainWindow : public QMainWindow {
   explicit MainWindow(QSettings& settings, QWidget* parent = nullptr);
   ~MainWindow() override;
 
+  // Traces, capture directories, or one project; asks first where a project would lose changes.
   void open(const QStringList& paths);
   // A model's config.json, fully sharded over eight ranks and simulated, in place of a run.
   void openModel(const QString& config);
+  // Figures are not kept: plans are simulated again when it is opened. False, and lastError(),
+  // where it cannot be written.
+  bool saveProject(const QString& path);
+  [[nodiscard]] Project project() const;
   // A plan file as an edit of the session's plan. False, and lastError(), where it cannot be.
   bool applyPlan(const QString& path);
+  // Another run, B, beside the one that is open; settled() tells when it is there, or lastError().
+  void compareWith(const QStringList& paths);
   void setDark(bool dark);
   [[nodiscard]] bool isDark() const { return dark_; }
   [[nodiscard]] ActionRegistry& actions() { return actions_; }
@@ -49,12 +60,17 @@ class MainWindow : public QMainWindow {
   [[nodiscard]] HeadlineStrip& headline() { return *strip_; }
   [[nodiscard]] RunLoader& loader() { return loader_; }
   [[nodiscard]] PlanSession& session() { return session_; }
+  [[nodiscard]] CompareSession& compare() { return compare_; }
 
   // A small capture that comes with the program; "" where it was not installed.
   [[nodiscard]] QString sampleRun() const;
-  // PNG of the whole window, by the name's ending SVG of the timeline, or CSV of the panel that has
-  // the focus. Errors: a message; false.
-  bool exportTo(const QString& path);
+  // By the name's ending: PNG or SVG of `view`, or CSV of its table. nullptr: PNG of the whole
+  // window, SVG of the timeline, CSV of the modules. Errors: lastError(); false.
+  bool exportTo(const QString& path, QWidget* view = nullptr);
+  // The panel that has the keyboard's focus, else the timeline.
+  [[nodiscard]] QWidget* focusedView() const;
+  // Nobody looks: nothing is asked, and messages are lastError() alone.
+  void setUnattended() { unattended_ = true; }
   // What the last load or export had to say against it; "" if nothing.
   [[nodiscard]] QString lastError() const { return error_; }
 
@@ -71,7 +87,23 @@ class MainWindow : public QMainWindow {
   void addFileCommands();
   void addGoCommands();
   void addViewCommands();
+  void addProjectCommands();
   void addPlanCommands();
+  void openTraces(const QStringList& paths);
+  void openProject(const QString& path);
+  void restoreProject();
+  void chooseProject();
+  void chooseProjectToSave(const std::function<void()>& then);
+  void whenSaved(const std::function<void()>& then);
+  void setChanged(bool changed);
+  void setTitle(const QString& title);
+  void showCapture();
+  void addCompareCommands();
+  void compareChanged();
+  void swapRuns();
+  void chooseOther();
+  [[nodiscard]] Ghost comparedGhost() const;
+  [[nodiscard]] Ghost simulatedGhost() const;
   void updateGhost();
   void keepBookmarks();
   void restoreBookmarks();
@@ -82,6 +114,8 @@ class MainWindow : public QMainWindow {
   void connectViews();
   void loaded(const RunPointer& run);
   void fail(const QString& message);
+  // A message of its own, where somebody sees it.
+  void tell(const QString& title, const QString& message);
   void remember(const QStringList& paths);
   void showPalette();
   void chooseFiles(bool directory);
@@ -94,10 +128,18 @@ class MainWindow : public QMainWindow {
   SelectionContext context_;
   RunLoader loader_;
   PlanSession session_;
-  bool ghosts_ = true;  // whether simulated lanes are shown
+  CompareSession compare_;
+  QStringList comparing_;  // paths of B
+  bool ghosts_ = true;     // whether simulated lanes are shown
   QStringList opening_;
+  bool planned_model_ = false;  // opening_ is a config.json
+  QString project_path_;        // "": none
+  QString opening_project_;
+  std::optional<Project> pending_;  // restored when its run is there
+  bool changed_ = false, restoring_ = false;
   QString error_;
   bool dark_ = false;
+  bool unattended_ = false;
   QStackedWidget* pages_;
   StartPage* start_ = nullptr;
   QWidget* workspace_;

@@ -8,6 +8,7 @@
 #include <QMenu>
 #include <QMenuBar>
 #include <QMessageBox>
+#include <QPointer>
 #include <QStackedWidget>
 
 #include "core/base/atomic_file.h"
@@ -64,9 +65,6 @@ void MainWindow::addFileCommands() {
                 {QStringLiteral("Ctrl+E")},
                 [this] { chooseExport(); },
                 has_run});
-  actions_.add({QStringLiteral("file.quit"), menu, tr("Quit"), {QStringLiteral("Ctrl+Q")}, [this] {
-                  close();
-                }});
 }
 
 void MainWindow::addGoCommands() {
@@ -161,10 +159,7 @@ void MainWindow::addViewCommands() {
                   menu,
                   tr("Show the panel %1").arg(dock->windowTitle()),
                   {},
-                  [dock] {
-                    dock->show();
-                    dock->raise();
-                  },
+                  [this, dock] { panels_->raise(dock->objectName()); },
                   has_run});
   }
   actions_.add({QStringLiteral("help.shortcuts"),
@@ -205,16 +200,16 @@ void MainWindow::addPlanCommands() {
                 [this] { return session_.undoStack().canRedo(); }});
   actions_.add({QStringLiteral("plan.ghosts"),
                 menu,
-                tr("Show or hide the simulated lanes"),
+                tr("Show or hide the lanes of the other run"),
                 {QStringLiteral("G")},
                 [this] {
                   ghosts_ = !ghosts_;
                   updateGhost();
                 },
-                open});
+                [this] { return session_.isOpen() || compare_.isOpen(); }});
   actions_.add({QStringLiteral("plan.fit"),
                 menu,
-                tr("Fit the simulated step"),
+                tr("Fit the lanes of the other run"),
                 {QStringLiteral("Shift+F")},
                 [this] {
                   const auto shown = timeline_->scene().ghostInterval();
@@ -222,7 +217,7 @@ void MainWindow::addPlanCommands() {
                     timeline_->showInterval(*shown);
                   }
                 },
-                open});
+                [this] { return timeline_->scene().ghost().run != nullptr; }});
   for (size_t knob = 0; knob < 3; ++knob) {  // the first knobs are those that are turned most
     actions_.add({QStringLiteral("plan.knob%1").arg(knob),
                   menu,
@@ -256,12 +251,8 @@ void MainWindow::addPlanCommands() {
                   dialog->open();
                 },
                 open});
-  actions_.add({QStringLiteral("plan.save"),
-                menu,
-                tr("Save the plan …"),
-                {QStringLiteral("Ctrl+S")},
-                [this] { savePlan(); },
-                open});
+  actions_.add(
+      {QStringLiteral("plan.save"), menu, tr("Save the plan …"), {}, [this] { savePlan(); }, open});
 }
 
 void MainWindow::savePlan() {
@@ -368,21 +359,31 @@ void MainWindow::chooseModel() {
 }
 
 void MainWindow::chooseExport() {
+  QWidget* view = focusedView();  // the dialog takes the focus
+  QString name = tr("timeline");
+  for (const Panels::Panel& panel : panels_->all()) {
+    name = panel.dock->widget() == view ? panel.dock->windowTitle() : name;
+  }
+  const QStringList filters{tr("The window as PNG (*.png)"), tr("%1 as PNG (*.png)").arg(name),
+                            tr("%1 as SVG (*.svg)").arg(name), tr("%1 as CSV (*.csv)").arg(name)};
   auto* dialog = new QFileDialog(this, tr("Export"));
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setAcceptMode(QFileDialog::AcceptSave);
-  dialog->setNameFilters({tr("The window as PNG (*.png)"), tr("The timeline as SVG (*.svg)"),
-                          tr("The table that has the focus as CSV (*.csv)")});
-  connect(dialog, &QFileDialog::fileSelected, this, [this, dialog](const QString& path) {
-    const QStringList endings{QStringLiteral(".png"), QStringLiteral(".svg"),
-                              QStringLiteral(".csv")};
-    const qsizetype filter = dialog->nameFilters().indexOf(dialog->selectedNameFilter());
-    const bool named =
-        path.endsWith(endings[0]) || path.endsWith(endings[1]) || path.endsWith(endings[2]);
-    if (!exportTo(named ? path : path + endings[std::max<qsizetype>(0, filter)])) {
-      QMessageBox::warning(this, tr("Export"), error_);
-    }
-  });
+  dialog->setNameFilters(filters);
+  connect(dialog, &QFileDialog::fileSelected, this,
+          [this, dialog, view = QPointer<QWidget>(view), filters](const QString& path) {
+            const qsizetype filter =
+                std::max<qsizetype>(0, filters.indexOf(dialog->selectedNameFilter()));
+            constexpr const char* kEndings[] = {".png", ".png", ".svg", ".csv"};
+            const bool named = path.endsWith(QStringLiteral(".png")) ||
+                               path.endsWith(QStringLiteral(".svg")) ||
+                               path.endsWith(QStringLiteral(".csv"));
+            if (!exportTo(named ? path : path + QString::fromLatin1(kEndings[filter]),
+                          filter == 0 && !path.endsWith(QStringLiteral(".csv")) ? nullptr
+                                                                                : view.data())) {
+              tell(tr("Export"), error_);
+            }
+          });
   dialog->open();
 }
 

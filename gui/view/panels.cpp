@@ -7,13 +7,18 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QMainWindow>
+#include <QPlainTextEdit>
 #include <QScopedValueRollback>
 #include <QTableView>
 #include <QTreeView>
 #include <QVBoxLayout>
 
+#include "core/base/error.h"
+#include "gui/model/plan_session.h"
 #include "gui/model/time_axis.h"
+#include "gui/view/compare_panel.h"
 #include "gui/view/inspector.h"
+#include "gui/view/module_bar.h"
 #include "gui/view/what_if_panel.h"
 
 namespace shardlens::gui {
@@ -45,8 +50,11 @@ QWidget* stacked(std::initializer_list<QWidget*> widgets) {
 
 }  // namespace
 
-Panels::Panels(SelectionContext& context, PlanSession& session, QMainWindow& window)
-    : QObject(&window), context_(context), window_(window) {
+Panels::Panels(SelectionContext& context,
+               PlanSession& session,
+               CompareSession& compare,
+               QMainWindow& window)
+    : QObject(&window), context_(context), session_(session), window_(window) {
   later_.setSingleShot(true);
   later_.setInterval(kPauseMilliseconds);
   connect(&later_, &QTimer::timeout, this, &Panels::selectionChanged);
@@ -57,6 +65,16 @@ Panels::Panels(SelectionContext& context, PlanSession& session, QMainWindow& win
   makeTables();
   what_if_ = new WhatIfPanel(session);
   add(QStringLiteral("whatif"), tr("What if"), what_if_, &what_if_->table());
+  compare_ = new ComparePanel(compare);
+  add(QStringLiteral("compare"), tr("Compare"), compare_, &compare_->view());
+  connect(compare_, &ComparePanel::unitChosen, this,
+          [this](const QString& unit) { context_.selectUnit(unit.toStdString()); });
+  notes_ = new QPlainTextEdit;
+  notes_->setAccessibleName(tr("Notes"));
+  notes_->setPlaceholderText(tr("What you found. Saved with the project (Ctrl+S)."));
+  notes_->setTabChangesFocus(true);
+  notes_->setFrameShape(QFrame::NoFrame);
+  add(QStringLiteral("notes"), tr("Notes"), notes_, nullptr);
   connect(&context_, &SelectionContext::runChanged, this, &Panels::runChanged);
   connect(&context_, &SelectionContext::changed, &later_, qOverload<>(&QTimer::start));
   arrange();
@@ -91,9 +109,14 @@ void Panels::makeTree() {
             if (!updating_ && index.isValid()) {
               context_.selectUnit(tree.unitAt(index));
             }
+            module_bar_->setModules(tree.modulesAt(index));
           });
+  view->setItemDelegateForColumn(UnitTree::kUnits,
+                                 new EmphasisDelegate(view, UnitTree::kChangedRole));
+  module_bar_ = new ModuleBar(session_);
+  connect(&session_, &PlanSession::stateChanged, this, &Panels::planChanged);
   connect(view, &QTreeView::activated, this, &Panels::zoomRequested);
-  add(QStringLiteral("modules"), tr("Modules"), view, view);
+  add(QStringLiteral("modules"), tr("Modules"), stacked({view, module_bar_}), view);
 }
 
 void Panels::makeOwnership() {
@@ -203,7 +226,7 @@ void Panels::arrange() {
   window_.addDockWidget(Qt::BottomDockWidgetArea, dock("inspector"));
   window_.addDockWidget(Qt::BottomDockWidgetArea, dock("exposed"));
   window_.splitDockWidget(dock("inspector"), dock("exposed"), Qt::Horizontal);
-  for (const char* id : {"order", "whatif", "events", "diagnostics"}) {
+  for (const char* id : {"order", "whatif", "compare", "events", "diagnostics", "notes"}) {
     window_.addDockWidget(Qt::BottomDockWidgetArea, dock(id));
     window_.tabifyDockWidget(dock("exposed"), dock(id));
   }
@@ -220,6 +243,16 @@ void Panels::setTheme(const Theme& theme) {
   share_->setTheme(theme);
   slice_->setTheme(theme);
   what_if_->setTheme(theme);
+  compare_->setTheme(theme);
+}
+
+void Panels::raise(const QString& id) {
+  for (const Panel& panel : panels_) {
+    if (panel.dock->objectName() == id) {
+      panel.dock->show();
+      panel.dock->raise();
+    }
+  }
 }
 
 void Panels::focusSearch() {
@@ -253,7 +286,7 @@ void Panels::runChanged() {
   tree.show(run, shown_rank_);
   diagnostics.show(run);
   tree_view_->expandToDepth(1);
-  tree_view_->setColumnWidth(UnitTree::kName, 230);
+  tree_view_->setColumnWidth(UnitTree::kName, 210);
   for (int column = 1; column < UnitTree::kColumnCount; ++column) {
     tree_view_->resizeColumnToContents(column);
   }
@@ -264,6 +297,21 @@ void Panels::runChanged() {
   ownership_view_->setColumnWidth(0, std::min(190, ownership_view_->columnWidth(0)));
 }
 
+void Panels::planChanged() {
+  if (!session_.isOpen()) {
+    tree.setPlan(nullptr);
+    return;
+  }
+  try {
+    const plan::ResolvedPlan edited =
+        plan::resolve(session_.state().plan, session_.tree(), session_.state().world_size);
+    tree.setPlan(&edited);
+    tree_view_->resizeColumnToContents(UnitTree::kUnits);
+  } catch (const Error&) {
+    tree.setPlan(nullptr);  // the What if panel says what is wrong with it
+  }
+}
+
 void Panels::selectionChanged() {
   const QScopedValueRollback guard(updating_, true);
   const RankData* rank = context_.rank();
@@ -272,6 +320,7 @@ void Panels::selectionChanged() {
   if (rank != nullptr && chosen.rank != shown_rank_) {
     shown_rank_ = chosen.rank;
     tree.show(context_.run(), shown_rank_);
+    planChanged();
     tree_view_->expandToDepth(1);
   }
   if (rank != nullptr && static_cast<int64_t>(rank->trace.events.size()) <= kWindowedUnits) {

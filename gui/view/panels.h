@@ -16,12 +16,16 @@ class QDockWidget;
 class QLabel;
 class QLineEdit;
 class QMainWindow;
+class QPlainTextEdit;
 class QTableView;
 class QTreeView;
 
 namespace shardlens::gui {
 
+class ComparePanel;
+class CompareSession;
 class Inspector;
+class ModuleBar;
 class PlanSession;
 class WhatIfPanel;
 
@@ -29,7 +33,10 @@ class WhatIfPanel;
 class Panels : public QObject {
   Q_OBJECT
  public:
-  Panels(SelectionContext& context, PlanSession& session, QMainWindow& window);
+  Panels(SelectionContext& context,
+         PlanSession& session,
+         CompareSession& compare,
+         QMainWindow& window);
 
   struct Panel {
     QDockWidget* dock = nullptr;
@@ -39,6 +46,10 @@ class Panels : public QObject {
   void setTheme(const Theme& theme);
   void arrange();  // as at the first start
   [[nodiscard]] WhatIfPanel& whatIf() { return *what_if_; }
+  [[nodiscard]] ModuleBar& moduleBar() { return *module_bar_; }
+  [[nodiscard]] QPlainTextEdit& notes() { return *notes_; }
+  [[nodiscard]] ComparePanel& compare() { return *compare_; }
+  void raise(const QString& id);  // the panel of that name
   void focusSearch();
   void setInstant(Nanoseconds shown);  // that ownership states speak of
   void flush();                        // updates now what waits for a pause in typing or dragging
@@ -63,15 +74,18 @@ class Panels : public QObject {
   void makeOwnership();
   void makeTables();
   void runChanged();
+  void planChanged();
   void selectionChanged();
   void updateEvents();
   void revealUnit();
 
   SelectionContext& context_;
+  PlanSession& session_;
   QMainWindow& window_;
   std::vector<Panel> panels_;
   QTimer later_;
   QTreeView* tree_view_ = nullptr;
+  ModuleBar* module_bar_ = nullptr;
   QTableView* ownership_view_ = nullptr;
   QTableView* exposed_view_ = nullptr;
   QTableView* order_view_ = nullptr;
@@ -83,6 +97,8 @@ class Panels : public QObject {
   QLineEdit* search_ = nullptr;
   Inspector* inspector_ = nullptr;
   WhatIfPanel* what_if_ = nullptr;
+  ComparePanel* compare_ = nullptr;
+  QPlainTextEdit* notes_ = nullptr;
   ShareDelegate* share_ = nullptr;
   SliceDelegate* slice_ = nullptr;
   QDockWidget* event_dock_ = nullptr;

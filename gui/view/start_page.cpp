@@ -39,7 +39,8 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
   what->setWordWrap(true);
   column->addWidget(what);
   column->addSpacing(10);
-  for (const char* id : {"file.open", "file.openDirectory", "file.newPlan", "file.sample"}) {
+  for (const char* id : {"file.open", "file.openDirectory", "file.openProject", "file.capture",
+                         "file.newPlan", "file.sample"}) {
     const Command* command = actions.find(QString::fromUtf8(id));
     if (command == nullptr || !command->enabled()) {
       continue;
@@ -51,8 +52,7 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
     column->addWidget(button);
   }
   auto* hint = new QLabel(tr("… or drop traces of PyTorch's profiler, or a capture directory, "
-                             "anywhere on this window. A run of your own: "
-                             "<tt>shardlens capture --model DIR --tokens FILE --out run</tt>"),
+                             "anywhere on this window."),
                           this);
   hint->setWordWrap(true);
   hint->setTextInteractionFlags(Qt::TextSelectableByMouse);

@@ -90,16 +90,13 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
       canvas.fill({0, top, width_, band.height}, Ink::kBand);
       canvas.text(gutter.adjusted(8, 0, -4, 0), QObject::tr("◇ ") + band.label, Ink::kText,
                   Qt::AlignLeft | Qt::AlignVCenter, true);
-      canvas.text(area.adjusted(6, 0, -8, 0),
-                  QObject::tr("one step of the edited plan, %1, from the same instant")
-                      .arg(durationText(ghost_->duration)),
-                  Ink::kFaintText);
+      canvas.text(area.adjusted(6, 0, -8, 0), ghost_.note, Ink::kFaintText);
       break;
     case Band::Kind::kGhostLane:
     case Band::Kind::kLane: {
       const bool ghost = band.kind == Band::Kind::kGhostLane;
-      const RunData& run = ghost ? *ghost_ : *run_;
-      const RankData& of = ghost ? *ghost_->ranks.front() : rank;
+      const RunData& run = ghost ? *ghost_.run : *run_;
+      const RankData& of = ghost ? ghost_.data() : rank;
       drawRow(canvas, run, of, of.lanes[band.lane], band.row, area, ghost);
       canvas.fill(gutter, Ink::kBackground);
       canvas.text(gutter.adjusted(16, 0, -4, 0), band.label, Ink::kFaintText);

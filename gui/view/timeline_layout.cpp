@@ -19,17 +19,21 @@ double height_of(const Lane& lane) {
 
 constexpr double kMostGrowth = 1.7;
 
+bool is_header(const TimelineLayout::Band& band) {
+  return band.kind == TimelineLayout::Band::Kind::kRank ||
+         band.kind == TimelineLayout::Band::Kind::kGhostHeader;
+}
+
 void spread(TimelineLayout& layout, double room) {
   double fixed = 0, grows = 0;
   for (const TimelineLayout::Band& band : layout.bands) {
-    (band.kind == TimelineLayout::Band::Kind::kRank ? fixed : grows) += band.height;
+    (is_header(band) ? fixed : grows) += band.height;
     fixed += kGap;
   }
   const double scale = grows == 0 ? 1 : std::clamp((room - fixed) / grows, 1.0, kMostGrowth);
   double top = 0;
   for (TimelineLayout::Band& band : layout.bands) {
-    band.height = band.kind == TimelineLayout::Band::Kind::kRank ? band.height
-                                                                 : std::floor(band.height * scale);
+    band.height = is_header(band) ? band.height : std::floor(band.height * scale);
     band.top = top;
     top += band.height + kGap;
   }
@@ -47,8 +51,7 @@ QString lane_label(const Lane& lane) {
 
 TimelineLayout layout_of(const RunData& run,
                          const std::set<size_t>& collapsed,
-                         const RunData* ghost,
-                         size_t ghost_rank,
+                         const Ghost& ghost,
                          double room) {
   using Shown = TimelineLayout::Band::Kind;
   TimelineLayout out;
@@ -81,9 +84,9 @@ TimelineLayout layout_of(const RunData& run,
         add({Shown::kMemory, rank, 0, 0, 0, kMemoryHeight, QObject::tr("memory")});
       }
     }
-    if (ghost != nullptr && rank == ghost_rank && !ghost->ranks.empty()) {
-      add({Shown::kGhostHeader, rank, 0, 0, 0, kRankHeight, QObject::tr("simulated")});
-      lanes(*ghost->ranks.front(), rank, Shown::kGhostLane);
+    if (ghost.run != nullptr && rank == ghost.rank) {
+      add({Shown::kGhostHeader, rank, 0, 0, 0, kRankHeight, ghost.title});
+      lanes(ghost.data(), rank, Shown::kGhostLane);
     }
   }
   spread(out, room);

@@ -10,6 +10,18 @@
 
 namespace shardlens::gui {
 
+// One rank of another run (simulated, or compared with), drawn under a rank of the run that is
+// open.
+struct Ghost {
+  RunPointer run;         // nullptr: none
+  size_t own_rank = 0;    // index into its RunData::ranks
+  size_t rank = 0;        // of the open run, which it is drawn below
+  Nanoseconds start = 0;  // display time of the open run at which its own display time is 0
+  QString title;          // "simulated"
+  QString note;           // "one step of the edited plan, 3.2 ms"
+  [[nodiscard]] const RankData& data() const { return *run->ranks[own_rank]; }
+};
+
 // Which rows the timeline has, from top to bottom.
 //
 // Units  pixels from the top of the first rank, not scrolled.
@@ -31,11 +43,9 @@ struct TimelineLayout {
 };
 
 // Lanes grow, up to kMostGrowth, where they leave some of `room` pixels empty.
-// `ghost`: a simulated run whose only rank is drawn below `ghost_rank`; may be null.
 [[nodiscard]] TimelineLayout layout_of(const RunData& run,
                                        const std::set<size_t>& collapsed,
-                                       const RunData* ghost,
-                                       size_t ghost_rank,
+                                       const Ghost& ghost,
                                        double room);
 
 // "all-gather", "exposed ▨", …

@@ -12,7 +12,7 @@ using analysis::Interval;
 
 void TimelineScene::setRun(RunPointer run) {
   run_ = std::move(run);
-  ghost_.reset();
+  ghost_ = {};
   selection_ = {};
   collapsed_.clear();
   bookmarks.clear();
@@ -28,10 +28,8 @@ void TimelineScene::setRun(RunPointer run) {
   relayout();
 }
 
-void TimelineScene::setGhost(RunPointer ghost, size_t rank, Nanoseconds start) {
+void TimelineScene::setGhost(Ghost ghost) {
   ghost_ = std::move(ghost);
-  ghost_rank_ = rank;
-  ghost_start_ = start;
   relayout();
 }
 
@@ -62,9 +60,8 @@ void TimelineScene::setCollapsed(const std::set<size_t>& ranks) {
 }
 
 void TimelineScene::relayout() {
-  layout_ = run_ == nullptr
-                ? TimelineLayout{}
-                : layout_of(*run_, collapsed_, ghost_.get(), ghost_rank_, height_ - kHeader);
+  layout_ =
+      run_ == nullptr ? TimelineLayout{} : layout_of(*run_, collapsed_, ghost_, height_ - kHeader);
   heat_.clear();
 }
 
@@ -78,8 +75,9 @@ double TimelineScene::pixelOf(const RunData& run, const RankData& rank, Nanoseco
 }
 
 std::optional<Interval> TimelineScene::ghostInterval() const {
-  return ghost_ == nullptr ? std::nullopt
-                           : std::optional(Interval{ghost_start_, ghost_start_ + ghost_->duration});
+  return ghost_.run == nullptr
+             ? std::nullopt
+             : std::optional(Interval{ghost_.start, ghost_.start + ghost_.run->duration});
 }
 
 QRectF TimelineScene::laneArea(const Band& band) const {
@@ -159,8 +157,8 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
     return out;
   }
   out.ghost = out.band->kind == Band::Kind::kGhostLane;
-  const RunData& run = out.ghost ? *ghost_ : *run_;
-  const RankData& rank = out.ghost ? *ghost_->ranks.front() : *run_->ranks[out.band->rank];
+  const RunData& run = out.ghost ? *ghost_.run : *run_;
+  const RankData& rank = out.ghost ? ghost_.data() : *run_->ranks[out.band->rank];
   const Lane& lane = rank.lanes[out.band->lane];
   const LaneRow& row = lane.rows[out.band->row];
   const auto own = [&](double pixel) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gui/model/project.h"
 #include "gui/model/run_data.h"
 #include "gui/model/selection_context.h"
 #include "gui/model/time_axis.h"
@@ -14,12 +15,6 @@
 #include "gui/view/timeline_layout.h"
 
 namespace shardlens::gui {
-
-struct Bookmark {
-  Nanoseconds time = 0;  // display time
-  QString note;
-  friend bool operator==(const Bookmark&, const Bookmark&) = default;
-};
 
 // The timeline as a picture of its state: drawn on any canvas, asked what lies where.
 //
@@ -34,15 +29,14 @@ class TimelineScene {
 
   struct Hit {
     std::optional<Selection::Item> item;
-    bool ghost = false;  // of the simulated run
+    bool ghost = false;  // of the ghost's run
     const TimelineLayout::Band* band = nullptr;
     int64_t merged = 0;  // narrow items under the pixel, where no single one is drawn
     double busy = 0;     // of the pixel, where several are merged
   };
 
   void setRun(RunPointer run);
-  // A simulated step, drawn below `rank` from display time `start` on; nullptr: none.
-  void setGhost(RunPointer ghost, size_t rank, Nanoseconds start);
+  void setGhost(Ghost ghost);
   void setSelection(const Selection& selection);
   void setSize(double width, double height);
   void toggle(size_t rank);  // collapse or expand
@@ -55,8 +49,8 @@ class TimelineScene {
   std::vector<Bookmark> bookmarks;
 
   [[nodiscard]] const RunPointer& run() const { return run_; }
-  [[nodiscard]] const RunPointer& ghost() const { return ghost_; }
-  // When the simulated step is, in display time; nullopt without one.
+  [[nodiscard]] const Ghost& ghost() const { return ghost_; }
+  // When the ghost is, in display time; nullopt without one.
   [[nodiscard]] std::optional<analysis::Interval> ghostInterval() const;
   [[nodiscard]] const TimelineLayout& layout() const { return layout_; }
   [[nodiscard]] const std::set<size_t>& collapsed() const { return collapsed_; }
@@ -114,16 +108,15 @@ class TimelineScene {
   [[nodiscard]] QString labelOf(const RankData& rank, const Lane& lane, uint32_t ref) const;
   [[nodiscard]] QRectF laneArea(const Band& band) const;
 
-  RunPointer run_, ghost_;
+  RunPointer run_;
+  Ghost ghost_;
   // Between the display time of a run that is drawn and the axis: the ghost's own zero is
   // elsewhere.
   [[nodiscard]] Nanoseconds shiftOf(const RunData& run) const {
-    return &run == ghost_.get() ? ghost_start_ : 0;
+    return &run == ghost_.run.get() ? ghost_.start : 0;
   }
   [[nodiscard]] analysis::Interval ownView(const RunData& run, const RankData& rank) const;
   [[nodiscard]] double pixelOf(const RunData& run, const RankData& rank, Nanoseconds own) const;
-  size_t ghost_rank_ = 0;
-  Nanoseconds ghost_start_ = 0;
   Selection selection_;
   std::set<size_t> collapsed_;
   TimelineLayout layout_;

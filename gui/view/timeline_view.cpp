@@ -40,8 +40,8 @@ void TimelineView::setTheme(const Theme& theme) {
   viewport()->update();
 }
 
-void TimelineView::setGhost(const RunPointer& ghost, size_t rank, Nanoseconds start) {
-  scene_.setGhost(ghost, rank, start);
+void TimelineView::setGhost(const Ghost& ghost) {
+  scene_.setGhost(ghost);
   updateScrollBars();
   viewport()->update();
 }
@@ -333,9 +333,10 @@ void TimelineView::hover(const QPointF& at) {
     const TimelineScene::Hit hit = scene_.hit(at.x(), at.y());
     if (hit.item) {
       Selection::Item item = *hit.item;
-      item.rank = hit.ghost ? 0 : item.rank;
-      text = (hit.ghost ? tr("simulated, ") : QString()) +
-             description_of(hit.ghost ? *scene_.ghost() : *context_.run(), item);
+      const Ghost& ghost = scene_.ghost();
+      item.rank = hit.ghost ? ghost.own_rank : item.rank;
+      text = (hit.ghost ? ghost.title + QStringLiteral(", ") : QString()) +
+             description_of(hit.ghost ? *ghost.run : *context_.run(), item);
     } else if (hit.merged > 1) {
       text = tr("%1 events here, busy %2 %")
                  .arg(hit.merged)

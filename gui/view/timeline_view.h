@@ -23,7 +23,7 @@ class TimelineView : public QAbstractScrollArea {
 
   void setTheme(const Theme& theme);
   [[nodiscard]] TimelineScene& scene() { return scene_; }
-  void setGhost(const RunPointer& ghost, size_t rank, Nanoseconds start);
+  void setGhost(const Ghost& ghost);
 
   // Commands; each redraws and tells viewChanged().
   void zoomBy(double factor);  // around the pointer, else the middle

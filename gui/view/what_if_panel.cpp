@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <QComboBox>
 #include <QFormLayout>
@@ -10,11 +11,13 @@
 #include <QLabel>
 #include <QPainter>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QTableView>
 #include <QVBoxLayout>
 
+#include "gui/model/module_edits.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/delegates.h"
 #include "gui/view/painter_canvas.h"
@@ -26,17 +29,6 @@ namespace {
 
 QString bytes_text(Bytes bytes) {
   return QString::fromStdString(report::format_bytes(bytes));
-}
-
-// "▼ 3.2 %": down and up by shape, not by colour alone.
-QString change_text(double value, double base) {
-  const double change = base == 0 ? 0 : (value - base) / base;
-  if (std::abs(change) < 0.0005) {
-    return QStringLiteral("=");
-  }
-  return QStringLiteral("%1 %2 %")
-      .arg(change < 0 ? QStringLiteral("▼") : QStringLiteral("▲"))
-      .arg(std::abs(100 * change), 0, 'f', 1);
 }
 
 std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
@@ -52,9 +44,12 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
           {QObject::tr("Step"), figure([](const PlanVersion& v) { return durationText(v.step); }),
            [of](size_t r) { return static_cast<double>(of(r).step); }, true},
           {QObject::tr("Δ step"), figure([base](const PlanVersion& v) {
-             return change_text(static_cast<double>(v.step), static_cast<double>(base().step));
+             return changeText(static_cast<double>(v.step), static_cast<double>(base().step));
            }),
            nullptr, true, QObject::tr("Against v0, simulated as well")},
+          {QObject::tr("Simulator off by"),
+           figure([&session](const PlanVersion&) { return baselineText(session); }), nullptr, true,
+           QObject::tr("On v0, the plan as it ran, whose step was measured")},
           {QObject::tr("Exposed"),
            figure([](const PlanVersion& v) { return durationText(v.busy.exposed_comm); }),
            [of](size_t r) { return static_cast<double>(of(r).busy.exposed_comm); }, true},
@@ -63,7 +58,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
            }),
            [of](size_t r) { return static_cast<double>(of(r).peak); }, true},
           {QObject::tr("Δ peak"), figure([base](const PlanVersion& v) {
-             return change_text(static_cast<double>(v.peak), static_cast<double>(base().peak));
+             return changeText(static_cast<double>(v.peak), static_cast<double>(base().peak));
            }),
            nullptr, true},
           {QObject::tr("Tokens/s"),
@@ -76,6 +71,19 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
                                              : QObject::tr("cannot run it yet");
            }}};
 }
+
+// Tells before its list opens.
+class KnobBox : public QComboBox {
+ public:
+  explicit KnobBox(std::function<void()> about_to_show) : tell_(std::move(about_to_show)) {}
+  void showPopup() override {
+    tell_();
+    QComboBox::showPopup();
+  }
+
+ private:
+  std::function<void()> tell_;
+};
 
 }  // namespace
 
@@ -146,6 +154,7 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   for (size_t i = 1; i < front.size(); ++i) {
     canvas.line(at(versions[front[i - 1]]), at(versions[front[i]]), Ink::kAccent, true);
   }
+  std::vector<QRectF> names;
   for (size_t i = 0; i < versions.size(); ++i) {
     if (!versions[i].error.isEmpty()) {
       continue;
@@ -157,8 +166,24 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
     if (!versions[i].fits) {
       canvas.frame(mark.adjusted(-3, -3, 3, 3), Ink::kWarning, 1.5);
     }
-    canvas.text({p.x() + 7, p.y() - 9, 40, 18}, QStringLiteral("v%1").arg(i), Ink::kText,
-                Qt::AlignLeft | Qt::AlignVCenter, chosen);
+    const QString name = QStringLiteral("v%1").arg(i);
+    QFont bold = font();
+    bold.setBold(true);
+    const QSizeF size(QFontMetricsF(bold).horizontalAdvance(name) + 2, 16);
+    // Beside its mark, where no other name stands: versions often lie close together.
+    const QPointF places[] = {
+        {7, -8}, {-7 - size.width(), -8}, {-size.width() / 2, -22}, {-size.width() / 2, 6}};
+    QRectF place(p + places[0], size);
+    for (const QPointF& offset : places) {
+      const QRectF tried(p + offset, size);
+      if (std::none_of(names.begin(), names.end(),
+                       [&](const QRectF& other) { return other.intersects(tried); })) {
+        place = tried;
+        break;
+      }
+    }
+    names.push_back(place);
+    canvas.text(place, name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, chosen);
   }
   canvas.text({area.left(), area.bottom() + 3, area.width(), 18},
               tr("%1 … %2").arg(durationText(static_cast<Nanoseconds>(low_x)),
@@ -174,7 +199,7 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
       versions_(version_columns(session)),
       table_(new QTableView),
       plot_(new ParetoPlot(session)) {
-  auto* scroll = new QScrollArea;
+  auto* scroll = scroll_ = new QScrollArea;
   scroll->setWidget(form_box_);
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
@@ -184,6 +209,11 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   form_->setContentsMargins(8, 6, 8, 6);
   note_->setWordWrap(true);
   note_->setContentsMargins(8, 4, 8, 4);
+  note_->setTextFormat(Qt::RichText);
+  note_->setAccessibleName(tr("What the simulator says"));
+  connect(note_, &QLabel::linkActivated, this, [this](const QString& link) {
+    link == QStringLiteral("#stop") ? session_.cancel() : session_.simulateNow();
+  });
   table_->setModel(&versions_);
   table_->setAccessibleName(tr("Versions of the plan"));
   table_->setSelectionBehavior(QAbstractItemView::SelectRows);
@@ -210,11 +240,10 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   right->addWidget(table_, 1);
   auto* row = new QHBoxLayout(this);
   row->setContentsMargins(0, 0, 0, 0);
-  row->addWidget(scroll, 3);
-  row->addLayout(right, 5);
+  row->addWidget(scroll, 2);
+  row->addLayout(right, 6);
   row->addWidget(plot_, 2);
-  scroll->setMinimumWidth(330);
-  plot_->setMaximumWidth(260);
+  plot_->setMaximumWidth(220);
   connect(&session_, &PlanSession::stateChanged, this, &WhatIfPanel::update);
   connect(&session_, &PlanSession::simulatedOne, this, &WhatIfPanel::update);
   update();
@@ -232,11 +261,11 @@ void WhatIfPanel::rebuild() {
   }
   for (size_t i = 0; i < session_.knobs().size(); ++i) {
     const PlanKnob& knob = session_.knobs()[i];
-    auto* box = new QComboBox;
+    auto* box = new KnobBox([this, i] { markChoices(i); });
     box->setAccessibleName(knob.title);
     box->setToolTip(knob.help);
     box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-    box->setMinimumContentsLength(12);
+    box->setMinimumContentsLength(8);
     for (const PlanKnob::Choice& choice : knob.choices) {
       box->addItem(choice.label);
     }
@@ -273,8 +302,30 @@ void WhatIfPanel::rebuild() {
     form_->addRow(title, box);
     return box;
   };
+  ranks_ = spin(tr("Ranks"), 1024, [](PlanState& s, int v) { s.world_size = v; });
   batch_ = spin(tr("Batch"), 4096, [](PlanState& s, int v) { s.batch = v; });
   seq_ = spin(tr("Sequence"), 1 << 20, [](PlanState& s, int v) { s.seq = v; });
+  // As wide as it needs: it scrolls up and down alone.
+  scroll_->setMinimumWidth(form_box_->minimumSizeHint().width() +
+                           scroll_->verticalScrollBar()->sizeHint().width());
+}
+
+// What the engine cannot run is still simulated, and says so.
+void WhatIfPanel::markChoices(size_t knob) {
+  const PlanState& state = session_.state();
+  const std::vector<PlanKnob::Choice>& choices = session_.knobs()[knob].choices;
+  for (size_t c = 0; c < choices.size(); ++c) {
+    plan::Plan plan = state.plan;
+    choices[c].apply(plan);
+    const PlanStanding standing = standing_of(plan, session_.tree(), state.world_size);
+    const int item = static_cast<int>(c);
+    knobs_[knob]->setItemText(item, standing.why.isEmpty() ? choices[c].label
+                                    : standing.resolves
+                                        ? tr("%1   (the engine cannot yet)").arg(choices[c].label)
+                                        : tr("%1   (refused)").arg(choices[c].label));
+    knobs_[knob]->setItemData(item, standing.why.isEmpty() ? QVariant() : QVariant(standing.why),
+                              Qt::ToolTipRole);
+  }
 }
 
 QString WhatIfPanel::note() const {
@@ -298,14 +349,23 @@ void WhatIfPanel::update() {
   for (size_t i = 0; i < knobs_.size(); ++i) {
     const QSignalBlocker quiet(knobs_[i]);
     const auto& choices = session_.knobs()[i].choices;
+    while (knobs_[i]->count() > static_cast<int>(choices.size())) {  // other ranks, other choices
+      knobs_[i]->removeItem(knobs_[i]->count() - 1);
+    }
+    for (int c = 0; c < static_cast<int>(choices.size()); ++c) {
+      const QString& label = choices[static_cast<size_t>(c)].label;
+      c < knobs_[i]->count() ? knobs_[i]->setItemText(c, label) : knobs_[i]->addItem(label);
+    }
     const auto held = std::find_if(choices.begin(), choices.end(),
                                    [&](const PlanKnob::Choice& c) { return c.holds(state.plan); });
     knobs_[i]->setCurrentIndex(held == choices.end() ? -1
                                                      : static_cast<int>(held - choices.begin()));
     knobs_[i]->setPlaceholderText(tr("as in the plan file"));
   }
-  const QSignalBlocker quiet_hardware(hardware_), quiet_batch(batch_), quiet_seq(seq_);
+  const QSignalBlocker quiet_hardware(hardware_), quiet_batch(batch_), quiet_seq(seq_),
+      quiet_ranks(ranks_);
   hardware_->setCurrentText(state.hardware);
+  ranks_->setValue(static_cast<int>(state.world_size));
   batch_->setValue(static_cast<int>(state.batch));
   seq_->setValue(static_cast<int>(state.seq));
   QString text;
@@ -323,11 +383,12 @@ void WhatIfPanel::update() {
   }
   const PlanVersion* now = session_.current();
   if (session_.isSimulating() || now == nullptr) {
-    text += tr("Simulating …");
+    text += session_.wasCancelled() ? tr("Not simulated. <a href='#again'>Simulate</a>")
+                                    : tr("Simulating … <a href='#stop'>Stop</a>");
   } else if (!now->error.isEmpty()) {
-    text += tr("This plan cannot be simulated: %1").arg(now->error);
+    text += tr("This plan cannot be simulated: %1").arg(now->error.toHtmlEscaped());
   } else if (!now->engine.isEmpty()) {
-    text += tr("The engine cannot run this plan yet.");
+    text += tr("The engine cannot run this plan yet: %1").arg(now->engine.toHtmlEscaped());
   }
   note_->setText(text);
   table_->resizeColumnsToContents();

@@ -11,6 +11,7 @@
 class QComboBox;
 class QFormLayout;
 class QLabel;
+class QScrollArea;
 class QSpinBox;
 class QTableView;
 
@@ -22,7 +23,7 @@ class ParetoPlot : public QWidget {
  public:
   explicit ParetoPlot(PlanSession& session, QWidget* parent = nullptr);
   void setTheme(const Theme& theme);
-  [[nodiscard]] QSize minimumSizeHint() const override { return {180, 120}; }
+  [[nodiscard]] QSize minimumSizeHint() const override { return {140, 120}; }
 
  protected:
   void paintEvent(QPaintEvent* event) override;
@@ -48,11 +49,14 @@ class WhatIfPanel : public QWidget {
  private:
   void rebuild();  // the form, after another model
   void update();   // choices, figures
+  void markChoices(size_t knob);
   PlanSession& session_;
   QWidget* form_box_;
+  QScrollArea* scroll_ = nullptr;
   QFormLayout* form_ = nullptr;
   std::vector<QComboBox*> knobs_;
   QComboBox* hardware_ = nullptr;
+  QSpinBox* ranks_ = nullptr;
   QSpinBox* batch_ = nullptr;
   QSpinBox* seq_ = nullptr;
   QLabel* note_;

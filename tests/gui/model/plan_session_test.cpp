@@ -35,7 +35,7 @@ class PlanSessionTest : public QtTest<QCoreApplication> {
 TEST_F(PlanSessionTest, StartsFromTheRunsOwnPlan) {
   ASSERT_TRUE(session_.start(sample()));
   EXPECT_EQ(session_.state().plan, sample()->run.planned->plan.plan);
-  EXPECT_EQ(session_.worldSize(), 8);
+  EXPECT_EQ(session_.state().world_size, 8);
   simulate();
   EXPECT_EQ(session_.current()->error.toStdString(), "");
   EXPECT_GT(session_.current()->step, 0);
@@ -96,18 +96,67 @@ TEST_F(PlanSessionTest, WhatIfAnswersPointTheRightWay) {
   PlanState state = session_.state();
   state.hardware = "8xH200";
   state.seq = 1024;
-  const PlanVersion base = PlanSession::simulated(config, 8, state, "base");
+  const PlanVersion base = PlanSession::simulated(config, state, "base");
   ASSERT_EQ(base.error.toStdString(), "");
   PlanState kept = state;
   kept.plan.reshard_after_forward = {plan::Reshard::Kind::kNo, 0};
-  EXPECT_GT(PlanSession::simulated(config, 8, kept, "kept").peak, base.peak);
+  EXPECT_GT(PlanSession::simulated(config, kept, "kept").peak, base.peak);
   PlanState ahead = state;
   ahead.plan.forward_prefetch = 1;
-  EXPECT_LE(PlanSession::simulated(config, 8, ahead, "ahead").busy.exposed_comm,
+  EXPECT_LE(PlanSession::simulated(config, ahead, "ahead").busy.exposed_comm,
             base.busy.exposed_comm);
   ASSERT_NE(base.run, nullptr);
   // The ghost's own analysis agrees with the simulator's figures.
   EXPECT_EQ(base.run->ranks[0]->figures.figures.compute, base.busy.compute);
+}
+
+// Where nothing has to be gathered, hooks do nothing: their backward is told apart all the same.
+TEST_F(PlanSessionTest, EveryUnitHasItsBackwardOnTheHost) {
+  const plan::ModelConfig config = llama_70b();
+  session_.start(config, 8);
+  PlanState state = session_.state();
+  state.hardware = "8xH200";
+  state.seq = 1024;
+  state.plan.reshard_after_forward = {plan::Reshard::Kind::kNo, 0};
+  const PlanVersion version = PlanSession::simulated(config, state, "kept");
+  ASSERT_NE(version.run, nullptr) << version.error.toStdString();
+  const analysis::Timeline& timeline = version.run->ranks[0]->timeline;
+  std::set<std::string> forward, backward;
+  for (const auto& part : timeline.sections.parts()) {
+    if (part.owner.unit != kNoUnit) {
+      (part.owner.section == analysis::Section::kForward ? forward : backward)
+          .insert(timeline.fsdp.units[part.owner.unit].fqn);
+    }
+  }
+  EXPECT_GE(forward.size(), 80);
+  EXPECT_EQ(backward, forward);
+}
+
+// A project's versions come back in order, the run's own once.
+TEST_F(PlanSessionTest, VersionsAreRestored) {
+  ASSERT_TRUE(session_.start(sample()));
+  PlanState own = session_.state(), ahead = own, fewer = own;
+  own.plan.source = ahead.plan.source = fewer.plan.source = "work.shardlens";
+  ahead.plan.forward_prefetch = 1;
+  fewer.world_size = 4;
+  session_.restore({own, ahead, fewer}, {"own", "ahead", "fewer"}, 1);
+  ASSERT_TRUE(wait_for([&] { return session_.versions().size() == 3; }));
+  EXPECT_EQ(session_.versions()[1].title, "ahead");
+  EXPECT_EQ(session_.versions()[2].state.world_size, 4);
+  EXPECT_EQ(session_.state().plan.forward_prefetch, 1);
+  EXPECT_EQ(session_.current(), &session_.versions()[1]);
+}
+
+TEST_F(PlanSessionTest, ACancelledSimulationIsNotHeard) {
+  session_.start(llama_70b(), 8);
+  session_.cancel();
+  EXPECT_TRUE(session_.wasCancelled());
+  EXPECT_FALSE(session_.isSimulating());
+  QCoreApplication::processEvents();
+  EXPECT_TRUE(session_.versions().empty());
+  simulate();
+  EXPECT_FALSE(session_.wasCancelled());
+  EXPECT_EQ(session_.versions().size(), 1);
 }
 
 TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
@@ -115,13 +164,13 @@ TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
   session_.start(config, 8);
   PlanState state = session_.state();
   state.hardware = "9xNothing";
-  EXPECT_TRUE(PlanSession::simulated(config, 8, state, "").error.contains("9xNothing"));
+  EXPECT_TRUE(PlanSession::simulated(config, state, "").error.contains("9xNothing"));
   state = session_.state();
   state.plan.cpu_offload = true;
-  EXPECT_TRUE(PlanSession::simulated(config, 8, state, "").error.contains("cpu_offload"));
+  EXPECT_TRUE(PlanSession::simulated(config, state, "").error.contains("cpu_offload"));
   state = session_.state();
   state.seq = 1 << 20;
-  EXPECT_FALSE(PlanSession::simulated(config, 8, state, "").error.isEmpty());
+  EXPECT_FALSE(PlanSession::simulated(config, state, "").error.isEmpty());
 }
 
 }  // namespace

@@ -1,26 +1,39 @@
 #include "gui/view/main_window.h"
 
+#include <array>
 #include <filesystem>
+#include <numeric>
+#include <random>
 
 #include <QApplication>
 #include <QComboBox>
 #include <QDialog>
 #include <QDockWidget>
 #include <QDropEvent>
+#include <QFile>
 #include <QImage>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMenu>
+#include <QMessageBox>
 #include <QMimeData>
+#include <QPlainTextEdit>
+#include <QPushButton>
 #include <QSettings>
 #include <QTemporaryDir>
 #include <QTest>
+#include <QTreeView>
 #include <QWheelEvent>
 
+#include "gui/view/capture_dialog.h"
 #include "gui/view/command_palette.h"
+#include "gui/view/compare_panel.h"
 #include "gui/view/headline_strip.h"
 #include "gui/view/inspector.h"
+#include "gui/view/module_bar.h"
 #include "gui/view/selftest.h"
 #include "gui/view/timeline_view.h"
+#include "profiler/report/table.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {
@@ -52,6 +65,21 @@ class MainWindowTest : public QtTest<QApplication> {
     QObject::disconnect(connection);
     window_->panels().flush();
     QApplication::processEvents();
+  }
+  // The headline's numbers, rounded so that they sum, are those of `exact`.
+  void expect_headline(const analysis::Figures& exact) {
+    const QString text = window_->headline().bar().text();
+    const std::array parts{exact.compute, exact.exposed_comm, exact.exposed_copy, exact.idle};
+    const std::vector<Nanoseconds> rounded = report::round_to_microseconds(parts);
+    const auto said = [](Nanoseconds part) {
+      return QString::fromStdString(report::format_duration(part));
+    };
+    EXPECT_TRUE(text.endsWith(
+        QStringLiteral("%1 = compute %2 + exposed communication %3 + "
+                       "exposed copies %4 + idle %5")
+            .arg(said(std::accumulate(rounded.begin(), rounded.end(), Nanoseconds{0})),
+                 said(rounded[0]), said(rounded[1]), said(rounded[2]), said(rounded[3]))))
+        << text.toStdString();
   }
   TimelineScene& scene() { return window_->timeline().scene(); }
   const RankData& rank() { return *window_->context().rank(); }
@@ -243,6 +271,238 @@ TEST_F(MainWindowTest, BookmarksAreSetFoundAndRemoved) {
   window_->context().selectRange(analysis::Interval{1'000'000, 2'000'000});
   QTest::keyClick(window_.get(), Qt::Key_M);
   EXPECT_TRUE(scene().bookmarks.empty());
+}
+
+// The headline, the exposed list and the tree say of each step what the analyzer says of it alone.
+TEST_F(MainWindowTest, EveryStepsNumbersAreTheAnalyzers) {
+  for (const std::string& path : {sample_run(), pytorch_run("fsdp2-default")}) {
+    open(path);
+    const trace::Run run = trace::Run::open(path);
+    for (size_t r = 0; r < window_->context().run()->ranks.size(); ++r) {
+      window_->context().selectRank(r);
+      for (size_t s = 0; s < rank().figures.steps.size(); ++s) {
+        const int64_t number = rank().figures.steps[s].step;
+        analysis::AnalysisOptions options;
+        options.steps = analysis::StepRange{number, number + 1};
+        const analysis::RankAnalysis alone = analysis::analyze(run, options).ranks[r];
+        window_->context().selectStep(s);
+        window_->panels().flush();
+        expect_headline(alone.figures);
+        EXPECT_EQ(window_->panels().exposed.total(), alone.figures.exposed_comm);
+        for (const analysis::UnitFigures& unit : alone.units) {
+          Nanoseconds exposed = 0;
+          for (const auto& part : unit.parts) {
+            exposed += part ? part->exposed : 0;
+          }
+          const UnitTree& tree = window_->panels().tree;
+          QModelIndex index = tree.indexOf(unit.fqn);
+          ASSERT_TRUE(index.isValid()) << unit.fqn;
+          Nanoseconds below = 0;
+          for (int row = 0; row < tree.rowCount(index); ++row) {
+            below += tree.exposedAt(tree.index(row, 0, index));
+          }
+          EXPECT_EQ(tree.exposedAt(index) - below, exposed) << unit.fqn << " step " << number;
+        }
+      }
+    }
+  }
+}
+
+// Of any dragged range, headline, exposed list and tree are the partition's of a timeline made
+// anew.
+TEST_F(MainWindowTest, AnyRangesNumbersAreTheAnalyzers) {
+  open(sample_run());
+  const trace::Run run = trace::Run::open(sample_run());
+  const analysis::Timeline timeline = analysis::make_timeline(run.traces.front());
+  const analysis::Partition partition(timeline);
+  std::mt19937 random(23);
+  const Nanoseconds length = window_->context().run()->duration;
+  std::uniform_int_distribution<Nanoseconds> when(-length / 20, length + length / 20);
+  for (int round = 0; round < 40; ++round) {
+    const Nanoseconds a = when(random), b = when(random);
+    const analysis::Interval shown{std::min(a, b), std::max(a, b) + 1};
+    window_->context().selectRange(shown);
+    window_->panels().flush();
+    const analysis::Figures exact = partition.figures(
+        analysis::clip(timeline.span, window_->context().run()->own(rank(), shown)));
+    EXPECT_EQ(window_->panels().exposed.total(), exact.exposed_comm);
+    const UnitTree& tree = window_->panels().tree;
+    Nanoseconds top = 0;
+    for (int row = 0; row < tree.rowCount(); ++row) {
+      top += tree.exposedAt(tree.index(row, 0));
+    }
+    EXPECT_EQ(top, exact.exposed_comm);
+    expect_headline(exact);
+  }
+}
+
+TEST_F(MainWindowTest, AnotherRunIsComparedBelow) {
+  open(pytorch_run("fsdp2-prefetch"));
+  bool settled = false;
+  QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
+  window_->compareWith({QString::fromStdString(pytorch_run("fsdp2-no-reshard"))});
+  ASSERT_TRUE(wait_for([&] { return settled; }));
+  EXPECT_EQ(window_->lastError().toStdString(), "");
+  ComparePanel& panel = window_->panels().compare();
+  EXPECT_GT(panel.tree.rowCount(), 1);
+  double sum = 0;
+  for (const WaterfallPlot::Part& part : panel.plot().parts()) {
+    sum += part.delta;
+  }
+  for (const check::MetricResult& metric : window_->compare().comparison()->result.metrics) {
+    if (metric.metric == check::Metric::kStepTime) {
+      EXPECT_NEAR(sum, metric.effect.change, 1e-3);
+    }
+  }
+  // B's lanes: its step begins where A's does.
+  const Ghost& ghost = scene().ghost();
+  ASSERT_EQ(ghost.run, window_->compare().b());
+  const Nanoseconds a =
+      window_->context().run()->shown(rank(), rank().figures.steps[0].window).start;
+  EXPECT_EQ(
+      ghost.start + ghost.run->shown(ghost.data(), ghost.data().figures.steps[0].window).start, a);
+  panel.by().setCurrentIndex(static_cast<int>(ComparisonTree::By::kUnit));
+  panel.view().setCurrentIndex(panel.tree.index(0, 0));
+  EXPECT_EQ(window_->context().current().unit, panel.tree.unitAt(panel.tree.index(0, 0)));
+  window_->grab();
+  const RunPointer first = window_->compare().a();
+  settled = false;
+  EXPECT_TRUE(window_->actions().trigger("compare.swap"));
+  ASSERT_TRUE(wait_for([&] { return settled; }));
+  EXPECT_EQ(window_->compare().b(), first);
+  EXPECT_TRUE(window_->actions().trigger("compare.close"));
+  EXPECT_EQ(scene().ghost().run, nullptr);
+  EXPECT_FALSE(window_->actions().trigger("compare.swap"));
+}
+
+TEST_F(MainWindowTest, ARunThatCannotBeComparedLeavesTheOtherOpen) {
+  window_->setUnattended();
+  open(sample_run());
+  bool settled = false;
+  QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
+  window_->compareWith({"/no/such/run"});
+  ASSERT_TRUE(wait_for([&] { return settled; }));
+  EXPECT_TRUE(window_->lastError().contains("/no/such/run"));
+  EXPECT_NE(window_->context().run(), nullptr);
+}
+
+TEST_F(MainWindowTest, AProjectKeepsRunsPlansAndNotes) {
+  open(sample_run());
+  window_->session().simulateNow();
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  EXPECT_FALSE(window_->isWindowModified());
+  window_->session().choose(2, 2);  // prefetch two units ahead, the sample has one
+  window_->session().simulateNow();
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  window_->panels().notes().setPlainText("what I found");
+  window_->context().selectRange(analysis::Interval{3'000'000, 4'000'000});
+  window_->actions().trigger("go.mark");
+  EXPECT_TRUE(window_->isWindowModified());
+  const QString file = folder_.path() + "/work.shardlens";
+  ASSERT_TRUE(window_->saveProject(file));
+  EXPECT_FALSE(window_->isWindowModified());
+  const std::string plan = window_->session().planJson();
+  open(pytorch_run("fsdp2-default"));
+  EXPECT_EQ(window_->panels().notes().toPlainText(), "");
+  open(file.toStdString());
+  EXPECT_EQ(window_->lastError().toStdString(), "");
+  EXPECT_TRUE(window_->windowTitle().startsWith("work")) << window_->windowTitle().toStdString();
+  EXPECT_EQ(window_->panels().notes().toPlainText(), "what I found");
+  ASSERT_EQ(scene().bookmarks.size(), 1);
+  EXPECT_EQ(scene().bookmarks[0].time, 3'000'000);
+  EXPECT_EQ(window_->session().planJson(), plan);
+  ASSERT_TRUE(wait_for([&] { return window_->session().versions().size() == 2; }));
+  EXPECT_FALSE(window_->isWindowModified());
+  EXPECT_TRUE(settings_->value("recent").toStringList().first().endsWith("work.shardlens"));
+  window_->panels().notes().setPlainText("more");
+  EXPECT_TRUE(window_->isWindowModified());
+  EXPECT_FALSE(window_->close());  // it asks
+  auto* box = window_->findChild<QMessageBox*>();
+  ASSERT_NE(box, nullptr);
+  box->button(QMessageBox::Discard)->click();
+  EXPECT_TRUE(wait_for([&] { return !window_->isVisible(); }));
+  EXPECT_EQ(load_project(file.toStdString()).notes, "what I found");
+}
+
+TEST_F(MainWindowTest, ABrokenProjectIsAMessage) {
+  const QString file = folder_.path() + "/broken.shardlens";
+  QFile out(file);
+  ASSERT_TRUE(out.open(QIODevice::WriteOnly));
+  out.write(R"({"shardlens_project": 1, "traces": ["gone"], "nots": ""})");
+  out.close();
+  open(file.toStdString());
+  EXPECT_TRUE(window_->lastError().contains("notes")) << window_->lastError().toStdString();
+  ASSERT_TRUE(out.open(QIODevice::WriteOnly | QIODevice::Truncate));
+  out.write(R"({"shardlens_project": 1, "traces": ["gone"]})");
+  out.close();
+  open(file.toStdString());
+  EXPECT_TRUE(window_->lastError().contains("gone")) << window_->lastError().toStdString();
+}
+
+TEST_F(MainWindowTest, AModuleIsEditedInTheTree) {
+  open(sample_run());
+  UnitTree& tree = window_->panels().tree;
+  window_->context().selectUnit("model.layers.3");
+  window_->panels().flush();
+  ModuleBar& bar = window_->panels().moduleBar();
+  const auto choose = [&](size_t knob, const QString& label) {
+    for (QAction* action : bar.menu(knob).actions()) {
+      if (action->text().startsWith(label)) {
+        action->trigger();
+        return true;
+      }
+    }
+    return false;
+  };
+  ASSERT_TRUE(choose(1, "kept for backward"));
+  const QModelIndex row = tree.indexOf("model.layers.3").siblingAtColumn(UnitTree::kUnits);
+  EXPECT_EQ(row.data().toString(), QStringLiteral("unit, kept, →1"));
+  EXPECT_TRUE(row.data(UnitTree::kChangedRole).toBool());
+  EXPECT_FALSE(tree.indexOf("model.layers.2").data(UnitTree::kChangedRole).toBool());
+  ASSERT_TRUE(choose(0, "no unit"));
+  EXPECT_EQ(row.data().toString(), "no unit");
+  // What it is no longer cannot be set, and says why.
+  for (QAction* action : bar.menu(1).actions()) {
+    EXPECT_FALSE(action->isEnabled());
+    EXPECT_FALSE(action->toolTip().isEmpty());
+  }
+  window_->actions().trigger("plan.undo");
+  window_->actions().trigger("plan.undo");
+  EXPECT_EQ(row.data().toString(), QStringLiteral("unit, →1"));
+  EXPECT_EQ(window_->session().state().plan, sample()->run.planned->plan.plan);
+}
+
+// A program that stands in for `shardlens` writes what the sample run is.
+TEST_F(MainWindowTest, ACaptureIsStartedFromTheWindow) {
+  const QString program = folder_.path() + "/shardlens";
+  QFile script(program);
+  ASSERT_TRUE(script.open(QIODevice::WriteOnly));
+  script.write(
+      "#!/bin/sh\necho 'step 1/1'\n[ -e \"$3\" ] || { echo \"$3: no such file\" >&2; exit 3; }\n");
+  script.close();
+  script.setPermissions(QFile::ReadOwner | QFile::ExeOwner);
+  CaptureDialog dialog(program, *settings_, window_.get());
+  QString captured;
+  QObject::connect(&dialog, &CaptureDialog::captured, [&](const QString& out) { captured = out; });
+  dialog.show();
+  CaptureOptions options = dialog.options();
+  options.model = {};
+  dialog.setOptions(options);
+  dialog.begin();
+  EXPECT_TRUE(dialog.message().startsWith("Model")) << dialog.message().toStdString();
+  options.model = "/no/such/model";
+  options.tokens = "tokens.bin";
+  options.out = QString::fromStdString(sample_run());
+  dialog.setOptions(options);
+  dialog.begin();
+  ASSERT_TRUE(wait_for([&] { return dialog.message().contains("failed"); }));
+  EXPECT_TRUE(dialog.message().contains("/no/such/model: no such file"));
+  options.model = QString::fromStdString(sample_run());
+  dialog.setOptions(options);
+  dialog.begin();
+  ASSERT_TRUE(wait_for([&] { return !captured.isEmpty(); }));
+  EXPECT_EQ(captured, options.out);
+  EXPECT_FALSE(dialog.isVisible());
 }
 
 // Whatever takes the keyboard says what it is.

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <QAbstractItemModel>
+
+#include "profiler/check/compare.h"
+
+namespace shardlens::gui {
+
+// What differs between two runs, in groups: each group's figures are the sums of its rows'.
+//
+// [Note: Two kinds of rows] By::kStep lists what the step consists of (exposed times, compute,
+// idle): disjoint, so that the top rows' changes sum to the step's. The others list every compute,
+// copy and collective by itself, which overlap: their times sum to nothing shown elsewhere.
+class ComparisonTree : public QAbstractItemModel {
+  Q_OBJECT
+ public:
+  enum class By : uint8_t { kStep, kUnit, kPhase, kKind };
+  enum Column { kWhat, kA, kB, kDelta, kExposedA, kExposedB, kExposedDelta, kColumnCount };
+  static constexpr int kShareRole = Qt::UserRole;  // double: |Δ| as a part of the largest group's
+  static constexpr int kNoiseRole = Qt::UserRole + 1;      // bool: no more than noise
+  static constexpr int kUnmatchedRole = Qt::UserRole + 2;  // bool: on one side only
+
+  using QAbstractItemModel::QAbstractItemModel;
+  void show(std::shared_ptr<const check::Comparison> comparison, By by);
+  [[nodiscard]] By by() const { return by_; }
+  [[nodiscard]] double deltaAt(const QModelIndex& index) const;  // ns per step
+  [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
+
+  [[nodiscard]] QModelIndex index(int row,
+                                  int column,
+                                  const QModelIndex& parent = {}) const override;
+  [[nodiscard]] QModelIndex parent(const QModelIndex& index) const override;
+  [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
+  [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
+  [[nodiscard]] QVariant data(const QModelIndex& index, int role) const override;
+  [[nodiscard]] QVariant headerData(int section,
+                                    Qt::Orientation orientation,
+                                    int role) const override;
+
+ private:
+  struct Row {
+    QString what;
+    std::optional<std::string> unit;
+    std::optional<double> a, b, exposed_a, exposed_b;  // ns per step; nullopt: not there
+    double delta = 0;
+    bool within_noise = false;
+    void add(const Row& row);
+  };
+  struct Group {
+    Row sum;
+    std::vector<Row> rows;  // the largest change first
+  };
+  [[nodiscard]] Row row_of(const check::ItemChange& item) const;
+  [[nodiscard]] const Row& at(const QModelIndex& index) const;
+  [[nodiscard]] QVariant shown(const Row& row, int column) const;
+  By by_ = By::kStep;
+  std::vector<Group> groups_;  // the largest change first
+  double largest_ = 0;
+};
+
+}  // namespace shardlens::gui

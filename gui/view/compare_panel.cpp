@@ -1,0 +1,300 @@
+#include "gui/view/compare_panel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QPainter>
+#include <QScrollArea>
+#include <QSignalBlocker>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "gui/model/time_axis.h"
+#include "gui/view/delegates.h"
+#include "gui/view/painter_canvas.h"
+
+namespace shardlens::gui {
+namespace {
+
+using check::Metric;
+
+constexpr double kLine = 18;  // pixels of a row of the waterfall
+constexpr size_t kShownDifferences = 40;
+
+// The parts of the step time, in the order of metrics.h.
+struct StepPart {
+  Metric metric;
+  const char* name;
+  Ink ink;
+};
+constexpr StepPart kParts[] = {
+    {Metric::kCompute, "compute", Ink::kCompute},
+    {Metric::kExposedAllGatherForward, "▨ all-gather, forward", Ink::kExposed},
+    {Metric::kExposedAllGatherBackward, "▨ all-gather, backward", Ink::kExposed},
+    {Metric::kExposedReduction, "▨ reduction", Ink::kExposed},
+    {Metric::kExposedOther, "▨ other", Ink::kExposed},
+    {Metric::kExposedCopy, "exposed copies", Ink::kCopy},
+    {Metric::kIdleHostLate, "idle: host late", Ink::kIdle},
+    {Metric::kIdleEventWait, "idle: waits for events", Ink::kIdle},
+    {Metric::kIdleGap, "idle: gaps", Ink::kIdle},
+    {Metric::kIdleUnknown, "idle: not known why", Ink::kIdle}};
+
+const check::MetricResult* metric_of(const check::CheckResult& result, Metric metric) {
+  const auto found = std::find_if(result.metrics.begin(), result.metrics.end(),
+                                  [&](const auto& m) { return m.metric == metric; });
+  return found == result.metrics.end() ? nullptr : &*found;
+}
+
+QString time_text(double ns) {
+  return durationText(std::llround(ns));
+}
+
+QString name_of(const RunPointer& run) {
+  const std::filesystem::path path(run->run.source);
+  return QString::fromStdString(
+      (path.has_filename() ? path : path.parent_path()).filename().string());
+}
+
+// What differs besides times, in words.
+QString story_of(const check::CheckResult& result) {
+  QString html;
+  const auto list = [&html](const QString& title, const QStringList& lines) {
+    if (!lines.isEmpty()) {
+      html += QStringLiteral("<b>%1</b><ul style='margin: 2px 0 6px -22px'>").arg(title);
+      for (const QString& line : lines) {
+        html += QStringLiteral("<li>%1</li>").arg(line.toHtmlEscaped());
+      }
+      html += QStringLiteral("</ul>");
+    }
+  };
+  QStringList causes, structure, notes;
+  for (const std::string& cause : result.causes) {
+    causes.append(QString::fromStdString(cause));
+  }
+  for (const check::StructuralDifference& d : result.structural) {
+    if (structure.size() == static_cast<qsizetype>(kShownDifferences)) {
+      structure.append(QObject::tr("and %1 more: `shardlens compare` lists all")
+                           .arg(result.structural.size() - kShownDifferences));
+      break;
+    }
+    structure.append(QStringLiteral("%1, %2: %3 → %4")
+                         .arg(QString::fromStdString(check::unit_name(d.unit)),
+                              QString::fromStdString(d.kind), QString::fromStdString(d.baseline),
+                              QString::fromStdString(d.candidate)));
+  }
+  for (const std::string& note : result.notes) {
+    notes.append(QString::fromStdString(note));
+  }
+  list(QObject::tr("What changed"), causes);
+  list(QObject::tr("Structure"), structure);
+  list(QObject::tr("Notes"), notes);
+  return html.isEmpty() ? QObject::tr("The two runs do the same things in the same order.") : html;
+}
+
+}  // namespace
+
+WaterfallPlot::WaterfallPlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+  setAccessibleName(tr("From A's step to B's, part by part"));
+}
+
+void WaterfallPlot::setTheme(const Theme& theme) {
+  theme_ = &theme;
+  update();
+}
+
+void WaterfallPlot::show(std::shared_ptr<const check::Comparison> comparison) {
+  step_.reset();
+  parts_.clear();
+  if (comparison != nullptr) {
+    const check::MetricResult* step = metric_of(comparison->result, Metric::kStepTime);
+    if (step != nullptr) {
+      step_ = step->effect;
+    }
+    for (const StepPart& part : kParts) {
+      const check::MetricResult* metric = metric_of(comparison->result, part.metric);
+      if (metric != nullptr && (metric->effect.baseline != 0 || metric->effect.candidate != 0)) {
+        parts_.push_back({tr(part.name), part.ink, metric->effect.change});
+      }
+    }
+  }
+  QStringList said;
+  for (const Part& part : parts_) {
+    said.append(QStringLiteral("%1 %2").arg(part.name, deltaText(std::llround(part.delta))));
+  }
+  setAccessibleDescription(said.join(QStringLiteral("; ")));
+  updateGeometry();
+  update();
+}
+
+QSize WaterfallPlot::minimumSizeHint() const {
+  return {270, static_cast<int>(kLine * static_cast<double>(parts_.size() + 2) + 8)};
+}
+
+void WaterfallPlot::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setFont(font());
+  PainterCanvas canvas(painter, *theme_);
+  canvas.fill(rect(), Ink::kBackground, 1);
+  if (!step_) {
+    return;
+  }
+  constexpr double kNames = 150, kNumbers = 92;
+  double low = std::min(step_->baseline, step_->candidate),
+         high = std::max(step_->baseline, step_->candidate), at = step_->baseline;
+  for (const Part& part : parts_) {
+    at += part.delta;
+    low = std::min(low, at);
+    high = std::max(high, at);
+  }
+  const double margin = std::max((high - low) * 0.15, high * 1e-6);
+  const double left = kNames, width = std::max(20.0, this->width() - kNames - kNumbers);
+  const auto x = [&](double ns) {
+    return left + width * std::clamp((ns - low + margin) / (high - low + 2 * margin), 0.0, 1.0);
+  };
+  double top = 4;
+  const auto row = [&](const QString& name, const QString& number, bool bold) {
+    canvas.text({8, top, kNames - 12, kLine}, name, bold ? Ink::kText : Ink::kFaintText,
+                Qt::AlignLeft | Qt::AlignVCenter, bold);
+    canvas.text({left + width, top, kNumbers - 8, kLine}, number, Ink::kText,
+                Qt::AlignRight | Qt::AlignVCenter, bold);
+    top += kLine;
+  };
+  canvas.fill({left, top + 4, x(step_->baseline) - left, kLine - 8}, Ink::kHost, 1);
+  row(tr("A, a step"), time_text(step_->baseline), true);
+  at = step_->baseline;
+  for (const Part& part : parts_) {
+    const double from = x(at), to = x(at + part.delta);
+    const QRectF bar(std::min(from, to), top + 3, std::max(1.0, std::abs(to - from)), kLine - 6);
+    canvas.fill(bar, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
+    if (part.ink == Ink::kExposed && bar.width() > 2) {
+      canvas.hatch(bar, Ink::kExposed);
+    }
+    canvas.line({to, top + 3}, {to, top + kLine + 3}, Ink::kGrid, false);
+    at += part.delta;
+    row(part.name, deltaText(std::llround(part.delta)), false);
+  }
+  canvas.fill({left, top + 4, x(step_->candidate) - left, kLine - 8}, Ink::kHost, 1);
+  row(tr("B, a step"), time_text(step_->candidate), true);
+}
+
+ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
+    : QWidget(parent),
+      session_(session),
+      headline_(new QLabel),
+      by_(new QComboBox),
+      view_(new QTreeView),
+      plot_(new WaterfallPlot),
+      story_(new QLabel),
+      share_(new ShareDelegate(ComparisonTree::kShareRole, this)) {
+  headline_->setWordWrap(true);
+  headline_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::LinksAccessibleByMouse |
+                                     Qt::LinksAccessibleByKeyboard);
+  headline_->setAccessibleName(tr("Comparison"));
+  connect(headline_, &QLabel::linkActivated, this, &ComparePanel::openRequested);
+  by_->setAccessibleName(tr("Group by"));
+  by_->addItems({tr("the step's parts"), tr("units"), tr("phases"), tr("kinds")});
+  view_->setModel(&tree);
+  view_->setAccessibleName(tr("Changes"));
+  view_->setUniformRowHeights(true);
+  view_->setAlternatingRowColors(true);
+  view_->setAllColumnsShowFocus(true);
+  view_->header()->setStretchLastSection(false);
+  view_->setItemDelegateForColumn(ComparisonTree::kDelta, share_);
+  story_->setAccessibleName(tr("What changed, in words"));
+  story_->setTextFormat(Qt::RichText);
+  story_->setWordWrap(true);
+  story_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  story_->setContentsMargins(8, 4, 8, 8);
+  auto* top = new QHBoxLayout;
+  top->setContentsMargins(8, 4, 8, 4);
+  top->addWidget(headline_, 1);
+  top->addWidget(by_);
+  auto* told = new QWidget;
+  auto* side = new QVBoxLayout(told);
+  side->setContentsMargins(0, 0, 0, 0);
+  side->setSpacing(0);
+  side->addWidget(plot_);
+  side->addWidget(story_);
+  side->addStretch(1);
+  auto* scroll = new QScrollArea;
+  scroll->setWidget(told);
+  scroll->setWidgetResizable(true);
+  scroll->setFrameShape(QFrame::NoFrame);
+  scroll->setAccessibleName(tr("Where the change comes from"));
+  auto* body = new QHBoxLayout;
+  body->setSpacing(0);
+  body->addWidget(view_, 1);
+  body->addWidget(scroll, 1);
+  auto* column = new QVBoxLayout(this);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  column->addLayout(top);
+  column->addLayout(body, 1);
+  connect(by_, &QComboBox::currentIndexChanged, this, &ComparePanel::update);
+  connect(&session_, &CompareSession::changed, this, &ComparePanel::update);
+  connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
+          [this](const QModelIndex& index) {
+            if (const auto unit = tree.unitAt(index)) {
+              emit unitChosen(QString::fromStdString(*unit));
+            }
+          });
+  update();
+}
+
+void ComparePanel::setTheme(const Theme& theme) {
+  plot_->setTheme(theme);
+  share_->setTheme(theme);
+}
+
+QString ComparePanel::headline() const {
+  return headline_->text();
+}
+
+void ComparePanel::update() {
+  const std::shared_ptr<const check::Comparison> comparison = session_.comparison();
+  tree.show(comparison, static_cast<ComparisonTree::By>(by_->currentIndex()));
+  plot_->show(comparison);
+  by_->setEnabled(comparison != nullptr);
+  plot_->setVisible(comparison != nullptr);
+  if (comparison == nullptr) {
+    headline_->setText(
+        tr("<a href='#'>Compare with another run …</a>  It is B, the run that is open is A."));
+    story_->clear();
+    headline_->setToolTip({});
+    return;
+  }
+  const QSignalBlocker quiet(view_->selectionModel());
+  for (int c = 0; c < ComparisonTree::kColumnCount; ++c) {
+    view_->resizeColumnToContents(c);
+  }
+  const bool step_alone = tree.by() == ComparisonTree::By::kStep;
+  view_->header()->setSectionResizeMode(
+      ComparisonTree::kWhat, step_alone ? QHeaderView::Stretch : QHeaderView::Interactive);
+  view_->setColumnWidth(ComparisonTree::kWhat, 230);
+  view_->setColumnHidden(ComparisonTree::kA, step_alone);
+  view_->setColumnHidden(ComparisonTree::kB, step_alone);
+  for (const int c :
+       {ComparisonTree::kExposedA, ComparisonTree::kExposedB, ComparisonTree::kExposedDelta}) {
+    view_->setColumnHidden(c, step_alone);
+  }
+  QString text = tr("A %1,  B %2").arg(name_of(session_.a()), name_of(session_.b()));
+  if (const check::MetricResult* step = metric_of(comparison->result, Metric::kStepTime)) {
+    text += tr(":  step %1 → %2,  %3")
+                .arg(time_text(step->effect.baseline), time_text(step->effect.candidate),
+                     changeText(step->effect.candidate, step->effect.baseline));
+    text += !step->effect.measurable() ? QString()
+            : step->moved()            ? tr(" (more than noise)")
+                                       : tr(" (no more than noise)");
+  }
+  headline_->setText(text.toHtmlEscaped());
+  headline_->setToolTip(
+      QString::fromStdString(session_.a()->run.source + "\n" + session_.b()->run.source));
+  story_->setText(story_of(comparison->result));
+}
+
+}  // namespace shardlens::gui

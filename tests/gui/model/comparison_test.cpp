@@ -1,0 +1,141 @@
+#include <cmath>
+#include <map>
+
+#include "gui/model/compare_session.h"
+#include "gui/model/comparison_tree.h"
+#include "profiler/check/run_summary.h"
+#include "tests/gui/qt_test.h"
+
+namespace shardlens::gui {
+namespace {
+
+using By = ComparisonTree::By;
+
+class ComparisonTest : public QtTest<QCoreApplication> {
+ protected:
+  static std::shared_ptr<const check::Comparison> compared(const std::string& a,
+                                                           const std::string& b) {
+    check::SummaryOptions items;
+    items.items = true;
+    return std::make_shared<const check::Comparison>(
+        check::compare_runs({check::summarize(trace::Run::open(a), items)},
+                            {check::summarize(trace::Run::open(b), items)}));
+  }
+  // Whether changed() (true) or failed() (false) came.
+  bool answered() {
+    QString message;
+    bool changed = false;
+    QObject::connect(&session_, &CompareSession::changed, [&] { changed = true; });
+    QObject::connect(&session_, &CompareSession::failed, [&](const QString& m) { message = m; });
+    EXPECT_TRUE(wait_for([&] { return changed || !message.isEmpty(); }));
+    session_.disconnect();
+    message_ = message;
+    return changed;
+  }
+  CompareSession session_;
+  QString message_;
+};
+
+TEST_F(ComparisonTest, PartsSumToTheStepsChange) {
+  const auto comparison = compared(pytorch_run("fsdp2-prefetch"), pytorch_run("fsdp2-no-reshard"));
+  double step = 0;
+  for (const check::MetricResult& metric : comparison->result.metrics) {
+    if (metric.metric == check::Metric::kStepTime) {
+      step = metric.effect.change;
+    }
+  }
+  ASSERT_NE(step, 0);
+  ComparisonTree tree;
+  const QAbstractItemModelTester tester(&tree,
+                                        QAbstractItemModelTester::FailureReportingMode::Warning);
+  tree.show(comparison, By::kStep);
+  double sum = 0;
+  ASSERT_GT(tree.rowCount(), 1);
+  for (int row = 0; row < tree.rowCount(); ++row) {
+    const QModelIndex group = tree.index(row, 0);
+    double rows = 0;
+    for (int child = 0; child < tree.rowCount(group); ++child) {
+      rows += tree.deltaAt(tree.index(child, 0, group));
+    }
+    EXPECT_NEAR(rows, tree.deltaAt(group), 1e-6);
+    sum += tree.deltaAt(group);
+  }
+  EXPECT_NEAR(sum, step, 1e-3);
+}
+
+// However they are grouped, every item is there once, and groups are the sums of their rows.
+TEST_F(ComparisonTest, GroupsHoldEveryItemOnce) {
+  const auto comparison = compared(pytorch_run("fsdp2-prefetch"), pytorch_run("fsdp2-no-reshard"));
+  double total = 0;
+  std::map<std::string, double> by_unit;
+  size_t alone = 0;
+  for (const check::ItemChange& item : comparison->items) {
+    total += item.delta;
+    by_unit[item.key.unit] += item.delta;
+    alone += item.matched() ? 0 : 1;
+  }
+  EXPECT_GT(alone, 0);  // without resharding no parameters are gathered in backward
+  ComparisonTree tree;
+  const QAbstractItemModelTester tester(&tree,
+                                        QAbstractItemModelTester::FailureReportingMode::Warning);
+  for (const By by : {By::kUnit, By::kPhase, By::kKind}) {
+    tree.show(comparison, by);
+    size_t rows = 0, unmatched = 0;
+    double sum = 0;
+    double last = 1e300;
+    for (int row = 0; row < tree.rowCount(); ++row) {
+      const QModelIndex group = tree.index(row, 0);
+      EXPECT_LE(std::abs(tree.deltaAt(group)), last);  // the largest change first
+      last = std::abs(tree.deltaAt(group));
+      sum += tree.deltaAt(group);
+      rows += static_cast<size_t>(tree.rowCount(group));
+      for (int child = 0; child < tree.rowCount(group); ++child) {
+        unmatched += tree.index(child, 0, group).data(ComparisonTree::kUnmatchedRole).toBool();
+      }
+      if (by == By::kUnit) {
+        EXPECT_NEAR(tree.deltaAt(group), by_unit[*tree.unitAt(group)], 1e-6);
+      }
+    }
+    EXPECT_EQ(rows, comparison->items.size());
+    EXPECT_EQ(unmatched, alone);
+    EXPECT_NEAR(sum, total, 1e-3);
+  }
+  tree.show(nullptr, By::kUnit);
+  EXPECT_EQ(tree.rowCount(), 0);
+}
+
+TEST_F(ComparisonTest, ARunBesideItselfHasNoChanges) {
+  session_.start(sample(), sample());
+  ASSERT_TRUE(answered());
+  for (const check::ItemChange& item : session_.comparison()->items) {
+    EXPECT_EQ(item.delta, 0);
+    EXPECT_TRUE(item.matched());
+  }
+  EXPECT_TRUE(session_.comparison()->result.structural.empty());
+}
+
+TEST_F(ComparisonTest, TheOtherRunIsReadAndCompared) {
+  const RunPointer a = open_run(pytorch_run("fsdp2-prefetch"));
+  session_.start(a, {pytorch_run("fsdp2-bf16")});
+  EXPECT_TRUE(session_.isBusy());
+  ASSERT_TRUE(answered());
+  EXPECT_TRUE(session_.isOpen());
+  EXPECT_EQ(session_.a(), a);
+  EXPECT_NE(session_.b(), nullptr);
+  session_.close();
+  EXPECT_FALSE(session_.isOpen());
+}
+
+TEST_F(ComparisonTest, WhatCannotBeComparedIsAMessage) {
+  session_.start(sample(), {std::string("/no/such/run")});
+  EXPECT_FALSE(answered());
+  EXPECT_TRUE(message_.contains("/no/such/run")) << message_.toStdString();
+  // Another number of ranks.
+  session_.start(sample(), {pytorch_run("fsdp2-default")});
+  EXPECT_FALSE(answered());
+  EXPECT_FALSE(message_.isEmpty());
+  EXPECT_FALSE(session_.isOpen());
+}
+
+}  // namespace
+}  // namespace shardlens::gui
