@@ -155,6 +155,8 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--keep", type=pathlib.Path, help="a new folder for the captures of full_shard and the calibrations")
     options = parser.parse_args()
+    if not (options.bin / "shardlens").is_file():
+        parser.error(f"--bin {options.bin}: there is no shardlens in it")
     names = options.worlds.split(",")
     if unknown := [name for name in names if name not in WORLDS]:
         parser.error(f"--worlds {unknown[0]}: expected {' or '.join(WORLDS)}")

@@ -60,6 +60,8 @@ def main():
     parser.add_argument("--plans", type=int, default=10000)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    if not (options.bin / "search_bench").is_file():
+        parser.error(f"--bin {options.bin}: there is no search_bench in it")
     folder = site()
     with tempfile.TemporaryDirectory() as directory:
         plans = os.path.join(directory, "plans.csv")

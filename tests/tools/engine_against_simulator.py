@@ -199,6 +199,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path)
     options = parser.parse_args()
+    if not (options.bin / "shardlens").is_file():
+        parser.error(f"--bin {options.bin}: there is no shardlens in it")
     equal, drawn, actions, collectives, different = 0, 0, 0, 0, []
     kinds, refused = collections.Counter(), collections.Counter()
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
