@@ -1,15 +1,16 @@
 #include "core/fsdp/flat_param_handle.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/split_with_sizes_copy.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/record_function.h>
 #include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -269,17 +270,24 @@ at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
 
 void FlatParamHandle::copy_out() {
   SHARDLENS_CHECK(gathered_.defined(), "copy-out without an all-gather's output");
-  const at::NoGradGuard no_grad;
-  std::vector<int64_t> sizes;
-  std::vector<at::Tensor> targets;
-  int64_t start = 0;
-  for (const int64_t chunk : chunks_) {
-    const int64_t whole = chunk * layout_.ranks();
-    sizes.push_back(whole / gather_ranks());
-    targets.push_back(unsharded_data_.narrow(0, start, whole).view({gather_ranks(), -1}));
-    start += whole;
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) {
+    record.before("fsdp::split_with_sizes_copy");
   }
-  at::split_with_sizes_copy_out(targets, gathered_.view({gather_ranks(), -1}), sizes, 1);
+  // Bytes, since an operator for each chunk would cost more than its copy.
+  const auto item = static_cast<int64_t>(gathered_.element_size());
+  const int64_t ranks = gather_ranks();
+  const int64_t row = gathered_.numel() / ranks * item;
+  const auto* from = static_cast<const std::byte*>(gathered_.const_data_ptr());
+  auto* to = static_cast<std::byte*>(unsharded_data_.data_ptr());
+  for (const int64_t chunk : chunks_) {
+    const int64_t width = chunk * layout_.ranks() / ranks * item;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      std::memcpy(to, from + rank * row, static_cast<size_t>(width));
+      to += width;
+    }
+    from += width;
+  }
 }
 
 at::Tensor FlatParamHandle::parameter_of(const at::Tensor& shards, size_t slot) const {

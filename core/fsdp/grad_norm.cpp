@@ -16,14 +16,21 @@ double norm_part(std::span<const at::Tensor> grads, double norm_type) {
                      ", expected a positive number or inf");
   }
   const at::NoGradGuard no_grad;
-  const bool inf = std::isinf(norm_type);
   double part = 0;
   for (const at::Tensor& grad : grads) {
-    const double norm = at::linalg_vector_norm(grad, norm_type).item<double>();
-    // NaN must survive: std::max would drop it.
-    part = inf ? (norm > part || std::isnan(norm) ? norm : part) : part + std::pow(norm, norm_type);
+    if (grad.numel() > 0) {  // a norm of nothing exists for some types only
+      const double norm = at::linalg_vector_norm(grad, norm_type).item<double>();
+      part = add_parts(part, std::isinf(norm_type) ? norm : std::pow(norm, norm_type), norm_type);
+    }
   }
   return part;
+}
+
+double add_parts(double part, double other, double norm_type) {
+  if (!std::isinf(norm_type)) {
+    return part + other;
+  }
+  return other > part || std::isnan(other) ? other : part;  // std::max would drop NaN
 }
 
 double norm_of_parts(double parts, double norm_type) {

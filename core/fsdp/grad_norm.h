@@ -7,12 +7,12 @@
 namespace shardlens::fsdp {
 
 // The p-norm over tensors that several ranks or strategies hold, in parts: norm_part() of each
-// part's tensors, parts added (p = inf: their maximum), norm_of_parts() of that, clip_to() on each
-// part's tensors.
+// part's tensors, add_parts(), norm_of_parts() of the sum, clip_to() on each part's tensors.
 // Errors  UsageError if `norm_type` is not a positive number or inf.
 // Source  torch/nn/utils/clip_grad.py, torch 2.11.
 
 [[nodiscard]] double norm_part(std::span<const at::Tensor> grads, double norm_type);
+[[nodiscard]] double add_parts(double part, double other, double norm_type);
 [[nodiscard]] double norm_of_parts(double parts, double norm_type);
 // Scales by min(1, max_norm / (norm + 1e-6)); does nothing if `max_norm` is infinite.
 void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm);

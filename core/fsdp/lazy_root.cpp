@@ -14,6 +14,7 @@
 #include "core/fsdp/unit.h"
 #include "core/module/tree_of.h"
 #include "core/plan/glob.h"
+#include "core/plan/wrap_policy.h"
 
 namespace shardlens::fsdp {
 namespace {
@@ -78,12 +79,22 @@ class PartFinder {
   }
 
  private:
-  // Whether the plan itself says what becomes of the module.
-  [[nodiscard]] bool named(const std::string& fqn) const {
-    return std::any_of(given_.units.begin(), given_.units.end(), [&](const auto& entry) {
-      return std::any_of(entry.globs.begin(), entry.globs.end(),
-                         [&](const std::string& glob) { return plan::glob_matches(glob, fqn); });
-    });
+  // Whether the plan itself says what becomes of a module that has its own API.
+  [[nodiscard]] bool named(const torch::nn::Module& module, const std::string& fqn) const {
+    const auto means = [&](const std::string& glob) {
+      if (!plan::is_wrap_policy(glob)) {
+        return plan::glob_matches(glob, fqn);
+      }
+      if (glob.starts_with("size:")) {
+        throw UsageError(fmt::format(
+            "fully_shard: '{}' cannot choose the units of a model with a part, '{}', that has its "
+            "own API already; name the units by globs or classes",
+            glob, fqn));
+      }
+      return glob == "class:" + composable::class_name(module);
+    };
+    return std::any_of(given_.units.begin(), given_.units.end(),
+                       [&](const auto& entry) { return std::ranges::any_of(entry.globs, means); });
   }
 
   void add(std::vector<std::string> globs,
@@ -123,7 +134,7 @@ class PartFinder {
   // `around`: the part that the module is in.
   void visit(const ModulePtr& module, const std::string& fqn, const FsdpState* around) {
     if (!composes_with_fsdp(*module)) {
-      if (!named(fqn)) {
+      if (!named(*module, fqn)) {
         plan::UnitEntry entry;
         entry.api = plan::Api::kReplicate;
         add({fqn}, entry, nullptr);
@@ -131,7 +142,7 @@ class PartFinder {
       }
       return;
     }
-    if (is_fully_sharded(*module) && !named(fqn)) {
+    if (is_fully_sharded(*module) && !named(*module, fqn)) {
       const auto state = module_fsdp_state(*module);
       add_part(state, fqn);
       around = state.get();

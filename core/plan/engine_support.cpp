@@ -8,14 +8,8 @@
 namespace shardlens::plan {
 namespace {
 
-enum class Simulator { kCan, kCannot };
-
-[[noreturn]] void refuse(const Plan& plan,
-                         const std::string& pointer,
-                         Simulator simulator = Simulator::kCan) {
-  throw InputError(plan.source + "#" + pointer,
-                   simulator == Simulator::kCan ? "not supported by the engine yet; simulate can"
-                                                : "not supported by the engine yet");
+[[noreturn]] void refuse(const Plan& plan, const std::string& pointer) {
+  throw InputError(plan.source + "#" + pointer, "not supported by the engine yet");
 }
 
 // What replicate() has no code for: any cast.
@@ -56,7 +50,7 @@ void check_unit(const Plan& plan, const Unit& unit) {
   static const UnitEntry kNoEntry;
   const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan.units[static_cast<size_t>(unit.entry)];
   if (unit.cpu_offload) {
-    refuse(plan, place(unit, entry.cpu_offload.has_value(), "cpu_offload"), Simulator::kCannot);
+    refuse(plan, place(unit, entry.cpu_offload.has_value(), "cpu_offload"));
   }
   if (unit.gradient_divide_factor && plan.dialect == Dialect::kFsdp1) {
     throw InputError(
@@ -69,7 +63,10 @@ void check_unit(const Plan& plan, const Unit& unit) {
     return check_dialect(plan, unit.mixed_precision, mixed);
   }
   if (const std::string part = casting_part(unit.mixed_precision); !part.empty()) {
-    refuse(plan, mixed + part);
+    throw InputError(plan.source + "#" + mixed + part,
+                     "not supported by the engine yet in a unit with \"api\": \"replicate\"; "
+                     "expected \"fully_shard\" with \"mesh\": {\"shard\": 1}, which replicates and "
+                     "casts (simulate can)");
   }
 }
 

@@ -162,8 +162,8 @@ class ParallelModel final : public fsdp::ShardedModel {
     if (sharded_ != nullptr) {
       const double norm =
           sharded_->clip_grad_norm(std::numeric_limits<double>::infinity(), norm_type);
-      total = std::isinf(norm_type) ? (norm > total || std::isnan(norm) ? norm : total)
-                                    : total + std::pow(norm, norm_type);
+      total = fsdp::add_parts(total, std::isinf(norm_type) ? norm : std::pow(norm, norm_type),
+                              norm_type);
     }
     const double norm = fsdp::norm_of_parts(total, norm_type);
     fsdp::clip_to(grads, norm, max_norm);

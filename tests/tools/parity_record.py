@@ -7,7 +7,7 @@
 Gloo ranks on the CPU, one thread each, batch 2, seq 64, AdamW, lr 1e-3, weight decay 0.01. Per model and world size: loss (mean over ranks and
 microbatches) and grad_norm (before clipping) per step; param_sum and param_norm, the float64 sum and L2 norm of all parameters after the last; and
 the collectives of forward and backward in the order in which PyTorch issued them, `sequences` of [kind, dtype, elements of the unsharded side, group size]
-with `steps` saying which of them each step had. fsdp2 also has flat_numel: the padded size of the flat parameter of each unit as FSDP1 makes it.
+with `steps` saying which of them each step had; `norm`: those of a gradient norm. fsdp2 also has flat_numel: the padded size of the flat parameter of each unit as FSDP1 makes it.
 """
 import argparse
 import contextlib
@@ -26,6 +26,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import parity_rows
 
@@ -130,6 +132,14 @@ def shard_fsdp1(m, plan, world):
         ignored_states=list(ignored_parameters(m, plan)) or None)
 
 
+def shard_ddp(m, plan, world):
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    settings = ("bucket_cap_mb", "find_unused_parameters", "static_graph", "gradient_as_bucket_view")
+    replicated = torch.nn.parallel.DistributedDataParallel(m, **{key: plan[key] for key in settings if key in plan})
+    replicated.register_comm_hook(None, allreduce_hook)  # does what the Reducer does, through a function that is watched
+    return replicated
+
+
 def flat_numels(m, plan, world):
     """Padded flat sizes of the units, by FQN, as FSDP1 would make them."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -198,9 +208,25 @@ def prepared(model, plan):
     return m
 
 
-def set_sync(m, fsdp1, sync):
+class FunctionalAllReduces(TorchDispatchMode):
+    """Those of DTensors, which go past torch.distributed's functions."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented
+        if function is torch.ops._c10d_functional.all_reduce.default:
+            tensor, _, group = args
+            self.seen.append(["all_reduce", NAMES[tensor.dtype], tensor.numel(), dist.distributed_c10d._resolve_process_group(group).size()])
+        return function(*args, **(kwargs or {}))
+
+
+def set_sync(m, plan, sync):
     """A context for one microbatch."""
-    if fsdp1:
+    if parity_rows.dialect_of(plan) != "fsdp2":
         return contextlib.nullcontext() if sync else m.no_sync()
     m.set_requires_gradient_sync(sync)
     return contextlib.nullcontext()
@@ -220,9 +246,18 @@ def clip_grad_norm(m, clip, norm_type):
     return total
 
 
+def clip(m, spec, plan, collectives):
+    limit, norm_type = spec["run"].get("clip", float("inf")), float(spec["run"].get("norm_type", 2))
+    if plan.get("dialect") == "fsdp1":
+        with collectives.recording():
+            return m.clip_grad_norm_(limit, norm_type)
+    with FunctionalAllReduces(collectives.seen):
+        return clip_grad_norm(m, limit, norm_type)
+
+
 def train(model, spec, plan, rank, world, collectives):
-    fsdp1 = plan.get("dialect") == "fsdp1"
-    m = (shard_fsdp1 if fsdp1 else shard_fsdp2)(prepared(model, plan), plan, world)
+    dialect = parity_rows.dialect_of(plan)
+    m = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": shard_ddp}[dialect](prepared(model, plan), plan, world)
     optimizer = torch.optim.AdamW(m.parameters(), lr=1e-3, weight_decay=0.01)
     data = torch.from_numpy(np.fromfile(DATA / "tokens.u16.bin", dtype="<u2").astype(np.int64))
     samples = (data.numel() - 1) // SEQ
@@ -234,7 +269,7 @@ def train(model, spec, plan, rank, world, collectives):
             first = (step * microbatches + microbatch) * world + rank
             x = torch.stack([data[i * SEQ:i * SEQ + SEQ + 1] for i in ((first * BATCH + b) % samples for b in range(BATCH))])
             sync = not run.get("no_sync") or microbatch + 1 == microbatches
-            with collectives.recording(), set_sync(m, fsdp1, sync):
+            with collectives.recording(), set_sync(m, plan, sync):
                 logits = m(input_ids=x[:, :-1]).logits.float()
                 loss = F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()) / microbatches
                 loss.backward()
@@ -243,17 +278,17 @@ def train(model, spec, plan, rank, world, collectives):
         if sequence not in out["sequences"]:
             out["sequences"].append(sequence)
         out["steps"].append(out["sequences"].index(sequence))
-        clip, norm_type = run.get("clip", float("inf")), float(run.get("norm_type", 2))
-        norm = m.clip_grad_norm_(clip, norm_type) if fsdp1 else clip_grad_norm(m, clip, norm_type)
+        norm = clip(m, spec, plan, collectives)
+        out["norm"] = collectives.take()
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(total)
         out["loss"].append(total.item() / world)
         out["grad_norm"].append(float(norm))
-    values = whole_parameters(m, fsdp1)
+    values = whole_parameters(m, dialect == "fsdp1")
     out["param_sum"] = sum(v.double().sum().item() for v in values)
     out["param_norm"] = sum(v.double().square().sum().item() for v in values) ** 0.5
-    if not fsdp1:
+    if dialect == "fsdp2":
         out["flat_numel"] = flat_numels(prepared(model, plan), plan, world)
     return out
 

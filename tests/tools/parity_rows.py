@@ -1,24 +1,28 @@
-"""The rows of the parity table: options that PyTorch's FSDP1 or FSDP2 has, each as a plan of docs/plan.md and run flags.
+"""The rows of the parity table: options that PyTorch's FSDP1, FSDP2 or DDP has, each as a plan of docs/plan.md and run flags.
 
 parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
 
-    plan    plan file without version and layout; "{blocks}" stands for the glob of the model's layers, "{block:2}" for one of them. Default units:
-            every block, the root. A mesh is given by its number of replicas, {"replicate": R} or "all".
+    plan    plan file without version and layout; "{blocks}" stands for the glob of the model's layers, "{block:2}" for one of them, "{embedding}"
+            for a module of the root. Default units: every block, the root. A mesh is given by its number of replicas,
+            {"replicate": R} or "all".
     run     accumulate (microbatches), no_sync, clip, norm_type: as capture's flags
-    worlds, models, layouts, steps    where they differ from the defaults below
+    worlds, models, layouts, steps    where they differ from the defaults below (hybrid meshes and sub-meshes of two ranks need four)
+    planned                           false: its actions are not compared with the planned ones
     tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
 
-Layouts. Dialect fsdp1 has the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
+Layouts. Dialect fsdp1 and replicate (DDP) have the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
 only per-parameter sharding, so the flat layout's bytes are held against those of a flat parameter of PyTorch's FSDP1 over the same unit (FSDP1 has no
 units of several modules: those run in the per-parameter layout).
 """
 import re
 
-MODELS = {"llama-tiny": "model.layers.*", "gpt2-tiny": "transformer.h.*"}
+MODELS = {"llama-tiny": {"blocks": "model.layers.*", "embedding": "model.embed_tokens"},
+          "gpt2-tiny": {"blocks": "transformer.h.*", "embedding": "transformer.wpe"}}  # wte is tied
 WORLDS = (2, 3, 4)
 STEPS = 4
 
 FSDP1 = {"dialect": "fsdp1"}
+DDP = {"units": [{"modules": "", "api": "replicate"}]}
 TWO_REPLICAS = {"mesh": {"replicate": 2}}
 NO_SYNC = {"accumulate": 3, "no_sync": True}
 BF16 = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
@@ -28,6 +32,8 @@ FROZEN_IN_UNITS = {"frozen_parameters": ["{blocks}.mlp.**"]}
 FROZEN_PREFIX = {"frozen_parameters": ["model.embed_tokens.*", "{block:0}.**", "{block:1}.**"]}
 IGNORED = {"ignored_modules": ["{block:1}.mlp"], "ignored_parameters": ["{block:2}.*.weight"]}
 PARTS = {"units": [{"modules": "{blocks}.mlp"}, {"modules": ""}]}
+ALL_REPLICAS = {"mesh": {"replicate": "all"}}
+TWO_OR_FOUR = (2, 4)  # of three ranks PyTorch pads a flat parameter that is not sharded; Shardlens does not yet
 
 ROWS = {
     "fsdp2": {},
@@ -43,30 +49,39 @@ ROWS = {
     "fsdp2-prefetch-lists": dict(plan={
         "forward_prefetch": {"": ["{block:0}", "{block:1}"], "{block:1}": ["{block:2}"]},
         "backward_prefetch": {"{block:3}": ["{block:2}", "{block:1}"], "{block:2}": ["{block:1}"]}}),
-    "fsdp2-no-shard": dict(plan={"mesh": {"replicate": "all"}}),
+    "fsdp2-no-shard": dict(worlds=TWO_OR_FOUR, plan=ALL_REPLICAS),
+    "fsdp2-no-shard-no-sync": dict(worlds=TWO_OR_FOUR, plan=ALL_REPLICAS, run=NO_SYNC),
+    "fsdp2-no-shard-bf16": dict(worlds=TWO_OR_FOUR, plan={**ALL_REPLICAS, "mixed_precision": BF16}),
     "fsdp2-hybrid": dict(plan=TWO_REPLICAS, worlds=(4,)),
     "fsdp2-hybrid-shard-grad-op": dict(plan={**TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
     "fsdp2-accumulate": dict(run={"accumulate": 3}),
     "fsdp2-no-sync": dict(run=NO_SYNC),
+    "fsdp2-shard-grad-op-no-sync": dict(plan={"reshard_after_forward": False}, run=NO_SYNC),
+    "fsdp2-hybrid-accumulate": dict(plan=TWO_REPLICAS, run={"accumulate": 3}, worlds=(4,)),
     "fsdp2-hybrid-no-sync": dict(plan=TWO_REPLICAS, run=NO_SYNC, worlds=(4,)),
+    "fsdp2-hybrid-bf16": dict(plan={**TWO_REPLICAS, "mixed_precision": BF16}, worlds=(4,)),
+    "fsdp2-divide-factor": dict(plan={"gradient_divide_factor": 6, "mixed_precision": {"reduce_dtype": "fp16"}}),
     "fsdp2-checkpoint": dict(plan=CHECKPOINTED),
-    "fsdp2-checkpoint-inside": dict(plan={"activation_checkpointing": ["{blocks}.mlp"]}, worlds=(2,)),
+    "fsdp2-checkpoint-inside": dict(plan={"activation_checkpointing": ["{blocks}.mlp"]}),
     "fsdp2-checkpoint-around": dict(plan={**CHECKPOINTED, **PARTS}),
     "fsdp2-bf16": dict(plan={"mixed_precision": BF16}),
     "fsdp2-bf16-no-sync": dict(plan={"mixed_precision": BF16}, run=NO_SYNC),
-    "fsdp2-bf16-reduce": dict(plan={"mixed_precision": {"param_dtype": "bf16"}}, worlds=(2, 3)),
-    "fsdp2-bf16-output": dict(worlds=(2,), plan={"mixed_precision": BF16, "units": [
+    "fsdp2-bf16-reduce": dict(plan={"mixed_precision": {"param_dtype": "bf16"}}),
+    "fsdp2-bf16-output": dict(plan={"mixed_precision": BF16, "units": [
         {"modules": "{blocks}"}, {"modules": "", "mixed_precision": {**BF16, "output_dtype": "fp32"}}]}),
-    "fsdp2-bf16-of-units": dict(worlds=(2,), tolerance=1e-2, plan={"units": [
+    "fsdp2-bf16-of-units": dict(tolerance=1e-2, plan={"units": [
         {"modules": "{blocks}", "mixed_precision": {**BF16, "output_dtype": "fp32"}}, {"modules": ""}]}),
-    "fsdp2-fp16": dict(plan={"mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp32"}}, worlds=(2, 3)),
-    "fsdp2-reduce-bf16": dict(plan={"mixed_precision": {"reduce_dtype": "bf16"}}, worlds=(2,)),
-    "fsdp2-clip-1": dict(run={"clip": 0.5, "norm_type": 1}, worlds=(2, 3)),
-    "fsdp2-clip-inf": dict(run={"clip": 0.01, "norm_type": "inf"}, worlds=(2, 3)),
+    "fsdp2-fp16": dict(plan={"mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp32"}}),
+    "fsdp2-reduce-bf16": dict(plan={"mixed_precision": {"reduce_dtype": "bf16"}}),
+    "fsdp2-clip": dict(run={"clip": 0.5}),
+    "fsdp2-clip-1": dict(run={"clip": 0.5, "norm_type": 1}),
+    "fsdp2-clip-inf": dict(run={"clip": 0.01, "norm_type": "inf"}),
+    "fsdp2-no-shard-clip": dict(worlds=TWO_OR_FOUR, plan=ALL_REPLICAS, run={"clip": 0.5}),
+    "fsdp2-hybrid-clip-inf": dict(plan=TWO_REPLICAS, run={"clip": 0.01, "norm_type": "inf"}, worlds=(4,)),
     "fsdp2-frozen-unit": dict(plan=FROZEN_UNIT, worlds=(2, 3)),
     "fsdp2-frozen-unit-reshard": dict(plan={**FROZEN_UNIT, "reshard_after_forward": True}, worlds=(2,)),
     "fsdp2-frozen-in-units": dict(plan=FROZEN_IN_UNITS, worlds=(2, 3)),
-    "fsdp2-frozen-prefix": dict(models=["llama-tiny"], plan=FROZEN_PREFIX, worlds=(2,)),
+    "fsdp2-frozen-prefix": dict(planned=False, models=["llama-tiny"], plan=FROZEN_PREFIX, worlds=(2,)),
     "fsdp2-frozen-hybrid": dict(plan={**FROZEN_IN_UNITS, **TWO_REPLICAS}, worlds=(4,)),
     "fsdp2-frozen-no-sync": dict(plan={"frozen_parameters": ["{block:1}.**", "{block:2}.mlp.**"]}, run=NO_SYNC, worlds=(2,)),
     "fsdp2-frozen-bf16": dict(plan={**FROZEN_IN_UNITS, "mixed_precision": BF16}, worlds=(2,)),
@@ -79,30 +94,46 @@ ROWS = {
     "fsdp1-no-limit": dict(plan={**FSDP1, "limit_all_gathers": False}),
     "fsdp1-forward-prefetch": dict(plan={**FSDP1, "forward_prefetch": 1}),
     "fsdp1-forward-prefetch-post": dict(plan={**FSDP1, "forward_prefetch": 1, "backward_prefetch": "post"}),
-    "fsdp1-no-shard": dict(plan={**FSDP1, "mesh": {"replicate": "all"}}),
+    "fsdp1-no-shard": dict(worlds=TWO_OR_FOUR, plan={**FSDP1, **ALL_REPLICAS}),
+    "fsdp1-no-shard-no-sync": dict(worlds=TWO_OR_FOUR, plan={**FSDP1, **ALL_REPLICAS}, run=NO_SYNC),
+    "fsdp1-no-shard-bf16": dict(worlds=TWO_OR_FOUR, plan={**FSDP1, **ALL_REPLICAS, "mixed_precision": BF16}),
     "fsdp1-hybrid": dict(plan={**FSDP1, **TWO_REPLICAS}, worlds=(4,)),
     "fsdp1-hybrid-shard-grad-op": dict(plan={**FSDP1, **TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
+    "fsdp1-hybrid-no-sync": dict(plan={**FSDP1, **TWO_REPLICAS}, run=NO_SYNC, worlds=(4,)),
     "fsdp1-accumulate": dict(plan=FSDP1, run={"accumulate": 3}),
     "fsdp1-no-sync": dict(plan=FSDP1, run=NO_SYNC),
-    "fsdp1-checkpoint": dict(plan={**FSDP1, **CHECKPOINTED}, worlds=(2, 3)),
-    "fsdp1-bf16": dict(plan={**FSDP1, "mixed_precision": BF16}, worlds=(2, 3)),
-    "fsdp1-bf16-reduce": dict(plan={**FSDP1, "mixed_precision": {"param_dtype": "bf16", "buffer_dtype": "fp32"}}, worlds=(2,)),
-    "fsdp1-clip-inf": dict(plan=FSDP1, run={"clip": 0.01, "norm_type": "inf"}, worlds=(2,)),
+    "fsdp1-checkpoint": dict(plan={**FSDP1, **CHECKPOINTED}),
+    "fsdp1-bf16": dict(plan={**FSDP1, "mixed_precision": BF16}),
+    "fsdp1-bf16-reduce": dict(plan={**FSDP1, "mixed_precision": {"param_dtype": "bf16", "buffer_dtype": "fp32"}}),
+    "fsdp1-clip": dict(plan=FSDP1, run={"clip": 0.5}),
+    "fsdp1-clip-inf": dict(plan=FSDP1, run={"clip": 0.01, "norm_type": "inf"}),
     "fsdp1-frozen-unit": dict(plan={**FSDP1, **FROZEN_UNIT}, worlds=(2, 3)),
     "fsdp1-frozen-unit-post": dict(plan={**FSDP1, **FROZEN_UNIT, "backward_prefetch": "post"}, worlds=(2,)),
     "fsdp1-frozen-in-units": dict(plan={**FSDP1, **FROZEN_IN_UNITS}, worlds=(2, 3)),
-    "fsdp1-frozen-prefix": dict(models=["llama-tiny"], plan={**FSDP1, **FROZEN_PREFIX}, worlds=(2,)),
+    "fsdp1-frozen-prefix": dict(planned=False, models=["llama-tiny"], plan={**FSDP1, **FROZEN_PREFIX}, worlds=(2,)),
     "fsdp1-frozen-no-shard": dict(plan={**FSDP1, **FROZEN_IN_UNITS, "mesh": {"replicate": "all"}}, worlds=(2,)),
     "fsdp1-ignored": dict(plan={**FSDP1, **IGNORED}, worlds=(2,)),
     "fsdp1-no-sync-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}, run=NO_SYNC),
+    "ddp": dict(plan=DDP),
+    "ddp-no-sync": dict(plan=DDP, run=NO_SYNC),
+    "ddp-clip": dict(plan=DDP, run={"clip": 0.5}),
+    "ddp-bucket-cap": dict(plan={**DDP, "bucket_cap_mb": 0.1}),
+    "ddp-bucket-view": dict(plan={**DDP, "gradient_as_bucket_view": True}),
+    "ddp-find-unused": dict(plan={**DDP, "find_unused_parameters": True}),
+    "ddp-static-graph": dict(plan={**DDP, "static_graph": True}),
 }
+
+
+def dialect_of(plan):
+    return "ddp" if any(unit.get("api") == "replicate" for unit in plan.get("units", [])) else plan.get("dialect", "fsdp2")
 
 
 def row(name):
     """A row with its defaults filled in."""
-    spec = {"plan": {}, "run": {}, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
-    flat_only = spec["plan"].get("dialect") == "fsdp1"
+    spec = {"plan": {}, "run": {}, "planned": True, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
+    flat_only = dialect_of(spec["plan"]) != "fsdp2"
     spec.setdefault("layouts", ["flat"] if flat_only else ["per_parameter", "flat"])
+    spec["planned"] = spec["planned"] and dialect_of(spec["plan"]) != "ddp"  # buckets have a planned order of their own
     mixed = spec["plan"].get("mixed_precision", {})
     low = {mixed.get("param_dtype"), mixed.get("reduce_dtype")} & {"bf16", "fp16"}
     spec.setdefault("tolerance", 1e-2 if low else 1e-5)
@@ -117,7 +148,9 @@ def plan_of(spec, model, world, layout):
         if isinstance(value, list):
             return [filled(v) for v in value]
         if isinstance(value, str):
-            return re.sub(r"{block:(\d+)}", lambda match: MODELS[model].replace("*", match[1]), value.replace("{blocks}", MODELS[model]))
+            for name, fqn in MODELS[model].items():
+                value = value.replace(f"{{{name}}}", fqn)
+            return re.sub(r"{block:(\d+)}", lambda match: MODELS[model]["blocks"].replace("*", match[1]), value)
         return value
 
     plan = {"version": 1, "units": [{"modules": "{blocks}"}, {"modules": ""}], "layout": layout, **spec["plan"]}

@@ -4,7 +4,9 @@
     parity_table.py [ROW…] [--bin build/release/bin] [--fast] [--worlds 2,3] [--models llama-tiny] [--layouts flat] [--json]
 
 A line per row, layout, model and world size: the worst relative error of a loss, of a gradient norm, and of the parameters' norm after the last
-step; the collectives of one step; and whether kind, dtype, elements, group size and order of each were PyTorch's in every step.
+step; the collectives of one step; and whether kind, dtype, elements, group size and order of each were PyTorch's in every step, those of the
+gradient norm included. Besides, every action that the engine issued in its third step must be the one that `shardlens plan` names (not with
+several microbatches, nor where a row says so).
 Exit code 0: all equal; 1: a mismatch, or a run that failed; 2: usage.
 """
 import argparse
@@ -51,17 +53,58 @@ def metrics(out):
     return [line["loss"] for line in lines], [line["grad_norm"] for line in lines]
 
 
-def collectives(out):
-    """Rank 0's collectives on units as [unit, kind, dtype, elements of the unsharded side, group size], in issue order, per step."""
-    events = json.loads(gzip.decompress((out / "run" / "rank0.pt.trace.json.gz").read_bytes()))["traceEvents"]
-    windows = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["name"].startswith("ProfilerStep#"))
-    issued = {e["args"]["seq"]: e["ts"] for e in events if e.get("cat") == "shardlens" and "op" in e.get("args", {})}
-    steps = [[] for _ in windows]
-    for e in sorted((e for e in events if "action" in e.get("args", {}) and "Collective name" in e["args"]), key=lambda e: e["args"]["action"]):
-        a = e["args"]
-        step = next(i for i, (begin, end) in enumerate(windows) if begin <= issued[a["action"]] < end)
-        steps[step].append([a["unit"], KINDS[a["Collective name"]], DTYPES[a["dtype"]], max(a["In msg nelems"], a["Out msg nelems"]), a["Group size"]])
-    return steps
+class Trace:
+    """Rank 0's."""
+
+    def __init__(self, out):
+        self.events = json.loads(gzip.decompress((out / "run" / "rank0.pt.trace.json.gz").read_bytes()))["traceEvents"]
+        self.windows = sorted((e["ts"], e["ts"] + e["dur"]) for e in self.events if e["ph"] == "X" and e["name"].startswith("ProfilerStep#"))
+
+    def step_of(self, ts):
+        return next(i for i, (begin, end) in enumerate(self.windows) if begin <= ts < end)
+
+    def instants(self, key):
+        """Hooks or actions by their number: (time, args)."""
+        return {e["args"]["seq"]: (e["ts"], e["args"]) for e in self.events if e.get("cat") == "shardlens" and key in e.get("args", {})}
+
+
+def issued_actions(trace, step):
+    hooks, actions = trace.instants("hook"), trace.instants("op")
+    found = []
+    for _, (ts, a) in sorted(actions.items()):
+        if trace.step_of(ts) == step:
+            hook = hooks[a["hook_seq"]][1]
+            found.append([hook["hook"], hook["unit"], a["op"], a["unit"], a["stream"], a["cause"]])
+    return found
+
+
+def planned_actions(binaries, model, world, out):
+    command = [binaries / "shardlens", "plan", "--model", DATA / model, "--plan", out / "row.json", "--world-size", world, "--actions", "--json"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True, timeout=60)
+    return [[a[key] for key in ("hook", "hook_unit", "op", "unit", "stream", "cause")] for a in json.loads(done.stdout)["actions"]]
+
+
+def plan_difference(issued, planned):
+    """Where the engine did something else than the plan says, or None."""
+    for i, (found, expected) in enumerate(itertools.zip_longest(issued, planned)):
+        if found != expected:
+            return f"action {i} of the third step: {found}, planned {expected}"
+    return None
+
+
+def collectives(trace):
+    """Collectives on units as [unit, kind, dtype, elements of the unsharded side, group size], in issue order, per step; and the last other
+    one of a step in fp32, [kind, dtype, elements, group size]: that of the gradient norm. (Losses are fp64; a scaler asks for infinities before.)"""
+    actions = trace.instants("op")
+    steps, norms = [[] for _ in trace.windows], [[] for _ in trace.windows]
+    all_of_them = [(e["ts"], e["args"]) for e in trace.events if "Collective name" in e.get("args", {})]
+    for _, a in sorted((each for each in all_of_them if "action" in each[1]), key=lambda each: each[1]["action"]):
+        steps[trace.step_of(actions[a["action"]][0])].append(
+            [a["unit"], KINDS[a["Collective name"]], DTYPES[a["dtype"]], max(a["In msg nelems"], a["Out msg nelems"]), a["Group size"]])
+    for ts, a in sorted(all_of_them, key=lambda each: each[0]):
+        if a["Collective name"] == "allreduce" and "unit" not in a and a["dtype"] == "Float":
+            norms[trace.step_of(ts)] = [["all_reduce", "fp32", a["In msg nelems"], a["Group size"]]]
+    return steps, norms
 
 
 def parameter_norm(out):
@@ -99,6 +142,15 @@ def order_difference(found, recorded, layout, shard):
     return None
 
 
+def norm_difference(found, recorded, layout):
+    """Where the collectives of the gradient norm differ from PyTorch's, or None."""
+    expected = [[kind, dtype, 1 if layout == "flat" else elements, size] for kind, dtype, elements, size in recorded["norm"]]  # FSDP1's is one
+    for step, norm in enumerate(found):
+        if norm != expected:
+            return f"step {step}, gradient norm: {norm}, PyTorch {expected}"
+    return None
+
+
 def compare(binaries, spec, recorded, model, world, layout):
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch)
@@ -106,10 +158,15 @@ def compare(binaries, spec, recorded, model, world, layout):
             return {"failure": failure}
         mesh = parity_rows.plan_of(spec, model, world, layout).get("mesh", {})
         loss, norm = metrics(out)
-        found = collectives(out)
+        trace = Trace(out)
+        found, norms = collectives(trace)
+        planned = None
+        if spec["planned"] and "accumulate" not in spec["run"]:  # `shardlens plan` has steps of one microbatch
+            planned = plan_difference(issued_actions(trace, 2), planned_actions(binaries, model, world, out))
         return {"loss": worst(loss, recorded["loss"]), "grad_norm": worst(norm, recorded["grad_norm"]),
                 "parameters": worst([parameter_norm(out)], [recorded["param_norm"]]),
-                "collectives": len(found[-1]) if found else 0, "failure": order_difference(found, recorded, layout, mesh.get("shard", world))}
+                "collectives": len(found[-1]) if found else 0, "failure": (order_difference(found, recorded, layout, mesh.get("shard", world))
+                                                                           or norm_difference(norms, recorded, layout) or planned)}
 
 
 def runs(options):
@@ -118,7 +175,7 @@ def runs(options):
         spec = parity_rows.row(name)
         models, worlds, layouts = spec["models"], spec["worlds"], spec["layouts"]
         if options.fast:
-            models, worlds = [models[number % len(models)]], [min(worlds)]
+            models, layouts, worlds = [models[number % len(models)]], [layouts[number // 2 % len(layouts)]], [min(worlds)]
         yield from itertools.product([name], [m for m in models if not options.models or m in options.models.split(",")],
                                      [w for w in worlds if not options.worlds or str(w) in options.worlds.split(",")],
                                      [l for l in layouts if not options.layouts or l in options.layouts.split(",")])
@@ -128,7 +185,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(parity_rows.ROWS))
     parser.add_argument("--bin", type=pathlib.Path, default=TESTS.parent / "build" / "release" / "bin")
-    parser.add_argument("--fast", action="store_true", help="each row once per layout: its smallest world, one of its models")
+    parser.add_argument("--fast", action="store_true", help="each row once: its smallest world, models and layouts in turn")
     parser.add_argument("--worlds", help="of these sizes only, as 2,3")
     parser.add_argument("--models", help="of these models only")
     parser.add_argument("--layouts", help="of these layouts only")
@@ -148,7 +205,7 @@ def main():
                  and result["grad_norm"] <= NORM_TOLERANCE * limit)
         compared += 1
         failed += not equal
-        dialect = spec["plan"].get("dialect", "fsdp2")
+        dialect = parity_rows.dialect_of(spec["plan"])
         if options.json:
             print(json.dumps({"row": name, "dialect": dialect, "layout": layout, "model": model, "world_size": world, "equal": equal, **result}),
                   flush=True)

@@ -430,7 +430,9 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
     return "plan.json#" + pointer + ": not supported by the engine yet";
   };
   const auto message = [&](const std::string& pointer) {
-    return alone(pointer) + "; simulate can";
+    return alone(pointer) +
+           R"( in a unit with "api": "replicate"; expected "fully_shard" with "mesh": {"shard": 1}, )"
+           "which replicates and casts (simulate can)";
   };
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "dialect": "fsdp1")"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "layout": "per_parameter")"), "accepted");
