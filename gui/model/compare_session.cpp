@@ -2,8 +2,6 @@
 
 #include <exception>
 
-#include <QtConcurrent>
-
 namespace shardlens::gui {
 
 CompareSession::CompareSession(QObject* parent) : QObject(parent) {
@@ -13,12 +11,6 @@ CompareSession::CompareSession(QObject* parent) : QObject(parent) {
     busy_ = false;
     emit failed(message);
   });
-}
-
-CompareSession::~CompareSession() {
-  for (QFuture<void>& future : running_) {
-    future.waitForFinished();
-  }
 }
 
 void CompareSession::close() {
@@ -52,7 +44,7 @@ void CompareSession::start(const RunPointer& a, const RunPointer& b) {
 void CompareSession::compare(const RunPointer& b) {
   emit progress(-1, tr("Comparing"));
   auto result = std::make_shared<Result>();
-  QFuture<void> future = QtConcurrent::run([result, a = a_, b] {
+  const auto work = [result, a = a_, b] {
     try {
       check::SummaryOptions items;
       items.items = true;
@@ -61,10 +53,8 @@ void CompareSession::compare(const RunPointer& b) {
     } catch (const std::exception& error) {
       result->error = QString::fromStdString(error.what());
     }
-  });
-  std::erase_if(running_, [](const QFuture<void>& f) { return f.isFinished(); });
-  running_.push_back(future);
-  future.then(this, [this, result, b, session = session_] {
+  };
+  background_.run(work, [this, result, b, session = session_] {
     if (session != session_) {
       return;
     }

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include <QFuture>
 #include <QObject>
 #include <QString>
 
+#include "gui/model/background.h"
 #include "gui/model/run_data.h"
 #include "gui/model/run_loader.h"
 #include "profiler/check/compare.h"
@@ -23,7 +23,6 @@ class CompareSession : public QObject {
   Q_OBJECT
  public:
   explicit CompareSession(QObject* parent = nullptr);
-  ~CompareSession() override;
 
   void start(const RunPointer& a, const std::vector<std::filesystem::path>& b);
   void start(const RunPointer& a, const RunPointer& b);  // both are there already
@@ -51,9 +50,9 @@ class CompareSession : public QObject {
   RunLoader loader_;
   RunPointer a_, b_;
   std::shared_ptr<const check::Comparison> comparison_;
-  std::vector<QFuture<void>> running_;
   uint64_t session_ = 0;  // results of an earlier one are not heard
   bool busy_ = false;
+  Background background_{this};
 };
 
 }  // namespace shardlens::gui

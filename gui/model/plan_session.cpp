@@ -8,8 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <QtConcurrent>
-
 #include "core/base/error.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/predict/predict.h"
@@ -71,22 +69,15 @@ PlanSession::PlanSession(QObject* parent) : QObject(parent) {
   connect(&pause_, &QTimer::timeout, this, &PlanSession::simulateNow);
 }
 
-PlanSession::~PlanSession() {
-  for (QFuture<void>& future : futures_) {
-    future.waitForFinished();
-  }
-}
-
 void PlanSession::stop() {
   config_.reset();
   knobs_.clear();
   versions_.clear();
   undo_.clear();
-  asked_.reset();
+  asked_.clear();
   pause_.stop();
   measured_.reset();
   ++session_;
-  running_ = 0;
   emit stateChanged();
 }
 
@@ -183,8 +174,7 @@ void PlanSession::restore(const std::vector<PlanState>& states,
 void PlanSession::cancel() {
   pause_.stop();
   ++session_;
-  running_ = 0;
-  asked_.reset();
+  asked_.clear();
   cancelled_ = true;
   emit simulatedOne();
 }
@@ -256,27 +246,23 @@ PlanVersion PlanSession::simulated(const plan::ModelConfig& config,
 
 void PlanSession::simulateNow() {
   pause_.stop();
-  if (!config_ || current() != nullptr || state_ == asked_) {
+  if (!config_ || current() != nullptr || std::ranges::find(asked_, state_) != asked_.end()) {
     return;  // known, or on its way
   }
-  asked_ = state_;
+  asked_.push_back(state_);
   cancelled_ = false;
   const uint64_t session = session_;
-  ++running_;
   auto result = std::make_shared<PlanVersion>();
-  QFuture<void> future =
-      QtConcurrent::run([result, config = *config_, state = state_, title = title_,
-                         order = state_ == base_ ? 0 : ++asked_count_] {
-        *result = simulated(config, state, title);
-        result->order = order;
-      });
-  std::erase_if(futures_, [](const QFuture<void>& f) { return f.isFinished(); });
-  futures_.push_back(future);
-  future.then(this, [this, session, result] {
+  const auto work = [result, config = *config_, state = state_, title = title_,
+                     order = state_ == base_ ? 0 : ++asked_count_] {
+    *result = simulated(config, state, title);
+    result->order = order;
+  };
+  background_.run(work, [this, session, result] {
     if (session != session_) {
       return;
     }
-    --running_;
+    std::erase(asked_, result->state);
     const auto at = std::upper_bound(
         versions_.begin(), versions_.end(), result->order,
         [](int order, const PlanVersion& version) { return order < version.order; });

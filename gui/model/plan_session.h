@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include <QFuture>
 #include <QObject>
 #include <QString>
 #include <QStringList>
@@ -15,6 +14,7 @@
 
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "gui/model/background.h"
 #include "gui/model/run_data.h"
 #include "sim/engine/machine.h"
 
@@ -64,7 +64,6 @@ class PlanSession : public QObject {
  public:
   static constexpr int kPauseMilliseconds = 30;
   explicit PlanSession(QObject* parent = nullptr);
-  ~PlanSession() override;
 
   // Starts from the run's own plan; false, and why(), where the run does not have what it takes.
   bool start(const RunPointer& run);
@@ -81,7 +80,7 @@ class PlanSession : public QObject {
   [[nodiscard]] const std::vector<PlanVersion>& versions() const { return versions_; }
   // Of the state as it is; nullptr until it is simulated.
   [[nodiscard]] const PlanVersion* current() const;
-  [[nodiscard]] bool isSimulating() const { return running_ != 0; }
+  [[nodiscard]] bool isSimulating() const { return !asked_.empty(); }
   // Median duration of the run's steps and the simulator's of the plan that it ran under;
   // nullopt without a run, or where they cannot be compared.
   struct Baseline {
@@ -129,14 +128,14 @@ class PlanSession : public QObject {
   std::vector<PlanVersion> versions_;
   QUndoStack undo_;
   QTimer pause_;
-  std::vector<QFuture<void>> futures_;
   uint64_t session_ = 0;  // results of an earlier one are not heard
-  int running_ = 0, asked_count_ = 0;
+  int asked_count_ = 0;
   bool cancelled_ = false;
-  std::optional<PlanState> asked_;  // last
-  PlanState base_;                  // as the session began: its version stands first
+  std::vector<PlanState> asked_;  // their simulations are under way
+  PlanState base_;                // as the session began: its version stands first
   std::optional<Nanoseconds> measured_;
   bool measured_on_device_ = false;
+  Background background_{this};
 };
 
 // "+2.3 %": how far the simulator is off on the plan as it ran; "not known" where nothing that can

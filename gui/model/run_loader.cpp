@@ -4,8 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include <QtConcurrent>
-
 #include "core/base/error.h"
 
 namespace shardlens::gui {
@@ -23,9 +21,6 @@ RunLoader::RunLoader(QObject* parent) : QObject(parent) {
 RunLoader::~RunLoader() {
   if (job_ != nullptr) {
     job_->stopped = true;
-  }
-  for (QFuture<void>& future : running_) {
-    future.waitForFinished();
   }
 }
 
@@ -48,10 +43,7 @@ void RunLoader::load(const std::vector<std::filesystem::path>& paths) {
   job_ = std::make_shared<Job>();
   job_->paths = paths;
   const std::shared_ptr<Job> job = job_;
-  std::erase_if(running_, [](const QFuture<void>& f) { return f.isFinished(); });
-  QFuture<void> future = QtConcurrent::run([job] { work(*job); });
-  running_.push_back(future);
-  future.then(this, [this, job] { finish(job); });
+  background_.run([job] { work(*job); }, [this, job] { finish(job); });
   ticker_.start();
   report();
 }

@@ -5,12 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include <QFuture>
-#include <QFutureWatcher>
 #include <QObject>
 #include <QString>
 #include <QTimer>
 
+#include "gui/model/background.h"
 #include "gui/model/run_data.h"
 
 namespace shardlens::gui {
@@ -49,8 +48,8 @@ class RunLoader : public QObject {
   void report();
 
   std::shared_ptr<Job> job_;  // the one that counts; earlier ones run out unheard
-  std::vector<QFuture<void>> running_;
   QTimer ticker_;
+  Background background_{this};
 };
 
 }  // namespace shardlens::gui

@@ -137,13 +137,14 @@ TEST_F(PlanSessionTest, VersionsAreRestored) {
   ASSERT_TRUE(session_.start(sample()));
   PlanState own = session_.state(), ahead = own, fewer = own;
   own.plan.source = ahead.plan.source = fewer.plan.source = "work.shardlens";
-  ahead.plan.forward_prefetch = 1;
+  ahead.plan.forward_prefetch = 2;
   fewer.world_size = 4;
   session_.restore({own, ahead, fewer}, {"own", "ahead", "fewer"}, 1);
-  ASSERT_TRUE(wait_for([&] { return session_.versions().size() == 3; }));
+  ASSERT_TRUE(wait_for([&] { return !session_.isSimulating(); }));
+  ASSERT_EQ(session_.versions().size(), 3);  // none twice, though the last was under way when asked
   EXPECT_EQ(session_.versions()[1].title, "ahead");
   EXPECT_EQ(session_.versions()[2].state.world_size, 4);
-  EXPECT_EQ(session_.state().plan.forward_prefetch, 1);
+  EXPECT_EQ(session_.state().plan.forward_prefetch, 2);
   EXPECT_EQ(session_.current(), &session_.versions()[1]);
 }
 
