@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "gui/model/header.h"
+
 namespace shardlens::gui {
 namespace {
 
@@ -96,16 +98,7 @@ QVariant ColumnTable::headerData(int section, Qt::Orientation orientation, int r
     return {};
   }
   const Column& column = columns_[static_cast<size_t>(section)];
-  switch (role) {
-    case Qt::DisplayRole:
-      return column.title;
-    case Qt::ToolTipRole:
-      return column.help.isEmpty() ? QVariant() : QVariant(column.help);
-    case Qt::TextAlignmentRole:
-      return static_cast<int>((column.right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
-    default:
-      return {};
-  }
+  return header_of(column.title, column.help, column.right, role);
 }
 
 void ColumnTable::sort(int column, Qt::SortOrder order) {

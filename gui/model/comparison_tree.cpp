@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "gui/model/header.h"
 #include "gui/model/time_axis.h"
 
 namespace shardlens::gui {
@@ -220,17 +221,7 @@ QVariant ComparisonTree::headerData(int section, Qt::Orientation orientation, in
       "Of A, what no compute ran beside",
       "Of B, what no compute ran beside",
       "B less A of it"};
-  switch (role) {
-    case Qt::DisplayRole:
-      return tr(kTitles[section]);
-    case Qt::ToolTipRole:
-      return tr(kHelp[section]);
-    case Qt::TextAlignmentRole:
-      return static_cast<int>((section == kWhat ? Qt::AlignLeft : Qt::AlignRight) |
-                              Qt::AlignVCenter);
-    default:
-      return {};
-  }
+  return header_of(tr(kTitles[section]), tr(kHelp[section]), section != kWhat, role);
 }
 
 }  // namespace shardlens::gui

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "gui/model/header.h"
 #include "gui/model/module_edits.h"
 #include "gui/model/time_axis.h"
 #include "profiler/report/table.h"
@@ -439,17 +440,7 @@ QVariant UnitTree::headerData(int section, Qt::Orientation orientation, int role
       "Exposed time of the row's all-gathers",
       "Exposed time of the row's reduce-scatters and all-reduces",
       "Exposed communication of the row; the top rows sum to the headline"};
-  switch (role) {
-    case Qt::DisplayRole:
-      return tr(kTitles[section]);
-    case Qt::ToolTipRole:
-      return tr(kHelp[section]);
-    case Qt::TextAlignmentRole:
-      return static_cast<int>((section > kUnits ? Qt::AlignRight : Qt::AlignLeft) |
-                              Qt::AlignVCenter);
-    default:
-      return {};
-  }
+  return header_of(tr(kTitles[section]), tr(kHelp[section]), section > kUnits, role);
 }
 
 }  // namespace shardlens::gui
