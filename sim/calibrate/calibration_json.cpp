@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "sim/calibrate/calibration.h"
+#include "sim/hardware/curve_json.h"
 
 namespace shardlens::sim {
 namespace {
@@ -21,9 +22,6 @@ const Names kKeys{"version",  "sources", "host",     "ranks",  "operators",
                   "slowdown", "curves",  "emulated", "hidden", "unknown"};
 const Names kHosts{"ahead", "compute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
-const Names kCollectives{"all_gather", "reduce_scatter", "all_reduce"};
-constexpr std::array kCollectiveKinds{CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-                                      CollectiveKind::kAllReduce};
 
 ordered_json optional_json(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json();
@@ -177,25 +175,14 @@ ordered_json curve_json(const CollectiveCurve& curve) {
   return {{"kind", name_of(curve.kind)}, {"ranks", curve.ranks}, {"points", std::move(points)}};
 }
 
-CollectiveCurve read_curve(const JsonNode& node) {
+CollectiveCurve read_measured_curve(const JsonNode& node) {
   static const Names kCurveKeys{"kind", "ranks", "points"};
   node.expect_object("a measured curve");
   node.allow_only(kCurveKeys);
-  CollectiveCurve curve;
-  curve.kind = kCollectiveKinds[node.require("kind").one_of(kCollectives)];
-  curve.ranks = static_cast<int>(node.require("ranks").integer(2, 1 << 20));
-  const JsonNode points = node.require("points");
-  for (const JsonNode& each : points.items("points [bytes, microseconds]")) {
-    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
-    if (pair.size() != 2) {
-      each.fail("expected [bytes, microseconds]");
-    }
-    const Bytes before = curve.points.empty() ? 0 : curve.points.back().bytes;
-    curve.points.push_back(
-        {pair[0].integer(before + 1, std::numeric_limits<int64_t>::max()), amount(pair[1])});
-  }
+  CollectiveCurve curve =
+      read_curve(node, 1 << 20, [](const JsonNode& time) { return amount(time); });
   if (curve.points.empty()) {
-    points.fail("expected at least one point");
+    node.require("points").fail("expected at least one point");
   }
   return curve;
 }
@@ -266,7 +253,7 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   out.compute_slowdown = optional_of(slowdown, "compute", 1);
   out.collective_slowdown = optional_of(slowdown, "collectives", 1);
   for (const JsonNode& each : root.require("curves").items("measured curves")) {
-    out.curves.push_back(read_curve(each));
+    out.curves.push_back(read_measured_curve(each));
   }
   const JsonNode emulated = root.require("emulated");
   if (!emulated.is_null()) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "sim/hardware/builtin_specs.h"
+#include "sim/hardware/curve_json.h"
 
 namespace shardlens::sim {
 namespace {
@@ -75,33 +75,20 @@ GpuSpec read_gpu(const JsonNode& node) {
   return gpu;
 }
 
-CollectiveCurve read_curve(const JsonNode& node, int64_t gpus) {
+CollectiveCurve read_spec_curve(const JsonNode& node, int64_t gpus) {
   static const Names kKeys{"kind", "ranks", "source", "points"};
-  static const Names kKinds{"all_gather", "reduce_scatter", "all_reduce"};
-  constexpr CollectiveKind kOf[] = {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-                                    CollectiveKind::kAllReduce};
   node.expect_object("a measured curve");
   node.allow_only(kKeys);
-  CollectiveCurve curve;
-  curve.kind = kOf[node.require("kind").one_of(kKinds)];
-  curve.ranks = static_cast<int>(node.require("ranks").integer(2, gpus));
   (void)node.require("source").string();
-  const JsonNode points = node.require("points");
-  for (const JsonNode& each : points.items("points [bytes, microseconds]")) {
-    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
-    if (pair.size() != 2) {
-      each.fail("expected [bytes, microseconds]");
+  CollectiveCurve curve = read_curve(node, gpus, [](const JsonNode& time) {
+    const double us = time.number();
+    if (!(us > 0 && us < 1e9)) {
+      time.fail("expected microseconds above 0");
     }
-    const Bytes before = curve.points.empty() ? 0 : curve.points.back().bytes;
-    const CollectiveCurve::Point point{
-        pair[0].integer(before + 1, std::numeric_limits<int64_t>::max()), pair[1].number()};
-    if (!(point.us > 0 && point.us < 1e9)) {
-      pair[1].fail("expected microseconds above 0");
-    }
-    curve.points.push_back(point);
-  }
+    return us;
+  });
   if (curve.points.size() < 2) {
-    points.fail("expected at least two points");
+    node.require("points").fail("expected at least two points");
   }
   return curve;
 }
@@ -170,7 +157,7 @@ FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
   }
   if (const auto curves = node.find("curves")) {
     for (const JsonNode& curve : curves->items("measured curves")) {
-      fabric.curves.push_back(read_curve(curve, gpus));
+      fabric.curves.push_back(read_spec_curve(curve, gpus));
     }
   }
   return fabric;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "core/plan/json_reader.h"
+#include "sim/hardware/hardware_spec.h"
+
+namespace shardlens::sim {
+
+// "kind", "ranks" (2 to `most_ranks`) and "points" ([bytes, time], bytes rising) of a measured
+// curve; other keys, and how many points it needs, are the caller's. `microseconds` reads a time.
+// Errors: InputError with file and position.
+[[nodiscard]] CollectiveCurve read_curve(
+    const plan::JsonNode& node,
+    int64_t most_ranks,
+    const std::function<double(const plan::JsonNode& time)>& microseconds);
+
+}  // namespace shardlens::sim
