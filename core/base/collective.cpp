@@ -8,7 +8,8 @@ namespace {
 
 struct Row {
   CollectiveKind kind;
-  std::string_view name, kineto, squeezed;  // squeezed: how every c10d spelling contains it once underscores are gone
+  std::string_view name, kineto,
+      squeezed;  // squeezed: how every c10d spelling contains it once underscores are gone
 };
 
 // Order matters to parse_collective: the first row whose squeezed spelling occurs wins.
@@ -24,8 +25,12 @@ constexpr std::array<Row, 7> kRows{{
 
 }  // namespace
 
-std::string_view name_of(CollectiveKind kind) { return kRows[static_cast<size_t>(kind)].name; }
-std::string_view kineto_name(CollectiveKind kind) { return kRows[static_cast<size_t>(kind)].kineto; }
+std::string_view name_of(CollectiveKind kind) {
+  return kRows[static_cast<size_t>(kind)].name;
+}
+std::string_view kineto_name(CollectiveKind kind) {
+  return kRows[static_cast<size_t>(kind)].kineto;
+}
 
 std::optional<CollectiveKind> parse_collective(std::string_view name) {
   std::string squeezed;
@@ -34,7 +39,8 @@ std::optional<CollectiveKind> parse_collective(std::string_view name) {
       squeezed += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     }
   }
-  if (squeezed.find("barrier") != std::string::npos) {  // "all_reduce_barrier" waits, it moves nothing
+  if (squeezed.find("barrier") !=
+      std::string::npos) {  // "all_reduce_barrier" waits, it moves nothing
     return CollectiveKind::kBarrier;
   }
   for (const Row& r : kRows) {

@@ -6,13 +6,22 @@
 
 namespace shardlens {
 
-enum class CollectiveKind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll, kSendRecv, kBarrier };
+enum class CollectiveKind : uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kAllToAll,
+  kSendRecv,
+  kBarrier
+};
 
 // "all_gather", …: keys of `analyze --json`, names in messages.
 [[nodiscard]] std::string_view name_of(CollectiveKind kind);
 // "_allgather_base", "_reduce_scatter_base", "allreduce", …: Kineto's `Collective name` argument.
 [[nodiscard]] std::string_view kineto_name(CollectiveKind kind);
-// From any name that c10d or Kineto writes ("_allgather_base", "all_gather_into_tensor_coalesced", "allreduce", …).
+// From any name that c10d or Kineto writes ("_allgather_base", "all_gather_into_tensor_coalesced",
+// "allreduce", …).
 [[nodiscard]] std::optional<CollectiveKind> parse_collective(std::string_view name);
 
 }  // namespace shardlens

@@ -5,14 +5,16 @@
 
 namespace shardlens {
 
-// How long a collective takes on some hardware. The emulated process group sleeps by it, the simulator adds it to virtual
-// time; implementations live in sim/cost.
+// How long a collective takes on some hardware. The emulated process group sleeps by it, the
+// simulator adds it to virtual time; implementations live in sim/cost.
 class CollectiveTimer {
  public:
   virtual ~CollectiveTimer() = default;
-  // `larger_message`: the larger of the input and output buffer of one rank (all-gather: output; reduce-scatter: input).
-  // Threads: const and callable from any thread.
-  [[nodiscard]] virtual Nanoseconds duration(CollectiveKind kind, int ranks, Bytes larger_message) const = 0;
+  // `larger_message`: the larger of the input and output buffer of one rank (all-gather: output;
+  // reduce-scatter: input). Threads: const and callable from any thread.
+  [[nodiscard]] virtual Nanoseconds duration(CollectiveKind kind,
+                                             int ranks,
+                                             Bytes larger_message) const = 0;
 };
 
 }  // namespace shardlens

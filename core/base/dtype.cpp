@@ -24,14 +24,24 @@ constexpr std::array<Row, 10> kRows{{
     {DType::kBool, 1, "bool", "BOOL", "Bool", "bool"},
 }};
 
-const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
+const Row& row(DType dtype) {
+  return kRows[static_cast<size_t>(dtype)];
+}
 
 }  // namespace
 
-Bytes size_of(DType dtype) { return row(dtype).size; }
-std::string_view plan_name(DType dtype) { return row(dtype).plan; }
-std::string_view safetensors_name(DType dtype) { return row(dtype).safetensors; }
-std::string_view kineto_name(DType dtype) { return row(dtype).kineto; }
+Bytes size_of(DType dtype) {
+  return row(dtype).size;
+}
+std::string_view plan_name(DType dtype) {
+  return row(dtype).plan;
+}
+std::string_view safetensors_name(DType dtype) {
+  return row(dtype).safetensors;
+}
+std::string_view kineto_name(DType dtype) {
+  return row(dtype).kineto;
+}
 
 std::optional<DType> parse_dtype(std::string_view name) {
   for (const Row& r : kRows) {

@@ -17,7 +17,8 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI64, kI32, kI16, kI8, kU8
 [[nodiscard]] std::string_view safetensors_name(DType dtype);
 // "Float", "BFloat16", "Half", …: Kineto's `dtype` argument (c10::toString of the scalar type).
 [[nodiscard]] std::string_view kineto_name(DType dtype);
-// Accepts any of the three spellings above and "float32", "bfloat16", "float16"; nullopt if none fits.
+// Accepts any of the three spellings above and "float32", "bfloat16", "float16"; nullopt if none
+// fits.
 [[nodiscard]] std::optional<DType> parse_dtype(std::string_view name);
 
 }  // namespace shardlens

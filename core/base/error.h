@@ -15,8 +15,8 @@ enum class ExitCode : int {
   kInconclusive = 5,
 };
 
-// Base of every error that Shardlens raises on purpose. what() is one message a person can act on: what, the value seen, the
-// value expected, where; no trailing newline.
+// Base of every error that Shardlens raises on purpose. what() is one message a person can act on:
+// what, the value seen, the value expected, where; no trailing newline.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -32,7 +32,8 @@ class UsageError : public Error {
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
-// A file or value that cannot be used. `where` is a path, with a JSON pointer ("plan.json#/units/0") or byte offset if known.
+// A file or value that cannot be used. `where` is a path, with a JSON pointer
+// ("plan.json#/units/0") or byte offset if known.
 class InputError : public Error {
  public:
   InputError(const std::string& where, const std::string& message)
@@ -46,11 +47,12 @@ class RuntimeFault : public Error {
 };
 
 // Our own broken invariant; always on.
-#define SHARDLENS_CHECK(condition, message)                                                             \
-  do {                                                                                                  \
-    if (!(condition)) {                                                                                 \
-      throw ::shardlens::RuntimeFault(std::string("internal error: ") + (message) + " [" #condition "]"); \
-    }                                                                                                   \
+#define SHARDLENS_CHECK(condition, message)                                         \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      throw ::shardlens::RuntimeFault(std::string("internal error: ") + (message) + \
+                                      " [" #condition "]");                         \
+    }                                                                               \
   } while (false)
 
 }  // namespace shardlens

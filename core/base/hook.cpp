@@ -5,11 +5,14 @@
 namespace shardlens {
 namespace {
 constexpr std::array<std::string_view, kHookCount> kNames{
-    "root_pre_forward", "pre_forward",    "post_forward", "pre_backward", "grads_ready", "backward_end",
-    "optimizer_done",   "unshard",        "wait_unshard", "reshard",      "abort"};
+    "root_pre_forward", "pre_forward",  "post_forward",   "pre_backward",
+    "grads_ready",      "backward_end", "optimizer_done", "unshard",
+    "wait_unshard",     "reshard",      "abort"};
 }  // namespace
 
-std::string_view name_of(Hook hook) { return kNames[static_cast<size_t>(hook)]; }
+std::string_view name_of(Hook hook) {
+  return kNames[static_cast<size_t>(hook)];
+}
 
 std::optional<Hook> parse_hook(std::string_view name) {
   for (size_t i = 0; i < kNames.size(); ++i) {

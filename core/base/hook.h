@@ -8,8 +8,8 @@
 
 namespace shardlens {
 
-// What happens to a unit while a model runs; the input of the schedule. The live engine raises these from module and
-// autograd hooks, a workload lists them, the simulator replays them.
+// What happens to a unit while a model runs; the input of the schedule. The live engine raises
+// these from module and autograd hooks, a workload lists them, the simulator replays them.
 enum class Hook : uint8_t {
   kRootPreForward,  // forward of the root begins (before its own kPreForward)
   kPreForward,

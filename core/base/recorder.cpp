@@ -24,7 +24,11 @@ constexpr std::array<Row, kRangeCount> kRows{{
 }};
 }  // namespace
 
-std::string_view name_of(Range range) { return kRows[static_cast<size_t>(range)].name; }
-bool names_unit(Range range) { return kRows[static_cast<size_t>(range)].unit; }
+std::string_view name_of(Range range) {
+  return kRows[static_cast<size_t>(range)].name;
+}
+bool names_unit(Range range) {
+  return kRows[static_cast<size_t>(range)].unit;
+}
 
 }  // namespace shardlens

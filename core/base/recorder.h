@@ -16,20 +16,21 @@ namespace schedule {
 struct Action;
 }
 
-// Ranges that a unit opens on the host; names follow PyTorch FSDP2 ("FSDP::pre_forward (model.layers.3)").
+// Ranges that a unit opens on the host; names follow PyTorch FSDP2 ("FSDP::pre_forward
+// (model.layers.3)").
 enum class Range : uint8_t {
-  kRootPreForward,         // FSDP::root_pre_forward
-  kPreForward,             // FSDP::pre_forward (fqn)
-  kAllGather,              // FSDP::all_gather (fqn)
-  kAllGatherCopyOut,       // FSDP::all_gather_copy_out (fqn)
-  kPostForward,            // FSDP::post_forward (fqn)
-  kPreBackward,            // FSDP::pre_backward (fqn)
-  kPostBackwardReshard,    // FSDP::post_backward_reshard (fqn)
-  kPostBackwardReduce,     // FSDP::post_backward_reduce (fqn)
-  kRootPostBackward,       // FSDP::root_post_backward_callback
-  kOptimizer,              // Optimizer.step
-  kForward,                // shardlens::forward
-  kBackward,               // shardlens::backward
+  kRootPreForward,       // FSDP::root_pre_forward
+  kPreForward,           // FSDP::pre_forward (fqn)
+  kAllGather,            // FSDP::all_gather (fqn)
+  kAllGatherCopyOut,     // FSDP::all_gather_copy_out (fqn)
+  kPostForward,          // FSDP::post_forward (fqn)
+  kPreBackward,          // FSDP::pre_backward (fqn)
+  kPostBackwardReshard,  // FSDP::post_backward_reshard (fqn)
+  kPostBackwardReduce,   // FSDP::post_backward_reduce (fqn)
+  kRootPostBackward,     // FSDP::root_post_backward_callback
+  kOptimizer,            // Optimizer.step
+  kForward,              // shardlens::forward
+  kBackward,             // shardlens::backward
 };
 inline constexpr int kRangeCount = 12;
 [[nodiscard]] std::string_view name_of(Range range);
@@ -39,22 +40,23 @@ inline constexpr int kRangeCount = 12;
 struct CollectiveRecord {
   CollectiveKind kind = CollectiveKind::kAllGather;
   DType dtype = DType::kF32;
-  UnitId unit = kNoUnit;      // kNoUnit: not of a unit (loss, gradient norm, barrier)
-  uint32_t sequence = 0;      // per communicator, from 0 in issue order: the n-th collective of a group is the same on all ranks
-  uint32_t action = 0;        // seq of the action that issued it; 0 for none
+  UnitId unit = kNoUnit;  // kNoUnit: not of a unit (loss, gradient norm, barrier)
+  uint32_t sequence = 0;  // per communicator, from 0 in issue order: the n-th collective of a group
+                          // is the same on all ranks
+  uint32_t action = 0;    // seq of the action that issued it; 0 for none
   int32_t group_size = 1;
   int64_t in_nelems = 0;
   int64_t out_nelems = 0;
-  Nanoseconds issued = 0;     // the host called
-  Nanoseconds start = 0;      // the communication thread began
+  Nanoseconds issued = 0;  // the host called
+  Nanoseconds start = 0;   // the communication thread began
   Nanoseconds end = 0;
-  std::string_view group;     // process group name, e.g. "shard"; valid for the process's life
+  std::string_view group;  // process group name, e.g. "shard"; valid for the process's life
   bool emulated = false;
 };
 
-// Sink for what the engine does; the profiler implements it, and a null implementation is used when nothing records. The
-// implementation stamps host times itself on entry.
-// Threads: collective() from any thread; everything else on the thread that trains (backward hooks on CPU run there too) or
+// Sink for what the engine does; the profiler implements it, and a null implementation is used when
+// nothing records. The implementation stamps host times itself on entry. Threads: collective() from
+// any thread; everything else on the thread that trains (backward hooks on CPU run there too) or
 // serialised with it.
 // Errors: never throws; what cannot be kept is counted as dropped.
 class Recorder {

@@ -6,12 +6,13 @@
 
 namespace shardlens {
 
-// Either a value or a message, for code where a wrong input is ordinary and must leave state unchanged (core/schedule).
-// Elsewhere errors are exceptions (core/base/error.h).
+// Either a value or a message, for code where a wrong input is ordinary and must leave state
+// unchanged (core/schedule). Elsewhere errors are exceptions (core/base/error.h).
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
   static Result error(std::string message) { return Result(ErrorTag{}, std::move(message)); }
 
   [[nodiscard]] bool ok() const noexcept { return state_.index() == 0; }
@@ -22,7 +23,8 @@ class [[nodiscard]] Result {
 
  private:
   struct ErrorTag {};
-  Result(ErrorTag /*tag*/, std::string message) : state_(std::in_place_index<1>, std::move(message)) {}
+  Result(ErrorTag /*tag*/, std::string message)
+      : state_(std::in_place_index<1>, std::move(message)) {}
   std::variant<T, std::string> state_;
 };
 

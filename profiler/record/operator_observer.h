@@ -8,7 +8,8 @@ namespace shardlens::record {
 
 // Records the ATen operators and autograd nodes of the thread that makes it, and of threads that
 // autograd runs its backward on, into a spool; from construction to destruction, only while the
-// recorder records. Communication threads are left out: what they do is the collective's own record.
+// recorder records. Communication threads are left out: what they do is the collective's own
+// record.
 //
 // Shapes     in the first recorded step, GEMMs (aten::mm, addmm, bmm, baddbmm) carry their inputs'
 //            shapes, which are the same in every step and cost too much to take in each.

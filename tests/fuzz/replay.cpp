@@ -1,4 +1,5 @@
-// Runs a fuzz target on every file of the directories that are named: libFuzzer's driver needs clang.
+// Runs a fuzz target on every file of the directories that are named: libFuzzer's driver needs
+// clang.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

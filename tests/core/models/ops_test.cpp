@@ -59,7 +59,8 @@ TEST_P(OpsTest, ProjectAndItsGradients) {
       expect_close(weight.grad(), wd.grad(), "weight gradient");
       EXPECT_TRUE(weight.grad().is_contiguous());
       if (with_bias) {
-        expect_close(bias.grad(), grad.to(at::kDouble).sum(at::IntArrayRef({0, 1})), "bias gradient");
+        expect_close(bias.grad(), grad.to(at::kDouble).sum(at::IntArrayRef({0, 1})),
+                     "bias gradient");
       }
     }
   }
