@@ -21,6 +21,7 @@ constexpr std::array<Row, kRangeCount> kRows{{
     {"Optimizer.step", false},
     {"shardlens::forward", false},
     {"shardlens::backward", false},
+    {"shardlens::clip_grad_norm", false},
 }};
 }  // namespace
 

@@ -31,12 +31,14 @@ enum class Range : uint8_t {
   kOptimizer,            // Optimizer.step
   kForward,              // shardlens::forward
   kBackward,             // shardlens::backward
+  kClip,                 // shardlens::clip_grad_norm
 };
-inline constexpr int kRangeCount = 12;
+inline constexpr int kRangeCount = 13;
 [[nodiscard]] std::string_view name_of(Range range);
 [[nodiscard]] bool names_unit(Range range);  // whether " (fqn)" follows the name
 
-// One collective as its communication thread (or stream) ran it.
+// One collective as its communication thread ran it; with `on_device`, as the host issued it to a
+// stream of a device.
 struct CollectiveRecord {
   CollectiveKind kind = CollectiveKind::kAllGather;
   DType dtype = DType::kF32;
@@ -47,17 +49,23 @@ struct CollectiveRecord {
   int32_t group_size = 1;
   int64_t in_nelems = 0;
   int64_t out_nelems = 0;
-  Nanoseconds issued = 0;  // the host called
-  Nanoseconds start = 0;   // the communication thread began
+  // `issued` <= `start` <= `end`: the host called, the communication thread began and ended. With
+  // `on_device` the host's call: `issued` = `start`, and `end` when it returned.
+  Nanoseconds issued = 0;
+  Nanoseconds start = 0;
   Nanoseconds end = 0;
   std::string_view group;  // process group name, e.g. "shard"; valid for the process's life
   bool emulated = false;
+  // A stream runs it, and kernels that this thread launched between `start` and `end` are its own:
+  // what records the device gives them these arguments by correlation. Reported once the call has
+  // returned, on the thread that made it.
+  bool on_device = false;
 };
 
 // Sink for what the engine does; the profiler implements it, and a null implementation is used when
 // nothing records. The implementation stamps host times itself on entry. Threads: collective() from
 // any thread; everything else on the thread that trains (backward hooks on CPU run there too) or
-// serialised with it.
+// serialised with it, as autograd's thread of a device is; a range begins and ends on one thread.
 // Errors: never throws; what cannot be kept is counted as dropped.
 class Recorder {
  public:

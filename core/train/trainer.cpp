@@ -54,8 +54,11 @@ class Loop {
       report.loss_scale = scaler_->scale();
       scaler_->unscale(context_.sharded->flat_shards());
     }
-    report.grad_norm = context_.sharded->clip_grad_norm(
-        options_.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
+    {
+      const RangeScope range(context_.recorder, Range::kClip);
+      report.grad_norm = context_.sharded->clip_grad_norm(
+          options_.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
+    }
     report.loss = mean_loss(step);
     {
       const RangeScope range(context_.recorder, Range::kOptimizer);
