@@ -156,7 +156,7 @@ class CollectiveUnits {
         continue;
       }
       const Event& launch = trace_.events[each.launch];
-      const Owner owner = timeline_.sections.at(launch.track, launch.start);
+      const Owner owner = owner_of(trace_, timeline_, each);
       if (owner.unit != kNoUnit &&
           timeline_.fsdp.collective_at(launch.track, launch.start) == nullptr) {
         needs_.push_back(

@@ -231,10 +231,4 @@ Owner Sections::at(Nanoseconds instant) const {
   return std::prev(after)->owner;
 }
 
-std::string_view name_of(Section section) {
-  constexpr std::string_view kNames[] = {"none",     "forward", "loss",
-                                         "backward", "clip",    "optimizer"};
-  return kNames[static_cast<size_t>(section)];
-}
-
 }  // namespace shardlens::analysis

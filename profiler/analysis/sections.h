@@ -2,27 +2,19 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "profiler/analysis/fsdp_log.h"
 #include "profiler/analysis/intervals.h"
+#include "profiler/trace/owner.h"
 #include "profiler/trace/trace.h"
 
 namespace shardlens::analysis {
 
-// What part of a step the host was in.
-enum class Section : uint8_t { kNone, kForward, kLoss, kBackward, kClip, kOptimizer };
-inline constexpr int kSectionCount = 6;
-// "forward", …; what belongs to no unit is listed as "<loss>", "<clip>", "<optimizer>", "<none>".
-[[nodiscard]] std::string_view name_of(Section section);
-
-// Whom work belongs to that the host launched at some instant.
-struct Owner {
-  Section section = Section::kNone;
-  uint32_t unit = kNoUnit;  // index into FsdpLog::units; of forward and backward only
-  friend bool operator==(const Owner&, const Owner&) = default;
-};
+using trace::kSectionCount;
+using trace::name_of;
+using trace::Owner;
+using trace::Section;
 
 // The time of the host, cut into what each unit and each part of the step has of it.
 //

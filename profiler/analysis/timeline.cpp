@@ -75,6 +75,18 @@ std::string_view name_of(UnitPart part) {
   return kNames[static_cast<size_t>(part)];
 }
 
+Owner owner_of(const trace::Trace& trace, const Timeline& timeline, const DeviceEvent& event) {
+  // "External id" of PyTorch's traces counts operators.
+  if (timeline.device && timeline.fsdp.source == FsdpSource::kShardlens) {
+    const auto pushed = trace::owner_of_external_id(trace.events[event.event].external_id);
+    if (pushed && (pushed->unit == kNoUnit || pushed->unit < trace.units.size())) {
+      return *pushed;
+    }
+  }
+  const trace::Event& launch = trace.events[event.launch];
+  return timeline.sections.at(launch.track, launch.start);
+}
+
 Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   const Sources sources(trace, options);
   Timeline timeline;

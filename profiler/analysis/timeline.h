@@ -88,6 +88,12 @@ struct Timeline {
   std::vector<trace::Diagnostic> diagnostics;
 };
 
+// Whom a device event or leaf operator was launched for: what our recorder pushed with the launch,
+// else whose the host's time was then. Its launch must be in the trace.
+[[nodiscard]] Owner owner_of(const trace::Trace& trace,
+                             const Timeline& timeline,
+                             const DeviceEvent& event);
+
 [[nodiscard]] Timeline make_timeline(const trace::Trace& trace,
                                      const TimelineOptions& options = {});
 

@@ -16,6 +16,7 @@ struct Item {
   uint32_t track;  // where the host launched it
   Nanoseconds launched;
   Nature nature;
+  Owner owner;
 };
 
 std::vector<Item> items_of(const Trace& trace, const Timeline& timeline) {
@@ -25,7 +26,11 @@ std::vector<Item> items_of(const Trace& trace, const Timeline& timeline) {
       return;
     }
     const Event &event = trace.events[each.event], &launch = trace.events[each.launch];
-    items.push_back({{event.start, event.end()}, launch.track, launch.start, each.nature});
+    items.push_back({{event.start, event.end()},
+                     launch.track,
+                     launch.start,
+                     each.nature,
+                     owner_of(trace, timeline, each)});
   };
   for (const DeviceEvent& each : timeline.device ? timeline.device_events : timeline.host_events) {
     add(each);
@@ -94,7 +99,7 @@ class Collector {
   };
 
   void add(const Item& item) {
-    Owner owner = timeline_.sections.at(item.track, item.launched);
+    Owner owner = item.owner;
     auto kind = item.nature == Nature::kCompute ? WorkSpan::Kind::kCompute : WorkSpan::Kind::kCopy;
     if (item.nature == Nature::kCopy) {
       if (const FsdpEvent* out = copy_outs_.around(item.track, item.launched)) {

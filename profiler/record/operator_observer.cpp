@@ -95,6 +95,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   if (recorder == nullptr || !recorder->recording()) {
     return nullptr;
   }
+  recorder->before_launch();
   ThreadState& state = state_of_thread();
   const uint64_t current = generation.load(std::memory_order_relaxed);
   if (state.generation != current) {

@@ -31,6 +31,20 @@ SpoolRecord step_record(SpoolType type, int64_t step, int64_t dropped) {
   return record;
 }
 
+SpoolRecord collective_record(SpoolType type, const CollectiveRecord& r) {
+  SpoolRecord record;
+  record.type = type;
+  record.a = static_cast<uint8_t>(r.kind);
+  record.b = static_cast<uint8_t>(r.dtype);
+  record.c = static_cast<uint8_t>(r.emulated);
+  return record;
+}
+
+uint16_t group_size(const CollectiveRecord& r) {
+  constexpr int32_t kMaxRanks = std::numeric_limits<uint16_t>::max();
+  return static_cast<uint16_t>(std::clamp(r.group_size, 0, kMaxRanks));
+}
+
 }  // namespace
 
 SpoolRecorder::SpoolRecorder(SpoolOptions options)
@@ -67,8 +81,7 @@ void SpoolRecorder::step_begin(int64_t step) {
   in_step_ = true;
   now_.step(step, true);
   const bool was = recording();
-  const bool on = step >= options_.warmup && (options_.trigger_file.empty() ||
-                                              ::access(options_.trigger_file.c_str(), F_OK) == 0);
+  const bool on = wanted(step);
   if (on && !was) {
     recording_since_.store(now_ns(), std::memory_order_relaxed);
   }
@@ -76,6 +89,18 @@ void SpoolRecorder::step_begin(int64_t step) {
   if (on) {
     append(step_record(SpoolType::kStepBegin, step, 0), Keep::kAlways);
   }
+}
+
+bool SpoolRecorder::wanted(int64_t step) {
+  if (step < options_.warmup) {
+    return false;
+  }
+  const bool always = options_.trigger_file.empty() && !options_.on_request;
+  const bool triggered =
+      !options_.trigger_file.empty() && ::access(options_.trigger_file.c_str(), F_OK) == 0;
+  const bool requested = options_.on_request && requested_.load(std::memory_order_relaxed) > 0 &&
+                         requested_.fetch_sub(1, std::memory_order_relaxed) > 0;
+  return always || triggered || requested;
 }
 
 void SpoolRecorder::step_end() {
@@ -167,25 +192,40 @@ void SpoolRecorder::collective(const CollectiveRecord& r) {
   if (!recording() || r.issued < recording_since_.load(std::memory_order_relaxed)) {
     return;
   }
-  constexpr int32_t kMaxRanks = std::numeric_limits<uint16_t>::max();
-  SpoolRecord record;
-  record.type = SpoolType::kCollective;
-  record.a = static_cast<uint8_t>(r.kind);
-  record.b = static_cast<uint8_t>(r.dtype);
-  record.c = static_cast<uint8_t>(r.emulated);
+  if (r.on_device) {
+    collective_call(r);
+    return;
+  }
+  SpoolRecord record = collective_record(SpoolType::kCollective, r);
   // The clock may have been set back between the stamps; what the reader takes for damage is
   // straightened here.
   const Nanoseconds start = std::max(r.issued, r.start);
   record.collective = {.unit = r.unit,
                        .sequence = r.sequence,
                        .action = r.action,
-                       .group_size = static_cast<uint16_t>(std::clamp(r.group_size, 0, kMaxRanks)),
+                       .group_size = group_size(r),
                        .group = static_cast<uint16_t>(text(r.group)),
                        .in_nelems = r.in_nelems,
                        .out_nelems = r.out_nelems,
                        .issued = r.issued,
                        .start = start,
                        .end = std::max(start, r.end)};
+  append(record);
+}
+
+void SpoolRecorder::collective_call(const CollectiveRecord& r) {
+  SpoolRecord record = collective_record(SpoolType::kCollectiveCall, r);
+  record.call = {.unit = r.unit,
+                 .sequence = r.sequence,
+                 .action = r.action,
+                 .group_size = group_size(r),
+                 .group = static_cast<uint16_t>(text(r.group)),
+                 .in_nelems = r.in_nelems,
+                 .out_nelems = r.out_nelems,
+                 .start = r.issued,
+                 .end = std::max(r.issued, r.end),
+                 .thread = thread_id(),
+                 .reserved = 0};
   append(record);
 }
 
@@ -222,6 +262,24 @@ void SpoolRecorder::op(uint32_t name,
     std::memcpy(record.op.dims, shapes->dims, sizeof(record.op.dims));
   }
   append(record);
+}
+
+void SpoolRecorder::device_dropped(int64_t records) {
+  append(step_record(SpoolType::kDeviceDropped, step_, records), Keep::kAlways);
+}
+
+void SpoolRecorder::note(std::string_view message) {
+  uint32_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [it, added] =
+        notes_.try_emplace(std::string(message), static_cast<uint32_t>(notes_.size()));
+    if (!added) {
+      return;
+    }
+    id = it->second;
+  }
+  append_text(SpoolType::kNote, id, message);
 }
 
 void SpoolRecorder::flush() {

@@ -33,9 +33,12 @@ struct SpoolOptions {
   int rank = 0, world_size = 1;
   std::string backend;  // "gloo", "nccl", "emulated"
   std::vector<GroupInfo> groups;
-  int64_t warmup = 0;                  // first steps (counted from 0) that are not recorded
-  std::filesystem::path trigger_file;  // not empty: only steps at whose begin this file exists
-  Bytes budget = Bytes{256} << 20;     // of the spool; what comes after is dropped and counted
+  int64_t warmup = 0;  // first steps (counted from 0) that are not recorded
+  // Either of these set: only steps at whose begin the file exists or that were asked for by
+  // request().
+  std::filesystem::path trigger_file;
+  bool on_request = false;
+  Bytes budget = Bytes{256} << 20;  // of the spool; what comes after is dropped and counted
   size_t buffer_records = size_t{1} << 15;
 };
 
@@ -49,9 +52,9 @@ struct InputShapes {
 
 // Recorder that appends to DIR/rank<r>.spool, written out at every step end and whenever the buffer
 // is full, and keeps DIR/rank<r>.now up to date. finish() and record/finish.h turn the spool into a
-// trace; after a fault the spool stays. Threads  as Recorder says; op(), text() and collective()
-// from any thread. Errors   the constructor throws RuntimeFault; recording never throws. A disk
-// that is full ends the spool: see error().
+// trace; after a fault the spool stays. Threads  as Recorder says; op(), text(), collective(),
+// device() and note() from any thread. Errors   the constructor throws RuntimeFault; recording
+// never throws. A disk that is full ends the spool: see error().
 class SpoolRecorder final : public Recorder {
  public:
   explicit SpoolRecorder(SpoolOptions options);
@@ -76,6 +79,28 @@ class SpoolRecorder final : public Recorder {
   // An operator that ran on the calling thread. `shapes` may be null.
   void op(uint32_t name, Nanoseconds start, Nanoseconds end, const InputShapes* shapes);
 
+  // What a device's recorder saw: a record of one of the types for that.
+  void device(const trace::SpoolRecord& record) { append(record); }
+  // Device records that were lost since the start; the largest counts.
+  void device_dropped(int64_t records);
+  // For the trace's diagnostics, where it is said once however often it is noted.
+  void note(std::string_view message);
+  // Text of any length under an id, e.g. a device's properties.
+  void append_text(trace::SpoolType type, uint32_t id, std::string_view text);
+
+  // Records the next steps too, with SpoolOptions::on_request. From any thread or signal handler.
+  void request(int64_t steps) noexcept { requested_.fetch_add(steps, std::memory_order_relaxed); }
+
+  // Called before an operator runs, on its thread, while recording; null: nothing.
+  void set_launch_listener(void (*listener)()) noexcept {
+    launch_listener_.store(listener, std::memory_order_relaxed);
+  }
+  void before_launch() const {
+    if (void (*listener)() = launch_listener_.load(std::memory_order_relaxed)) {
+      listener();
+    }
+  }
+
   // Called after each recorded step, on the training thread; empty: nothing.
   void set_step_listener(std::function<void()> listener) { step_listener_ = std::move(listener); }
 
@@ -99,7 +124,8 @@ class SpoolRecorder final : public Recorder {
   enum class Keep : uint8_t { kWithinBudget, kAlways };
 
   void append(const trace::SpoolRecord& record, Keep keep = Keep::kWithinBudget);
-  void append_text(trace::SpoolType type, uint32_t id, std::string_view text);
+  [[nodiscard]] bool wanted(int64_t step);
+  void collective_call(const CollectiveRecord& record);
   void write_out();
   [[nodiscard]] std::string metadata() const;
 
@@ -107,6 +133,8 @@ class SpoolRecorder final : public Recorder {
   NowPage now_;
   std::atomic<bool> recording_{false};
   std::atomic<Nanoseconds> recording_since_{0};
+  std::atomic<int64_t> requested_{0};  // steps still to be recorded
+  std::atomic<void (*)()> launch_listener_{nullptr};
 
   // Training thread only.
   int64_t step_ = -1;
@@ -120,7 +148,7 @@ class SpoolRecorder final : public Recorder {
   SpoolFile file_;
   int64_t kept_ = 0, dropped_ = 0;
   bool finished_ = false;
-  std::unordered_map<std::string, uint32_t> texts_;
+  std::unordered_map<std::string, uint32_t> texts_, notes_;
 };
 
 }  // namespace shardlens::record

@@ -49,6 +49,18 @@ struct HookArgs {
   friend bool operator==(const HookArgs&, const HookArgs&) = default;
 };
 
+// How a kernel was launched; of our own captures only, the reader leaves them in the text. Equal
+// rows are stored once.
+struct LaunchArgs {
+  uint32_t grid[3] = {0, 0, 0};
+  uint16_t block[3] = {0, 0, 0};
+  uint16_t registers = 0;       // per thread
+  uint32_t shared_memory = 0;   // bytes, static and dynamic
+  int32_t multiprocessors = 0;  // of the device; 0: not known
+  int32_t occupancy = -1;       // estimated, percent; -1: not known
+  friend auto operator<=>(const LaunchArgs&, const LaunchArgs&) = default;
+};
+
 // Where a device event ran and what it moved. Any event that names a stream has one: kernels,
 // copies, cuda_event, and the operators of Triton, which say `stream` on the host. Equal rows are
 // stored once.
@@ -58,6 +70,7 @@ struct DeviceArgs {
   int64_t graph = -1;       // "graph id"
   int32_t device = -1, context = -1, stream = -1;  // -1: not given
   uint32_t event = 0;                              // "event id" of a cuda_event; 0: none
+  uint32_t launch = kNoIndex;                      // row of Trace::launches
   friend bool operator==(const DeviceArgs&, const DeviceArgs&) = default;
 };
 

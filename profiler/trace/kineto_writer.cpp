@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "profiler/trace/compression.h"
 #include "profiler/trace/json_text.h"
@@ -297,6 +299,15 @@ class KinetoWriter::Body {
     }
     if (const DeviceArgs* device = trace.device(event)) {
       device_args(args, *device);
+      if (device->launch != kNoIndex) {
+        launch_args(args, trace.launches.at(device->launch));
+      }
+      const bool moves =
+          event.category == Category::kGpuMemcpy || event.category == Category::kGpuMemset;
+      if (moves && device->bytes >= 0 && event.duration > 0) {
+        args.key("memory bandwidth (GB/s)") += fmt::format(
+            "{}", static_cast<double>(device->bytes) / static_cast<double>(event.duration));
+      }
     }
     if (event.external_id != 0) {
       args.integer("External id", event.external_id);
@@ -350,6 +361,25 @@ class KinetoWriter::Body {
     number(args, "graph id", d.graph, -1);
     number(args, "graph node id", d.graph_node, -1);
     number(args, "event id", d.event, 0);
+  }
+
+  // As Kineto: blocks and warps per multiprocessor are those of an even spread.
+  static void launch_args(Members& args, const LaunchArgs& l) {
+    const auto three = [&](std::string_view key, const auto& v) {
+      args.raw(key, fmt::format("[{}, {}, {}]", v[0], v[1], v[2]));
+    };
+    args.integer("queued", 0);
+    args.integer("registers per thread", l.registers);
+    args.integer("shared memory", l.shared_memory);
+    if (l.multiprocessors > 0) {
+      const double blocks = static_cast<double>(l.grid[0]) * l.grid[1] * l.grid[2];
+      const double warps = blocks * l.block[0] * l.block[1] * l.block[2] / 32;
+      args.raw("blocks per SM", fmt::format("{:.6g}", blocks / l.multiprocessors));
+      args.raw("warps per SM", fmt::format("{:.6g}", warps / l.multiprocessors));
+    }
+    three("grid", l.grid);
+    three("block", l.block);
+    number(args, "est. achieved occupancy %", l.occupancy, -1);
   }
 
   static void sync_args(Members& args, const SyncArgs& s) {

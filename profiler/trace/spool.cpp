@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include "core/base/hook.h"
 #include "core/base/recorder.h"
 #include "core/schedule/action.h"
+#include "profiler/trace/event_args.h"
 
 namespace shardlens::trace {
 namespace {
@@ -94,6 +96,42 @@ bool valid_operator(const SpoolRecord& record) {
   return dims <= SpoolOperator::kMaxDims && op.end >= op.start;
 }
 
+bool ends_after(Nanoseconds start, Nanoseconds end) {
+  return start > 0 && end >= start;
+}
+
+bool valid_device_record(const SpoolRecord& record) {
+  switch (record.type) {
+    case SpoolType::kDeviceProperties:
+    case SpoolType::kNote:
+    case SpoolType::kDeviceDropped:
+    case SpoolType::kExternal:
+      return true;
+    case SpoolType::kKernel:
+      return ends_after(record.kernel.start, record.kernel.end);
+    case SpoolType::kCopy:
+      return ends_after(record.copy.start, record.copy.end) && record.copy.bytes >= 0 &&
+             record.copy.is_memset <= 1;
+    case SpoolType::kGraphNode:
+      return record.node.start > 0;
+    case SpoolType::kApiCall:
+      return ends_after(record.api.start, record.api.end) && record.api.is_driver <= 1;
+    case SpoolType::kSync:
+      return ends_after(record.sync.start, record.sync.end) &&
+             record.sync.kind <= static_cast<uint8_t>(SyncKind::kContext);
+    case SpoolType::kEventRecord:
+      return record.event.time >= 0;
+    case SpoolType::kOverhead:
+      return ends_after(record.overhead.start, record.overhead.end);
+    case SpoolType::kMemory:
+      return record.memory.time > 0;
+    case SpoolType::kAnnotation:
+      return ends_after(record.annotation.start, record.annotation.end);
+    default:
+      return false;
+  }
+}
+
 bool valid(const SpoolRecord& record) {
   switch (record.type) {
     case SpoolType::kText:
@@ -117,10 +155,14 @@ bool valid(const SpoolRecord& record) {
              valid_unit(record.collective.unit);
     case SpoolType::kOperator:
       return valid_operator(record);
+    case SpoolType::kCollectiveCall:
+      return record.a < kCollectiveCount && record.b < kDTypeCount &&
+             record.call.end >= record.call.start && valid_unit(record.call.unit);
     case SpoolType::kInvalid:
       return false;
+    default:
+      return valid_device_record(record);
   }
-  return false;
 }
 
 SpoolHeader parse_header(std::string_view bytes, const std::string& source) {
@@ -157,6 +199,8 @@ std::vector<uint32_t> units_of(const SpoolRecord& record) {
       return {record.range.unit};
     case SpoolType::kCollective:
       return {record.collective.unit};
+    case SpoolType::kCollectiveCall:
+      return {record.call.unit};
     default:
       return {};
   }
@@ -176,13 +220,36 @@ void name_units(Spool& spool, const std::map<uint32_t, std::string>& names) {
   }
 }
 
+// Text that a record names, if it names one.
+std::optional<uint32_t> text_of(const SpoolRecord& record) {
+  switch (record.type) {
+    case SpoolType::kOperator:
+      return record.op.name;
+    case SpoolType::kCollective:
+      return record.collective.group;
+    case SpoolType::kCollectiveCall:
+      return record.call.group;
+    case SpoolType::kKernel:
+      return record.kernel.name;
+    case SpoolType::kCopy:
+      return record.copy.name;
+    case SpoolType::kApiCall:
+      return record.api.name;
+    case SpoolType::kOverhead:
+      return record.overhead.name;
+    case SpoolType::kAnnotation:
+      return record.annotation.name;
+    default:
+      return std::nullopt;
+  }
+}
+
 // Texts may stand after their first use in a file that several threads appended to, so this comes
 // last.
 void drop_unnamed(Spool& spool) {
   const auto unnamed = [&spool](const SpoolRecord& record) {
-    return (record.type == SpoolType::kOperator && !spool.texts.contains(record.op.name)) ||
-           (record.type == SpoolType::kCollective &&
-            !spool.texts.contains(record.collective.group));
+    const std::optional<uint32_t> text = text_of(record);
+    return text && !spool.texts.contains(*text);
   };
   spool.damaged += static_cast<int64_t>(std::erase_if(spool.records, unnamed));
 }
@@ -215,6 +282,10 @@ class Parser {
     if (!metadata_.texts().empty()) {
       spool_.metadata = metadata_.texts().begin()->second;
     }
+    spool_.devices = devices_.texts();
+    for (const auto& [id, text] : notes_.texts()) {
+      spool_.notes.push_back(text);
+    }
     drop_unnamed(spool_);
     name_units(spool_, units_.texts());
     return std::move(spool_);
@@ -230,6 +301,13 @@ class Parser {
         return record.text.id < kMaxUnits && units_.add(record.text);
       case SpoolType::kMetadata:
         return metadata_.add(record.text);
+      case SpoolType::kDeviceProperties:
+        return devices_.add(record.text);
+      case SpoolType::kNote:
+        return notes_.add(record.text);
+      case SpoolType::kDeviceDropped:
+        spool_.device_dropped = std::max(spool_.device_dropped, record.step.dropped);
+        return true;
       case SpoolType::kStepEnd:
         spool_.dropped = record.step.dropped;
         break;
@@ -245,7 +323,7 @@ class Parser {
   }
 
   Spool spool_;
-  TextAssembler texts_, units_, metadata_;
+  TextAssembler texts_, units_, metadata_, devices_, notes_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/base/units.h"
+#include "profiler/trace/spool_device.h"
 
 namespace shardlens::trace {
 
@@ -18,7 +20,7 @@ namespace shardlens::trace {
 // records before it stay readable.
 
 inline constexpr char kSpoolMagic[8] = {'S', 'H', 'L', 'S', 'P', 'O', 'O', 'L'};
-inline constexpr uint32_t kSpoolVersion = 1;
+inline constexpr uint32_t kSpoolVersion = 2;
 inline constexpr size_t kSpoolRecordBytes = 64;
 
 struct SpoolHeader {
@@ -47,9 +49,24 @@ enum class SpoolType : uint8_t {
   kRange,
   kCollective,
   kOperator,
-  kEnd,  // the run ended; absent after a fault
+  kEnd,             // the run ended; absent after a fault
+  kCollectiveCall,  // a collective that a stream of a device runs: the host's call
+  // What a device's recorder saw. A spool has these in no order; correlations tie them together.
+  kKernel,
+  kCopy,  // memcpy or memset
+  kGraphNode,
+  kApiCall,
+  kSync,
+  kEventRecord,
+  kExternal,
+  kOverhead,
+  kMemory,
+  kAnnotation,
+  kDeviceProperties,  // piece of a JSON object as in Kineto's deviceProperties; id = device
+  kNote,              // piece of a message for the trace's diagnostics
+  kDeviceDropped,     // device records that were lost so far, as in SpoolStep
 };
-inline constexpr int kSpoolTypeCount = 12;
+inline constexpr int kSpoolTypeCount = 26;
 
 struct SpoolText {
   static constexpr size_t kPiece = 44;
@@ -101,8 +118,8 @@ struct SpoolOperator {
   int32_t dims[kMaxDims];
 };
 
-// `a`, `b`, `c`: kCollective: kind, dtype, emulated; kOperator: number of inputs whose shapes are
-// known (0: not kept); otherwise 0.
+// `a`, `b`, `c`: kCollective, kCollectiveCall: kind, dtype, emulated; kOperator: number of inputs
+// whose shapes are known (0: not kept); otherwise 0.
 struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes` covers the union
 
   SpoolType type = SpoolType::kInvalid;
@@ -117,6 +134,17 @@ struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes`
     SpoolRange range;
     SpoolCollective collective;
     SpoolOperator op;
+    SpoolCollectiveCall call;
+    SpoolKernel kernel;
+    SpoolCopy copy;
+    SpoolGraphNode node;
+    SpoolApiCall api;
+    SpoolSync sync;
+    SpoolEventRecord event;
+    SpoolExternal external;
+    SpoolOverhead overhead;
+    SpoolMemory memory;
+    SpoolAnnotation annotation;
   };
 };
 static_assert(sizeof(SpoolRecord) == kSpoolRecordBytes &&
@@ -136,10 +164,13 @@ struct Spool {
   std::vector<std::string>
       units;             // FQN by UnitId; "unit 7" where a record names one whose FQN was lost
   std::string metadata;  // JSON, or ""
-  bool ended = false;    // the end marker is there
-  int64_t dropped = 0;   // by the writer, as of its last step or end marker
-  int64_t damaged = 0;   // whole records whose check or contents are wrong; left out
-  Bytes truncated = 0;   // bytes of an incomplete last record; left out
+  std::map<uint32_t, std::string> devices;  // JSON by device
+  std::vector<std::string> notes;
+  bool ended = false;          // the end marker is there
+  int64_t dropped = 0;         // by the writer, as of its last step or end marker
+  int64_t device_dropped = 0;  // by the device's recorder
+  int64_t damaged = 0;         // whole records whose check or contents are wrong; left out
+  Bytes truncated = 0;         // bytes of an incomplete last record; left out
 };
 
 // Never fails on what a killed process leaves: an incomplete tail and damaged records are counted

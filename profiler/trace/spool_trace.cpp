@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/recorder.h"
+#include "profiler/trace/spool_device_trace.h"
 
 namespace shardlens::trace {
 namespace {
@@ -27,9 +28,17 @@ class Converter {
 
   Trace convert() {
     describe();
+    has_calls_ = std::any_of(
+        spool_.records.begin(), spool_.records.end(),
+        [](const SpoolRecord& record) { return record.type == SpoolType::kCollectiveCall; });
     for (const SpoolRecord& record : spool_.records) {
       add(record);
     }
+    add_device_records(spool_,
+                       {.of_thread = [this](uint32_t thread) { return thread_track(thread); },
+                        .arguments = [this](const SpoolRecord& call) { return call_args(call); },
+                        .name_of_range = [this](const SpoolRange& range) { return name(range); }},
+                       trace_);
     if (step_) {
       diagnose(Severity::kWarning,
                fmt::format("step {} has no end: its events are here, its ProfilerStep is not",
@@ -41,6 +50,11 @@ class Converter {
           "the run did not end in an orderly way: recovered from a spool without an end marker");
     }
     count(spool_.dropped, "records were not kept: the spool's byte budget or the disk was full");
+    count(spool_.device_dropped,
+          "records of the device were lost: its recorder's buffers were full");
+    for (const std::string& note : spool_.notes) {
+      diagnose(Severity::kWarning, note);
+    }
     count(spool_.damaged, "records of the spool are damaged and left out");
     if (spool_.truncated != 0) {
       diagnose(Severity::kNote,
@@ -165,21 +179,39 @@ class Converter {
   }
 
   void add_range(const SpoolRange& range) {
+    trace_.add_complete(Category::kUserAnnotation, name(range), thread_track(range.thread),
+                        range.start, range.end);
+  }
+
+  [[nodiscard]] std::string name(const SpoolRange& range) const {
     const auto kind = static_cast<Range>(range.range);
-    std::string name(name_of(kind));
-    if (names_unit(kind)) {
-      name += unit_suffix(range.unit);
-    }
-    trace_.add_complete(Category::kUserAnnotation, name, thread_track(range.thread), range.start,
-                        range.end);
+    return fmt::format("{}{}", name_of(kind), names_unit(kind) ? unit_suffix(range.unit) : "");
   }
 
   void add_collective(const SpoolRecord& record) {
     const SpoolCollective& c = record.collective;
-    const auto kind = static_cast<CollectiveKind>(record.a);
+    const std::string& group = spool_.texts.at(c.group);
+    CollectiveArgs args = collective_args(record, c);
+    args.issued = c.issued;
+    std::string name =
+        fmt::format("{}:{}", trace_.metadata.backend.empty() ? "c10d" : trace_.metadata.backend,
+                    name_of(static_cast<CollectiveKind>(record.a)));
+    name += unit_suffix(c.unit);
+    trace_.add_collective(name, communicator_track(c.group, group), c.start, c.end, args);
+  }
+
+  CollectiveArgs call_args(const SpoolRecord& record) {
+    CollectiveArgs args = collective_args(record, record.call);
+    args.issued = record.call.start;
+    return args;
+  }
+
+  // What both kinds of record say.
+  template <typename T>
+  CollectiveArgs collective_args(const SpoolRecord& record, const T& c) {
     const std::string& group = spool_.texts.at(c.group);
     CollectiveArgs args;
-    args.collective = trace_.strings.intern(kineto_name(kind));
+    args.collective = trace_.strings.intern(kineto_name(static_cast<CollectiveKind>(record.a)));
     args.dtype = trace_.strings.intern(kineto_name(static_cast<DType>(record.b)));
     args.group = trace_.strings.intern(group);
     for (const ProcessGroup& known : trace_.metadata.groups) {
@@ -194,16 +226,16 @@ class Converter {
     args.in_nelems = c.in_nelems;
     args.out_nelems = c.out_nelems;
     args.sequence = c.sequence;
-    args.issued = c.issued;
     args.emulated = record.c != 0;
-    std::string name = fmt::format(
-        "{}:{}", trace_.metadata.backend.empty() ? "c10d" : trace_.metadata.backend, name_of(kind));
-    name += unit_suffix(c.unit);
-    trace_.add_collective(name, communicator_track(c.group, group), c.start, c.end, args);
+    return args;
   }
 
   void add_operator(const SpoolRecord& record) {
     const SpoolOperator& op = record.op;
+    // c10d's own mark of a call that its record has with all arguments.
+    if (has_calls_ && spool_.texts.at(op.name) == "record_param_comms") {
+      return;
+    }
     const uint32_t event = trace_.add_complete(Category::kCpuOp, spool_.texts.at(op.name),
                                                thread_track(op.thread), op.start, op.end);
     if (record.a == 0) {
@@ -260,7 +292,8 @@ class Converter {
   const Spool& spool_;
   Trace trace_;
   std::map<uint32_t, uint32_t> threads_, communicators_;  // to tracks
-  std::optional<SpoolStep> step_;                         // begun, not ended
+  bool has_calls_ = false;
+  std::optional<SpoolStep> step_;  // begun, not ended
 };
 
 }  // namespace

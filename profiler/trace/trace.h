@@ -138,6 +138,7 @@ class Trace {
   GrowingArray<ActionArgs> actions;
   GrowingArray<HookArgs> hooks;
   GrowingArray<DeviceArgs> devices;
+  GrowingArray<LaunchArgs> launches;
   GrowingArray<SyncArgs> syncs;
   GrowingArray<MemoryArgs> memory_events;
   std::vector<TextArgs> texts;
