@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "core/plan/differentiated.h"
 #include "core/schedule/autograd_queue.h"
 #include "core/schedule/planned_buckets.h"
+#include "core/schedule/steady_step.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -27,8 +27,12 @@ using Node = AutogradQueue::Node;
 // newest.
 class StepRunner {
  public:
-  StepRunner(const plan::Workload& workload, const plan::ResolvedPlan& plan)
+  StepRunner(const plan::Workload& workload,
+             const WorkloadOutline& outline,
+             const plan::ResolvedPlan& plan,
+             PlannedStep storage)
       : workload_(workload),
+        outline_(outline),
         plan_(plan),
         schedule_(make(plan)),
         buckets_(plan),
@@ -36,18 +40,21 @@ class StepRunner {
             std::any_of(plan.units.begin(),
                         plan.units.end(),
                         [](const plan::Unit& unit) { return unit.api == plan::Api::kFullyShard; })),
-        accumulators_(plan.units.size()) {
-    find_backward();
-    find_recomputed();
+        accumulators_(plan.units.size()),
+        planned_(std::move(storage)) {
+    planned_.hooks.clear();
+    planned_.actions.clear();
+    planned_.order.clear();
     find_trained();
   }
+
+  [[nodiscard]] bool replicates() const { return !buckets_.empty(); }
 
   // `keep`: false runs it for the schedule's state alone.
   void run(int accumulate, bool sync_every_microbatch, bool keep) {
     keep_ = keep;
     if (keep) {
-      planned_.order.reserve(2 * workload_.order.size() * static_cast<size_t>(accumulate));
-      planned_.actions.reserve(workload_.order.size() * static_cast<size_t>(accumulate));
+      planned_.order.reserve(2 * outline_.items * static_cast<size_t>(accumulate));
     }
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
       const bool sync = sync_every_microbatch || microbatch + 1 == accumulate;
@@ -62,7 +69,7 @@ class StepRunner {
         launch(buckets_.end());
       }
     }
-    for (const uint32_t index : optimizer_) {
+    for (const uint32_t index : outline_.optimizer) {
       operate(index);
     }
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
@@ -82,50 +89,6 @@ class StepRunner {
     std::optional<uint32_t> replicated;  // instead: the gradient of this parameter is complete
   };
 
-  // The operators of backward, by the forward operator that they differentiate, in order.
-  void find_backward() {
-    const std::vector<plan::Operator>& operators = workload_.operators;
-    const auto differentiates = [&operators](uint32_t index) {
-      const plan::Operator& op = operators[index];
-      return op.phase == plan::Phase::kBackward && op.forward >= 0 &&
-             static_cast<size_t>(op.forward) < operators.size();
-    };
-    first_backward_.assign(operators.size() + 1, 0);
-    for (const plan::WorkloadItem& item : workload_.order) {
-      if (item.kind != plan::WorkloadItem::Kind::kOperator) {
-        continue;
-      }
-      if (differentiates(item.index)) {
-        ++first_backward_[static_cast<size_t>(operators[item.index].forward) + 1];
-      } else if (operators[item.index].phase == plan::Phase::kOptimizer) {
-        optimizer_.push_back(item.index);
-      }
-    }
-    std::partial_sum(first_backward_.begin(), first_backward_.end(), first_backward_.begin());
-    backward_.resize(first_backward_.back());
-    std::vector<uint32_t> next(first_backward_.begin(), first_backward_.end() - 1);
-    for (const plan::WorkloadItem& item : workload_.order) {
-      if (item.kind == plan::WorkloadItem::Kind::kOperator && differentiates(item.index)) {
-        backward_[next[static_cast<size_t>(operators[item.index].forward)]++] = item.index;
-      }
-    }
-  }
-
-  // What activation checkpointing runs again stands before the gradient that first needs it.
-  void find_recomputed() {
-    std::vector<plan::WorkloadItem> again;
-    for (const plan::WorkloadItem& item : workload_.order) {
-      const bool is_hook = item.kind == plan::WorkloadItem::Kind::kHook;
-      const plan::Operator* op = is_hook ? nullptr : &workload_.operators[item.index];
-      if (is_hook ? workload_.hooks[item.index].recompute : op->phase == plan::Phase::kRecompute) {
-        again.push_back(item);
-      } else if (!again.empty() && !is_hook && op->phase == plan::Phase::kBackward &&
-                 op->forward >= 0) {
-        recomputed_[static_cast<uint32_t>(op->forward)] = std::exchange(again, {});
-      }
-    }
-  }
-
   // With frozen parameters: which operators have some that are not.
   void find_trained() {
     const std::vector<bool> differentiated = plan::differentiated_parameters(plan_);
@@ -144,8 +107,8 @@ class StepRunner {
   }
 
   void recompute(uint32_t forward) {
-    const auto found = recomputed_.find(forward);
-    if (found == recomputed_.end()) {
+    const auto found = outline_.recomputed.find(forward);
+    if (found == outline_.recomputed.end()) {
       return;
     }
     for (const plan::WorkloadItem& item : found->second) {
@@ -264,18 +227,12 @@ class StepRunner {
   void forward() {
     in_forward_ = true;
     std::vector<size_t> begun;  // graph sizes at the pre-forwards that are open
-    for (const plan::WorkloadItem& item : workload_.order) {
+    for (const WorkloadOutline::Forward& item : outline_.forward) {
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
-        const plan::Operator& op = workload_.operators[item.index];
-        if (op.phase == plan::Phase::kForward || op.phase == plan::Phase::kLoss) {
-          apply(op.unit, item.index);
-        }
+        apply(item.unit, item.index);
         continue;
       }
       HookEvent event = workload_.hooks[item.index];
-      if (event.hook == Hook::kPreBackward || event.hook == Hook::kGradsReady) {
-        break;
-      }
       const bool differentiable = last_ != AutogradQueue::kNone;
       if (!trained_.empty()) {
         event.grads =
@@ -316,8 +273,9 @@ class StepRunner {
     }
     for (uint32_t i = end; i-- > begin;) {
       recompute(runs_[i]);
-      for (uint32_t k = first_backward_[runs_[i]]; k < first_backward_[runs_[i] + 1]; ++k) {
-        operate(backward_[k]);
+      const uint32_t* const first = outline_.first_backward.data() + runs_[i];
+      for (uint32_t k = first[0]; k < first[1]; ++k) {
+        operate(outline_.backward[k]);
       }
     }
     if (begin != end) {
@@ -420,6 +378,7 @@ class StepRunner {
   }
 
   const plan::Workload& workload_;
+  const WorkloadOutline& outline_;
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   PlannedBuckets buckets_;
@@ -430,13 +389,10 @@ class StepRunner {
   bool run_open_ = false;       // the newest node is a run that may grow
   UnitId run_unit_ = 0;
   size_t run_tag_ = 0;
-  std::vector<bool> trained_;                        // by operator; empty: no parameter is frozen
-  std::vector<uint32_t> first_backward_, backward_;  // of operator i: [first[i], first[i + 1])
-  std::vector<uint32_t> optimizer_;
-  std::unordered_map<uint32_t, std::vector<plan::WorkloadItem>> recomputed_;  // by forward operator
-  std::vector<Node> accumulators_, views_;                                    // per unit
-  std::vector<bool> used_, reduced_at_end_, waiting_;                         // per unit
-  std::vector<Node> replicated_;  // per parameter, its accumulator
+  std::vector<bool> trained_;                          // by operator; empty: no parameter is frozen
+  std::vector<Node> accumulators_, views_;             // per unit
+  std::vector<bool> used_, reduced_at_end_, waiting_;  // per unit
+  std::vector<Node> replicated_;                       // per parameter, its accumulator
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false;
   ActionList actions_;
@@ -450,9 +406,26 @@ PlannedStep planned_step(const plan::Workload& workload,
                          int step,
                          int accumulate,
                          bool sync_every_microbatch) {
-  StepRunner runner(workload, plan);
+  const WorkloadOutline outline = workload_outline(workload);
+  StepRunner runner(workload, outline, plan, {});
   for (int done = 1; done < step; ++done) {
     runner.run(accumulate, sync_every_microbatch, /*keep=*/false);
+  }
+  runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
+  return runner.take();
+}
+
+PlannedStep steady_step(const plan::Workload& workload,
+                        const WorkloadOutline& outline,
+                        const plan::ResolvedPlan& plan,
+                        int accumulate,
+                        bool sync_every_microbatch,
+                        PlannedStep storage) {
+  StepRunner runner(workload, outline, plan, std::move(storage));
+  const bool whole = runner.replicates();
+  const int before = whole || plan.plan.dialect == plan::Dialect::kFsdp1 ? 2 : 1;
+  for (int done = 0; done < before; ++done) {
+    runner.run(whole ? accumulate : 1, !whole || sync_every_microbatch, /*keep=*/false);
   }
   runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
   return runner.take();

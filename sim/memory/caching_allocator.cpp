@@ -1,6 +1,7 @@
 #include "sim/memory/caching_allocator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace shardlens::sim {
 namespace {
@@ -11,7 +12,7 @@ Bytes round_up(Bytes bytes, Bytes to) {
 
 }  // namespace
 
-CachingAllocator::Free& CachingAllocator::pool(bool small, uint32_t stream) {
+CachingAllocator::Pool& CachingAllocator::pool(bool small, uint32_t stream) {
   const size_t index = 2 * size_t{stream} + (small ? 1 : 0);
   if (index >= pools_.size()) {
     pools_.resize(index + 1);
@@ -19,9 +20,16 @@ CachingAllocator::Free& CachingAllocator::pool(bool small, uint32_t stream) {
   return pools_[index];
 }
 
-CachingAllocator::Free::iterator CachingAllocator::bucket(Free& free, Bytes size) {
-  return std::lower_bound(free.begin(), free.end(), size,
-                          [](const Bucket& each, Bytes least) { return each.size < least; });
+size_t CachingAllocator::bucket(Pool& pool, Bytes size) {
+  const auto hash = (static_cast<uint64_t>(size / kRounding) * 0x9e3779b97f4a7c15ULL) >> 58;
+  uint32_t& found = pool.found[hash];
+  if (found >= pool.buckets.size() || pool.buckets[found].size != size) {
+    found = static_cast<uint32_t>(
+        std::lower_bound(pool.buckets.begin(), pool.buckets.end(), size,
+                         [](const Bucket& each, Bytes least) { return each.size < least; }) -
+        pool.buckets.begin());
+  }
+  return found;
 }
 
 // Where a block at `address` is, or belongs.
@@ -36,17 +44,24 @@ std::vector<CachingAllocator::Block>::iterator CachingAllocator::place(Bucket& b
 
 void CachingAllocator::put(Block block) {
   const Entry& entry = blocks_[block];
-  Free& free = pool(entry);
-  auto at = bucket(free, entry.size);
-  if (at == free.end() || at->size != entry.size) {
-    at = free.insert(at, Bucket{entry.size, {}});
+  Pool& free = pool(entry);
+  const size_t at = bucket(free, entry.size);
+  if (at == free.buckets.size() || free.buckets[at].size != entry.size) {
+    const auto fresh = free.buckets.insert(free.buckets.begin() + static_cast<std::ptrdiff_t>(at),
+                                           Bucket{entry.size, {}});
+    if (!spare_.empty()) {
+      fresh->blocks = std::move(spare_.back());
+      spare_.pop_back();
+    }
   }
-  at->blocks.insert(place(*at, entry.address), block);
+  std::vector<Block>& blocks = free.buckets[at].blocks;
+  blocks.insert(place(free.buckets[at], entry.address), block);
 }
 
 void CachingAllocator::remove(Block block) {
   const Entry& entry = blocks_[block];
-  Bucket& from = *bucket(pool(entry), entry.size);
+  Pool& free = pool(entry);
+  Bucket& from = free.buckets[bucket(free, entry.size)];
   from.blocks.erase(place(from, entry.address));
 }
 
@@ -86,8 +101,8 @@ std::optional<CachingAllocator::Block> CachingAllocator::take_segment(bool small
 
 // Segments of which nothing is used go back to the device.
 void CachingAllocator::release_cached() {
-  for (Free& free : pools_) {
-    for (Bucket& bucket : free) {
+  for (Pool& free : pools_) {
+    for (Bucket& bucket : free.buckets) {
       std::erase_if(bucket.blocks, [this](Block each) {
         const bool whole = blocks_[each].before == kNone && blocks_[each].after == kNone;
         if (whole) {
@@ -124,15 +139,15 @@ void CachingAllocator::split(Block block, Bytes bytes) {
 std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, uint32_t stream) {
   const Bytes size = round_up(bytes < kRounding ? kRounding : bytes, kRounding);
   const bool small = size <= kSmallSize;
-  Free& free = pool(small, stream);
+  Pool& free = pool(small, stream);
   std::optional<Block> block;
-  auto fits = bucket(free, size);
-  while (fits != free.end() && fits->blocks.empty()) {
+  size_t fits = bucket(free, size);
+  while (fits < free.buckets.size() && free.buckets[fits].blocks.empty()) {
     ++fits;
   }
-  if (fits != free.end()) {
-    block = fits->blocks.back();
-    fits->blocks.pop_back();
+  if (fits < free.buckets.size()) {
+    block = free.buckets[fits].blocks.back();
+    free.buckets[fits].blocks.pop_back();
   } else {
     block = take_segment(small, stream, size);
   }
@@ -175,10 +190,24 @@ void CachingAllocator::free(Block block) {
   put(block);
 }
 
+void CachingAllocator::reset(Bytes capacity) {
+  capacity_ = capacity;
+  allocated_ = reserved_ = next_address_ = 0;
+  blocks_.clear();
+  unused_.clear();
+  for (Pool& free : pools_) {
+    for (Bucket& bucket : free.buckets) {
+      bucket.blocks.clear();
+      spare_.push_back(std::move(bucket.blocks));
+    }
+    free.buckets.clear();
+  }
+}
+
 std::vector<std::array<Bytes, 2>> CachingAllocator::free_blocks() const {
   std::vector<std::array<Bytes, 2>> all;
-  for (const Free& free : pools_) {
-    for (const Bucket& bucket : free) {
+  for (const Pool& free : pools_) {
+    for (const Bucket& bucket : free.buckets) {
       for (const Block block : bucket.blocks) {
         all.push_back({blocks_[block].size, blocks_[block].address});
       }

@@ -37,6 +37,10 @@ class CachingAllocator {
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   [[nodiscard]] Bytes size(Block block) const { return blocks_[block].size; }
   [[nodiscard]] Bytes address(Block block) const { return blocks_[block].address; }
+  // Blocks are numbered from 0; numbers of blocks that are gone are given again.
+  [[nodiscard]] size_t blocks() const { return blocks_.size(); }
+  // As new; keeps its storage.
+  void reset(Bytes capacity);
   // Size and address of each free block: with the used ones all that answers hang on.
   [[nodiscard]] std::vector<std::array<Bytes, 2>> free_blocks() const;
 
@@ -55,11 +59,15 @@ class CachingAllocator {
   };
   // Best fit: the smallest that is large enough, of these the lowest. Sizes are few, and what
   // backward frees it frees in the order opposite to forward's: mostly at the end of a bucket.
-  using Free = std::vector<Bucket>;
+  struct Pool {
+    std::vector<Bucket> buckets;  // by size
+    // Where sizes were found last: a place is good while its bucket has the size.
+    std::array<uint32_t, 64> found{};
+  };
 
-  Free& pool(bool small, uint32_t stream);
-  Free& pool(const Entry& entry) { return pool(entry.small, entry.stream); }
-  static Free::iterator bucket(Free& free, Bytes size);  // the first of at least `size`
+  Pool& pool(bool small, uint32_t stream);
+  Pool& pool(const Entry& entry) { return pool(entry.small, entry.stream); }
+  static size_t bucket(Pool& pool, Bytes size);  // the first of at least `size`
   std::vector<Block>::iterator place(Bucket& bucket, Bytes address);
   void put(Block block);
   void remove(Block block);
@@ -71,8 +79,9 @@ class CachingAllocator {
 
   Bytes capacity_, allocated_ = 0, reserved_ = 0, next_address_ = 0;
   std::vector<Entry> blocks_;
-  std::vector<Block> unused_;  // entries that stand for no block any more
-  std::vector<Free> pools_;    // of small and large blocks, stream by stream
+  std::vector<Block> unused_;              // entries that stand for no block any more
+  std::vector<Pool> pools_;                // of small and large blocks, stream by stream
+  std::vector<std::vector<Block>> spare_;  // of buckets that were
 };
 
 }  // namespace shardlens::sim

@@ -14,22 +14,19 @@
 
 namespace shardlens::sim {
 
-namespace {
-
-// Without its costs.
-Target target_of(const HardwareSpec& hardware) {
+Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
   Target target;
   target.name = hardware.name;
+  target.costs = &costs;
   target.ranks = hardware.ranks();
   target.memory = hardware.gpu.memory;
   target.outside = std::llround(hardware.software.step_us * 1e3);
   return target;
 }
 
-}  // namespace
-
 void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpec& hardware) {
-  require_simulator_support(plan, target_of(hardware));
+  const GpuCostModel model(hardware);
+  require_simulator_support(plan, target_of(hardware, model));
 }
 
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target) {
@@ -58,9 +55,7 @@ Prediction predict(const plan::Workload& workload,
                    const HardwareSpec& hardware,
                    const RunSettings& settings) {
   const GpuCostModel model(hardware);
-  Target target = target_of(hardware);
-  target.costs = &model;
-  return predict(workload, plan, target, settings);
+  return predict(workload, plan, target_of(hardware, model), settings);
 }
 
 Prediction predict(const plan::Workload& workload,
@@ -73,40 +68,38 @@ Prediction predict(const plan::Workload& workload,
                              settings.sync_every_microbatch);
   StepCosts costs = step_costs(workload, plan, *target.costs);
   add_bucket_costs(plan, planned, *target.costs, costs);
-  Prediction out{predict_figures(workload, plan, planned, costs, target, settings), {}};
+  Prediction out{figures_of(simulate(workload, plan, planned, costs, settings.simulation),
+                            step_memory(workload, plan, planned, memory_options(target, settings)),
+                            workload, plan, target, settings),
+                 {}};
   out.planned = std::move(planned);
   return out;
 }
 
-Figures predict_figures(const plan::Workload& workload,
-                        const plan::ResolvedPlan& plan,
-                        const schedule::PlannedStep& planned,
-                        const StepCosts& costs,
-                        const HardwareSpec& hardware,
-                        const RunSettings& settings) {
-  return predict_figures(workload, plan, planned, costs, target_of(hardware), settings);
-}
-
-Figures predict_figures(const plan::Workload& workload,
-                        const plan::ResolvedPlan& plan,
-                        const schedule::PlannedStep& planned,
-                        const StepCosts& costs,
-                        const Target& target,
-                        const RunSettings& settings) {
-  Figures out;
-  out.step = simulate(workload, plan, planned, costs, settings.simulation);
-  out.busy = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
-                              [](const SimulatedRank& a, const SimulatedRank& b) {
-                                return a.busy.compute < b.busy.compute;
-                              })
-                 ->busy;
+MemoryOptions memory_options(const Target& target, const RunSettings& settings) {
   MemoryOptions memory;
   memory.capacity = target.memory > 0 ? target.memory : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states;
   memory.list_alive = settings.list_alive;
   memory.more_microbatches = settings.simulation.more_microbatches > 0;
-  out.memory = step_memory(workload, plan, planned, memory);
+  return memory;
+}
+
+Figures figures_of(SimulatedStep step,
+                   StepMemory memory,
+                   const plan::Workload& workload,
+                   const plan::ResolvedPlan& plan,
+                   const Target& target,
+                   const RunSettings& settings) {
+  Figures out;
+  out.step = std::move(step);
+  out.memory = std::move(memory);
   out.alike = out.step.alike && out.memory.alike;
+  out.busy = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
+                              [](const SimulatedRank& a, const SimulatedRank& b) {
+                                return a.busy.compute < b.busy.compute;
+                              })
+                 ->busy;
   // The loader, clipping, metrics: the GPU waits for the host.
   out.step.duration += target.outside + target.outside_communication;
   out.busy.idle += target.outside;

@@ -82,20 +82,18 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const HardwareSpe
                                  const Target& target,
                                  const RunSettings& settings = {});
 
-// The same from a step and durations that were made before (schedule::planned_step, step_costs):
-// for who predicts many plans that have them in common. Checks nothing.
-[[nodiscard]] Figures predict_figures(const plan::Workload& workload,
-                                      const plan::ResolvedPlan& plan,
-                                      const schedule::PlannedStep& planned,
-                                      const StepCosts& costs,
-                                      const HardwareSpec& hardware,
-                                      const RunSettings& settings);
-[[nodiscard]] Figures predict_figures(const plan::Workload& workload,
-                                      const plan::ResolvedPlan& plan,
-                                      const schedule::PlannedStep& planned,
-                                      const StepCosts& costs,
-                                      const Target& target,
-                                      const RunSettings& settings);
+// A node of GPUs, which `costs` is the model of.
+[[nodiscard]] Target target_of(const HardwareSpec& hardware, const CostModel& costs);
+
+// The parts of predict(), for who predicts many plans that have much in common: what memory is to
+// be replayed with, and figures of a step that was simulated and replayed.
+[[nodiscard]] MemoryOptions memory_options(const Target& target, const RunSettings& settings);
+[[nodiscard]] Figures figures_of(SimulatedStep step,
+                                 StepMemory memory,
+                                 const plan::Workload& workload,
+                                 const plan::ResolvedPlan& plan,
+                                 const Target& target,
+                                 const RunSettings& settings);
 
 // The traces that a capture of the predicted step would leave, with plan and workload beside them.
 // Errors  RuntimeFault if the prediction was made without times.

@@ -4,10 +4,8 @@
 #include <utility>
 
 #include "core/plan/resolver.h"
-#include "core/plan/unit_sizes.h"
 #include "core/plan/workload_builder.h"
 #include "sim/engine/alike.h"
-#include "sim/predict/predict.h"
 
 namespace shardlens::sim {
 namespace {
@@ -29,6 +27,9 @@ void Evaluator::take_family(const Candidate& candidate) {
   if (family_ && same_family(*family_, candidate)) {
     return;
   }
+  for (auto& [microbatches, of] : planned_) {
+    spare_.push_back(std::move(of.step));
+  }
   planned_.clear();
   const plan::Plan plan = plan_of(candidate, model_.base, model_.tree, model_.ranks);
   if (family_ && same_operators(*family_, candidate)) {
@@ -37,14 +38,23 @@ void Evaluator::take_family(const Candidate& candidate) {
   } else {
     family_.reset();
     sized_.clear();
+    unit_sizes_.clear();
     plan_ = plan::resolve(plan, model_.tree, model_.ranks);
   }
-  require_simulator_support(plan_, model_.hardware);
+  require_simulator_support(plan_, model_.target);
   optimizer_ = plan::optimizer_operator(plan_);
-  unit_costs_ = unit_costs(plan_, costs_);
+  unit_costs_ = unit_costs(plan_, *model_.target.costs);
+  std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan_);
+  if (sizes != unit_sizes_) {
+    unit_sizes_ = std::move(sizes);
+    parts_.clear();
+    for (auto& [batch, of] : sized_) {
+      of.known.clear();
+    }
+  }
   // Shards of parameters, gradients and optimizer states.
   least_bytes_ = 0;
-  for (const plan::UnitSize& unit : plan::unit_sizes(plan_)) {
+  for (const plan::UnitSize& unit : unit_sizes_) {
     least_bytes_ += (unit.shard + unit.reduced_shard + unit.stepped * model_.optimizer_states) *
                     size_of(DType::kF32);
   }
@@ -56,28 +66,62 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   Sized& out = it->second;
   if (fresh) {
     out.workload = plan::step_workload(model_.config, plan_, batch, model_.seq);
-    out.costs = step_costs(out.workload, plan_, costs_);
+    out.costs = step_costs(out.workload, plan_, *model_.target.costs);
+    out.memory = operator_memory(out.workload);
+    out.outline = schedule::workload_outline(out.workload);
   }
   // Of this family's shards.
   out.workload.operators.back() = optimizer_;
-  out.costs.operators.back() = {costs_.compute(optimizer_), costs_.issue(optimizer_)};
+  out.costs.operators.back() = {model_.target.costs->compute(optimizer_),
+                                model_.target.costs->issue(optimizer_)};
   out.costs.units = unit_costs_;
   return out;
 }
 
-const schedule::PlannedStep& Evaluator::planned(const plan::Workload& workload,
-                                                int64_t accumulate) {
+const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate) {
   const auto [it, fresh] = planned_.try_emplace(accumulate);
+  Planned& out = it->second;
   if (fresh) {
-    it->second = schedule::planned_step(workload, plan_, kSteadyStep, static_cast<int>(accumulate),
-                                        model_.sync_every_microbatch);
+    schedule::PlannedStep storage;
+    if (!spare_.empty()) {
+      storage = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    out.step = schedule::steady_step(of.workload, of.outline, plan_, static_cast<int>(accumulate),
+                                     model_.sync_every_microbatch, std::move(storage));
+    out.outline = memory_outline(out.step);
+    MemoryOutline part = compute_part(out.outline);
+    const auto same = std::find_if(parts_.begin(), parts_.end(),
+                                   [&part](const auto& each) { return *each == part; });
+    if (same == parts_.end()) {
+      out.compute = std::make_shared<const MemoryOutline>(std::move(part));
+      parts_.push_back(out.compute);
+    } else {
+      out.compute = *same;
+    }
   }
-  return it->second;
+  return out;
+}
+
+StepMemory Evaluator::memory(Sized& of, const Planned& planned, const RunSettings& settings) {
+  const MemoryOptions options = memory_options(model_.target, settings);
+  const auto inputs = [&](const MemoryOutline& outline) {
+    return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step.buckets, outline};
+  };
+  auto known = std::find_if(of.known.begin(), of.known.end(), [&planned](const KnownMemory& each) {
+    return each.part == planned.compute;
+  });
+  if (known == of.known.end()) {
+    of.known.push_back(
+        {planned.compute, replay_.compute_memory(inputs(*planned.compute), options)});
+    known = of.known.end() - 1;
+  }
+  return replay_.figures(inputs(planned.outline), options, known->memory);
 }
 
 Outcome Evaluator::evaluate(const Candidate& candidate) {
   take_family(candidate);
-  if (least_bytes_ > model_.hardware.gpu.memory) {
+  if (model_.target.memory > 0 && least_bytes_ > model_.target.memory) {
     return {.peak = least_bytes_, .fits = false};
   }
   const int64_t planned = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
@@ -96,16 +140,18 @@ Outcome Evaluator::evaluate(const Candidate& candidate) {
 }
 
 Figures Evaluator::predicted(const Candidate& candidate, int64_t microbatches) {
-  const Sized& of = sized(candidate.batch);
+  Sized& of = sized(candidate.batch);
+  const Planned& plan = planned(of, microbatches);
   RunSettings settings;
   settings.accumulate = candidate.accumulate;
   settings.sync_every_microbatch = model_.sync_every_microbatch;
   settings.optimizer_states = model_.optimizer_states;
   settings.list_alive = false;
+  settings.simulation.host = model_.host;
   settings.simulation.more_microbatches = candidate.accumulate - microbatches;
   settings.simulation.keep_times = settings.simulation.more_microbatches > 0;
-  return predict_figures(of.workload, plan_, planned(of.workload, microbatches), of.costs,
-                         model_.hardware, settings);
+  return figures_of(simulate(of.workload, plan_, plan.step, of.costs, settings.simulation),
+                    memory(of, plan, settings), of.workload, plan_, model_.target, settings);
 }
 
 }  // namespace shardlens::sim

@@ -1,16 +1,17 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
-#include "core/schedule/planned.h"
-#include "sim/cost/gpu_cost_model.h"
+#include "core/schedule/steady_step.h"
 #include "sim/engine/step_costs.h"
-#include "sim/hardware/hardware_spec.h"
+#include "sim/memory/memory_replay.h"
 #include "sim/predict/predict.h"
 #include "sim/search/candidates.h"
 #include "sim/search/outcome.h"
@@ -22,7 +23,8 @@ struct SearchedModel {
   const plan::ModelConfig& config;
   const plan::ModuleTree& tree;
   const plan::Plan& base;
-  const HardwareSpec& hardware;
+  const Target& target;
+  HostMode host = HostMode::kAhead;
   int64_t ranks = 1, seq = 1;
   bool sync_every_microbatch = true;
   int64_t optimizer_states = 2;
@@ -31,42 +33,61 @@ struct SearchedModel {
 // Predicts candidates one after the other, as predict() does each, but what neighbours have in
 // common is made once: those that differ in their microbatch alone share a plan and, for as many
 // microbatches, its planned step; those with the same units and checkpoints share operators and
-// their durations. Of more than four microbatches the middle ones are not simulated again if they
-// change nothing but time (sim/engine/alike.h). So candidates that are alike should follow each
-// other.
+// their durations; those that allocate the same on the compute stream, as plans do that differ in
+// when they gather, share its replay. Of more than four microbatches the middle ones are not
+// simulated again if they change nothing but time (sim/engine/alike.h). So candidates that are
+// alike should follow each other.
 //
 // Threads     one thread's.
 // Complexity  time in proportion to the actions and operators of at most four microbatches, mostly.
 class Evaluator {
  public:
-  explicit Evaluator(const SearchedModel& model) : model_(model), costs_(model.hardware) {}
+  explicit Evaluator(const SearchedModel& model) : model_(model) {}
 
   // Errors: InputError as predict().
   [[nodiscard]] Outcome evaluate(const Candidate& candidate);
 
  private:
+  // What compute's pool does under one part of an outline (memory_outline.h).
+  struct KnownMemory {
+    std::shared_ptr<const MemoryOutline> part;
+    ComputeMemory memory;
+  };
   // Operators at one microbatch, under any plan of the same units and checkpoints.
   struct Sized {
     plan::Workload workload;
+    schedule::WorkloadOutline outline;
     StepCosts costs;
+    std::vector<OperatorMemory> memory;
+    std::vector<KnownMemory> known;  // under the family's sizes
+  };
+  // A family's step of so many microbatches.
+  struct Planned {
+    schedule::PlannedStep step;
+    MemoryOutline outline;
+    std::shared_ptr<const MemoryOutline> compute;  // its part; equal ones are one object
   };
 
   // With so many of the candidate's microbatches planned one by one.
   [[nodiscard]] Figures predicted(const Candidate& candidate, int64_t microbatches);
   void take_family(const Candidate& candidate);
   [[nodiscard]] Sized& sized(int64_t batch);
-  [[nodiscard]] const schedule::PlannedStep& planned(const plan::Workload& workload,
-                                                     int64_t accumulate);
+  [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
+  [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const RunSettings& settings);
 
   SearchedModel model_;
-  GpuCostModel costs_;
   std::optional<Candidate> family_;
   plan::ResolvedPlan plan_;
   plan::Operator optimizer_;
   std::vector<UnitCosts> unit_costs_;
-  Bytes least_bytes_ = 0;                             // that any microbatch needs
-  std::map<int64_t, schedule::PlannedStep> planned_;  // by microbatches, of the family
-  std::map<int64_t, Sized> sized_;  // by batch, of the family's units and checkpoints
+  std::vector<plan::UnitSize> unit_sizes_;
+  Bytes least_bytes_ = 0;               // that any microbatch needs
+  std::map<int64_t, Planned> planned_;  // by microbatches, of the family
+  std::map<int64_t, Sized> sized_;      // by batch, of the family's units and checkpoints
+  // Of families with the units, checkpoints and sizes of this one.
+  std::vector<std::shared_ptr<const MemoryOutline>> parts_;
+  std::vector<schedule::PlannedStep> spare_;  // of families before
+  MemoryReplay replay_;
 };
 
 }  // namespace shardlens::sim

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/cost/gpu_cost_model.h"
 #include "sim/search/evaluator.h"
 
 namespace shardlens::sim {
@@ -18,28 +19,35 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr double kSame = 0.001;  // of step times that are called equal
 
+// Units, checkpoints and shards.
+bool same_sizes(const Candidate& a, const Candidate& b) {
+  return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint &&
+         a.shard == b.shard;
+}
+
 class Searcher {
  public:
   Searcher(const plan::ModelConfig& config,
            const plan::Plan& base,
-           const HardwareSpec& hardware,
+           const Target& target,
            int64_t ranks,
            const SearchOptions& options)
       : config_(config),
         base_(base),
-        hardware_(hardware),
+        target_(target),
         ranks_(ranks),
         options_(options),
         tree_(plan::module_tree(config)),
         all_(candidates(tree_, ranks, options.samples)),
         outcomes_(all_.size()) {
-    hardware_.gpu.memory = std::min(hardware.gpu.memory, options.memory_limit);
+    target_.memory =
+        target.memory > 0 ? std::min(target.memory, options.memory_limit) : options.memory_limit;
     for (size_t begin = 0; begin < all_.size();) {
       size_t end = begin + 1;
-      while (end < all_.size() && all_[end].batch > all_[end - 1].batch) {
+      while (end < all_.size() && same_sizes(all_[end], all_[begin])) {
         ++end;
       }
-      families_.emplace_back(begin, end);
+      shares_.emplace_back(begin, end);
       begin = end;
     }
   }
@@ -62,26 +70,27 @@ class Searcher {
   }
 
  private:
-  // Candidates that differ in their microbatch alone, smallest first, are one thread's.
+  // Candidates that have much in common (evaluator.h) are one thread's.
   void work() {
     try {
       Evaluator evaluator({.config = config_,
                            .tree = tree_,
                            .base = base_,
-                           .hardware = hardware_,
+                           .target = target_,
+                           .host = options_.host,
                            .ranks = ranks_,
                            .seq = options_.seq,
                            .sync_every_microbatch = options_.sync_every_microbatch,
                            .optimizer_states = options_.optimizer_states});
-      for (size_t i = next_++; i < families_.size(); i = next_++) {
-        for (size_t k = families_[i].first; k < families_[i].second; ++k) {
+      for (size_t i = next_++; i < shares_.size(); i = next_++) {
+        for (size_t k = shares_[i].first; k < shares_[i].second; ++k) {
           if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
             stopped_ = true;
             return;
           }
           outcomes_[k] = outcome_of(all_[k], evaluator);
-          if (!outcomes_[k]->fits && k + 1 < families_[i].second) {
-            k = families_[i].second - 2;  // the last one next: see [Note: Pruning]
+          if (!outcomes_[k]->fits) {
+            k = last_of_pruned(k);
           }
         }
       }
@@ -90,6 +99,15 @@ class Searcher {
       failure_ = failure_ ? failure_ : std::current_exception();
       stopped_ = true;
     }
+  }
+
+  // See [Note: Pruning]: of those that are larger than `k`, which does not fit, the last but one.
+  [[nodiscard]] size_t last_of_pruned(size_t k) const {
+    size_t last = k;
+    while (last + 1 < all_.size() && all_[last + 1].batch > all_[last].batch) {
+      ++last;
+    }
+    return last == k ? k : last - 1;
   }
 
   Outcome outcome_of(const Candidate& candidate, Evaluator& evaluator) {
@@ -139,10 +157,10 @@ class Searcher {
         usual = &each;
       }
     }
-    std::string out = fmt::format("{}: the fastest of those within {:.1f} GiB (it reserves {:.1f})",
-                                  name_of(best.candidate, ranks_),
-                                  static_cast<double>(hardware_.gpu.memory) / kGiB,
-                                  static_cast<double>(best.outcome.peak) / kGiB);
+    std::string out =
+        fmt::format("{}: the fastest of those within {:.1f} GiB (it reserves {:.1f})",
+                    name_of(best.candidate, ranks_), static_cast<double>(target_.memory) / kGiB,
+                    static_cast<double>(best.outcome.peak) / kGiB);
     if (usual == nullptr) {
       return out + "; sharding every block over all ranks without checkpoints does not fit.";
     }
@@ -175,13 +193,13 @@ class Searcher {
 
   const plan::ModelConfig& config_;
   const plan::Plan& base_;
-  HardwareSpec hardware_;
+  Target target_;
   int64_t ranks_;
   const SearchOptions& options_;
   plan::ModuleTree tree_;
   std::vector<Candidate> all_;
   std::vector<std::optional<Outcome>> outcomes_;
-  std::vector<std::pair<size_t, size_t>> families_;
+  std::vector<std::pair<size_t, size_t>> shares_;  // of threads, one after the other
   std::atomic<size_t> next_{0};
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;
@@ -212,10 +230,19 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
 
 SearchResult search(const plan::ModelConfig& config,
                     const plan::Plan& base,
+                    const Target& target,
+                    int64_t ranks,
+                    const SearchOptions& options) {
+  return Searcher(config, base, target, ranks, options).run();
+}
+
+SearchResult search(const plan::ModelConfig& config,
+                    const plan::Plan& base,
                     const HardwareSpec& hardware,
                     int64_t ranks,
                     const SearchOptions& options) {
-  return Searcher(config, base, hardware, ranks, options).run();
+  const GpuCostModel costs(hardware);
+  return search(config, base, target_of(hardware, costs), ranks, options);
 }
 
 }  // namespace shardlens::sim

@@ -8,6 +8,7 @@
 
 #include "core/plan/plan.h"
 #include "sim/hardware/hardware_spec.h"
+#include "sim/predict/predict.h"
 #include "sim/search/candidates.h"
 #include "sim/search/outcome.h"
 
@@ -19,11 +20,12 @@ struct Found {
 };
 
 struct SearchOptions {
-  Bytes memory_limit = 0;
-  int64_t samples = 1;  // sequences of a rank in a step
+  Bytes memory_limit = 0;  // beside that of the machine
+  int64_t samples = 1;     // sequences of a rank in a step
   int64_t seq = 1;
   bool sync_every_microbatch = true;
   int64_t optimizer_states = 2;
+  HostMode host = HostMode::kAhead;
   unsigned threads = 0;  // 0: as many as cores
   // Outcomes of an earlier search of the same, by name_of(); they are not predicted again.
   std::unordered_map<std::string, Outcome> known;
@@ -52,6 +54,11 @@ struct SearchResult {
 //
 // The result does not depend on the number of threads. If nothing fits, `pareto` is empty. Errors:
 // InputError if the model cannot be planned.
+[[nodiscard]] SearchResult search(const plan::ModelConfig& config,
+                                  const plan::Plan& base,
+                                  const Target& target,
+                                  int64_t ranks,
+                                  const SearchOptions& options);
 [[nodiscard]] SearchResult search(const plan::ModelConfig& config,
                                   const plan::Plan& base,
                                   const HardwareSpec& hardware,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/cost/gpu_cost_model.h"
 #include "sim/predict/predict.h"
 
 namespace shardlens::sim {
@@ -32,6 +33,8 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   const plan::ModelConfig model = config();
   const plan::ModuleTree tree = plan::module_tree(model);
   const HardwareSpec hardware = load_hardware("8xH100");
+  const GpuCostModel costs(hardware);
+  const Target target = target_of(hardware, costs);
   plan::Plan base;
   base.dialect = kind.dialect;
   base.layout = kind.layout;
@@ -42,7 +45,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   Evaluator evaluator({.config = model,
                        .tree = tree,
                        .base = base,
-                       .hardware = hardware,
+                       .target = target,
                        .ranks = kind.ranks,
                        .seq = kSeq,
                        .sync_every_microbatch = kind.sync});

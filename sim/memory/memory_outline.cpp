@@ -1,0 +1,118 @@
+#include "sim/memory/memory_outline.h"
+
+#include <algorithm>
+#include <array>
+
+namespace shardlens::sim {
+namespace {
+
+using schedule::Action;
+using schedule::BufferKind;
+using schedule::Op;
+using schedule::PlannedItem;
+using schedule::Stream;
+
+bool of_gradients(BufferKind kind) {
+  return kind == BufferKind::kUnshardedGrad || kind == BufferKind::kReduceInput ||
+         kind == BufferKind::kReduceOutput;
+}
+
+class Outliner {
+ public:
+  explicit Outliner(const schedule::PlannedStep& step) : step_(step) {
+    on_compute_.resize(step.unit_names.size());
+    out_.items.reserve(step.actions.size());
+    out_.operators.reserve(step.order.size());
+  }
+
+  MemoryOutline run() {
+    for (const PlannedItem& item : step_.order) {
+      if (item.kind == PlannedItem::Kind::kOperator) {
+        operate(item.index);
+      } else if (item.kind == PlannedItem::Kind::kAction) {
+        act(step_.actions[item.index].action);
+      } else {
+        raise(step_.hooks[item.index].hook);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void operate(uint32_t index) {
+    const auto at = static_cast<uint32_t>(out_.operators.size());
+    if (!open_) {
+      out_.items.push_back({.begin = at, .end = at});
+      open_ = true;
+    }
+    out_.operators.push_back(index);
+    ++out_.items.back().end;
+  }
+
+  void raise(Hook hook) {
+    open_ = false;
+    if (hook == Hook::kRootPreForward) {
+      out_.microbatches.push_back(out_.items.size());
+    } else if (hook == Hook::kBackwardEnd) {
+      out_.items.push_back({.kind = MemoryItem::Kind::kBackwardEnd});
+    }
+  }
+
+  void act(const Action& action) {
+    MemoryItem item{.buffer = action.buffer.kind, .stream = action.stream};
+    if (action.op == Op::kStoreGrad) {
+      item.kind = MemoryItem::Kind::kStore;
+      item.unit = action.unit;
+    } else if (action.op == Op::kAlloc || action.op == Op::kFree) {
+      item.kind = action.op == Op::kAlloc ? MemoryItem::Kind::kAlloc : MemoryItem::Kind::kFree;
+      item.unit = action.buffer.unit;
+      bool& on_compute = on_compute_.at(item.unit)[static_cast<size_t>(item.buffer)];
+      on_compute = action.op == Op::kAlloc ? item.stream == Stream::kCompute : on_compute;
+      item.compute = on_compute || of_gradients(item.buffer);
+    } else {
+      return;
+    }
+    open_ = false;
+    out_.items.push_back(item);
+  }
+
+  const schedule::PlannedStep& step_;
+  MemoryOutline out_;
+  // Where a unit's buffers were allocated last.
+  std::vector<std::array<bool, schedule::kBufferKindCount>> on_compute_;
+  bool open_ = false;  // the last item is a run of operators that may grow
+};
+
+}  // namespace
+
+MemoryOutline memory_outline(const schedule::PlannedStep& step) {
+  return Outliner(step).run();
+}
+
+MemoryOutline compute_part(const MemoryOutline& outline) {
+  MemoryOutline out;
+  out.operators = outline.operators;
+  size_t microbatch = 0;
+  for (size_t at = 0; at < outline.items.size(); ++at) {
+    if (microbatch < outline.microbatches.size() && outline.microbatches[microbatch] == at) {
+      out.microbatches.push_back(out.items.size());
+      ++microbatch;
+    }
+    if (outline.items[at].compute) {
+      out.items.push_back(outline.items[at]);
+    }
+  }
+  return out;
+}
+
+bool same_item(const MemoryOutline& outline, size_t at, size_t before) {
+  const MemoryItem &a = outline.items[at], &b = outline.items[before];
+  if (a.kind != b.kind || a.buffer != b.buffer || a.stream != b.stream || a.unit != b.unit ||
+      a.end - a.begin != b.end - b.begin) {
+    return false;
+  }
+  const auto of = outline.operators.begin();
+  return std::equal(of + a.begin, of + a.end, of + b.begin);
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,497 @@
+#include "sim/memory/memory_replay.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace shardlens::sim {
+namespace {
+
+using schedule::BufferKind;
+using schedule::Stream;
+
+bool allocates(const MemoryItem& item) {
+  return item.kind != MemoryItem::Kind::kOperators && item.kind != MemoryItem::Kind::kBackwardEnd;
+}
+
+// Whether microbatch `of` does what the one before it does, and then at most what allocates
+// nothing.
+bool repeats(const MemoryOutline& outline, size_t of) {
+  const size_t begin = outline.microbatches[of], length = begin - outline.microbatches[of - 1];
+  const size_t end =
+      of + 1 < outline.microbatches.size() ? outline.microbatches[of + 1] : outline.items.size();
+  for (size_t at = begin; at < end; ++at) {
+    if (at - begin < length ? !same_item(outline, at, at - length) : allocates(outline.items[at])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Of its own: not views of a bucket.
+bool has_gradients(const plan::Unit& unit) {
+  return !unit.parameters.empty() &&
+         !(unit.api == plan::Api::kReplicate && unit.gradient_as_bucket_view);
+}
+
+}  // namespace
+
+const char* MemoryReplay::what_name(What what) {
+  constexpr const char* kNames[] = {"shard",
+                                    "optimizer state",
+                                    "bucket",
+                                    "ignored parameter",
+                                    "saved",
+                                    "saved again",
+                                    "handed on",
+                                    "unsharded gradient",
+                                    "unsharded parameters",
+                                    "all-gather output",
+                                    "shard of the smaller mesh",
+                                    "reduction's input",
+                                    "reduction's output",
+                                    "gradient of the shard"};
+  return kNames[static_cast<size_t>(what)];
+}
+
+StepMemory MemoryReplay::run(const MemoryInputs& inputs, const MemoryOptions& options) {
+  stop_at_ = -1;
+  begin(inputs, options, Part::kAll);
+  replay(inputs, options, nullptr);
+  out_.fits = !failed_;
+  StepMemory memory = out_;
+  if (options.list_alive) {
+    // Once more until the peak: what lives is not written down all along.
+    stop_at_ = peak_at_;
+    begin(inputs, options, Part::kAll);
+    replay(inputs, options, nullptr);
+    list_alive(inputs);
+    memory.alive = std::move(out_.alive);
+  }
+  return memory;
+}
+
+ComputeMemory MemoryReplay::compute_memory(const MemoryInputs& inputs,
+                                           const MemoryOptions& options) {
+  MemoryOptions unlimited = options;
+  unlimited.capacity = std::numeric_limits<Bytes>::max();
+  ComputeMemory out;
+  stop_at_ = -1;
+  begin(inputs, unlimited, Part::kCompute);
+  replay(inputs, unlimited, &out);
+  out.reserved = allocator_.reserved();
+  return out;
+}
+
+StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
+                                 const MemoryOptions& options,
+                                 const ComputeMemory& compute) {
+  MemoryOptions unlimited = options;
+  unlimited.capacity = std::numeric_limits<Bytes>::max();
+  const MemoryOutline& outline = inputs.outline;
+  stop_at_ = -1;
+  begin(inputs, unlimited, Part::kOthers);
+  hold_state(inputs, unlimited);
+  Bytes of_compute = compute.begin;
+  Bytes peak = of_compute + allocator_.allocated();
+  size_t point = 0, microbatch = 0;
+  for (size_t at = 0; at < outline.items.size(); ++at) {
+    if (microbatch < outline.microbatches.size() && at == outline.microbatches[microbatch]) {
+      const bool unchanged = begins_as_before(outline, microbatch) && compute.unchanged[microbatch];
+      for (const size_t next = begin_microbatch(outline, options, unchanged, microbatch); at < next;
+           ++at) {
+        point += outline.items[at].compute ? 1 : 0;
+      }
+      if (at == outline.items.size()) {
+        break;
+      }
+    }
+    const MemoryItem& item = outline.items[at];
+    Bytes most = of_compute;
+    if (item.compute) {
+      const ComputeMemory::Point& now = compute.points[point++];
+      most = now.most;
+      of_compute = now.end;
+      if (now.source) {
+        units_[item.unit].buffer(item.buffer) = kElsewhere;
+      }
+    }
+    if (allocates(item)) {
+      take(item, outline);
+    }
+    peak = std::max(peak, most + allocator_.allocated());
+  }
+  const Bytes reserved = compute.reserved + allocator_.reserved();
+  if (reserved > options.capacity) {
+    return run(inputs, options);
+  }
+  out_.peak_allocated = peak;
+  out_.peak_reserved = reserved;
+  return out_;
+}
+
+void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part) {
+  part_ = part;
+  allocator_.reset(options.capacity);
+  operators_ = inputs.operators;
+  begin_units(inputs);
+  if (part != Part::kOthers) {
+    saved_.assign(operators_.size(), kNone);
+    remade_.assign(operators_.size(), kNone);
+    users_left_.assign(operators_.size(), 0);
+  }
+  input_ = output_ = handed_on_again_ = kNone;
+  holders_.clear();
+  by_category_ = {};
+  allocations_ = peak_at_ = 0;
+  rising_ = failed_ = stopped_ = false;
+  out_ = {};
+}
+
+void MemoryReplay::begin_units(const MemoryInputs& inputs) {
+  const plan::ResolvedPlan& plan = inputs.plan;
+  const Bytes master = size_of(DType::kF32);
+  units_.assign(plan.units.size(), {});
+  for (UnitId id = 0; id < units_.size(); ++id) {
+    Unit& unit = units_[id];
+    unit.buffers.fill(kNone);
+    const plan::UnitSize& size = inputs.sizes[id];
+    const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
+    const auto bytes = [&unit](BufferKind kind) -> Bytes& {
+      return unit.bytes[static_cast<size_t>(kind)];
+    };
+    bytes(BufferKind::kUnsharded) = bytes(BufferKind::kGathered) = size.full * param;
+    if (const plan::Reshard& after = plan.units[id].reshard_after_forward;
+        after.kind == plan::Reshard::Kind::kSubMesh) {
+      bytes(BufferKind::kSubShard) = size.full / after.ranks * param;
+    }
+    bytes(BufferKind::kReduceInput) = size.reduced * reduce;
+    bytes(BufferKind::kReduceOutput) = size.reduced_shard * reduce;
+    unit.gradient_bytes = size.reduced_shard * master;
+    unit.unsharded_gradient_bytes = has_gradients(plan.units[id]) ? size.reduced * param : 0;
+    unit.casts = reduce != master;
+  }
+}
+
+void MemoryReplay::replay(const MemoryInputs& inputs,
+                          const MemoryOptions& options,
+                          ComputeMemory* notes) {
+  const MemoryOutline& outline = inputs.outline;
+  hold_state(inputs, options);
+  if (notes != nullptr) {
+    notes->begin = allocator_.allocated();
+    notes->points.reserve(outline.items.size());
+    notes->unchanged.assign(outline.microbatches.size(), false);
+  }
+  size_t microbatch = 0;
+  for (size_t at = 0; at < outline.items.size() && !failed_ && !stopped_; ++at) {
+    if (microbatch < outline.microbatches.size() && at == outline.microbatches[microbatch]) {
+      const size_t first = microbatch;
+      const bool unchanged = begins_as_before(outline, microbatch);
+      const size_t next = begin_microbatch(outline, options, unchanged, microbatch);
+      if (notes != nullptr) {
+        note_passed(outline, first, next, *notes);
+        std::fill(notes->unchanged.begin() + static_cast<std::ptrdiff_t>(first),
+                  notes->unchanged.begin() + static_cast<std::ptrdiff_t>(microbatch), unchanged);
+      }
+      at = next;
+      if (at == outline.items.size()) {
+        break;
+      }
+    }
+    const MemoryItem& item = outline.items[at];
+    const bool source =
+        item.kind == MemoryItem::Kind::kStore && units_[item.unit].buffer(item.buffer) < kElsewhere;
+    most_ = allocator_.allocated();
+    take(item, outline);
+    if (notes != nullptr) {
+      notes->points.push_back({most_, allocator_.allocated(), source});
+    }
+  }
+  note_peak();
+}
+
+// Items from microbatch `first` to `next` do what those a microbatch before did, or nothing.
+void MemoryReplay::note_passed(const MemoryOutline& outline,
+                               size_t first,
+                               size_t next,
+                               ComputeMemory& notes) const {
+  const Bytes now = allocator_.allocated();
+  const size_t begin = outline.microbatches[first];
+  const size_t length = first == 0 ? 0 : begin - outline.microbatches[first - 1];
+  for (size_t at = begin; at < next; ++at) {
+    const size_t within = (at - begin) % std::max<size_t>(1, length);
+    const bool repeats = at - begin < length * (outline.microbatches.size() - first);
+    notes.points.push_back(repeats ? notes.points[begin - length + within]
+                                   : ComputeMemory::Point{now, now});
+  }
+}
+
+void MemoryReplay::take_snapshot(Snapshot& now) const {
+  now.used.clear();
+  for (Block block = 0; block < holders_.size(); ++block) {
+    if (holders_[block].alive) {
+      now.used.push_back({allocator_.address(block), allocator_.size(block)});
+    }
+  }
+  std::sort(now.used.begin(), now.used.end());
+  now.free = allocator_.free_blocks();
+  now.reserved = allocator_.reserved();
+}
+
+// Of microbatches from the third on: whether it finds what the one before it found.
+bool MemoryReplay::begins_as_before(const MemoryOutline& outline, size_t microbatch) {
+  if (microbatch == 0 || outline.microbatches.size() < 3) {
+    return false;
+  }
+  take_snapshot(now_);
+  const bool unchanged = microbatch > 1 && now_ == before_;
+  std::swap(before_, now_);
+  return unchanged;
+}
+
+// See [Note: Microbatches]. The item at which to go on; `microbatch` becomes the one that begins
+// next.
+size_t MemoryReplay::begin_microbatch(const MemoryOutline& outline,
+                                      const MemoryOptions& options,
+                                      bool unchanged,
+                                      size_t& microbatch) {
+  if (options.more_microbatches && microbatch > 1) {
+    out_.alike = unchanged || (microbatch > 2 && out_.alike);
+  }
+  while (unchanged && microbatch < outline.microbatches.size() && repeats(outline, microbatch)) {
+    ++microbatch;
+  }
+  return microbatch < outline.microbatches.size() ? outline.microbatches[microbatch++]
+                                                  : outline.items.size();
+}
+
+MemoryReplay::Block MemoryReplay::hold(
+    Bytes bytes, Stream stream, MemoryCategory category, UnitId unit, What what, uint32_t op) {
+  if (bytes == 0 || failed_ || stopped_) {
+    return kNone;
+  }
+  if (part_ != Part::kAll && (stream == Stream::kCompute) != (part_ == Part::kCompute)) {
+    return kElsewhere;
+  }
+  const auto block = allocator_.allocate(bytes, static_cast<uint32_t>(stream));
+  if (!block) {
+    failed_ = true;
+    return kNone;
+  }
+  if (*block >= holders_.size()) {
+    holders_.resize(allocator_.blocks());
+  }
+  ++allocations_;
+  holders_[*block] = {unit, op, category, what, true};
+  by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
+  most_ = std::max(most_, allocator_.allocated());
+  out_.peak_reserved = std::max(out_.peak_reserved, allocator_.reserved());
+  if (allocator_.allocated() > out_.peak_allocated) {
+    out_.peak_allocated = allocator_.allocated();
+    peak_at_ = allocations_;
+    rising_ = true;
+  }
+  stopped_ = allocations_ == stop_at_;
+  return *block;
+}
+
+// Before anything else changes: the categories at the peak.
+void MemoryReplay::note_peak() {
+  if (std::exchange(rising_, false)) {
+    out_.at_peak = by_category_;
+  }
+}
+
+void MemoryReplay::drop(Block& block) {
+  if (block == kNone || stopped_) {
+    return;
+  }
+  if (block == kElsewhere) {
+    block = kNone;
+    return;
+  }
+  note_peak();
+  Holder& holder = holders_[block];
+  by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
+  holder.alive = false;
+  allocator_.free(std::exchange(block, kNone));
+}
+
+void MemoryReplay::list_alive(const MemoryInputs& inputs) {
+  std::map<std::tuple<MemoryCategory, UnitId, std::string>, AliveAtPeak> rows;
+  for (Block block = 0; block < holders_.size(); ++block) {
+    const Holder& holder = holders_[block];
+    if (!holder.alive) {
+      continue;
+    }
+    std::string what = what_name(holder.what);
+    if (holder.what == What::kSaved || holder.what == What::kSavedAgain ||
+        holder.what == What::kHandedOn) {
+      what += " by " + inputs.workload.operators[holder.op].name;
+    }
+    AliveAtPeak& row = rows[{holder.category, holder.unit, what}];
+    row.category = holder.category;
+    row.unit = holder.unit;
+    row.what = what;
+    row.bytes += allocator_.size(block);
+    ++row.count;
+  }
+  for (auto& [key, row] : rows) {
+    out_.alive.push_back(std::move(row));
+  }
+  std::stable_sort(out_.alive.begin(), out_.alive.end(),
+                   [](const AliveAtPeak& x, const AliveAtPeak& y) { return x.bytes > y.bytes; });
+}
+
+void MemoryReplay::hold_state(const MemoryInputs& inputs, const MemoryOptions& options) {
+  const Bytes master = size_of(DType::kF32);
+  for (UnitId id = 0; id < units_.size(); ++id) {
+    const plan::UnitSize& size = inputs.sizes[id];
+    hold(size.shard * master, Stream::kCompute, MemoryCategory::kParameters, id, What::kShard);
+    for (int64_t i = 0; i < options.optimizer_states; ++i) {
+      hold(size.stepped * master, Stream::kCompute, MemoryCategory::kOptimizer, id,
+           What::kOptimizerState);
+    }
+  }
+  for (const schedule::PlannedBucket& bucket : inputs.buckets) {
+    hold(bucket.bytes, Stream::kCompute, MemoryCategory::kCommunication, kNoUnit, What::kBucket);
+  }
+  for (const uint32_t parameter : inputs.plan.ignored_parameters) {
+    hold(inputs.plan.tree.parameters[parameter].numel * master, Stream::kCompute,
+         MemoryCategory::kParameters, kNoUnit, What::kIgnored);
+  }
+}
+
+void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
+  switch (item.kind) {
+    case MemoryItem::Kind::kOperators:
+      for (uint32_t i = item.begin; i < item.end && !failed_ && !stopped_; ++i) {
+        operate(outline.operators[i]);
+      }
+      return;
+    case MemoryItem::Kind::kBackwardEnd:
+      drop(output_);
+      drop(input_);
+      return;
+    case MemoryItem::Kind::kAlloc:
+      return allocate(item);
+    case MemoryItem::Kind::kFree:
+      return drop(units_[item.unit].buffer(item.buffer));
+    case MemoryItem::Kind::kStore:
+      return store(item);
+  }
+}
+
+void MemoryReplay::operate(uint32_t index) {
+  using Kind = OperatorMemory::Kind;
+  const OperatorMemory& op = operators_[index];
+  if (op.kind == Kind::kOptimizer) {
+    return;  // updates in place
+  }
+  if (op.kind == Kind::kRecompute) {
+    return recompute(index);
+  }
+  drop(handed_on_again_);
+  if (op.kind == Kind::kForward) {
+    users_left_[index] = op.forward < 0 ? op.users : 0;
+    if (users_left_[index] > 0) {
+      saved_[index] = hold(op.saved, Stream::kCompute, MemoryCategory::kActivations, op.unit,
+                           What::kSaved, index);
+    }
+  } else if (op.makes_gradient) {
+    Unit& unit = units_[op.unit];
+    Block& gradient = unit.buffer(BufferKind::kUnshardedGrad);
+    if (gradient == kNone) {
+      gradient = hold(unit.unsharded_gradient_bytes, Stream::kCompute, MemoryCategory::kGradients,
+                      op.unit, What::kUnshardedGradient);
+    }
+  }
+  if (op.hands_on) {
+    Block before = output_;
+    output_ = hold(op.written, Stream::kCompute, MemoryCategory::kActivations, op.unit,
+                   What::kHandedOn, index);
+    drop(before);
+  }
+  if (op.forward >= 0) {
+    const auto forward = static_cast<size_t>(op.forward);
+    if (--users_left_[forward] > 0) {
+      return;  // others that differentiate it take the same
+    }
+    drop(saved_[forward]);
+    drop(remade_[forward]);
+  }
+  drop(input_);
+  std::swap(input_, output_);
+}
+
+// Its checkpoint kept its input, if anything; the rest of what it saves is made again. The gradient
+// that has arrived waits meanwhile.
+void MemoryReplay::recompute(uint32_t index) {
+  const OperatorMemory& op = operators_[index];
+  const auto forward = static_cast<size_t>(op.forward);
+  const Bytes kept = saved_[forward] == kNone ? 0 : operators_[forward].saved;
+  remade_[forward] = hold(std::max<Bytes>(0, op.saved - kept), Stream::kCompute,
+                          MemoryCategory::kActivations, op.unit, What::kSavedAgain, index);
+  Block before = handed_on_again_;
+  handed_on_again_ = op.hands_on ? hold(op.written, Stream::kCompute, MemoryCategory::kActivations,
+                                        op.unit, What::kHandedOn, index)
+                                 : kNone;
+  drop(before);
+}
+
+void MemoryReplay::allocate(const MemoryItem& item) {
+  Unit& unit = units_[item.unit];
+  Block& slot = unit.buffer(item.buffer);
+  drop(slot);
+  const auto take = [&](MemoryCategory category, What what) {
+    slot =
+        hold(unit.bytes[static_cast<size_t>(item.buffer)], item.stream, category, item.unit, what);
+  };
+  switch (item.buffer) {
+    case BufferKind::kUnsharded:
+      return take(MemoryCategory::kUnsharded, What::kUnsharded);
+    case BufferKind::kGathered:
+      return take(MemoryCategory::kCommunication, What::kGathered);
+    case BufferKind::kSubShard:
+      return take(MemoryCategory::kUnsharded, What::kSubShard);
+    case BufferKind::kReduceInput:
+      return take(MemoryCategory::kCommunication, What::kReduceInput);
+    case BufferKind::kReduceOutput:
+      return take(MemoryCategory::kCommunication, What::kReduceOutput);
+    case BufferKind::kUnshardedGrad:
+    case BufferKind::kNone:
+      return;
+  }
+}
+
+void MemoryReplay::store(const MemoryItem& item) {
+  Unit& unit = units_[item.unit];
+  if (unit.gradient != kNone) {
+    return;  // added to
+  }
+  Block& source = unit.buffer(item.buffer);
+  if (unit.casts || source == kNone) {
+    unit.gradient = hold(unit.gradient_bytes, item.stream, MemoryCategory::kGradients, item.unit,
+                         What::kGradient);
+    return;
+  }
+  // Becomes the gradient: only its name changes.
+  if (source == kElsewhere) {
+    unit.gradient = std::exchange(source, kNone);
+    return;
+  }
+  note_peak();
+  Holder& holder = holders_[source];
+  const Bytes size = allocator_.size(source);
+  by_category_[static_cast<size_t>(holder.category)] -= size;
+  holder.category = MemoryCategory::kGradients;
+  holder.what = What::kGradient;
+  by_category_[static_cast<size_t>(holder.category)] += size;
+  unit.gradient = std::exchange(source, kNone);
+}
+
+}  // namespace shardlens::sim

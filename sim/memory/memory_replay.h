@@ -1,0 +1,157 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/plan/unit_sizes.h"
+#include "core/plan/workload.h"
+#include "core/schedule/planned.h"
+#include "sim/memory/caching_allocator.h"
+#include "sim/memory/memory_outline.h"
+#include "sim/memory/operator_memory.h"
+#include "sim/memory/step_memory.h"
+
+namespace shardlens::sim {
+
+// What a replay goes through; nothing is owned.
+struct MemoryInputs {
+  const plan::Workload& workload;
+  std::span<const OperatorMemory> operators;  // operator_memory(workload)
+  const plan::ResolvedPlan& plan;
+  std::span<const plan::UnitSize> sizes;  // plan::unit_sizes(plan)
+  std::span<const schedule::PlannedBucket> buckets;
+  const MemoryOutline& outline;
+};
+
+// What compute's pool holds through a step without a limit.
+struct ComputeMemory {
+  struct Point {
+    Bytes most = 0, end = 0;  // allocated: while the item runs, and after it
+    bool source = false;      // kStore: what it stores is in this pool
+  };
+  std::vector<Point> points;    // by item of the part
+  std::vector<bool> unchanged;  // by microbatch: it begins as the one before it did
+  Bytes begin = 0;              // allocated, before the first item
+  Bytes reserved = 0;
+};
+
+// step_memory() for who asks again and again: storage stays between runs.
+//
+// Threads  one thread's.
+class MemoryReplay {
+ public:
+  [[nodiscard]] StepMemory run(const MemoryInputs& inputs, const MemoryOptions& options);
+
+  // The figures of run() without what was alive or of which category, for plans that have `compute`
+  // in common: compute_memory() of compute_part(inputs.outline) under the same sizes and dtypes.
+  [[nodiscard]] StepMemory figures(const MemoryInputs& inputs,
+                                   const MemoryOptions& options,
+                                   const ComputeMemory& compute);
+  // `inputs.outline` is compute's part.
+  [[nodiscard]] ComputeMemory compute_memory(const MemoryInputs& inputs,
+                                             const MemoryOptions& options);
+
+ private:
+  using Block = CachingAllocator::Block;
+  static constexpr Block kNone = 0xffffffffU;
+  static constexpr Block kElsewhere = 0xfffffffeU;  // lives, but in the part that is left out
+
+  enum class Part : uint8_t { kAll, kCompute, kOthers };
+
+  // See the names beside what_name().
+  enum class What : uint8_t {
+    kShard,
+    kOptimizerState,
+    kBucket,
+    kIgnored,
+    kSaved,
+    kSavedAgain,
+    kHandedOn,
+    kUnshardedGradient,
+    kUnsharded,
+    kGathered,
+    kSubShard,
+    kReduceInput,
+    kReduceOutput,
+    kGradient,
+  };
+  // One allocation that lives, beside its block.
+  struct Holder {
+    UnitId unit = kNoUnit;
+    uint32_t op = 0;  // that saved or hands on
+    MemoryCategory category = MemoryCategory::kParameters;
+    What what = What::kShard;
+    bool alive = false;
+  };
+  struct Unit {
+    std::array<Bytes, schedule::kBufferKindCount> bytes{};  // of a buffer
+    Bytes gradient_bytes = 0;                               // of the shard's, in the master dtype
+    Bytes unsharded_gradient_bytes = 0;                     // 0: it has none of its own
+    Block gradient = kNone;
+    bool casts = false;  // what was reduced is not the gradient yet
+    // kUnshardedGrad: made by autograd.
+    std::array<Block, schedule::kBufferKindCount> buffers{};
+    [[nodiscard]] Block& buffer(schedule::BufferKind kind) {
+      return buffers[static_cast<size_t>(kind)];
+    }
+  };
+  // Addresses and sizes of all that is used and of all that is free.
+  struct Snapshot {
+    std::vector<std::array<Bytes, 2>> used, free;
+    Bytes reserved = 0;
+    friend bool operator==(const Snapshot&, const Snapshot&) = default;
+  };
+
+  [[nodiscard]] static const char* what_name(What what);
+  void begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part);
+  void begin_units(const MemoryInputs& inputs);
+  void replay(const MemoryInputs& inputs, const MemoryOptions& options, ComputeMemory* notes);
+  void take_snapshot(Snapshot& now) const;
+  [[nodiscard]] bool begins_as_before(const MemoryOutline& outline, size_t microbatch);
+  size_t begin_microbatch(const MemoryOutline& outline,
+                          const MemoryOptions& options,
+                          bool unchanged,
+                          size_t& microbatch);
+  void note_passed(const MemoryOutline& outline,
+                   size_t first,
+                   size_t next,
+                   ComputeMemory& notes) const;
+  void hold_state(const MemoryInputs& inputs, const MemoryOptions& options);
+  void take(const MemoryItem& item, const MemoryOutline& outline);
+  void operate(uint32_t index);
+  void recompute(uint32_t index);
+  void allocate(const MemoryItem& item);
+  void store(const MemoryItem& item);
+  Block hold(Bytes bytes,
+             schedule::Stream stream,
+             MemoryCategory category,
+             UnitId unit,
+             What what,
+             uint32_t op = 0);
+  void drop(Block& block);
+  void note_peak();
+  void list_alive(const MemoryInputs& inputs);
+
+  CachingAllocator allocator_{0};
+  Part part_ = Part::kAll;
+  std::span<const OperatorMemory> operators_;
+  std::vector<Unit> units_;
+  std::vector<Block> saved_, remade_;  // of forward operators
+  std::vector<int32_t> users_left_;
+  // What operators hand on: to those that run now, and from them.
+  Block input_ = kNone, output_ = kNone, handed_on_again_ = kNone;
+  std::vector<Holder> holders_;  // by block
+  std::array<Bytes, kMemoryCategoryCount> by_category_{};
+  int64_t allocations_ = 0, peak_at_ = 0;
+  int64_t stop_at_ = -1;  // the allocation after which to stop; -1: none
+  bool rising_ = false;   // what was allocated last made the peak: at_peak is not noted yet
+  bool failed_ = false, stopped_ = false;
+  Bytes most_ = 0;         // allocated since it was set
+  Snapshot before_, now_;  // at the begin of the microbatch before, and of this one
+  StepMemory out_;
+};
+
+}  // namespace shardlens::sim

@@ -1,0 +1,101 @@
+// One step of one microbatch leaves behind what two whole ones do.
+#include "core/schedule/steady_step.h"
+
+#include <map>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+
+namespace shardlens::schedule::test {
+namespace {
+
+class Chooser {
+ public:
+  explicit Chooser(unsigned seed) : random_(seed) {}
+  template <class T>
+  T of(std::initializer_list<T> choices) {
+    return choices.begin()[std::uniform_int_distribution<size_t>(0, choices.size() - 1)(random_)];
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+plan::Plan random_plan(Chooser& choose, const plan::ModuleTree& tree) {
+  const auto strategy = choose.of<std::string>(
+      {"full_shard", "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "replicate"});
+  plan::Plan plan = plan::strategy_plan(strategy, tree);
+  if (strategy == "replicate") {
+    return plan;
+  }
+  plan.dialect = choose.of({plan::Dialect::kFsdp1, plan::Dialect::kFsdp2});
+  if (plan.dialect == plan::Dialect::kFsdp2) {
+    plan.layout = choose.of({plan::Layout::kFlat, plan::Layout::kPerParameter});
+    plan.forward_prefetch = choose.of<int64_t>({0, 0, 1, 2});
+  } else {
+    plan.forward_prefetch = choose.of<int64_t>({0, 1});
+    plan.limit_all_gathers = choose.of({true, false});
+  }
+  plan.backward_prefetch = choose.of({plan::BackwardPrefetch::kPre, plan::BackwardPrefetch::kNone});
+  plan.views = choose.of({plan::Views::kFresh, plan::Views::kFresh, plan::Views::kFrozen});
+  if (choose.of({true, false})) {
+    plan.mixed_precision.param_dtype = DType::kBF16;
+    plan.mixed_precision.reduce_dtype = choose.of({DType::kF32, DType::kBF16});
+  }
+  if (choose.of({true, false, false})) {
+    plan.activation_checkpointing = {"model.layers.*"};
+  }
+  return plan;
+}
+
+// FSDP1's limiter numbers its events on and on: they have to be the same ones, not of one number.
+void expect_same(const PlannedStep& found, const PlannedStep& expected) {
+  EXPECT_EQ(found.order, expected.order);
+  EXPECT_EQ(found.unit_names, expected.unit_names);
+  EXPECT_EQ(found.buckets.size(), expected.buckets.size());
+  ASSERT_EQ(found.hooks.size(), expected.hooks.size());
+  for (size_t i = 0; i < found.hooks.size(); ++i) {
+    ASSERT_EQ(found.hooks[i], expected.hooks[i]) << "hook " << i;
+  }
+  ASSERT_EQ(found.actions.size(), expected.actions.size());
+  std::map<EventId, EventId> event, back;
+  for (size_t i = 0; i < found.actions.size(); ++i) {
+    Action action = found.actions[i].action;
+    const Action& other = expected.actions[i].action;
+    action.buffer.generation = other.buffer.generation;
+    ASSERT_EQ(event.try_emplace(action.event, other.event).first->second, other.event) << i;
+    ASSERT_EQ(back.try_emplace(other.event, action.event).first->second, action.event) << i;
+    action.event = other.event;
+    ASSERT_EQ(action, other) << "action " << i;
+    ASSERT_EQ(found.actions[i].hook, expected.actions[i].hook) << "action " << i;
+    ASSERT_EQ(found.actions[i].seq, expected.actions[i].seq);
+  }
+}
+
+TEST(SteadyStepTest, EqualsTheThirdStep) {
+  const plan::ModelConfig config =
+      plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny");
+  const plan::ModuleTree tree = plan::module_tree(config);
+  Chooser choose(8);
+  PlannedStep storage;
+  for (int i = 0; i < 300; ++i) {
+    SCOPED_TRACE(i);
+    const plan::ResolvedPlan plan = plan::resolve(random_plan(choose, tree), tree, 4);
+    const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+    const int accumulate = choose.of({1, 2, 3, 4});
+    const bool sync = choose.of({true, false});
+    storage = steady_step(workload, workload_outline(workload), plan, accumulate, sync,
+                          std::move(storage));
+    expect_same(storage, planned_step(workload, plan, 3, accumulate, sync));
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::schedule::test
