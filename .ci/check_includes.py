@@ -58,6 +58,7 @@ USES = {
     "gui/model": TORCH_FREE,
     "gui/view": TORCH_FREE + ["gui/model"],
     "cli": TORCH_FREE,
+    "examples": sorted(set(LIVE + TRACE + ["profiler/record"])),
 }
 # Files that may use more than their folder. The worker is the one program with engine, recorder and cost model together.
 EXTRA = {
@@ -68,7 +69,7 @@ EXTRA = {
 EXTRA_TARGETS = {"shardlens-worker": LIVE + ["profiler/record", "sim/cost"], "shardlens_capture": ["profiler/record"]}
 
 ENGINE_FOLDERS = {"core/composable", "core/module", "core/fsdp", "core/replicate", "core/dist", "core/models", "core/train"}
-TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|cli/worker_\w+\.(h|cpp)|(tests/engine|bench)/.*")
+TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker_\w+\.(h|cpp)|(tests/engine|bench)/.*")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 CUDA_HEADER = re.compile(r"(cuda|cupti|nvtx3|nccl|nvrtc)\w*[./]")
 CUDA_FILES = re.compile(r"(profiler/record|core/dist)/.*|(tests|bench)/.*")
@@ -77,7 +78,7 @@ BANNED = {"torch/torch.h": "it costs half a minute per file; include what is use
           "torch/nn.h": "include the module's own header", "torch/extension.h": "it needs Python",
           "format": "g++ 12 does not have it; use <fmt/format.h>", "expected": "C++23 only; use core/base/result.h"}
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
-TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
+TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench", "examples")
 
 
 def folder_of(path):

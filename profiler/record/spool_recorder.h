@@ -31,12 +31,12 @@ struct GroupInfo {
 struct SpoolOptions {
   std::filesystem::path directory;  // must exist
   int rank = 0, world_size = 1;
-  std::string backend;  // "gloo", "nccl", "emulated"
-  std::vector<GroupInfo> groups;
+  std::string backend = {};  // "gloo", "nccl", "emulated"
+  std::vector<GroupInfo> groups = {};
   int64_t warmup = 0;  // first steps (counted from 0) that are not recorded
   // Either of these set: only steps at whose begin the file exists or that were asked for by
   // request().
-  std::filesystem::path trigger_file;
+  std::filesystem::path trigger_file = {};
   bool on_request = false;
   Bytes budget = Bytes{256} << 20;  // of the spool; what comes after is dropped and counted
   size_t buffer_records = size_t{1} << 15;

@@ -15,7 +15,9 @@ class DeviceSpool {
  public:
   static constexpr uint32_t kThread = 4242;
 
-  DeviceSpool() : recorder_(options_in(directory_.path())) {
+  // `unit`: nanoseconds in what a test gives as 1.
+  explicit DeviceSpool(Nanoseconds unit = 1)
+      : unit_(unit), recorder_(options_in(directory_.path())) {
     static const std::vector<std::string> units{"", "layers.0", "layers.1"};
     recorder_.units(units);
     recorder_.append_text(trace::SpoolType::kDeviceProperties, 0,
@@ -35,17 +37,19 @@ class DeviceSpool {
     recorder_.device(record);
   }
   void step(int64_t number, Nanoseconds start, Nanoseconds end) {
-    add(trace::SpoolType::kStepBegin,
-        [&](auto& r) { r.step = {.step = number, .time = start, .dropped = 0, .reserved = {}}; });
-    add(trace::SpoolType::kStepEnd,
-        [&](auto& r) { r.step = {.step = number, .time = end, .dropped = 0, .reserved = {}}; });
+    add(trace::SpoolType::kStepBegin, [&](auto& r) {
+      r.step = {.step = number, .time = start * unit_, .dropped = 0, .reserved = {}};
+    });
+    add(trace::SpoolType::kStepEnd, [&](auto& r) {
+      r.step = {.step = number, .time = end * unit_, .dropped = 0, .reserved = {}};
+    });
   }
   void range(Range range, UnitId unit, Nanoseconds start, Nanoseconds end) {
     add(trace::SpoolType::kRange, [&](auto& r) {
       r.range = {.unit = unit,
                  .thread = kThread,
-                 .start = start,
-                 .end = end,
+                 .start = start * unit_,
+                 .end = end * unit_,
                  .range = static_cast<uint8_t>(range),
                  .reserved = {}};
     });
@@ -61,8 +65,8 @@ class DeviceSpool {
                .thread = kThread,
                .is_driver = 0,
                .reserved1 = {},
-               .start = start,
-               .end = end,
+               .start = start * unit_,
+               .end = end * unit_,
                .reserved2 = {}};
     });
     if (const uint32_t id = external_id_of(owner); id != 0) {
@@ -78,8 +82,8 @@ class DeviceSpool {
     add(trace::SpoolType::kKernel, [&](auto& r) {
       r.kernel = {.name = recorder_.text(name),
                   .correlation = correlation,
-                  .start = start,
-                  .end = end,
+                  .start = start * unit_,
+                  .end = end * unit_,
                   .stream = stream,
                   .grid = {4, 2, 1},
                   .block = {256, 1, 1},
@@ -99,8 +103,8 @@ class DeviceSpool {
     add(trace::SpoolType::kCopy, [&](auto& r) {
       r.copy = {.name = recorder_.text(name),
                 .correlation = correlation,
-                .start = start,
-                .end = end,
+                .start = start * unit_,
+                .end = end * unit_,
                 .bytes = bytes,
                 .stream = stream,
                 .context = 1,
@@ -120,8 +124,8 @@ class DeviceSpool {
                 .group = static_cast<uint16_t>(recorder_.text("shard")),
                 .in_nelems = 500,
                 .out_nelems = 1000,
-                .start = start,
-                .end = end,
+                .start = start * unit_,
+                .end = end * unit_,
                 .thread = kThread,
                 .reserved = 0};
     });
@@ -129,8 +133,8 @@ class DeviceSpool {
   void wait(uint32_t correlation, uint32_t stream, uint64_t event_sync, Nanoseconds start) {
     add(trace::SpoolType::kSync, [&](auto& r) {
       r.sync = {.event_sync = event_sync,
-                .start = start,
-                .end = start + 1,
+                .start = start * unit_,
+                .end = (start + 1) * unit_,
                 .correlation = correlation,
                 .context = 1,
                 .event = 3,
@@ -155,6 +159,7 @@ class DeviceSpool {
 
  private:
   TestDirectory directory_;
+  const Nanoseconds unit_;
   SpoolRecorder recorder_;
 };
 

@@ -1,0 +1,29 @@
+# CUPTI and NVTX of CUDA, for what records devices:
+#   shardlens_cupti   libcupti with its headers, and the headers of nvtx3 (as SYSTEM)
+# SHARDLENS_CUDA_DIR names a folder with include/ and lib/: by default the nvidia/cu13 that came with LibTorch. LibTorch's own
+# libtorch_cpu needs the same library, so that a process has one.
+
+set(SHARDLENS_CUDA_DIR "" CACHE PATH "Folder with CUDA's include/ and lib/ (CUPTI, NVTX); empty: what came with LibTorch")
+set(cuda_dirs ${SHARDLENS_CUDA_DIR})
+if(SHARDLENS_TORCH_DIR AND NOT SHARDLENS_CUDA_DIR)
+  get_filename_component(site_packages ${SHARDLENS_TORCH_DIR} DIRECTORY)
+  set(cuda_dirs ${site_packages}/nvidia/cu13)
+endif()
+if(cuda_dirs)
+  find_path(Cupti_INCLUDE cupti.h PATHS ${cuda_dirs}/include NO_DEFAULT_PATH)
+  find_path(Cupti_NVTX_INCLUDE nvtx3/nvToolsExt.h PATHS ${cuda_dirs}/include NO_DEFAULT_PATH)
+  find_library(Cupti_LIBRARY NAMES cupti libcupti.so.13 PATHS ${cuda_dirs}/lib ${cuda_dirs}/lib64 NO_DEFAULT_PATH)
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Cupti REQUIRED_VARS Cupti_LIBRARY Cupti_INCLUDE Cupti_NVTX_INCLUDE)
+
+if(Cupti_FOUND AND NOT TARGET shardlens_cupti)
+  add_library(Cupti::cupti SHARED IMPORTED)
+  set_target_properties(Cupti::cupti PROPERTIES IMPORTED_LOCATION ${Cupti_LIBRARY})
+  get_filename_component(cupti_dir ${Cupti_LIBRARY} DIRECTORY)
+  add_library(shardlens_cupti INTERFACE)
+  target_include_directories(shardlens_cupti SYSTEM INTERFACE ${Cupti_INCLUDE} ${Cupti_NVTX_INCLUDE})
+  target_link_libraries(shardlens_cupti INTERFACE Cupti::cupti ${CMAKE_DL_LIBS})
+  target_link_options(shardlens_cupti INTERFACE "LINKER:-rpath,${cupti_dir}")
+endif()

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include <cupti.h>
+
+#include "profiler/record/spool_recorder.h"
+
+namespace shardlens::record {
+
+// Turns CUPTI's activity records into a spool's.
+//
+// Names      kernels are demangled; a runtime call's version (cudaLaunchKernel_v7000) is cut off.
+// NVTX       ranges of other domains than ours become annotations when they end; ours are counted,
+//            the recorder has them already.
+// Threads    one at a time.
+// Ownership  `recorder` must outlive it. Names that a record points to are read at once.
+// Errors     what CUPTI did not time (start or end 0) is counted, not kept.
+class ActivityParser {
+ public:
+  explicit ActivityParser(SpoolRecorder& recorder) : recorder_(recorder) {}
+
+  // The records in `size` bytes of a buffer that CUPTI filled, of which those that began before
+  // `since` are left out, unless what launched them was kept. Returns CUPTI's complaint about the
+  // buffer, CUPTI_SUCCESS without one.
+  CUptiResult parse(uint8_t* buffer, size_t size, Nanoseconds since = 0);
+  void take(const CUpti_Activity& record);
+
+  [[nodiscard]] int64_t untimed() const { return untimed_; }
+  [[nodiscard]] int64_t own_ranges() const { return own_ranges_; }  // that ended
+
+ private:
+  struct OpenRange {
+    Nanoseconds start = 0;
+    uint32_t name = 0, thread = 0;
+    bool ours = false;
+  };
+
+  void kernel(const CUpti_ActivityKernel10& k);
+  void copy(const CUpti_ActivityMemcpy6& m);
+  void peer_copy(const CUpti_ActivityMemcpyPtoP4& m);
+  void memset(const CUpti_ActivityMemset4& m);
+  void graph(const CUpti_ActivityGraphTrace2& g);
+  void api_call(const CUpti_ActivityAPI& call);
+  void sync(const CUpti_ActivitySynchronization2& s);
+  void event_record(const CUpti_ActivityCudaEvent2& e);
+  void external(const CUpti_ActivityExternalCorrelation& e);
+  void overhead(const CUpti_ActivityOverhead3& o);
+  void memory(const CUpti_ActivityMemory4& m);
+  void marker(const CUpti_ActivityMarker2& m);
+  void device(const CUpti_ActivityDevice5& d);
+
+  // Copies of either kind, and memsets.
+  struct Moved {
+    uint64_t start, end, bytes;
+    uint32_t device, context, stream, correlation, graph;
+    uint64_t node;
+  };
+  void moved(const Moved& m, const std::string& name, bool is_memset);
+  void graph_node(
+      uint32_t graph, uint64_t node, uint32_t correlation, uint32_t stream, uint64_t start);
+  [[nodiscard]] bool timed(uint64_t start, uint64_t end, uint32_t correlation);
+  uint32_t kernel_name(const char* name);
+  uint32_t call_name(bool driver, uint32_t cbid);
+
+  SpoolRecorder& recorder_;
+  Nanoseconds since_ = 0;
+  int64_t untimed_ = 0, own_ranges_ = 0;
+  uint32_t first_kept_ = 0;  // correlation of the first call that was kept; 0: none yet
+  std::unordered_map<const char*, uint32_t> kernel_names_;  // CUPTI keeps one text per kernel
+  std::unordered_map<uint64_t, uint32_t> call_names_;
+  std::unordered_map<uint64_t, OpenRange> open_ranges_;
+};
+
+}  // namespace shardlens::record

@@ -1,0 +1,118 @@
+#include "profiler/record/session.h"
+
+#include <exception>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "profiler/record/device_recorder.h"
+#include "profiler/record/finish.h"
+#include "profiler/record/nvtx_recorder.h"
+#include "profiler/record/operator_observer.h"
+
+namespace shardlens::record {
+namespace {
+
+SessionOptions prepared(SessionOptions options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.spool.directory, error);
+  if (error) {
+    throw RuntimeFault(
+        fmt::format("cannot make {}: {}", options.spool.directory.string(), error.message()));
+  }
+  if (!options.warn) {
+    options.warn = [rank = options.spool.rank](const std::string& message) {
+      fmt::print(stderr, "[rank {}] {}\n", rank, message);
+    };
+  }
+  return options;
+}
+
+}  // namespace
+
+// In the order in which each needs the one before; NVTX comes after CUPTI, which its first call
+// looks for.
+struct Session::Parts {
+  explicit Parts(SessionOptions given)
+      : options(prepared(std::move(given))),
+        spool(options.spool),
+        tracer(options.device ? trace_device() : nullptr),
+        device(spool, tracer.get()),
+        nvtx(&device) {
+    if (options.operators) {
+      observer.emplace(spool);
+    }
+  }
+
+  std::unique_ptr<DeviceTracer> trace_device() {
+    try {
+      return start_cupti(spool, options.cupti);
+    } catch (const RuntimeFault& fault) {
+      spool.note(fault.what());
+      options.warn(fmt::format("{}; the capture goes on without them", fault.what()));
+      return nullptr;
+    }
+  }
+
+  const SessionOptions options;
+  SpoolRecorder spool;
+  std::unique_ptr<DeviceTracer> tracer;
+  DeviceRecorder device;
+  NvtxRecorder nvtx;
+  std::optional<OperatorObserver> observer;
+  bool finished = false;
+};
+
+Session::Session(SessionOptions options)
+    : parts_(std::make_unique<Parts>(std::move(options))),
+      exceptions_(std::uncaught_exceptions()) {}
+
+Session::~Session() {
+  if (parts_->finished) {
+    return;
+  }
+  try {
+    if (std::uncaught_exceptions() > exceptions_) {
+      parts_->observer.reset();
+      if (parts_->tracer != nullptr) {
+        static_cast<void>(parts_->tracer->finish());
+      }
+      parts_->spool.flush();
+    } else {
+      static_cast<void>(finish());
+    }
+  } catch (const std::exception& error) {
+    parts_->options.warn(error.what());
+  }
+}
+
+Recorder& Session::recorder() {
+  return parts_->nvtx;
+}
+
+SpoolRecorder& Session::spool() {
+  return parts_->spool;
+}
+
+std::filesystem::path Session::finish() {
+  Parts& parts = *parts_;
+  if (std::exchange(parts.finished, true)) {
+    throw UsageError("Session::finish: it was called before");
+  }
+  parts.observer.reset();
+  if (parts.tracer != nullptr) {
+    const int64_t seen = parts.tracer->finish();
+    const SpoolOptions& spool = parts.options.spool;
+    const bool all = spool.warmup == 0 && spool.trigger_file.empty() && !spool.on_request;
+    if (all && seen != parts.nvtx.ended()) {
+      parts.spool.note(fmt::format("{} NVTX ranges of units have ended, CUPTI saw {}",
+                                   parts.nvtx.ended(), seen));
+    }
+  }
+  return finish_trace(parts.spool);
+}
+
+}  // namespace shardlens::record
