@@ -59,6 +59,13 @@ class Outliner {
   }
 
   void act(const Action& action) {
+    const bool reads_gradient = action.op == Op::kReduceScatter ||
+                                ((action.op == Op::kAllReduce || action.op == Op::kStoreGrad) &&
+                                 action.buffer.kind == BufferKind::kUnshardedGrad);
+    if (reads_gradient) {
+      out_.items.push_back({.kind = MemoryItem::Kind::kFlatten, .unit = action.unit});
+      open_ = false;
+    }
     MemoryItem item{.buffer = action.buffer.kind, .stream = action.stream};
     if (action.op == Op::kStoreGrad) {
       item.kind = MemoryItem::Kind::kStore;

@@ -10,7 +10,8 @@ namespace shardlens::sim {
 
 // What of a planned step's order allocates or frees.
 struct MemoryItem {
-  enum class Kind : uint8_t { kOperators, kBackwardEnd, kAlloc, kFree, kStore };
+  // kFlatten: a reduction is about to read the unit's gradients.
+  enum class Kind : uint8_t { kOperators, kBackwardEnd, kAlloc, kFree, kFlatten, kStore };
   Kind kind = Kind::kOperators;
   schedule::BufferKind buffer = schedule::BufferKind::kNone;
   schedule::Stream stream = schedule::Stream::kCompute;

@@ -173,6 +173,16 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs) {
     unit.gradient_bytes = size.reduced_shard * master;
     unit.unsharded_gradient_bytes = has_gradients(plan.units[id]) ? size.reduced * param : 0;
     unit.casts = reduce != master;
+    unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
+  }
+  if (part_ == Part::kOthers) {
+    return;  // has no operators
+  }
+  for (const OperatorMemory& op : operators_) {
+    if (op.gradient > 0) {
+      Bytes& others = units_[op.unit].other_gradient_bytes;
+      others = std::max<Bytes>(0, others - op.gradient);
+    }
   }
 }
 
@@ -380,7 +390,9 @@ void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
     case MemoryItem::Kind::kAlloc:
       return allocate(item);
     case MemoryItem::Kind::kFree:
-      return drop(units_[item.unit].buffer(item.buffer));
+      return release(item);
+    case MemoryItem::Kind::kFlatten:
+      return flatten_gradient(item.unit);
     case MemoryItem::Kind::kStore:
       return store(item);
   }
@@ -403,12 +415,7 @@ void MemoryReplay::operate(uint32_t index) {
                            What::kSaved, index);
     }
   } else if (op.makes_gradient) {
-    Unit& unit = units_[op.unit];
-    Block& gradient = unit.buffer(BufferKind::kUnshardedGrad);
-    if (gradient == kNone) {
-      gradient = hold(unit.unsharded_gradient_bytes, Stream::kCompute, MemoryCategory::kGradients,
-                      op.unit, What::kUnshardedGradient);
-    }
+    add_gradient(op);
   }
   if (op.hands_on) {
     Block before = output_;
@@ -426,6 +433,56 @@ void MemoryReplay::operate(uint32_t index) {
   }
   drop(input_);
   std::swap(input_, output_);
+}
+
+// Another microbatch's is added to what is there.
+void MemoryReplay::add_gradient(const OperatorMemory& op) {
+  Unit& unit = units_[op.unit];
+  if (unit.buffer(BufferKind::kUnshardedGrad) != kNone) {
+    return;
+  }
+  const auto piece = [&](Bytes bytes) {
+    bytes = std::min(bytes, unit.unsharded_gradient_bytes - unit.gradient_so_far);
+    const Block block = hold(bytes, Stream::kCompute, MemoryCategory::kGradients, op.unit,
+                             What::kUnshardedGradient);
+    if (block != kNone) {
+      unit.pieces.push_back(block);
+      unit.gradient_so_far += bytes;
+    }
+  };
+  if (unit.pieces.empty()) {
+    piece(unit.other_gradient_bytes);
+  }
+  piece(op.gradient);
+}
+
+// See [Note: Gradients].
+void MemoryReplay::flatten_gradient(UnitId id) {
+  if (id >= units_.size()) {
+    return;  // a bucket
+  }
+  Unit& unit = units_[id];
+  if (unit.pieces.empty() || unit.buffer(BufferKind::kReduceInput) != kNone) {
+    return;
+  }
+  unit.buffer(BufferKind::kUnshardedGrad) =
+      hold(unit.unsharded_gradient_bytes, Stream::kCompute, MemoryCategory::kGradients, id,
+           What::kUnshardedGradient);
+  release({.kind = MemoryItem::Kind::kFree, .unit = id});
+}
+
+void MemoryReplay::release(const MemoryItem& item) {
+  Unit& unit = units_[item.unit];
+  if (item.buffer == BufferKind::kUnshardedGrad || item.buffer == BufferKind::kNone) {
+    for (Block& piece : unit.pieces) {
+      drop(piece);
+    }
+    unit.pieces.clear();
+    unit.gradient_so_far = 0;
+  }
+  if (item.buffer != BufferKind::kNone) {
+    drop(unit.buffer(item.buffer));
+  }
 }
 
 // Its checkpoint kept its input, if anything; the rest of what it saves is made again. The gradient

@@ -89,10 +89,13 @@ class MemoryReplay {
   struct Unit {
     std::array<Bytes, schedule::kBufferKindCount> bytes{};  // of a buffer
     Bytes gradient_bytes = 0;                               // of the shard's, in the master dtype
-    Bytes unsharded_gradient_bytes = 0;                     // 0: it has none of its own
+    // What autograd makes in a backward, and of it the parts of which no operator is known; 0: the
+    // unit has no gradients of its own. What has come so far, in `pieces`.
+    Bytes unsharded_gradient_bytes = 0, other_gradient_bytes = 0, gradient_so_far = 0;
+    std::vector<Block> pieces;
     Block gradient = kNone;
     bool casts = false;  // what was reduced is not the gradient yet
-    // kUnshardedGrad: made by autograd.
+    // kUnshardedGrad: the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
     [[nodiscard]] Block& buffer(schedule::BufferKind kind) {
       return buffers[static_cast<size_t>(kind)];
@@ -122,6 +125,9 @@ class MemoryReplay {
   void hold_state(const MemoryInputs& inputs, const MemoryOptions& options);
   void take(const MemoryItem& item, const MemoryOutline& outline);
   void operate(uint32_t index);
+  void add_gradient(const OperatorMemory& op);
+  void flatten_gradient(UnitId id);
+  void release(const MemoryItem& item);
   void recompute(uint32_t index);
   void allocate(const MemoryItem& item);
   void store(const MemoryItem& item);

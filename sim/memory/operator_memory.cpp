@@ -15,8 +15,7 @@ bool keeps_its_output(const Operator& op) {
          (op.kind == OperatorKind::kAttention || op.kind == OperatorKind::kLoss);
 }
 
-// Of a product x·W: the gradient of W has its shape and sums over the rows of x. It lies in the
-// unit's gradient.
+// Of a product x·W: the gradient of W has its shape and sums over the rows of x.
 bool writes_parameter_gradient(const plan::Workload& workload, const Operator& op) {
   if (op.phase != Phase::kBackward || op.kind != OperatorKind::kGemm || op.forward < 0) {
     return false;
@@ -53,8 +52,11 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     each.forward = op.forward;
     each.unit = op.unit;
     each.kind = kind_of(op.phase);
-    each.hands_on = !keeps_its_output(op) && !writes_parameter_gradient(workload, op);
+    const bool of_table = op.phase == Phase::kBackward && op.kind == OperatorKind::kEmbedding;
+    const bool of_weight = writes_parameter_gradient(workload, op);
+    each.hands_on = !keeps_its_output(op) && !of_weight && !of_table;
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;
+    each.gradient = of_table ? kRest : of_weight ? op.written : 0;
   }
   for (const Operator& op : workload.operators) {
     if (op.phase == Phase::kBackward && op.forward >= 0) {

@@ -56,9 +56,13 @@ struct StepMemory {
 // [Note: Activations] A forward operator's `saved` bytes live from it until the last operator that
 // differentiates it; what an operator writes lives until those that take it have run: the next one,
 // in backward all that differentiate the next forward operator. A checkpoint keeps its input from
-// forward on; what its operators save is made again when they run again. A unit's unsharded
-// gradient lives from its first operator in backward until the schedule frees it. A reduction's
+// forward on; what its operators save is made again when they run again. A reduction's
 // output that needs no cast becomes the shard's gradient, as in the engine.
+//
+// [Note: Gradients] Autograd makes those of a unit one by one, each where an operator of backward
+// writes it (those of norms and biases with the unit's first). They stay as they came until their
+// reduction, which wants them in one tensor: its input where it casts, another as large as all of
+// them where it does not.
 //
 // [Note: Microbatches] If one microbatch leaves the allocator as it found it, the next one like it
 // finds the same and does the same, so it is passed over.
