@@ -70,6 +70,12 @@ void print_collectives(const sim::Calibration& c) {
   }
   write_stdout(table.render(style_of_stdout()));
   write_stdout(fmt::format("collectives beside compute: {}\n", factor(c.collective_slowdown)));
+  for (size_t kind = 0; kind < c.peer_wait_us.size(); ++kind) {
+    if (c.peer_wait_us[kind] > 0) {
+      write_stdout(fmt::format("{}: {:.1f} us beyond, waiting for peers\n",
+                               name_of(static_cast<CollectiveKind>(kind)), c.peer_wait_us[kind]));
+    }
+  }
 }
 
 void print_host(const sim::Calibration& c) {

@@ -66,7 +66,9 @@ Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
            nanoseconds(calibration_.collective_overhead_us);
   }
   if (const auto us = measured_us(kind, ranks, larger_message)) {
-    return nanoseconds(*us);
+    const auto index = static_cast<size_t>(kind);
+    const auto& waits = calibration_.peer_wait_us;
+    return nanoseconds(*us + (index < waits.size() ? waits[index] : 0));
   }
   if (fallback_ != nullptr) {
     return fallback_->duration(kind, ranks, larger_message);

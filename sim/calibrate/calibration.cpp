@@ -117,6 +117,12 @@ class Slowdown {
   std::vector<const Samples*> shapes_;
 };
 
+// One time of some sizes that follow each other.
+struct SizeSamples {
+  std::vector<Bytes> bytes;
+  double us = 0, samples = 0;
+};
+
 class Fit {
  public:
   Calibration run(std::span<const Observation> observations) {
@@ -209,6 +215,10 @@ class Fit {
     for (const ObservedCollective& each : in.collectives) {
       collectives_[{each.kind, each.ranks, each.bytes}].each.emplace_back(
           microseconds(each.duration), each.beside);
+      const auto kind = static_cast<size_t>(each.kind);
+      if (each.waited && kind < waits_.size()) {
+        waits_[kind].add(microseconds(*each.waited));
+      }
     }
   }
 
@@ -374,21 +384,44 @@ class Fit {
       out_.collective_slowdown.reset();
       return;
     }
-    std::map<std::pair<CollectiveKind, int>, std::vector<std::pair<Bytes, double>>> curves;
+    for (size_t kind = 0; kind < waits_.size(); ++kind) {
+      out_.peer_wait_us[kind] = waits_[kind].value();
+    }
+    std::map<std::pair<CollectiveKind, int>, std::vector<SizeSamples>> curves;
     for (const auto& [key, samples] : collectives_) {
       const auto& [kind, ranks, bytes] = key;
-      curves[{kind, ranks}].emplace_back(bytes, samples.mean_alone(beside));
+      curves[{kind, ranks}].push_back(
+          {{bytes}, samples.mean_alone(beside), static_cast<double>(samples.each.size())});
     }
-    for (const auto& [key, points] : curves) {
+    for (auto& [key, sizes] : curves) {
       CollectiveCurve& curve = out_.curves.emplace_back();
       curve.kind = key.first;
       curve.ranks = key.second;
-      double longest = 0;
-      for (const auto& [bytes, us] : points) {
-        longest = std::max(longest, us);  // more bytes take no less time; what is less is noise
-        curve.points.push_back({bytes, longest});
+      for (const SizeSamples& level : never_falling(std::move(sizes))) {
+        for (const Bytes bytes : level.bytes) {
+          curve.points.push_back({bytes, level.us});
+        }
       }
     }
+  }
+
+  // More bytes take no less time; what is less is noise. Neighbours that fall are brought to their
+  // common mean, so that all samples together take as long as they did.
+  // Source: pool adjacent violators, Ayer et al., Ann. Math. Statist. 26 (1955).
+  static std::vector<SizeSamples> never_falling(std::vector<SizeSamples> sizes) {
+    std::vector<SizeSamples> levels;
+    for (SizeSamples& each : sizes) {
+      levels.push_back(std::move(each));
+      while (levels.size() > 1 && levels.back().us < levels[levels.size() - 2].us) {
+        SizeSamples last = std::move(levels.back());
+        levels.pop_back();
+        SizeSamples& into = levels.back();
+        into.us = (into.us * into.samples + last.us * last.samples) / (into.samples + last.samples);
+        into.samples += last.samples;
+        into.bytes.insert(into.bytes.end(), last.bytes.begin(), last.bytes.end());
+      }
+    }
+    return levels;
   }
 
   void say_unknown(std::span<const Observation> observations) {
@@ -469,6 +502,7 @@ class Fit {
   OfAction kernels_;  // that copy, on a device
   std::array<Mean, kHookCount> hooks_{};
   Mean outside_, outside_communication_;
+  std::array<Mean, 3> waits_{};  // for peers, by CollectiveKind
   std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;
 };
 

@@ -75,6 +75,9 @@ struct Calibration {
   // nullopt: not seen.
   std::optional<double> compute_slowdown, collective_slowdown;
   std::vector<CollectiveCurve> curves;  // never falling with bytes
+  // How long a rank waited on average, beyond the curve, for peers that came later; by
+  // CollectiveKind. Without it a step of ranks that are alike is too short by what they are not.
+  std::array<double, 3> peer_wait_us{};
   // Of runs whose collectives were modelled: the hardware, and what each took beyond its model.
   std::string emulated;
   double collective_overhead_us = 0;

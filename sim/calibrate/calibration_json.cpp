@@ -17,9 +17,9 @@ using plan::JsonNode;
 using Names = std::vector<std::string>;
 
 constexpr double kMost = 1e12;
-const Names kKeys{"version",  "sources", "host",     "ranks",  "operators",
-                  "classes",  "actions", "hooks",    "copy",   "outside",
-                  "slowdown", "curves",  "emulated", "hidden", "unknown"};
+const Names kKeys{"version",    "sources",  "host",   "ranks",   "operators", "classes",
+                  "actions",    "hooks",    "copy",   "outside", "slowdown",  "curves",
+                  "peer_waits", "emulated", "hidden", "unknown"};
 const Names kHosts{"ahead", "compute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 
@@ -86,6 +86,9 @@ void read_named(const JsonNode& node, std::array<double, N>& values, NameOf name
 
 std::string_view op_name(size_t index) {
   return schedule::name_of(static_cast<schedule::Op>(index));
+}
+std::string_view kind_name(size_t index) {
+  return name_of(static_cast<CollectiveKind>(index));
 }
 std::string_view hook_name(size_t index) {
   return name_of(static_cast<Hook>(index));
@@ -219,6 +222,7 @@ std::string to_json(const Calibration& c) {
   out["slowdown"] = {{"compute", optional_json(c.compute_slowdown)},
                      {"collectives", optional_json(c.collective_slowdown)}};
   out["curves"] = list(c.curves, curve_json);
+  out["peer_waits"] = named(c.peer_wait_us, kind_name);
   out["emulated"] = c.emulated.empty() ? ordered_json()
                                        : ordered_json{{"hardware", c.emulated},
                                                       {"overhead_us", c.collective_overhead_us}};
@@ -254,6 +258,9 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   out.collective_slowdown = optional_of(slowdown, "collectives", 1);
   for (const JsonNode& each : root.require("curves").items("measured curves")) {
     out.curves.push_back(read_measured_curve(each));
+  }
+  if (const auto waits = root.find("peer_waits")) {
+    read_named(*waits, out.peer_wait_us, kind_name);
   }
   const JsonNode emulated = root.require("emulated");
   if (!emulated.is_null()) {

@@ -324,14 +324,17 @@ std::string emulated_hardware(const trace::Run& run) {
 
 }  // namespace
 
-void observe_collectives(const analysis::Timeline& timeline, Observation& out) {
+void observe_collectives(const analysis::Timeline& timeline, bool with_waits, Observation& out) {
   for (const analysis::Collective& each : timeline.collectives) {
     if (!each.kind || each.bytes <= 0 || each.ranks < 2) {
       continue;
     }
-    out.collectives.push_back({*each.kind, static_cast<int>(each.ranks), each.bytes,
-                               each.transfer.value_or(each.when.length()),
-                               share_within(timeline.compute, each.when)});
+    const Nanoseconds transfer = each.transfer.value_or(each.when.length());
+    out.collectives.push_back({*each.kind, static_cast<int>(each.ranks), each.bytes, transfer,
+                               share_within(timeline.compute, each.when), std::nullopt});
+    if (with_waits && each.transfer) {
+      out.collectives.back().waited = each.when.length() - transfer;
+    }
   }
 }
 
@@ -371,7 +374,7 @@ Observation observe(const trace::Run& run) {
   for (size_t i = 0; i < timelines.size(); ++i) {
     steps += timelines[i].steps.size();
     RankObserver(run.traces[i], timelines[i], out).observe(out.steps, out.diagnostics);
-    observe_collectives(timelines[i], out);
+    observe_collectives(timelines[i], /*with_waits=*/true, out);
   }
   if (steps == 0) {
     throw InputError(run.source, "no steps in the trace: it has no ProfilerStep ranges");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct ObservedCollective {
   Bytes bytes = 0;           // of the larger message
   Nanoseconds duration = 0;  // the shortest of all ranks that were matched
   double beside = 0;         // share with compute beside, on this rank
+  // How much longer it took here, because a peer came later; nullopt: not matched, or a rank whose
+  // steps are not among those observed.
+  std::optional<Nanoseconds> waited;
 };
 
 // What the ranks of one run took for each thing that the simulator has a cost for.
@@ -77,7 +81,7 @@ struct Observation {
 // Why a capture's own plan could not be read; nullptr: it could, or there is none.
 [[nodiscard]] const trace::Diagnostic* unreadable_plan(const trace::Run& run);
 
-// Adds the collectives of one rank whose size is known.
-void observe_collectives(const analysis::Timeline& timeline, Observation& out);
+// Adds the collectives of one rank whose size is known. `with_waits`: its steps were observed.
+void observe_collectives(const analysis::Timeline& timeline, bool with_waits, Observation& out);
 
 }  // namespace shardlens::sim

@@ -157,7 +157,7 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
   out.steps.push_back(PassReader(run.traces.front(), timelines.front(), recovered.recorded).read());
   for (const Timeline& timeline : timelines) {
-    observe_collectives(timeline, out);
+    observe_collectives(timeline, /*with_waits=*/&timeline == &timelines.front(), out);
   }
   // A trace that does not say how large groups are has the world's size in every collective.
   for (ObservedCollective& each : out.collectives) {

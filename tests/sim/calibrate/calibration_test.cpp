@@ -48,6 +48,7 @@ class Truth final : public CostModel {
 struct Machine {
   Truth truth;
   HostMode host = HostMode::kCompute;
+  std::vector<double> slowdown;  // of each rank, in captures
   plan::ModelConfig config = plan::parse_model_config(kModel, "test");
   plan::ModuleTree tree = plan::module_tree(config);
 
@@ -74,7 +75,9 @@ struct Machine {
   }
   // As a capture would leave it.
   [[nodiscard]] trace::Run capture(const plan::ResolvedPlan& plan) const {
-    const Prediction now = run(plan, target());
+    RunSettings each = settings();
+    each.simulation.rank_slowdown = slowdown;
+    const Prediction now = predict(workload(plan), plan, target(), each);
     SimulatedRunOptions options;
     options.host = host;
     options.steps = 5;
@@ -239,6 +242,45 @@ TEST(Observe, RefusesWhatIsNoCaptureOfItsPlan) {
   const plan::ResolvedPlan other = machine.resolve(kOtherPlans[0]);
   run.planned = {other, machine.workload(other), 1, true};
   EXPECT_THROW((void)observe(run), InputError);
+}
+
+// One rank computes longer, so the other waits for it at each collective. What ranks compute on
+// average is less than what the step takes; the rest is that wait.
+TEST(Calibration, LearnsWhatRanksWaitForEachOther) {
+  Machine machine;
+  machine.slowdown = {1.0, 1.4};
+  const plan::ResolvedPlan plan = machine.resolve(kFullShard);
+  const std::vector<Observation> seen{observe(machine.capture(plan))};
+  Calibration calibration = calibrate(seen);
+  EXPECT_GT(calibration.peer_wait_us[static_cast<size_t>(CollectiveKind::kAllGather)], 1);
+  EXPECT_EQ(parse_calibration(to_json(calibration), "c").peer_wait_us, calibration.peer_wait_us);
+  const auto measured = static_cast<double>(seen[0].steps.front().duration);
+  const auto simulated = [&](const Calibration& of) {
+    const CalibratedTarget found(of);
+    return static_cast<double>(machine.run(plan, found.target()).step.duration) / measured;
+  };
+  EXPECT_NEAR(simulated(calibration), 1, 0.04);
+  calibration.peer_wait_us = {};
+  EXPECT_LT(simulated(calibration), 0.95);
+}
+
+// Sizes that fall are noise: they are brought to a mean, and take as long together as they did.
+TEST(Calibration, CurvesThatFallKeepTheirTime) {
+  Machine machine;
+  Observation seen = observe(machine.capture(machine.resolve(kFullShard)));
+  seen.collectives.clear();
+  for (const auto& [bytes, us] : {std::pair{1000, 10}, {2000, 50}, {4000, 20}, {8000, 60}}) {
+    seen.collectives.push_back(
+        {CollectiveKind::kAllGather, 2, bytes, us * Nanoseconds{1000}, 0, std::nullopt});
+  }
+  const std::vector<Observation> all{seen};
+  const std::vector<CollectiveCurve> curves = calibrate(all).curves;
+  ASSERT_EQ(curves.size(), 1U);
+  std::vector<double> us;
+  for (const auto& point : curves.front().points) {
+    us.push_back(point.us);
+  }
+  EXPECT_EQ(us, (std::vector<double>{10, 35, 35, 60}));
 }
 
 // A capture of the repository: real times, the same for everybody.
