@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -18,6 +19,7 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
+#include "sim/calibrate/calibrated_target.h"
 #include "sim/hardware/stacks.h"
 #include "sim/search/search.h"
 
@@ -34,7 +36,7 @@ constexpr size_t kFrontShown = 12;
 struct SearchCommand {
   RunOptions run;
   int64_t memory_limit = 0;
-  std::filesystem::path out, state;
+  std::filesystem::path calibration, out, state;
   std::string stack;
   unsigned threads = 0;
   bool json = false;
@@ -50,10 +52,13 @@ void interrupt(int signal) {
 }
 
 void check_options(const SearchCommand& options) {
-  if (options.run.hardware.starts_with("ab:")) {
+  if (options.run.hardware.starts_with("ab:") && options.calibration.empty()) {
     throw UsageError(
-        "--hardware ab:…: it does not say how long a GPU computes; use a spec's name "
-        "or a spec file");
+        "--hardware ab:…: it does not say how long a GPU computes; use a spec's name or a spec "
+        "file, or add --calibration");
+  }
+  if (options.run.hardware.empty() && options.calibration.empty()) {
+    throw UsageError("--hardware is required, unless --calibration says how fast the machine is");
   }
   for (const auto& [flag, value] : {std::pair{"--batch", options.run.batch},
                                     {"--seq", options.run.seq},
@@ -85,6 +90,7 @@ std::string json_text(const sim::SearchResult& result,
   out["candidates"] = result.all;
   out["evaluated"] = result.evaluated;
   out["pruned"] = result.pruned;
+  out["refused"] = result.refused;
   out["cancelled"] = result.cancelled;
   out["best"] = nullptr;
   if (!result.pareto.empty()) {
@@ -115,13 +121,21 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
   write_stdout("\n" + result.why + "\n");
 }
 
+sim::CalibratedTarget machine_of(const SearchCommand& options) {
+  if (!options.calibration.empty()) {
+    return sim::CalibratedTarget(sim::load_calibration(options.calibration.string()),
+                                 options.run.hardware);
+  }
+  sim::HardwareSpec spec = sim::load_hardware(options.run.hardware);
+  return sim::CalibratedTarget(options.stack.empty() ? std::move(spec)
+                                                     : sim::under_stack(spec, options.stack));
+}
+
 ExitCode run(const SearchCommand& options) {
   check_options(options);
-  sim::HardwareSpec hardware = sim::load_hardware(options.run.hardware);
-  if (!options.stack.empty()) {
-    hardware = sim::under_stack(hardware, options.stack);
-  }
-  const int64_t ranks = options.run.world_size.value_or(hardware.ranks());
+  const sim::CalibratedTarget machine = machine_of(options);
+  const int64_t ranks = options.run.world_size.value_or(
+      machine.spec() ? machine.spec()->ranks() : machine.calibration()->ranks);
   const PreparedRun prepared = resolve_run(options.run, ranks);
   sim::SearchOptions search;
   search.memory_limit = options.memory_limit;
@@ -132,6 +146,7 @@ ExitCode run(const SearchCommand& options) {
                                                                        : 0;
   search.sync_every_microbatch = !options.run.no_sync;
   search.threads = options.threads;
+  search.host = machine.host();
   std::optional<SearchState> state;
   if (!options.state.empty()) {
     const nlohmann::json identity{
@@ -139,6 +154,9 @@ ExitCode run(const SearchCommand& options) {
         {"plan", nlohmann::json::parse(plan::to_json(prepared.plan.plan))},
         {"hardware", options.run.hardware},
         {"stack", options.stack},
+        {"calibration", machine.calibration() == nullptr
+                            ? nlohmann::json()
+                            : nlohmann::json::parse(sim::to_json(*machine.calibration()))},
         {"ranks", ranks},
         {"samples", search.samples},
         {"seq", search.seq},
@@ -161,11 +179,15 @@ ExitCode run(const SearchCommand& options) {
   search.cancelled = &interrupted;
   std::signal(SIGINT, interrupt);
   const sim::SearchResult result =
-      sim::search(prepared.config, prepared.plan.plan, hardware, ranks, search);
+      sim::search(prepared.config, prepared.plan.plan, machine.target(), ranks, search);
   std::signal(SIGINT, SIG_DFL);
   fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
              shows ? "\r" : "", result.evaluated, result.pruned, result.all,
              result.cancelled ? "; stopped before the end" : "");
+  if (result.refused > 0) {
+    fmt::print(stderr, "{} could not be predicted; the first: {}\n", result.refused,
+               result.refusal);
+  }
   std::vector<plan::Plan> plans;
   for (const sim::Found& found : result.pareto) {
     plans.push_back(plan_of(found.candidate, prepared.plan.plan, prepared.plan.tree, ranks));
@@ -199,12 +221,17 @@ Action add_search_command(CLI::App& app) {
   app.add_option("--plan", options->run.plan,
                  "plan file whose dialect, layout and precision the search keeps [fsdp2]");
   app.add_option("--hardware", options->run.hardware,
-                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file")
-      ->required()
-      ->option_text("SPEC (required)");
+                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
+                 "--calibration also ab:MICROSECONDS:GBPS")
+      ->option_text("SPEC (required without --calibration)");
+  CLI::Option* calibration =
+      app.add_option("--calibration", options->calibration,
+                     "what `shardlens calibrate` measured: goes before --hardware");
   app.add_option("--stack", options->stack,
-                 "constants fitted to published runs of a software stack (docs/simulator.md)");
-  app.add_option("--world-size", options->run.world_size, "ranks [the spec's GPUs]");
+                 "constants fitted to published runs of a software stack (docs/simulator.md)")
+      ->excludes(calibration);
+  app.add_option("--world-size", options->run.world_size,
+                 "ranks [the spec's GPUs, or the calibrated run's ranks]");
   add_step_options(app, options->run);
   app.add_option("--memory-limit", options->memory_limit,
                  "of what the allocator reserves on a GPU; a number of bytes, or 80GiB")

@@ -62,14 +62,16 @@ void Evaluator::take_family(const Candidate& candidate) {
 }
 
 Evaluator::Sized& Evaluator::sized(int64_t batch) {
-  const auto [it, fresh] = sized_.try_emplace(batch);
-  Sized& out = it->second;
-  if (fresh) {
+  auto known = sized_.find(batch);
+  if (known == sized_.end()) {
+    Sized out;  // whole, or not there: durations may be refused
     out.workload = plan::step_workload(model_.config, plan_, batch, model_.seq);
     out.costs = step_costs(out.workload, plan_, *model_.target.costs);
     out.memory = operator_memory(out.workload);
     out.outline = schedule::workload_outline(out.workload);
+    known = sized_.emplace(batch, std::move(out)).first;
   }
+  Sized& out = known->second;
   // Of this family's shards.
   out.workload.operators.back() = optimizer_;
   out.costs.operators.back() = {model_.target.costs->compute(optimizer_),

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/search/evaluator.h"
 
@@ -39,7 +40,8 @@ class Searcher {
         options_(options),
         tree_(plan::module_tree(config)),
         all_(candidates(tree_, ranks, options.samples)),
-        outcomes_(all_.size()) {
+        outcomes_(all_.size()),
+        refusals_(all_.size()) {
     target_.memory =
         target.memory > 0 ? std::min(target.memory, options.memory_limit) : options.memory_limit;
     for (size_t begin = 0; begin < all_.size();) {
@@ -88,7 +90,12 @@ class Searcher {
             stopped_ = true;
             return;
           }
-          outcomes_[k] = outcome_of(all_[k], evaluator);
+          try {
+            outcomes_[k] = outcome_of(all_[k], evaluator);
+          } catch (const InputError& refusal) {
+            refusals_[k] = refusal;
+            continue;
+          }
           if (!outcomes_[k]->fits) {
             k = last_of_pruned(k);
           }
@@ -132,12 +139,19 @@ class Searcher {
     out.cancelled = stopped_;
     std::vector<Found> found;
     for (size_t i = 0; i < all_.size(); ++i) {
+      if (refusals_[i]) {
+        out.refusal = out.refused++ == 0 ? refusals_[i]->what() : out.refusal;
+      }
       if (outcomes_[i]) {
         ++out.evaluated;
         found.push_back({all_[i], *outcomes_[i]});
       }
     }
-    out.pruned = out.cancelled ? 0 : out.all - out.evaluated;
+    if (out.refused > 0 && out.evaluated == 0) {
+      throw **std::find_if(refusals_.begin(), refusals_.end(),
+                           [](const auto& each) { return each.has_value(); });
+    }
+    out.pruned = out.cancelled ? 0 : out.all - out.evaluated - out.refused;
     out.pareto = pareto_front(found);
     if (const Found* best = out.best()) {
       out.why = why(*best, found);
@@ -199,6 +213,7 @@ class Searcher {
   plan::ModuleTree tree_;
   std::vector<Candidate> all_;
   std::vector<std::optional<Outcome>> outcomes_;
+  std::vector<std::optional<InputError>> refusals_;
   std::vector<std::pair<size_t, size_t>> shares_;  // of threads, one after the other
   std::atomic<size_t> next_{0};
   std::atomic<bool> stopped_{false};

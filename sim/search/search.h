@@ -38,6 +38,8 @@ struct SearchResult {
   size_t all = 0;        // candidates of the space
   size_t evaluated = 0;  // predicted, now or earlier
   size_t pruned = 0;     // that cannot fit, because a smaller one does not
+  size_t refused = 0;    // of which a calibration does not know enough
+  std::string refusal;   // of the first of them
   bool cancelled = false;
   std::vector<Found> pareto;  // of step time, peak memory and exposed communication, fastest first
   std::string why;            // the fastest wins; empty without one that fits
@@ -53,7 +55,7 @@ struct SearchResult {
 // not simulated.
 //
 // The result does not depend on the number of threads. If nothing fits, `pareto` is empty. Errors:
-// InputError if the model cannot be planned.
+// InputError if the model cannot be planned, or every candidate is refused.
 [[nodiscard]] SearchResult search(const plan::ModelConfig& config,
                                   const plan::Plan& base,
                                   const Target& target,

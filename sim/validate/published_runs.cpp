@@ -78,6 +78,11 @@ PublishedRun read_run(const CsvRow& row) {
                              row.text("dtype"), row.text("act_ckpt"), row.text("tokens_s_gpu"));
   run.tokens_per_s_gpu = row.number("tokens_s_gpu").value_or(0);
   run.peak_gib = row.number("peak_mem_GiB");
+  // Copied as it was printed: some print 1e9 bytes.
+  if (run.peak_gib &&
+      (run.notes.find("(GB)") != std::string::npos || run.notes.ends_with("memory GB"))) {
+    *run.peak_gib *= 1e9 / (1024.0 * 1024 * 1024);
+  }
   run.out_of_scope = scope(row, run);
   const auto checkpointing = checkpointing_of(row.text("act_ckpt"));
   run.checkpointing = checkpointing.value_or(Checkpointing::kNone);

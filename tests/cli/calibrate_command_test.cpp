@@ -43,6 +43,15 @@ TEST_F(CalibrateCommandTest, WritesWhatSimulateTakes) {
   EXPECT_GT(written["emulated"]["overhead_us"].get<double>(), 0);
   EXPECT_LT(written["emulated"]["overhead_us"].get<double>(), 1000);
   EXPECT_EQ(json::parse(text(file)), written);
+  // Candidates whose collectives were not measured are left out by name.
+  const CommandResult search = run("search --json --memory-limit 1GiB --batch 1 --seq 16 --model " +
+                                   kCapture + " --calibration " + file);
+  ASSERT_EQ(search.code, 0) << search.err;
+  const json among = json::parse(search.out);
+  EXPECT_EQ(
+      among["evaluated"].get<int>() + among["pruned"].get<int>() + among["refused"].get<int>(),
+      among["candidates"].get<int>());
+  EXPECT_GT(among["evaluated"], 0);
   const std::string simulate = "simulate --json --model " + kCapture + " --calibration " + file +
                                " --batch 4 --seq 128 --world-size 8";
   const int64_t slow = answer(simulate)["step_ns"];

@@ -45,6 +45,10 @@ TEST(PublishedRuns, ShapeFollowsFromTheNumberOfParameters) {
   EXPECT_EQ(llama.shape.positions, 0);
   EXPECT_EQ(llama.checkpointing, Checkpointing::kSelective);
   EXPECT_DOUBLE_EQ(llama.peak_gib.value(), 82.4);
+  const PublishedRun in_gb = only(
+      "here,Llama-3.1-8B,8030261248,32,4096,14336,32,8,128256,8192,2,1,8,H100,FULL_SHARD,bf16,"
+      "selective,n,5762,82.4,memory printed (GB)\n");
+  EXPECT_NEAR(in_gb.peak_gib.value(), 76.74, 0.005);
   // 8192 tokens, twice, at 5762 a second.
   EXPECT_DOUBLE_EQ(llama.step_seconds(), 2 * 8192 / 5762.0);
 }
