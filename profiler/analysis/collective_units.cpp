@@ -67,6 +67,14 @@ class CollectiveUnits {
   void by_action(Collective& c, const ActionIndex::Entry& action) {
     c.issued_by = action.args->action.cause;
     c.needed_at = actions_.needed_at(c.action);
+    // The host of a device only says that a stream shall wait, long before it does.
+    if (timeline_.device && c.issuer != trace::kNoIndex && c.unit) {
+      const Event& issuer = trace_.events[c.issuer];
+      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+      if (call != nullptr && call->call == FsdpCall::kUnshard) {
+        c.needed_at = needed_on_device(c, *call);
+      }
+    }
     const ActionIndex::Limiter limiter = actions_.limiter(c.action);
     const bool on_device = timeline_.device && limiter.stream_waits && c.issued;
     c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);

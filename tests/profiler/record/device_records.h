@@ -113,13 +113,14 @@ class DeviceSpool {
                 .reserved = {}};
     });
   }
-  void gather(UnitId unit, uint32_t sequence, Nanoseconds start, Nanoseconds end) {
+  void gather(
+      UnitId unit, uint32_t sequence, Nanoseconds start, Nanoseconds end, uint32_t action = 0) {
     add(trace::SpoolType::kCollectiveCall, [&](auto& r) {
       r.a = static_cast<uint8_t>(CollectiveKind::kAllGather);
       r.b = static_cast<uint8_t>(DType::kBF16);
       r.call = {.unit = unit,
                 .sequence = sequence,
-                .action = 0,
+                .action = action,
                 .group_size = 2,
                 .group = static_cast<uint16_t>(recorder_.text("shard")),
                 .in_nelems = 500,
@@ -128,6 +129,24 @@ class DeviceSpool {
                 .end = end * unit_,
                 .thread = kThread,
                 .reserved = 0};
+    });
+  }
+  void action(uint32_t seq, const schedule::Action& a, Nanoseconds time) {
+    add(trace::SpoolType::kAction, [&](auto& r) {
+      r.action = {.seq = seq,
+                  .hook_seq = 0,
+                  .unit = a.unit,
+                  .buffer_unit = kNoUnit,
+                  .generation = 0,
+                  .event = a.event,
+                  .thread = kThread,
+                  .op = static_cast<uint8_t>(a.op),
+                  .stream = static_cast<uint8_t>(a.stream),
+                  .axis = static_cast<uint8_t>(a.axis),
+                  .cause = static_cast<uint8_t>(a.cause),
+                  .time = time * unit_,
+                  .buffer_kind = 0,
+                  .reserved = {}};
     });
   }
   void wait(uint32_t correlation, uint32_t stream, uint64_t event_sync, Nanoseconds start) {

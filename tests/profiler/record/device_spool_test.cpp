@@ -172,6 +172,30 @@ TEST(DeviceSpoolTest, UnitsAreThoseThatTheLaunchWasFor) {
   }
 }
 
+// The host has the compute stream wait at 1090; what needs the parameters is launched at 1300, and
+// its stream is free then.
+TEST(DeviceSpoolTest, AGatherIsNeededWhenTheDeviceCouldGoOn) {
+  using schedule::Op;
+  using schedule::Stream;
+  DeviceSpool spool;
+  spool.step(0, 1000, 4000);
+  spool.range(Range::kPreForward, 1, 1020, 1200);
+  spool.range(Range::kAllGather, 1, 1030, 1080);
+  spool.action(1, action_of(Op::kAllGather, Stream::kAllGather, 1), 1030);
+  spool.gather(1, 0, 1040, 1070, /*action=*/1);
+  spool.call("cudaLaunchKernelExC", 4, 1050, 1060);
+  spool.kernel("ncclDevKernel_AllGather_RING_LL", 4, 20, 1300, 2300);
+  spool.action(2, action_of(Op::kRecord, Stream::kAllGather, 1, 9), 1082);
+  spool.action(3, action_of(Op::kStreamWait, Stream::kCompute, 1, 9), 1090);
+  spool.call("cudaLaunchKernel", 9, 1300, 1310);
+  spool.kernel("gemm", 9, 7, 2300, 2800);
+  spool.range(Range::kPostForward, 1, 1400, 1410);
+  const analysis::Timeline timeline = analysis::make_timeline(spool.trace());
+  ASSERT_EQ(timeline.collectives.size(), 1U);
+  EXPECT_EQ(timeline.collectives[0].issued_by, schedule::Cause::kOwn);
+  EXPECT_EQ(timeline.collectives[0].needed_at, 1300);
+}
+
 TEST(DeviceSpoolTest, AStreamThatWaitsSaysForWhichRecord) {
   const Trace trace = by_hand();
   const auto syncs = of_category(trace, Category::kCudaSync);
