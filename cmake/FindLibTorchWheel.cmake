@@ -1,6 +1,7 @@
 # LibTorch as the PyPI wheel of torch ships it, as imported targets:
 #   shardlens_torch_cpu   libtorch, libtorch_cpu, libc10 with their headers (as SYSTEM)
-#   shardlens_torch_cuda  libtorch_cuda, libc10_cuda, and the CUDA headers of the nvidia-* wheels; only where the wheel has CUDA
+#   shardlens_cuda_runtime  the CUDA runtime and NVRTC of the nvidia-* wheels; only where the wheel has CUDA
+#   shardlens_torch_cuda  libtorch_cuda, libc10_cuda, and that
 # find_package(Torch) does not serve: with a CUDA wheel it enables the CUDA language and probes for GPUs.
 # SHARDLENS_TORCH_DIR names the installed `torch` package; scripts/setup passes it.
 
@@ -38,10 +39,16 @@ if(LibTorchWheel_FOUND AND NOT TARGET shardlens_torch_cpu)
       add_library(LibTorchWheel::${name} SHARED IMPORTED)
       set_target_properties(LibTorchWheel::${name} PROPERTIES IMPORTED_LOCATION ${SHARDLENS_TORCH_DIR}/lib/lib${name}.so)
     endforeach()
-    add_library(shardlens_torch_cuda INTERFACE)
-    target_link_libraries(shardlens_torch_cuda INTERFACE shardlens_torch_cpu LibTorchWheel::torch_cuda LibTorchWheel::c10_cuda)
-    foreach(dir cu13 nccl)
-      target_include_directories(shardlens_torch_cuda SYSTEM INTERFACE ${site_packages}/nvidia/${dir}/include)
+    foreach(name cudart nvrtc)
+      add_library(LibTorchWheel::${name} SHARED IMPORTED)
+      set_target_properties(LibTorchWheel::${name} PROPERTIES IMPORTED_LOCATION ${site_packages}/nvidia/cu13/lib/lib${name}.so.13)
     endforeach()
+    add_library(shardlens_cuda_runtime INTERFACE)
+    target_link_libraries(shardlens_cuda_runtime INTERFACE LibTorchWheel::cudart LibTorchWheel::nvrtc)
+    target_include_directories(shardlens_cuda_runtime SYSTEM INTERFACE ${site_packages}/nvidia/cu13/include)
+    target_link_options(shardlens_cuda_runtime INTERFACE "LINKER:-rpath,${site_packages}/nvidia/cu13/lib")
+    add_library(shardlens_torch_cuda INTERFACE)
+    target_link_libraries(shardlens_torch_cuda INTERFACE shardlens_torch_cpu LibTorchWheel::torch_cuda LibTorchWheel::c10_cuda shardlens_cuda_runtime)
+    target_include_directories(shardlens_torch_cuda SYSTEM INTERFACE ${site_packages}/nvidia/nccl/include)
   endif()
 endif()

@@ -15,6 +15,9 @@ class CollectiveTimer {
   [[nodiscard]] virtual Nanoseconds duration(CollectiveKind kind,
                                              int ranks,
                                              Bytes larger_message) const = 0;
+  // Multiprocessors that a collective's kernel occupies meanwhile, on a GPU.
+  // Source: NCCL takes up to 16 channels, one block each, within an NVLink node (graph/tuning.cc).
+  [[nodiscard]] virtual int ctas() const { return 16; }
 };
 
 }  // namespace shardlens

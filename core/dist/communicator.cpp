@@ -54,6 +54,13 @@ DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
+// A backend that issues on the current stream may have nothing to wait for.
+void finish(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (work != nullptr) {
+    work->wait();
+  }
+}
+
 std::string shown(const std::string& what) {
   return what.empty() ? "the run" : what;
 }
@@ -95,8 +102,11 @@ struct Communicator::Request {
 };
 
 Communicator::Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options options)
-    : backend_(std::move(backend)), options_(std::move(options)), thread_([this] { loop(); }) {
-  pthread_setname_np(thread_.native_handle(), ("comm " + options_.name).substr(0, 15).c_str());
+    : backend_(std::move(backend)), options_(std::move(options)) {
+  if (!on_device()) {
+    thread_ = std::thread([this] { loop(); });
+    pthread_setname_np(thread_.native_handle(), ("comm " + options_.name).substr(0, 15).c_str());
+  }
 }
 
 // [Note: Leaving] A rank that is through says so to the others, which may be about to go on without
@@ -114,7 +124,9 @@ Communicator::~Communicator() {
     stopping_ = true;
   }
   available_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
 }
 
 CompletionPtr Communicator::submit(Request request) {
@@ -123,15 +135,22 @@ CompletionPtr Communicator::submit(Request request) {
   request.completion->what_ = request.what;
   CompletionPtr completion = request.completion;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (request.collective) {
       request.record.sequence = next_sequence_++;
       request.record.issued = now();
       request.record.group_size = options_.size;
       request.record.group = options_.name;
       request.record.emulated = options_.emulated;
+      request.record.on_device = on_device();
     }
     queue_.push_back(std::move(request));
+    if (on_device()) {
+      run_front(lock);
+    }
+  }
+  if (on_device()) {
+    wait(completion);  // it is done; throws what made it fail
   }
   available_.notify_one();
   return completion;
@@ -244,8 +263,12 @@ void Communicator::compare(const std::string& what) {
   constexpr size_t kBytes = 512;
   at::Tensor mine = at::empty({static_cast<int64_t>(kBytes)}, at::kByte).zero_();
   std::memcpy(mine.data_ptr(), what.data(), std::min(what.size(), kBytes - 1));
-  at::Tensor all = at::empty({static_cast<int64_t>(kBytes) * options_.size}, at::kByte);
-  backend_->_allgather_base(all, mine)->wait();
+  mine = mine.to(options_.device);
+  at::Tensor all = at::empty({static_cast<int64_t>(kBytes) * options_.size}, mine.options());
+  c10d::AllgatherOptions options;
+  options.asyncOp = !on_device();
+  finish(backend_->_allgather_base(all, mine, options));
+  all = all.cpu();
   std::map<std::string, std::vector<int>> ranks;
   for (int rank = 0; rank < options_.size; ++rank) {
     ranks[static_cast<const char*>(all.data_ptr()) + kBytes * static_cast<size_t>(rank)].push_back(
@@ -329,7 +352,9 @@ CompletionPtr Communicator::all_gather(const at::Tensor& output,
                                        const Purpose& purpose) {
   return submit(
       {[output = at::Tensor(output), input = at::Tensor(input)](Communicator& self) mutable {
-         self.backend_->_allgather_base(output, input)->wait();
+         c10d::AllgatherOptions options;
+         options.asyncOp = !self.on_device();
+         finish(self.backend_->_allgather_base(output, input, options));
        },
        record_of(CollectiveKind::kAllGather, purpose, input, output.numel()), true, nullptr,
        describe(purpose)});
@@ -341,9 +366,10 @@ CompletionPtr Communicator::reduce_scatter(const at::Tensor& output,
                                            const Purpose& purpose) {
   c10d::ReduceScatterOptions options;
   options.reduceOp = c10d_op(op);
+  options.asyncOp = !on_device();
   return submit({[output = at::Tensor(output), input = at::Tensor(input),
                   options](Communicator& self) mutable {
-                   self.backend_->_reduce_scatter_base(output, input, options)->wait();
+                   finish(self.backend_->_reduce_scatter_base(output, input, options));
                  },
                  record_of(CollectiveKind::kReduceScatter, purpose, input, output.numel()), true,
                  nullptr, describe(purpose)});
@@ -354,9 +380,10 @@ CompletionPtr Communicator::all_reduce(const at::Tensor& tensor,
                                        const Purpose& purpose) {
   c10d::AllreduceOptions options;
   options.reduceOp = c10d_op(op);
+  options.asyncOp = !on_device();
   return submit({[tensor, options](Communicator& self) {
                    std::vector<at::Tensor> tensors{tensor};
-                   self.backend_->allreduce(tensors, options)->wait();
+                   finish(self.backend_->allreduce(tensors, options));
                  },
                  record_of(CollectiveKind::kAllReduce, purpose, tensor, tensor.numel()), true,
                  nullptr, describe(purpose)});
@@ -365,9 +392,10 @@ CompletionPtr Communicator::all_reduce(const at::Tensor& tensor,
 CompletionPtr Communicator::broadcast(const at::Tensor& tensor, int root, const Purpose& purpose) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
+  options.asyncOp = !on_device();
   return submit({[tensor, options](Communicator& self) {
                    std::vector<at::Tensor> tensors{tensor};
-                   self.backend_->broadcast(tensors, options)->wait();
+                   finish(self.backend_->broadcast(tensors, options));
                  },
                  record_of(CollectiveKind::kBroadcast, purpose, tensor, tensor.numel()), true,
                  nullptr, describe(purpose)});
@@ -377,7 +405,7 @@ CompletionPtr Communicator::barrier(const Purpose& purpose) {
   CollectiveRecord record;
   record.kind = CollectiveKind::kBarrier;
   record.unit = purpose.unit;
-  return submit({[](Communicator& self) { self.backend_->barrier()->wait(); }, record, true,
+  return submit({[](Communicator& self) { finish(self.backend_->barrier()); }, record, true,
                  nullptr, describe(purpose)});
 }
 

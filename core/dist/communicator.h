@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <ATen/core/TensorBody.h>
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include "core/base/collective.h"
@@ -61,7 +62,9 @@ using CompletionPtr = std::shared_ptr<Completion>;
 
 // One process group behind one communication thread: requests run one after the other in issue
 // order, so a group is FIFO as NCCL's streams are (ProcessGroupGloo alone is not). On CPU this
-// thread is the communication stream of the schedule.
+// thread is the communication stream of the schedule. On a device there is no such thread: a
+// request is issued at once on the caller's current stream, which orders it, and wait() does not
+// block.
 //
 // Ownership  keeps tensors of pending requests alive.
 // Threads    issue and wait from the thread that trains; the requests run on the communication
@@ -80,6 +83,7 @@ class Communicator {
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
     Recorder* recorder = nullptr;
     bool emulated = false;
+    c10::Device device{c10::kCPU};  // of the tensors
     // Before each collective, all ranks tell each other what they are about to do, and all fail,
     // naming ranks and units, where that is not the same (WorldOptions::check_ranks).
     bool check_ranks = false;
@@ -93,6 +97,8 @@ class Communicator {
   [[nodiscard]] int rank() const { return options_.rank; }
   [[nodiscard]] int size() const { return options_.size; }
   [[nodiscard]] const std::string& name() const { return options_.name; }
+  [[nodiscard]] c10::Device device() const { return options_.device; }
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return options_.timeout; }
   void set_recorder(Recorder* recorder) {
     options_.recorder = recorder;
   }  // while no request is pending
@@ -127,6 +133,7 @@ class Communicator {
  private:
   struct Request;
   CompletionPtr submit(Request request);
+  [[nodiscard]] bool on_device() const { return !options_.device.is_cpu(); }
   void loop();
   void run_front(std::unique_lock<std::mutex>& lock);
   void run_until(const CompletionPtr& completion);

@@ -1,8 +1,13 @@
 #include "core/dist/process_group.h"
 
+#include <optional>
+
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -10,6 +15,10 @@
 
 namespace shardlens::dist {
 namespace {
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
 
 ReduceOp reduce_op(const c10d::ReduceOp& op) {
   switch (op) {
@@ -24,13 +33,22 @@ ReduceOp reduce_op(const c10d::ReduceOp& op) {
   }
 }
 
+std::vector<c10::Device> devices_of(const Communicator& on) {
+  return on.device().is_cpu() ? std::vector<c10::Device>() : std::vector<c10::Device>{on.device()};
+}
+
+// On a device, made on the stream that the collective was issued on.
 class CommunicatorWork final : public c10d::Work {
  public:
   CommunicatorWork(Communicator& on, CompletionPtr completion, std::vector<at::Tensor> result)
       : on_(on),
         completion_(std::move(completion)),
         future_(c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()))) {
+            c10::ListType::create(c10::TensorType::get()), devices_of(on))) {
+    if (!on.device().is_cpu()) {
+      issued_.emplace(on.device().type());
+      issued_->record(current_stream(on.device()));
+    }
     completion_->on_done([future = future_, result = std::move(result)](std::exception_ptr error) {
       if (error != nullptr) {
         future->setError(error);
@@ -43,6 +61,9 @@ class CommunicatorWork final : public c10d::Work {
   bool isCompleted() override { return completion_->done(); }
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     on_.wait(completion_);  // its own timeout
+    if (issued_) {
+      issued_->block(current_stream(on_.device()));
+    }
     return true;
   }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
@@ -51,6 +72,7 @@ class CommunicatorWork final : public c10d::Work {
   Communicator& on_;
   CompletionPtr completion_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::optional<c10::Event> issued_;
 };
 
 class CommunicatorBackend final : public c10d::Backend {
@@ -58,7 +80,12 @@ class CommunicatorBackend final : public c10d::Backend {
   CommunicatorBackend(Communicator& communicator, PurposeOf purpose_of)
       : Backend(communicator.rank(), communicator.size()),
         communicator_(communicator),
-        purpose_of_(std::move(purpose_of)) {}
+        purpose_of_(std::move(purpose_of)) {
+    if (!communicator.device().is_cpu()) {
+      stream_ = c10::impl::VirtualGuardImpl(communicator.device().type())
+                    .getStreamFromGlobalPool(communicator.device(), /*isHighPriority=*/false);
+    }
+  }
 
   const std::string getBackendName() const override { return "communicator"; }
 
@@ -66,6 +93,7 @@ class CommunicatorBackend final : public c10d::Backend {
                                            const c10d::AllreduceOptions& options) override {
     const at::Tensor& tensor = tensors.at(0);
     const Purpose purpose = purpose_of_(CollectiveKind::kAllReduce, tensor);
+    const c10::OptionalStreamGuard beside = beside_compute();
     return work(communicator_.all_reduce(tensor, reduce_op(options.reduceOp), purpose), tensors);
   }
 
@@ -91,6 +119,17 @@ class CommunicatorBackend final : public c10d::Backend {
   }
 
  private:
+  // A device's all-reduces run on a stream of their own, behind what is issued by now.
+  c10::OptionalStreamGuard beside_compute() {
+    if (!stream_) {
+      return c10::OptionalStreamGuard();
+    }
+    c10::Event ready(stream_->device_type());
+    ready.record(current_stream(stream_->device()));
+    ready.block(*stream_);
+    return c10::OptionalStreamGuard(*stream_);
+  }
+
   c10::intrusive_ptr<c10d::Work> work(CompletionPtr completion, std::vector<at::Tensor> result) {
     return c10::make_intrusive<CommunicatorWork>(communicator_, std::move(completion),
                                                  std::move(result));
@@ -98,6 +137,7 @@ class CommunicatorBackend final : public c10d::Backend {
 
   Communicator& communicator_;
   PurposeOf purpose_of_;
+  std::optional<c10::Stream> stream_;
 };
 
 }  // namespace
@@ -108,7 +148,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Communicator& communic
   constexpr auto kCustom = c10d::ProcessGroup::BackendType::CUSTOM;
   c10::intrusive_ptr<c10d::Backend> backend =
       c10::make_intrusive<CommunicatorBackend>(communicator, std::move(purpose_of));
-  group->setBackend(c10::DeviceType::CPU, kCustom, backend);
+  group->setBackend(communicator.device().type(), kCustom, backend);
   group->setDefaultBackend(kCustom);
   return group;
 }

@@ -8,11 +8,13 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/base/error.h"
 #include "core/dist/backend.h"
+#include "core/dist/cuda_backends.h"
 #include "core/dist/peers.h"
 
 namespace shardlens::dist {
@@ -75,8 +77,10 @@ class JoinedWorld : public World {
     options_.check_ranks =
         options.check_ranks || environment("TORCH_DISTRIBUTED_DEBUG") == "DETAIL";
     const int shard_size = options.world_size / options.replicate;
-    if (options.backend == BackendKind::kGloo && options.world_size > 1) {
+    if (options.backend != BackendKind::kEmulated && options.world_size > 1) {
       met_ = rendezvous(options);
+    } else if (options.backend == BackendKind::kNccl && options.force_collectives) {
+      met_ = {c10::make_intrusive<c10d::HashStore>(), ""};
     }
     world_ = make_group("world", "world", options.rank, options.world_size);
     if (options.replicate > 1 && shard_size > 1) {
@@ -160,8 +164,12 @@ class JoinedWorld : public World {
                                            int size) {
     c10::intrusive_ptr<c10d::Backend> backend;
     if (met_.has_value()) {
-      backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>(key, met_->store), rank,
-                                  size, options_.timeout, met_->hostname);
+      const auto store = c10::make_intrusive<c10d::PrefixStore>(key, met_->store);
+      backend = options_.backend == BackendKind::kNccl
+                    ? cuda_backends().nccl(store, rank, size, options_.timeout, options_.device)
+                    : make_gloo_backend(store, rank, size, options_.timeout, met_->hostname);
+    } else if (options_.backend == BackendKind::kEmulated && options_.device.is_cuda()) {
+      backend = cuda_backends().emulated(rank, size, options_.timer, options_.device);
     } else {
       // Emulated, or the only rank: every collective is a copy of its own input.
       backend = make_emulated_backend(rank, size, options_.timer);
@@ -173,6 +181,7 @@ class JoinedWorld : public World {
     group.global_rank = options_.rank;
     group.timeout = options_.timeout;
     group.recorder = recorder_;
+    group.device = options_.device;
     group.emulated = options_.backend == BackendKind::kEmulated;
     // Emulated peers do what this rank does.
     group.check_ranks = options_.check_ranks && !group.emulated;

@@ -19,6 +19,9 @@ class FabricTimer final : public CollectiveTimer {
   [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
                                      int ranks,
                                      Bytes larger_message) const override;
+  [[nodiscard]] int ctas() const override {
+    return fabric_.sms > 0 ? static_cast<int>(fabric_.sms) : CollectiveTimer::ctas();
+  }
   // The same of a group that spans several nodes, so many of its ranks in each. Only
   // `network_gbps` times the group's ranks of a node passes between nodes.
   [[nodiscard]] Nanoseconds duration_across(CollectiveKind kind,

@@ -1,0 +1,52 @@
+#include <filesystem>
+#include <system_error>
+
+#include <dlfcn.h>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "core/base/error.h"
+#include "core/dist/cuda_backends.h"
+
+namespace shardlens::dist {
+namespace {
+
+// Beside the program, or where the build left it (tests).
+std::filesystem::path library() {
+  std::error_code error;
+  const auto beside =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "libshardlens_cuda.so";
+  return !error && std::filesystem::exists(beside, error) ? beside : SHARDLENS_CUDA_LIBRARY;
+}
+
+const CudaBackends* load() {
+  const std::filesystem::path path = library();
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    throw InputError("--device cuda",
+                     std::string("the CUDA part of the engine cannot be loaded: ") + dlerror());
+  }
+  const auto get = reinterpret_cast<const CudaBackends* (*)()>(  // NOLINT: what dlsym returns
+      dlsym(handle, "shardlens_cuda_backends"));
+  if (get == nullptr) {
+    throw InputError("--device cuda", path.string() + " is of another build");
+  }
+  return get();
+}
+
+}  // namespace
+
+const CudaBackends& cuda_backends() {
+  static const CudaBackends* const kBackends = load();
+  return *kBackends;
+}
+
+void use_cuda(c10::Device device) {
+  const std::string why = cuda_backends().unusable(device);
+  if (!why.empty()) {
+    throw InputError("--device cuda", why);
+  }
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
+}  // namespace shardlens::dist
