@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/StreamGuard.h>
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
@@ -29,6 +30,9 @@ Executor::Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Re
     : units_(handles.size()), world_(world), recorder_(recorder) {
   for (size_t i = 0; i < handles.size(); ++i) {
     units_[i].handle = handles[i];
+  }
+  if (const c10::Device device = world.world().device(); !device.is_cpu()) {
+    device_.emplace(device, world.world().timeout());
   }
 }
 
@@ -64,6 +68,9 @@ uint32_t Executor::record(const Action& action) {
 
 void Executor::execute(const Action& action, bool edges) {
   record(action);
+  if (device_) {
+    device_->enter();
+  }
   switch (action.op) {
     case Op::kRecord:
       return record_event(action);
@@ -75,6 +82,13 @@ void Executor::execute(const Action& action, bool edges) {
   }
   Unit& unit = units_.at(action.unit);
   SHARDLENS_CHECK(unit.handle != nullptr, "an action on a unit without parameters");
+  c10::OptionalStreamGuard on_stream;
+  if (device_) {
+    on_stream.reset_stream(device_->of(action.stream));
+    if (action.op != Op::kFree) {
+      device_->issued(action.stream);
+    }
+  }
   switch (action.op) {
     case Op::kAlloc:
       return allocate(action, unit);
@@ -114,6 +128,8 @@ void Executor::execute(const Action& action, bool edges) {
 void Executor::allocate(const Action& action, Unit& unit) {
   FlatParamHandle& handle = *unit.handle;
   UnshardedGradients& gradients = handle.unsharded_gradients();
+  const at::TensorOptions reduced = handle.shard().options().dtype(handle.reduce_dtype());
+  unit.allocated_on[static_cast<size_t>(action.buffer.kind)] = action.stream;
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
       return handle.allocate();
@@ -122,13 +138,11 @@ void Executor::allocate(const Action& action, Unit& unit) {
     case BufferKind::kSubShard:
       return handle.allocate_sub_shard();
     case BufferKind::kReduceInput:
-      unit.reduce_input =
-          at::empty({gradients.choose()}, at::TensorOptions().dtype(handle.reduce_dtype()));
+      unit.reduce_input = at::empty({gradients.choose()}, reduced);
       return;
     case BufferKind::kReduceOutput:
       unit.carried = gradients.carried();
-      unit.reduce_output = at::empty({gradients.numel() / handle.layout().ranks()},
-                                     at::TensorOptions().dtype(handle.reduce_dtype()));
+      unit.reduce_output = at::empty({gradients.numel() / handle.layout().ranks()}, reduced);
       unit.partial = false;
       return;
     default:
@@ -137,26 +151,33 @@ void Executor::allocate(const Action& action, Unit& unit) {
   }
 }
 
+void Executor::retire(const Action& action, const Unit& unit, std::shared_ptr<void> memory) {
+  if (device_) {
+    device_->retire(std::move(memory), unit.allocated_on[static_cast<size_t>(action.buffer.kind)],
+                    action.stream);
+  }
+}
+
 void Executor::release(const Action& action, Unit& unit) {
+  const auto give_back = [&](at::Tensor& tensor) {
+    retire(action, unit, std::make_shared<at::Tensor>(std::exchange(tensor, at::Tensor())));
+  };
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
-      unit.handle->free();
+      retire(action, unit, std::make_shared<c10::DataPtr>(unit.handle->free()));
       unit.copied_in = false;
       return;
     case BufferKind::kGathered:
-      return unit.handle->free_gathered();
+      return retire(action, unit, std::make_shared<at::Tensor>(unit.handle->free_gathered()));
     case BufferKind::kSubShard:
-      return unit.handle->free_sub_shard();
+      return retire(action, unit, std::make_shared<at::Tensor>(unit.handle->free_sub_shard()));
     case BufferKind::kUnshardedGrad:
-      unit.unsharded_grad = at::Tensor();
-      return;
+      return give_back(unit.unsharded_grad);
     case BufferKind::kReduceInput:
-      unit.reduce_input = at::Tensor();
       unit.accumulates = false;
-      return;
+      return give_back(unit.reduce_input);
     case BufferKind::kReduceOutput:
-      unit.reduce_output = at::Tensor();
-      return;
+      return give_back(unit.reduce_output);
     default:
       throw RuntimeFault("internal error: the engine cannot free a " +
                          std::string(name_of(action.buffer.kind)));
@@ -194,7 +215,14 @@ at::Tensor& Executor::gradient_of(const Action& action, Unit& unit) {
     SHARDLENS_CHECK(!gradients.empty(),
                     "reduction of a unit without gradient: " + unit.handle->unit() + " by " +
                         std::string(name_of(action.op)));
+    c10::OptionalStreamGuard on_compute;
+    if (device_) {  // whose memory the parameters' gradients are
+      on_compute.reset_stream(device_->of(Stream::kCompute));
+    }
     unit.unsharded_grad = gradients.take();
+    if (device_ && action.stream != Stream::kCompute) {
+      device_->order(action.stream, Stream::kCompute);
+    }
   }
   return unit.unsharded_grad;
 }
@@ -267,6 +295,9 @@ void Executor::store_grad(const Action& action, Unit& unit) {
 }
 
 void Executor::record_event(const Action& action) {
+  if (device_) {
+    return device_->record(action.event, action.stream);
+  }
   if (action.event >= events_.size()) {
     events_.resize(action.event + 1);
   }
@@ -274,6 +305,10 @@ void Executor::record_event(const Action& action) {
 }
 
 void Executor::wait_event(const Action& action) {
+  if (device_) {
+    return action.op == Op::kHostWait ? device_->host_wait(action.event)
+                                      : device_->wait(action.event, action.stream);
+  }
   const Last& event = events_.at(action.event);
   if (event.completion == nullptr) {
     return;  // recorded on the host's own thread: complete by program order
@@ -300,6 +335,12 @@ void Executor::drain() noexcept {
       }
       last = {};
     }
+  }
+  try {
+    if (device_) {
+      device_->drain();
+    }
+  } catch (const std::exception&) {  // as above
   }
   for (Unit& unit : units_) {
     unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();

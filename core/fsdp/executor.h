@@ -1,12 +1,15 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/recorder.h"
 #include "core/dist/communicator.h"
+#include "core/fsdp/device_streams.h"
 #include "core/fsdp/flat_param_handle.h"
 #include "core/schedule/action.h"
 
@@ -16,8 +19,9 @@ class World;
 
 namespace shardlens::fsdp {
 
-// Executes schedule actions on CPU tensors and process groups. Obeys in order and decides nothing:
-// what each op means stands in core/schedule/action.h.
+// Executes schedule actions on tensors and process groups. Obeys in order and decides nothing: what
+// each op means stands in core/schedule/action.h. On a device, streams and events are one to one
+// (DeviceStreams).
 //
 // [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
 // reduce-scatter streams are the communication thread of the shard axis (an all-gather over a
@@ -47,7 +51,9 @@ class Executor {
     bool accumulates = false;  // reduce_input holds gradients already: the next ones are added
     at::Tensor reduce_output;
     std::vector<bool> carried;  // what reduce_output has chunks of
-    bool partial = false;       // reduce_output holds sums already: the next ones are added
+    // Per kind of buffer, the stream that it was allocated on; autograd's gradients on compute.
+    std::array<schedule::Stream, schedule::kBufferKindCount> allocated_on{};
+    bool partial = false;  // reduce_output holds sums already: the next ones are added
   };
 
   // Hands the collective to the communication thread. Virtual, like execute(), so that tests can
@@ -64,6 +70,8 @@ class Executor {
   [[nodiscard]] dist::Purpose purpose(UnitId unit) const;
   void submitted(schedule::Stream stream, dist::Communicator& on, dist::CompletionPtr completion);
   void allocate(const schedule::Action& action, Unit& unit);
+  // Gives memory back, once the streams that use it are through.
+  void retire(const schedule::Action& action, const Unit& unit, std::shared_ptr<void> memory);
   void release(const schedule::Action& action, Unit& unit);
   void copy_out(const schedule::Action& action, Unit& unit);
   void reduce_copy_in(Unit& unit);
@@ -81,8 +89,9 @@ class Executor {
   std::vector<Unit> units_;
   dist::World& world_;
   Recorder* recorder_;
-  Last last_[schedule::kStreamCount];  // last request issued on each stream
-  std::vector<Last> events_;           // by EventId; no completion: complete when recorded
+  Last last_[schedule::kStreamCount];    // last request issued on each stream
+  std::vector<Last> events_;             // by EventId; no completion: complete when recorded
+  std::optional<DeviceStreams> device_;  // none on CPU
 };
 
 }  // namespace shardlens::fsdp

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -29,6 +28,16 @@ const at::Tensor& gradient_of(const at::Tensor& parameter) {
 
 bool has_storage(const at::Tensor& tensor) {
   return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
+}
+
+// As at::native::resize_bytes_cpu() and _cuda(), of which the latter needs libtorch_cuda. New
+// storage is uninitialised. Returns the old.
+c10::DataPtr resize_storage(const at::Tensor& tensor, size_t bytes) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  c10::DataPtr before = storage->set_data_ptr(bytes == 0 ? c10::DataPtr(nullptr, tensor.device())
+                                                         : storage->allocator()->allocate(bytes));
+  storage->set_nbytes(bytes);
+  return before;
 }
 
 // One flat parameter has one dtype and one device, and one requires_grad unless it may be mixed.
@@ -110,7 +119,7 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   full_ = true;  // the modules hold whole parameters so far
   use_shard();
   if (deferred) {
-    at::native::resize_bytes_cpu(shard_.storage().unsafeGetStorageImpl(), 0);
+    resize_storage(shard_, 0);
   }
 }
 
@@ -130,7 +139,7 @@ bool FlatParamHandle::is_materialized() const {
 void FlatParamHandle::materialize() {
   if (!is_materialized()) {
     const at::NoGradGuard no_grad;
-    at::native::resize_bytes_cpu(shard_.storage().unsafeGetStorageImpl(), shard_.nbytes());
+    resize_storage(shard_, shard_.nbytes());
     shard_.zero_();
   }
 }
@@ -204,24 +213,21 @@ void FlatParamHandle::fill_shard(int64_t rank) {
 
 void FlatParamHandle::allocate() {
   if (!whole_) {
-    at::native::resize_bytes_cpu(
-        unsharded_.storage().unsafeGetStorageImpl(),
-        static_cast<size_t>(layout_.padded_numel()) * unsharded_.element_size());
+    resize_storage(unsharded_,
+                   static_cast<size_t>(layout_.padded_numel()) * unsharded_.element_size());
   }
 }
 
-void FlatParamHandle::free() {
-  if (!whole_) {
-    at::native::resize_bytes_cpu(unsharded_.storage().unsafeGetStorageImpl(), 0);
-  }
+c10::DataPtr FlatParamHandle::free() {
+  return whole_ ? c10::DataPtr() : resize_storage(unsharded_, 0);
 }
 
 void FlatParamHandle::allocate_gathered() {
   gathered_ = at::empty({layout_.padded_numel()}, unsharded_data_.options());
 }
 
-void FlatParamHandle::free_gathered() {
-  gathered_ = at::Tensor();
+at::Tensor FlatParamHandle::free_gathered() {
+  return std::exchange(gathered_, at::Tensor());
 }
 
 int64_t FlatParamHandle::unsharded_bytes() const {
@@ -233,8 +239,8 @@ void FlatParamHandle::allocate_sub_shard() {
   sub_shard_ = at::empty({layout_.padded_numel() / sub_mesh_}, unsharded_data_.options());
 }
 
-void FlatParamHandle::free_sub_shard() {
-  sub_shard_ = at::Tensor();
+at::Tensor FlatParamHandle::free_sub_shard() {
+  return std::exchange(sub_shard_, at::Tensor());
 }
 
 void FlatParamHandle::fill_sub_shard() {

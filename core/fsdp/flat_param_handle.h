@@ -93,18 +93,18 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
 
   // Storage of the unsharded parameters, and of the all-gather's output where that is another
-  // tensor. Both are left uninitialised.
+  // tensor. Both are left uninitialised. What is freed is handed out: a device may still use it.
   void allocate();
-  void free();
+  c10::DataPtr free();
   void allocate_gathered();
-  void free_gathered();
+  at::Tensor free_gathered();
   [[nodiscard]] int64_t unsharded_bytes() const;  // of both; 0 when the shard is the whole
   // reshard_after_forward = `ranks`: a shard over fewer ranks, which lie side by side, from which
   // the next all-gather comes. allocate_sub_shard() leaves it uninitialised.
   void set_sub_mesh(int64_t ranks) { sub_mesh_ = ranks; }
   [[nodiscard]] int64_t sub_mesh() const { return sub_mesh_; }  // 0: none
   void allocate_sub_shard();
-  void free_sub_shard();
+  at::Tensor free_sub_shard();
   void fill_sub_shard();
   // Shard (or sub-shard) → this rank's slice of gather_output(), cast to param_dtype.
   void copy_in();

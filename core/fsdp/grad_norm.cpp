@@ -10,11 +10,15 @@
 
 namespace shardlens::fsdp {
 
-double norm_part(std::span<const at::Tensor> grads, double norm_type) {
+void require_norm_type(double norm_type) {
   if (!(norm_type > 0)) {
     throw UsageError("clip_grad_norm: norm type is " + std::to_string(norm_type) +
                      ", expected a positive number or inf");
   }
+}
+
+double norm_part(std::span<const at::Tensor> grads, double norm_type) {
+  require_norm_type(norm_type);
   const at::NoGradGuard no_grad;
   double part = 0;
   for (const at::Tensor& grad : grads) {

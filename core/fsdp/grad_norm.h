@@ -11,6 +11,7 @@ namespace shardlens::fsdp {
 // Errors  UsageError if `norm_type` is not a positive number or inf.
 // Source  torch/nn/utils/clip_grad.py, torch 2.11.
 
+void require_norm_type(double norm_type);
 [[nodiscard]] double norm_part(std::span<const at::Tensor> grads, double norm_type);
 [[nodiscard]] double add_parts(double part, double other, double norm_type);
 [[nodiscard]] double norm_of_parts(double parts, double norm_type);

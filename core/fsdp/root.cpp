@@ -1,17 +1,11 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/grad_norm.h"
 #include "core/fsdp/input_watch.h"
 #include "core/fsdp/reduction.h"
 #include "core/fsdp/state.h"
@@ -41,27 +35,6 @@ void cast(module::TensorRefs& tensors, DType dtype) {
 // The limiter records an event behind a free.
 bool reshards(schedule::Op op) {
   return op == schedule::Op::kUseShard || op == schedule::Op::kFree || op == schedule::Op::kRecord;
-}
-
-// FSDP1 adds up what a rank has before ranks add; FSDP2, whose norms are DTensors, all-reduces that
-// of each parameter, but one maximum.
-std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& states,
-                               const std::vector<at::Tensor>& grads,
-                               plan::Layout layout,
-                               double norm_type) {
-  if (layout == plan::Layout::kFlat || std::isinf(norm_type)) {
-    return {norm_part(grads, norm_type)};
-  }
-  std::vector<double> parts;
-  for (const auto& state : states) {
-    for (size_t i = 0; state->handle() != nullptr && i < state->handle()->slots().size(); ++i) {
-      const at::Tensor& grad = state->handle()->slots()[i].parameter.mutable_grad();
-      if (grad.defined()) {
-        parts.push_back(norm_part({&grad, 1}, norm_type));
-      }
-    }
-  }
-  return parts;
 }
 
 }  // namespace
@@ -493,32 +466,6 @@ void Root::unshard(UnitId unit, Hook hook) {
   if (states_[unit]->handle() != nullptr) {
     raise({hook, unit});
   }
-}
-
-double Root::clip_grad_norm(double max_norm, double norm_type) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> grads;
-  for (const at::Tensor& shard : shards_) {
-    if (shard.grad().defined()) {
-      grads.push_back(shard.grad());
-    }
-  }
-  std::vector<double> parts = norm_parts(states_, grads, plan_.plan.layout, norm_type);
-  if (plan_.shard > 1 && !parts.empty()) {
-    const at::Tensor shared = at::tensor(parts, at::kFloat);  // as PyTorch's
-    dist::Communicator& shard = options_.world->shard();
-    shard.wait(shard.all_reduce(shared,
-                                std::isinf(norm_type) ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
-                                {kNoUnit, "the gradient norm"}));
-    parts.assign(shared.const_data_ptr<float>(), shared.const_data_ptr<float>() + parts.size());
-  }
-  double total = 0;
-  for (const double part : parts) {
-    total = add_parts(total, part, norm_type);
-  }
-  const double norm = norm_of_parts(total, norm_type);
-  clip_to(grads, norm, max_norm);
-  return norm;
 }
 
 void Root::zero_grad() {

@@ -124,6 +124,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   };
   class Backward;  // lives as long as autograd's task of a backward
 
+  double clip_on_device(const std::vector<at::Tensor>& grads, double max_norm, double norm_type);
   void raise(const HookEvent& event);
   void perform(const schedule::ActionList& actions, const HookEvent& event);
   void execute(const schedule::Action& action, const HookEvent& event);

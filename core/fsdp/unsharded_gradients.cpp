@@ -6,6 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
@@ -95,6 +96,21 @@ at::Tensor UnshardedGradients::take() {
   return flat;
 }
 
+// One kernel or few, where the host would launch one for each piece.
+void UnshardedGradients::concatenate(const at::Tensor& flat) const {
+  std::vector<at::Tensor> parts;
+  for (const Piece& piece : pieces_) {
+    if (carries(piece, carried_)) {
+      const at::Tensor gradient =
+          piece.parameter < 0 ? at::Tensor() : waiting_[static_cast<size_t>(piece.parameter)];
+      parts.push_back(gradient.defined() ? rows_of(gradient, piece).reshape({-1})
+                                         : at::zeros({piece.numel}, flat.options()));
+    }
+  }
+  at::Tensor out = flat;
+  at::cat_out(out, parts);
+}
+
 void UnshardedGradients::take_into(at::Tensor& flat, bool add) {
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) {
@@ -103,6 +119,10 @@ void UnshardedGradients::take_into(at::Tensor& flat, bool add) {
   const at::NoGradGuard no_grad;
   if (add) {
     widen(flat);
+  }
+  if (!add && !flat.is_cpu()) {
+    concatenate(flat);
+    return clear();
   }
   const bool plain = !add && flat.is_cpu();
   const auto item = static_cast<int64_t>(flat.element_size());

@@ -48,6 +48,7 @@ class UnshardedGradients {
     return piece.chunk_of < 0 || carried[static_cast<size_t>(piece.chunk_of)];
   }
   void widen(at::Tensor& flat);
+  void concatenate(const at::Tensor& flat) const;
 
   std::vector<Piece> pieces_;
   at::TensorOptions options_;

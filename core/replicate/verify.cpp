@@ -19,15 +19,18 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // Every rank's row of `values` (equally long everywhere), int64 [ranks][values].
 std::vector<std::vector<int64_t>> gather(const Group& group, const std::vector<int64_t>& values) {
+  const c10::Device device(group->getDeviceTypes().front());
   std::vector<at::Tensor> input{at::empty({static_cast<int64_t>(values.size())}, at::kLong)};
   std::copy(values.begin(), values.end(), input[0].mutable_data_ptr<int64_t>());
+  input[0] = input[0].to(device);
   std::vector<std::vector<at::Tensor>> outputs(1);
   for (int rank = 0; rank < group->getSize(); ++rank) {
     outputs[0].push_back(at::empty_like(input[0]));
   }
   group->allgather(outputs, input)->wait();
   std::vector<std::vector<int64_t>> rows;
-  for (const at::Tensor& row : outputs[0]) {
+  for (const at::Tensor& each : outputs[0]) {
+    const at::Tensor row = each.cpu();
     const auto* data = row.const_data_ptr<int64_t>();
     rows.emplace_back(data, data + row.numel());
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -447,7 +448,11 @@ TEST(FullyShardTest, TwoHundredStepsGrowNothing) {
       sharded->optimizer_done();
       optimizer.zero_grad();
     }
-    EXPECT_EQ(open_files(), files);
+    // On a busy machine a rank that stalls tells the others, through a file that is open meanwhile.
+    for (int i = 0; i < 300 && open_files() > files; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_LE(open_files(), files);
     EXPECT_LE(resident_kb() - memory, 2048);
     EXPECT_EQ(sharded->unsharded_bytes(), 0);
   });

@@ -1,0 +1,122 @@
+// A root's gradient norm.
+#include <cmath>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/grad_norm.h"
+#include "core/fsdp/state.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+// FSDP1 adds up what a rank has before ranks add; FSDP2, whose norms are DTensors, all-reduces that
+// of each parameter, but one maximum.
+std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& states,
+                               const std::vector<at::Tensor>& grads,
+                               plan::Layout layout,
+                               double norm_type) {
+  if (layout == plan::Layout::kFlat || std::isinf(norm_type)) {
+    return {norm_part(grads, norm_type)};
+  }
+  std::vector<double> parts;
+  for (const auto& state : states) {
+    for (size_t i = 0; state->handle() != nullptr && i < state->handle()->slots().size(); ++i) {
+      const at::Tensor& grad = state->handle()->slots()[i].parameter.mutable_grad();
+      if (grad.defined()) {
+        parts.push_back(norm_part({&grad, 1}, norm_type));
+      }
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+double Root::clip_grad_norm(double max_norm, double norm_type) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& shard : shards_) {
+    if (shard.grad().defined()) {
+      grads.push_back(shard.grad());
+    }
+  }
+  if (!options_.world->world().device().is_cpu()) {
+    return clip_on_device(grads, max_norm, norm_type);
+  }
+  std::vector<double> parts = norm_parts(states_, grads, plan_.plan.layout, norm_type);
+  if (plan_.shard > 1 && !parts.empty()) {
+    const at::Tensor shared = at::tensor(parts, at::kFloat);  // as PyTorch's
+    dist::Communicator& shard = options_.world->shard();
+    shard.wait(shard.all_reduce(shared,
+                                std::isinf(norm_type) ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
+                                {kNoUnit, "the gradient norm"}));
+    parts.assign(shared.const_data_ptr<float>(), shared.const_data_ptr<float>() + parts.size());
+  }
+  double total = 0;
+  for (const double part : parts) {
+    total = add_parts(total, part, norm_type);
+  }
+  const double norm = norm_of_parts(total, norm_type);
+  clip_to(grads, norm, max_norm);
+  return norm;
+}
+
+// The same without reading anything back before the end, since the host would wait for the device
+// each time.
+double Root::clip_on_device(const std::vector<at::Tensor>& grads,
+                            double max_norm,
+                            double norm_type) {
+  require_norm_type(norm_type);
+  const bool maximum = std::isinf(norm_type);
+  const bool by_parameter = plan_.plan.layout == plan::Layout::kPerParameter && !maximum;
+  std::vector<at::Tensor> norms;
+  const auto add = [&](const at::Tensor& grad) {
+    if (grad.defined() && (grad.numel() > 0 || by_parameter)) {
+      norms.push_back(grad.numel() > 0 ? at::linalg_vector_norm(grad, norm_type)
+                                       : at::zeros({}, grad.options()));
+    }
+  };
+  if (by_parameter) {
+    for (const auto& state : states_) {
+      for (size_t i = 0; state->handle() != nullptr && i < state->handle()->slots().size(); ++i) {
+        add(state->handle()->slots()[i].parameter.mutable_grad());
+      }
+    }
+  } else {
+    for (const at::Tensor& grad : grads) {
+      add(grad);
+    }
+  }
+  at::Tensor parts =
+      norms.empty()
+          ? at::zeros({by_parameter ? 0 : 1},
+                      at::TensorOptions(at::kFloat).device(options_.world->world().device()))
+          : at::stack(norms).to(at::kFloat);
+  if (!maximum) {
+    parts = parts.pow(norm_type);
+  }
+  if (!by_parameter) {
+    parts = maximum ? parts.amax(0, /*keepdim=*/true) : parts.sum(0, /*keepdim=*/true);
+  }
+  if (plan_.shard > 1 && parts.numel() > 0) {
+    dist::Communicator& shard = options_.world->shard();
+    shard.wait(shard.all_reduce(parts, maximum ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
+                                {kNoUnit, "the gradient norm"}));
+  }
+  const at::Tensor norm = maximum ? parts.amax() : parts.sum().pow(1.0 / norm_type);
+  if (!std::isinf(max_norm) && !grads.empty()) {
+    at::_foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_max(1.0));
+  }
+  return norm.item<double>();
+}
+
+}  // namespace shardlens::fsdp

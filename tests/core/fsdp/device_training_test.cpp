@@ -1,0 +1,111 @@
+// The engine as on a device: collectives issued at once, streams and events one to one, memory held
+// for streams; with tensors on the CPU, so that the numbers must be those of the CPU's executor.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/equal.h>
+#include <torch/optim/adamw.h>
+
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/fake_device.h"
+#include "tests/core/fsdp/mlp.h"
+#include "tests/core/fsdp/seeded.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+struct Case {
+  std::string plan;  // JSON
+  int ranks = 2, replicate = 1;
+  int microbatches = 1;
+  bool sync_every = true;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.plan << ", " << c.ranks << " ranks, " << c.microbatches << " microbatches";
+}
+
+struct Outcome {
+  std::vector<double> norms;
+  std::vector<at::Tensor> shards;
+  int64_t unsharded_bytes = 0;
+};
+
+Outcome train(const Case& c, c10::Device device) {
+  test::fake = {};
+  test::fake.finished = true;
+  dist::WorldOptions options;
+  options.backend = dist::BackendKind::kEmulated;
+  options.world_size = c.ranks;
+  options.replicate = c.replicate;
+  options.device = device;
+  const auto world = dist::World::join(options);
+  test::Mlp model = test::make_mlp(5, 3);
+  const auto sharded = fully_shard(model.ptr(), plan::parse_plan(c.plan, "test"),
+                                   {.world = world.get(), .check_ledger = true});
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
+  Outcome outcome;
+  for (uint64_t step = 0; step < 3; ++step) {
+    for (int m = 0; m < c.microbatches; ++m) {
+      sharded->set_requires_gradient_sync(c.sync_every || m + 1 == c.microbatches);
+      model(test::seeded({4, 5}, 100 * step + static_cast<uint64_t>(m))).pow(2).mean().backward();
+    }
+    outcome.norms.push_back(sharded->clip_grad_norm(0.05));
+    optimizer.step();
+    sharded->optimizer_done();
+    optimizer.zero_grad();
+    outcome.unsharded_bytes = sharded->unsharded_bytes();
+  }
+  for (const at::Tensor& shard : sharded->flat_shards()) {
+    outcome.shards.push_back(shard.detach().clone());
+  }
+  return outcome;
+}
+
+class DeviceTrainingTest : public testing::TestWithParam<Case> {};
+
+TEST_P(DeviceTrainingTest, NumbersAreThoseOfTheCpusExecutor) {
+  const Outcome cpu = train(GetParam(), c10::kCPU);
+  const Outcome device = train(GetParam(), test::kFakeDevice);
+  EXPECT_FALSE(test::fake.log.empty());
+  ASSERT_EQ(device.norms.size(), cpu.norms.size());
+  for (size_t i = 0; i < cpu.norms.size(); ++i) {
+    EXPECT_NEAR(device.norms[i], cpu.norms[i], 1e-6 * cpu.norms[i]);  // summed in fp32
+  }
+  ASSERT_EQ(device.shards.size(), cpu.shards.size());
+  for (size_t i = 0; i < cpu.shards.size(); ++i) {
+    EXPECT_TRUE(at::allclose(device.shards[i], cpu.shards[i], 1e-6, 1e-7)) << "shard " << i;
+  }
+  EXPECT_EQ(device.unsharded_bytes, cpu.unsharded_bytes);
+}
+
+std::string plan_of(const std::string& more) {
+  return R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}])" + more + "}";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans,
+    DeviceTrainingTest,
+    testing::Values(
+        Case{plan_of("")},
+        Case{plan_of(R"(, "dialect": "fsdp1")")},
+        Case{plan_of(R"(, "dialect": "fsdp1", "forward_prefetch": 1, "limit_all_gathers": false)")},
+        Case{plan_of(R"(, "layout": "per_parameter")"), 3},
+        Case{plan_of(R"(, "views": "frozen")")},
+        Case{plan_of(R"(, "reshard_after_forward": true, "forward_prefetch": 2)"), 3},
+        Case{plan_of(R"(, "reshard_after_forward": 2)"), 4},
+        Case{plan_of(R"(, "reshard_after_forward": false)"), 2, 1, 3, false},
+        Case{plan_of(""), 2, 1, 3, true},
+        Case{plan_of(""), 2, 1, 3, false},
+        Case{plan_of(R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})"), 3,
+             1, 2, false},
+        Case{plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
+        Case{plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
+        Case{plan_of(R"(, "gradient_divide_factor": 3.0)")}));
+
+}  // namespace
+}  // namespace shardlens::fsdp
