@@ -34,6 +34,13 @@ void check_device(const RunOptions& options) {
     throw InputError("--device cuda",
                      "this machine has no NVIDIA GPU with a loaded driver; use --device cpu");
   }
+  if (backend_of(options) == Backend::kNccl && options.nproc > gpu_count()) {
+    throw InputError(
+        fmt::format("--nproc {}", options.nproc),
+        fmt::format("this machine has {} GPU{}, and NCCL takes one rank on each; --backend "
+                    "emulated --world-size {} runs one rank of so many on one GPU",
+                    gpu_count(), gpu_count() == 1 ? "" : "s", options.nproc));
+  }
   if (backend_of(options) == Backend::kEmulated) {
     (void)sim::make_collective_timer(hardware_of(options));
   }

@@ -15,6 +15,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
+#include "core/dist/cuda_backends.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
@@ -37,23 +38,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void require_device(const RunOptions& options) {
-  if (options.device == Device::kCuda || backend_of(options) == Backend::kNccl) {
-    throw InputError(
-        options.device == Device::kCuda ? "--device cuda" : "--backend nccl",
-        "this worker is built for the CPU; use --device cpu with --backend gloo or emulated");
+// The rank's own. Errors: InputError if it cannot be used.
+c10::Device device_of(const RunOptions& options, const Placement& placement) {
+  if (options.device == Device::kCpu) {
+    return c10::kCPU;
   }
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(placement.local_rank));
+  dist::use_cuda(device);
+  return device;
 }
 
 std::unique_ptr<dist::World> join_world(const RunOptions& options,
                                         const Placement& placement,
                                         const PreparedRun& prepared,
+                                        c10::Device device,
                                         Recorder* recorder) {
   dist::WorldOptions world;
+  world.device = device;
+  world.force_collectives = options.force_collectives;
   world.rank = placement.rank;
   world.world_size = placement.world_size;
   world.replicate = static_cast<int>(prepared.plan.replicate);
   world.recorder = recorder;
+  if (backend_of(options) == Backend::kNccl) {
+    world.backend = dist::BackendKind::kNccl;
+  }
   if (backend_of(options) == Backend::kEmulated) {
     world.backend = dist::BackendKind::kEmulated;
     world.timer = sim::make_collective_timer(hardware_of(options));
@@ -169,6 +178,7 @@ class Worker {
   Worker(const RunOptions& options, const Placement& placement)
       : options_(options),
         placement_(placement),
+        device_(device_of(options, placement)),
         stop_(placement.rank),
         prepared_(prepare_run(options, placement.world_size)),
         tokens_(options.tokens) {
@@ -197,8 +207,8 @@ class Worker {
 
  private:
   void train() {
-    world_ = join_world(options_, placement_, prepared_, recorder_.get());
-    model_ = models::make_model(prepared_.config, models::Init::kNone);
+    world_ = join_world(options_, placement_, prepared_, device_, recorder_.get());
+    model_ = models::make_model(prepared_.config, models::Init::kNone, options_.seed, device_);
     fsdp::Options sharding;
     sharding.world = world_.get();
     sharding.recorder = recorder_.get();
@@ -212,8 +222,8 @@ class Worker {
       metrics.emplace(options_.out / "metrics.jsonl", world_->emulated());
     }
     Progress progress(options_.steps, world_->emulated(), first);
-    const train::TrainContext context{model_.get(), sharded_.get(),  world_.get(),      &tokens_,
-                                      shape_,       recorder_.get(), &stop_.requested()};
+    const train::TrainContext context{model_.get(), sharded_.get(),  world_.get(),       &tokens_,
+                                      shape_,       recorder_.get(), &stop_.requested(), device_};
     int64_t steps = 0;
     {
       const record::OperatorObserver observer(*recorder_);
@@ -238,6 +248,7 @@ class Worker {
 
   const RunOptions& options_;
   Placement placement_;
+  c10::Device device_;
   StopSignal stop_;
   PreparedRun prepared_;
   train::TokenFile tokens_;
@@ -252,7 +263,6 @@ class Worker {
 }  // namespace
 
 void run_worker(const RunOptions& options, const Placement& placement) {
-  require_device(options);
   // Not destroyed after an exception: its communication threads may be blocked (see
   // worker_main.cpp).
   auto* worker = new Worker(options, placement);

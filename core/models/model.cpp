@@ -3,6 +3,9 @@
 #include <string>
 #include <unordered_map>
 
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
 #include "core/base/error.h"
 #include "core/models/gpt2.h"
 #include "core/models/initial_values.h"
@@ -56,9 +59,26 @@ void fill(CausalLm& model, const plan::ModelConfig& config, uint64_t seed) {
   }
 }
 
+// In place; torch::nn::Module::to() would read what has no storage.
+void move(CausalLm& model, Init init, c10::Device device) {
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& parameter : model.parameters()) {
+    if (init == Init::kNone) {
+      at::Tensor shape_only = at::empty({0}, parameter.options().device(device));
+      shape_only.unsafeGetTensorImpl()->set_sizes_contiguous(parameter.sizes());
+      parameter.set_data(shape_only);
+    } else {
+      parameter.set_data(parameter.detach().to(device));
+    }
+  }
+}
+
 }  // namespace
 
-std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config, Init init, uint64_t seed) {
+std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config,
+                                     Init init,
+                                     uint64_t seed,
+                                     c10::Device device) {
   check(config);
   std::shared_ptr<CausalLm> model;
   switch (config.family) {
@@ -74,6 +94,9 @@ std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config, Init init,
   }
   if (init == Init::kRandom) {
     fill(*model, config, seed);
+  }
+  if (!device.is_cpu()) {
+    move(*model, init, device);
   }
   return model;
 }

@@ -23,11 +23,13 @@ class CausalLm : public torch::nn::Module {
 };
 
 // `seed` sets the values under Init::kRandom: the same on every rank, as `initial_values` gives
-// them. Errors  InputError for what a config asks and the models do not have (dropout, activation,
-// head
+// them. Parameters are on `device`.
+//
+// Errors  InputError for what a config asks and the models do not have (dropout, activation, head
 //         counts that do not divide), with the JSON pointer.
 [[nodiscard]] std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config,
                                                    Init init,
-                                                   uint64_t seed = 0);
+                                                   uint64_t seed = 0,
+                                                   c10::Device device = c10::kCPU);
 
 }  // namespace shardlens::models

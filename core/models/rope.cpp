@@ -53,13 +53,14 @@ RotaryEmbeddingImpl::RotaryEmbeddingImpl(const plan::ModelConfig& config) {
 std::tuple<at::Tensor, at::Tensor> RotaryEmbeddingImpl::forward(const at::Tensor& hidden) {
   const int64_t tokens = hidden.size(1);
   const at::ScalarType dtype = hidden.scalar_type();
-  if (!cos_.defined() || cos_.size(0) != tokens || cos_.scalar_type() != dtype) {
+  if (!cos_.defined() || cos_.size(0) != tokens || cos_.scalar_type() != dtype ||
+      cos_.device() != hidden.device()) {
     const c10::NoGradGuard no_grad;
     const at::Tensor half =
         at::arange(tokens, at::kFloat).unsqueeze(1) * inverse_frequencies_.unsqueeze(0);
     const at::Tensor angles = at::cat({half, half}, -1).unsqueeze(1);
-    cos_ = angles.cos().to(dtype);
-    sin_ = angles.sin().to(dtype);
+    cos_ = angles.cos().to(hidden.device(), dtype);
+    sin_ = angles.sin().to(hidden.device(), dtype);
   }
   return {cos_, sin_};
 }

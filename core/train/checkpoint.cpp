@@ -5,6 +5,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include "core/base/atomic_file.h"
@@ -28,10 +30,17 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 2> kBasePrefixes{"transformer.", "model."};
 
-std::span<float> floats_of(const at::Tensor& values) {
+// Lets `fill` write them, on the host.
+template <typename Fill>
+void fill_floats(const at::Tensor& values, Fill fill) {
   SHARDLENS_CHECK(values.scalar_type() == at::kFloat && values.is_contiguous(),
                   "master parameters are contiguous fp32");
-  return {static_cast<float*>(values.data_ptr()), static_cast<size_t>(values.numel())};
+  const at::Tensor host =
+      values.is_cpu() ? values : at::empty(values.sizes(), values.options().device(at::kCPU));
+  fill(std::span(static_cast<float*>(host.data_ptr()), static_cast<size_t>(host.numel())));
+  if (!values.is_cpu()) {
+    values.copy_(host);
+  }
 }
 
 const models::TensorEntry& entry_of(const models::Checkpoint& checkpoint,
@@ -80,7 +89,9 @@ void load_parameters(fsdp::ShardedModel& model, const fs::path& path) {
     entries.push_back(&entry);
   }
   for (const fsdp::ParameterSlice& slice : model.slices()) {
-    checkpoint.read(*entries[slice.parameter], slice.offset, floats_of(slice.values));
+    fill_floats(slice.values, [&](std::span<float> floats) {
+      checkpoint.read(*entries[slice.parameter], slice.offset, floats);
+    });
   }
 }
 
@@ -90,8 +101,10 @@ void initialize_parameters(fsdp::ShardedModel& model,
   const c10::NoGradGuard no_grad;
   const plan::ModuleTree& tree = model.plan().tree;
   for (const fsdp::ParameterSlice& slice : model.slices()) {
-    models::initial_values(config, tree.parameters[slice.parameter], slice.parameter, seed,
-                           slice.offset, floats_of(slice.values));
+    fill_floats(slice.values, [&](std::span<float> floats) {
+      models::initial_values(config, tree.parameters[slice.parameter], slice.parameter, seed,
+                             slice.offset, floats);
+    });
   }
 }
 
@@ -117,7 +130,7 @@ void save_checkpoint(fsdp::ShardedModel& model,
                                                          std::move(tensors));
   }
   for (uint32_t index = 0; index < tree.parameters.size(); ++index) {
-    const at::Tensor whole = model.full_parameter(index).to(at::kFloat).contiguous();
+    const at::Tensor whole = model.full_parameter(index).to(at::kCPU, at::kFloat).contiguous();
     if (writer != nullptr) {
       writer->append({static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()});
     }

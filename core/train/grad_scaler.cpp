@@ -14,12 +14,12 @@
 
 namespace shardlens::train {
 
-GradScaler::GradScaler(dist::World* world, const GradScalerOptions& options)
+GradScaler::GradScaler(dist::World* world, const GradScalerOptions& options, c10::Device device)
     : world_(world),
       options_(options),
-      scale_(at::full({1}, options.scale, at::kFloat)),
-      growth_tracker_(at::zeros({1}, at::kInt)),
-      found_inf_(at::zeros({1}, at::kFloat)) {}
+      scale_(at::full({1}, options.scale, at::TensorOptions(at::kFloat).device(device))),
+      growth_tracker_(at::zeros({1}, at::TensorOptions(at::kInt).device(device))),
+      found_inf_(at::zeros({1}, at::TensorOptions(at::kFloat).device(device))) {}
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   return loss * scale_.squeeze(0).to(loss.scalar_type());

@@ -28,7 +28,9 @@ struct GradScalerOptions {
 class GradScaler {
  public:
   // `world`: not owned; null where one rank trains alone.
-  explicit GradScaler(dist::World* world, const GradScalerOptions& options = {});
+  explicit GradScaler(dist::World* world,
+                      const GradScalerOptions& options = {},
+                      c10::Device device = c10::kCPU);  // of the gradients
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
   // Divides the gradients of the shards by the scale, and looks for infinities.

@@ -47,7 +47,7 @@ class AdamW final : public Optimizer {
       if (!slot.first.defined()) {
         slot.first = at::zeros_like(slot.shard);
         slot.second = at::zeros_like(slot.shard);
-        slot.step = at::zeros({}, at::kFloat);
+        slot.step = at::zeros({}, slot.shard.options().dtype(at::kFloat).requires_grad(false));
       }
       values.push_back(slot.shard.detach());
       grads.push_back(slot.shard.grad());

@@ -37,17 +37,19 @@ class Loop {
         optimizer_(make_optimizer(context.sharded->flat_shards(), options.optimizer)),
         samples_(context.tokens->samples(context.shape.seq)) {
     if (uses_fp16(context.sharded->plan())) {
-      scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler);
+      scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler,
+                      context.device);
     }
   }
 
   StepReport run(int64_t step) {
     const auto begin = Clock::now();
-    double loss = 0;
+    losses_ =
+        at::zeros({context_.shape.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
     for (int64_t microbatch = 0; microbatch < options_.accumulate; ++microbatch) {
-      loss += forward_backward(step, microbatch);
+      losses_.narrow(0, context_.shape.rank, 1).add_(forward_backward(step, microbatch));
     }
-    share_loss(loss);
+    share_loss();
     StepReport report;
     report.step = step;
     if (scaler_) {
@@ -81,8 +83,9 @@ class Loop {
   }
 
  private:
-  // Returns this rank's loss, already divided by the number of microbatches.
-  double forward_backward(int64_t step, int64_t microbatch) {
+  // Returns this rank's loss, already divided by the number of microbatches; on a device it is not
+  // waited for.
+  at::Tensor forward_backward(int64_t step, int64_t microbatch) {
     const bool last = microbatch + 1 == options_.accumulate;
     if (options_.no_sync) {
       context_.sharded->set_requires_gradient_sync(last);
@@ -100,7 +103,7 @@ class Loop {
     }
     const RangeScope range(context_.recorder, Range::kBackward);
     (scaler_ ? scaler_->scale(loss) : loss).backward();
-    return loss.item<double>();
+    return loss.detach();
   }
 
   // int64 [B, T + 1]
@@ -112,13 +115,11 @@ class Loop {
       context_.tokens->read(sample_index(shape, step, row, samples_) * shape.seq,
                             {data + row * (shape.seq + 1), static_cast<size_t>(shape.seq + 1)});
     }
-    return tokens;
+    return tokens.to(context_.device);
   }
 
-  // Every rank puts its loss into a slot of its own, so that all know which one is not finite.
-  void share_loss(double loss) {
-    losses_ = at::zeros({context_.shape.ranks}, at::kDouble);
-    losses_.mutable_data_ptr<double>()[context_.shape.rank] = loss;
+  // Every rank has a slot of its own, so that all know which loss is not finite.
+  void share_loss() {
     if (!context_.world->emulated() && context_.shape.ranks > 1) {
       shared_ =
           context_.world->world().all_reduce(losses_, dist::ReduceOp::kSum, {kNoUnit, "loss", 0});
@@ -130,7 +131,8 @@ class Loop {
       context_.world->world().wait(shared_);
       shared_.reset();
     }
-    const auto* losses = losses_.const_data_ptr<double>();
+    const at::Tensor on_host = losses_.cpu();
+    const auto* losses = on_host.const_data_ptr<double>();
     double sum = 0;
     for (int64_t rank = 0; rank < context_.shape.ranks; ++rank) {
       if (!std::isfinite(losses[rank])) {
@@ -149,7 +151,7 @@ class Loop {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;
-  at::Tensor losses_;  // fp64 [ranks]
+  at::Tensor losses_;  // fp64 [ranks], of the step
   dist::CompletionPtr shared_;
 };
 

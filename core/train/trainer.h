@@ -42,6 +42,7 @@ struct TrainContext {
   BatchShape shape;
   Recorder* recorder = nullptr;             // may be null
   const std::atomic<bool>* stop = nullptr;  // may be null; training ends after the step under way
+  c10::Device device{c10::kCPU};            // of the model's parameters
 };
 
 struct StepReport {
