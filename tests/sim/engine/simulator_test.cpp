@@ -98,6 +98,29 @@ INSTANTIATE_TEST_SUITE_P(Grid,
                                             ::testing::Values(10, 90, 200),
                                             ::testing::Values(10, 80, 290)));
 
+// A frozen layer has no gradients of its own, so half a backward and no reduction; the next
+// all-gather, which else waits for that reduction, hides it. With nothing trainable before it, it
+// has no backward. The first trained layer passes no gradient on: half a backward too.
+TEST(SimulatorTest, FrozenUnits) {
+  constexpr int kLayers = 4;
+  constexpr Nanoseconds kForward = 50, kBackward = 100, kGather = 60, kReduce = 90;
+  constexpr Nanoseconds kTrained = kGather + kBackward + kReduce;  // without prefetch, in turn
+  for (int frozen = 0; frozen < kLayers; ++frozen) {
+    const Chain chain =
+        make_chain({.layers = kLayers, .change = [frozen](plan::Plan& plan) {
+                      plan.backward_prefetch = plan::BackwardPrefetch::kNone;
+                      plan.frozen_parameters = {"layers." + std::to_string(frozen) + ".**"};
+                    }});
+    const SimulatedStep step =
+        chain.run(durations(kForward, kBackward, kGather, kReduce), kReadsLoss);
+    const Nanoseconds expected =
+        (kLayers - 1) * kTrained - kBackward / 2 + (frozen == 0 ? 0 : kGather);
+    EXPECT_EQ(step.duration - chain.forward_end(step.ranks[0]), expected) << frozen;
+    const int gathers = kLayers + (frozen == 0 ? kLayers - 1 : kLayers);
+    EXPECT_EQ(step.ranks[0].busy.communication, gathers * kGather + (kLayers - 1) * kReduce);
+  }
+}
+
 // A host that never waits issues the first all-gather of backward under the last forward.
 TEST(SimulatorTest, HostFarAheadHidesTheFirstBackwardAllGather) {
   const SimulatedStep step = make_chain({.layers = 4}).run(durations(100, 200, 60, 90));
