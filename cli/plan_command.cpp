@@ -20,11 +20,13 @@
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/collective_of.h"
+#include "core/schedule/collective_totals.h"
 #include "core/schedule/planned.h"
 #include "profiler/report/table.h"
 
 #include "cli/output.h"
 #include "cli/plan_from_trace.h"
+#include "cli/run_options.h"
 #include "cli/worker_process.h"
 
 namespace shardlens::cli {
@@ -41,6 +43,8 @@ struct PlanOptions {
   std::filesystem::path model, plan;
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
+  int accumulate = 1;
+  bool no_sync = false;
   bool actions = false, json = false, engine = false;
   std::vector<std::filesystem::path> from_trace;
   std::filesystem::path out;
@@ -75,10 +79,13 @@ Bytes rank_bytes(const ResolvedPlan& plan) {
   return total;
 }
 
-schedule::PlannedStep planned_step(const plan::ModelConfig& config, const ResolvedPlan& plan) {
+schedule::PlannedStep planned_step(const plan::ModelConfig& config,
+                                   const ResolvedPlan& plan,
+                                   const PlanOptions& options) {
   // The order does not depend on how many tokens there are.
   const int64_t seq = std::min<int64_t>(config.max_positions, 64);
-  return schedule::planned_step(plan::step_workload(config, plan, 1, seq), plan, kSteadyStep);
+  return schedule::planned_step(plan::step_workload(config, plan, 1, seq), plan, kSteadyStep,
+                                options.accumulate, !options.no_sync);
 }
 
 int64_t replicated_units(const ResolvedPlan& plan) {
@@ -95,6 +102,15 @@ nlohmann::ordered_json buckets_json(const ResolvedPlan& plan, const schedule::Pl
       parameters.push_back(plan.tree.parameters[parameter].fqn);
     }
     out.push_back({{"name", bucket.name}, {"bytes", bucket.bytes}, {"parameters", parameters}});
+  }
+  return out;
+}
+
+nlohmann::ordered_json collectives_json(const ResolvedPlan& plan,
+                                        const schedule::PlannedStep& step) {
+  auto out = nlohmann::ordered_json::object();
+  for (const schedule::CollectiveTotal& total : schedule::collective_totals(plan, step)) {
+    out[std::string(name_of(total.kind))] = {{"count", total.count}, {"bytes", total.bytes}};
   }
   return out;
 }
@@ -125,6 +141,7 @@ std::string json_text(const ResolvedPlan& plan,
   if (!step.buckets.empty()) {
     out["buckets"] = buckets_json(plan, step);
   }
+  out["collectives"] = collectives_json(plan, step);
   if (with_actions) {
     out["actions"] = ordered_json::array();
     for (const PlannedAction& planned : step.actions) {
@@ -194,6 +211,12 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
                  : fmt::format(", {} of them ignored by the plan and whole", format_bytes(whole))));
 }
 
+std::string with_hyphens(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
 void print_buckets(const schedule::PlannedStep& step) {
   write_stdout(
       fmt::format("\n{}\n", bold("buckets of a steady step, as c10d's Reducer makes them")));
@@ -201,6 +224,26 @@ void print_buckets(const schedule::PlannedStep& step) {
   for (const schedule::PlannedBucket& bucket : step.buckets) {
     table.row({bucket.name, format_count(static_cast<int64_t>(bucket.parameters.size())),
                format_bytes(bucket.bytes)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+}
+
+void print_collectives(const ResolvedPlan& plan,
+                       const schedule::PlannedStep& step,
+                       const PlanOptions& options) {
+  const auto totals = schedule::collective_totals(plan, step);
+  if (totals.empty()) {
+    return;
+  }
+  const std::string microbatches =
+      options.accumulate == 1 ? ""
+                              : fmt::format(" of {} microbatches{}", options.accumulate,
+                                            options.no_sync ? ", the last of which reduces" : "");
+  write_stdout(fmt::format("\n{}\n", bold("a rank's collectives in a step" + microbatches)));
+  report::Table table({{"collective", report::Align::kLeft}, {"count"}, {"bytes"}});
+  for (const schedule::CollectiveTotal& total : totals) {
+    table.row(
+        {with_hyphens(name_of(total.kind)), format_count(total.count), format_bytes(total.bytes)});
   }
   write_stdout(table.render(style_of_stdout()));
 }
@@ -247,12 +290,6 @@ std::string cause_words(schedule::Cause cause) {
   return "";
 }
 
-std::string op_words(schedule::Op op) {
-  std::string out(name_of(op));
-  std::replace(out.begin(), out.end(), '_', '-');
-  return out;
-}
-
 void print_order(const schedule::PlannedStep& step, bool every_action) {
   write_stdout(fmt::format(
       "\n{}\n",
@@ -271,10 +308,10 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
     const std::string unit = action.unit == kNoUnit ? "" : shown(step.unit_names.at(action.unit));
     if (every_action) {
       table.row({std::to_string(planned.seq), hook_words(planned, step.unit_names),
-                 op_words(action.op), unit, std::string(name_of(action.stream)),
+                 with_hyphens(name_of(action.op)), unit, std::string(name_of(action.stream)),
                  std::string(name_of(action.cause))});
     } else if (schedule::collective_of(action.op)) {
-      table.row({hook_words(planned, step.unit_names), op_words(action.op), unit,
+      table.row({hook_words(planned, step.unit_names), with_hyphens(name_of(action.op)), unit,
                  cause_words(action.cause)});
       ++rows;
     }
@@ -309,7 +346,7 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
 void print_plan(const PlanOptions& options,
                 const plan::ModelConfig& config,
                 const ResolvedPlan& plan) {
-  const schedule::PlannedStep step = planned_step(config, plan);
+  const schedule::PlannedStep step = planned_step(config, plan, options);
   if (options.json) {
     write_stdout(json_text(plan, step, options.actions));
     return;
@@ -318,6 +355,7 @@ void print_plan(const PlanOptions& options,
   if (!step.buckets.empty()) {
     print_buckets(step);
   }
+  print_collectives(plan, step, options);
   print_order(step, options.actions);
 }
 
@@ -336,6 +374,7 @@ ExitCode run_plan(const PlanOptions& options) {
   if (options.world_size && *options.world_size < 1) {
     throw UsageError(fmt::format("--world-size {}: expected at least 1", *options.world_size));
   }
+  check_microbatches(options.accumulate, options.no_sync);
   const plan::ModelConfig config = plan::load_model_config(options.model);
   const plan::ModuleTree tree = plan::module_tree(config);
   plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
@@ -383,6 +422,12 @@ Action add_plan_command(CLI::App& app) {
       ->option_text("RxS");
   app.add_option("--world-size", options->world_size, "number of ranks [those of the mesh, else 2]")
       ->option_text("W");
+  app.add_option("--accumulate", options->accumulate, "microbatches of a step")
+      ->excludes(from_trace)
+      ->option_text("M [1]");
+  app.add_flag("--no-sync", options->no_sync,
+               "with --accumulate: only the last microbatch reduces gradients")
+      ->excludes(from_trace);
   app.add_flag("--actions", options->actions,
                "every action of the planned order, not only collectives")
       ->excludes(from_trace);

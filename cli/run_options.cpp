@@ -178,6 +178,14 @@ std::optional<ExitCode> parse_flags(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+void check_microbatches(int64_t accumulate, bool no_sync) {
+  at_least("--accumulate", accumulate, 1);
+  if (no_sync && accumulate == 1) {
+    throw UsageError(
+        "--no-sync needs --accumulate of at least 2: there is no microbatch to leave out");
+  }
+}
+
 void check(const RunOptions& o) {
   check_world(o);
   at_least("--steps", o.steps, 1);
@@ -189,11 +197,7 @@ void check(const RunOptions& o) {
   }
   at_least("--batch", o.batch, 1);
   at_least("--seq", o.seq, 1);
-  at_least("--accumulate", o.accumulate, 1);
-  if (o.no_sync && o.accumulate == 1) {
-    throw UsageError(
-        "--no-sync needs --accumulate of at least 2: there is no microbatch to leave out");
-  }
+  check_microbatches(o.accumulate, o.no_sync);
   finite("--lr", o.lr, true);
   finite("--weight-decay", o.weight_decay, true);
   finite("--momentum", o.momentum, true);

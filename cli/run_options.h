@@ -77,6 +77,8 @@ void add_step_options(CLI::App& app, RunOptions& options);
 // Errors: UsageError naming the flag, its value and what was expected; InputError (exit 3) for
 // --resume.
 void check(const RunOptions& options);
+// The same of --accumulate and --no-sync alone.
+void check_microbatches(int64_t accumulate, bool no_sync);
 
 // The backend given, or gloo on the CPU and nccl on CUDA.
 [[nodiscard]] Backend backend_of(const RunOptions& options);

@@ -34,4 +34,12 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
   return sizes;
 }
 
+UnitMessages unit_messages(const ResolvedPlan& plan, UnitId id, const UnitSize& size) {
+  const Bytes reduce = size_of(plan.reduce_dtype(id));
+  return {.all_gather = size.full * size_of(plan.param_dtype(id)),
+          .reduce_scatter = size.reduced * reduce,
+          .all_reduce_shard = size.reduced_shard * reduce,
+          .all_reduce_full = size.reduced * reduce};
+}
+
 }  // namespace shardlens::plan

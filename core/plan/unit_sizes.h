@@ -19,4 +19,12 @@ struct UnitSize {
 // again.
 [[nodiscard]] std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan);
 
+// What a unit's collectives carry: the larger message of each (an all-gather's output, also over a
+// sub-mesh; a reduce-scatter's input). An all-reduce is over a reduced shard, or over the whole
+// unit where nothing is sharded.
+struct UnitMessages {
+  Bytes all_gather = 0, reduce_scatter = 0, all_reduce_shard = 0, all_reduce_full = 0;
+};
+[[nodiscard]] UnitMessages unit_messages(const ResolvedPlan& plan, UnitId id, const UnitSize& size);
+
 }  // namespace shardlens::plan

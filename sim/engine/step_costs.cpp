@@ -62,18 +62,20 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
   const int64_t full = size.full, shard = size.shard;
   const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
-  costs.all_gather = collective(model, CollectiveKind::kAllGather, shards, full * param);
+  const plan::UnitMessages messages = plan::unit_messages(plan, id, size);
+  costs.all_gather = collective(model, CollectiveKind::kAllGather, shards, messages.all_gather);
   costs.reduce_scatter =
-      collective(model, CollectiveKind::kReduceScatter, shards, reduced_full * reduce);
+      collective(model, CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
   costs.all_reduce_shard =
-      collective(model, CollectiveKind::kAllReduce, replicas, reduced_shard * reduce);
+      collective(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full =
-      collective(model, CollectiveKind::kAllReduce, replicas, reduced_full * reduce);
+      collective(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
   costs.copy_in = model.copy(shard * master, shard * param);
   costs.copy_out = model.copy(full * param, full * param);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;
-    costs.sub_all_gather = collective(model, CollectiveKind::kAllGather, {ranks, 1}, full * param);
+    costs.sub_all_gather =
+        collective(model, CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
     costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
   }
   costs.reduce_copy_in = model.copy(reduced_full * param, reduced_full * reduce);

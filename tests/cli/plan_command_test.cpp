@@ -40,7 +40,7 @@ class PlanCommandTest : public ShardlensCommandTest {
 // llama-tiny by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
 TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   const json out = json_of("plan --model " + kData + "/llama-tiny --world-size 3");
-  EXPECT_EQ(out.size(), 3U);
+  EXPECT_EQ(out.size(), 4U);
   EXPECT_EQ(out["schema"], 1);
   ASSERT_EQ(out["units"].size(), 5U);
   EXPECT_EQ(out["units"][0], (json{{"fqn", ""},
@@ -57,6 +57,10 @@ TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(out["ranks"][rank], (json{{"rank", rank}, {"parameter_bytes", 43776 + 4 * 60588}}));
   }
+  constexpr int kRoot = 131328, kBlocks = 4 * (181760 + 4);
+  EXPECT_EQ(out["collectives"],
+            (json{{"all_gather", {{"count", 9}, {"bytes", kRoot + 2 * kBlocks}}},
+                  {"reduce_scatter", {{"count", 5}, {"bytes", kRoot + kBlocks}}}}));
 }
 
 // design.md: all-gathers G + (G - 1), reduce-scatters G, with the root kept.
@@ -85,6 +89,12 @@ TEST_F(PlanCommandTest, ActionsCountCollectivesAsPyTorchDoes) {
   EXPECT_EQ(none["all_gather"], 0);
   EXPECT_EQ(none["reduce_scatter"], 0);
   EXPECT_EQ(none["all_reduce"], 5);
+  auto accumulated = counts("--accumulate 3");
+  EXPECT_EQ(accumulated["all_gather"], 3 * (5 + 4));
+  EXPECT_EQ(accumulated["reduce_scatter"], 3 * 5);
+  auto no_sync = counts("--accumulate 3 --no-sync");
+  EXPECT_EQ(no_sync["all_gather"], 3 * (5 + 4));
+  EXPECT_EQ(no_sync["reduce_scatter"], 5);
   auto hybrid = counts("--strategy hybrid_shard --world-size 4");
   EXPECT_EQ(hybrid["reduce_scatter"], 5);
   EXPECT_EQ(hybrid["all_reduce"], 5);
@@ -123,6 +133,9 @@ TEST_F(PlanCommandTest, MistakesExitWithTwoAndSuggest) {
       {"plan --model " + kData + "/llama-tiny --world-size 0", "--world-size 0"},
       {"plan --model " + kData + "/llama-tiny --mesh 2by4", "RxS"},
       {"plan --model " + kData + "/llama-tiny more", "more"},
+      {"plan --model " + kData + "/llama-tiny --accumulate 0",
+       "--accumulate 0: expected at least 1"},
+      {"plan --model " + kData + "/llama-tiny --no-sync", "--no-sync needs --accumulate"},
       {"plan --model " + kData + "/llama-tiny --plan p --strategy full_shard", "excludes"},
   };
   for (const auto& [arguments, message] : cases) {
