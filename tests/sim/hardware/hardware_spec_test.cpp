@@ -44,6 +44,17 @@ TEST(HardwareSpecTest, TheNamesOfTheDesign) {
   EXPECT_EQ(load_hardware("8xH100").fabric.curves.size(), 9U);
 }
 
+// What NCCL reaches is less than the wires carry, and not by far.
+TEST(HardwareSpecTest, RingsThatWereMeasuredFitTheLinks) {
+  for (const char* name : {"8xA100-40", "8xA100-80", "8xH100", "8xH200", "8xB200"}) {
+    const HardwareSpec spec = load_hardware(name);
+    ASSERT_EQ(spec.fabric.links.size(), 8U) << name;
+    const double wires = ring_gbps(spec.fabric.links, 8);
+    EXPECT_LT(spec.fabric.ring_gbps, wires) << name;
+    EXPECT_GT(spec.fabric.ring_gbps, 0.7 * wires) << name;
+  }
+}
+
 TEST(HardwareSpecTest, AnUnknownNameSuggestsTheNearest) {
   try {
     (void)load_hardware("8xH10");
@@ -72,8 +83,8 @@ TEST(HardwareSpecTest, BadValuesAreNamed) {
 
 TEST(HardwareSpecTest, LinksGiveTheRingWhereItWasNotMeasured) {
   const auto with_links = [](const std::string& links) {
-    const std::string text = changed("\"ring_gbps\"", "\"links\": [" + links + "], \"ring_gbps\"");
-    const size_t at = text.find("\"ring_gbps\"");
+    const std::string text = changed("\"links\"", "\"links\": [" + links + "], \"old\"");
+    const size_t at = text.find("\"old\"");
     return text.substr(0, at) + text.substr(text.find("\"reduce_scatter_ratio\""));
   };
   std::string star;
