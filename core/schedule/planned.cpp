@@ -29,8 +29,7 @@ class StepRunner {
  public:
   StepRunner(const plan::Workload& workload,
              const WorkloadOutline& outline,
-             const plan::ResolvedPlan& plan,
-             PlannedStep storage)
+             const plan::ResolvedPlan& plan)
       : workload_(workload),
         outline_(outline),
         plan_(plan),
@@ -40,12 +39,16 @@ class StepRunner {
             std::any_of(plan.units.begin(),
                         plan.units.end(),
                         [](const plan::Unit& unit) { return unit.api == plan::Api::kFullyShard; })),
-        accumulators_(plan.units.size()),
-        planned_(std::move(storage)) {
+        accumulators_(plan.units.size()) {
+    find_trained();
+  }
+
+  // What run() keeps goes into this storage.
+  void keep_in(PlannedStep storage) {
+    planned_ = std::move(storage);
     planned_.hooks.clear();
     planned_.actions.clear();
     planned_.order.clear();
-    find_trained();
   }
 
   [[nodiscard]] bool replicates() const { return !buckets_.empty(); }
@@ -407,7 +410,7 @@ PlannedStep planned_step(const plan::Workload& workload,
                          int accumulate,
                          bool sync_every_microbatch) {
   const WorkloadOutline outline = workload_outline(workload);
-  StepRunner runner(workload, outline, plan, {});
+  StepRunner runner(workload, outline, plan);
   for (int done = 1; done < step; ++done) {
     runner.run(accumulate, sync_every_microbatch, /*keep=*/false);
   }
@@ -415,18 +418,32 @@ PlannedStep planned_step(const plan::Workload& workload,
   return runner.take();
 }
 
-PlannedStep steady_step(const plan::Workload& workload,
-                        const WorkloadOutline& outline,
-                        const plan::ResolvedPlan& plan,
-                        int accumulate,
-                        bool sync_every_microbatch,
-                        PlannedStep storage) {
-  StepRunner runner(workload, outline, plan, std::move(storage));
-  const bool whole = runner.replicates();
-  const int before = whole || plan.plan.dialect == plan::Dialect::kFsdp1 ? 2 : 1;
-  for (int done = 0; done < before; ++done) {
-    runner.run(whole ? accumulate : 1, !whole || sync_every_microbatch, /*keep=*/false);
+struct SteadySteps::Impl {
+  const plan::Workload& workload;
+  const WorkloadOutline& outline;
+  const plan::ResolvedPlan& plan;
+  StepRunner runner;
+  bool steady = false;
+};
+
+SteadySteps::SteadySteps(const plan::Workload& workload,
+                         const WorkloadOutline& outline,
+                         const plan::ResolvedPlan& plan)
+    : impl_(new Impl{workload, outline, plan, StepRunner(workload, outline, plan)}) {}
+
+SteadySteps::~SteadySteps() = default;
+
+PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, PlannedStep storage) {
+  StepRunner& runner = impl_->runner;
+  if (runner.replicates()) {
+    return planned_step(impl_->workload, impl_->plan, 3, accumulate, sync_every_microbatch);
   }
+  const int before = impl_->plan.plan.dialect == plan::Dialect::kFsdp1 ? 2 : 1;
+  for (int done = 0; done < before && !impl_->steady; ++done) {
+    runner.run(1, /*sync_every_microbatch=*/true, /*keep=*/false);
+  }
+  impl_->steady = true;
+  runner.keep_in(std::move(storage));
   runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
   return runner.take();
 }

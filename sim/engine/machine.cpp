@@ -249,17 +249,31 @@ void Machine::run_operators(Lane& lane, Nanoseconds others) {
   const Nanoseconds began = now_;
   const bool communicates =
       ranks_[lane.rank].running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
-  Work following = work;
-  while (lane.end < others && advance(following) && following.issue <= lane.end) {
-    if (work.span != nullptr) {
-      work.span->end = lane.end;
-      following.span->start = lane.end;
+  while (lane.end < others) {
+    const OperatorCost* next = work.next;
+    Nanoseconds issue = work.issue;
+    while (next != work.end && next->run.alone == 0) {
+      issue += next++->issue;
     }
-    work = following;
-    now_ = lane.since = lane.end;
-    lane.left = static_cast<double>(work.time.alone);
+    if (next == work.end || issue + next->issue > lane.end) {
+      break;
+    }
+    if (work.items != nullptr) {
+      work.span->end = lane.end;
+      work.items += next - work.next;
+      work.span = &work.items++->stream;
+      work.span->start = lane.end;
+    }
+    work.issue = issue + next->issue;
+    work.time = next->run;
+    work.next = next + 1;
+    now_ = lane.end;
     lane.beside = communicates && work.time.alone != work.time.beside;
     lane.end = now_ + (lane.beside ? work.time.beside : work.time.alone);
+  }
+  if (now_ > began) {
+    lane.since = now_;
+    lane.left = static_cast<double>(work.time.alone);
   }
   account(now_ - began);
 }

@@ -31,6 +31,7 @@ void Evaluator::take_family(const Candidate& candidate) {
     spare_.push_back(std::move(of.step));
   }
   planned_.clear();
+  steps_.reset();
   const plan::Plan plan = plan_of(candidate, model_.base, model_.tree, model_.ranks);
   if (family_ && same_operators(*family_, candidate)) {
     family_.reset();
@@ -89,8 +90,11 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
       storage = std::move(spare_.back());
       spare_.pop_back();
     }
-    out.step = schedule::steady_step(of.workload, of.outline, plan_, static_cast<int>(accumulate),
-                                     model_.sync_every_microbatch, std::move(storage));
+    if (!steps_) {
+      steps_.emplace(of.workload, of.outline, plan_);
+    }
+    out.step = steps_->step(static_cast<int>(accumulate), model_.sync_every_microbatch,
+                            std::move(storage));
     out.outline = memory_outline(out.step);
     MemoryOutline part = compute_part(out.outline);
     const auto same = std::find_if(parts_.begin(), parts_.end(),

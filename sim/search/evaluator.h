@@ -86,7 +86,8 @@ class Evaluator {
   std::map<int64_t, Sized> sized_;      // by batch, of the family's units and checkpoints
   // Of families with the units, checkpoints and sizes of this one.
   std::vector<std::shared_ptr<const MemoryOutline>> parts_;
-  std::vector<schedule::PlannedStep> spare_;  // of families before
+  std::optional<schedule::SteadySteps> steps_;  // of the family
+  std::vector<schedule::PlannedStep> spare_;    // of families before
   MemoryReplay replay_;
 };
 

@@ -86,13 +86,16 @@ TEST(SteadyStepTest, EqualsTheThirdStep) {
     SCOPED_TRACE(i);
     const plan::ResolvedPlan plan = plan::resolve(random_plan(choose, tree), tree, 4);
     const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
-    const int accumulate = choose.of({1, 2, 3, 4});
-    const bool sync = choose.of({true, false});
-    storage = steady_step(workload, workload_outline(workload), plan, accumulate, sync,
-                          std::move(storage));
-    expect_same(storage, planned_step(workload, plan, 3, accumulate, sync));
-    if (HasFatalFailure()) {
-      return;
+    const WorkloadOutline outline = workload_outline(workload);
+    SteadySteps steps(workload, outline, plan);
+    for (int more = 0; more < 3; ++more) {
+      const int accumulate = choose.of({1, 2, 3, 4});
+      const bool sync = choose.of({true, false});
+      storage = steps.step(accumulate, sync, std::move(storage));
+      expect_same(storage, planned_step(workload, plan, 3, accumulate, sync));
+      if (HasFatalFailure()) {
+        return;
+      }
     }
   }
 }
