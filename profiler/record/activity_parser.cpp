@@ -96,8 +96,7 @@ const T& as(const CUpti_Activity& record) {
 
 }  // namespace
 
-CUptiResult ActivityParser::parse(uint8_t* buffer, size_t size, Nanoseconds since) {
-  since_ = since;
+CUptiResult ActivityParser::parse(uint8_t* buffer, size_t size) {
   CUpti_Activity* record = nullptr;
   for (;;) {
     const CUptiResult result = ::cuptiActivityGetNextRecord(buffer, size, &record);
@@ -146,15 +145,60 @@ void ActivityParser::take(const CUpti_Activity& record) {
   }
 }
 
-// Correlations count up, so what a kept call launched is told without its own record, which may
-// come later; a device runs behind its host.
-bool ActivityParser::timed(uint64_t start, uint64_t end, uint32_t correlation) {
+void ActivityParser::begin_window(Nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  windows_.push_back({time, std::numeric_limits<Nanoseconds>::max()});
+}
+
+void ActivityParser::end_window(Nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  if (!windows_.empty()) {
+    windows_.back().end = std::min(windows_.back().end, time);
+  }
+}
+
+bool ActivityParser::timed(uint64_t start, uint64_t end) {
   if (start == 0 || end < start) {
     ++untimed_;
     return false;
   }
-  return static_cast<Nanoseconds>(start) >= since_ ||
-         (first_kept_ != 0 && correlation >= first_kept_);
+  return true;
+}
+
+bool ActivityParser::keeps_call(uint64_t start, uint64_t end, uint32_t correlation) {
+  if (!timed(start, end)) {
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto time = static_cast<Nanoseconds>(start);
+  for (Window& window : windows_) {
+    if (time < window.begin) {
+      window.before = std::max(window.before, correlation);
+    } else if (time >= window.end && correlation != 0) {
+      window.after = window.after == 0 ? correlation : std::min(window.after, correlation);
+    } else if (time < window.end) {
+      window.last = std::max(window.last, correlation);
+      return true;
+    }
+  }
+  return windows_.empty();
+}
+
+// The record of a call may come after those of what it launched, and threads' calls come in any
+// order: what calls do not tell yet, time decides.
+bool ActivityParser::keeps_launched(uint64_t start, uint64_t end, uint32_t correlation) {
+  if (!timed(start, end)) {
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto time = static_cast<Nanoseconds>(start);
+  const auto within = [&](const Window& w) {
+    const bool begun = w.before != 0 ? correlation > w.before : time >= w.begin;
+    const bool ended =
+        w.after != 0 ? correlation >= w.after : time >= w.end && correlation > w.last;
+    return begun && !ended;
+  };
+  return windows_.empty() || std::any_of(windows_.begin(), windows_.end(), within);
 }
 
 uint32_t ActivityParser::kernel_name(const char* name) {
@@ -206,7 +250,7 @@ void ActivityParser::graph_node(
 }
 
 void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
-  if (!timed(k.start, k.end, k.correlationId)) {
+  if (!keeps_launched(k.start, k.end, k.correlationId)) {
     return;
   }
   graph_node(k.graphId, k.graphNodeId, k.correlationId, k.streamId, k.start);
@@ -230,7 +274,7 @@ void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
 
 // A whole graph as one event on the stream it was launched into.
 void ActivityParser::graph(const CUpti_ActivityGraphTrace2& g) {
-  if (!timed(g.start, g.end, g.correlationId)) {
+  if (!keeps_launched(g.start, g.end, g.correlationId)) {
     return;
   }
   graph_node(g.graphId, 0, g.correlationId, g.streamId, g.start);
@@ -251,7 +295,7 @@ void ActivityParser::graph(const CUpti_ActivityGraphTrace2& g) {
 }
 
 void ActivityParser::moved(const Moved& m, const std::string& name, bool is_memset) {
-  if (!timed(m.start, m.end, m.correlation)) {
+  if (!keeps_launched(m.start, m.end, m.correlation)) {
     return;
   }
   graph_node(m.graph, m.node, m.correlation, m.stream, m.start);
@@ -288,11 +332,8 @@ void ActivityParser::memset(const CUpti_ActivityMemset4& m) {
 }
 
 void ActivityParser::api_call(const CUpti_ActivityAPI& call) {
-  if (!timed(call.start, call.end, 0)) {
+  if (!keeps_call(call.start, call.end, call.correlationId)) {
     return;
-  }
-  if (first_kept_ == 0 || call.correlationId < first_kept_) {
-    first_kept_ = call.correlationId;
   }
   const bool driver = call.kind == CUPTI_ACTIVITY_KIND_DRIVER;
   SpoolRecord record = record_of(SpoolType::kApiCall);
@@ -308,7 +349,7 @@ void ActivityParser::api_call(const CUpti_ActivityAPI& call) {
 }
 
 void ActivityParser::sync(const CUpti_ActivitySynchronization2& s) {
-  if (!timed(s.start, s.end, 0)) {
+  if (!keeps_call(s.start, s.end, s.correlationId)) {
     return;
   }
   const bool no_stream = s.streamId == CUPTI_SYNCHRONIZATION_INVALID_VALUE;
@@ -348,7 +389,7 @@ void ActivityParser::external(const CUpti_ActivityExternalCorrelation& e) {
 }
 
 void ActivityParser::overhead(const CUpti_ActivityOverhead3& o) {
-  if (!timed(o.start, o.end, 0)) {
+  if (!keeps_call(o.start, o.end, 0)) {
     return;
   }
   SpoolRecord record = record_of(SpoolType::kOverhead);
@@ -361,7 +402,7 @@ void ActivityParser::overhead(const CUpti_ActivityOverhead3& o) {
 
 void ActivityParser::memory(const CUpti_ActivityMemory4& m) {
   const bool device = m.memoryKind == CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-  if (!device || static_cast<Nanoseconds>(m.timestamp) < since_ || m.timestamp == 0) {
+  if (!device || !keeps_call(m.timestamp, m.timestamp, 0)) {
     return;
   }
   const auto bytes = static_cast<int64_t>(m.bytes);
@@ -392,7 +433,7 @@ void ActivityParser::marker(const CUpti_ActivityMarker2& m) {
   const OpenRange open = found->second;
   open_ranges_.erase(found);
   own_ranges_ += open.ours ? 1 : 0;
-  if (open.ours || !timed(static_cast<uint64_t>(open.start), m.timestamp, 0)) {
+  if (open.ours || !keeps_call(static_cast<uint64_t>(open.start), m.timestamp, 0)) {
     return;
   }
   SpoolRecord record = record_of(SpoolType::kAnnotation);

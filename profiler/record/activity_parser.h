@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include <cupti.h>
 
@@ -16,18 +18,23 @@ namespace shardlens::record {
 // Names      kernels are demangled; a runtime call's version (cudaLaunchKernel_v7000) is cut off.
 // NVTX       ranges of other domains than ours become annotations when they end; ours are counted,
 //            the recorder has them already.
-// Threads    one at a time.
+// Windows    once one was begun, only what was called within a window is kept, and what that
+// launched,
+//            however late it ran: correlations count up.
+// Threads    one at a time; windows begin and end on any.
 // Ownership  `recorder` must outlive it. Names that a record points to are read at once.
 // Errors     what CUPTI did not time (start or end 0) is counted, not kept.
 class ActivityParser {
  public:
   explicit ActivityParser(SpoolRecorder& recorder) : recorder_(recorder) {}
 
-  // The records in `size` bytes of a buffer that CUPTI filled, of which those that began before
-  // `since` are left out, unless what launched them was kept. Returns CUPTI's complaint about the
+  // The records in `size` bytes of a buffer that CUPTI filled. Returns CUPTI's complaint about the
   // buffer, CUPTI_SUCCESS without one.
-  CUptiResult parse(uint8_t* buffer, size_t size, Nanoseconds since = 0);
+  CUptiResult parse(uint8_t* buffer, size_t size);
   void take(const CUpti_Activity& record);
+
+  void begin_window(Nanoseconds time);
+  void end_window(Nanoseconds time);
 
   [[nodiscard]] int64_t untimed() const { return untimed_; }
   [[nodiscard]] int64_t own_ranges() const { return own_ranges_; }  // that ended
@@ -62,14 +69,23 @@ class ActivityParser {
   void moved(const Moved& m, const std::string& name, bool is_memset);
   void graph_node(
       uint32_t graph, uint64_t node, uint32_t correlation, uint32_t stream, uint64_t start);
-  [[nodiscard]] bool timed(uint64_t start, uint64_t end, uint32_t correlation);
+  struct Window {
+    Nanoseconds begin, end;
+    // Correlations of calls: the last before it, the last within, the first after; 0: none came in.
+    uint32_t before = 0, last = 0, after = 0;
+  };
+  // Of what the host does, which notes its correlation; 0: it has none.
+  [[nodiscard]] bool keeps_call(uint64_t start, uint64_t end, uint32_t correlation);
+  // Of what the device does.
+  [[nodiscard]] bool keeps_launched(uint64_t start, uint64_t end, uint32_t correlation);
+  [[nodiscard]] bool timed(uint64_t start, uint64_t end);
   uint32_t kernel_name(const char* name);
   uint32_t call_name(bool driver, uint32_t cbid);
 
   SpoolRecorder& recorder_;
-  Nanoseconds since_ = 0;
+  std::mutex mutex_;
+  std::vector<Window> windows_;  // by time; guarded by mutex_
   int64_t untimed_ = 0, own_ranges_ = 0;
-  uint32_t first_kept_ = 0;  // correlation of the first call that was kept; 0: none yet
   std::unordered_map<const char*, uint32_t> kernel_names_;  // CUPTI keeps one text per kernel
   std::unordered_map<uint64_t, uint32_t> call_names_;
   std::unordered_map<uint64_t, OpenRange> open_ranges_;

@@ -135,9 +135,6 @@ class CuptiTracer final : public DeviceTracer {
   ~CuptiTracer() override { finish(); }
 
   void enable(bool on) override {
-    if (on) {
-      since_.store(now_ns(), std::memory_order_relaxed);
-    }
     for (const Kind& kind : kKinds) {
       switch_kind(kind, on);
     }
@@ -157,6 +154,9 @@ class CuptiTracer final : public DeviceTracer {
     }
     static_cast<void>(::cuptiActivityEnableAllSyncRecords(0));  // no polling of what is not done
   }
+
+  void begin_window() override { parser_.begin_window(now_ns()); }
+  void end_window() override { parser_.end_window(now_ns()); }
 
   void flush() override { static_cast<void>(::cuptiActivityFlushAll(0)); }
 
@@ -229,8 +229,7 @@ class CuptiTracer final : public DeviceTracer {
   void read() {
     int64_t dropped = 0;
     while (const auto buffer = buffers->next()) {
-      const CUptiResult r =
-          parser_.parse(buffer->data, buffer->size, since_.load(std::memory_order_relaxed));
+      const CUptiResult r = parser_.parse(buffer->data, buffer->size);
       complain(r, "a buffer's rest");
       size_t lost = 0;
       if (::cuptiActivityGetNumDroppedRecords(static_cast<CUcontext>(buffer->context),
@@ -245,9 +244,8 @@ class CuptiTracer final : public DeviceTracer {
 
   SpoolRecorder& recorder_;
   const CuptiOptions options_;
-  ActivityParser parser_;  // of `thread_` while that runs
+  ActivityParser parser_;  // of `thread_` while that runs, but for windows
   CUpti_SubscriberHandle subscriber_ = nullptr;
-  std::atomic<Nanoseconds> since_{0};
   std::thread thread_;
   bool finished_ = false;
   int64_t own_ranges_ = 0;

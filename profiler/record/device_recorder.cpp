@@ -68,7 +68,12 @@ void DeviceRecorder::step_begin(int64_t step) {
   if (wanted && !enabled_) {
     tracer_->enable(true);
     enabled_ = true;
-  } else if (enabled_ && idle_steps_ == 2) {
+  }
+  if (wanted != in_window_) {
+    in_window_ = wanted;
+    wanted ? tracer_->begin_window() : tracer_->end_window();
+  }
+  if (enabled_ && idle_steps_ == 2) {
     tracer_->enable(false);
     enabled_ = false;
   }

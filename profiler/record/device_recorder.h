@@ -38,7 +38,7 @@ class DeviceRecorder final : public ForwardingRecorder {
   SpoolRecorder& spool_;
   DeviceTracer* tracer_;
   OwnerTracker owners_;
-  bool enabled_ = false;
+  bool enabled_ = false, in_window_ = false;
   int idle_steps_ = 0;
 };
 

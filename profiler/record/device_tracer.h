@@ -12,8 +12,8 @@
 namespace shardlens::record {
 
 // What records the device; made by start_cupti().
-// Threads  enable(), flush() and finish() from the thread that trains or what is serialised with
-// it;
+// Threads  windows, enable(), flush() and finish() from the thread that trains or what is
+// serialised with it;
 //          push() and pop() from any.
 // Errors   none is thrown: what goes wrong becomes a note of the recorder.
 class DeviceTracer {
@@ -23,8 +23,10 @@ class DeviceTracer {
   DeviceTracer(const DeviceTracer&) = delete;
   DeviceTracer& operator=(const DeviceTracer&) = delete;
 
-  // Whether what the host launches from here on is recorded. Records of what it launched before
-  // `on` are not kept.
+  // What the host launches between these is kept.
+  virtual void begin_window() = 0;
+  virtual void end_window() = 0;
+  // Whether anything is recorded at all, which costs; on before the first window.
   virtual void enable(bool on) = 0;
   // Lets finished records come in; does not wait for the device.
   virtual void flush() = 0;

@@ -91,7 +91,7 @@ constexpr CUpti_CallbackId kLaunch = CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v
 class ActivityParserTest : public testing::Test {
  protected:
   Trace trace() {
-    EXPECT_EQ(parser_.parse(buffer_.data(), buffer_.size(), since_), CUPTI_SUCCESS);
+    EXPECT_EQ(parser_.parse(buffer_.data(), buffer_.size()), CUPTI_SUCCESS);
     recorder_.finish();
     return spool_to_trace(trace::read_spool(recorder_.path()));
   }
@@ -115,7 +115,6 @@ class ActivityParserTest : public testing::Test {
   SpoolRecorder recorder_{options_in(directory_.path())};
   ActivityParser parser_{recorder_};
   Buffer buffer_;
-  Nanoseconds since_ = 0;
 };
 
 TEST_F(ActivityParserTest, KernelsAreDemangledAndKeepTheirShape) {
@@ -279,17 +278,41 @@ TEST_F(ActivityParserTest, WhatCuptiDidNotTimeIsCounted) {
   EXPECT_EQ(parser_.untimed(), 2);
 }
 
-// Recording began at 1000: a kernel that was launched before is not in the window, one that was
-// launched within is, also where it comes before its call in the buffer's order.
-TEST_F(ActivityParserTest, RecordsOfBeforeTheWindowAreLeftOut) {
-  since_ = 1000;
-  buffer_.add(call_of(kLaunch, 3, 900, 910));
-  buffer_.add(kernel_of("before", 3, 7, 950, 990));
-  buffer_.add(call_of(kLaunch, 4, 1010, 1020));
-  buffer_.add(kernel_of("within", 4, 7, 1100, 1200));
+// Steps are recorded from 1000 to 2000 and from 5000 to 6000. What was launched before, or between,
+// is not kept, what was launched within is, however late it ran.
+TEST_F(ActivityParserTest, WhatWasLaunchedWithinAWindowIsKept) {
+  parser_.begin_window(1000);
+  parser_.end_window(2000);
+  parser_.begin_window(5000);
+  parser_.end_window(6000);
+  const auto launch = [&](const char* name, uint32_t id, uint64_t called, uint64_t ran) {
+    buffer_.add(call_of(kLaunch, id, called, called + 1));
+    buffer_.add(kernel_of(name, id, 7, ran, ran + 10));
+  };
+  launch("first", 3, 1010, 1020);
+  launch("runs later", 4, 1990, 2500);
+  launch("between", 5, 2600, 2700);
+  launch("second", 7, 5020, 5030);
+  launch("between, runs in the second", 6, 4990, 5010);
+  launch("after", 8, 6000, 6010);
+  CUpti_ActivityOverhead3 overhead{};  // has no correlation that could confuse
+  overhead.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;
+  overhead.start = overhead.end = 6005;
+  buffer_.add(overhead);
+  buffer_.add(kernel_of("second, runs last", 7, 7, 6020, 6030));
   const Trace trace = this->trace();
-  EXPECT_THAT(names(trace, Category::kKernel), testing::ElementsAre("within"));
-  EXPECT_EQ(names(trace, Category::kCudaRuntime).size(), 1U);
+  EXPECT_THAT(names(trace, Category::kKernel),
+              testing::ElementsAre("first", "runs later", "second", "second, runs last"));
+  EXPECT_EQ(names(trace, Category::kCudaRuntime).size(), 3U);
+}
+
+TEST_F(ActivityParserTest, AKernelThatComesBeforeItsCallGoesByItsTime) {
+  parser_.begin_window(1000);
+  buffer_.add(kernel_of("before", 3, 7, 950, 990));
+  buffer_.add(kernel_of("within", 4, 7, 1100, 1200));
+  buffer_.add(call_of(kLaunch, 3, 900, 910));
+  buffer_.add(call_of(kLaunch, 4, 1010, 1020));
+  EXPECT_THAT(names(trace(), Category::kKernel), testing::ElementsAre("within"));
 }
 
 TEST_F(ActivityParserTest, DevicesAreDescribed) {

@@ -22,6 +22,8 @@ using trace::Section;
 // Writes down what it is asked.
 class Tracer : public DeviceTracer {
  public:
+  void begin_window() override { calls.emplace_back("begin"); }
+  void end_window() override { calls.emplace_back("end"); }
   void enable(bool on) override { calls.emplace_back(on ? "on" : "off"); }
   void flush() override { calls.emplace_back("flush"); }
   int64_t finish() override { return 0; }
@@ -128,13 +130,13 @@ TEST(DeviceWindowTest, TheTracerIsOnForRecordedStepsAlone) {
   spool.request(2);
   step(1);
   step(2);
-  EXPECT_THAT(tracer.calls, ElementsAre("on", "flush", "flush"));
+  EXPECT_THAT(tracer.calls, ElementsAre("on", "begin", "flush", "flush"));
   EXPECT_EQ(tracer.pushed.size(), 2U);
   // What the device still does for step 2 comes in during step 3.
   step(3);
   step(4);
   step(5);
-  EXPECT_THAT(tracer.calls, ElementsAre("on", "flush", "flush", "flush", "off"));
+  EXPECT_THAT(tracer.calls, ElementsAre("on", "begin", "flush", "flush", "end", "flush", "off"));
   spool.request(1);
   step(6);
   EXPECT_THAT(tracer.calls, testing::Contains("on").Times(2));
