@@ -81,6 +81,9 @@ void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--resume", o.resume, "not supported by the engine yet");
   app.add_option("--trigger-file", o.trigger_file,
                  "record only steps at whose begin this file exists");
+  app.add_option("--on-signal", o.on_signal,
+                 "record only the next so many steps after each SIGUSR1 to this process (and those "
+                 "of --trigger-file)");
 }
 
 void at_least(const char* flag, int64_t value, int64_t minimum) {
@@ -100,6 +103,7 @@ void check_world(const RunOptions& o) {
   const Backend backend = backend_of(o);
   at_least("--nproc", o.nproc, 1);
   at_least("--threads", o.threads, 1);
+  at_least("--on-signal", o.on_signal, 0);
   if (backend == Backend::kEmulated) {
     if (!o.world_size) {
       throw UsageError(
@@ -291,6 +295,7 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add_path("--save", o.save);
   add_path("--resume", o.resume);
   add_path("--trigger-file", o.trigger_file);
+  add("--on-signal", o.on_signal, defaults.on_signal);
   add("--threads", o.threads, defaults.threads);
   if (o.no_sync) {
     out.emplace_back("--no-sync");
@@ -340,6 +345,7 @@ std::string to_json(const RunOptions& o) {
   out["seed"] = o.seed;
   out["save"] = text_or_null(o.save.string());
   out["trigger_file"] = text_or_null(o.trigger_file.string());
+  out["on_signal"] = o.on_signal;
   return out.dump();
 }
 

@@ -57,6 +57,7 @@ struct RunOptions {
   std::filesystem::path save;          // empty: do not save
   std::filesystem::path resume;        // refused by check()
   std::filesystem::path trigger_file;  // record only steps at whose begin this file exists
+  int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all
   int64_t threads = 1;                 // of a worker's operators
   bool force_collectives = false;      // issue collectives over groups of one rank too
 

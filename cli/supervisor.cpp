@@ -58,7 +58,7 @@ class SignalReader {
   SignalReader() {
     sigset_t set;
     ::sigemptyset(&set);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
       ::sigaddset(&set, signal);
     }
     ::sigprocmask(SIG_BLOCK, &set, &before_);
@@ -78,7 +78,7 @@ class SignalReader {
   SignalReader& operator=(const SignalReader&) = delete;
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // Takes all that are there; returns those that ask for an end.
+  // Takes all that are there; returns those that ask for an end, or workers to record.
   [[nodiscard]] std::vector<int> take() const {
     std::vector<int> ends;
     signalfd_siginfo info{};
@@ -235,6 +235,10 @@ class Supervision {
   }
 
   void on_interrupt(int signal) {
+    if (signal == SIGUSR1) {
+      signal_living(signal);
+      return;
+    }
     if (interrupt_ != 0 || stage_ == Stage::kTerminated) {
       stage_ = Stage::kTerminated;  // asked again: no more patience
       deadline_ = Clock::now();

@@ -35,8 +35,9 @@ struct SupervisorResult {
 // When one fails, the others get SIGTERM and, after `grace`, SIGKILL; the result is the exit code
 // of the one that failed first (4 if a signal killed it; a death by signal goes before an error
 // that it caused in another rank) and a message that names the rank, how it ended and what it was
-// doing. SIGINT, SIGTERM or SIGHUP to this process ends the run the same way with exit code 4; a
-// second one at once. No process of a worker's group is left behind.
+// doing. SIGUSR1 is passed on to the workers. SIGINT, SIGTERM or SIGHUP to this process ends the
+// run the same way with exit code 4; a second one at once. No process of a worker's group is left
+// behind.
 //
 // Threads  no other thread may run: signals are blocked meanwhile.
 // Errors   RuntimeFault if a worker cannot be started.

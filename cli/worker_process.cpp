@@ -51,9 +51,11 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   if (::getppid() != parent) {  // it died before the line above
     ::_exit(127);
   }
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // SIGUSR1 waits until the worker is ready to take it; it would end one that is not.
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  ::sigaddset(&mask, SIGUSR1);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
   ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);

@@ -25,9 +25,7 @@
 #include "core/train/parallel_model.h"
 #include "core/train/token_file.h"
 #include "core/train/trainer.h"
-#include "profiler/record/finish.h"
-#include "profiler/record/operator_observer.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/session.h"
 #include "sim/cost/fabric_timer.h"
 
 #include "cli/prepared_run.h"
@@ -99,10 +97,12 @@ std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int ran
   return groups;
 }
 
-record::SpoolOptions spool_options(const RunOptions& options,
-                                   const Placement& placement,
-                                   const PreparedRun& prepared) {
-  record::SpoolOptions spool;
+record::SessionOptions session_options(const RunOptions& options,
+                                       const Placement& placement,
+                                       const PreparedRun& prepared) {
+  record::SessionOptions session;
+  session.device = options.device == Device::kCuda;
+  record::SpoolOptions& spool = session.spool;
   spool.directory = options.out;
   spool.rank = placement.rank;
   spool.world_size = placement.world_size;
@@ -110,7 +110,8 @@ record::SpoolOptions spool_options(const RunOptions& options,
   spool.groups = groups_of(prepared.plan, placement.rank);
   spool.warmup = options.warmup;
   spool.trigger_file = options.trigger_file;
-  return spool;
+  spool.on_request = options.on_signal > 0;
+  return session;
 }
 
 train::TrainOptions train_options(const RunOptions& options) {
@@ -186,13 +187,17 @@ class Worker {
     train::check_tokens(tokens_, shape_, options.steps * options.accumulate,
                         prepared_.config.vocab_size);
     at::set_num_threads(static_cast<int>(options.threads));
-    fs::create_directories(options.out);
-    recorder_ =
-        std::make_unique<record::SpoolRecorder>(spool_options(options, placement, prepared_));
-    stop_.set_last_words([this] { recorder_->flush(); });
+    session_ = std::make_unique<record::Session>(session_options(options, placement, prepared_));
+    stop_.set_last_words([this] { session_->spool().flush(); });
+    if (options.on_signal > 0) {
+      stop_.set_on_user_signal([this] { session_->spool().request(options_.on_signal); });
+    }
   }
-  // The signal thread must not outlive what its last words touch.
-  ~Worker() { stop_.set_last_words(nullptr); }
+  // The signal thread must not outlive what it touches.
+  ~Worker() {
+    stop_.set_last_words(nullptr);
+    stop_.set_on_user_signal(nullptr);
+  }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -200,18 +205,18 @@ class Worker {
     try {
       train();
     } catch (...) {
-      recorder_->flush();
+      session_->spool().flush();
       throw;
     }
   }
 
  private:
   void train() {
-    world_ = join_world(options_, placement_, prepared_, device_, recorder_.get());
+    world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
     model_ = models::make_model(prepared_.config, models::Init::kNone, options_.seed, device_);
     fsdp::Options sharding;
     sharding.world = world_.get();
-    sharding.recorder = recorder_.get();
+    sharding.recorder = &session_->recorder();
     sharding.force_collectives = options_.force_collectives;
     sharded_ = train::apply_plan(model_, prepared_.plan, sharding);
     fill_parameters(*sharded_, options_, prepared_.config, placement_.rank);
@@ -222,24 +227,22 @@ class Worker {
       metrics.emplace(options_.out / "metrics.jsonl", world_->emulated());
     }
     Progress progress(options_.steps, world_->emulated(), first);
-    const train::TrainContext context{model_.get(), sharded_.get(),  world_.get(),       &tokens_,
-                                      shape_,       recorder_.get(), &stop_.requested(), device_};
-    int64_t steps = 0;
-    {
-      const record::OperatorObserver observer(*recorder_);
-      steps = train::train(context, train_options(options_), [&](const train::StepReport& report) {
-        if (metrics) {
-          metrics->write(report);
-        }
-        progress.show(report);
-      });
-    }
+    const train::TrainContext context{model_.get(),       sharded_.get(), world_.get(),
+                                      &tokens_,           shape_,         &session_->recorder(),
+                                      &stop_.requested(), device_};
+    const int64_t steps =
+        train::train(context, train_options(options_), [&](const train::StepReport& report) {
+          if (metrics) {
+            metrics->write(report);
+          }
+          progress.show(report);
+        });
     stop_.training_ended();
+    world_->set_recorder(nullptr);
+    (void)session_->finish();
     if (!options_.save.empty() && steps == options_.steps) {
       train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
     }
-    world_->set_recorder(nullptr);
-    (void)record::finish_trace(*recorder_);
     if (steps < options_.steps) {
       throw RuntimeFault(
           fmt::format("stopped by a signal after {} of {} steps", steps, options_.steps));
@@ -254,7 +257,7 @@ class Worker {
   train::TokenFile tokens_;
   train::BatchShape shape_;
   // Declared in the order in which each needs the one before.
-  std::unique_ptr<record::SpoolRecorder> recorder_;
+  std::unique_ptr<record::Session> session_;
   std::unique_ptr<dist::World> world_;
   std::shared_ptr<models::CausalLm> model_;
   std::shared_ptr<fsdp::ShardedModel> sharded_;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "profiler/record/rank_now.h"
+#include "profiler/trace/kineto_reader.h"
 #include "profiler/trace/spool.h"
 
 namespace shardlens::cli {
@@ -205,6 +206,31 @@ TEST_F(CaptureEngineTest, RankKilledInsideAnAllReduceOfReplicateEndsTheRun) {
   EXPECT_THAT(capture.messages(), HasSubstr("rank 1 was killed by signal 9"));
   EXPECT_FALSE(alive(workers[0]) || alive(workers[1]));
   EXPECT_TRUE(fs::exists(record::spool_path(out(), 0)));
+}
+
+// Each signal to `capture` asks for the next two steps.
+TEST_F(CaptureEngineTest, RecordsTheStepsAfterASignal) {
+  Capture capture(folder_, flags({"--steps", "200", "--on-signal", "2"}));
+  ASSERT_TRUE(trained(1, 20)) << capture.messages();
+  ::kill(capture.pid(), SIGUSR1);
+  ASSERT_TRUE(trained(1, 60)) << capture.messages();
+  ::kill(capture.pid(), SIGUSR1);
+  EXPECT_EQ(capture.wait(), 0) << capture.messages();
+  for (const int rank : {0, 1}) {
+    const trace::Trace trace =
+        trace::read_kineto(out() / ("rank" + std::to_string(rank) + ".pt.trace.json.gz"));
+    std::vector<int64_t> steps;
+    for (const trace::Event& event : trace.events) {
+      if (trace.name(event).starts_with("ProfilerStep#")) {
+        steps.push_back(std::stoll(std::string(trace.name(event).substr(13))));
+      }
+    }
+    ASSERT_EQ(steps.size(), 4U) << "rank " << rank;
+    EXPECT_GE(steps[0], 20);
+    EXPECT_EQ(steps[1], steps[0] + 1);
+    EXPECT_GE(steps[2], 60);
+    EXPECT_EQ(steps[3], steps[2] + 1);
+  }
 }
 
 TEST_F(CaptureEngineTest, EndsOnInterruptWithAReadableTrace) {

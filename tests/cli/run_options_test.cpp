@@ -97,6 +97,7 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.seed = 18446744073709551615U;
   o.save = "a directory/with spaces";
   o.trigger_file = "go";
+  o.on_signal = 3;
   o.threads = 4;
   o.force_collectives = true;
   EXPECT_EQ(parse(to_arguments(o)), o);
@@ -121,6 +122,7 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
       {[](RunOptions& o) { o.batch = -1; }, "2 --batch -1"},
       {[](RunOptions& o) { o.seq = 0; }, "2 --seq 0"},
       {[](RunOptions& o) { o.threads = 0; }, "2 --threads 0"},
+      {[](RunOptions& o) { o.on_signal = -1; }, "2 --on-signal -1"},
       {[](RunOptions& o) { o.no_sync = true; }, "2 --no-sync"},
       {[](RunOptions& o) { o.lr = -1; }, "2 --lr -1"},
       {[](RunOptions& o) { o.clip = 0; }, "2 --clip 0"},
