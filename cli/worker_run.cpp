@@ -179,8 +179,8 @@ class Worker {
   Worker(const RunOptions& options, const Placement& placement)
       : options_(options),
         placement_(placement),
-        device_(device_of(options, placement)),
         stop_(placement.rank),
+        device_(device_of(options, placement)),
         prepared_(prepare_run(options, placement.world_size)),
         tokens_(options.tokens) {
     shape_ = {placement.rank, placement.world_size, options.batch, options.seq};
@@ -251,8 +251,8 @@ class Worker {
 
   const RunOptions& options_;
   Placement placement_;
+  StopSignal stop_;  // before CUDA makes threads
   c10::Device device_;
-  StopSignal stop_;
   PreparedRun prepared_;
   train::TokenFile tokens_;
   train::BatchShape shape_;

@@ -432,8 +432,11 @@ void ActivityParser::marker(const CUpti_ActivityMarker2& m) {
   }
   const OpenRange open = found->second;
   open_ranges_.erase(found);
-  own_ranges_ += open.ours ? 1 : 0;
-  if (open.ours || !keeps_call(static_cast<uint64_t>(open.start), m.timestamp, 0)) {
+  if (!keeps_call(static_cast<uint64_t>(open.start), m.timestamp, 0)) {
+    return;
+  }
+  if (open.ours) {
+    ++own_ranges_;
     return;
   }
   SpoolRecord record = record_of(SpoolType::kAnnotation);

@@ -4,7 +4,8 @@ namespace shardlens::record {
 
 class NvtxRecorder::Domain {};
 
-NvtxRecorder::NvtxRecorder(Recorder* next) : ForwardingRecorder(next) {}
+NvtxRecorder::NvtxRecorder(Recorder* next, std::function<bool()> /*counts*/)
+    : ForwardingRecorder(next) {}
 NvtxRecorder::~NvtxRecorder() = default;
 void NvtxRecorder::units(std::span<const std::string> fqns) {
   ForwardingRecorder::units(fqns);

@@ -51,7 +51,7 @@ class NvtxRecorder::Domain {
   void push(const std::string& text) { push(registered(text)); }
   void pop() {
     ::nvtxDomainRangePop(domain_);
-    ++ended_;
+    ended_ += counting_ ? 1 : 0;
   }
 
   void hook(const HookEvent& event) {
@@ -81,6 +81,7 @@ class NvtxRecorder::Domain {
       end(unit);
     }
   }
+  void count(bool on) { counting_ = on; }
   [[nodiscard]] int64_t ended() const { return ended_; }
 
  private:
@@ -114,7 +115,7 @@ class NvtxRecorder::Domain {
   void end(Unit& unit) {
     if (std::exchange(unit.is_open, false)) {
       ::nvtxDomainRangeEnd(domain_, unit.open);
-      ++ended_;
+      ended_ += counting_ ? 1 : 0;
     }
   }
 
@@ -122,10 +123,11 @@ class NvtxRecorder::Domain {
   std::array<nvtxStringHandle_t, kRangeCount> names_{};
   std::vector<Unit> units_;
   int64_t ended_ = 0;
+  bool counting_ = true;
 };
 
-NvtxRecorder::NvtxRecorder(Recorder* next)
-    : ForwardingRecorder(next), domain_(std::make_unique<Domain>()) {}
+NvtxRecorder::NvtxRecorder(Recorder* next, std::function<bool()> counts)
+    : ForwardingRecorder(next), counts_(std::move(counts)), domain_(std::make_unique<Domain>()) {}
 NvtxRecorder::~NvtxRecorder() = default;
 
 void NvtxRecorder::units(std::span<const std::string> fqns) {
@@ -135,6 +137,7 @@ void NvtxRecorder::units(std::span<const std::string> fqns) {
 
 void NvtxRecorder::step_begin(int64_t step) {
   ForwardingRecorder::step_begin(step);
+  domain_->count(!counts_ || counts_());
   domain_->push(fmt::format("step {}", step));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "profiler/record/forwarding_recorder.h"
@@ -16,7 +17,8 @@ namespace shardlens::record {
 // Threads  as Recorder.
 class NvtxRecorder final : public ForwardingRecorder {
  public:
-  explicit NvtxRecorder(Recorder* next = nullptr);
+  // `counts`: whether ranges of the step that begins count in ended(); empty: always.
+  explicit NvtxRecorder(Recorder* next = nullptr, std::function<bool()> counts = {});
   ~NvtxRecorder() override;
 
   void units(std::span<const std::string> fqns) override;
@@ -26,11 +28,12 @@ class NvtxRecorder final : public ForwardingRecorder {
   void range_begin(Range range, UnitId unit) override;
   void range_end() override;
 
-  // Ranges that were opened and have ended.
+  // Ranges that have ended.
   [[nodiscard]] int64_t ended() const;
 
  private:
   class Domain;
+  std::function<bool()> counts_;
   std::unique_ptr<Domain> domain_;
 };
 

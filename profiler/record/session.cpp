@@ -41,7 +41,7 @@ struct Session::Parts {
         spool(options.spool),
         tracer(options.device ? trace_device() : nullptr),
         device(spool, tracer.get()),
-        nvtx(&device) {
+        nvtx(&device, [this] { return spool.recording(); }) {
     if (options.operators) {
       observer.emplace(spool);
     }
@@ -105,9 +105,7 @@ std::filesystem::path Session::finish() {
   parts.observer.reset();
   if (parts.tracer != nullptr) {
     const int64_t seen = parts.tracer->finish();
-    const SpoolOptions& spool = parts.options.spool;
-    const bool all = spool.warmup == 0 && spool.trigger_file.empty() && !spool.on_request;
-    if (all && seen != parts.nvtx.ended()) {
+    if (seen != parts.nvtx.ended()) {
       parts.spool.note(fmt::format("{} NVTX ranges of units have ended, CUPTI saw {}",
                                    parts.nvtx.ended(), seen));
     }

@@ -110,6 +110,19 @@ TEST(NvtxRecorderTest, OpensUnitsRangesWithNoOtherRecorder) {
   EXPECT_EQ(recorder.ended(), 6);
 }
 
+TEST(NvtxRecorderTest, CountsRangesOfRecordedSteps) {
+  bool recording = false;
+  NvtxRecorder recorder(nullptr, [&] { return recording; });
+  for (int step = 0; step < 4; ++step) {
+    recording = step == 2;
+    recorder.step_begin(step);
+    recorder.range_begin(Range::kOptimizer, kNoUnit);
+    recorder.range_end();
+    recorder.step_end();
+  }
+  EXPECT_EQ(recorder.ended(), 2);
+}
+
 TEST(NvtxRecorderTest, HasADomainOfItsOwn) {
   tool().calls.clear();
   const NvtxRecorder recorder;
