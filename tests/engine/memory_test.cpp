@@ -59,20 +59,30 @@ class CountingAllocator final : public c10::Allocator {
 };
 
 // Each collective ends before the next action: FSDP1 gives a reduction's input back while it is
-// still read, so how long its bytes live would be a question of time.
+// still read, so how long its bytes live would be a question of time. Watches unsharded parameters.
 class PromptExecutor final : public fsdp::Executor {
  public:
-  PromptExecutor(std::vector<fsdp::FlatParamHandle*> handles, dist::World& world)
-      : Executor(std::move(handles), world, nullptr), world_(world) {}
+  PromptExecutor(std::vector<fsdp::FlatParamHandle*> handles, dist::World& world, int64_t& most)
+      : Executor(handles, world, nullptr),
+        handles_(std::move(handles)),
+        world_(world),
+        most_(most) {}
   void execute(const schedule::Action& action, bool edges) override {
     Executor::execute(action, edges);
+    int64_t unsharded = 0;
+    for (const fsdp::FlatParamHandle* handle : handles_) {
+      unsharded += handle == nullptr ? 0 : handle->unsharded_bytes();
+    }
+    most_ = std::max(most_, unsharded);
     if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad) {
       world_.shard().wait(world_.shard().run([] {}, {kNoUnit, "the test"}));
     }
   }
 
  private:
+  std::vector<fsdp::FlatParamHandle*> handles_;
   dist::World& world_;
+  int64_t& most_;
 };
 
 // Units of the model: three equal blocks, and a root.
@@ -83,7 +93,9 @@ struct Sizes {
 };
 
 struct Peaks {
+  double initial = 0;  // of fully_shard, beyond the model that it is given
   double sharded = 0, forward = 0, between = 0, backward = 0, after = 0, optimizer = 0, end = 0;
+  double in_flight_forward = 0, in_flight_backward = 0;  // unsharded parameters alone
 };
 
 struct Measured {
@@ -91,27 +103,39 @@ struct Measured {
   Peaks peaks;
 };
 
-Measured measure(const std::string& plan, bool root_owns) {
-  CountingAllocator& allocator = CountingAllocator::instance();
-  const int64_t before = allocator.live();
+std::unique_ptr<dist::World> emulated_world() {
   dist::WorldOptions options;
   options.backend = dist::BackendKind::kEmulated;
   options.world_size = 2;
-  const auto world = dist::World::join(options);
+  return dist::World::join(options);
+}
+
+Sizes sizes_of(const fsdp::ShardedModel& sharded) {
+  const auto bytes = [&](UnitId unit) {
+    return sharded.plan().units[unit].parameters.empty()
+               ? 0.0
+               : 4.0 * static_cast<double>(sharded.plan().layout(unit).padded_numel());
+  };
+  return {bytes(1), bytes(0)};
+}
+
+Measured measure(const std::string& plan, bool root_owns) {
+  CountingAllocator& allocator = CountingAllocator::instance();
+  const int64_t before = allocator.live();
+  const auto world = emulated_world();
   test::Chain model = test::make_chain({.width = 256, .links = 3, .root_owns = root_owns});
   fsdp::Options sharding{.world = world.get(), .check_ledger = true};
+  int64_t in_flight = 0;
   sharding.make_executor = [&](std::vector<fsdp::FlatParamHandle*> handles) {
-    return std::make_unique<PromptExecutor>(std::move(handles), *world);
+    return std::make_unique<PromptExecutor>(std::move(handles), *world, in_flight);
   };
+  Measured result;
+  const int64_t whole_model = allocator.live();
+  static_cast<void>(allocator.take_peak());
   const auto sharded =
       fsdp::fully_shard(model.ptr(), plan::parse_plan(plan, "plan.json"), sharding);
-  Measured result;
-  const auto bytes = [&](UnitId unit) {
-    return sharded->plan().units[unit].parameters.empty()
-               ? 0.0
-               : 4.0 * static_cast<double>(sharded->plan().layout(unit).padded_numel());
-  };
-  result.sizes = {bytes(1), bytes(0)};
+  result.peaks.initial = static_cast<double>(allocator.take_peak() - whole_model);
+  result.sizes = sizes_of(*sharded);
   const auto optimizer = train::make_optimizer(sharded->flat_shards(), {});
   const auto live = [&] { return static_cast<double>(allocator.live() - before); };
   const auto peak = [&] { return static_cast<double>(allocator.take_peak() - before); };
@@ -120,11 +144,14 @@ Measured measure(const std::string& plan, bool root_owns) {
     Peaks& peaks = result.peaks;
     peaks.sharded = live();
     static_cast<void>(peak());
+    in_flight = 0;
     at::Tensor loss = model(test::seeded({2, 256}, 7)).sum();
     peaks.forward = peak();
     peaks.between = live();
+    peaks.in_flight_forward = static_cast<double>(std::exchange(in_flight, 0));
     loss.backward();
     loss = at::Tensor();
+    peaks.in_flight_backward = static_cast<double>(in_flight);
     peaks.backward = peak();
     peaks.after = live();
     optimizer->step();
@@ -149,6 +176,7 @@ struct Case {
   std::string plan;
   // In blocks, roots: beyond the shard. `forward`, `between` and `backward` as in Peaks.
   std::pair<double, double> forward, between, backward;
+  std::pair<double, double> in_flight = {2, 1};  // unsharded parameters in backward
 };
 
 std::string plan_of(const std::string& keys) {
@@ -168,6 +196,14 @@ void expect_count(const Case& test, bool root_owns) {
   EXPECT_NEAR(peaks.backward, expected(test.backward), tolerance);
   EXPECT_NEAR(peaks.after, 2 * sizes.shard(), tolerance);
   EXPECT_NEAR(peaks.end, sizes.shard(), tolerance);
+  // To the byte. Activations are no part of it, so in forward it is that peak without the shard.
+  const auto unsharded = [&, &sizes = sizes](std::pair<double, double> count) {
+    return count.first * sizes.block + count.second * sizes.root;
+  };
+  EXPECT_EQ(peaks.in_flight_forward, unsharded(test.forward));
+  EXPECT_EQ(peaks.in_flight_backward, unsharded(test.in_flight));
+  // One unit at a time: its shard and its unsharded parameters beside the tensors that it had.
+  EXPECT_LE(peaks.initial, 1.5 * std::max(sizes.block, sizes.root) + tolerance);
 }
 
 // [Note: What is alive] B is a block, X the root; the sum's largest value over time is the peak.
@@ -183,24 +219,76 @@ const Case kCases[] = {
     // The last forward copies block 2 out while its gathered bytes are there.
     {R"("layout": "per_parameter", "reshard_after_forward": true)", {2, 1}, {0, 0}, {4.5, 1.5}},
     {R"("layout": "per_parameter")", {2, 1}, {0, 1}, {4.5, 1.5}},
+    {R"("layout": "per_parameter", "limit_all_gathers": false)", {2, 1}, {0, 1}, {4.5, 1.5}},
     {R"("layout": "per_parameter", "forward_prefetch": 1)", {3, 1}, {0, 1}, {4.5, 1.5}},
     // All blocks, and the last all-gather's output. Backward: block 1's gradients complete, block 2
     // is gone: 2B + B (input) + B/2 + B.
-    {R"("layout": "per_parameter", "reshard_after_forward": false)", {4, 1}, {3, 1}, {4.5, 1.5}},
+    {R"("layout": "per_parameter", "reshard_after_forward": false)",
+     {4, 1},
+     {3, 1},
+     {4.5, 1.5},
+     {3, 1}},
+    {R"("layout": "per_parameter", "reshard_after_forward": false, "limit_all_gathers": false)",
+     {4, 1},
+     {3, 1},
+     {4.5, 1.5},
+     {3, 1}},
     {R"("layout": "flat")", {1, 1}, {0, 1}, {4.5, 1.5}},
     {R"("layout": "flat", "limit_all_gathers": false)", {1, 1}, {0, 1}, {4.5, 1.5}},
     {R"("layout": "flat", "forward_prefetch": 1)", {2, 1}, {0, 1}, {4.5, 1.5}},
     // Block 2's reduction is as large: blocks 1 and 0, 2B; gradients twice, 2B; B/2.
-    {R"("layout": "flat", "reshard_after_forward": false)", {3, 1}, {3, 1}, {4.5, 1.5}},
+    {R"("layout": "flat", "reshard_after_forward": false)", {3, 1}, {3, 1}, {4.5, 1.5}, {3, 1}},
+    {R"("layout": "flat", "reshard_after_forward": false, "limit_all_gathers": false)",
+     {3, 1},
+     {3, 1},
+     {4.5, 1.5},
+     {3, 1}},
     {R"("dialect": "fsdp1")", {1, 1}, {0, 1}, {4, 1.5}},
     {R"("dialect": "fsdp1", "limit_all_gathers": false)", {1, 1}, {0, 1}, {4, 1.5}},
-    {R"("dialect": "fsdp1", "reshard_after_forward": false)", {3, 1}, {3, 1}, {4.5, 1.5}},
+    {R"("dialect": "fsdp1", "reshard_after_forward": false)", {3, 1}, {3, 1}, {4.5, 1.5}, {3, 1}},
+    {R"("dialect": "fsdp1", "reshard_after_forward": false, "limit_all_gathers": false)",
+     {3, 1},
+     {3, 1},
+     {4.5, 1.5},
+     {3, 1}},
 };
 
 TEST(MemoryTest, BuffersAliveAreThoseThatMustBe) {
   for (const Case& test : kCases) {
     expect_count(test, /*root_owns=*/false);
     expect_count(test, /*root_owns=*/true);
+  }
+}
+
+// PyTorch's bound for a model that begins without memory, as on its meta device: the shard and the
+// largest unit, never the whole model.
+TEST(MemoryTest, InitialisationTakesTheShardAndOneUnit) {
+  CountingAllocator& allocator = CountingAllocator::instance();
+  const auto world = emulated_world();
+  for (const char* keys :
+       {R"("layout": "per_parameter")", R"("layout": "flat")", R"("dialect": "fsdp1")"}) {
+    for (const bool deferred : {false, true}) {
+      SCOPED_TRACE(std::string(keys) + (deferred ? ", deferred" : ""));
+      test::Chain model = test::make_chain({.width = 256, .links = 3, .root_owns = true});
+      for (at::Tensor& parameter : model->parameters()) {
+        at::Tensor none = at::empty({0});
+        none.unsafeGetTensorImpl()->set_sizes_contiguous(parameter.sizes());
+        parameter.set_data(none);
+      }
+      const int64_t before = allocator.live();
+      static_cast<void>(allocator.take_peak());
+      const auto sharded =
+          fsdp::fully_shard(model.ptr(), plan::parse_plan(plan_of(keys), "plan.json"),
+                            {.world = world.get(), .deferred = deferred});
+      if (deferred) {
+        sharded->materialize();
+      }
+      const Sizes sizes = sizes_of(*sharded);
+      const double largest = std::max(sizes.block, sizes.root), slack = 0.05 * sizes.block;
+      const auto peak = static_cast<double>(allocator.take_peak() - before);
+      EXPECT_LE(peak, sizes.shard() + largest + slack);
+      EXPECT_NEAR(static_cast<double>(allocator.live() - before), sizes.shard(), slack);
+    }
   }
 }
 

@@ -7,7 +7,6 @@ parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
             {"replicate": R} or "all".
     run     accumulate (microbatches), no_sync, clip, norm_type: as capture's flags
     worlds, models, layouts, steps    where they differ from the defaults below (hybrid meshes and sub-meshes of two ranks need four)
-    planned                           false: its actions are not compared with the planned ones
     tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
 
 Layouts. Dialect fsdp1 and replicate (DDP) have the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
@@ -81,7 +80,7 @@ ROWS = {
     "fsdp2-frozen-unit": dict(plan=FROZEN_UNIT, worlds=(2, 3)),
     "fsdp2-frozen-unit-reshard": dict(plan={**FROZEN_UNIT, "reshard_after_forward": True}, worlds=(2,)),
     "fsdp2-frozen-in-units": dict(plan=FROZEN_IN_UNITS, worlds=(2, 3)),
-    "fsdp2-frozen-prefix": dict(planned=False, models=["llama-tiny"], plan=FROZEN_PREFIX, worlds=(2,)),
+    "fsdp2-frozen-prefix": dict(models=["llama-tiny"], plan=FROZEN_PREFIX, worlds=(2,)),
     "fsdp2-frozen-hybrid": dict(plan={**FROZEN_IN_UNITS, **TWO_REPLICAS}, worlds=(4,)),
     "fsdp2-frozen-no-sync": dict(plan={"frozen_parameters": ["{block:1}.**", "{block:2}.mlp.**"]}, run=NO_SYNC, worlds=(2,)),
     "fsdp2-frozen-bf16": dict(plan={**FROZEN_IN_UNITS, "mixed_precision": BF16}, worlds=(2,)),
@@ -110,7 +109,7 @@ ROWS = {
     "fsdp1-frozen-unit": dict(plan={**FSDP1, **FROZEN_UNIT}, worlds=(2, 3)),
     "fsdp1-frozen-unit-post": dict(plan={**FSDP1, **FROZEN_UNIT, "backward_prefetch": "post"}, worlds=(2,)),
     "fsdp1-frozen-in-units": dict(plan={**FSDP1, **FROZEN_IN_UNITS}, worlds=(2, 3)),
-    "fsdp1-frozen-prefix": dict(planned=False, models=["llama-tiny"], plan={**FSDP1, **FROZEN_PREFIX}, worlds=(2,)),
+    "fsdp1-frozen-prefix": dict(models=["llama-tiny"], plan={**FSDP1, **FROZEN_PREFIX}, worlds=(2,)),
     "fsdp1-frozen-no-shard": dict(plan={**FSDP1, **FROZEN_IN_UNITS, "mesh": {"replicate": "all"}}, worlds=(2,)),
     "fsdp1-ignored": dict(plan={**FSDP1, **IGNORED}, worlds=(2,)),
     "fsdp1-no-sync-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}, run=NO_SYNC),
@@ -130,10 +129,9 @@ def dialect_of(plan):
 
 def row(name):
     """A row with its defaults filled in."""
-    spec = {"plan": {}, "run": {}, "planned": True, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
+    spec = {"plan": {}, "run": {}, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
     flat_only = dialect_of(spec["plan"]) != "fsdp2"
     spec.setdefault("layouts", ["flat"] if flat_only else ["per_parameter", "flat"])
-    spec["planned"] = spec["planned"] and dialect_of(spec["plan"]) != "ddp"  # buckets have a planned order of their own
     mixed = spec["plan"].get("mixed_precision", {})
     low = {mixed.get("param_dtype"), mixed.get("reduce_dtype")} & {"bf16", "fp16"}
     spec.setdefault("tolerance", 1e-2 if low else 1e-5)

@@ -5,8 +5,7 @@
 
 A line per row, layout, model and world size: the worst relative error of a loss, of a gradient norm, and of the parameters' norm after the last
 step; the collectives of one step; and whether kind, dtype, elements, group size and order of each were PyTorch's in every step, those of the
-gradient norm included. Besides, every action that the engine issued in its third step must be the one that `shardlens plan` names (not with
-several microbatches, nor where a row says so).
+gradient norm included. Besides, every action that the engine issued in its third step must be the one that `shardlens plan` names.
 Exit code 0: all equal; 1: a mismatch, or a run that failed; 2: usage.
 """
 import argparse
@@ -78,14 +77,17 @@ def issued_actions(trace, step):
     return found
 
 
-def planned_actions(binaries, model, world, out):
-    command = [binaries / "shardlens", "plan", "--model", DATA / model, "--plan", out / "row.json", "--world-size", world, "--actions", "--json"]
+def planned_actions(binaries, spec, model, world, out):
+    flags = capture_flags({key: value for key, value in spec["run"].items() if key in ("accumulate", "no_sync")})
+    command = [binaries / "shardlens", "plan", "--model", DATA / model, "--plan", out / "row.json", "--world-size", world, *flags, "--actions", "--json"]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True, timeout=60)
     return [[a[key] for key in ("hook", "hook_unit", "op", "unit", "stream", "cause")] for a in json.loads(done.stdout)["actions"]]
 
 
-def plan_difference(issued, planned):
-    """Where the engine did something else than the plan says, or None."""
+def plan_difference(issued, planned, replicated):
+    """Where the engine did something else than the plan says, or None. Of replicated units without their hooks: those are the Reducer's own."""
+    if replicated:
+        issued, planned = [a[2:] for a in issued], [a[2:] for a in planned]
     for i, (found, expected) in enumerate(itertools.zip_longest(issued, planned)):
         if found != expected:
             return f"action {i} of the third step: {found}, planned {expected}"
@@ -160,9 +162,7 @@ def compare(binaries, spec, recorded, model, world, layout):
         loss, norm = metrics(out)
         trace = Trace(out)
         found, norms = collectives(trace)
-        planned = None
-        if spec["planned"] and "accumulate" not in spec["run"]:  # `shardlens plan` has steps of one microbatch
-            planned = plan_difference(issued_actions(trace, 2), planned_actions(binaries, model, world, out))
+        planned = plan_difference(issued_actions(trace, 2), planned_actions(binaries, spec, model, world, out), parity_rows.dialect_of(spec["plan"]) == "ddp")
         return {"loss": worst(loss, recorded["loss"]), "grad_norm": worst(norm, recorded["grad_norm"]),
                 "parameters": worst([parameter_norm(out)], [recorded["param_norm"]]),
                 "collectives": len(found[-1]) if found else 0, "failure": (order_difference(found, recorded, layout, mesh.get("shard", world))
