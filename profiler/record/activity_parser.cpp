@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/record/nvtx_domain.h"
+#include "profiler/record/occupancy.h"
 #include "profiler/trace/event_args.h"
 
 namespace shardlens::record {
@@ -254,6 +255,7 @@ void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
     return;
   }
   graph_node(k.graphId, k.graphNodeId, k.correlationId, k.streamId, k.start);
+  const auto device = devices_.find(k.deviceId);
   const auto size = [](int32_t n) { return static_cast<uint32_t>(std::max(n, 0)); };
   SpoolRecord record = record_of(SpoolType::kKernel);
   record.kernel = {.name = kernel_name(k.name),
@@ -268,7 +270,8 @@ void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
                    .shared_memory = size(k.staticSharedMemory) + size(k.dynamicSharedMemory),
                    .context = narrowed<uint16_t>(k.contextId),
                    .device = narrowed<uint8_t>(k.deviceId),
-                   .occupancy = trace::kNoOccupancy};
+                   .occupancy = device == devices_.end() ? trace::kNoOccupancy
+                                                         : occupancy_of(k, device->second)};
   recorder_.device(record);
 }
 
@@ -450,6 +453,7 @@ void ActivityParser::marker(const CUpti_ActivityMarker2& m) {
 
 // Names as Kineto's; sizes in bytes.
 void ActivityParser::device(const CUpti_ActivityDevice5& d) {
+  devices_[d.id] = occupancy_limits(d);
   const nlohmann::json json{
       {"id", d.id},
       {"name", d.name == nullptr ? "" : d.name},

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <cuda_occupancy.h>
 #include <cupti.h>
 
 #include "profiler/record/spool_recorder.h"
@@ -83,6 +84,7 @@ class ActivityParser {
   uint32_t call_name(bool driver, uint32_t cbid);
 
   SpoolRecorder& recorder_;
+  std::unordered_map<uint32_t, cudaOccDeviceProp> devices_;  // for occupancy
   std::mutex mutex_;
   std::vector<Window> windows_;  // by time; guarded by mutex_
   int64_t untimed_ = 0, own_ranges_ = 0;

@@ -157,7 +157,7 @@ bool valid(const SpoolRecord& record) {
       return valid_operator(record);
     case SpoolType::kCollectiveCall:
       return record.a < kCollectiveCount && record.b < kDTypeCount &&
-             record.call.end >= record.call.start && valid_unit(record.call.unit);
+             ends_after(record.call.start, record.call.end) && valid_unit(record.call.unit);
     case SpoolType::kInvalid:
       return false;
     default:

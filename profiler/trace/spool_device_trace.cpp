@@ -294,7 +294,11 @@ class DeviceRecords {
     MemoryArgs args;
     args.address = memory.address;
     args.bytes = memory.bytes;
-    args.total_reserved = args.total_allocated = reserved_[memory.device] += memory.bytes;
+    int64_t& reserved = reserved_[memory.device];
+    if (__builtin_add_overflow(reserved, memory.bytes, &reserved)) {
+      reserved = 0;  // damage that looks like a record
+    }
+    args.total_reserved = args.total_allocated = reserved;
     args.device_type = 1;  // c10::DeviceType::CUDA
     args.device = memory.device;
     const auto launch = launches_.find(memory.correlation);

@@ -330,6 +330,43 @@ TEST_F(ActivityParserTest, DevicesAreDescribed) {
                              testing::HasSubstr(R"("maxThreadsPerMultiprocessor":2048)")));
 }
 
+// An H200's limits. 256 threads with 32 registers: 8 blocks, all 2048 threads, fit a
+// multiprocessor; with 128 registers 2 blocks do, a quarter. 8 blocks for 132 multiprocessors fill
+// 0.76 %.
+TEST_F(ActivityParserTest, OccupancyIsThatOfTheCalculatorByHand) {
+  CUpti_ActivityDevice5 device{};
+  device.kind = CUPTI_ACTIVITY_KIND_DEVICE;
+  device.name = "NVIDIA H200";
+  device.computeCapabilityMajor = 9;
+  device.numMultiprocessors = 132;
+  device.maxWarpsPerMultiprocessor = 64;
+  device.numThreadsPerWarp = 32;
+  device.maxThreadsPerBlock = 1024;
+  device.maxRegistersPerBlock = device.maxRegistersPerMultiprocessor = 65536;
+  device.maxSharedMemoryPerBlock = 49152;
+  device.maxSharedMemoryPerMultiprocessor = 233472;
+  buffer_.add(device);
+  const auto kernel = [&](const char* name, int grid, uint16_t registers) {
+    CUpti_ActivityKernel10 k = kernel_of(name, 1, 7, 100, 200);
+    k.gridX = grid;
+    k.gridY = 1;
+    k.registersPerThread = registers;
+    k.staticSharedMemory = k.dynamicSharedMemory = 0;
+    buffer_.add(k);
+  };
+  kernel("full", 132 * 100, 32);
+  kernel("many registers", 132 * 100, 128);
+  kernel("few blocks", 8, 32);
+  const Trace trace = this->trace();
+  std::vector<int32_t> percent;
+  for (const Event& event : trace.events) {
+    if (event.category == Category::kKernel) {
+      percent.push_back(trace.launches.at(trace.device(event)->launch).occupancy);
+    }
+  }
+  EXPECT_THAT(percent, testing::ElementsAre(100, 25, 1));
+}
+
 // A step from buffer to figures: the recorder's own hooks and collective call, and CUPTI's records
 // of what they launched. The gather takes 1000, the GEMM 600 of which 200 lie under it: 800
 // exposed.

@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "profiler/trace/kineto_writer.h"
 #include "profiler/trace/spool.h"
+#include "profiler/trace/spool_trace.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {
@@ -126,6 +128,33 @@ TEST(SpoolDamageTest, LeavesOutWhatCannotBeTrue) {
           break;
       }
     }
+  }
+}
+
+// A spool full of device records whose fields are noise: each is left out or becomes events.
+TEST(SpoolDamageTest, DeviceRecordsOfNoiseStillMakeATrace) {
+  const std::string bytes = recorded_bytes(1);
+  std::mt19937_64 random(12);
+  for (int round = 0; round < 50; ++round) {
+    std::string made = bytes;
+    for (int i = 0; i < 200; ++i) {
+      trace::SpoolRecord record;
+      for (char& byte : record.bytes) {
+        byte = static_cast<char>(random() % 3 == 0 ? random() : 0);
+      }
+      const auto first = static_cast<uint64_t>(trace::SpoolType::kCollectiveCall);
+      record.type =
+          static_cast<trace::SpoolType>(first + random() % (trace::kSpoolTypeCount - first));
+      record.check = spool_check(record);
+      made.append(reinterpret_cast<const char*>(&record), sizeof(record));
+    }
+    const trace::Trace trace = spool_to_trace(parse_spool(made, "noise"));
+    EXPECT_GE(trace.events.size(), 1U);
+    for (const trace::Event& event : trace.events) {
+      EXPECT_GE(event.duration, 0);
+      ASSERT_LT(event.track, trace.tracks.size());
+    }
+    EXPECT_FALSE(to_kineto_json(trace).empty());
   }
 }
 
