@@ -51,6 +51,10 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
       cases.push_back({ranks, type, 1e6});  // nothing to clip
     }
   }
+  for (const double type :
+       {1.0, 2.0, kInfinity}) {  // a rank of three has nothing of the last layer
+    cases.push_back({3, type, 0.05, R"(, "layout": "per_parameter")"});
+  }
   cases.push_back({2, 1.0, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});
   cases.push_back({2, kInfinity, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});
   for (const Case& c : cases) {
