@@ -32,7 +32,8 @@ class TextSource final : public ByteSource {
 // read(2), not a mapping: pages of a mapped file count as this process' memory.
 class FileSource final : public ByteSource {
  public:
-  explicit FileSource(const std::filesystem::path& path) : name_(path.string()) {
+  FileSource(const std::filesystem::path& path, Progress* progress)
+      : name_(path.string()), progress_(progress) {
     std::error_code error;
     if (!std::filesystem::exists(path, error)) {
       throw InputError(name_, "no such file");
@@ -56,6 +57,7 @@ class FileSource final : public ByteSource {
     while (true) {
       const ssize_t got = ::read(descriptor_, out, size);
       if (got >= 0) {
+        note(static_cast<uint64_t>(got));
         return static_cast<size_t>(got);
       }
       if (errno != EINTR) {
@@ -65,7 +67,16 @@ class FileSource final : public ByteSource {
   }
 
  private:
+  void note(uint64_t bytes) const {
+    if (progress_ == nullptr) {
+      return;
+    }
+    progress_->bytes += bytes;
+    progress_->check();
+  }
+
   std::string name_;
+  Progress* progress_;
   int descriptor_ = -1;
 };
 
@@ -113,8 +124,8 @@ std::unique_ptr<ByteSource> by_kind(std::unique_ptr<ByteSource> file, const std:
 
 }  // namespace
 
-std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path) {
-  return by_kind(std::make_unique<FileSource>(path), path.string());
+std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path, Progress* progress) {
+  return by_kind(std::make_unique<FileSource>(path, progress), path.string());
 }
 
 std::unique_ptr<ByteSource> open_source(std::string_view bytes, const std::string& name) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "profiler/trace/progress.h"
+
 namespace shardlens::trace {
 
 // A file's text from front to back, inflated where it is compressed.
@@ -26,8 +28,10 @@ class ByteSource {
 
 // Gzip (also several members) and zstd are told by their first bytes, not by name, and are inflated
 // ahead of the reader where they are long (read_ahead.h). Errors: InputError for what is no file,
-// cannot be opened or is empty.
-[[nodiscard]] std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path);
+// cannot be opened or is empty; those of Progress. `progress` may be null; else it must outlive
+// the source.
+[[nodiscard]] std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path,
+                                                      Progress* progress = nullptr);
 
 // Bytes of a compressed file in memory, as open_source() reads them from a file; `bytes` must
 // outlive it. For tests and fuzzing.

@@ -193,7 +193,7 @@ class Reader {
 }  // namespace
 
 Trace read_kineto(const std::filesystem::path& path, const ReadOptions& options) {
-  const std::unique_ptr<ByteSource> text = open_source(path);
+  const std::unique_ptr<ByteSource> text = open_source(path, options.progress);
   return parse_kineto(*text, path.string(), options);
 }
 

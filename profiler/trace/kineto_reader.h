@@ -29,6 +29,7 @@ struct ReadOptions {
   bool keep_args = false;  // keep each event's args as written (they take most of the memory)
   EventSink* sink = nullptr;
   size_t window_bytes = TokenWindow::kWindowBytes;  // of text at a time; what does not fit grows it
+  Progress* progress = nullptr;                     // of what reads files; must outlive the call
 };
 
 // Reads a Kineto or Chrome trace: an object or a bare array of events; plain, gzip or zstd.

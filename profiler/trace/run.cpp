@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
 #include <fstream>
 #include <map>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
+#include "profiler/trace/parallel.h"
 #include "profiler/trace/spool.h"
 #include "profiler/trace/spool_trace.h"
 
@@ -67,6 +65,13 @@ std::vector<fs::path> traces_of(const fs::path& directory) {
         "the directory holds no trace: expected *.json, *.json.gz, *.json.zst or *.spool");
   }
   return traces;
+}
+
+// 0 where it cannot be told: opening the file says why.
+uint64_t size_of(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  return error ? 0 : size;
 }
 
 std::optional<double> number(const nlohmann::json& json, const char* key) {
@@ -180,8 +185,15 @@ void order_by_rank(Run& run) {
 }  // namespace
 
 Trace read_trace(const fs::path& path, const ReadOptions& options) {
-  return is_spool_name(path.filename().string()) ? spool_to_trace(read_spool(path))
-                                                 : read_kineto(path, options);
+  if (!is_spool_name(path.filename().string())) {
+    return read_kineto(path, options);
+  }
+  Trace trace = spool_to_trace(read_spool(path));
+  if (options.progress != nullptr) {
+    options.progress->bytes += size_of(path);
+    options.progress->check();
+  }
+  return trace;
 }
 
 Run Run::of(std::vector<Trace> traces) {
@@ -197,30 +209,7 @@ Run Run::open(const fs::path& path, const ReadOptions& options) {
 
 std::vector<Trace> read_traces(std::span<const fs::path> paths, const ReadOptions& options) {
   std::vector<Trace> traces(paths.size());
-  std::vector<std::exception_ptr> errors(paths.size());
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < paths.size(); i = next++) {
-      try {
-        traces[i] = read_trace(paths[i], options);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  const size_t helpers =
-      std::min<size_t>(std::max(1U, std::thread::hardware_concurrency()), paths.size());
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < helpers; ++i) {
-    threads.emplace_back(work);
-  }
-  work();
-  threads.clear();  // joins
-  for (const std::exception_ptr& error : errors) {
-    if (error) {
-      std::rethrow_exception(error);
-    }
-  }
+  in_parallel(paths.size(), [&](size_t i) { traces[i] = read_trace(paths[i], options); });
   return traces;
 }
 
@@ -245,6 +234,13 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
         directories.push_back(parent);  // a trace within a capture directory
       }
     }
+  }
+  if (options.progress != nullptr) {
+    uint64_t total = 0;
+    for (const fs::path& file : files) {
+      total += size_of(file);
+    }
+    options.progress->total = total;
   }
   run.traces = read_traces(files, options);
   if (run.traces.empty()) {

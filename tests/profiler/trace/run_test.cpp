@@ -77,6 +77,43 @@ TEST_F(RunTest, SaysWhatIsWrongWithAPath) {
   EXPECT_THAT(message(directory_), HasSubstr("rank0.spool"));
 }
 
+Trace long_trace(int64_t rank) {
+  Trace trace = trace_of_rank(rank);
+  for (int i = 0; i < 60'000; ++i) {
+    trace.add_complete(Category::kCpuOp, "aten::addmm", 0, 10 * i, 10 * i + 1 + i * 7919 % 9);
+  }
+  return trace;
+}
+
+TEST_F(RunTest, ProgressCountsFilesAsTheyLieOnDisk) {
+  write_kineto(long_trace(0), directory_ / "rank0.pt.trace.json.gz");
+  write_kineto(long_trace(1), directory_ / "rank1.pt.trace.json.gz");
+  write_kineto(long_trace(2), directory_ / "rank2.pt.trace.json");
+  uint64_t size = 0;
+  for (const auto& file : fs::directory_iterator(directory_)) {
+    size += file.file_size();
+  }
+  Progress progress;
+  ReadOptions options;
+  options.progress = &progress;
+  EXPECT_EQ(trace::Run::open(directory_, options).traces.size(), 3U);
+  EXPECT_EQ(progress.total, size);
+  EXPECT_EQ(progress.bytes, size);
+}
+
+TEST_F(RunTest, ReadingEndsWhereItIsStopped) {
+  for (const char* name : {"rank0.json", "rank0.json.gz"}) {
+    const fs::path path = directory_ / name;
+    write_kineto(long_trace(0), path);
+    Progress progress;
+    progress.stop = true;
+    ReadOptions options;
+    options.progress = &progress;
+    EXPECT_THROW((void)trace::Run::open(path, options), RuntimeFault) << name;
+    EXPECT_LT(progress.bytes, fs::file_size(path)) << name;
+  }
+}
+
 TEST_F(RunTest, TwoTracesOfOneRankAreRefused) {
   write_kineto(trace_of_rank(0), directory_ / "a.json");
   write_kineto(trace_of_rank(0), directory_ / "b.json");
