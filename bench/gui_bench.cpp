@@ -1,21 +1,32 @@
 // What the desktop app costs, offscreen. `gui_bench TRACE`: of a large run, time from file to
-// interactive beside the analyzer's own, memory per event beyond the trace's, and frame times of
-// zooming and panning at 1920x1080. `gui_bench`: from an edit of the plan of a 70B model with 80
-// layers on 8 GPUs until its new timeline is painted. Exit 1 if a limit is exceeded.
+// the painted window beside the analyzer's own, memory per event beyond the trace's, and frame
+// times of zooming and panning at 1920x1080, and how soon a cancelled load ends. `gui_bench`: from
+// an edit of the plan of a 70B model with 80 layers on 8 GPUs until its new timeline is painted.
+// Exit 1 if a limit is exceeded.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <malloc.h>
+
 #include <QApplication>
+#include <QSettings>
+#include <QTemporaryDir>
 
 #include "core/base/error.h"
 #include "core/plan/module_tree.h"
 #include "gui/model/plan_session.h"
 #include "gui/model/run_data.h"
+#include "gui/model/run_loader.h"
 #include "gui/model/selection_context.h"
+#include "gui/model/wait.h"
+#include "gui/view/main_window.h"
 #include "gui/view/timeline_view.h"
 #include "profiler/analysis/analysis.h"
 
@@ -23,10 +34,22 @@ namespace {
 
 using namespace shardlens;
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::minutes kLongest{10};  // of anything that is waited for
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
+
+// Wall clock and CPU time of all threads: on a busy machine the latter says more.
+struct Stopwatch {
+  Clock::time_point begin = Clock::now();
+  std::clock_t cpu_begin = std::clock();
+  double wall = 0, cpu = 0;
+  void stop() {
+    wall = seconds_since(begin);
+    cpu = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
+  }
+};
 
 double resident_bytes() {
   std::ifstream status("/proc/self/status");
@@ -72,38 +95,78 @@ Frames move(gui::TimelineView& view) {
   return frames;
 }
 
-int run(const char* path) {
+// Seconds from cancelling a load, once it says that it does `what`, until nothing of it runs.
+double cancel_while(const char* path, const char* what) {
+  auto loader = std::make_unique<gui::RunLoader>();
+  bool there = false;
+  QObject::connect(loader.get(), &gui::RunLoader::progress, [&](int percent, const QString& doing) {
+    there = there || (doing.startsWith(what) && percent != 0);
+  });
+  loader->load({path});
+  gui::wait_until([&] { return there || !loader->isLoading(); }, kLongest);
   const auto begin = Clock::now();
-  trace::Run run = trace::Run::open(path);
-  const double reading = seconds_since(begin);
-  const double analyzing_begin = seconds_since(begin);
-  (void)analysis::analyze(run);
-  const double analyzing = seconds_since(begin) - analyzing_begin;
+  loader->cancel();
+  loader.reset();  // waits for the thread
+  return seconds_since(begin);
+}
+
+int run(const char* path) {
+  const double empty = resident_bytes();
+  Stopwatch reading, analyzer;
+  std::optional<trace::Run> run = trace::Run::open(path);
+  reading.stop();
+  const double traces = resident_bytes() - empty;
+  (void)analysis::analyze(*run);
+  analyzer.stop();
+  run.reset();
+  const double stop_reading = cancel_while(path, "Reading");
+  const double stop_analyzing = cancel_while(path, "Analyzing");
+
+  ::malloc_trim(0);
+  const QTemporaryDir folder;
+  QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
+  gui::MainWindow window(settings);
+  window.setUnattended();
+  window.resize(1920, 1080);
+  window.show();
+  QApplication::processEvents();  // a window that is not exposed yet paints nothing
   const double before = resident_bytes();
-  const auto data_begin = Clock::now();
+  bool settled = false;
+  QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
+  Stopwatch opening;
+  window.open({path});
+  gui::wait_until([&settled] { return settled; }, kLongest);
+  QApplication::processEvents();
+  window.repaint();
+  opening.stop();
+  const gui::RunPointer data = window.context().run();
+  if (data == nullptr) {
+    throw InputError(path, window.lastError().toStdString());
+  }
+  const double bytes =
+      (resident_bytes() - before - traces) / static_cast<double>(data->event_count);
+
   gui::SelectionContext context;
   gui::TimelineView view(context);
   view.resize(1920, 1080);
   view.show();
-  QApplication::processEvents();  // a window that is not exposed yet paints nothing
-  const auto data = std::make_shared<const gui::RunData>(std::move(run));
+  QApplication::processEvents();
   context.setRun(data);
-  Frames first;
-  first.add(view);
-  const double opening = seconds_since(data_begin);
-  const double bytes = (resident_bytes() - before) / static_cast<double>(data->event_count);
   Frames frames = move(view);
   std::printf("events                     %12lld\n", static_cast<long long>(data->event_count));
-  std::printf("reading                    %12.2f s\n", reading);
-  std::printf("analyzer                   %12.2f s after reading\n", analyzing);
-  std::printf("interactive                %12.2f s after reading (limit: analyzer + 1 s)\n",
-              opening);
+  std::printf("reading                    %12.2f s, CPU %.2f s, %.1f bytes per event\n",
+              reading.wall, reading.cpu, traces / static_cast<double>(data->event_count));
+  std::printf("reading and analyzing      %12.2f s, CPU %.2f s\n", analyzer.wall, analyzer.cpu);
+  std::printf("window interactive         %12.2f s, CPU %.2f s (limit: the line before + 1 s)\n",
+              opening.wall, opening.cpu);
   std::printf("memory beyond the trace    %12.1f bytes per event (limit 40)\n", bytes);
   std::printf(
       "frames                     %12zu, median %.2f ms (limit 16), p99 %.2f ms (limit 50)\n",
       frames.milliseconds.size(), frames.part(0.5), frames.part(0.99));
-  const bool held =
-      opening <= analyzing + 1 && bytes <= 40 && frames.part(0.5) <= 16 && frames.part(0.99) <= 50;
+  std::printf("cancelled while reading    %12.3f s until nothing runs\n", stop_reading);
+  std::printf("cancelled while analyzing  %12.3f s\n", stop_analyzing);
+  const bool held = opening.wall <= analyzer.wall + 1 && bytes <= 40 && frames.part(0.5) <= 16 &&
+                    frames.part(0.99) <= 50;
   std::printf("%s\n", held ? "all limits held" : "a limit was exceeded");
   return held ? 0 : 1;
 }
@@ -117,9 +180,7 @@ constexpr const char* kModel =
 constexpr double kEditLimit = 200;  // ms
 
 void wait_for_version(gui::PlanSession& session) {
-  while (session.current() == nullptr) {
-    QApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
-  }
+  gui::wait_until([&session] { return session.current() != nullptr; }, kLongest);
 }
 
 // Every choice of every knob once, each undone again; the pause after an edit counts.

@@ -26,7 +26,7 @@ struct ReportOptions {
 
 ExitCode run(const ReportOptions& options) {
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
-  settings.detail = true;
+  settings.detail = analysis::Detail::kAll;
   const trace::Run opened = trace::Run::open(options.analysis.paths);
   const analysis::Analysis result = analysis::analyze(opened, settings);
   write_file_atomically(options.out, report::html_report(opened, result));

@@ -33,24 +33,18 @@ Nanoseconds PrefixSums::within(const Interval& window) const {
 }
 
 LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Partition& partition)
-    : timeline_(timeline), compute_(timeline.compute), communication_(timeline.communication) {
+    : timeline_(timeline),
+      compute_(timeline.compute),
+      communication_(timeline.communication),
+      overlap_(partition.overlap()),
+      exposed_comm_(partition.exposed_comm()),
+      exposed_copy_(partition.exposed_copy()) {
   std::map<std::optional<CollectiveKind>, std::vector<Interval>> kinds;
-  std::vector<Interval> all;
-  const IntervalSet& comm = timeline.communication;
-  const IntervalSet whole =
-      comm.empty() ? IntervalSet{} : IntervalSet{{comm.front().start, comm.back().end}};
   for (size_t i = 0; i < timeline.collectives.size(); ++i) {
-    const IntervalSet parts = partition.exposed(i, whole);
+    const IntervalSet parts = partition.exposed(i);
     std::vector<Interval>& of = kinds[timeline.collectives[i].kind];
     of.insert(of.end(), parts.begin(), parts.end());
-    all.insert(all.end(), parts.begin(), parts.end());
   }
-  exposed_comm_set_ = analysis::union_of(std::move(all));
-  overlap_set_ = analysis::subtract(comm, exposed_comm_set_);
-  exposed_copy_set_ = analysis::subtract(timeline.copy, analysis::unite(timeline.compute, comm));
-  overlap_ = PrefixSums(overlap_set_);
-  exposed_comm_ = PrefixSums(exposed_comm_set_);
-  exposed_copy_ = PrefixSums(exposed_copy_set_);
   for (auto& [kind, intervals] : kinds) {
     const IntervalSet& set = exposed_[kind] = analysis::union_of(std::move(intervals));
     exposed_sums_.emplace(kind, PrefixSums(set));

@@ -29,7 +29,7 @@ class PrefixSums {
 // counts and bytes.
 class LiveFigures {
  public:
-  // Both must outlive it.
+  // Both must outlive it and stay where they are.
   LiveFigures(const analysis::Timeline& timeline, const analysis::Partition& partition);
   LiveFigures(const LiveFigures&) = delete;
   LiveFigures& operator=(const LiveFigures&) = delete;
@@ -38,7 +38,6 @@ class LiveFigures {
 
  private:
   const analysis::Timeline& timeline_;
-  analysis::IntervalSet overlap_set_, exposed_comm_set_, exposed_copy_set_;
   PrefixSums compute_, communication_, overlap_, exposed_comm_, exposed_copy_;
   // Exposed instants of each kind: of disjoint sets, so that they sum to exposed_comm.
   std::map<std::optional<CollectiveKind>, analysis::IntervalSet> exposed_;

@@ -1,14 +1,11 @@
 #include "gui/model/run_data.h"
 
 #include <algorithm>
-#include <future>
 #include <map>
 #include <utility>
 
-#include <QtConcurrent>
-
-#include "profiler/analysis/matching.h"
 #include "profiler/analysis/order.h"
+#include "profiler/trace/parallel.h"
 
 namespace shardlens::gui {
 namespace {
@@ -17,24 +14,25 @@ using analysis::Collective;
 using analysis::Interval;
 using analysis::Nature;
 
-analysis::Analysis analyzed(const trace::Run& run) {
+// What nothing in the app asks for is dropped: on large runs it would be a fifth of what is kept.
+analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progress) {
   analysis::AnalysisOptions options;
-  options.detail = true;
-  return analysis::analyze(run, options);
-}
-
-// As analyze() makes them, clocks aligned.
-std::vector<analysis::Timeline> timelines_of(const trace::Run& run) {
-  std::vector<QFuture<analysis::Timeline>> jobs;
-  for (const trace::Trace& trace : run.traces) {
-    jobs.push_back(QtConcurrent::run([&trace] { return analysis::make_timeline(trace); }));
+  options.detail = analysis::Detail::kCollectives;
+  options.keep_timelines = true;
+  options.timeline.progress = progress;
+  analysis::Analysis out = analysis::analyze(run, options);
+  for (analysis::RankAnalysis& rank : out.ranks) {
+    rank.detail->spans.shrink_to_fit();
   }
-  std::vector<analysis::Timeline> out;
-  for (QFuture<analysis::Timeline>& job : jobs) {
-    out.push_back(job.takeResult());
+  for (analysis::Timeline& timeline : out.timelines) {
+    timeline.busy = {};  // summed in RankAnalysis::streams
+    timeline.compute.shrink_to_fit();
+    timeline.communication.shrink_to_fit();
+    timeline.copy.shrink_to_fit();
+    timeline.device_events.shrink_to_fit();
+    timeline.host_events.shrink_to_fit();
+    timeline.collectives.shrink_to_fit();
   }
-  std::vector<trace::Diagnostic> told_already;  // by analyze()
-  (void)analysis::match_ranks(run.traces, out, told_already);
   return out;
 }
 
@@ -105,21 +103,8 @@ RankData::RankData(const trace::Trace& trace_in,
       partition(timeline_in),
       live(timeline_in, partition),
       orders(orders_of(trace_in, timeline_in, planned)) {
-  const analysis::IntervalSet& comm = timeline.communication;
-  const analysis::IntervalSet whole =
-      comm.empty() ? analysis::IntervalSet{}
-                   : analysis::IntervalSet{{comm.front().start, comm.back().end}};
-  for (size_t i = 0; i < timeline.collectives.size(); ++i) {
-    exposed_.push_back(partition.exposed(i, whole));
-  }
   make_lanes();
   match_spans();
-  for (const analysis::DeviceEvent& event : timeline.device_events) {
-    if (event.launch != trace::kNoIndex) {
-      launch_by_event_.emplace_back(event.event, event.launch);
-    }
-  }
-  std::sort(launch_by_event_.begin(), launch_by_event_.end());
 }
 
 void RankData::make_lanes() {
@@ -214,12 +199,19 @@ std::string RankData::owner_of(uint32_t collective) const {
 std::string RankData::owner_of_event(uint32_t event) const {
   uint32_t launch = event;
   if (timeline.device) {
-    const auto found = std::lower_bound(launch_by_event_.begin(), launch_by_event_.end(),
-                                        std::pair(event, uint32_t{0}));
-    if (found == launch_by_event_.end() || found->first != event) {
+    const auto& all = timeline.device_events;
+    auto found = std::lower_bound(all.begin(), all.end(), trace.events[event].start,
+                                  [this](const analysis::DeviceEvent& e, Nanoseconds start) {
+                                    return trace.events[e.event].start < start;
+                                  });
+    while (found != all.end() && found->event != event &&
+           trace.events[found->event].start == trace.events[event].start) {
+      ++found;
+    }
+    if (found == all.end() || found->event != event || found->launch == trace::kNoIndex) {
       return "";
     }
-    launch = found->second;
+    launch = found->launch;
   }
   const trace::Event& call = trace.events[launch];
   const analysis::Owner owner = timeline.sections.at(call.track, call.start);
@@ -240,17 +232,18 @@ std::optional<size_t> RankData::step_at(Nanoseconds instant) const {
   return std::nullopt;
 }
 
-RunData::RunData(trace::Run run_in) : run(std::move(run_in)) {
-  // The lanes need timelines of their own: made beside the analysis, they cost no time of it.
-  std::future<analysis::Analysis> figures =
-      std::async(std::launch::async, [this] { return analyzed(run); });
-  timelines = timelines_of(run);
-  analysis = figures.get();
+RunData::RunData(trace::Run run_in, const trace::Progress* progress)
+    : run(std::move(run_in)), analysis(analyzed(run, progress)), ranks(run.traces.size()) {
+  trace::in_parallel(ranks.size(), [&](size_t i) {
+    if (progress != nullptr) {
+      progress->check();
+    }
+    ranks[i] = std::make_unique<RankData>(run.traces[i], analysis.ranks[i], analysis.timelines[i],
+                                          run.planned ? &*run.planned : nullptr);
+  });
   std::optional<Interval> hull;
-  for (size_t i = 0; i < run.traces.size(); ++i) {
-    ranks.push_back(std::make_unique<RankData>(run.traces[i], analysis.ranks[i], timelines[i],
-                                               run.planned ? &*run.planned : nullptr));
-    RankData& rank = *ranks.back();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    RankData& rank = *ranks[i];
     for (const analysis::ClockFigures& clock : analysis.matching.clocks) {
       rank.shift = clock.rank == rank.figures.rank ? clock.offset : rank.shift;
     }

@@ -55,8 +55,8 @@ class RankData {
   analysis::Partition partition;
   LiveFigures live;
   // Exposed instants of a collective, which sum to exposed_comm over all of them.
-  [[nodiscard]] const analysis::IntervalSet& exposed(uint32_t collective) const {
-    return exposed_[collective];
+  [[nodiscard]] analysis::IntervalSet exposed(uint32_t collective) const {
+    return partition.exposed(collective);
   }
   std::vector<Lane> lanes;                  // only those that hold something
   std::vector<analysis::StepOrder> orders;  // planned, issued, started
@@ -75,10 +75,8 @@ class RankData {
  private:
   void make_lanes();
   void match_spans();
-  std::vector<analysis::IntervalSet> exposed_;  // by collective
   std::vector<int32_t> span_by_collective_;
   std::vector<int32_t> collective_by_span_;
-  std::vector<std::pair<uint32_t, uint32_t>> launch_by_event_;  // device events alone, sorted
 };
 
 // A run and everything that views draw from, made once and then shared: no view changes it.
@@ -86,14 +84,14 @@ class RankData {
 // Threads  const members from any thread.
 class RunData {
  public:
-  // Reads nothing; takes seconds on large runs. Errors: those of analyze().
-  explicit RunData(trace::Run run);
+  // Reads nothing; takes seconds on large runs. `progress` may be null, and stops it. Errors: those
+  // of analyze().
+  explicit RunData(trace::Run run, const trace::Progress* progress = nullptr);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
   trace::Run run;
-  analysis::Analysis analysis;
-  std::vector<analysis::Timeline> timelines;  // by rank
+  analysis::Analysis analysis;  // with timelines, and RankDetail of collectives
   std::vector<std::unique_ptr<RankData>> ranks;
   Nanoseconds origin = 0;    // of display time, so that 0 is the run's first instant
   Nanoseconds duration = 0;  // of display time

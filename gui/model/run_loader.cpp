@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "profiler/check/baseline_file.h"
 
 namespace shardlens::gui {
 namespace {
@@ -13,6 +14,23 @@ constexpr int kTickMilliseconds = 60;
 
 }  // namespace
 
+std::vector<std::vector<std::filesystem::path>> runs_of(
+    const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::vector<std::filesystem::path>> several;
+  for (const std::filesystem::path& path : paths) {
+    const std::vector<std::filesystem::path> runs = check::run_paths(path);
+    if (runs.front() != path) {
+      for (const std::filesystem::path& run : runs) {
+        several.push_back({run});
+      }
+    }
+  }
+  if (several.empty()) {
+    several.push_back(paths);
+  }
+  return several;
+}
+
 RunLoader::RunLoader(QObject* parent) : QObject(parent) {
   ticker_.setInterval(kTickMilliseconds);
   connect(&ticker_, &QTimer::timeout, this, &RunLoader::report);
@@ -20,17 +38,17 @@ RunLoader::RunLoader(QObject* parent) : QObject(parent) {
 
 RunLoader::~RunLoader() {
   if (job_ != nullptr) {
-    job_->stopped = true;
+    job_->progress.stop = true;
   }
 }
 
 void RunLoader::work(Job& job) {
   try {
-    trace::Run run = trace::Run::open(job.paths);
+    trace::ReadOptions options;
+    options.progress = &job.progress;
+    trace::Run run = trace::Run::open(runs_of(job.paths).front(), options);
     job.analyzing = true;
-    if (!job.stopped) {
-      job.run = std::make_shared<const RunData>(std::move(run));
-    }
+    job.run = std::make_shared<const RunData>(std::move(run), &job.progress);
   } catch (const std::bad_alloc&) {
     job.error = tr("This machine has not enough memory for the run.");
   } catch (const std::exception& error) {
@@ -52,7 +70,7 @@ void RunLoader::cancel() {
   if (job_ == nullptr) {
     return;
   }
-  job_->stopped = true;
+  job_->progress.stop = true;
   job_.reset();
   ticker_.stop();
   emit cancelled();
@@ -75,11 +93,18 @@ void RunLoader::report() {
   if (job_ == nullptr) {
     return;
   }
-  emit progress(
-      -1,
-      job_->analyzing
-          ? tr("Analyzing")
-          : tr("Reading %1").arg(QString::fromStdString(job_->paths.front().filename().string())));
+  const uint64_t total = job_->progress.total;
+  const uint64_t read = std::min<uint64_t>(job_->progress.bytes, total);
+  const bool reading = !job_->analyzing;
+  const int percent = reading && total > 0 ? static_cast<int>(100 * read / total) : -1;
+  // Once: whoever listens paints it.
+  if (const std::pair now{reading, percent}; std::exchange(job_->reported, now) != now) {
+    emit progress(
+        percent,
+        reading
+            ? tr("Reading %1").arg(QString::fromStdString(job_->paths.front().filename().string()))
+            : tr("Analyzing"));
+  }
 }
 
 }  // namespace shardlens::gui

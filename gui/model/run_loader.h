@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <QObject>
@@ -14,8 +15,13 @@
 
 namespace shardlens::gui {
 
-// Reads and analyzes a run on another thread. One at a time: a new one stops the one before, and
-// each load answers with exactly one of loaded(), failed() and cancelled().
+// The paths of each run: all are one (its traces), but a directory of several runs
+// (check::run_paths()) stands for these. Errors: InputError.
+[[nodiscard]] std::vector<std::vector<std::filesystem::path>> runs_of(
+    const std::vector<std::filesystem::path>& paths);
+
+// Reads and analyzes a run, of several the first, on another thread. One at a time: a new one stops
+// the one before, and each load answers with exactly one of loaded(), failed() and cancelled().
 //
 // Threads  the thread it lives on; signals come there.
 class RunLoader : public QObject {
@@ -29,7 +35,7 @@ class RunLoader : public QObject {
   [[nodiscard]] bool isLoading() const { return job_ != nullptr; }
 
  signals:
-  // percent; -1: not known. `what` says in words what is done.
+  // percent of what is read, growing; -1: not known. `what` says in words what is done.
   void progress(int percent, const QString& what);
   void loaded(shardlens::gui::RunPointer run);
   void failed(const QString& message);
@@ -38,8 +44,9 @@ class RunLoader : public QObject {
  private:
   struct Job {
     std::vector<std::filesystem::path> paths;
-    std::atomic<bool> stopped{false};
+    trace::Progress progress;
     std::atomic<bool> analyzing{false};
+    std::pair<bool, int> reported{false, -2};  // reading, percent; nothing yet
     RunPointer run;
     QString error;
   };

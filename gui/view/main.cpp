@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -5,7 +6,6 @@
 
 #include <QApplication>
 #include <QCommandLineParser>
-#include <QDeadlineTimer>
 #include <QDir>
 #include <QIcon>
 #include <QRegularExpression>
@@ -15,6 +15,7 @@
 #include <QTimer>
 
 #include "core/base/error.h"
+#include "gui/model/wait.h"
 #include "gui/view/headline_strip.h"
 #include "gui/view/main_window.h"
 #include "gui/view/qt_messages.h"
@@ -24,8 +25,8 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kSimulateMilliseconds = 60'000;
-constexpr int kLongestMinutes = 30;  // a run without a user must end
+constexpr std::chrono::minutes kLongestSimulation{1};
+constexpr std::chrono::minutes kLongest{30};  // a run without a user must end
 int warnings = 0;
 
 void count_warnings(QtMsgType type, const QMessageLogContext& /*context*/, const QString& message) {
@@ -94,7 +95,9 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   option("step", "select this step", "N");
   option("model", "a config.json to plan for, simulated in place of a run", "FILE");
   option("plan", "simulate this plan file beside the run; may be repeated", "FILE");
-  option("compare", "a run to compare with; may be repeated for its traces", "PATH");
+  option("compare",
+         "a run to compare with, or a directory of several; may be repeated for its traces",
+         "PATH");
   option("range", "select this stretch of time, as 12ms..18ms", "FROM..TO");
   option("panel",
          "bring this panel to the front: modules, ownership, inspector, exposed, order, whatif, "
@@ -177,10 +180,7 @@ void apply(const Options& options, MainWindow& window) {
   }
   const auto simulated = [&window] {  // one after the other, so that each is a version
     window.session().simulateNow();
-    for (QDeadlineTimer timer(kSimulateMilliseconds);
-         window.session().isSimulating() && !timer.hasExpired();) {
-      QApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
-    }
+    wait_until([&window] { return !window.session().isSimulating(); }, kLongestSimulation);
   };
   for (const QString& plan : options.plans) {
     simulated();
@@ -191,9 +191,7 @@ void apply(const Options& options, MainWindow& window) {
   simulated();
   if (!options.compare.isEmpty()) {
     window.compareWith(options.compare);
-    while (window.compare().isBusy()) {
-      QApplication::processEvents(QEventLoop::WaitForMoreEvents, 50);
-    }
+    wait_until([&window] { return !window.compare().isBusy(); }, kLongest);
     if (!window.lastError().isEmpty()) {
       throw InputError("", window.lastError().toStdString());
     }
@@ -262,8 +260,9 @@ int show(const Options& options, QSettings& settings) {
     }
   };
   if (options.alone()) {
-    QTimer::singleShot(std::chrono::minutes(kLongestMinutes), qApp, [] {
-      std::fprintf(stderr, "shardlens-gui: gave up after %d minutes\n", kLongestMinutes);
+    QTimer::singleShot(kLongest, qApp, [] {
+      std::fprintf(stderr, "shardlens-gui: gave up after %d minutes\n",
+                   static_cast<int>(kLongest.count()));
       QApplication::exit(static_cast<int>(ExitCode::kRuntime));
     });
   }

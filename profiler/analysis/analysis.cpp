@@ -1,18 +1,16 @@
 #include "profiler/analysis/analysis.h"
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
-#include <future>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "profiler/analysis/unit_work.h"
 #include "profiler/trace/filter.h"
+#include "profiler/trace/parallel.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -86,8 +84,10 @@ RankAnalysis analyze_rank(const Trace& trace,
   RankAnalysis rank;
   rank.rank = trace.metadata.rank.value_or(0);
   rank.device = timeline.device;
+  options.timeline.check();
   const Partition partition(timeline);
   const IdleCauses idle(trace, timeline, dependencies);
+  options.timeline.check();
   rank.figures = partition.figures(timeline.span);
   rank.idle = idle.within(timeline.span, rank.figures.idle);
   rank.launch = launch_figures(trace, timeline, timeline.span);
@@ -100,15 +100,22 @@ RankAnalysis analyze_rank(const Trace& trace,
     figures.figures = partition.figures(window);
     figures.idle = idle.within(window, figures.figures.idle);
   }
+  options.timeline.check();
   if (!run.planned || run.planned->plan.plan.views == plan::Views::kFrozen) {
     rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
-  rank.units = unit_figures(trace, timeline, partition, timeline.span, {frozen});
+  const UnitWork work = unit_work(trace, timeline);
+  const UnitContext context{frozen, &work};
+  rank.units = unit_figures(trace, timeline, partition, timeline.span, context);
   rank.unit_names = timeline.units;
   rank.observed = observed_orders(trace, timeline.fsdp);
-  if (options.detail) {
-    rank.detail = RankDetail{unit_spans(trace, timeline, partition, timeline.span, {frozen}),
+  options.timeline.check();
+  if (options.detail == Detail::kCollectives) {
+    rank.detail.emplace();
+    rank.detail->spans = collective_spans(trace, timeline, partition, timeline.span, context);
+  } else if (options.detail == Detail::kAll) {
+    rank.detail = RankDetail{unit_spans(trace, timeline, partition, timeline.span, context),
                              intersect(timeline.compute, timeline.span),
                              intersect(timeline.communication, timeline.span),
                              intersect(timeline.copy, timeline.span)};
@@ -143,26 +150,6 @@ void find_critical_paths(const trace::Run& run,
   }
 }
 
-// Runs work(i) for i < count on as many threads as there are processors; the first exception is
-// thrown again.
-void in_parallel(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  const auto loop = [&] {
-    for (size_t i = next++; i < count; i = next++) {
-      work(i);
-    }
-  };
-  const size_t threads = std::min<size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
-  std::vector<std::future<void>> others;
-  for (size_t i = 1; i < threads; ++i) {
-    others.push_back(std::async(std::launch::async, loop));
-  }
-  loop();
-  for (std::future<void>& other : others) {
-    other.get();
-  }
-}
-
 }  // namespace
 
 Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
@@ -170,8 +157,8 @@ Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
   out.diagnostics = run.diagnostics;
   const size_t ranks = run.traces.size();
   std::vector<Timeline> timelines(ranks);
-  in_parallel(ranks,
-              [&](size_t i) { timelines[i] = make_timeline(run.traces[i], options.timeline); });
+  trace::in_parallel(
+      ranks, [&](size_t i) { timelines[i] = make_timeline(run.traces[i], options.timeline); });
   out.matching = match_ranks(run.traces, timelines, out.diagnostics);
   bool any_step = false;
   if (options.steps) {
@@ -191,7 +178,7 @@ Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
   out.ranks.resize(ranks);
   std::vector<std::optional<Dependencies>> dependencies(ranks);
   std::vector<std::vector<trace::Diagnostic>> diagnostics(ranks);
-  in_parallel(ranks, [&](size_t i) {
+  trace::in_parallel(ranks, [&](size_t i) {
     dependencies[i].emplace(run.traces[i], timelines[i]);
     out.ranks[i] =
         analyze_rank(run.traces[i], run, timelines[i], *dependencies[i], options, diagnostics[i]);
@@ -210,6 +197,9 @@ Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
         trace::add_diagnostic(out.diagnostics, d.severity, d.message, d.count);
       }
     }
+  }
+  if (options.keep_timelines) {
+    out.timelines = std::move(timelines);
   }
   return out;
 }

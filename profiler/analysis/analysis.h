@@ -25,11 +25,18 @@ struct StepRange {
   int64_t first = 0, last = 0;
 };
 
+enum class Detail : uint8_t {
+  kNone,
+  kCollectives,  // RankDetail::spans of collectives
+  kAll,
+};
+
 struct AnalysisOptions {
   TimelineOptions timeline;
   std::optional<StepRange> steps;  // nullopt: all of the trace
   bool critical_path = false;      // find each step's
-  bool detail = false;             // RankAnalysis::detail too
+  Detail detail = Detail::kNone;   // what RankAnalysis::detail has
+  bool keep_timelines = false;     // Analysis::timelines too
 };
 
 struct StepFigures {
@@ -79,10 +86,12 @@ struct RankAnalysis {
 struct Analysis {
   std::vector<RankAnalysis> ranks;
   Matching matching;                           // across ranks; empty with one trace
+  std::vector<Timeline> timelines;             // by rank; where they were asked for
   std::vector<trace::Diagnostic> diagnostics;  // equal ones of several ranks are counted together
 };
 
-// Errors: InputError if `options.steps` names no step of any rank.
+// Errors: InputError if `options.steps` names no step of any rank; RuntimeFault where it was
+// stopped.
 [[nodiscard]] Analysis analyze(const trace::Run& run, const AnalysisOptions& options = {});
 
 }  // namespace shardlens::analysis

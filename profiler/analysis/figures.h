@@ -53,6 +53,10 @@ class Partition {
   // Exposed instants of Timeline::collectives[i], all or those within `window`.
   [[nodiscard]] IntervalSet exposed(size_t i) const;
   [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;
+  // |∪comm ∩ ∪compute|, |∪comm \ ∪compute| and |∪copy \ (∪compute ∪ ∪comm)|, as sets.
+  [[nodiscard]] const IntervalSet& overlap() const { return overlap_; }
+  [[nodiscard]] const IntervalSet& exposed_comm() const { return exposed_comm_; }
+  [[nodiscard]] const IntervalSet& exposed_copy() const { return exposed_copy_; }
 
  private:
   struct Owned {

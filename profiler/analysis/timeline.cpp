@@ -90,8 +90,10 @@ Owner owner_of(const trace::Trace& trace, const Timeline& timeline, const Device
 Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   const Sources sources(trace, options);
   Timeline timeline;
+  options.check();
   timeline.fsdp = read_fsdp_log(trace);
   timeline.sections = Sections(trace, timeline.fsdp);
+  options.check();
   timeline.units = trace.units;
   for (size_t i = trace.units.size(); i < timeline.fsdp.units.size(); ++i) {
     timeline.units.push_back(timeline.fsdp.units[i].fqn);
@@ -101,6 +103,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   Instants instants(trace.tracks.size());
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);
+  options.check();
   std::stable_sort(
       timeline.collectives.begin(), timeline.collectives.end(),
       [](const Collective& a, const Collective& b) { return a.when.start < b.when.start; });
@@ -110,6 +113,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   for (UnionBuilder& busy : instants.busy) {
     timeline.busy.push_back(busy.take());
   }
+  options.check();
   add_steps(sources, timeline);
   if (!timeline.device) {
     match_host_calls(sources, timeline);

@@ -12,6 +12,7 @@
 #include "profiler/analysis/fsdp_log.h"
 #include "profiler/analysis/intervals.h"
 #include "profiler/analysis/sections.h"
+#include "profiler/trace/progress.h"
 #include "profiler/trace/trace.h"
 
 namespace shardlens::analysis {
@@ -19,6 +20,14 @@ namespace shardlens::analysis {
 struct TimelineOptions {
   std::optional<std::regex>
       communication;  // further kernels (CPU traces: events) that communicate, by name
+  // Ends the work with a RuntimeFault where it is to stop; may be null.
+  const trace::Progress* progress = nullptr;
+
+  void check() const {
+    if (progress != nullptr) {
+      progress->check();
+    }
+  }
 };
 
 // When a unit's parameters are gathered for, or what is done with its gradients.

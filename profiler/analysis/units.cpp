@@ -51,7 +51,8 @@ class Attribution {
       const auto& [owner, part] = key;
       figures_of(owner).parts[static_cast<size_t>(part)] = summed(gathered);
     }
-    for (const auto& [key, work] : unit_work(trace_, timeline_).by_owner) {
+    UnitWork made;
+    for (const auto& [key, work] : work_of(made).by_owner) {
       const auto& [section, unit] = key;
       UnitFigures& f = figures_of({unit, unit == kNoUnit ? section : Section::kNone});
       const Nanoseconds compute = length_of(intersect(work.compute, window_));
@@ -79,7 +80,7 @@ class Attribution {
     return out;
   }
 
-  std::vector<UnitSpan> spans() {
+  std::vector<UnitSpan> collective_spans() {
     std::vector<UnitSpan> out;
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
       const Collective& c = timeline_.collectives[i];
@@ -105,7 +106,13 @@ class Attribution {
       }
       out.push_back(std::move(span));
     }
-    for (const WorkSpan& work : unit_work(trace_, timeline_).spans) {
+    return out;
+  }
+
+  std::vector<UnitSpan> spans() {
+    std::vector<UnitSpan> out = collective_spans();
+    UnitWork made;
+    for (const WorkSpan& work : work_of(made).spans) {
       if (!contains(window_, work.when.start)) {
         continue;
       }
@@ -127,6 +134,14 @@ class Attribution {
   }
 
  private:
+  // The context's, or else made in `room`.
+  [[nodiscard]] const UnitWork& work_of(UnitWork& room) const {
+    if (context_.work != nullptr) {
+      return *context_.work;
+    }
+    return room = unit_work(trace_, timeline_);
+  }
+
   // The first all-gather of a step has no compute before it, the last reduction none behind it.
   void find_ends_of_steps() {
     first_.assign(timeline_.collectives.size(), false);
@@ -396,6 +411,14 @@ std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
                                  const IntervalSet& window,
                                  const UnitContext& context) {
   return Attribution(trace, timeline, partition, window, context).spans();
+}
+
+std::vector<UnitSpan> collective_spans(const trace::Trace& trace,
+                                       const Timeline& timeline,
+                                       const Partition& partition,
+                                       const IntervalSet& window,
+                                       const UnitContext& context) {
+  return Attribution(trace, timeline, partition, window, context).collective_spans();
 }
 
 std::vector<UnitFigures> unit_figures(const trace::Trace& trace,

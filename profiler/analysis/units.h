@@ -87,9 +87,11 @@ struct UnitSpan {
 [[nodiscard]] std::string_view name_of(UnitSpan::Kind kind);  // "all_gather", "copy_out", …
 
 struct FrozenViews;
+struct UnitWork;
 
 struct UnitContext {
   const FrozenViews* frozen_views = nullptr;  // null: none
+  const UnitWork* work = nullptr;             // unit_work()'s; null: asked for where it is needed
 };
 
 // By unit, in the order of Timeline::units; exposed times sum to
@@ -100,11 +102,16 @@ struct UnitContext {
                                                     const IntervalSet& window,
                                                     const UnitContext& context);
 
-// Everything that starts within `window`, by start.
+// Everything that starts within `window`, by start; collective_spans() only the collectives of it.
 [[nodiscard]] std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
                                                const Timeline& timeline,
                                                const Partition& partition,
                                                const IntervalSet& window,
                                                const UnitContext& context);
+[[nodiscard]] std::vector<UnitSpan> collective_spans(const trace::Trace& trace,
+                                                     const Timeline& timeline,
+                                                     const Partition& partition,
+                                                     const IntervalSet& window,
+                                                     const UnitContext& context);
 
 }  // namespace shardlens::analysis

@@ -202,27 +202,32 @@ bool is_baseline_file(const fs::path& path) {
   return in && begin == kMark;
 }
 
-std::vector<RunSummary> read_runs(const fs::path& path, const SummaryOptions& options) {
+std::vector<fs::path> run_paths(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw InputError(path.string(), "no such file or directory");
   }
+  if (!fs::is_directory(path, error) || holds_traces(path)) {
+    return {path};
+  }
+  std::vector<fs::path> runs = runs_below(path);
+  if (runs.empty()) {
+    throw InputError(path.string(),
+                     "holds neither traces nor directories with traces: expected a capture "
+                     "directory, a directory of several, a trace or a saved baseline");
+  }
+  return runs;
+}
+
+std::vector<RunSummary> read_runs(const fs::path& path, const SummaryOptions& options) {
   if (is_baseline_file(path)) {
     return parse_baseline(plan::read_text_file(path), path.string());
   }
-  if (fs::is_directory(path, error) && !holds_traces(path)) {
-    std::vector<RunSummary> runs;
-    for (const fs::path& run : runs_below(path)) {
-      runs.push_back(summarize(trace::Run::open(run), options));
-    }
-    if (runs.empty()) {
-      throw InputError(path.string(),
-                       "holds neither traces nor directories with traces: expected a capture "
-                       "directory, a directory of several, a trace or a saved baseline");
-    }
-    return runs;
+  std::vector<RunSummary> runs;
+  for (const fs::path& run : run_paths(path)) {
+    runs.push_back(summarize(trace::Run::open(run), options));
   }
-  return {summarize(trace::Run::open(path), options)};
+  return runs;
 }
 
 }  // namespace shardlens::check

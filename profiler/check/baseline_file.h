@@ -20,9 +20,12 @@ namespace shardlens::check {
 // Whether the file is such a baseline (else it may be a trace), told by its first bytes.
 [[nodiscard]] bool is_baseline_file(const std::filesystem::path& path);
 
-// The runs under `path`: of a baseline file those in it; a capture directory, a directory of
-// traces, a trace or a spool is one run; a directory of these holds several, by name.
-// Errors: InputError.
+// Where the runs under `path` are, each as Run::open() takes it: a capture directory, a directory
+// of traces, a trace or a spool is one run; a directory of these holds several, by name. Whether a
+// file is one is not looked at. Errors: InputError for what is not there, or a directory of none.
+[[nodiscard]] std::vector<std::filesystem::path> run_paths(const std::filesystem::path& path);
+
+// The runs themselves; of a baseline file those in it. Errors: InputError.
 [[nodiscard]] std::vector<RunSummary> read_runs(const std::filesystem::path& path,
                                                 const SummaryOptions& options = {});
 

@@ -7,11 +7,11 @@
 
 #include <QAbstractItemModelTester>
 #include <QCoreApplication>
-#include <QElapsedTimer>
 #include <QString>
 #include <QStringList>
 
 #include "gui/model/run_data.h"
+#include "gui/model/wait.h"
 #include "gui/view/qt_messages.h"
 #include "profiler/trace/run.h"
 
@@ -33,14 +33,8 @@ class QtTest : public testing::Test {
   void SetUp() override { qInstallMessageHandler(&QtTest::fail); }
   void TearDown() override { qInstallMessageHandler(nullptr); }
 
-  // Runs the event loop until `done`, at most 20 s.
   static bool wait_for(const std::function<bool()>& done) {
-    QElapsedTimer timer;
-    timer.start();
-    while (!done() && timer.elapsed() < 20'000) {
-      QCoreApplication::processEvents(QEventLoop::AllEvents, 20);
-    }
-    return done();
+    return wait_until(done, std::chrono::seconds(20));
   }
 
  private:

@@ -1,10 +1,14 @@
 #include "gui/model/run_data.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 
+#include <QTemporaryDir>
+
 #include "gui/model/run_loader.h"
 #include "gui/model/selection_context.h"
+#include "profiler/trace/kineto_writer.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {
@@ -95,7 +99,67 @@ TEST_F(RunDataTest, TimeStartsAtZero) {
   EXPECT_GE(run->shown(rank, rank.timeline.span.front()).start, 0);
 }
 
-using RunLoaderTest = QtTest<QCoreApplication>;
+TEST_F(RunDataTest, MakingItEndsWhereItIsStopped) {
+  trace::Progress progress;
+  progress.stop = true;
+  EXPECT_THROW(RunData(trace::Run::open(sample_run()), &progress), RuntimeFault);
+}
+
+class RunLoaderTest : public QtTest<QCoreApplication> {
+ protected:
+  // Some megabytes, so that reading them takes a while.
+  std::string long_trace() {
+    const std::string path = folder_.path().toStdString() + "/rank0.json";
+    trace::Trace trace;
+    trace.metadata.rank = 0;
+    const uint32_t track = trace.track(1, 1);
+    for (int i = 0; i < 150'000; ++i) {
+      trace.add_complete(trace::Category::kCpuOp, "aten::addmm", track, 10 * i, 10 * i + 7);
+    }
+    trace::write_kineto(trace, path);
+    return path;
+  }
+  QTemporaryDir folder_;
+};
+
+TEST_F(RunLoaderTest, PercentGrows) {
+  RunLoader loader;
+  RunPointer run;
+  std::vector<int> percents;
+  QObject::connect(&loader, &RunLoader::loaded, [&](const RunPointer& loaded) { run = loaded; });
+  QObject::connect(&loader, &RunLoader::progress, [&](int percent, const QString& what) {
+    if (what.startsWith("Reading") && percent >= 0) {
+      percents.push_back(percent);
+    }
+  });
+  loader.load({long_trace()});
+  ASSERT_TRUE(wait_for([&] { return run != nullptr; }));
+  EXPECT_TRUE(std::ranges::is_sorted(percents));
+  EXPECT_TRUE(std::ranges::all_of(percents, [](int p) { return p >= 0 && p <= 100; }));
+}
+
+// What was cancelled is not heard of again, whatever it was doing.
+TEST_F(RunLoaderTest, CancelWhileReadingAndWhileAnalyzing) {
+  const std::string path = long_trace();
+  for (const char* doing : {"Reading", "Analyzing"}) {
+    RunLoader loader;
+    int cancelled = 0, others = 0;
+    QObject::connect(&loader, &RunLoader::cancelled, [&] { ++cancelled; });
+    QObject::connect(&loader, &RunLoader::loaded, [&] { ++others; });
+    QObject::connect(&loader, &RunLoader::failed, [&] { ++others; });
+    QObject::connect(&loader, &RunLoader::progress, [&](int, const QString& what) {
+      if (what.startsWith(doing)) {
+        loader.cancel();
+      }
+    });
+    loader.load({path});
+    ASSERT_TRUE(wait_for([&] { return !loader.isLoading(); })) << doing;
+    EXPECT_EQ(cancelled + others, 1) << doing;  // where it was done too soon, it was loaded
+    loader.load({sample_run()});
+    ASSERT_TRUE(wait_for([&] { return !loader.isLoading(); })) << doing;
+    EXPECT_EQ(cancelled + others, 2) << doing;
+  }
+}
 
 TEST_F(RunLoaderTest, LoadsOnAnotherThreadAndTellsProgress) {
   RunLoader loader;
