@@ -74,11 +74,15 @@ void MainWindow::compareWith(const QStringList& paths) {
   }
   error_.clear();
   comparing_ = paths;
-  std::vector<std::filesystem::path> list;
-  for (const QString& path : paths) {
-    list.emplace_back(path.toStdString());
-  }
-  compare_.start(context_.run(), list);
+  const auto list = [](const QStringList& from) {
+    std::vector<std::filesystem::path> out;
+    for (const QString& path : from) {
+      out.emplace_back(path.toStdString());
+    }
+    return out;
+  };
+  compare_.start(context_.run(), list(paths),
+                 planned_model_ ? std::vector<std::filesystem::path>() : list(opening_));
 }
 
 void MainWindow::compareChanged() {
@@ -98,7 +102,7 @@ void MainWindow::swapRuns() {
   showRun(b, label_of(opening_));
   restoreBookmarks();
   session_.start(b);
-  compare_.start(b, a);
+  compare_.swap();
 }
 
 void MainWindow::chooseOther() {

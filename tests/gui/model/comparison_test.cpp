@@ -1,8 +1,12 @@
 #include <cmath>
+#include <filesystem>
 #include <map>
+
+#include <QTemporaryDir>
 
 #include "gui/model/compare_session.h"
 #include "gui/model/comparison_tree.h"
+#include "profiler/check/baseline_file.h"
 #include "profiler/check/run_summary.h"
 #include "tests/gui/qt_test.h"
 
@@ -124,6 +128,41 @@ TEST_F(ComparisonTest, TheOtherRunIsReadAndCompared) {
   EXPECT_NE(session_.b(), nullptr);
   session_.close();
   EXPECT_FALSE(session_.isOpen());
+}
+
+// Several runs a side: as `shardlens compare` of the two directories.
+TEST_F(ComparisonTest, DirectoriesOfRunsAreComparedWhole) {
+  const QTemporaryDir folder;
+  const std::filesystem::path root = folder.path().toStdString();
+  const auto make = [&root](const char* side, std::initializer_list<const char*> runs) {
+    for (int n = 0; const char* run : runs) {
+      std::filesystem::create_directories(root / side);
+      std::filesystem::create_directory_symlink(pytorch_run(run),
+                                                root / side / ("run" + std::to_string(n++)));
+    }
+  };
+  make("a", {"fsdp2-prefetch", "fsdp2-bf16"});
+  make("b", {"fsdp2-no-reshard", "fsdp2-no-reshard", "fsdp2-bf16"});
+  const RunPointer a = open_run(root / "a/run0");
+  session_.start(a, {root / "b"}, {root / "a"});
+  ASSERT_TRUE(answered()) << message_.toStdString();
+  EXPECT_EQ(session_.countOfA(), 2U);
+  EXPECT_EQ(session_.countOfB(), 3U);
+  check::SummaryOptions items;
+  items.items = true;
+  const check::Comparison expected =
+      check::compare_runs(check::read_runs(root / "a", items), check::read_runs(root / "b", items));
+  ASSERT_EQ(session_.comparison()->items.size(), expected.items.size());
+  for (size_t i = 0; i < expected.items.size(); ++i) {
+    EXPECT_EQ(session_.comparison()->items[i].delta, expected.items[i].delta) << i;
+  }
+  session_.swap();
+  ASSERT_TRUE(answered());
+  EXPECT_EQ(session_.countOfA(), 3U);
+  EXPECT_EQ(session_.b(), a);
+  session_.start(a, {root});  // holds directories of runs, none itself
+  EXPECT_FALSE(answered());
+  EXPECT_TRUE(message_.contains("holds neither traces")) << message_.toStdString();
 }
 
 TEST_F(ComparisonTest, WhatCannotBeComparedIsAMessage) {
