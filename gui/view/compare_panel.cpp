@@ -192,8 +192,8 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
       story_(new QLabel),
       share_(new ShareDelegate(ComparisonTree::kShareRole, this)) {
   headline_->setWordWrap(true);
-  headline_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::LinksAccessibleByMouse |
-                                     Qt::LinksAccessibleByKeyboard);
+  // Its link is the command compare.open; with the keyboard in the label Tab would not leave it.
+  headline_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::LinksAccessibleByMouse);
   headline_->setAccessibleName(tr("Comparison"));
   connect(headline_, &QLabel::linkActivated, this, &ComparePanel::openRequested);
   by_->setAccessibleName(tr("Group by"));
@@ -282,7 +282,12 @@ void ComparePanel::update() {
        {ComparisonTree::kExposedA, ComparisonTree::kExposedB, ComparisonTree::kExposedDelta}) {
     view_->setColumnHidden(c, step_alone);
   }
-  QString text = tr("A %1,  B %2").arg(name_of(session_.a()), name_of(session_.b()));
+  const auto named = [](const RunPointer& run, size_t count) {
+    return count == 1 ? name_of(run) : tr("%1 and %2 more").arg(name_of(run)).arg(count - 1);
+  };
+  QString text =
+      tr("A %1,  B %2")
+          .arg(named(session_.a(), session_.countOfA()), named(session_.b(), session_.countOfB()));
   if (const check::MetricResult* step = metric_of(comparison->result, Metric::kStepTime)) {
     text += tr(":  step %1 → %2,  %3")
                 .arg(time_text(step->effect.baseline), time_text(step->effect.candidate),

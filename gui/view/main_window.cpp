@@ -106,6 +106,7 @@ void MainWindow::makeStatusBar() {
   range_label_->setMinimumWidth(260);
   statusBar()->addWidget(range_label_);
   statusBar()->addWidget(hover_label_, 1);
+  frame_label_->setContentsMargins(0, 0, 6, 0);
   statusBar()->addPermanentWidget(frame_label_);
   statusBar()->setSizeGripEnabled(false);
 }
@@ -164,6 +165,22 @@ void MainWindow::connectViews() {
       panels_->setInstant(context_.current().range->start);
     }
   });
+}
+
+// Panels behind a tab are visible to Qt, though nobody sees them: Tab passes them by.
+bool MainWindow::focusNextPrevChild(bool next) {
+  const auto covered = [this](const QWidget* widget) {
+    return std::ranges::any_of(panels_->all(), [widget](const Panels::Panel& panel) {
+      return panel.dock->isAncestorOf(widget) && panel.dock->visibleRegion().isEmpty();
+    });
+  };
+  const QWidget* first = focusWidget();
+  do {
+    if (!QMainWindow::focusNextPrevChild(next)) {
+      return false;
+    }
+  } while (focusWidget() != nullptr && focusWidget() != first && covered(focusWidget()));
+  return true;
 }
 
 void MainWindow::setDark(bool dark) {

@@ -25,6 +25,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kPauseMilliseconds = 90;
+constexpr int kNarrow = 1500;  // windows with no room for the inspector beside the tables
 // Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
 // steps.
 constexpr int64_t kWindowedUnits = 1'500'000;
@@ -35,6 +36,19 @@ QLabel* note(QWidget* parent) {
   label->setContentsMargins(8, 4, 8, 4);
   label->setTextInteractionFlags(Qt::TextSelectableByMouse);
   return label;
+}
+
+// The keyboard's focus to the first that takes it, in the order of Tab.
+void focusFirst(QWidget& content) {
+  QWidget* at = &content;
+  do {
+    if (at->focusPolicy() & Qt::TabFocus && at->isEnabled() && at->isVisibleTo(&content) &&
+        (at == &content || content.isAncestorOf(at))) {
+      at->setFocus(Qt::ShortcutFocusReason);
+      return;
+    }
+    at = at->nextInFocusChain();
+  } while (at != &content);
 }
 
 QWidget* stacked(std::initializer_list<QWidget*> widgets) {
@@ -123,6 +137,7 @@ void Panels::makeOwnership() {
   auto* view = ownership_view_ = new QTableView;
   view->setModel(&ownership);
   view->setAccessibleName(tr("Ownership"));
+  view->setTabKeyNavigation(false);
   view->setTextElideMode(Qt::ElideLeft);
   view->setWordWrap(false);
   view->setAlternatingRowColors(true);
@@ -223,9 +238,15 @@ void Panels::arrange() {
   window_.addDockWidget(Qt::LeftDockWidgetArea, dock("modules"));
   window_.addDockWidget(Qt::LeftDockWidgetArea, dock("ownership"));
   window_.splitDockWidget(dock("modules"), dock("ownership"), Qt::Vertical);
-  window_.addDockWidget(Qt::BottomDockWidgetArea, dock("inspector"));
+  const bool narrow = window_.width() < kNarrow;
   window_.addDockWidget(Qt::BottomDockWidgetArea, dock("exposed"));
-  window_.splitDockWidget(dock("inspector"), dock("exposed"), Qt::Horizontal);
+  if (narrow) {
+    window_.tabifyDockWidget(dock("ownership"), dock("inspector"));
+    dock("ownership")->raise();
+  } else {
+    window_.addDockWidget(Qt::BottomDockWidgetArea, dock("inspector"));
+    window_.splitDockWidget(dock("inspector"), dock("exposed"), Qt::Horizontal);
+  }
   for (const char* id : {"order", "whatif", "compare", "events", "diagnostics", "notes"}) {
     window_.addDockWidget(Qt::BottomDockWidgetArea, dock(id));
     window_.tabifyDockWidget(dock("exposed"), dock(id));
@@ -235,8 +256,11 @@ void Panels::arrange() {
   window_.resizeDocks({dock("modules")}, {width * 3 / 10}, Qt::Horizontal);
   window_.resizeDocks({dock("modules"), dock("ownership")}, {height * 6 / 10, height * 4 / 10},
                       Qt::Vertical);
-  window_.resizeDocks({dock("inspector"), dock("exposed")}, {width / 4, width / 2}, Qt::Horizontal);
-  window_.resizeDocks({dock("inspector")}, {height * 3 / 10}, Qt::Vertical);
+  if (!narrow) {
+    window_.resizeDocks({dock("inspector"), dock("exposed")}, {width / 4, width / 2},
+                        Qt::Horizontal);
+  }
+  window_.resizeDocks({dock("exposed")}, {height * 3 / 10}, Qt::Vertical);
 }
 
 void Panels::setTheme(const Theme& theme) {
@@ -251,6 +275,7 @@ void Panels::raise(const QString& id) {
     if (panel.dock->objectName() == id) {
       panel.dock->show();
       panel.dock->raise();
+      focusFirst(*panel.dock->widget());
     }
   }
 }
@@ -286,15 +311,24 @@ void Panels::runChanged() {
   tree.show(run, shown_rank_);
   diagnostics.show(run);
   tree_view_->expandToDepth(1);
-  tree_view_->setColumnWidth(UnitTree::kName, 210);
   for (int column = 1; column < UnitTree::kColumnCount; ++column) {
     tree_view_->resizeColumnToContents(column);
   }
+  fitTree();
   selectionChanged();
   exposed_view_->resizeColumnsToContents();
   order_view_->resizeColumnsToContents();
   ownership_view_->resizeColumnsToContents();
   ownership_view_->setColumnWidth(0, std::min(190, ownership_view_->columnWidth(0)));
+}
+
+// Names give way, within reason, so that exposed time and what the plan does need no scrolling.
+void Panels::fitTree() {
+  constexpr int kNarrowest = 130, kWidest = 210;
+  const int others =
+      tree_view_->columnWidth(UnitTree::kExposed) + tree_view_->columnWidth(UnitTree::kUnits);
+  tree_view_->setColumnWidth(
+      UnitTree::kName, std::clamp(tree_view_->viewport()->width() - others, kNarrowest, kWidest));
 }
 
 void Panels::planChanged() {
@@ -307,6 +341,7 @@ void Panels::planChanged() {
         plan::resolve(session_.state().plan, session_.tree(), session_.state().world_size);
     tree.setPlan(&edited);
     tree_view_->resizeColumnToContents(UnitTree::kUnits);
+    fitTree();
   } catch (const Error&) {
     tree.setPlan(nullptr);  // the What if panel says what is wrong with it
   }

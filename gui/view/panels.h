@@ -75,6 +75,7 @@ class Panels : public QObject {
   void makeTables();
   void runChanged();
   void planChanged();
+  void fitTree();
   void selectionChanged();
   void updateEvents();
   void revealUnit();

@@ -38,6 +38,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
         [of, text](size_t r) { return of(r).error.isEmpty() ? text(of(r)) : QStringLiteral("–"); };
   };
   const auto base = [&session]() -> const PlanVersion& { return session.versions().front(); };
+  // The most important first: those that find no room are hidden from the last on.
   return {{QObject::tr("#"), [](size_t r) { return QStringLiteral("v%1").arg(r); },
            [](size_t r) { return static_cast<double>(r); }},
           {QObject::tr("Change"), [of](size_t r) { return of(r).title; }},
@@ -47,30 +48,44 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
              return changeText(static_cast<double>(v.step), static_cast<double>(base().step));
            }),
            nullptr, true, QObject::tr("Against v0, simulated as well")},
-          {QObject::tr("Simulator off by"),
+          {QObject::tr("Off by"),
            figure([&session](const PlanVersion&) { return baselineText(session); }), nullptr, true,
-           QObject::tr("On v0, the plan as it ran, whose step was measured")},
-          {QObject::tr("Exposed"),
-           figure([](const PlanVersion& v) { return durationText(v.busy.exposed_comm); }),
-           [of](size_t r) { return static_cast<double>(of(r).busy.exposed_comm); }, true},
-          {QObject::tr("Peak memory"), figure([](const PlanVersion& v) {
-             return bytes_text(v.peak) + (v.fits ? QString() : QObject::tr(", does not fit"));
+           QObject::tr("The simulator's error on v0, the plan as it ran, whose step was measured")},
+          {QObject::tr("Peak"), figure([](const PlanVersion& v) {
+             return bytes_text(v.peak) + (v.fits ? QString() : QObject::tr(" ✗"));
            }),
-           [of](size_t r) { return static_cast<double>(of(r).peak); }, true},
+           [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
+           QObject::tr("Allocated on the rank that needs most; ✗: more than the device has")},
           {QObject::tr("Δ peak"), figure([base](const PlanVersion& v) {
              return changeText(static_cast<double>(v.peak), static_cast<double>(base().peak));
            }),
            nullptr, true},
-          {QObject::tr("Tokens/s"),
-           figure([](const PlanVersion& v) { return QString::number(v.tokens_per_s, 'f', 0); }),
-           [of](size_t r) { return of(r).tokens_per_s; }, true},
-          {QObject::tr("Hardware"), [of](size_t r) { return of(r).state.hardware; }},
-          {QObject::tr("Engine"), [of](size_t r) {
+          {QObject::tr("Engine"),
+           [of](size_t r) {
              return !of(r).error.isEmpty()   ? QObject::tr("refused: %1").arg(of(r).error)
                     : of(r).engine.isEmpty() ? QObject::tr("runs it")
                                              : QObject::tr("cannot run it yet");
-           }}};
+           }},
+          {QObject::tr("Exposed"),
+           figure([](const PlanVersion& v) { return durationText(v.busy.exposed_comm); }),
+           [of](size_t r) { return static_cast<double>(of(r).busy.exposed_comm); }, true},
+          {QObject::tr("Tokens/s"),
+           figure([](const PlanVersion& v) { return QString::number(v.tokens_per_s, 'f', 0); }),
+           [of](size_t r) { return of(r).tokens_per_s; }, true},
+          {QObject::tr("Hardware"), [of](size_t r) { return of(r).state.hardware; }}};
 }
+
+// Scrolls up and down alone: as wide as what it holds.
+class TallArea : public QScrollArea {
+ protected:
+  bool eventFilter(QObject* object, QEvent* event) override {
+    if (object == widget() && event->type() == QEvent::LayoutRequest) {
+      setMinimumWidth(widget()->minimumSizeHint().width() +
+                      verticalScrollBar()->sizeHint().width());
+    }
+    return QScrollArea::eventFilter(object, event);
+  }
+};
 
 // Tells before its list opens.
 class KnobBox : public QComboBox {
@@ -154,7 +169,14 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   for (size_t i = 1; i < front.size(); ++i) {
     canvas.line(at(versions[front[i - 1]]), at(versions[front[i]]), Ink::kAccent, true);
   }
-  std::vector<QRectF> names;
+  // Versions whose marks lie on one another share a name: "v0 v1".
+  struct Mark {
+    QPointF at;
+    QString name;
+    bool chosen = false;
+  };
+  constexpr double kApart = 9;
+  std::vector<Mark> marks;
   for (size_t i = 0; i < versions.size(); ++i) {
     if (!versions[i].error.isEmpty()) {
       continue;
@@ -167,23 +189,36 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
       canvas.frame(mark.adjusted(-3, -3, 3, 3), Ink::kWarning, 1.5);
     }
     const QString name = QStringLiteral("v%1").arg(i);
+    const auto near = std::find_if(marks.begin(), marks.end(), [&](const Mark& m) {
+      return QPointF(m.at - p).manhattanLength() < kApart;
+    });
+    if (near == marks.end()) {
+      marks.push_back({p, name, chosen});
+    } else {
+      near->name += u' ' + name;
+      near->chosen = near->chosen || chosen;
+    }
+  }
+  std::vector<QRectF> names;
+  for (const Mark& mark : marks) {
     QFont bold = font();
     bold.setBold(true);
-    const QSizeF size(QFontMetricsF(bold).horizontalAdvance(name) + 2, 16);
-    // Beside its mark, where no other name stands: versions often lie close together.
+    const QSizeF size(QFontMetricsF(bold).horizontalAdvance(mark.name) + 2, 16);
+    // Beside its mark, within the plot, where no other name stands: versions often lie close.
     const QPointF places[] = {
         {7, -8}, {-7 - size.width(), -8}, {-size.width() / 2, -22}, {-size.width() / 2, 6}};
-    QRectF place(p + places[0], size);
+    QRectF place(mark.at + places[0], size);
     for (const QPointF& offset : places) {
-      const QRectF tried(p + offset, size);
-      if (std::none_of(names.begin(), names.end(),
+      const QRectF tried(mark.at + offset, size);
+      if (tried.right() <= width() && tried.left() >= 0 &&
+          std::none_of(names.begin(), names.end(),
                        [&](const QRectF& other) { return other.intersects(tried); })) {
         place = tried;
         break;
       }
     }
     names.push_back(place);
-    canvas.text(place, name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, chosen);
+    canvas.text(place, mark.name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, mark.chosen);
   }
   canvas.text({area.left(), area.bottom() + 3, area.width(), 18},
               tr("%1 … %2").arg(durationText(static_cast<Nanoseconds>(low_x)),
@@ -199,7 +234,7 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
       versions_(version_columns(session)),
       table_(new QTableView),
       plot_(new ParetoPlot(session)) {
-  auto* scroll = scroll_ = new QScrollArea;
+  auto* scroll = new TallArea;
   scroll->setWidget(form_box_);
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
@@ -227,7 +262,14 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   versions_.setEmphasis([this](size_t r) { return &session_.versions()[r] == session_.current(); });
   versions_.setTooltip([this](size_t r) {
     const PlanVersion& v = session_.versions()[r];
-    return !v.error.isEmpty() ? v.error : v.engine;
+    QString text = !v.error.isEmpty() ? v.error : v.engine;
+    for (int column = 0; column < versions_.columnCount(); ++column) {
+      text += QStringLiteral("%1%2: %3")
+                  .arg(text.isEmpty() ? QString() : QStringLiteral("\n"),
+                       versions_.headerData(column, Qt::Horizontal, Qt::DisplayRole).toString(),
+                       versions_.index(versions_.indexOf(r).row(), column).data().toString());
+    }
+    return text;
   });
   connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
     const PlanVersion& v = session_.versions()[versions_.rowAt(index)];
@@ -243,7 +285,7 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   row->addWidget(scroll, 2);
   row->addLayout(right, 6);
   row->addWidget(plot_, 2);
-  plot_->setMaximumWidth(220);
+  plot_->setMaximumWidth(200);
   connect(&session_, &PlanSession::stateChanged, this, &WhatIfPanel::update);
   connect(&session_, &PlanSession::simulatedOne, this, &WhatIfPanel::update);
   update();
@@ -305,9 +347,6 @@ void WhatIfPanel::rebuild() {
   ranks_ = spin(tr("Ranks"), 1024, [](PlanState& s, int v) { s.world_size = v; });
   batch_ = spin(tr("Batch"), 4096, [](PlanState& s, int v) { s.batch = v; });
   seq_ = spin(tr("Sequence"), 1 << 20, [](PlanState& s, int v) { s.seq = v; });
-  // As wide as it needs: it scrolls up and down alone.
-  scroll_->setMinimumWidth(form_box_->minimumSizeHint().width() +
-                           scroll_->verticalScrollBar()->sizeHint().width());
 }
 
 // What the engine cannot run is still simulated, and says so.
@@ -325,6 +364,30 @@ void WhatIfPanel::markChoices(size_t knob) {
                                         : tr("%1   (refused)").arg(choices[c].label));
     knobs_[knob]->setItemData(item, standing.why.isEmpty() ? QVariant() : QVariant(standing.why),
                               Qt::ToolTipRole);
+  }
+}
+
+void WhatIfPanel::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  fitColumns();
+}
+
+// What finds no room is in the rows' tooltips.
+void WhatIfPanel::fitColumns() {
+  constexpr int kChange = 1, kAlways = 7, kWidestChange = 180;
+  for (int column = kAlways; column < versions_.columnCount(); ++column) {
+    table_->setColumnHidden(column, false);
+  }
+  table_->resizeColumnsToContents();
+  table_->setColumnWidth(kChange, std::min(kWidestChange, table_->columnWidth(kChange)));
+  int width = 0;
+  for (int column = 0; column < versions_.columnCount(); ++column) {
+    width += table_->columnWidth(column);
+  }
+  for (int column = versions_.columnCount() - 1;
+       column >= kAlways && width > table_->viewport()->width(); --column) {
+    width -= table_->columnWidth(column);
+    table_->setColumnHidden(column, true);
   }
 }
 
@@ -391,7 +454,7 @@ void WhatIfPanel::update() {
     text += tr("The engine cannot run this plan yet: %1").arg(now->engine.toHtmlEscaped());
   }
   note_->setText(text);
-  table_->resizeColumnsToContents();
+  fitColumns();
   if (now != nullptr) {
     table_->scrollTo(versions_.indexOf(static_cast<size_t>(now - session_.versions().data())));
   }

@@ -11,7 +11,6 @@
 class QComboBox;
 class QFormLayout;
 class QLabel;
-class QScrollArea;
 class QSpinBox;
 class QTableView;
 
@@ -46,13 +45,16 @@ class WhatIfPanel : public QWidget {
   [[nodiscard]] QString note() const;
   [[nodiscard]] QComboBox& knob(size_t index) { return *knobs_[index]; }
 
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
  private:
   void rebuild();  // the form, after another model
   void update();   // choices, figures
   void markChoices(size_t knob);
+  void fitColumns();  // of the table, to its width
   PlanSession& session_;
   QWidget* form_box_;
-  QScrollArea* scroll_ = nullptr;
   QFormLayout* form_ = nullptr;
   std::vector<QComboBox*> knobs_;
   QComboBox* hardware_ = nullptr;

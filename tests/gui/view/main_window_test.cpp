@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include <QApplication>
 #include <QComboBox>
@@ -503,6 +504,43 @@ TEST_F(MainWindowTest, ACaptureIsStartedFromTheWindow) {
   ASSERT_TRUE(wait_for([&] { return !captured.isEmpty(); }));
   EXPECT_EQ(captured, options.out);
   EXPECT_FALSE(dialog.isVisible());
+}
+
+// Without a mouse: Tab comes by everything that is shown and back to where it began, Shift+Tab too,
+// and a panel that is called for has the keyboard.
+TEST_F(MainWindowTest, TheKeyboardReachesEverything) {
+  open(sample_run());
+  window_->activateWindow();
+  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
+  for (const Panels::Panel& panel : window_->panels().all()) {
+    const QString id = panel.dock->objectName();
+    ASSERT_TRUE(window_->actions().trigger("panel." + id)) << id.toStdString();
+    QApplication::processEvents();
+    ASSERT_NE(QApplication::focusWidget(), nullptr) << id.toStdString();
+    EXPECT_TRUE(panel.dock->isAncestorOf(QApplication::focusWidget())) << id.toStdString();
+    for (const Qt::Key key : {Qt::Key_Tab, Qt::Key_Backtab}) {
+      std::set<const QWidget*> reached;
+      const QWidget* first = QApplication::focusWidget();
+      do {
+        QWidget* at = QApplication::focusWidget();
+        ASSERT_TRUE(reached.insert(at).second)
+            << id.toStdString() << ": a circle at " << at->accessibleName().toStdString();
+        for (int i = 0; i < 3 && QApplication::focusWidget() == at; ++i) {  // links of a label
+          QTest::keyClick(at, key);
+        }
+        ASSERT_NE(QApplication::focusWidget(), at)
+            << id.toStdString() << ": caught at " << at->accessibleName().toStdString();
+      } while (QApplication::focusWidget() != first);
+      for (const QWidget* widget : window_->findChildren<QWidget*>()) {
+        if (widget->focusPolicy() & Qt::TabFocus && !widget->visibleRegion().isEmpty() &&
+            widget->isEnabled() && widget->focusProxy() == nullptr && !widget->inherits("QLabel")) {
+          EXPECT_TRUE(reached.contains(widget))
+              << id.toStdString() << ": " << widget->metaObject()->className() << ' '
+              << widget->accessibleName().toStdString();
+        }
+      }
+    }
+  }
 }
 
 // Whatever takes the keyboard says what it is.
