@@ -8,6 +8,7 @@
 #include <QSettings>
 #include <QStandardPaths>
 #include <QTemporaryDir>
+#include <QXmlStreamReader>
 
 #include "tests/gui/qt_test.h"
 
@@ -33,7 +34,7 @@ class ProgramTest : public QtTest<QCoreApplication> {
       environment.insert("QT_QPA_PLATFORM", platform);
     }
     process.setProcessEnvironment(environment);
-    process.start(QString(SHARDLENS_BIN_DIR) + program, arguments);
+    process.start(QFileInfo(program).exists() ? program : SHARDLENS_BIN_DIR + program, arguments);
     if (!process.waitForFinished(60'000)) {
       process.kill();
       process.waitForFinished();
@@ -126,6 +127,60 @@ TEST_F(ProgramTest, WithoutADisplayItSaysWhatToDo) {
   const Ended ended = run({sample()}, {});
   EXPECT_EQ(ended.code, 4);
   EXPECT_TRUE(ended.error.contains("--export-png")) << ended.error.toStdString();
+}
+
+// `cmake --install` alone: menu entry, file types, icon, and a program that runs from there.
+TEST_F(ProgramTest, InstalledItStartsAndItsFilesAreValid) {
+  const QString prefix = folder_.path() + "/prefix", share = prefix + "/share/";
+  const auto ends_well = [](const QString& program, const QStringList& arguments) {
+    QProcess process;
+    process.setProcessChannelMode(QProcess::MergedChannels);
+    process.start(program, arguments);
+    EXPECT_TRUE(process.waitForFinished(60'000) && process.exitCode() == 0)
+        << program.toStdString() << ": " << process.readAll().toStdString();
+  };
+  ends_well("cmake", {"--install", SHARDLENS_BUILD_DIR, "--prefix", prefix});
+  const QString desktop = share + "applications/shardlens.desktop";
+  const QString types = share + "mime/packages/shardlens.xml";
+  const QString metainfo = share + "metainfo/io.github.shardlens.Shardlens.metainfo.xml";
+  const QString icon = share + "icons/hicolor/scalable/apps/shardlens.svg";
+  const auto text_of = [](const QString& path) {
+    QFile file(path);
+    EXPECT_TRUE(file.open(QIODevice::ReadOnly)) << path.toStdString();
+    return QString::fromUtf8(file.readAll());
+  };
+  for (const QString& xml : {types, metainfo, icon}) {
+    QXmlStreamReader reader(text_of(xml));
+    while (!reader.atEnd()) {
+      reader.readNext();
+    }
+    EXPECT_FALSE(reader.hasError()) << xml.toStdString() << reader.errorString().toStdString();
+  }
+  const QString entry = text_of(desktop), known = text_of(types);
+  EXPECT_TRUE(entry.contains("\nIcon=shardlens\n"));
+  const QString opened = entry.section("\nMimeType=", 1).section('\n', 0, 0);
+  EXPECT_GE(opened.count(';'), 3);
+  for (const QString& type : opened.split(';', Qt::SkipEmptyParts)) {
+    EXPECT_TRUE(known.contains(QString("<mime-type type=\"%1\">").arg(type))) << type.toStdString();
+  }
+  // Where they are at hand, those who read these files have a word too.
+  const std::pair<QString, QStringList> readers[] = {
+      {"desktop-file-validate", {desktop}},
+      {"appstreamcli", {"validate", "--no-net", metainfo}},
+      {"update-mime-database", {share + "mime"}}};
+  for (const auto& [program, arguments] : readers) {
+    if (!QStandardPaths::findExecutable(program).isEmpty()) {
+      ends_well(program, arguments);
+    }
+  }
+  const QString png = folder_.path() + "/out.png";
+  const Ended ended = run({"--selftest"}, "offscreen", prefix + "/bin/shardlens-gui");
+  EXPECT_EQ(ended.code, 0) << ended.error.toStdString();
+  EXPECT_EQ(run({"gui", share + "shardlens/traces/llama-emulated8", "--export-png", png}, {},
+                prefix + "/bin/shardlens")
+                .code,
+            0);
+  EXPECT_FALSE(QImage(png).isNull());
 }
 
 // Real keys through a real X server: switches to dark and quits; what is left is the setting.
