@@ -25,7 +25,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kPauseMilliseconds = 90;
-constexpr int kNarrow = 1500;  // windows with no room for the inspector beside the tables
+constexpr int kNarrow = 1700;  // windows with no room for the inspector beside the tables
 // Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
 // steps.
 constexpr int64_t kWindowedUnits = 1'500'000;
@@ -271,6 +271,7 @@ void Panels::setTheme(const Theme& theme) {
 }
 
 void Panels::raise(const QString& id) {
+  const QScopedValueRollback guard(updating_, true);  // a table with the focus takes its first row
   for (const Panel& panel : panels_) {
     if (panel.dock->objectName() == id) {
       panel.dock->show();
