@@ -12,6 +12,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/format_bytes.h"
 #include "profiler/report/table.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/replay.h"

@@ -1,6 +1,5 @@
 #include "cli/output.h"
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -40,20 +39,6 @@ report::Style style_of_stdout() {
 std::string bold(std::string_view text) {
   return style_of_stdout() == report::Style::kTerminal ? fmt::format("\x1b[1m{}\x1b[0m", text)
                                                        : std::string(text);
-}
-
-std::string format_bytes(Bytes bytes) {
-  static constexpr std::array<const char*, 5> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) {
-    return fmt::format("{} B", bytes);
-  }
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
 std::string format_count(int64_t count) {

@@ -20,8 +20,6 @@ void flush_stdout();
 // `text` in bold where stdout is a terminal and NO_COLOR is unset; as it is elsewhere.
 [[nodiscard]] std::string bold(std::string_view text);
 
-// "812 B", "4.21 KiB", "1.50 GiB" (GiB = 2^30 B).
-[[nodiscard]] std::string format_bytes(Bytes bytes);
 // "1,234,567"
 [[nodiscard]] std::string format_count(int64_t count);
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/format_bytes.h"
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/collective_of.h"

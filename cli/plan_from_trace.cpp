@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/atomic_file.h"
+#include "core/base/format_bytes.h"
 #include "profiler/analysis/recovered_plan.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/run.h"
@@ -75,7 +76,7 @@ void print(const RecoveredPlan& recovered) {
                        {"freed after forward", report::Align::kLeft}});
   for (const RecoveredUnit& unit : recovered.units) {
     table.row({shown(unit.fqn), unit.padded_numel < 0 ? "-" : format_count(unit.padded_numel),
-               report::format_bytes(unit.gathered_bytes), dtype_name(unit.param_dtype),
+               format_bytes(unit.gathered_bytes), dtype_name(unit.param_dtype),
                dtype_name(unit.reduce_dtype),
                !unit.resharded   ? "-"
                : *unit.resharded ? "yes"

@@ -17,6 +17,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/format_bytes.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "sim/calibrate/calibrated_target.h"
@@ -111,7 +112,7 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
     const sim::Found& found = result.pareto[i];
     table.row({name_of(found.candidate, ranks), report::format_duration(found.outcome.step),
                report::format_duration(found.outcome.exposed_comm),
-               report::format_bytes(found.outcome.peak)});
+               format_bytes(found.outcome.peak)});
   }
   write_stdout(table.render(style_of_stdout()));
   if (result.pareto.size() > kFrontShown) {

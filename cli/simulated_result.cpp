@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/atomic_file.h"
+#include "core/base/format_bytes.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto_writer.h"
@@ -79,14 +80,14 @@ void print_simulated(const SimulatedResult& result) {
                            result.mfu ? ", MFU " + report::format_percent(*result.mfu) : ""));
   const std::string verdict = result.memory == 0 ? "; the machine's memory is not known"
                               : result.prediction.memory.fits
-                                  ? fmt::format(" of {}: fits", report::format_bytes(result.memory))
+                                  ? fmt::format(" of {}: fits", format_bytes(result.memory))
                                   : fmt::format(
                                         " of {}: does not fit; figures are those until "
                                         "it was out of memory",
-                                        report::format_bytes(result.memory));
+                                        format_bytes(result.memory));
   write_stdout(fmt::format("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
-                           report::format_bytes(result.prediction.memory.peak_allocated),
-                           report::format_bytes(result.prediction.memory.peak_reserved), verdict));
+                           format_bytes(result.prediction.memory.peak_allocated),
+                           format_bytes(result.prediction.memory.peak_reserved), verdict));
   report::Table alive({{"alive at the peak", report::Align::kLeft},
                        {"unit", report::Align::kLeft},
                        {"category", report::Align::kLeft},
@@ -100,11 +101,11 @@ void print_simulated(const SimulatedResult& result) {
     }
     const std::string unit = row.unit == kNoUnit ? "" : result.plan.units[row.unit].fqn;
     alive.row({row.what, row.unit == 0 ? "(root)" : unit, std::string(name_of(row.category)),
-               report::format_bytes(row.bytes)});
+               format_bytes(row.bytes)});
   }
   if (rest > 0) {
     alive.row({fmt::format("{} more", result.prediction.memory.alive.size() - kAliveShown), "", "",
-               report::format_bytes(rest)});
+               format_bytes(rest)});
   }
   write_stdout(alive.render(style_of_stdout()));
 }

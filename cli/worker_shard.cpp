@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "core/base/error.h"
+#include "core/base/format_bytes.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
@@ -67,12 +68,11 @@ void shard(const RunOptions& options, int64_t world_size) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  fmt::print(
-      stderr,
-      "engine: rank {} of {} holds {} bytes in {} units, as planned, none of them allocated; "
-      "{:.2f} s, at most {} MiB resident\n",
-      options.rank, world_size, found, run.plan.units.size(), elapsed.count(),
-      usage.ru_maxrss / 1024);
+  fmt::print(stderr,
+             "engine: rank {} of {} holds {} in {} units, as planned, none of them allocated; "
+             "{:.2f} s, at most {} MiB resident\n",
+             options.rank, world_size, format_bytes(found), run.plan.units.size(), elapsed.count(),
+             usage.ru_maxrss / 1024);
 }
 
 }  // namespace

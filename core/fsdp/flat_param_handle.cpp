@@ -7,6 +7,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/split_with_sizes_copy.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
@@ -280,6 +281,9 @@ void FlatParamHandle::copy_out() {
   if (record.isActive()) {
     record.before("fsdp::split_with_sizes_copy");
   }
+  if (!gathered_.is_cpu()) {
+    return copy_out_by_operator();
+  }
   // Bytes, since an operator for each chunk would cost more than its copy.
   const auto item = static_cast<int64_t>(gathered_.element_size());
   const int64_t ranks = gather_ranks();
@@ -294,6 +298,22 @@ void FlatParamHandle::copy_out() {
     }
     from += width;
   }
+}
+
+// As PyTorch does: one kernel for all chunks.
+void FlatParamHandle::copy_out_by_operator() {
+  const at::NoGradGuard no_grad;
+  const int64_t ranks = gather_ranks();
+  std::vector<int64_t> sizes;
+  std::vector<at::Tensor> targets;
+  int64_t start = 0;
+  for (const int64_t chunk : chunks_) {
+    const int64_t whole = chunk * layout_.ranks();
+    sizes.push_back(whole / ranks);
+    targets.push_back(unsharded_data_.narrow(0, start, whole).view({ranks, -1}));
+    start += whole;
+  }
+  at::split_with_sizes_copy_out(targets, gathered_.view({ranks, -1}), sizes, 1);
 }
 
 at::Tensor FlatParamHandle::parameter_of(const at::Tensor& shards, size_t slot) const {

@@ -174,6 +174,7 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   // Ranks between which the next all-gather runs, and this rank's place among them.
   [[nodiscard]] int64_t gather_ranks() const;
   [[nodiscard]] at::Tensor own_slice(const at::Tensor& gathered) const;
+  void copy_out_by_operator();
   void repoint(size_t slot, const at::Tensor& data);
   void forget_grad();
 

@@ -13,6 +13,7 @@
 #include "core/dist/world.h"
 #include "core/fsdp/unit.h"
 #include "core/module/checkpoint.h"
+#include "core/module/hook_point.h"
 #include "core/module/scalar_type.h"
 #include "core/module/tree_of.h"
 
@@ -231,7 +232,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
     states[id]->join(root, id);
   }
   // The root module's hooks own the Root, so that it lives as long as the model.
-  module::HookPoint& point = hook_point(model, "");
+  module::HookPoint& point = module::hook_point(fully_shard_api(), *model, "");
   point.keep(point.register_pre_forward([root](module::TensorRefs& /*inputs*/) {}));
   for (const module::NamedModule& each : checkpoints) {
     module::checkpoint(each.module, each.fqn);

@@ -78,6 +78,9 @@ class ShardedModel {
   virtual void materialize() = 0;
   // Whether the backwards from here on reduce gradients (false: accumulate unsharded, as no_sync).
   virtual void set_requires_gradient_sync(bool sync) = 0;
+  // Before each of several microbatches of a step, after set_requires_gradient_sync: what the plan
+  // leaves to the `last` one (reshard_after_backward, requires_all_reduce).
+  virtual void begin_microbatch(bool last) = 0;
   // p-norm (inf too) over all parameters of all ranks, one all-reduce; gradients are scaled by
   // min(1, max_norm/(norm+1e-6)) unless max_norm is infinite. Returns the norm before clipping.
   virtual double clip_grad_norm(double max_norm, double norm_type = 2.0) = 0;

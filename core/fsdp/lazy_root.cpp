@@ -47,6 +47,8 @@ void require_alike(const plan::Plan& root, const plan::Plan& unit, const std::st
 plan::UnitEntry entry_of(const plan::Plan& settings) {
   plan::UnitEntry entry;
   entry.reshard_after_forward = settings.reshard_after_forward;
+  entry.reshard_after_backward = settings.reshard_after_backward;
+  entry.requires_all_reduce = settings.requires_all_reduce;
   entry.mixed_precision = settings.mixed_precision;
   entry.cpu_offload = settings.cpu_offload;
   entry.gradient_divide_factor = settings.gradient_divide_factor;

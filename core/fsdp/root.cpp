@@ -443,6 +443,13 @@ void Root::set_requires_gradient_sync(bool sync) {
   set(0, {.kind = schedule::Setting::Kind::kGradientSync, .flag = sync, .units = {}}, true);
 }
 
+void Root::begin_microbatch(bool last) {
+  const Result<void> done = schedule::begin_microbatch(schedule_, plan_, last);
+  if (!done.ok()) {
+    throw UsageError(prefix() + done.message());
+  }
+}
+
 void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {
   const Result<void> done =
       schedule_.set(unit, setting, recurse ? schedule::Recurse::kYes : schedule::Recurse::kNo);

@@ -96,6 +96,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   [[nodiscard]] std::vector<ParameterSlice> slices() const override;
   void materialize() override;
   void set_requires_gradient_sync(bool sync) override;
+  void begin_microbatch(bool last) override;
   void set(UnitId unit, const schedule::Setting& setting, bool recurse);
   void set_gradient_divide_factor(UnitId unit, double factor);
   // `hook`: kUnshard, kWaitUnshard or kReshard.

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/composable/managed.h"
 #include "core/dist/world.h"
+#include "core/module/hook_point.h"
 #include "core/module/scalar_type.h"
 
 namespace shardlens::fsdp {
@@ -110,19 +111,8 @@ void FsdpState::set_application(Application application) {
   application_ = std::make_unique<Application>(std::move(application));
 }
 
-module::HookPoint& hook_point(const ModulePtr& module, const std::string& fqn) {
-  auto* point = dynamic_cast<module::HookPoint*>(module.get());
-  if (point == nullptr) {
-    throw UsageError("fully_shard: module " + shown(fqn) + " (" + module->name() +
-                     ") cannot be a unit: it has no hooks; declare it with SHARDLENS_MODULE "
-                     "instead of TORCH_MODULE");
-  }
-  return *point;
-}
-
 void require_shardable(const ModulePtr& module, const std::string& fqn) {
-  composable::require_forward(fully_shard_api(), *module, fqn);
-  static_cast<void>(hook_point(module, fqn));
+  static_cast<void>(module::hook_point(fully_shard_api(), *module, fqn));
   composable::require_once(fully_shard_api(), *module, fqn);
   if (composable::has_api(*module, "replicate")) {
     throw UsageError("fully_shard: module " + shown(fqn) +
@@ -148,7 +138,7 @@ void shard_unit(const std::shared_ptr<FsdpState>& state,
 void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::Modules& modules) {
   const std::weak_ptr<FsdpState> weak = state;
   for (size_t slot = 0; slot < modules.size(); ++slot) {
-    module::HookPoint& point = hook_point(modules[slot], "");
+    module::HookPoint& point = module::hook_point(fully_shard_api(), *modules[slot], "");
     point.keep(point.register_pre_forward([weak, slot](module::TensorRefs& inputs) {
       const auto alive = weak.lock();
       if (alive == nullptr) {

@@ -14,10 +14,6 @@ namespace shardlens::fsdp {
 // What the ways into fully_shard have in common: a plan's units are sharded and joined at once,
 // those applied one by one are joined by the forward that finds the root.
 
-// Errors: UsageError naming a module that has no hooks.
-[[nodiscard]] module::HookPoint& hook_point(const std::shared_ptr<torch::nn::Module>& module,
-                                            const std::string& fqn);
-
 // That fully_shard can be applied to the module. Errors: UsageError: a container without forward,
 // no hooks, sharded or replicated already.
 void require_shardable(const std::shared_ptr<torch::nn::Module>& module, const std::string& fqn);

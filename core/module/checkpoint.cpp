@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/composable/contract.h"
-#include "core/module/hookable.h"
+#include "core/module/hook_point.h"
 #include "core/module/tree_of.h"
 #include "core/plan/plan.h"
 
@@ -187,21 +187,6 @@ const composable::Api& checkpoint_api() {
   return api;
 }
 
-namespace {
-
-HookPoint& hook_point(torch::nn::Module& module, const std::string& fqn) {
-  auto* point = dynamic_cast<HookPoint*>(&module);
-  if (point == nullptr) {
-    throw UsageError(fmt::format(
-        "checkpoint: module '{}' ({}) has no hooks; declare it with SHARDLENS_MODULE instead of "
-        "TORCH_MODULE",
-        fqn, module.name()));
-  }
-  return *point;
-}
-
-}  // namespace
-
 std::vector<NamedModule> modules_to_checkpoint(const std::shared_ptr<torch::nn::Module>& model,
                                                const plan::ResolvedPlan& plan) {
   std::vector<NamedModule> found;
@@ -216,8 +201,7 @@ std::vector<NamedModule> modules_to_checkpoint(const std::shared_ptr<torch::nn::
       throw UsageError(
           fmt::format("checkpoint: the plan names module '{}', which the model has not", fqn));
     }
-    composable::require_forward(checkpoint_api(), *module->second, fqn);
-    static_cast<void>(hook_point(*module->second, fqn));
+    static_cast<void>(hook_point(checkpoint_api(), *module->second, fqn));
     composable::require_once(checkpoint_api(), *module->second, fqn);
     found.push_back({fqn, module->second});
   }
@@ -225,8 +209,7 @@ std::vector<NamedModule> modules_to_checkpoint(const std::shared_ptr<torch::nn::
 }
 
 void checkpoint(const std::shared_ptr<torch::nn::Module>& module, const std::string& fqn) {
-  composable::require_forward(checkpoint_api(), *module, fqn);
-  HookPoint& point = hook_point(*module, fqn);
+  HookPoint& point = hook_point(checkpoint_api(), *module, fqn);
   torch::autograd::set_default_engine_stub(&CheckpointEngine::get);
   struct State : composable::State {};
   composable::apply(

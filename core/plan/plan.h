@@ -46,6 +46,8 @@ struct UnitEntry {
   // Overrides of the plan's values; a mixed_precision replaces the plan's as a whole, as in
   // PyTorch.
   std::optional<Reshard> reshard_after_forward;
+  std::optional<bool> reshard_after_backward, requires_all_reduce;
+  std::optional<bool> unshard_in_backward;  // of a unit alone: the plan has no such key
   std::optional<MixedPrecision> mixed_precision;
   std::optional<bool> cpu_offload;
   std::optional<double> gradient_divide_factor;
@@ -64,6 +66,7 @@ struct Plan {
   Views views = Views::kFresh;
   std::vector<UnitEntry> units;  // none: every block and the root
   Reshard reshard_after_forward;
+  bool reshard_after_backward = true, requires_all_reduce = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
   PrefetchLists backward_prefetch_lists;
   int64_t forward_prefetch = 0;  // depth
@@ -104,6 +107,12 @@ struct Unit {
   UnitId parent = kNoUnit;  // nearest enclosing unit; kNoUnit for the root
   Api api = Api::kFullyShard;
   Reshard reshard_after_forward;
+  // False: whole between the microbatches of a step; its last backward reshards all the same, for
+  // the optimizer changes the shards.
+  bool reshard_after_backward = true;
+  // False: microbatches but the last are reduced within the shard axis alone.
+  bool requires_all_reduce = true;
+  bool unshard_in_backward = true;  // false: its backward needs no parameters (embeddings)
   MixedPrecision mixed_precision;
   bool cpu_offload = false;
   std::optional<double> gradient_divide_factor;
@@ -143,7 +152,8 @@ struct ResolvedPlan {
 // is `true`, of one rank `false`. Wildcards pass over ModuleLists, which have no forward; naming
 // one is an error. Errors: InputError with JSON pointer for an impossible mesh, a glob without
 // match, a module matched by two entries, a parameter in no unit, a tied parameter in two units, a
-// prefetch list naming no unit, a sub-mesh that does not divide shard.
+// prefetch list naming no unit, a sub-mesh that does not divide shard, unshard_in_backward false of
+// a unit whose backward needs its parameters.
 [[nodiscard]] ResolvedPlan resolve(const Plan& plan, const ModuleTree& tree, int64_t world_size);
 
 // InputError naming the key for what the engine cannot run yet ("…: not supported by the engine

@@ -30,6 +30,8 @@ const Names kPlanKeys{"version",
                       "views",
                       "units",
                       "reshard_after_forward",
+                      "reshard_after_backward",
+                      "requires_all_reduce",
                       "backward_prefetch",
                       "forward_prefetch",
                       "limit_all_gathers",
@@ -50,6 +52,9 @@ const Names kMixedPrecisionKeys{"param_dtype", "reduce_dtype", "output_dtype", "
 const Names kUnitKeys{"modules",
                       "api",
                       "reshard_after_forward",
+                      "reshard_after_backward",
+                      "requires_all_reduce",
+                      "unshard_in_backward",
                       "mixed_precision",
                       "cpu_offload",
                       "gradient_divide_factor",
@@ -150,8 +155,9 @@ PrefetchLists read_prefetch_lists(const JsonNode& node) {
 // Keys of a unit that say nothing under its API: an error, not a setting that is silently without
 // effect.
 void refuse_keys_of_other_api(const JsonNode& node, Api api) {
-  constexpr std::array kOfFullyShard = {"reshard_after_forward", "cpu_offload",
-                                        "gradient_divide_factor"};
+  constexpr std::array kOfFullyShard = {"reshard_after_forward", "reshard_after_backward",
+                                        "requires_all_reduce",   "unshard_in_backward",
+                                        "cpu_offload",           "gradient_divide_factor"};
   constexpr std::array kOfReplicate = {"bucket_cap_mb", "find_unused_parameters", "static_graph",
                                        "gradient_as_bucket_view"};
   const auto refuse = [&](const auto& keys, const char* other) {
@@ -200,6 +206,9 @@ UnitEntry read_unit(const JsonNode& node) {
   if (const auto cap = node.find("bucket_cap_mb")) {
     out.bucket_cap_mb = read_positive_or_null(*cap);
   }
+  out.reshard_after_backward = read_optional_flag(node, "reshard_after_backward");
+  out.requires_all_reduce = read_optional_flag(node, "requires_all_reduce");
+  out.unshard_in_backward = read_optional_flag(node, "unshard_in_backward");
   out.cpu_offload = read_optional_flag(node, "cpu_offload");
   out.find_unused_parameters = read_optional_flag(node, "find_unused_parameters");
   out.static_graph = read_optional_flag(node, "static_graph");
@@ -232,10 +241,18 @@ void read_prefetch(const JsonNode& root, Plan& plan) {
 
 // FSDP1 knows FULL_SHARD and SHARD_GRAD_OP only.
 void check_reshard(const JsonNode& owner, Dialect dialect) {
+  if (dialect != Dialect::kFsdp1) {
+    return;
+  }
   const auto node = owner.find("reshard_after_forward");
-  if (node && dialect == Dialect::kFsdp1 && node->json().is_number()) {
+  if (node && node->json().is_number()) {
     node->fail(fmt::format("dialect fsdp1 has no sub-mesh; expected true, false or null, found {}",
                            node->shown()));
+  }
+  for (const char* key : {"reshard_after_backward", "requires_all_reduce", "unshard_in_backward"}) {
+    if (const auto found = owner.find(key); found && !found->boolean()) {
+      found->fail(fmt::format("dialect fsdp1 has no {}; expected dialect fsdp2", key));
+    }
   }
 }
 
@@ -311,6 +328,9 @@ ordered_json unit_json(const UnitEntry& entry) {
       out[key] = *value;
     }
   };
+  put("reshard_after_backward", entry.reshard_after_backward);
+  put("requires_all_reduce", entry.requires_all_reduce);
+  put("unshard_in_backward", entry.unshard_in_backward);
   put("cpu_offload", entry.cpu_offload);
   put("gradient_divide_factor", entry.gradient_divide_factor);
   put("bucket_cap_mb", entry.bucket_cap_mb);
@@ -354,8 +374,11 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   }
   if (const auto node = root.find("reshard_after_forward")) {
     plan.reshard_after_forward = read_reshard(*node);
-    check_reshard(root, plan.dialect);
   }
+  plan.reshard_after_backward =
+      read_flag(root, "reshard_after_backward", plan.reshard_after_backward);
+  plan.requires_all_reduce = read_flag(root, "requires_all_reduce", plan.requires_all_reduce);
+  check_reshard(root, plan.dialect);
   read_prefetch(root, plan);
   plan.limit_all_gathers = read_flag(root, "limit_all_gathers", plan.limit_all_gathers);
   if (const auto node = root.find("mixed_precision")) {
@@ -403,6 +426,8 @@ std::string to_json(const Plan& plan) {
     out["units"].push_back(unit_json(entry));
   }
   out["reshard_after_forward"] = reshard_json(plan.reshard_after_forward);
+  out["reshard_after_backward"] = plan.reshard_after_backward;
+  out["requires_all_reduce"] = plan.requires_all_reduce;
   out["backward_prefetch"] =
       plan.backward_prefetch_lists.empty()
           ? ordered_json(kBackwardPrefetch[static_cast<size_t>(plan.backward_prefetch)])

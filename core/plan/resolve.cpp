@@ -54,6 +54,7 @@ ResolvedPlan Resolver::run_settings() {
 // What depends on the mesh or on other units.
 void Resolver::settle_units() {
   check_sub_meshes();
+  check_unshard_in_backward();
   set_prefetch_lists("forward_prefetch", plan_.forward_prefetch_lists, &Unit::forward_prefetch,
                      &Unit::has_forward_prefetch_list);
   set_prefetch_lists("backward_prefetch", plan_.backward_prefetch_lists, &Unit::backward_prefetch,
@@ -158,6 +159,25 @@ void Resolver::check_sub_meshes() {
   }
 }
 
+// Who reads parameters that are gone reads freed memory.
+void Resolver::check_unshard_in_backward() const {
+  for (const Unit& unit : out_.units) {
+    if (unit.unshard_in_backward) {
+      continue;
+    }
+    for (const Module& module : tree_.modules) {
+      for (const uint32_t parameter : module.parameters) {
+        if (module.type != "Embedding" && std::ranges::count(unit.parameters, parameter) > 0) {
+          fail(fmt::format("/units/{}/unshard_in_backward", unit.entry),
+               fmt::format("the backward of {} ({}) needs parameter '{}'; expected a unit of "
+                           "embeddings alone",
+                           shown(module.fqn), module.type, tree_.parameters[parameter].fqn));
+        }
+      }
+    }
+  }
+}
+
 Unit Resolver::make_unit(const Group& group) const {
   Unit unit;
   for (const uint32_t module : group.modules) {
@@ -176,6 +196,9 @@ void Resolver::take_settings(Unit& unit) const {
   unit.api = entry.api;
   unit.reshard_after_forward = entry.reshard_after_forward.value_or(plan_.reshard_after_forward);
   unit.mixed_precision = entry.mixed_precision.value_or(plan_.mixed_precision);
+  unit.reshard_after_backward = entry.reshard_after_backward.value_or(plan_.reshard_after_backward);
+  unit.requires_all_reduce = entry.requires_all_reduce.value_or(plan_.requires_all_reduce);
+  unit.unshard_in_backward = entry.unshard_in_backward.value_or(true);
   unit.cpu_offload = entry.cpu_offload.value_or(plan_.cpu_offload);
   unit.gradient_divide_factor =
       entry.gradient_divide_factor ? entry.gradient_divide_factor : plan_.gradient_divide_factor;
@@ -257,9 +280,16 @@ ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too) {
     }
   }
   // replicate() has no flat parameter, hence no padding either.
-  return u.api == Api::kReplicate
-             ? ShardLayout(Layout::kPerParameter, shapes, 1, plan.param_dtype(unit))
-             : ShardLayout(plan.plan.layout, shapes, plan.shard, plan.param_dtype(unit));
+  if (u.api == Api::kReplicate) {
+    return {Layout::kPerParameter, shapes, 1, plan.param_dtype(unit)};
+  }
+  // FSDP1 pads to the size of its process group, which under NO_SHARD is every rank.
+  return {plan.plan.layout,
+          shapes,
+          plan.shard,
+          plan.param_dtype(unit),
+          ShardLayout::kAlignmentBytes,
+          plan.shard == 1 ? plan.world_size : 1};
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ ShardLayout::ShardLayout(Layout layout,
                          std::span<const std::vector<int64_t>> shapes,
                          int64_t ranks,
                          DType alignment_dtype,
-                         int64_t alignment_bytes)
+                         int64_t alignment_bytes,
+                         int64_t end_multiple)
     : layout_(layout), ranks_(ranks) {
   SHARDLENS_CHECK(ranks >= 1, "a shard layout needs at least one rank");
   for (const auto& shape : shapes) {
@@ -45,7 +46,7 @@ ShardLayout::ShardLayout(Layout layout,
       shard_offsets_.push_back(start);
       offset = start + numels_[i];
     }
-    const int64_t end = round_up(offset, ranks_);
+    const int64_t end = round_up(offset, std::lcm(ranks_, end_multiple));
     if (end > offset) {
       pieces_.push_back({kPadding, offset, end - offset});
     }

@@ -43,12 +43,14 @@ class ShardLayout {
   static constexpr int64_t kAlignmentBytes = 16;
 
   // `shapes`: one per parameter; `alignment_dtype`: the dtype that is all-gathered;
-  // `alignment_bytes`: where parameters start, 1 for side by side (use_orig_params=False).
+  // `alignment_bytes`: where parameters start, 1 for side by side (use_orig_params=False);
+  // `end_multiple`: what else the padded size is a multiple of (kFlat).
   ShardLayout(Layout layout,
               std::span<const std::vector<int64_t>> shapes,
               int64_t ranks,
               DType alignment_dtype,
-              int64_t alignment_bytes = kAlignmentBytes);
+              int64_t alignment_bytes = kAlignmentBytes,
+              int64_t end_multiple = 1);
 
   [[nodiscard]] Layout layout() const { return layout_; }
   [[nodiscard]] int64_t ranks() const { return ranks_; }

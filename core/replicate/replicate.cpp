@@ -8,21 +8,12 @@
 #include "core/composable/class_name.h"
 #include "core/composable/contract.h"
 #include "core/composable/module_state.h"
+#include "core/module/hook_point.h"
 
 namespace shardlens::replicate {
 namespace {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
-
-module::HookPoint& checked_root(const ModulePtr& module) {
-  composable::require_forward(replicate_api(), *module, "");
-  auto* point = dynamic_cast<module::HookPoint*>(module.get());
-  if (point == nullptr) {
-    throw UsageError("replicate: module " + composable::described(*module, "") +
-                     " has no hooks; declare it with SHARDLENS_MODULE instead of TORCH_MODULE");
-  }
-  return *point;
-}
 
 void require_free(const MarkedModule& marked) {
   composable::require_forward(replicate_api(), *marked.module, marked.fqn);
@@ -116,7 +107,7 @@ std::shared_ptr<ReplicateState> replicate(const ModulePtr& module,
                                           const Options& options,
                                           std::span<const ModulePtr> ignored_modules) {
   SHARDLENS_CHECK(options.world != nullptr, "replicate needs a world");
-  module::HookPoint& point = checked_root(module);
+  module::HookPoint& point = module::hook_point(replicate_api(), *module, "");
   const MarkedModule marked{"", module};
   require_free(marked);
   const std::weak_ptr<torch::nn::Module> weak = module;
@@ -142,7 +133,7 @@ std::shared_ptr<ReplicateState> replicate(const ModulePtr& root,
                                           std::vector<NamedParameter> parameters,
                                           const Options& options) {
   SHARDLENS_CHECK(options.world != nullptr, "replicate needs a world");
-  module::HookPoint& point = checked_root(root);
+  module::HookPoint& point = module::hook_point(replicate_api(), *root, "");
   composable::Modules members;
   for (const MarkedModule& marked : modules) {
     require_free(marked);

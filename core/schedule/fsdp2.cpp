@@ -164,7 +164,9 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
   if (u.reshard_after_backward) {
     fsdp2_reshard(unit);
   }
-  if (!u.sync) {
+  // Without a shard axis there is nothing to reduce before the all-reduce.
+  const bool waits = !sharded() && options.replicate > 1 && !u.all_reduce;
+  if (!u.sync || waits) {
     accumulate_in_reduce_dtype(unit);
     return;
   }

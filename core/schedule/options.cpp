@@ -19,6 +19,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.has_parameters = !unit.parameters.empty() && unit.api == plan::Api::kFullyShard;
     spec.trainable = !plan.is_frozen(id);
     spec.reshard_after_forward = unit.reshard_after_forward;
+    spec.unshard_in_backward = unit.unshard_in_backward;
     if (spec.has_parameters) {
       const DType master = DType::kF32;  // the engine's master weights
       spec.copy_in = per_parameter || plan.param_dtype(id) != master;
@@ -46,6 +47,24 @@ ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
                          .shard = plan.shard,
                          .replicate = plan.replicate,
                          .cpu_offload = plan.plan.cpu_offload};
+}
+
+Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last) {
+  Result<void> done;
+  const auto set = [&](UnitId id, Setting::Kind kind) {
+    if (done.ok()) {
+      done = schedule.set(id, {.kind = kind, .flag = last, .units = {}}, Recurse::kNo);
+    }
+  };
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (!plan.units[id].reshard_after_backward) {
+      set(id, Setting::Kind::kReshardAfterBackward);
+    }
+    if (!plan.units[id].requires_all_reduce) {
+      set(id, Setting::Kind::kAllReduce);
+    }
+  }
+  return done;
 }
 
 }  // namespace shardlens::schedule

@@ -60,8 +60,10 @@ class StepRunner {
       planned_.order.reserve(2 * outline_.items * static_cast<size_t>(accumulate));
     }
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
-      const bool sync = sync_every_microbatch || microbatch + 1 == accumulate;
+      const bool last = microbatch + 1 == accumulate;
+      const bool sync = sync_every_microbatch || last;
       set_sync(sync);
+      require(begin_microbatch(schedule_, plan_, last));
       buckets_.begin(sync);
       begin_graph();
       forward();
@@ -135,7 +137,11 @@ class StepRunner {
     Setting setting;
     setting.kind = Setting::Kind::kGradientSync;
     setting.flag = sync;
-    if (const Result<void> done = schedule_.set(0, setting, Recurse::kYes); !done.ok()) {
+    require(schedule_.set(0, setting, Recurse::kYes));
+  }
+
+  static void require(const Result<void>& done) {
+    if (!done.ok()) {
       throw RuntimeFault(done.message());
     }
   }
@@ -323,9 +329,7 @@ class StepRunner {
   void raise(const HookEvent& event) {
     actions_.clear();
     if (sharded_) {  // otherwise there is nothing but Reducers
-      if (const Result<void> done = schedule_.on(event, actions_); !done.ok()) {
-        throw RuntimeFault(done.message());
-      }
+      require(schedule_.on(event, actions_));
     }
     if (keep_) {
       keep(event);

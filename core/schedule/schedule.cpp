@@ -90,6 +90,7 @@ UnitData make_unit(std::span<const UnitSpec> units, UnitId unit, const ScheduleO
   data.spec = units[unit];
   data.spec.cpu_offload = data.spec.cpu_offload || options.cpu_offload;
   data.after_forward = after_forward(data.spec, unit == 0, options);
+  data.unshard_in_backward = data.spec.unshard_in_backward;
   if (data.spec.forward_prefetch) {
     data.forward_prefetch = *data.spec.forward_prefetch;
   } else if (options.dialect == plan::Dialect::kFsdp2) {

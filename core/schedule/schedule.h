@@ -25,6 +25,7 @@ struct UnitSpec {
   bool copy_out = false;        // per-parameter layout
   bool reduce_copy_in = false;  // the reduction does not read the gradient itself (cast, packing)
   bool cpu_offload = false;     // shard and gradient live on the host
+  bool unshard_in_backward = true;
   plan::Reshard reshard_after_forward;
   std::optional<std::vector<UnitId>> forward_prefetch, backward_prefetch;  // explicit lists
 };
@@ -133,5 +134,10 @@ class Schedule {
 // The two inputs of make() from a resolved plan.
 [[nodiscard]] std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan);
 [[nodiscard]] ScheduleOptions schedule_options(const plan::ResolvedPlan& plan);
+
+// What the plan says of a step with several microbatches, to be called before each, after
+// kGradientSync: the `last` one's backward reshards units that stay whole between them, and
+// all-reduces those that are reduced within the shard axis until then. Errors as Schedule::set.
+Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last);
 
 }  // namespace shardlens::schedule

@@ -154,6 +154,12 @@ class ParallelModel final : public fsdp::ShardedModel {
     }
   }
 
+  void begin_microbatch(bool last) override {
+    if (sharded_ != nullptr) {
+      sharded_->begin_microbatch(last);
+    }
+  }
+
   double clip_grad_norm(double max_norm, double norm_type) override {
     // Replicated gradients are equal on all ranks, so they count once and need no all-reduce; those
     // of ignored parameters count as this rank has them, as in FSDP1.

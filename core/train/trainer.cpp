@@ -90,6 +90,7 @@ class Loop {
     if (options_.no_sync) {
       context_.sharded->set_requires_gradient_sync(last);
     }
+    context_.sharded->begin_microbatch(last);
     const at::Tensor tokens = batch(step * options_.accumulate + microbatch);
     const int64_t seq = context_.shape.seq;
     at::Tensor loss;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/base/format_bytes.h"
 #include "gui/model/header.h"
 #include "gui/model/module_edits.h"
 #include "gui/model/time_axis.h"
@@ -393,7 +394,7 @@ QVariant UnitTree::data(const QModelIndex& index, int role) const {
                                                    : QString::number(node.units);
         case kBytes:
           return node.bytes == 0 ? QStringLiteral("–")
-                                 : QString::fromStdString(report::format_bytes(node.bytes));
+                                 : QString::fromStdString(format_bytes(node.bytes));
         case kCompute:
           return duration_or_dash(node.compute);
         case kGather:

@@ -8,6 +8,7 @@
 #include <QPainter>
 #include <QSignalBlocker>
 
+#include "core/base/format_bytes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/painter_canvas.h"
 #include "profiler/report/table.h"
@@ -229,8 +230,7 @@ void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
                      .arg(QString::fromStdString(report::format_percent(figures.overlap_ratio())));
   for (const analysis::MemoryFigures& memory : rank->figures.memory) {
     if (memory.device.starts_with("cuda")) {
-      note += tr("  │  peak %1")
-                  .arg(QString::fromStdString(report::format_bytes(memory.peak.allocated)));
+      note += tr("  │  peak %1").arg(QString::fromStdString(format_bytes(memory.peak.allocated)));
     }
   }
   bar_->show(title, figures, note);

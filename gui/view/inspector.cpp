@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/format_bytes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/timeline_scene.h"
 #include "profiler/report/table.h"
@@ -82,7 +83,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
     const double seconds = static_cast<double>(c.when.length()) * 1e-9;
     sheet.row(QObject::tr("message"),
               QObject::tr("%1, %2 GB/s over its duration")
-                  .arg(QString::fromStdString(report::format_bytes(c.bytes)))
+                  .arg(QString::fromStdString(format_bytes(c.bytes)))
                   .arg(static_cast<double>(c.bytes) / 1e9 / std::max(seconds, 1e-12), 0, 'f', 2));
   }
   if (c.ranks > 0) {
@@ -116,7 +117,7 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
   if (const trace::DeviceArgs* device = rank.trace.device(event)) {
     sheet.row(QObject::tr("stream"), QString::number(device->stream));
     if (device->bytes >= 0) {
-      sheet.row(QObject::tr("bytes"), QString::fromStdString(report::format_bytes(device->bytes)));
+      sheet.row(QObject::tr("bytes"), QString::fromStdString(format_bytes(device->bytes)));
     }
   }
   if (event.correlation != 0) {
@@ -149,7 +150,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
     sheet.row(QObject::tr("count, bytes"),
               QObject::tr("%1, %2")
                   .arg(part->count)
-                  .arg(QString::fromStdString(report::format_bytes(part->bytes))));
+                  .arg(QString::fromStdString(format_bytes(part->bytes))));
     sheet.row(
         QObject::tr("busy, exposed"),
         QObject::tr("%1, <b>%2</b>").arg(durationText(part->busy), durationText(part->exposed)));

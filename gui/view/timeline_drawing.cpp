@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/format_bytes.h"
 #include "gui/view/timeline_scene.h"
 #include "profiler/report/table.h"
 
@@ -229,8 +230,8 @@ void TimelineScene::drawMemory(Canvas& canvas, const RankData& rank, const QRect
   canvas.text(area.adjusted(6, 2, -8, 0),
               QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
                   .arg(QString::fromStdString(memory.device),
-                       QString::fromStdString(report::format_bytes(memory.peak.allocated)),
-                       QString::fromStdString(report::format_bytes(memory.peak_reserved))),
+                       QString::fromStdString(format_bytes(memory.peak.allocated)),
+                       QString::fromStdString(format_bytes(memory.peak_reserved))),
               Ink::kText, Qt::AlignLeft | Qt::AlignTop);
 }
 

@@ -17,6 +17,7 @@
 #include <QTableView>
 #include <QVBoxLayout>
 
+#include "core/base/format_bytes.h"
 #include "gui/model/module_edits.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/delegates.h"
@@ -28,7 +29,7 @@ namespace shardlens::gui {
 namespace {
 
 QString bytes_text(Bytes bytes) {
-  return QString::fromStdString(report::format_bytes(bytes));
+  return QString::fromStdString(format_bytes(bytes));
 }
 
 std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/format_bytes.h"
+
 namespace shardlens::report {
 namespace {
 

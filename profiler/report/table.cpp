@@ -1,12 +1,12 @@
 #include "profiler/report/table.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/format_bytes.h"
 
 namespace shardlens::report {
 namespace {
@@ -94,20 +94,6 @@ std::string format_duration(Nanoseconds value) {
 
 std::string format_message(Bytes value) {
   return value == 0 ? "-" : format_bytes(value);
-}
-
-std::string format_bytes(Bytes value) {
-  constexpr std::array<std::string_view, 5> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (value < 1024) {
-    return fmt::format("{} B", value);
-  }
-  double scaled = static_cast<double>(value) / 1024;
-  size_t unit = 0;
-  while (scaled >= 1024 && unit + 1 < kUnits.size()) {
-    scaled /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.2f} {}", scaled, kUnits[unit]);
 }
 
 std::string format_percent(std::optional<double> fraction) {

@@ -45,8 +45,6 @@ class Table {
 
 // "0.412 ms", "1.250 s"; a whole number of microseconds.
 [[nodiscard]] std::string format_duration(Nanoseconds value);
-// "812 B", "4.2 KiB", "1.50 GiB"
-[[nodiscard]] std::string format_bytes(Bytes value);
 // Of a message; 0 is none that the trace tells, "-".
 [[nodiscard]] std::string format_message(Bytes value);
 // "35.4 %"; "-" without a value.

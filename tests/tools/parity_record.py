@@ -92,6 +92,8 @@ def shard_fsdp2(m, plan, world):
         apply(members[0] if len(members) == 1 else members, **kw)
         if chosen.get("gradient_divide_factor"):
             members[0].set_gradient_divide_factor(chosen["gradient_divide_factor"])
+        if chosen.get("unshard_in_backward") is False:
+            members[0].set_unshard_in_backward(False)
     order = [n for n, _ in m.named_modules() if any(n in fqns for fqns, _ in units)]
     forward = plan.get("forward_prefetch", {})
     if isinstance(forward, int):  # a depth: each unit the next ones, in the order of their forwards
@@ -224,11 +226,18 @@ class FunctionalAllReduces(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def set_sync(m, plan, sync):
+def begin_microbatch(m, plan, sync, last):
     """A context for one microbatch."""
     if parity_rows.dialect_of(plan) != "fsdp2":
         return contextlib.nullcontext() if sync else m.no_sync()
     m.set_requires_gradient_sync(sync)
+    modules = dict(m.named_modules())
+    for fqns, entry in units_of(m, plan):
+        chosen = {**plan, **entry}
+        if chosen.get("reshard_after_backward") is False:
+            modules[fqns[0]].set_reshard_after_backward(last, recurse=False)
+        if chosen.get("requires_all_reduce") is False:
+            modules[fqns[0]].set_requires_all_reduce(last, recurse=False)
     return contextlib.nullcontext()
 
 
@@ -268,8 +277,8 @@ def train(model, spec, plan, rank, world, collectives):
         for microbatch in range(microbatches):
             first = (step * microbatches + microbatch) * world + rank
             x = torch.stack([data[i * SEQ:i * SEQ + SEQ + 1] for i in ((first * BATCH + b) % samples for b in range(BATCH))])
-            sync = not run.get("no_sync") or microbatch + 1 == microbatches
-            with collectives.recording(), set_sync(m, plan, sync):
+            last = microbatch + 1 == microbatches
+            with collectives.recording(), begin_microbatch(m, plan, not run.get("no_sync") or last, last):
                 logits = m(input_ids=x[:, :-1]).logits.float()
                 loss = F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()) / microbatches
                 loss.backward()

@@ -32,7 +32,7 @@ FROZEN_PREFIX = {"frozen_parameters": ["model.embed_tokens.*", "{block:0}.**", "
 IGNORED = {"ignored_modules": ["{block:1}.mlp"], "ignored_parameters": ["{block:2}.*.weight"]}
 PARTS = {"units": [{"modules": "{blocks}.mlp"}, {"modules": ""}]}
 ALL_REPLICAS = {"mesh": {"replicate": "all"}}
-TWO_OR_FOUR = (2, 4)  # of three ranks PyTorch pads a flat parameter that is not sharded; Shardlens does not yet
+WHOLE_BETWEEN = {"units": [{"modules": "{blocks}", "reshard_after_backward": False}, {"modules": ""}]}
 
 ROWS = {
     "fsdp2": {},
@@ -48,9 +48,9 @@ ROWS = {
     "fsdp2-prefetch-lists": dict(plan={
         "forward_prefetch": {"": ["{block:0}", "{block:1}"], "{block:1}": ["{block:2}"]},
         "backward_prefetch": {"{block:3}": ["{block:2}", "{block:1}"], "{block:2}": ["{block:1}"]}}),
-    "fsdp2-no-shard": dict(worlds=TWO_OR_FOUR, plan=ALL_REPLICAS),
-    "fsdp2-no-shard-no-sync": dict(worlds=TWO_OR_FOUR, plan=ALL_REPLICAS, run=NO_SYNC),
-    "fsdp2-no-shard-bf16": dict(worlds=TWO_OR_FOUR, plan={**ALL_REPLICAS, "mixed_precision": BF16}),
+    "fsdp2-no-shard": dict(plan=ALL_REPLICAS),
+    "fsdp2-no-shard-no-sync": dict(plan=ALL_REPLICAS, run=NO_SYNC),
+    "fsdp2-no-shard-bf16": dict(plan={**ALL_REPLICAS, "mixed_precision": BF16}),
     "fsdp2-hybrid": dict(plan=TWO_REPLICAS, worlds=(4,)),
     "fsdp2-hybrid-shard-grad-op": dict(plan={**TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
     "fsdp2-accumulate": dict(run={"accumulate": 3}),
@@ -59,6 +59,12 @@ ROWS = {
     "fsdp2-hybrid-accumulate": dict(plan=TWO_REPLICAS, run={"accumulate": 3}, worlds=(4,)),
     "fsdp2-hybrid-no-sync": dict(plan=TWO_REPLICAS, run=NO_SYNC, worlds=(4,)),
     "fsdp2-hybrid-bf16": dict(plan={**TWO_REPLICAS, "mixed_precision": BF16}, worlds=(4,)),
+    "fsdp2-hybrid-all-reduce-last": dict(plan={**TWO_REPLICAS, "requires_all_reduce": False}, run={"accumulate": 3}, worlds=(4,)),
+    "fsdp2-no-shard-all-reduce-last": dict(plan={**ALL_REPLICAS, "requires_all_reduce": False}, run={"accumulate": 3}),
+    "fsdp2-whole-between": dict(plan={"reshard_after_backward": False}, run=NO_SYNC),
+    "fsdp2-whole-between-of-units": dict(plan={**WHOLE_BETWEEN, "reshard_after_forward": True}, run=NO_SYNC),
+    "fsdp2-unshard-in-backward": dict(plan={"reshard_after_forward": True, "units": [
+        {"modules": "{blocks}"}, {"modules": "{embedding}", "unshard_in_backward": False}, {"modules": ""}]}),
     "fsdp2-divide-factor": dict(plan={"gradient_divide_factor": 6, "mixed_precision": {"reduce_dtype": "fp16"}}),
     "fsdp2-checkpoint": dict(plan=CHECKPOINTED),
     "fsdp2-checkpoint-inside": dict(plan={"activation_checkpointing": ["{blocks}.mlp"]}),
@@ -75,7 +81,7 @@ ROWS = {
     "fsdp2-clip": dict(run={"clip": 0.5}),
     "fsdp2-clip-1": dict(run={"clip": 0.5, "norm_type": 1}),
     "fsdp2-clip-inf": dict(run={"clip": 0.01, "norm_type": "inf"}),
-    "fsdp2-no-shard-clip": dict(worlds=TWO_OR_FOUR, plan=ALL_REPLICAS, run={"clip": 0.5}),
+    "fsdp2-no-shard-clip": dict(plan=ALL_REPLICAS, run={"clip": 0.5}),
     "fsdp2-hybrid-clip-inf": dict(plan=TWO_REPLICAS, run={"clip": 0.01, "norm_type": "inf"}, worlds=(4,)),
     "fsdp2-frozen-unit": dict(plan=FROZEN_UNIT, worlds=(2, 3)),
     "fsdp2-frozen-unit-reshard": dict(plan={**FROZEN_UNIT, "reshard_after_forward": True}, worlds=(2, 3)),
@@ -93,9 +99,9 @@ ROWS = {
     "fsdp1-no-limit": dict(plan={**FSDP1, "limit_all_gathers": False}),
     "fsdp1-forward-prefetch": dict(plan={**FSDP1, "forward_prefetch": 1}),
     "fsdp1-forward-prefetch-post": dict(plan={**FSDP1, "forward_prefetch": 1, "backward_prefetch": "post"}),
-    "fsdp1-no-shard": dict(worlds=TWO_OR_FOUR, plan={**FSDP1, **ALL_REPLICAS}),
-    "fsdp1-no-shard-no-sync": dict(worlds=TWO_OR_FOUR, plan={**FSDP1, **ALL_REPLICAS}, run=NO_SYNC),
-    "fsdp1-no-shard-bf16": dict(worlds=TWO_OR_FOUR, plan={**FSDP1, **ALL_REPLICAS, "mixed_precision": BF16}),
+    "fsdp1-no-shard": dict(plan={**FSDP1, **ALL_REPLICAS}),
+    "fsdp1-no-shard-no-sync": dict(plan={**FSDP1, **ALL_REPLICAS}, run=NO_SYNC),
+    "fsdp1-no-shard-bf16": dict(plan={**FSDP1, **ALL_REPLICAS, "mixed_precision": BF16}),
     "fsdp1-hybrid": dict(plan={**FSDP1, **TWO_REPLICAS}, worlds=(4,)),
     "fsdp1-hybrid-shard-grad-op": dict(plan={**FSDP1, **TWO_REPLICAS, "reshard_after_forward": False}, worlds=(4,)),
     "fsdp1-hybrid-no-sync": dict(plan={**FSDP1, **TWO_REPLICAS}, run=NO_SYNC, worlds=(4,)),

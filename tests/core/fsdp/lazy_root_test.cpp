@@ -240,6 +240,22 @@ TEST_F(LazyRootTest, APlanTakesPartsThatWereShardedBefore) {
   }
 }
 
+TEST_F(LazyRootTest, PoliciesOfAPlanKnowThePartsThatWereShardedBefore) {
+  Mlp model = make_model();
+  shard({model->order[1].ptr()});
+  const auto outer = [&](const std::string& policy) {
+    const plan::Plan plan = plan::parse_plan(
+        R"({"version": 1, "units": [{"modules": ""}, {"modules": ")" + policy + "\"}]}", "test");
+    static_cast<void>(fully_shard(model.ptr(), plan, {.world = world.get()}));
+  };
+  // As PyTorch's policies, which find "an FSDP-managed module already".
+  EXPECT_THAT([&] { outer("class:Block"); },
+              ThrowsMessage<UsageError>(HasSubstr("fully_shard has already been applied")));
+  EXPECT_THAT([&] { outer("size:10"); }, ThrowsMessage<UsageError>(HasSubstr(
+                                             "'size:10' cannot choose the units of a model "
+                                             "with a part, 'layers.1', that has its own API")));
+}
+
 TEST_F(LazyRootTest, UnitsWithoutACommonRootAreRootsOfTheirOwn) {
   Mlp plain = make_model();
   for (int rank = 0; rank < 2; ++rank) {

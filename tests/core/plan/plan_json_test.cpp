@@ -41,6 +41,8 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(plan.backward_prefetch, BackwardPrefetch::kPre);
   EXPECT_EQ(plan.forward_prefetch, 0);
   EXPECT_TRUE(plan.limit_all_gathers);
+  EXPECT_TRUE(plan.reshard_after_backward);
+  EXPECT_TRUE(plan.requires_all_reduce);
   EXPECT_EQ(plan.mixed_precision, MixedPrecision{});
   EXPECT_FALSE(plan.cpu_offload);
   EXPECT_FALSE(plan.gradient_divide_factor);
@@ -208,6 +210,17 @@ TEST(PlanJsonTest, DialectsKeepTheirLimits) {
       error_of(
           R"({"version": 1, "dialect": "fsdp1", "units": [{"modules": "", "reshard_after_forward": 2}]})"),
       HasSubstr("plan.json#/units/0/reshard_after_forward"));
+  EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "reshard_after_backward": false)")),
+              HasSubstr("#/reshard_after_backward: dialect fsdp1 has no reshard_after_backward; "
+                        "expected dialect fsdp2"));
+  EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "requires_all_reduce": false)")),
+              HasSubstr("#/requires_all_reduce: dialect fsdp1 has no requires_all_reduce"));
+  EXPECT_THAT(
+      error_of(
+          R"({"version": 1, "dialect": "fsdp1", "units": [{"modules": "", "unshard_in_backward": false}]})"),
+      HasSubstr("plan.json#/units/0/unshard_in_backward: dialect fsdp1 has no"));
+  EXPECT_THAT(error_of(with(R"("unshard_in_backward": false)")),
+              HasSubstr("#/unshard_in_backward: unknown key"));  // of every unit, nothing would run
   EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "forward_prefetch": 2)")),
               HasSubstr("#/forward_prefetch: expected an integer from 0 to 1, found 2"));
 }
@@ -249,6 +262,8 @@ class RandomPlan {
       plan.units.push_back(unit(fsdp1));
     }
     plan.reshard_after_forward = reshard(fsdp1);
+    plan.reshard_after_backward = fsdp1 || coin();
+    plan.requires_all_reduce = fsdp1 || coin();
     if (coin()) {
       plan.backward_prefetch_lists = lists();
     } else {
@@ -326,6 +341,9 @@ class RandomPlan {
     if (coin()) {
       entry.reshard_after_forward = reshard(fsdp1);
     }
+    entry.reshard_after_backward = maybe(fsdp1 || coin());
+    entry.requires_all_reduce = maybe(fsdp1 || coin());
+    entry.unshard_in_backward = maybe(fsdp1 || coin());
     entry.cpu_offload = maybe(coin());
     entry.gradient_divide_factor = maybe(static_cast<double>(pick(1, 9)));
     return entry;

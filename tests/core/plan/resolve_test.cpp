@@ -267,6 +267,27 @@ TEST(ResolveTest, PrefetchListsNameUnits) {
               HasSubstr("plan.json#/backward_prefetch//0: 'lm_head' is no unit"));
 }
 
+TEST(ResolveTest, OnlyEmbeddingsNeedNoParametersInBackward) {
+  const auto units = [](const std::string& modules) {
+    return R"([{"modules": "model.layers.*"}, {"modules": )" + modules +
+           R"(, "unshard_in_backward": false, "reshard_after_backward": false}, {"modules": ""}])";
+  };
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(units(R"("model.embed_tokens")"), 2, tree);
+  EXPECT_FALSE(plan.units[1].unshard_in_backward);
+  EXPECT_FALSE(plan.units[1].reshard_after_backward);
+  EXPECT_TRUE(plan.units[0].unshard_in_backward);
+  EXPECT_TRUE(plan.units[0].reshard_after_backward);
+  EXPECT_EQ(error_of(units(R"("lm_head")"), 2, tree),
+            "plan.json#/units/1/unshard_in_backward: the backward of 'lm_head' (Linear) needs "
+            "parameter 'lm_head.weight'; expected a unit of embeddings alone");
+  // Tied: the head's backward needs the embedding's parameter.
+  EXPECT_THAT(error_of(R"([{"modules": "transformer.h.*"}, {"modules": ["transformer.wte", )"
+                       R"("lm_head"], "unshard_in_backward": false}, {"modules": ""}])",
+                       2, tree_of("gpt2-tiny")),
+              HasSubstr("the backward of 'lm_head' (Linear) needs parameter"));
+}
+
 TEST(ResolveTest, ForwardDepthBecomesListsInFsdp2) {
   const ModuleTree tree = llama();
   const ResolvedPlan plan = resolved(kBlocksAndRoot, 2, tree, R"(, "forward_prefetch": 2)");
@@ -354,6 +375,11 @@ TEST(ResolveTest, LayoutsHaveTheSizesOfTheUnits) {
   EXPECT_EQ(plan.layout(1).numel(), block);
   EXPECT_EQ(plan.layout(1).shard_numel(), (block + 2) / 3);
   EXPECT_EQ(plan.layout(0).numel(), 256 * 64 * 2 + 64);
+  // As PyTorch pads a flat parameter of NO_SHARD (tests/data/parity/fsdp1-no-shard.json).
+  const ResolvedPlan whole = resolve(strategy_plan("no_shard", tree), tree, 3);
+  EXPECT_EQ(block % 3, 2);
+  EXPECT_EQ(whole.layout(1).shard_numel(), block + 1);
+  EXPECT_EQ(resolve(strategy_plan("no_shard", tree), tree, 4).layout(1).shard_numel(), block);
   // replicate keeps every parameter whole.
   EXPECT_EQ(resolve(strategy_plan("replicate", tree), tree, 3).layout(1).shard_numel(), block);
 }

@@ -286,6 +286,63 @@ TEST(PlannedTest, AccumulationWithoutSync) {
   EXPECT_EQ(events(step, false), expected);
 }
 
+// What PyTorch's test_gradient_accumulation counts where set_reshard_after_backward(False) is on
+// for all but the last of M microbatches: forward gathers G times, backward (G - 1) · M.
+TEST(PlannedTest, UnitsThatStayWholeBetweenMicrobatches) {
+  constexpr int kMicrobatches = 3;
+  const plan::ModelConfig config = llama();
+  for (const bool reshard : {true, false}) {
+    const plan::ResolvedPlan plan = resolved(
+        config, "full_shard", 2, [&](plan::Plan& p) { p.reshard_after_backward = reshard; });
+    const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 2,
+                                          kMicrobatches, /*sync_every_microbatch=*/false);
+    int gathers[2] = {};  // in forward, in backward
+    for (const PlannedAction& each : step.actions) {
+      gathers[each.hook.hook != Hook::kPreForward] += each.action.op == Op::kAllGather;
+    }
+    EXPECT_EQ(gathers[0], reshard ? 5 * kMicrobatches : 5);
+    EXPECT_EQ(gathers[1], 4 * kMicrobatches);
+  }
+}
+
+// set_requires_all_reduce(False) for all but the last microbatch: each reduces over its shards, one
+// over the replicas.
+TEST(PlannedTest, ReplicasMeetInTheLastMicrobatch) {
+  const plan::ModelConfig config = llama();
+  for (const auto& [every, shards] : {std::pair{true, 2}, {false, 2}, {false, 1}}) {
+    const plan::ResolvedPlan plan = resolved(config, "hybrid_shard", 4, [&](plan::Plan& p) {
+      p.mesh_replicate = 4 / shards;
+      p.mesh_shard = shards;
+      p.requires_all_reduce = every;
+    });
+    const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 2, 3);
+    const auto count = [&](Op op) {
+      return std::ranges::count(step.actions, op,
+                                [](const PlannedAction& each) { return each.action.op; });
+    };
+    EXPECT_EQ(count(Op::kReduceScatter), shards == 1 ? 0 : 5 * 3);
+    EXPECT_EQ(count(Op::kAllReduce), every ? 5 * 3 : 5);
+  }
+}
+
+TEST(PlannedTest, EmbeddingIsNotGatheredForItsBackward) {
+  const plan::ModelConfig config = llama();
+  for (const bool unshard : {true, false}) {
+    const plan::ResolvedPlan plan = resolved(config, "full_shard", 2, [&](plan::Plan& p) {
+      p.reshard_after_forward = {plan::Reshard::Kind::kYes, 0};
+      p.units.assign(3, {});
+      p.units[0].globs = {"model.layers.*"};
+      p.units[1].globs = {"model.embed_tokens"};
+      p.units[1].unshard_in_backward = unshard;
+      p.units[2].globs = {""};
+    });
+    const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+    const auto gathers = std::ranges::count_if(
+        step.actions, [](const PlannedAction& each) { return each.action.op == Op::kAllGather; });
+    EXPECT_EQ(gathers, unshard ? 12 : 11);
+  }
+}
+
 // Views made once, up front: every backward first, then every reduce-scatter; all overlap lost.
 // Source: engine facts in docs/schedule.md, measured on LibTorch for four layers.
 TEST(PlannedTest, FrozenViewsDelayEveryReduction) {

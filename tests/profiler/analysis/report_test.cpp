@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/format_bytes.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/table.h"
 #include "tests/profiler/analysis/trace_builder.h"

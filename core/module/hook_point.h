@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "core/composable/contract.h"
+#include "core/module/hookable.h"
+
+namespace shardlens::module {
+
+// The hooks of a module that `api` is applied to. Errors: UsageError naming it, for a container
+// without forward and for a module without hooks.
+[[nodiscard]] HookPoint& hook_point(const composable::Api& api,
+                                    torch::nn::Module& module,
+                                    const std::string& fqn);
+
+}  // namespace shardlens::module
