@@ -24,6 +24,7 @@
 #include "sim/hardware/stacks.h"
 #include "sim/search/search.h"
 
+#include "cli/machine_options.h"
 #include "cli/output.h"
 #include "cli/prepared_run.h"
 #include "cli/run_options.h"
@@ -37,8 +38,8 @@ constexpr size_t kFrontShown = 12;
 struct SearchCommand {
   RunOptions run;
   int64_t memory_limit = 0;
-  std::filesystem::path calibration, out, state;
-  std::string stack;
+  MachineOptions machine;
+  std::filesystem::path out, state;
   unsigned threads = 0;
   bool json = false;
 };
@@ -53,12 +54,12 @@ void interrupt(int signal) {
 }
 
 void check_options(const SearchCommand& options) {
-  if (options.run.hardware.starts_with("ab:") && options.calibration.empty()) {
+  if (options.run.hardware.starts_with("ab:") && options.machine.calibration.empty()) {
     throw UsageError(
         "--hardware ab:…: it does not say how long a GPU computes; use a spec's name or a spec "
         "file, or add --calibration");
   }
-  if (options.run.hardware.empty() && options.calibration.empty()) {
+  if (options.run.hardware.empty() && options.machine.calibration.empty()) {
     throw UsageError("--hardware is required, unless --calibration says how fast the machine is");
   }
   for (const auto& [flag, value] : {std::pair{"--batch", options.run.batch},
@@ -122,19 +123,9 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
   write_stdout("\n" + result.why + "\n");
 }
 
-sim::CalibratedTarget machine_of(const SearchCommand& options) {
-  if (!options.calibration.empty()) {
-    return sim::CalibratedTarget(sim::load_calibration(options.calibration.string()),
-                                 options.run.hardware);
-  }
-  sim::HardwareSpec spec = sim::load_hardware(options.run.hardware);
-  return sim::CalibratedTarget(options.stack.empty() ? std::move(spec)
-                                                     : sim::under_stack(spec, options.stack));
-}
-
 ExitCode run(const SearchCommand& options) {
   check_options(options);
-  const sim::CalibratedTarget machine = machine_of(options);
+  const sim::CalibratedTarget machine = machine_of(options.run, options.machine);
   const int64_t ranks = options.run.world_size.value_or(
       machine.spec() ? machine.spec()->ranks() : machine.calibration()->ranks);
   const PreparedRun prepared = resolve_run(options.run, ranks);
@@ -154,7 +145,7 @@ ExitCode run(const SearchCommand& options) {
         {"model", nlohmann::json::parse(plan::read_text_file(prepared.config.source))},
         {"plan", nlohmann::json::parse(plan::to_json(prepared.plan.plan))},
         {"hardware", options.run.hardware},
-        {"stack", options.stack},
+        {"stack", options.machine.stack},
         {"calibration", machine.calibration() == nullptr
                             ? nlohmann::json()
                             : nlohmann::json::parse(sim::to_json(*machine.calibration()))},
@@ -221,18 +212,8 @@ Action add_search_command(CLI::App& app) {
       ->required();
   app.add_option("--plan", options->run.plan,
                  "plan file whose dialect, layout and precision the search keeps [fsdp2]");
-  app.add_option("--hardware", options->run.hardware,
-                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
-                 "--calibration also ab:MICROSECONDS:GBPS")
-      ->option_text("SPEC (required without --calibration)");
-  CLI::Option* calibration =
-      app.add_option("--calibration", options->calibration,
-                     "what `shardlens calibrate` measured: goes before --hardware");
-  app.add_option("--stack", options->stack,
-                 "constants fitted to published runs of a software stack (docs/simulator.md)")
-      ->excludes(calibration);
-  app.add_option("--world-size", options->run.world_size,
-                 "ranks [the spec's GPUs, or the calibrated run's ranks]");
+  CLI::Option* calibration = add_machine_options(app, options->run, options->machine);
+  app.get_option("--stack")->excludes(calibration);
   add_step_options(app, options->run);
   app.add_option("--memory-limit", options->memory_limit,
                  "of what the allocator reserves on a GPU; a number of bytes, or 80GiB")

@@ -21,6 +21,7 @@
 #include "sim/predict/predict.h"
 
 #include "cli/capture_directory.h"
+#include "cli/machine_options.h"
 #include "cli/output.h"
 #include "cli/prepared_run.h"
 #include "cli/run_options.h"
@@ -31,10 +32,10 @@ namespace {
 
 struct SimulateOptions {
   RunOptions run;
-  std::filesystem::path calibration;  // empty: the hardware's constants alone
-  std::filesystem::path workload;     // a recorded run; empty: the model's own workload
-  bool other_plan = false;            // --plan or --strategy was given
-  std::string ranks = "one", stack;
+  MachineOptions machine;
+  std::filesystem::path workload;  // a recorded run; empty: the model's own workload
+  bool other_plan = false;         // --plan or --strategy was given
+  std::string ranks = "one";
   std::vector<std::string> slow_ranks;
   std::optional<sim::HostMode> host;  // nullopt: as it was measured; of a spec, kAhead
   bool waits_for_loss = false;
@@ -43,7 +44,7 @@ struct SimulateOptions {
 };
 
 void check_options(const SimulateOptions& options) {
-  const bool measured = !options.calibration.empty() || !options.workload.empty();
+  const bool measured = !options.machine.calibration.empty() || !options.workload.empty();
   if (options.run.model.empty() && options.workload.empty()) {
     throw UsageError("--model is required, unless --workload names a recorded run");
   }
@@ -110,17 +111,10 @@ void apply_optimizer(const RunOptions& run, plan::Workload& workload) {
 }
 
 sim::CalibratedTarget machine_of(const SimulateOptions& options) {
-  if (!options.calibration.empty()) {
-    return sim::CalibratedTarget(sim::load_calibration(options.calibration.string()),
-                                 options.run.hardware);
-  }
-  sim::HardwareSpec spec = sim::load_hardware(options.run.hardware);
-  if (!options.stack.empty()) {
-    spec = sim::under_stack(spec, options.stack);
-  }
-  spec.operator_us = options.operator_us.value_or(spec.operator_us);
-  spec.action_us = options.action_us.value_or(spec.action_us);
-  return sim::CalibratedTarget(std::move(spec));
+  return machine_of(options.run, options.machine, [&](sim::HardwareSpec& spec) {
+    spec.operator_us = options.operator_us.value_or(spec.operator_us);
+    spec.action_us = options.action_us.value_or(spec.action_us);
+  });
 }
 
 SimulatedResult predicted(const SimulateOptions& options,
@@ -214,18 +208,8 @@ Action add_simulate_command(CLI::App& app) {
       "--workload", options->workload,
       "a capture, or traces of PyTorch's FSDP: its measured compute, instead of a model's");
   workload->excludes(model);
-  app.add_option("--hardware", run_options.hardware,
-                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
-                 "--calibration also ab:MICROSECONDS:GBPS")
-      ->option_text("SPEC (required without --calibration)");
-  CLI::Option* calibration =
-      app.add_option("--calibration", options->calibration,
-                     "what `shardlens calibrate` measured: goes before --hardware");
+  CLI::Option* calibration = add_machine_options(app, run_options, options->machine);
   calibration->excludes(workload);
-  app.add_option("--stack", options->stack,
-                 "constants fitted to published runs of a software stack (docs/simulator.md)");
-  app.add_option("--world-size", run_options.world_size,
-                 "ranks [the spec's GPUs, or the calibrated run's ranks]");
   add_step_options(app, run_options);
   // What a recorded step is, is recorded.
   for (const char* flag : {"--batch", "--seq", "--accumulate", "--no-sync", "--optimizer",
