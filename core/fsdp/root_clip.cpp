@@ -18,6 +18,20 @@
 namespace shardlens::fsdp {
 namespace {
 
+std::vector<at::Tensor> gradients_of_parameters(
+    const std::vector<std::shared_ptr<FsdpState>>& states) {
+  std::vector<at::Tensor> grads;
+  for (const auto& state : states) {
+    for (size_t i = 0; state->handle() != nullptr && i < state->handle()->slots().size(); ++i) {
+      const at::Tensor& grad = state->handle()->slots()[i].parameter.mutable_grad();
+      if (grad.defined()) {
+        grads.push_back(grad);
+      }
+    }
+  }
+  return grads;
+}
+
 // FSDP1 adds up what a rank has before ranks add; FSDP2, whose norms are DTensors, all-reduces that
 // of each parameter, but one maximum.
 std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& states,
@@ -28,13 +42,8 @@ std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& st
     return {norm_part(grads, norm_type)};
   }
   std::vector<double> parts;
-  for (const auto& state : states) {
-    for (size_t i = 0; state->handle() != nullptr && i < state->handle()->slots().size(); ++i) {
-      const at::Tensor& grad = state->handle()->slots()[i].parameter.mutable_grad();
-      if (grad.defined()) {
-        parts.push_back(norm_part({&grad, 1}, norm_type));
-      }
-    }
+  for (const at::Tensor& grad : gradients_of_parameters(states)) {
+    parts.push_back(norm_part({&grad, 1}, norm_type));
   }
   return parts;
 }
@@ -79,21 +88,11 @@ double Root::clip_on_device(const std::vector<at::Tensor>& grads,
   const bool maximum = std::isinf(norm_type);
   const bool by_parameter = plan_.plan.layout == plan::Layout::kPerParameter && !maximum;
   std::vector<at::Tensor> norms;
-  const auto add = [&](const at::Tensor& grad) {
-    if (grad.defined() && (grad.numel() > 0 || by_parameter)) {
-      norms.push_back(grad.numel() > 0 ? at::linalg_vector_norm(grad, norm_type)
-                                       : at::zeros({}, grad.options()));
-    }
-  };
-  if (by_parameter) {
-    for (const auto& state : states_) {
-      for (size_t i = 0; state->handle() != nullptr && i < state->handle()->slots().size(); ++i) {
-        add(state->handle()->slots()[i].parameter.mutable_grad());
-      }
-    }
-  } else {
-    for (const at::Tensor& grad : grads) {
-      add(grad);
+  for (const at::Tensor& grad : by_parameter ? gradients_of_parameters(states_) : grads) {
+    if (grad.numel() > 0) {
+      norms.push_back(at::linalg_vector_norm(grad, norm_type));
+    } else if (by_parameter) {  // its place in the all-reduce
+      norms.push_back(at::zeros({}, grad.options()));
     }
   }
   at::Tensor parts =
