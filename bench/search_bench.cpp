@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
   std::ofstream rows;
   if (!csv.empty()) {
     rows.open(csv);
-    rows << "shard,replicate,reshard,checkpoint,batch,accumulate,step_ns,peak_bytes\n";
+    rows << "blocks,shard,replicate,reshard,backward_prefetch,forward_prefetch,checkpoint,batch,"
+            "accumulate,step_ns,compute_ns,exposed_comm_ns,peak_bytes,allocated_bytes\n";
   }
   size_t done = 0;
   std::chrono::duration<double> taken{0};
@@ -64,9 +65,11 @@ int main(int argc, char** argv) {
     done += result.evaluated;
     for (const sim::Found& each : found) {
       const sim::Candidate& c = each.candidate;
-      rows << fmt::format("{},{},{:d},{:d},{},{},{},{}\n", c.shard, kRanks / c.shard, c.reshard,
-                          c.checkpoint, c.batch, c.accumulate, each.outcome.step,
-                          each.outcome.peak);
+      const sim::Outcome& o = each.outcome;
+      rows << fmt::format("{},{},{},{:d},{:d},{},{:d},{},{},{},{},{},{},{}\n", c.blocks_per_unit,
+                          c.shard, kRanks / c.shard, c.reshard, c.backward_prefetch,
+                          c.forward_prefetch, c.checkpoint, c.batch, c.accumulate, o.step,
+                          o.compute, o.exposed_comm, o.peak, o.peak_allocated);
     }
   }
   fmt::print("{} plans in {:.3f} s on {} threads: {:.1f} us of CPU a plan\n", done, taken.count(),

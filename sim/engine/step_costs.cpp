@@ -5,8 +5,6 @@
 #include <functional>
 #include <unordered_map>
 
-#include "core/plan/unit_sizes.h"
-
 namespace shardlens::sim {
 namespace {
 
@@ -96,8 +94,9 @@ bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
 
 }  // namespace
 
-std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan, const CostModel& model) {
-  const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
+std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
+                                  std::span<const plan::UnitSize> sizes,
+                                  const CostModel& model) {
   std::vector<UnitCosts> costs;
   costs.reserve(plan.units.size());
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -140,7 +139,7 @@ StepCosts step_costs(const plan::Workload& workload,
     }
     costs.operators.push_back(it->second);
   }
-  costs.units = unit_costs(plan, model);
+  costs.units = unit_costs(plan, plan::unit_sizes(plan), model);
   for (size_t op = 0; op < costs.issue.size(); ++op) {
     costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
   }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "core/base/hook.h"
 #include "core/plan/plan.h"
+#include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/action.h"
 #include "sim/cost/cost_model.h"
@@ -39,8 +41,10 @@ struct StepCosts {
                                    const plan::ResolvedPlan& plan,
                                    const CostModel& model);
 
-// Of the plan's units alone; a unit like the one before it is not asked for again.
+// Of the plan's units alone; a unit like the one before it is not asked for again. `sizes`:
+// plan::unit_sizes(plan).
 [[nodiscard]] std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
+                                                std::span<const plan::UnitSize> sizes,
                                                 const CostModel& model);
 
 }  // namespace shardlens::sim

@@ -21,7 +21,7 @@ CachingAllocator::Pool& CachingAllocator::pool(bool small, uint32_t stream) {
 }
 
 size_t CachingAllocator::bucket(Pool& pool, Bytes size) {
-  const auto hash = (static_cast<uint64_t>(size / kRounding) * 0x9e3779b97f4a7c15ULL) >> 58;
+  const auto hash = (static_cast<uint64_t>(size / kRounding) * 0x9e3779b97f4a7c15ULL) >> 56;
   uint32_t& found = pool.found[hash];
   if (found >= pool.buckets.size() || pool.buckets[found].size != size) {
     found = static_cast<uint32_t>(

@@ -62,7 +62,7 @@ class CachingAllocator {
   struct Pool {
     std::vector<Bucket> buckets;  // by size
     // Where sizes were found last: a place is good while its bucket has the size.
-    std::array<uint32_t, 64> found{};
+    std::array<uint32_t, 256> found{};
   };
 
   Pool& pool(bool small, uint32_t stream);

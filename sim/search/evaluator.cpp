@@ -23,35 +23,46 @@ bool same_operators(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
+// See [Note: Planned steps in common].
+bool Evaluator::same_steps(const Candidate& a, const Candidate& b) const {
+  return same_operators(a, b) && (a.shard > 1) == (b.shard > 1) &&
+         (a.shard < model_.ranks) == (b.shard < model_.ranks);
+}
+
 void Evaluator::take_family(const Candidate& candidate) {
   if (family_ && same_family(*family_, candidate)) {
     return;
   }
-  for (auto& [microbatches, of] : planned_) {
-    spare_.push_back(std::move(of.step));
+  const std::optional<Candidate> before = std::exchange(family_, std::nullopt);
+  if (!before || !same_steps(*before, candidate)) {
+    for (auto& [key, of] : planned_) {
+      spare_.push_back(std::move(of.step));
+    }
+    planned_.clear();
+    parts_.clear();
   }
-  planned_.clear();
   steps_.reset();
+  const bool same = before && same_operators(*before, candidate);
   const plan::Plan plan = plan_of(candidate, model_.base, model_.tree, model_.ranks);
-  if (family_ && same_operators(*family_, candidate)) {
-    family_.reset();
+  if (same) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
   } else {
-    family_.reset();
     sized_.clear();
-    unit_sizes_.clear();
     plan_ = plan::resolve(plan, model_.tree, model_.ranks);
   }
   require_simulator_support(plan_, model_.target);
+  if (!same || before->shard != candidate.shard) {
+    take_sizes();
+  }
+  unit_costs_ = unit_costs(plan_, unit_sizes_, *model_.target.costs);
+  family_ = candidate;
+}
+
+void Evaluator::take_sizes() {
+  unit_sizes_ = plan::unit_sizes(plan_);
   optimizer_ = plan::optimizer_operator(plan_);
-  unit_costs_ = unit_costs(plan_, *model_.target.costs);
-  std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan_);
-  if (sizes != unit_sizes_) {
-    unit_sizes_ = std::move(sizes);
-    parts_.clear();
-    for (auto& [batch, of] : sized_) {
-      of.known.clear();
-    }
+  for (auto& [batch, of] : sized_) {
+    of.known.clear();
   }
   // Shards of parameters, gradients and optimizer states.
   least_bytes_ = 0;
@@ -59,7 +70,6 @@ void Evaluator::take_family(const Candidate& candidate) {
     least_bytes_ += (unit.shard + unit.reduced_shard + unit.stepped * model_.optimizer_states) *
                     size_of(DType::kF32);
   }
-  family_ = candidate;
 }
 
 Evaluator::Sized& Evaluator::sized(int64_t batch) {
@@ -82,7 +92,8 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
 }
 
 const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate) {
-  const auto [it, fresh] = planned_.try_emplace(accumulate);
+  const auto [it, fresh] = planned_.try_emplace(
+      {family_->reshard, family_->backward_prefetch, family_->forward_prefetch, accumulate});
   Planned& out = it->second;
   if (fresh) {
     schedule::PlannedStep storage;

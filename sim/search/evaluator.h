@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,12 +32,15 @@ struct SearchedModel {
 };
 
 // Predicts candidates one after the other, as predict() does each, but what neighbours have in
-// common is made once: those that differ in their microbatch alone share a plan and, for as many
-// microbatches, its planned step; those with the same units and checkpoints share operators and
-// their durations; those that allocate the same on the compute stream, as plans do that differ in
-// when they gather, share its replay. Of more than four microbatches the middle ones are not
-// simulated again if they change nothing but time (sim/engine/alike.h). So candidates that are
-// alike should follow each other.
+// common is made once: those that differ in their microbatch alone share a plan; those with the
+// same units and checkpoints share operators and their durations; those that allocate the same on
+// the compute stream, as plans do that differ in when they gather, share its replay. Of more than
+// four microbatches the middle ones are not simulated again if they change nothing but time
+// (sim/engine/alike.h). So candidates that are alike should follow each other.
+//
+// [Note: Planned steps in common] A schedule asks whether there is a shard axis and a replicate
+// axis, not how long they are. So plans that differ in these lengths alone have their planned steps
+// in common, for as many microbatches.
 //
 // Threads     one thread's.
 // Complexity  time in proportion to the actions and operators of at most four microbatches, mostly.
@@ -61,7 +65,12 @@ class Evaluator {
     std::vector<OperatorMemory> memory;
     std::vector<KnownMemory> known;  // under the family's sizes
   };
-  // A family's step of so many microbatches.
+  // Beside units, checkpoints and which axes there are.
+  struct StepKey {
+    bool reshard, backward_prefetch;
+    int64_t forward_prefetch, microbatches;
+    friend auto operator<=>(const StepKey&, const StepKey&) = default;
+  };
   struct Planned {
     schedule::PlannedStep step;
     MemoryOutline outline;
@@ -70,7 +79,9 @@ class Evaluator {
 
   // With so many of the candidate's microbatches planned one by one.
   [[nodiscard]] Figures predicted(const Candidate& candidate, int64_t microbatches);
+  [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
+  void take_sizes();
   [[nodiscard]] Sized& sized(int64_t batch);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
   [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const RunSettings& settings);
@@ -82,12 +93,11 @@ class Evaluator {
   std::vector<UnitCosts> unit_costs_;
   std::vector<plan::UnitSize> unit_sizes_;
   Bytes least_bytes_ = 0;               // that any microbatch needs
-  std::map<int64_t, Planned> planned_;  // by microbatches, of the family
   std::map<int64_t, Sized> sized_;      // by batch, of the family's units and checkpoints
-  // Of families with the units, checkpoints and sizes of this one.
-  std::vector<std::shared_ptr<const MemoryOutline>> parts_;
-  std::optional<schedule::SteadySteps> steps_;  // of the family
-  std::vector<schedule::PlannedStep> spare_;    // of families before
+  std::map<StepKey, Planned> planned_;  // of those and the axes
+  std::vector<std::shared_ptr<const MemoryOutline>> parts_;  // of planned_
+  std::optional<schedule::SteadySteps> steps_;               // of the family
+  std::vector<schedule::PlannedStep> spare_;                 // of families before
   MemoryReplay replay_;
 };
 

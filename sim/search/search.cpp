@@ -49,7 +49,7 @@ class Searcher {
       while (end < all_.size() && same_sizes(all_[end], all_[begin])) {
         ++end;
       }
-      shares_.emplace_back(begin, end);
+      shares_.push_back({begin, end});
       begin = end;
     }
   }
@@ -58,10 +58,12 @@ class Searcher {
     std::vector<std::thread> workers;
     const unsigned threads =
         options_.threads > 0 ? options_.threads : std::max(1U, std::thread::hardware_concurrency());
+    left_.resize(threads);
+    left_.front() = {0, shares_.size()};
     for (unsigned i = 1; i < threads; ++i) {
-      workers.emplace_back([this] { work(); });
+      workers.emplace_back([this, i] { work(i); });
     }
-    work();
+    work(0);
     for (std::thread& worker : workers) {
       worker.join();
     }
@@ -72,8 +74,29 @@ class Searcher {
   }
 
  private:
-  // Candidates that have much in common (evaluator.h) are one thread's.
-  void work() {
+  struct Range {
+    size_t begin = 0, end = 0;
+    [[nodiscard]] size_t size() const { return end - begin; }
+  };
+
+  // [Note: Shares] Candidates that follow each other have much in common (evaluator.h), so a thread
+  // takes one share after the other, and when it has none left the later half of those of the
+  // thread that has most.
+  std::optional<Range> take_share(unsigned worker) {
+    const std::lock_guard lock(mutex_);
+    Range& own = left_[worker];
+    if (own.size() == 0) {
+      Range& most =
+          *std::max_element(left_.begin(), left_.end(),
+                            [](const Range& a, const Range& b) { return a.size() < b.size(); });
+      const size_t middle = most.begin + most.size() / 2;
+      own = {middle, most.end};
+      most.end = middle;
+    }
+    return own.size() == 0 ? std::nullopt : std::optional(shares_[own.begin++]);
+  }
+
+  void work(unsigned worker) {
     try {
       Evaluator evaluator({.config = config_,
                            .tree = tree_,
@@ -84,8 +107,8 @@ class Searcher {
                            .seq = options_.seq,
                            .sync_every_microbatch = options_.sync_every_microbatch,
                            .optimizer_states = options_.optimizer_states});
-      for (size_t i = next_++; i < shares_.size(); i = next_++) {
-        for (size_t k = shares_[i].first; k < shares_[i].second; ++k) {
+      while (const std::optional<Range> share = take_share(worker)) {
+        for (size_t k = share->begin; k < share->end; ++k) {
           if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
             stopped_ = true;
             return;
@@ -214,10 +237,11 @@ class Searcher {
   std::vector<Candidate> all_;
   std::vector<std::optional<Outcome>> outcomes_;
   std::vector<std::optional<InputError>> refusals_;
-  std::vector<std::pair<size_t, size_t>> shares_;  // of threads, one after the other
-  std::atomic<size_t> next_{0};
+  std::vector<Range> shares_;  // of all_
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;
+  // Guarded by it:
+  std::vector<Range> left_;  // of shares_, by thread
   size_t done_ = 0;
   std::exception_ptr failure_;
 };
