@@ -69,7 +69,7 @@ EXTRA = {
 EXTRA_TARGETS = {"shardlens-worker": LIVE + ["profiler/record", "sim/cost"], "shardlens_capture": ["profiler/record"]}
 
 ENGINE_FOLDERS = {"core/composable", "core/module", "core/fsdp", "core/replicate", "core/dist", "core/models", "core/train"}
-TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker_\w+\.(h|cpp)|(tests/engine|bench)/.*")
+TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker_\w+\.(h|cpp)|(tests/engine|tests/device|bench)/.*")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 CUDA_HEADER = re.compile(r"(cuda|cupti|nvtx3|nccl|nvrtc)\w*[./]")
 CUDA_FILES = re.compile(r"(profiler/record|core/dist)/.*|(tests|bench)/.*")

@@ -34,11 +34,18 @@ void MetricsFile::write(const StepReport& report) {
                                 ? fmt::format(R"(, "loss_scale": {}, "skipped": {})",
                                               number(*report.loss_scale), report.skipped)
                                 : "";
-  out_ << fmt::format(R"({{"step": {}, {}, "grad_norm": {}{}, "step_ms": {}, "tokens_per_s": {}}})",
-                      report.step, numerics, number(report.grad_norm), scale,
-                      number(report.step_ms), number(report.tokens_per_s))
-       << '\n'
-       << std::flush;
+  const std::string memory =
+      report.memory
+          ? fmt::format(R"(, "allocated_bytes": {}, "peak_allocated_bytes": {})",
+                        report.memory->allocated_bytes, report.memory->peak_allocated_bytes)
+          : "";
+  out_
+      << fmt::format(
+             R"({{"step": {}, {}, "grad_norm": {}{}, "step_ms": {}, "tokens_per_s": {}, "unsharded_bytes": {}{}}})",
+             report.step, numerics, number(report.grad_norm), scale, number(report.step_ms),
+             number(report.tokens_per_s), report.unsharded_bytes, memory)
+      << '\n'
+      << std::flush;
   if (!out_) {
     throw RuntimeFault(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
   }

@@ -8,6 +8,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
@@ -29,6 +30,11 @@ bool uses_fp16(const plan::ResolvedPlan& plan) {
   return false;
 }
 
+// null on a CPU, whose allocator keeps no account.
+c10::DeviceAllocator* allocator_of(const c10::Device& device) {
+  return device.is_cpu() ? nullptr : c10::getDeviceAllocator(device.type());
+}
+
 class Loop {
  public:
   Loop(const TrainContext& context, const TrainOptions& options)
@@ -44,6 +50,9 @@ class Loop {
 
   StepReport run(int64_t step) {
     const auto begin = Clock::now();
+    if (allocator_ != nullptr) {
+      allocator_->resetPeakStats(context_.device.index());
+    }
     losses_ =
         at::zeros({context_.shape.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
     for (int64_t microbatch = 0; microbatch < options_.accumulate; ++microbatch) {
@@ -79,6 +88,12 @@ class Loop {
     report.tokens_per_s =
         static_cast<double>(shape.ranks * shape.batch * shape.seq * options_.accumulate) /
         elapsed.count();
+    report.unsharded_bytes = context_.sharded->unsharded_bytes();
+    if (allocator_ != nullptr) {
+      const auto stats = allocator_->getDeviceStats(context_.device.index());
+      const c10::CachingAllocator::Stat& allocated = stats.allocated_bytes.front();  // of all pools
+      report.memory = {allocated.current, allocated.peak};
+    }
     return report;
   }
 
@@ -149,6 +164,7 @@ class Loop {
 
   const TrainContext& context_;
   const TrainOptions& options_;
+  c10::DeviceAllocator* allocator_ = allocator_of(context_.device);
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;

@@ -45,6 +45,12 @@ struct TrainContext {
   c10::Device device{c10::kCPU};            // of the model's parameters
 };
 
+// What LibTorch's caching allocator has given out on this rank's device.
+struct DeviceMemory {
+  int64_t allocated_bytes = 0;       // after the step
+  int64_t peak_allocated_bytes = 0;  // within it
+};
+
 struct StepReport {
   int64_t step = 0;
   double loss = 0;       // mean over ranks and microbatches; meaningless in an emulated world
@@ -52,7 +58,9 @@ struct StepReport {
   std::optional<double> loss_scale;  // that this step's gradients were scaled by, in fp16
   bool skipped = false;              // the optimizer did not step: an infinity on some rank
   double step_ms = 0;
-  double tokens_per_s = 0;  // of all ranks
+  double tokens_per_s = 0;             // of all ranks
+  int64_t unsharded_bytes = 0;         // of parameters that are still unsharded after the step
+  std::optional<DeviceMemory> memory;  // of a device
 };
 
 // Runs the step loop: forward and backward of each microbatch, gradient norm (and clipping),

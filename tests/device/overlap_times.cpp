@@ -1,0 +1,286 @@
+// How much of collectives that take a known time stays exposed beside layers that compute for a
+// known time: three layers, the root owns no parameters, one communicator (the setting of PyTorch's
+// test_fully_shard_overlap). With forward c, backward b, all-gather a, reduce-scatter r of a layer
+// and N layers:
+//
+//   a <= c, gathered ahead             forward a + N c        (85 ms at 25 and 10)
+//   a >= c, gathered ahead             forward N a + c
+//   a + r <= b, gathered ahead         backward a + N b + r   (170 ms at 50 and 10)
+//   no backward prefetch               backward N (a + b + r): behind the reduction before it
+//   told of the optimizer's end        an all-gather runs beside what compute does after it
+//
+//   overlap_times cpu|cuda      one line of JSON; exit 0: so it is, 1: it is not, 77: no GPU here
+//
+// On a CPU layers sleep and the host is the compute stream; on a GPU they multiply matrices and the
+// host runs ahead. Each figure is the least of several: what is asked is what the schedule allows,
+// not how busy the machine is.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "core/base/error.h"
+#include "core/dist/cuda_backends.h"
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/module/hookable.h"
+
+namespace shardlens {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLayers = 3, kRounds = 7;
+constexpr double kForwardMs = 25, kDelayMs = 10, kLongDelayMs = 40;
+
+// Compute of a known length on the current stream; `units` of a layer's forward.
+class Work {
+ public:
+  static Work& of_program() {
+    static Work work;
+    return work;
+  }
+  void prepare(c10::Device device) {
+    device_ = device;
+    if (device.is_cpu()) {
+      return;
+    }
+    matrix_ = at::ones({2048, 2048}, at::TensorOptions(at::kFloat).device(device)) / 2048;
+    run_products(50);  // clocks rise
+    const double each = timed([this] { run_products(100); }) / 100;
+    products_ = std::max(1, static_cast<int>(std::lround(kForwardMs / each)));
+  }
+  void run(int units) const {
+    if (device_.is_cpu()) {
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(units * kForwardMs));
+    } else {
+      run_products(units * products_);
+    }
+  }
+  // Milliseconds until the device is through with it.
+  [[nodiscard]] double timed(const std::function<void()>& work) const {
+    synchronize();
+    const auto begin = Clock::now();
+    work();
+    synchronize();
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  }
+
+ private:
+  void run_products(int count) const {
+    at::Tensor product = matrix_;
+    for (int i = 0; i < count; ++i) {
+      product = at::mm(product, matrix_);
+    }
+  }
+  void synchronize() const {
+    if (!device_.is_cpu()) {
+      at::accelerator::synchronizeDevice(device_.index());
+    }
+  }
+
+  c10::Device device_{c10::kCPU};
+  at::Tensor matrix_;
+  int products_ = 0;
+};
+
+struct Slow : torch::autograd::Function<Slow> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& x) {
+    Work::of_program().run(1);
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list& grads) {
+    Work::of_program().run(2);
+    return grads;
+  }
+};
+
+struct LayerImpl : torch::nn::Module {
+  LayerImpl()
+      : linear(register_module("linear",
+                               torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)))) {}
+  at::Tensor forward(const at::Tensor& x) { return Slow::apply(linear(x)); }
+  torch::nn::Linear linear;
+};
+SHARDLENS_MODULE(Layer);
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() : layers(register_module("layers", torch::nn::Sequential(Layer(), Layer(), Layer()))) {}
+  at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
+  torch::nn::Sequential layers;
+};
+SHARDLENS_MODULE(Net);
+
+struct FixedTimer : CollectiveTimer {
+  explicit FixedTimer(double each_ms) : ms(each_ms) {}
+  [[nodiscard]] Nanoseconds duration(CollectiveKind, int, Bytes) const override {
+    return std::llround(ms * 1e6);
+  }
+  double ms;
+};
+
+struct Times {
+  double forward_ms = 1e9, backward_ms = 1e9;
+};
+
+// Sharded over two ranks with collectives of `delay_ms`; negative: not sharded.
+class Trained {
+ public:
+  Trained(c10::Device device, double delay_ms, std::string_view plan_keys)
+      : input_(at::ones({2, 4}, at::TensorOptions(at::kFloat).device(device))) {
+    net_->to(device);
+    if (delay_ms >= 0) {
+      dist::WorldOptions options;
+      options.backend = dist::BackendKind::kEmulated;
+      options.world_size = 2;
+      options.timer = std::make_shared<FixedTimer>(delay_ms);
+      options.device = device;
+      world_ = dist::World::join(options);
+      const std::string plan = fmt::format(
+          R"({{"version": 1, "units": [{{"modules": "layers.*"}}, {{"modules": ""}}]{}}})",
+          plan_keys);
+      sharded_ =
+          fsdp::fully_shard(net_.ptr(), plan::parse_plan(plan, "plan"), {.world = world_.get()});
+    }
+  }
+
+  Times times() {
+    Times least;
+    for (int round = 0; round < kRounds; ++round) {
+      at::Tensor loss;
+      const double forward = Work::of_program().timed([&] { loss = net_(input_).sum(); });
+      const double backward = Work::of_program().timed([&] { loss.backward(); });
+      finish_step();
+      if (round > 0) {  // the first learns the order
+        least.forward_ms = std::min(least.forward_ms, forward);
+        least.backward_ms = std::min(least.backward_ms, backward);
+      }
+    }
+    return least;
+  }
+
+  // Of a step whose compute goes on for a layer's forward after the optimizer.
+  double busy_step_ms(bool tells) {
+    double least = 1e9;
+    for (int round = 0; round < kRounds; ++round) {
+      net_(input_).sum().backward();
+      least = std::min(least, Work::of_program().timed([&] {
+        if (tells) {
+          finish_step();
+        }
+        Work::of_program().run(1);
+        net_(input_).sum().backward();
+      }));
+      finish_step();
+    }
+    return least;
+  }
+
+ private:
+  void finish_step() {
+    if (sharded_ != nullptr) {
+      sharded_->optimizer_done();
+      sharded_->zero_grad();
+    }
+  }
+
+  at::Tensor input_;
+  std::unique_ptr<dist::World> world_;
+  Net net_;
+  std::shared_ptr<fsdp::ShardedModel> sharded_;
+};
+
+class Identities {
+ public:
+  explicit Identities(c10::Device device) : device_(device) {}
+
+  void check() {
+    const Times plain = Trained(device_, -1, "").times();
+    const double c = plain.forward_ms / kLayers, b = plain.backward_ms / kLayers, a = kDelayMs;
+    const auto sharded = [this](double delay_ms, std::string_view keys) {
+      return Trained(device_, delay_ms, keys).times();
+    };
+    constexpr std::string_view kAhead = R"(, "forward_prefetch": 1)";
+    const Times ahead = sharded(a, kAhead);
+    expect("forward, a <= c", ahead.forward_ms, a + kLayers * c);
+    expect("backward, a + r <= b", ahead.backward_ms, a + kLayers * b + a);
+    const Times behind = sharded(a, R"(, "backward_prefetch": "none")");
+    expect("backward without prefetch", behind.backward_ms, kLayers * (a + b + a));
+    const Times slow = sharded(kLongDelayMs, kAhead);
+    expect("forward, a >= c", slow.forward_ms, kLayers * kLongDelayMs + c);
+    if (!device_.is_cpu()) {  // there the host is the compute stream and comes too late
+      Trained net(device_, a, kAhead);
+      const double untold = net.busy_step_ms(false), told = net.busy_step_ms(true);
+      expect("saved by the optimizer's event", untold - told, a);
+    }
+  }
+
+  [[nodiscard]] bool good() const { return good_; }
+  [[nodiscard]] const nlohmann::ordered_json& rows() const { return rows_; }
+
+ private:
+  // A little slack above: hooks, launches, and threads that wake late.
+  void expect(std::string_view what, double measured_ms, double identity_ms) {
+    const bool holds =
+        measured_ms >= 0.97 * identity_ms - 1 && measured_ms <= 1.05 * identity_ms + 4;
+    rows_.push_back({{"what", what},
+                     {"measured_ms", measured_ms},
+                     {"identity_ms", identity_ms},
+                     {"holds", holds}});
+    good_ = good_ && holds;
+  }
+
+  c10::Device device_;
+  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+  bool good_ = true;
+};
+
+int main(std::string_view name) {
+  if (name != "cpu" && name != "cuda") {
+    fmt::print(stderr, "overlap_times: cpu or cuda, not \"{}\"\n", name);
+    return 2;
+  }
+  const c10::Device device = name == "cpu" ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);
+  if (!device.is_cpu()) {
+    try {
+      dist::use_cuda(device);
+    } catch (const InputError& error) {
+      fmt::print(stderr, "overlap_times: {}\n", error.what());
+      return 77;
+    }
+  }
+  Work::of_program().prepare(device);
+  Identities identities(device);
+  identities.check();
+  fmt::print("{}\n", identities.rows().dump());
+  return identities.good() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace shardlens
+
+int main(int argc, char** argv) {
+  try {
+    return shardlens::main(argc > 1 ? argv[1] : "cuda");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "overlap_times: {}\n", error.what());
+    return 1;
+  }
+}
