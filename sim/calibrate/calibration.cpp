@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/schedule/reads_gradient.h"
 #include "sim/calibrate/line_fit.h"
 #include "sim/cost/fabric_timer.h"
 #include "sim/engine/step_costs.h"
@@ -246,16 +247,20 @@ class Fit {
       adds = stored[action.unit];
       stored[action.unit] = true;
     }
-    const Bytes copied =
-        action.unit < bytes.units.size() ? copy_time(action, bytes.units[action.unit], adds) : 0;
-    const bool by_host =
-        in.host == HostMode::kCompute &&
-        (action.stream == schedule::Stream::kCompute || action.stream == schedule::Stream::kCopyIn);
-    actions_[static_cast<size_t>(action.op)].each.emplace_back(
-        by_host ? static_cast<double>(copied) : 0.0, microseconds(seen.host));
-    if (in.host == HostMode::kAhead && seen.run >= 0 && copied > 0) {
-      kernels_.each.emplace_back(static_cast<double>(copied), microseconds(seen.run));
+    const UnitCosts unit =
+        action.unit < bytes.units.size() ? bytes.units[action.unit] : UnitCosts{};
+    const Bytes copied = copy_time(action, unit, adds);
+    const Bytes flattened = schedule::reads_gradient(action) ? unit.flatten : 0;
+    Bytes by_host = 0;
+    if (in.host == HostMode::kCompute) {
+      const bool own = action.stream == schedule::Stream::kCompute ||
+                       action.stream == schedule::Stream::kCopyIn;
+      by_host = flattened + (own ? copied : 0);
+    } else if (seen.run >= 0 && copied + flattened > 0) {
+      kernels_.each.emplace_back(static_cast<double>(copied + flattened), microseconds(seen.run));
     }
+    actions_[static_cast<size_t>(action.op)].each.emplace_back(static_cast<double>(by_host),
+                                                               microseconds(seen.host));
   }
 
   void operators() {

@@ -24,6 +24,9 @@ bool records(const PlannedStep& step, const PlannedItem& item) {
 
 // Whether the device did the item only when the host came to it.
 bool bound(const PlannedStep& step, const PlannedItem& item, const ItemTimes& times) {
+  if (times.copy.end >= 0 && times.copy.start <= times.host.end) {
+    return true;
+  }
   if (times.stream.end < 0) {
     return false;
   }

@@ -25,6 +25,7 @@ struct Span {
 // not (a hook, an allocation).
 struct ItemTimes {
   Span host, stream;
+  Span copy;  // of a reduction: of gradients, on compute, into and from the tensor that it takes
   friend bool operator==(const ItemTimes&, const ItemTimes&) = default;
 };
 

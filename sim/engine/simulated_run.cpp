@@ -263,6 +263,7 @@ class Writer {
     args.hook_seq = hooks_;
     args.action = action;
     trace_.add_action(main_, offset_ + times.host.start, args);
+    write_copy(action, times);
     if (times.stream.end < 0 || action.op == Op::kRecord || action.op == Op::kStreamWait ||
         action.op == Op::kHostWait) {
       return;
@@ -279,6 +280,22 @@ class Writer {
       const bool memcpy = action.op == Op::kToHost || action.op == Op::kToDevice;
       kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, copy_name(action.op),
              static_cast<size_t>(action.stream), times);
+    }
+  }
+
+  // Of gradients, into the tensor that a reduction takes or, after its bucket's wait, back.
+  void write_copy(const Action& action, const ItemTimes& times) {
+    if (times.copy.end < 0) {
+      return;
+    }
+    const bool bucket = action.unit >= plan_.units.size();
+    const std::string_view name = bucket ? "aten::copy_" : "fsdp::flatten_gradients";
+    if (cpu_) {
+      trace_.add_complete(Category::kCpuOp, name, main_, offset_ + times.copy.start,
+                          offset_ + times.copy.end);
+    } else {
+      kernel(Category::kKernel, name, static_cast<size_t>(Stream::kCompute),
+             {times.host, times.copy, {}});
     }
   }
 

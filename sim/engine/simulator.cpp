@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/schedule/reads_gradient.h"
 #include "sim/engine/alike.h"
 
 namespace shardlens::sim {
@@ -208,6 +209,9 @@ class Host {
     if (action.unit != kNoUnit && action.unit >= in_.step.unit_names.size() - in_.buckets) {
       return bucket(action, unit);
     }
+    if (schedule::reads_gradient(action)) {
+      copy_gradients(unit.flatten, WorkClass::kCopy);
+    }
     switch (action.op) {
       case Op::kCopyIn:
       case Op::kCopyOut:
@@ -242,21 +246,25 @@ class Host {
     }
   }
 
+  // Into the tensor that a reduction takes, or back from it. The Reducer's are operators like
+  // others in a trace.
+  void copy_gradients(Nanoseconds duration, WorkClass what) {
+    if (duration > 0) {
+      machine_.work(lane(Stream::kCompute), clock_, {duration, duration}, what,
+                    times_of_item_ == nullptr ? nullptr : &times_of_item_->copy);
+    }
+  }
+
   // What the Reducer does: it copies gradients into the bucket, its collective waits for them, and
   // at the end of backward compute waits for it and copies them back. On CUDA that wait is
   // compute's, not the host's.
   void bucket(const Action& action, const UnitCosts& cost) {
     const uint32_t compute = lane(Stream::kCompute), on = lane(Stream::kAllReduce);
-    const auto copy_gradients = [&](Nanoseconds duration) {
-      if (duration > 0) {
-        machine_.work(compute, clock_, {duration, duration}, WorkClass::kCopy, nullptr);
-      }
-    };
     bucket_marks_.resize(in_.step.unit_names.size(), kNoMark);
     Mark& done = bucket_marks_[action.unit];
     switch (action.op) {
       case Op::kAllReduce:
-        copy_gradients(cost.reduce_copy_in);
+        copy_gradients(cost.reduce_copy_in, WorkClass::kCompute);
         machine_.wait(on, clock_, machine_.mark(compute, clock_));
         machine_.collective(on, clock_, cost.all_reduce_full, communicators_[bucket_group_],
                             tickets_[bucket_group_]++, stream_span());
@@ -267,7 +275,7 @@ class Host {
       case Op::kHostWait:
         if (done != kNoMark) {
           machine_.wait(compute, clock_, std::exchange(done, kNoMark), stream_span());
-          copy_gradients(cost.copy_out);
+          copy_gradients(cost.copy_out, WorkClass::kCompute);
         }
         return;
       default:

@@ -77,6 +77,9 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
   }
   costs.reduce_copy_in = model.copy(reduced_full * param, reduced_full * reduce);
+  if (plan.plan.layout == plan::Layout::kFlat && reduce == param) {
+    costs.flatten = model.copy(reduced_full * param, reduced_full * param);
+  }
   costs.store = reduce == master ? 0 : model.copy(reduced_shard * reduce, reduced_shard * master);
   costs.store_add = model.copy(reduced_shard * (reduce + master), reduced_shard * master);
   costs.to_device = model.host_copy(shard * param);

@@ -18,6 +18,7 @@ struct UnitCosts {
   WorkTime all_gather, sub_all_gather, reduce_scatter;
   WorkTime all_reduce_shard, all_reduce_full;  // of kReduceOutput; of the whole gradient
   Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0, reduce_copy_in = 0;
+  Nanoseconds flatten = 0;  // of gradients that no copy packs or casts (schedule::reads_gradient)
   Nanoseconds store = 0, store_add = 0;  // the first gradient of a step becomes the shard's
   Nanoseconds to_device = 0, to_host = 0;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/schedule/reads_gradient.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -59,10 +61,7 @@ class Outliner {
   }
 
   void act(const Action& action) {
-    const bool reads_gradient = action.op == Op::kReduceScatter ||
-                                ((action.op == Op::kAllReduce || action.op == Op::kStoreGrad) &&
-                                 action.buffer.kind == BufferKind::kUnshardedGrad);
-    if (reads_gradient) {
+    if (schedule::reads_gradient(action)) {
       out_.items.push_back({.kind = MemoryItem::Kind::kFlatten, .unit = action.unit});
       open_ = false;
     }
