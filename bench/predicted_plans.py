@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How well other plans are predicted on this machine from runs of full_shard alone.
 
-    predicted_plans.py --bin build/release/bin [--worlds emulated,gloo] [--rounds 3] [--steps 12] [--keep DIR]
+    predicted_plans.py --bin build/release/bin [--worlds emulated,gloo] [--rounds 5] [--steps 8] [--keep DIR]
 
-Captures full_shard and the other plans in turn, `--rounds` times, so that a drift of the machine reaches all alike; calibrates on the captures
-of full_shard, simulates the other plans with that calibration and prints measured and predicted step time and exposed communication. Measured:
-the median over ranks and steps of all rounds. A/A noise: how far the rounds of full_shard lie apart, the largest from the smallest, over their
-median. The batch is raised until a step takes at least 300 ms.
+Captures the other plans in turn, full_shard before and after each, `--rounds` times; calibrates on the captures of full_shard, simulates the
+other plans with that calibration and prints measured and predicted step time and exposed communication. A machine's clock drifts by more
+than what is asked here, so a plan's step is measured against its neighbours: the median over rounds of its median step over the mean of those
+of the two full_shard captures beside it, times the mean step of full_shard. A/A noise: the same of full_shard itself against its neighbours,
+the largest distance from 1. The batch is raised until a step takes at least 300 ms.
 
 Goals  emulated world of 8: step time off by 3 % in the median and 6 % at worst, exposed communication by 10 % or 1 % of the step;
        two ranks over Gloo: step time within 5 %, or twice the A/A noise.
@@ -46,6 +47,11 @@ PLANS = {
     "forward prefetch 1": {"version": 1, "forward_prefetch": 1},
     "replicate": ["--strategy", "replicate"],
 }
+
+
+def ratio_at(rounds, place, distance):
+    """The median over rounds of the step captured there over the mean of those so far before and after it."""
+    return statistics.median(each[place][1] / statistics.mean((each[place - distance][1], each[place + distance][1])) for each in rounds)
 
 
 class Failed(Exception):
@@ -96,20 +102,21 @@ class World:
             self.batch = max(self.batch + 1, math.ceil(self.batch * LEAST_MS * 1.2 / step))
 
     def measure(self):
-        """All steps of each plan, the median step of each round of the baseline, its captures."""
-        steps, rounds, captures = {plan: [] for plan in PLANS}, [], []
+        """Of each round what was captured, the baseline and the plans by turns: median step and exposed communication; the baseline's captures."""
+        order = [BASELINE] + [each for plan in PLANS if plan != BASELINE for each in (plan, BASELINE)]
+        rounds, captures = [], []
         for turn in range(self.options.rounds):
-            for plan in PLANS:
+            rounds.append([])
+            for place, plan in enumerate(order):
                 print(f"\r{self.title}: round {turn + 1} of {self.options.rounds}, {plan}".ljust(70), end="", file=sys.stderr, flush=True)
-                out, found = self.capture(plan, f"{turn} {plan}", self.options.steps)
-                steps[plan] += found
+                out, found = self.capture(plan, f"{turn} {place} {plan}", self.options.steps)
+                rounds[-1].append((plan, *(statistics.median(each[i] for each in found) for i in range(2))))
                 if plan == BASELINE:
                     captures.append(out)
-                    rounds.append(statistics.median(span for span, _ in found))
                 else:
                     shutil.rmtree(out)
         print(file=sys.stderr)
-        return steps, rounds, captures
+        return rounds, captures
 
     def predict(self, plan, calibration):
         result = json.loads(self.command("simulate", *self.model_flags(plan), *self.simulate_flags, "--calibration", calibration, "--json"))
@@ -117,15 +124,19 @@ class World:
 
     def run(self):
         self.choose_batch()
-        steps, rounds, captures = self.measure()
+        rounds, captures = self.measure()
         calibration = self.directory / "calibration.json"
         self.command("calibrate", *(flag for capture in captures for flag in ("--capture", capture)), "--out", calibration)
-        noise = (max(rounds) - min(rounds)) / statistics.median(rounds)
+        places = range(len(rounds[0]))
+        baseline = statistics.mean(step for each in rounds for plan, step, _ in each if plan == BASELINE)
+        noise = max(abs(ratio_at(rounds, place, 2) - 1) for place in places if rounds[0][place][0] == BASELINE and 2 <= place < len(places) - 2)
         print(f"\n{self.title}: batch {self.batch}, {self.options.rounds} rounds of {self.options.steps} steps, A/A noise {noise:.1%}\n")
         print("| plan | step, ms | predicted | error | exposed, ms | predicted | error | of the step |\n|---|---:|---:|---:|---:|---:|---:|---:|")
         errors, exposed_good = {}, True
-        for plan, found in steps.items():
-            step, exposed = (statistics.median(each[i] for each in found) for i in range(2))
+        for plan in PLANS:
+            place = [each for each, _, _ in rounds[0]].index(plan)
+            step = baseline if plan == BASELINE else baseline * ratio_at(rounds, place, 1)
+            exposed = statistics.median(found for each in rounds for found_plan, _, found in each if found_plan == plan)
             predicted, predicted_exposed = self.predict(plan, calibration)
             error, off = predicted / step - 1, predicted_exposed - exposed
             print(f"| {plan}{' (calibrated on)' if plan == BASELINE else ''} | {step:.1f} | {predicted:.1f} | {error:+.1%} | {exposed:.1f} | "
@@ -133,7 +144,7 @@ class World:
             if plan != BASELINE:
                 errors[plan] = abs(error)
                 exposed_good = exposed_good and (abs(off) <= 0.1 * exposed or abs(off) <= 0.01 * step)
-        return self.verdict(errors, exposed_good, noise, statistics.median(span for span, _ in steps[BASELINE]))
+        return self.verdict(errors, exposed_good, noise, baseline)
 
     def verdict(self, errors, exposed_good, noise, baseline):
         median, worst = statistics.median(errors.values()), max(errors.values())
@@ -151,8 +162,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--worlds", default="emulated,gloo")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--keep", type=pathlib.Path, help="a new folder for the captures of full_shard and the calibrations")
     options = parser.parse_args()
     if not (options.bin / "shardlens").is_file():
