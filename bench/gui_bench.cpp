@@ -27,6 +27,7 @@
 #include "gui/model/selection_context.h"
 #include "gui/model/wait.h"
 #include "gui/view/main_window.h"
+#include "gui/view/qt_messages.h"
 #include "gui/view/timeline_view.h"
 #include "profiler/analysis/analysis.h"
 
@@ -216,6 +217,12 @@ int edit() {
   return milliseconds.back() <= kEditLimit ? 0 : 1;
 }
 
+void tell(QtMsgType /*type*/, const QMessageLogContext& /*context*/, const QString& message) {
+  if (!shardlens::gui::is_platform_notice(message)) {
+    std::fprintf(stderr, "%s\n", qPrintable(message));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -224,6 +231,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   qputenv("QT_QPA_PLATFORM", "offscreen");
+  qInstallMessageHandler(tell);
   QApplication app(argc, argv);
   try {
     return argc == 2 ? run(argv[1]) : edit();

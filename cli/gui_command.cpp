@@ -85,7 +85,9 @@ Action add_gui_command(CLI::App& app) {
       ->option_text("PATH");
   flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
   flag("--panel", "NAME",
-       "modules, ownership, inspector, exposed, order, whatif, compare, events or diagnostics");
+       "modules, ownership, inspector, exposed, order, whatif, compare, events, diagnostics or "
+       "notes");
+  flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
   flag("--theme", "light|dark", "colours");
   flag("--size", "WxH", "of the window [1280x800]");
   flag("--export-png", "FILE", "write a picture of the window and end; needs no display");

@@ -127,6 +127,15 @@ std::vector<LaneRow> rows_of(std::vector<LaneItem> items) {
   if (!std::is_sorted(items.begin(), items.end(), by_start)) {
     std::stable_sort(items.begin(), items.end(), by_start);
   }
+  const auto overlaps = [](const LaneItem& a, const LaneItem& b) { return b.start < a.end; };
+  if (std::adjacent_find(items.begin(), items.end(), overlaps) == items.end()) {
+    std::vector<LaneRow> one;  // most lanes; what follows would copy them
+    if (!items.empty()) {
+      items.shrink_to_fit();
+      one.emplace_back(std::move(items));
+    }
+    return one;
+  }
   std::vector<std::vector<LaneItem>> rows;
   std::vector<LaneItem> left;
   while (!items.empty()) {

@@ -39,14 +39,12 @@ LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Par
       overlap_(partition.overlap()),
       exposed_comm_(partition.exposed_comm()),
       exposed_copy_(partition.exposed_copy()) {
-  std::map<std::optional<CollectiveKind>, std::vector<Interval>> kinds;
-  for (size_t i = 0; i < timeline.collectives.size(); ++i) {
-    const IntervalSet parts = partition.exposed(i);
-    std::vector<Interval>& of = kinds[timeline.collectives[i].kind];
-    of.insert(of.end(), parts.begin(), parts.end());
+  std::map<std::optional<CollectiveKind>, analysis::UnionBuilder> kinds;
+  for (const analysis::Partition::Owned& part : partition.exposed_by_collective()) {
+    kinds[timeline.collectives[part.collective].kind].add(part.when);
   }
   for (auto& [kind, intervals] : kinds) {
-    const IntervalSet& set = exposed_[kind] = analysis::union_of(std::move(intervals));
+    const IntervalSet& set = exposed_[kind] = intervals.take();
     exposed_sums_.emplace(kind, PrefixSums(set));
   }
 }

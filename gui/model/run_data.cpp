@@ -1,6 +1,8 @@
 #include "gui/model/run_data.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -26,12 +28,13 @@ analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progre
   }
   for (analysis::Timeline& timeline : out.timelines) {
     timeline.busy = {};  // summed in RankAnalysis::streams
-    timeline.compute.shrink_to_fit();
-    timeline.communication.shrink_to_fit();
-    timeline.copy.shrink_to_fit();
-    timeline.device_events.shrink_to_fit();
-    timeline.host_events.shrink_to_fit();
-    timeline.collectives.shrink_to_fit();
+    const std::function<void()> parts[] = {[&timeline] { timeline.device_events.shrink_to_fit(); },
+                                           [&timeline] { timeline.collectives.shrink_to_fit(); },
+                                           [&timeline] { timeline.host_events.shrink_to_fit(); },
+                                           [&timeline] { timeline.compute.shrink_to_fit(); },
+                                           [&timeline] { timeline.communication.shrink_to_fit(); },
+                                           [&timeline] { timeline.copy.shrink_to_fit(); }};
+    trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
   }
   return out;
 }
@@ -101,50 +104,83 @@ RankData::RankData(const trace::Trace& trace_in,
       figures(figures_in),
       timeline(timeline_in),
       partition(timeline_in),
-      live(timeline_in, partition),
-      orders(orders_of(trace_in, timeline_in, planned)) {
-  make_lanes();
-  match_spans();
+      live(timeline_in, partition) {
+  make(planned);
 }
 
-void RankData::make_lanes() {
-  const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneItem> items) {
-    if (!items.empty()) {
-      lanes.push_back({kind, source, rows_of(std::move(items))});
-    }
+// Rows of what has a nature, as kEvents; counted first, as on large traces growing costs more.
+std::vector<LaneRow> RankData::rows_of_events(Nature nature) const {
+  const std::vector<analysis::DeviceEvent>& all =
+      timeline.device ? timeline.device_events : timeline.host_events;
+  const auto shown = [&](const analysis::DeviceEvent& e) {
+    return e.nature == nature && trace.events[e.event].duration > 0;
   };
-  std::vector<LaneItem> sections;
-  const auto& parts = timeline.sections.parts();
-  for (uint32_t i = 0; i < parts.size(); ++i) {
-    sections.push_back({parts[i].when.start, parts[i].when.end, i});
-  }
-  add(Kind::kHost, Lane::Source::kSections, std::move(sections));
-  const auto events = [this](Nature nature) {
-    std::vector<LaneItem> items;
-    for (const analysis::DeviceEvent& e :
-         timeline.device ? timeline.device_events : timeline.host_events) {
+  std::vector<LaneItem> items;
+  items.reserve(static_cast<size_t>(std::count_if(all.begin(), all.end(), shown)));
+  for (const analysis::DeviceEvent& e : all) {
+    if (shown(e)) {
       const trace::Event& event = trace.events[e.event];
-      if (e.nature == nature && event.duration > 0) {
-        items.push_back({event.start, event.end(), e.event});
-      }
+      items.push_back({event.start, event.end(), e.event});
     }
-    return items;
-  };
-  add(Kind::kCompute, Lane::Source::kEvents, events(Nature::kCompute));
-  std::map<Kind, std::vector<LaneItem>> collectives;
-  std::vector<LaneItem> exposed_items;
+  }
+  return rows_of(std::move(items));
+}
+
+std::vector<LaneRow> RankData::rows_of_sections() const {
+  std::vector<LaneItem> items;
+  const auto& parts = timeline.sections.parts();
+  items.reserve(parts.size());
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    items.push_back({parts[i].when.start, parts[i].when.end, i});
+  }
+  return rows_of(std::move(items));
+}
+
+std::vector<LaneRow> RankData::rows_of_exposed() const {
+  std::vector<LaneItem> items;
+  items.reserve(partition.exposed_by_collective().size());
+  for (const analysis::Partition::Owned& part : partition.exposed_by_collective()) {
+    items.push_back({part.when.start, part.when.end, part.collective});
+  }
+  return rows_of(std::move(items));
+}
+
+std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
+  std::map<Kind, std::vector<LaneItem>> items;
   for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
     const Collective& c = timeline.collectives[i];
-    collectives[kind_of(c.kind)].push_back({c.when.start, c.when.end, i});
-    for (const Interval& part : exposed(i)) {
-      exposed_items.push_back({part.start, part.end, i});
+    items[kind_of(c.kind)].push_back({c.when.start, c.when.end, i});
+  }
+  std::map<Kind, std::vector<LaneRow>> rows;
+  for (auto& [kind, list] : items) {
+    rows[kind] = rows_of(std::move(list));
+  }
+  return rows;
+}
+
+void RankData::make(const trace::PlannedInputs* planned) {
+  std::vector<LaneRow> sections, compute, exposed_parts, copies;
+  std::map<Kind, std::vector<LaneRow>> collectives;
+  const std::function<void()> parts[] = {[&] { copies = rows_of_events(Nature::kCopy); },
+                                         [&] { compute = rows_of_events(Nature::kCompute); },
+                                         [&] { collectives = rows_of_collectives(); },
+                                         [&] { exposed_parts = rows_of_exposed(); },
+                                         [&] { sections = rows_of_sections(); },
+                                         [&] { orders = orders_of(trace, timeline, planned); },
+                                         [&] { match_spans(); }};
+  trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
+  const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows) {
+    if (!rows.empty()) {
+      lanes.push_back({kind, source, std::move(rows)});
     }
+  };
+  add(Kind::kHost, Lane::Source::kSections, sections);
+  add(Kind::kCompute, Lane::Source::kEvents, compute);
+  for (auto& [kind, rows] : collectives) {
+    add(kind, Lane::Source::kCollectives, rows);
   }
-  for (auto& [kind, items] : collectives) {
-    add(kind, Lane::Source::kCollectives, std::move(items));
-  }
-  add(Kind::kOtherComm, Lane::Source::kExposed, std::move(exposed_items));
-  add(Kind::kCopy, Lane::Source::kEvents, events(Nature::kCopy));
+  add(Kind::kOtherComm, Lane::Source::kExposed, exposed_parts);
+  add(Kind::kCopy, Lane::Source::kEvents, copies);
 }
 
 // Spans do not say which collective they came from; both are by start, so the one with the same

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,7 +74,11 @@ class RankData {
   [[nodiscard]] std::optional<size_t> step_at(Nanoseconds instant) const;  // into figures.steps
 
  private:
-  void make_lanes();
+  void make(const trace::PlannedInputs* planned);  // all but `partition` and `live`
+  [[nodiscard]] std::vector<LaneRow> rows_of_sections() const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_events(analysis::Nature nature) const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
+  [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
   void match_spans();
   std::vector<int32_t> span_by_collective_;
   std::vector<int32_t> collective_by_span_;

@@ -4,6 +4,10 @@
 #include <exception>
 #include <utility>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "core/base/error.h"
 #include "profiler/check/baseline_file.h"
 
@@ -11,6 +15,13 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kTickMilliseconds = 60;
+
+// Analyzing leaves holes in several threads' heaps, on large runs a tenth of what stays.
+void give_back_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
 
 }  // namespace
 
@@ -49,6 +60,7 @@ void RunLoader::work(Job& job) {
     trace::Run run = trace::Run::open(runs_of(job.paths).front(), options);
     job.analyzing = true;
     job.run = std::make_shared<const RunData>(std::move(run), &job.progress);
+    give_back_memory();
   } catch (const std::bad_alloc&) {
     job.error = tr("This machine has not enough memory for the run.");
   } catch (const std::exception& error) {

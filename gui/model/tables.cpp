@@ -99,18 +99,19 @@ void ExposedTable::show(RunPointer run, size_t rank, const analysis::IntervalSet
   total_ = 0;
   list_.clear();
   if (run_ != nullptr) {
-    for (uint32_t i = 0; i < of().timeline.collectives.size(); ++i) {
-      if (of().exposed(i).empty()) {
-        continue;
-      }
-      const Nanoseconds exposed = length_of(of().partition.exposed(i, window));
+    for (const analysis::Partition::Owned& part : of().partition.exposed_by_collective()) {
+      const Nanoseconds exposed = length_within(window, part.when);
       if (exposed > 0) {
-        list_.push_back({i, exposed});
+        if (list_.empty() || list_.back().collective != part.collective) {
+          list_.push_back({part.collective, 0});
+        }
+        list_.back().exposed += exposed;
         total_ += exposed;
       }
     }
-    std::stable_sort(list_.begin(), list_.end(),
-                     [](const Row& a, const Row& b) { return a.exposed > b.exposed; });
+    std::sort(list_.begin(), list_.end(), [](const Row& a, const Row& b) {
+      return std::pair(b.exposed, a.collective) < std::pair(a.exposed, b.collective);
+    });
   }
   reset(list_.size());
 }

@@ -1,6 +1,7 @@
 #include <QAbstractItemView>
 #include <QApplication>
 #include <QBuffer>
+#include <QDialog>
 #include <QDockWidget>
 #include <QPainter>
 #include <QPixmap>
@@ -25,6 +26,20 @@ void write_svg(QBuffer& buffer, const QString& title, QWidget& view) {
     timeline->drawOn(painter);
   } else {
     view.render(&painter);
+  }
+}
+
+// Dialogs are windows of their own; in a picture they stand in the middle, in a frame.
+void draw_dialogs(const QWidget& window, QPixmap& picture) {
+  QPainter painter(&picture);
+  for (QDialog* dialog : window.findChildren<QDialog*>()) {
+    if (dialog->isVisible()) {
+      QRect place(QPoint(), dialog->size());
+      place.moveCenter(window.rect().center());
+      painter.drawPixmap(place.topLeft(), dialog->grab());
+      painter.setPen(window.palette().color(QPalette::Mid));
+      painter.drawRect(place.adjusted(-1, -1, 0, 0));
+    }
   }
 }
 
@@ -61,7 +76,11 @@ bool MainWindow::exportTo(const QString& path, QWidget* view) {
     }
     bytes = to_csv(*table->model());
   } else if (path.endsWith(QStringLiteral(".png"), Qt::CaseInsensitive)) {
-    (view == nullptr ? grab() : view->grab()).save(&buffer, "PNG");
+    QPixmap picture = view == nullptr ? grab() : view->grab();
+    if (view == nullptr && unattended_) {
+      draw_dialogs(*this, picture);
+    }
+    picture.save(&buffer, "PNG");
   } else {
     error_ = tr("%1: expected a name that ends in .png, .svg or .csv").arg(path);
     return false;

@@ -41,7 +41,7 @@ struct Options {
   QStringList paths;
   QStringList plans;
   QStringList compare;
-  QString png, select, theme, panel, model;
+  QString png, select, theme, panel, dialog, model;
   std::optional<analysis::Interval> range;
   std::optional<int64_t> step;
   QSize size{1280, 800};
@@ -101,8 +101,9 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   option("range", "select this stretch of time, as 12ms..18ms", "FROM..TO");
   option("panel",
          "bring this panel to the front: modules, ownership, inspector, exposed, order, whatif, "
-         "compare, events or diagnostics",
+         "compare, events, diagnostics or notes",
          "NAME");
+  option("dialog", "open this dialog: capture, palette or shortcuts", "NAME");
   option("theme", "light or dark", "THEME");
   option("size", "of the window [1280x800]", "WxH");
   option("export-png", "write a picture of the window and end", "FILE");
@@ -120,6 +121,7 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   out.compare = parser.values(QStringLiteral("compare"));
   out.plans = parser.values(QStringLiteral("plan"));
   out.panel = parser.value(QStringLiteral("panel"));
+  out.dialog = parser.value(QStringLiteral("dialog"));
   out.theme = parser.value(QStringLiteral("theme"));
   out.selftest = parser.isSet(QStringLiteral("selftest"));
   config = parser.value(QStringLiteral("config-dir"));
@@ -202,6 +204,21 @@ void apply(const Options& options, MainWindow& window) {
   }
 }
 
+void open_dialog(const QString& name, MainWindow& window) {
+  for (const auto& [known, command] :
+       {std::pair("capture", "file.capture"), std::pair("palette", "go.palette"),
+        std::pair("shortcuts", "help.shortcuts")}) {
+    if (name == QLatin1String(known)) {
+      window.actions().trigger(QLatin1String(command));
+      return;
+    }
+  }
+  if (!name.isEmpty()) {
+    throw UsageError("--dialog: expected capture, palette or shortcuts, found '" +
+                     name.toStdString() + "'");
+  }
+}
+
 // Lets layouts, paints and timers of a window that nobody sees run.
 void settle(MainWindow& window) {
   QApplication::processEvents();
@@ -216,6 +233,7 @@ ExitCode work_alone(const Options& options, MainWindow& window) {
     throw InputError("", window.lastError().toStdString());
   }
   apply(options, window);
+  open_dialog(options.dialog, window);
   settle(window);
   if (options.selftest) {
     const QStringList failures = selftest(window);
@@ -272,6 +290,7 @@ int show(const Options& options, QSettings& settings) {
     } else {
       guarded([&] {
         apply(options, window);
+        open_dialog(options.dialog, window);
         return ExitCode::kOk;
       });
     }
@@ -283,7 +302,7 @@ int show(const Options& options, QSettings& settings) {
     window.openModel(options.model);
   } else if (!paths.isEmpty()) {
     window.open(paths);
-  } else if (options.alone()) {
+  } else if (options.alone() || !options.dialog.isEmpty()) {
     QTimer::singleShot(0, &window, ready);
   }
   return QApplication::exec();

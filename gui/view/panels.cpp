@@ -25,7 +25,8 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kPauseMilliseconds = 90;
-constexpr int kNarrow = 1700;  // windows with no room for the inspector beside the tables
+constexpr int kMeasuredRows = 100;  // for the widths of columns
+constexpr int kNarrow = 1700;       // windows with no room for the inspector beside the tables
 // Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
 // steps.
 constexpr int64_t kWindowedUnits = 1'500'000;
@@ -165,6 +166,7 @@ QTableView* Panels::table(ColumnTable& model, const QString& name) {
   view->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
   view->horizontalHeader()->setStretchLastSection(true);
   view->horizontalHeader()->setHighlightSections(false);
+  view->horizontalHeader()->setResizeContentsPrecision(kMeasuredRows);
   view->verticalHeader()->hide();
   view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 7);
   view->setItemDelegate(new EmphasisDelegate(view));

@@ -46,6 +46,12 @@ struct Figures {
 // times of collectives are disjoint and sum to the rank's.
 class Partition {
  public:
+  // Exposed instants, and which of Timeline::collectives they belong to.
+  struct Owned {
+    Interval when;
+    uint32_t collective = 0;
+  };
+
   explicit Partition(const Timeline& timeline);
 
   // Complexity: logarithmic in the timeline, linear in what lies within the window.
@@ -53,21 +59,19 @@ class Partition {
   // Exposed instants of Timeline::collectives[i], all or those within `window`.
   [[nodiscard]] IntervalSet exposed(size_t i) const;
   [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;
+  // The same of all collectives: disjoint, by time and so by collective.
+  [[nodiscard]] const std::vector<Owned>& exposed_by_collective() const { return owned_; }
   // |∪comm ∩ ∪compute|, |∪comm \ ∪compute| and |∪copy \ (∪compute ∪ ∪comm)|, as sets.
   [[nodiscard]] const IntervalSet& overlap() const { return overlap_; }
   [[nodiscard]] const IntervalSet& exposed_comm() const { return exposed_comm_; }
   [[nodiscard]] const IntervalSet& exposed_copy() const { return exposed_copy_; }
 
  private:
-  struct Owned {
-    Interval when;
-    uint32_t collective = 0;
-  };
   void own_exposed();
 
   const Timeline& timeline_;
   IntervalSet overlap_, exposed_comm_, exposed_copy_;
-  std::vector<Owned> owned_;         // disjoint, by time, and so by collective
+  std::vector<Owned> owned_;
   std::vector<size_t> first_owned_;  // by collective, and one behind the last: into owned_
   std::map<std::optional<CollectiveKind>, IntervalSet> kinds_;
 };
