@@ -90,10 +90,10 @@ Operator WorkloadBuilder::make(OperatorKind kind, std::string_view name) const {
   return op;
 }
 
-void WorkloadBuilder::append(const Operator& op) {
+void WorkloadBuilder::append(Operator op) {
   out_.order.push_back(
       {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out_.operators.size())});
-  out_.operators.push_back(op);
+  out_.operators.push_back(std::move(op));
 }
 
 bool WorkloadBuilder::is_frozen(std::string_view parameter) const {
@@ -136,7 +136,7 @@ void WorkloadBuilder::forward(Operator op,
     each.phase = Phase::kBackward;
     each.forward = index;
   }
-  append(op);
+  append(std::move(op));
   backward_.push_back(std::move(backward));
 }
 
@@ -173,30 +173,31 @@ void WorkloadBuilder::linear(const Linear& shape) {
 
   // Order of the two as autograd's formulas have them: mm computes the gradient of its second
   // argument first, addmm that of its first.
-  const Operator input = gemm("aten::mm", rows_, shape.in, shape.out);
-  const Operator weight = shape.transposed ? gemm("aten::mm", shape.out, shape.in, rows_)
-                                           : gemm("aten::mm", shape.in, shape.out, rows_);
+  Operator input = gemm("aten::mm", rows_, shape.in, shape.out);
+  Operator weight = shape.transposed ? gemm("aten::mm", shape.out, shape.in, rows_)
+                                     : gemm("aten::mm", shape.in, shape.out, rows_);
   std::vector<Operator> backward;
   if (trains_weight && !shape.bias) {
-    backward.push_back(weight);
+    backward.push_back(std::move(weight));
   }
   if (requires_grad_) {
-    backward.push_back(input);
+    backward.push_back(std::move(input));
   }
   if (trains_weight && shape.bias) {
-    backward.push_back(weight);
+    backward.push_back(std::move(weight));
   }
   if (trains_bias) {
     Operator bias = make(OperatorKind::kElementwise, "aten::sum");
     bias.flops = rows_ * shape.out;
     bias.read = rows_ * shape.out * element;
     bias.written = shape.out * element;
-    backward.push_back(bias);
+    backward.push_back(std::move(bias));
   }
   if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(shape.in));
   }
-  forward(op, rows_ * shape.in * element, std::move(backward), trains_weight || trains_bias);
+  forward(std::move(op), rows_ * shape.in * element, std::move(backward),
+          trains_weight || trains_bias);
 }
 
 void WorkloadBuilder::embedding(int64_t features) {
@@ -354,7 +355,7 @@ void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
     op.phase = Phase::kRecompute;
     op.forward = static_cast<int32_t>(index);
     op.saved = std::max<Bytes>(kept_[index] - op.saved, 0);  // its input is kept already
-    append(op);
+    append(std::move(op));
     repeated = true;
   }
   if (repeated) {
@@ -390,8 +391,8 @@ void WorkloadBuilder::finish_backward() {
       if (const auto end = ends.find(item->index); end != ends.end()) {
         recompute(*end->second, forward_order);
       }
-      for (const Operator& op : backward_[item->index]) {
-        append(op);
+      for (Operator& op : backward_[item->index]) {
+        append(std::move(op));
       }
       continue;
     }

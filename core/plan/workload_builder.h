@@ -75,7 +75,7 @@ class WorkloadBuilder {
   // Of the module entered last: "weight" or "bias".
   [[nodiscard]] bool is_frozen(std::string_view parameter) const;
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
-  void append(const Operator& op);
+  void append(Operator op);
   void hook(Hook hook, UnitId unit, bool recompute = false);
 
   struct Open {

@@ -1,24 +1,19 @@
 #include "sim/memory/caching_allocator.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace shardlens::sim {
 namespace {
+
+constexpr Bytes kNowhere = std::numeric_limits<Bytes>::max();
 
 Bytes round_up(Bytes bytes, Bytes to) {
   return (bytes + to - 1) / to * to;
 }
 
 }  // namespace
-
-CachingAllocator::Pool& CachingAllocator::pool(bool small, uint32_t stream) {
-  const size_t index = 2 * size_t{stream} + (small ? 1 : 0);
-  if (index >= pools_.size()) {
-    pools_.resize(index + 1);
-  }
-  return pools_[index];
-}
 
 size_t CachingAllocator::bucket(Pool& pool, Bytes size) {
   const auto hash = (static_cast<uint64_t>(size / kRounding) * 0x9e3779b97f4a7c15ULL) >> 56;
@@ -35,8 +30,9 @@ size_t CachingAllocator::bucket(Pool& pool, Bytes size) {
 // Where a block at `address` is, or belongs.
 std::vector<CachingAllocator::Block>::iterator CachingAllocator::place(Bucket& bucket,
                                                                        Bytes address) {
-  if (bucket.blocks.empty() || blocks_[bucket.blocks.back()].address > address) {
-    return bucket.blocks.end();
+  const Bytes lowest = bucket.blocks.empty() ? kNowhere : blocks_[bucket.blocks.back()].address;
+  if (address <= lowest) {
+    return bucket.blocks.end() - (address == lowest ? 1 : 0);
   }
   return std::lower_bound(bucket.blocks.begin(), bucket.blocks.end(), address,
                           [this](Block each, Bytes than) { return blocks_[each].address > than; });
@@ -44,7 +40,7 @@ std::vector<CachingAllocator::Block>::iterator CachingAllocator::place(Bucket& b
 
 void CachingAllocator::put(Block block) {
   const Entry& entry = blocks_[block];
-  Pool& free = pool(entry);
+  Pool& free = pools_[entry.pool];
   const size_t at = bucket(free, entry.size);
   if (at == free.buckets.size() || free.buckets[at].size != entry.size) {
     const auto fresh = free.buckets.insert(free.buckets.begin() + static_cast<std::ptrdiff_t>(at),
@@ -60,7 +56,7 @@ void CachingAllocator::put(Block block) {
 
 void CachingAllocator::remove(Block block) {
   const Entry& entry = blocks_[block];
-  Pool& free = pool(entry);
+  Pool& free = pools_[entry.pool];
   Bucket& from = free.buckets[bucket(free, entry.size)];
   from.blocks.erase(place(from, entry.address));
 }
@@ -77,10 +73,8 @@ CachingAllocator::Block CachingAllocator::add(const Entry& entry) {
 }
 
 // get_allocation_size(), then cudaMalloc.
-std::optional<CachingAllocator::Block> CachingAllocator::take_segment(bool small,
-                                                                      uint32_t stream,
-                                                                      Bytes bytes) {
-  const Bytes size = small                    ? kSmallSegment
+std::optional<CachingAllocator::Block> CachingAllocator::take_segment(uint32_t pool, Bytes bytes) {
+  const Bytes size = small(pool)              ? kSmallSegment
                      : bytes < kMinLargeAlloc ? kLargeSegment
                                               : round_up(bytes, kRoundLarge);
   if (reserved_ + size > capacity_) {
@@ -92,8 +86,7 @@ std::optional<CachingAllocator::Block> CachingAllocator::take_segment(bool small
   Entry entry;
   entry.address = next_address_;
   entry.size = size;
-  entry.stream = stream;
-  entry.small = small;
+  entry.pool = pool;
   next_address_ += size;
   reserved_ += size;
   return add(entry);
@@ -118,7 +111,7 @@ void CachingAllocator::release_cached() {
 // should_split(): what is left goes back to the pool.
 void CachingAllocator::split(Block block, Bytes bytes) {
   const Bytes left = blocks_[block].size - bytes;
-  if (blocks_[block].small ? left < kRounding : left <= kSmallSize) {
+  if (small(blocks_[block].pool) ? left < kRounding : left <= kSmallSize) {
     return;
   }
   Entry rest = blocks_[block];
@@ -138,8 +131,11 @@ void CachingAllocator::split(Block block, Bytes bytes) {
 
 std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, uint32_t stream) {
   const Bytes size = round_up(bytes < kRounding ? kRounding : bytes, kRounding);
-  const bool small = size <= kSmallSize;
-  Pool& free = pool(small, stream);
+  const uint32_t pool = 2 * stream + (size <= kSmallSize ? 1 : 0);
+  if (pool >= pools_.size()) {
+    pools_.resize(pool + 1);
+  }
+  Pool& free = pools_[pool];
   std::optional<Block> block;
   size_t fits = bucket(free, size);
   while (fits < free.buckets.size() && free.buckets[fits].blocks.empty()) {
@@ -149,7 +145,7 @@ std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, u
     block = free.buckets[fits].blocks.back();
     free.buckets[fits].blocks.pop_back();
   } else {
-    block = take_segment(small, stream, size);
+    block = take_segment(pool, size);
   }
   if (!block) {
     return std::nullopt;

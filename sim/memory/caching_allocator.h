@@ -48,8 +48,8 @@ class CachingAllocator {
   static constexpr Block kNone = 0xffffffffU;
   struct Entry {
     Bytes address = 0, size = 0;
-    uint32_t stream = 0;
-    bool small = false, used = false;
+    uint32_t pool = 0;  // in pools_
+    bool used = false;
     Block before = kNone, after = kNone;  // neighbours within the segment
   };
   // Free blocks of one size, the lowest at the end.
@@ -65,14 +65,13 @@ class CachingAllocator {
     std::array<uint32_t, 256> found{};
   };
 
-  Pool& pool(bool small, uint32_t stream);
-  Pool& pool(const Entry& entry) { return pool(entry.small, entry.stream); }
+  static bool small(uint32_t pool) { return pool % 2 == 1; }
   static size_t bucket(Pool& pool, Bytes size);  // the first of at least `size`
   std::vector<Block>::iterator place(Bucket& bucket, Bytes address);
   void put(Block block);
   void remove(Block block);
   Block add(const Entry& entry);
-  [[nodiscard]] std::optional<Block> take_segment(bool small, uint32_t stream, Bytes bytes);
+  [[nodiscard]] std::optional<Block> take_segment(uint32_t pool, Bytes bytes);
   void release_cached();
   void split(Block block, Bytes bytes);
   void merge(Block into, Block other);
@@ -80,7 +79,7 @@ class CachingAllocator {
   Bytes capacity_, allocated_ = 0, reserved_ = 0, next_address_ = 0;
   std::vector<Entry> blocks_;
   std::vector<Block> unused_;              // entries that stand for no block any more
-  std::vector<Pool> pools_;                // of small and large blocks, stream by stream
+  std::vector<Pool> pools_;                // of large and small blocks, stream by stream
   std::vector<std::vector<Block>> spare_;  // of buckets that were
 };
 

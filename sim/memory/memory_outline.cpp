@@ -28,9 +28,10 @@ class Outliner {
   }
 
   MemoryOutline run() {
-    for (const PlannedItem& item : step_.order) {
+    for (size_t at = 0; at < step_.order.size(); ++at) {
+      const PlannedItem& item = step_.order[at];
       if (item.kind == PlannedItem::Kind::kOperator) {
-        operate(item.index);
+        at = operate(at) - 1;
       } else if (item.kind == PlannedItem::Kind::kAction) {
         act(step_.actions[item.index].action);
       } else {
@@ -41,14 +42,18 @@ class Outliner {
   }
 
  private:
-  void operate(uint32_t index) {
-    const auto at = static_cast<uint32_t>(out_.operators.size());
+  // Those from `at` on, up to the item that is none.
+  size_t operate(size_t at) {
+    const auto begin = static_cast<uint32_t>(out_.operators.size());
     if (!open_) {
-      out_.items.push_back({.begin = at, .end = at});
+      out_.items.push_back({.begin = begin});
       open_ = true;
     }
-    out_.operators.push_back(index);
-    ++out_.items.back().end;
+    for (; at < step_.order.size() && step_.order[at].kind == PlannedItem::Kind::kOperator; ++at) {
+      out_.operators.push_back(step_.order[at].index);
+    }
+    out_.items.back().end = static_cast<uint32_t>(out_.operators.size());
+    return at;
   }
 
   void raise(Hook hook) {

@@ -61,6 +61,7 @@ void Evaluator::take_family(const Candidate& candidate) {
 void Evaluator::take_sizes() {
   unit_sizes_ = plan::unit_sizes(plan_);
   optimizer_ = plan::optimizer_operator(plan_);
+  kept_.clear();
   for (auto& [batch, of] : sized_) {
     of.known.clear();
   }
@@ -137,6 +138,23 @@ StepMemory Evaluator::memory(Sized& of, const Planned& planned, const RunSetting
 }
 
 Outcome Evaluator::evaluate(const Candidate& candidate) {
+  Candidate prefetches = candidate;
+  prefetches.backward_prefetch = true;
+  const auto equal = std::find_if(kept_.begin(), kept_.end(), [&prefetches](const auto& each) {
+    return each.first == prefetches;
+  });
+  if (equal != kept_.end()) {
+    return equal->second;
+  }
+  const Outcome outcome = simulated(candidate);
+  if (model_.base.dialect == plan::Dialect::kFsdp2 && !candidate.reshard &&
+      candidate.backward_prefetch) {
+    kept_.emplace_back(candidate, outcome);
+  }
+  return outcome;
+}
+
+Outcome Evaluator::simulated(const Candidate& candidate) {
   take_family(candidate);
   if (model_.target.memory > 0 && least_bytes_ > model_.target.memory) {
     return {.peak = least_bytes_, .fits = false};

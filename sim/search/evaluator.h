@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/plan/module_tree.h"
@@ -36,7 +37,9 @@ struct SearchedModel {
 // same units and checkpoints share operators and their durations; those that allocate the same on
 // the compute stream, as plans do that differ in when they gather, share its replay. Of more than
 // four microbatches the middle ones are not simulated again if they change nothing but time
-// (sim/engine/alike.h). So candidates that are alike should follow each other.
+// (sim/engine/alike.h). FSDP2's units that stay gathered until backward have nothing to prefetch
+// there: such candidates that differ in backward prefetch are one (FSDP1's limiter waits even so).
+// So candidates that are alike should follow each other.
 //
 // [Note: Planned steps in common] A schedule asks whether there is a shard axis and a replicate
 // axis, not how long they are. So plans that differ in these lengths alone have their planned steps
@@ -77,6 +80,7 @@ class Evaluator {
     std::shared_ptr<const MemoryOutline> compute;  // its part; equal ones are one object
   };
 
+  [[nodiscard]] Outcome simulated(const Candidate& candidate);
   // With so many of the candidate's microbatches planned one by one.
   [[nodiscard]] Figures predicted(const Candidate& candidate, int64_t microbatches);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
@@ -92,7 +96,8 @@ class Evaluator {
   plan::Operator optimizer_;
   std::vector<UnitCosts> unit_costs_;
   std::vector<plan::UnitSize> unit_sizes_;
-  Bytes least_bytes_ = 0;               // that any microbatch needs
+  Bytes least_bytes_ = 0;                            // that any microbatch needs
+  std::vector<std::pair<Candidate, Outcome>> kept_;  // after forward, with those sizes
   std::map<int64_t, Sized> sized_;      // by batch, of the family's units and checkpoints
   std::map<StepKey, Planned> planned_;  // of those and the axes
   std::vector<std::shared_ptr<const MemoryOutline>> parts_;  // of planned_
