@@ -13,9 +13,13 @@ namespace {
 
 constexpr quintptr kTop = ~quintptr{0};  // internalId of a group; a row's is its group's number
 
-QString words(std::string text) {  // "reduce_scatter" as people write it
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return QString::fromStdString(text);
+QString words(const std::string& name) {  // "all_gather_forward" as the waterfall writes it
+  QString text = QString::fromStdString(name);
+  for (const char* collective : {"all_gather", "reduce_scatter", "all_reduce"}) {
+    const QString written = QString::fromLatin1(collective);
+    text.replace(written, QString(written).replace(u'_', u'-'));
+  }
+  return text.replace(u'_', u' ');
 }
 
 QString unit_text(const std::string& fqn) {

@@ -61,8 +61,9 @@ Choice value(const QString& label, Member member, const Value& value) {
 }
 
 Choice forward_prefetch(int64_t depth) {
-  return {depth == 0 ? QObject::tr("none")
-                     : QObject::tr("%n unit(s) ahead", nullptr, static_cast<int>(depth)),
+  return {depth == 0   ? QObject::tr("none")
+          : depth == 1 ? QObject::tr("1 unit ahead")
+                       : QObject::tr("%1 units ahead").arg(depth),
           [depth](Plan& p) {
             p.forward_prefetch = depth;
             p.forward_prefetch_lists.clear();

@@ -91,7 +91,14 @@ ExposedTable::ExposedTable(QObject* parent)
               return span != nullptr && span->cause ? text(explanation_of(*span->cause))
                                                     : QString();
             }}},
-          parent) {}
+          parent) {
+  setTooltip([this](size_t r) {
+    const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+    return span != nullptr && span->cause
+               ? tr("%1: %2").arg(text(name_of(*span->cause)), text(explanation_of(*span->cause)))
+               : QString();
+  });
+}
 
 void ExposedTable::show(RunPointer run, size_t rank, const analysis::IntervalSet& window) {
   run_ = std::move(run);
@@ -185,10 +192,10 @@ void OrderTable::show(RunPointer run, size_t rank, size_t step) {
     }
     verdict_ =
         first == rows
-            ? tr("Step %1: all %2 collectives agree%3.")
+            ? tr("Step %1: planned, issued and started agree, %2%3.")
                   .arg(order_->step)
-                  .arg(rows)
-                  .arg(order_->planned.empty() ? tr("; no plan to compare with") : QString())
+                  .arg(countText(static_cast<qlonglong>(rows), tr("collective"), tr("collectives")),
+                       order_->planned.empty() ? tr("; no plan to compare with") : QString())
             : tr("Step %1: the orders differ first at #%2.").arg(order_->step).arg(first + 1);
   }
   reset(rows);

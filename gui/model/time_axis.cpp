@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include <QLocale>
+
 namespace shardlens::gui {
 namespace {
 
@@ -136,6 +138,10 @@ QString changeText(double value, double base) {
   return QStringLiteral("%1 %2 %")
       .arg(change < 0 ? QStringLiteral("▼") : QStringLiteral("▲"))
       .arg(std::abs(100 * change), 0, 'f', 1);
+}
+
+QString countText(qlonglong count, const QString& one, const QString& many) {
+  return QStringLiteral("%1 %2").arg(QLocale().toString(count), count == 1 ? one : many);
 }
 
 }  // namespace shardlens::gui

@@ -53,5 +53,7 @@ class TimeAxis {
 [[nodiscard]] QString deltaText(Nanoseconds delta);
 // The same of a share of `base`: "▼ 3.2 %"; "=" below 0.05 %.
 [[nodiscard]] QString changeText(double value, double base);
+// "1 event", "9,924 events"
+[[nodiscard]] QString countText(qlonglong count, const QString& one, const QString& many);
 
 }  // namespace shardlens::gui

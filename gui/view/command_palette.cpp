@@ -8,12 +8,53 @@
 #include <QKeySequence>
 #include <QLineEdit>
 #include <QListWidget>
+#include <QPainter>
+#include <QStyledItemDelegate>
 #include <QTextBrowser>
 #include <QVBoxLayout>
 
 #include "gui/model/action_registry.h"
 
 namespace shardlens::gui {
+namespace {
+
+constexpr int kHintRole = Qt::UserRole;
+
+// The shortcut at the right edge of the entry.
+class HintDelegate : public QStyledItemDelegate {
+ public:
+  using QStyledItemDelegate::QStyledItemDelegate;
+  void paint(QPainter* painter,
+             const QStyleOptionViewItem& option,
+             const QModelIndex& index) const override {
+    QStyledItemDelegate::paint(painter, option, index);
+    const bool chosen = option.state & QStyle::State_Selected;
+    painter->setPen(
+        option.palette.color(chosen ? QPalette::HighlightedText : QPalette::PlaceholderText));
+    painter->drawText(option.rect.adjusted(0, 0, -8, 0), Qt::AlignRight | Qt::AlignVCenter,
+                      index.data(kHintRole).toString());
+  }
+};
+
+// The rows of one menu.
+QString sheet_of(const ActionRegistry& actions, const QString& menu) {
+  QString html = QStringLiteral("<h3>%1</h3><table cellpadding='2'>")
+                     .arg(QString(menu).remove(u'&').toHtmlEscaped());
+  for (const Command& command : actions.commands()) {
+    if (command.menu != menu || command.shortcuts.isEmpty()) {
+      continue;
+    }
+    QStringList keys;
+    for (const QString& key : command.shortcuts) {
+      keys.append(QKeySequence(key).toString(QKeySequence::NativeText).toHtmlEscaped());
+    }
+    html += QStringLiteral("<tr><td width='130'><b>%1</b></td><td>%2</td></tr>")
+                .arg(keys.join(QObject::tr(" or ")), command.title.toHtmlEscaped());
+  }
+  return html + QStringLiteral("</table>");
+}
+
+}  // namespace
 
 CommandPalette::CommandPalette(const QString& prompt, Search search, QWidget* parent)
     : QDialog(parent),
@@ -28,6 +69,7 @@ CommandPalette::CommandPalette(const QString& prompt, Search search, QWidget* pa
   edit_->setClearButtonEnabled(true);
   list_->setAccessibleName(tr("Found"));
   list_->setFocusPolicy(Qt::NoFocus);
+  list_->setItemDelegate(new HintDelegate(this));
   column->addWidget(edit_);
   column->addWidget(list_);
   edit_->installEventFilter(this);
@@ -41,8 +83,8 @@ void CommandPalette::find(const QString& text) {
   entries_ = search_(text);
   list_->clear();
   for (const PaletteEntry& entry : entries_) {
-    list_->addItem(entry.hint.isEmpty() ? entry.title
-                                        : QStringLiteral("%1    %2").arg(entry.title, entry.hint));
+    auto* item = new QListWidgetItem(entry.title, list_);
+    item->setData(kHintRole, entry.hint);
   }
   list_->setCurrentRow(0);
 }
@@ -71,33 +113,33 @@ bool CommandPalette::eventFilter(QObject* watched, QEvent* event) {
 
 ShortcutSheet::ShortcutSheet(const ActionRegistry& actions, QWidget* parent) : QDialog(parent) {
   setWindowTitle(tr("Shortcuts"));
-  resize(760, 560);
+  resize(1040, 660);
   auto* column = new QVBoxLayout(this);
   auto* text = new QTextBrowser(this);
   text->setAccessibleName(windowTitle());
   column->addWidget(text);
-  QString html, menu;
+  QStringList menus;
   for (const Command& command : actions.commands()) {
-    if (command.menu != menu) {
-      html +=
-          (menu.isEmpty() ? QString() : QStringLiteral("</table>")) +
-          QStringLiteral("<h3>%1</h3><table cellpadding='3'>").arg(command.menu.toHtmlEscaped());
-      menu = command.menu;
+    if (!menus.contains(command.menu) && !command.shortcuts.isEmpty()) {
+      menus.append(command.menu);
     }
-    QStringList keys;
-    for (const QString& key : command.shortcuts) {
-      keys.append(QKeySequence(key).toString(QKeySequence::NativeText).toHtmlEscaped());
-    }
-    html += QStringLiteral("<tr><td width='170'><b>%1</b></td><td>%2</td></tr>")
-                .arg(keys.join(QStringLiteral(" or ")), command.title.toHtmlEscaped());
   }
-  html += QStringLiteral("</table><h3>%1</h3><p>%2</p>")
-              .arg(tr("Mouse"),
-                   tr("Wheel zooms at the pointer (Ctrl finely, Shift pans). A drag measures and "
-                      "snaps to edges (Alt: freely). "
-                      "Shift+drag or the middle button pan. A click selects, a double click zooms "
-                      "in on what it hits. "
-                      "A rank's name folds it; the strip at the top shows the whole run."));
+  // Two columns of whole menus, so that all is seen at once.
+  QString left, right;
+  for (qsizetype i = 0; i < menus.size(); ++i) {
+    (2 * i + 1 < menus.size() - 1 ? left : right) += sheet_of(actions, menus[i]);
+  }
+  right += QStringLiteral("<h3>%1</h3><p>%2</p>")
+               .arg(tr("Mouse"),
+                    tr("Wheel zooms at the pointer (Ctrl finely, Shift pans). A drag measures and "
+                       "snaps to edges (Alt: freely). "
+                       "Shift+drag or the middle button pan. A click selects, a double click zooms "
+                       "in on what it hits. "
+                       "A rank's name folds it; the strip at the top shows the whole run."))
+               .append(tr("<p>Ctrl+K finds every command, those without a key too.</p>"));
+  const QString html =
+      QStringLiteral("<table width='100%'><tr><td width='50%'>%1</td><td>%2</td></tr></table>")
+          .arg(left, right);
   text->setHtml(html);
 }
 

@@ -9,6 +9,7 @@
 #include <QHeaderView>
 #include <QLabel>
 #include <QPainter>
+#include <QPushButton>
 #include <QScrollArea>
 #include <QSignalBlocker>
 #include <QTreeView>
@@ -192,10 +193,10 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
       story_(new QLabel),
       share_(new ShareDelegate(ComparisonTree::kShareRole, this)) {
   headline_->setWordWrap(true);
-  // Its link is the command compare.open; with the keyboard in the label Tab would not leave it.
-  headline_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::LinksAccessibleByMouse);
+  headline_->setTextInteractionFlags(Qt::TextSelectableByMouse);
   headline_->setAccessibleName(tr("Comparison"));
-  connect(headline_, &QLabel::linkActivated, this, &ComparePanel::openRequested);
+  open_ = new QPushButton(tr("Compare with another run …"));
+  connect(open_, &QPushButton::clicked, this, &ComparePanel::openRequested);
   by_->setAccessibleName(tr("Group by"));
   by_->addItems({tr("the step's parts"), tr("units"), tr("phases"), tr("kinds")});
   view_->setModel(&tree);
@@ -213,6 +214,7 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
   auto* top = new QHBoxLayout;
   top->setContentsMargins(8, 4, 8, 4);
   top->addWidget(headline_, 1);
+  top->addWidget(open_);
   top->addWidget(by_);
   auto* told = new QWidget;
   auto* side = new QVBoxLayout(told);
@@ -226,7 +228,9 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
   scroll->setAccessibleName(tr("Where the change comes from"));
-  auto* body = new QHBoxLayout;
+  body_ = new QWidget;
+  auto* body = new QHBoxLayout(body_);
+  body->setContentsMargins(0, 0, 0, 0);
   body->setSpacing(0);
   body->addWidget(view_, 1);
   body->addWidget(scroll, 1);
@@ -234,12 +238,14 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);
   column->addLayout(top);
-  column->addLayout(body, 1);
+  column->addWidget(body_, 1);
+  column->addStretch(0);
   connect(by_, &QComboBox::currentIndexChanged, this, &ComparePanel::update);
   connect(&session_, &CompareSession::changed, this, &ComparePanel::update);
   connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
           [this](const QModelIndex& index) {
-            if (const auto unit = tree.unitAt(index)) {
+            if (const auto unit = tree.unitAt(index);
+                unit && view_->selectionModel()->isSelected(index)) {
               emit unitChosen(QString::fromStdString(*unit));
             }
           });
@@ -259,11 +265,13 @@ void ComparePanel::update() {
   const std::shared_ptr<const check::Comparison> comparison = session_.comparison();
   tree.show(comparison, static_cast<ComparisonTree::By>(by_->currentIndex()));
   plot_->show(comparison);
-  by_->setEnabled(comparison != nullptr);
-  plot_->setVisible(comparison != nullptr);
+  open_->setVisible(comparison == nullptr);
+  by_->setVisible(comparison != nullptr);
+  body_->setVisible(comparison != nullptr);
   if (comparison == nullptr) {
     headline_->setText(
-        tr("<a href='#'>Compare with another run …</a>  It is B, the run that is open is A."));
+        tr("The run that is open is A. With another one, B, this panel says what changed, part by "
+           "part."));
     story_->clear();
     headline_->setToolTip({});
     return;

@@ -12,6 +12,7 @@
 
 class QComboBox;
 class QLabel;
+class QPushButton;
 class QTreeView;
 
 namespace shardlens::gui {
@@ -62,6 +63,8 @@ class ComparePanel : public QWidget {
  private:
   void update();
   CompareSession& session_;
+  QWidget* body_ = nullptr;      // all but the headline; with a comparison
+  QPushButton* open_ = nullptr;  // without a comparison
   QLabel* headline_;
   QComboBox* by_;
   QTreeView* view_;

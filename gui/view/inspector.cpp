@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <QLocale>
+
 #include "core/base/format_bytes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/timeline_scene.h"
@@ -169,8 +171,11 @@ QString of_unit(const RankData& rank, const std::string& unit) {
 QString of_rank(const RunData& run, const RankData& rank) {
   Sheet sheet(QObject::tr("rank %1").arg(rank.figures.rank));
   const analysis::Figures& f = rank.figures.figures;
-  sheet.row(QObject::tr("trace"), escaped(rank.trace.metadata.source));
-  sheet.row(QObject::tr("events"), QString::number(rank.trace.events.size()));
+  if (!rank.trace.metadata.source.empty()) {
+    sheet.row(QObject::tr("trace"), escaped(rank.trace.metadata.source));
+  }
+  sheet.row(QObject::tr("events"),
+            QLocale().toString(static_cast<qlonglong>(rank.trace.events.size())));
   if (!rank.trace.metadata.backend.empty()) {
     sheet.row(QObject::tr("backend"), escaped(rank.trace.metadata.backend));
   }
@@ -183,15 +188,17 @@ QString of_rank(const RunData& run, const RankData& rank) {
                      QString::fromStdString(report::format_percent(f.overlap_ratio()))));
   for (const auto& [kind, figures] : f.collectives) {
     sheet.row(escaped(name_of(kind)),
-              QObject::tr("%1 calls, %2, exposed <b>%3</b>")
-                  .arg(figures.count)
-                  .arg(durationText(figures.busy), durationText(figures.exposed)));
+              QObject::tr("%1, %2, exposed <b>%3</b>")
+                  .arg(countText(figures.count, QObject::tr("call"), QObject::tr("calls")),
+                       durationText(figures.busy), durationText(figures.exposed)));
   }
   for (const analysis::StragglerFigures& straggler : run.analysis.matching.stragglers) {
     if (straggler.rank == rank.figures.rank && straggler.last > 0) {
-      sheet.row(QObject::tr("came last"), QObject::tr("to %1 collectives, held others up %2")
-                                              .arg(straggler.last)
-                                              .arg(durationText(straggler.held_up)));
+      sheet.row(
+          QObject::tr("came last"),
+          QObject::tr("to %1, held others up %2")
+              .arg(countText(straggler.last, QObject::tr("collective"), QObject::tr("collectives")),
+                   durationText(straggler.held_up)));
     }
   }
   return sheet.done();

@@ -152,9 +152,7 @@ void MainWindow::connectViews() {
                               .arg(context_.current().range ? tr("range ") : QString(),
                                    timeText(range.start, resolution),
                                    timeText(range.end, resolution), durationText(range.length())));
-    frame_label_->setText(
-        tr("%1 events")
-            .arg(QLocale().toString(static_cast<qlonglong>(context_.run()->event_count))));
+    frame_label_->setText(countText(context_.run()->event_count, tr("event"), tr("events")));
   };
   connect(timeline_, &TimelineView::viewChanged, this, say);
   connect(&context_, &SelectionContext::changed, this, say);

@@ -6,6 +6,7 @@
 #include <QHeaderView>
 #include <QLabel>
 #include <QLineEdit>
+#include <QLocale>
 #include <QMainWindow>
 #include <QPlainTextEdit>
 #include <QScopedValueRollback>
@@ -25,8 +26,11 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kPauseMilliseconds = 90;
-constexpr int kMeasuredRows = 100;  // for the widths of columns
-constexpr int kNarrow = 1700;       // windows with no room for the inspector beside the tables
+constexpr int kNameWidth = 380;  // of an event; longer ones are in the inspector
+constexpr int kCategoryWidth = 120;
+constexpr int kParameterWidth = 160;  // names are cut at their left
+constexpr int kMeasuredRows = 100;    // for the widths of columns
+constexpr int kNarrow = 1700;         // windows with no room for the inspector beside the tables
 // Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
 // steps.
 constexpr int64_t kWindowedUnits = 1'500'000;
@@ -121,7 +125,7 @@ void Panels::makeTree() {
   view->header()->moveSection(UnitTree::kExposed, 1);  // what most come for stands beside the name
   connect(view->selectionModel(), &QItemSelectionModel::currentChanged, this,
           [this](const QModelIndex& index) {
-            if (!updating_ && index.isValid()) {
+            if (chosen(*tree_view_, index)) {
               context_.selectUnit(tree.unitAt(index));
             }
             module_bar_->setModules(tree.modulesAt(index));
@@ -181,7 +185,7 @@ void Panels::makeTables() {
   exposed_view_->horizontalHeader()->moveSection(6, 3);
   connect(exposed_view_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
           [this](const QModelIndex& index) {
-            if (!updating_ && index.isValid()) {
+            if (chosen(*exposed_view_, index)) {
               context_.selectItem(exposed.itemAt(index));
             }
           });
@@ -194,7 +198,7 @@ void Panels::makeTables() {
   order_note_ = note(nullptr);
   connect(order_view_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
           [this](const QModelIndex& index) {
-            if (!updating_ && index.isValid()) {
+            if (chosen(*order_view_, index)) {
               context_.selectUnit(order.unitAt(index));
             }
           });
@@ -219,8 +223,13 @@ void Panels::makeTables() {
     }
   });
 
-  QTableView* problems = table(diagnostics, tr("Diagnostics"));
-  add(QStringLiteral("diagnostics"), tr("Diagnostics"), problems, problems);
+  event_view_->setColumnWidth(2, kNameWidth);
+  event_view_->setColumnWidth(3, kCategoryWidth);
+
+  problem_view_ = table(diagnostics, tr("Diagnostics"));
+  problem_note_ = note(nullptr);
+  add(QStringLiteral("diagnostics"), tr("Diagnostics"), stacked({problem_note_, problem_view_}),
+      problem_view_);
 }
 
 void Panels::arrange() {
@@ -265,6 +274,12 @@ void Panels::arrange() {
   window_.resizeDocks({dock("exposed")}, {height * 3 / 10}, Qt::Vertical);
 }
 
+// By whoever looks at it. A view that gets the keyboard's focus makes its first row the current
+// one, but does not select it.
+bool Panels::chosen(const QAbstractItemView& view, const QModelIndex& index) const {
+  return !updating_ && index.isValid() && view.selectionModel()->isSelected(index);
+}
+
 void Panels::setTheme(const Theme& theme) {
   share_->setTheme(theme);
   slice_->setTheme(theme);
@@ -273,7 +288,6 @@ void Panels::setTheme(const Theme& theme) {
 }
 
 void Panels::raise(const QString& id) {
-  const QScopedValueRollback guard(updating_, true);  // a table with the focus takes its first row
   for (const Panel& panel : panels_) {
     if (panel.dock->objectName() == id) {
       panel.dock->show();
@@ -313,6 +327,10 @@ void Panels::runChanged() {
   instant_ = 0;
   tree.show(run, shown_rank_);
   diagnostics.show(run);
+  problem_note_->setText(diagnostics.rowCount() == 0
+                             ? tr("Nothing was left out, repaired or doubtful.")
+                             : countText(diagnostics.rowCount(), tr("remark"), tr("remarks")));
+  problem_view_->resizeColumnsToContents();
   tree_view_->expandToDepth(1);
   for (int column = 1; column < UnitTree::kColumnCount; ++column) {
     tree_view_->resizeColumnToContents(column);
@@ -322,7 +340,9 @@ void Panels::runChanged() {
   exposed_view_->resizeColumnsToContents();
   order_view_->resizeColumnsToContents();
   ownership_view_->resizeColumnsToContents();
-  ownership_view_->setColumnWidth(0, std::min(190, ownership_view_->columnWidth(0)));
+  ownership_view_->setColumnWidth(0, std::min(kParameterWidth, ownership_view_->columnWidth(0)));
+  QHeaderView* columns = ownership_view_->horizontalHeader();  // the ranks before the shape
+  columns->moveSection(columns->visualIndex(1), columns->count() - 1);
 }
 
 // Names give way, within reason, so that exposed time and what the plan does need no scrolling.
@@ -365,10 +385,14 @@ void Panels::selectionChanged() {
     tree.setWindow(window);
   }
   exposed.show(context_.run(), chosen.rank, window);
-  exposed_note_->setText(rank == nullptr ? QString()
-                                         : tr("%1 collectives, together %2 exposed")
-                                               .arg(exposed.rowCount())
-                                               .arg(durationText(exposed.total())));
+  exposed_note_->setText(
+      rank == nullptr ? QString()
+      : exposed.rowCount() == 0
+          ? tr("No communication is exposed: all of it ran beside compute, or "
+               "there was none.")
+          : tr("%1, together %2 exposed")
+                .arg(countText(exposed.rowCount(), tr("collective"), tr("collectives")),
+                     durationText(exposed.total())));
   order.show(context_.run(), chosen.rank, chosen.step.value_or(0));
   order_note_->setText(order.verdict());
   setInstant(instant_);
@@ -390,9 +414,10 @@ void Panels::updateEvents() {
     own = context_.run()->own(*context_.rank(), *range);
   }
   events.show(context_.run(), context_.current().rank, own, search_->text());
-  event_note_->setText(tr("%1 of %2 events of rank %3%4")
-                           .arg(events.rowCount())
-                           .arg(context_.rank()->trace.events.size())
+  const auto all = static_cast<qlonglong>(context_.rank()->trace.events.size());
+  event_note_->setText(tr("%1 of %2 of rank %3%4")
+                           .arg(QLocale().toString(events.rowCount()))
+                           .arg(countText(all, tr("event"), tr("events")))
                            .arg(context_.rank()->figures.rank)
                            .arg(range ? tr(", within the dragged range") : QString()));
 }

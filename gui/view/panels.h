@@ -79,6 +79,7 @@ class Panels : public QObject {
   void selectionChanged();
   void updateEvents();
   void revealUnit();
+  [[nodiscard]] bool chosen(const QAbstractItemView& view, const QModelIndex& index) const;
 
   SelectionContext& context_;
   PlanSession& session_;
@@ -91,10 +92,12 @@ class Panels : public QObject {
   QTableView* exposed_view_ = nullptr;
   QTableView* order_view_ = nullptr;
   QTableView* event_view_ = nullptr;
+  QTableView* problem_view_ = nullptr;
   QLabel* ownership_note_ = nullptr;
   QLabel* exposed_note_ = nullptr;
   QLabel* order_note_ = nullptr;
   QLabel* event_note_ = nullptr;
+  QLabel* problem_note_ = nullptr;
   QLineEdit* search_ = nullptr;
   Inspector* inspector_ = nullptr;
   WhatIfPanel* what_if_ = nullptr;

@@ -14,6 +14,8 @@
 #include <QScrollBar>
 #include <QSignalBlocker>
 #include <QSpinBox>
+#include <QStyleOptionComboBox>
+#include <QStylePainter>
 #include <QTableView>
 #include <QVBoxLayout>
 
@@ -49,8 +51,11 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
              return changeText(static_cast<double>(v.step), static_cast<double>(base().step));
            }),
            nullptr, true, QObject::tr("Against v0, simulated as well")},
-          {QObject::tr("Off by"),
-           figure([&session](const PlanVersion&) { return baselineText(session); }), nullptr, true,
+          {QObject::tr("Off by"), figure([&session](const PlanVersion&) {
+             return session.baseline() && session.baseline()->device ? baselineText(session)
+                                                                     : QStringLiteral("–");
+           }),
+           nullptr, true,
            QObject::tr("The simulator's error on v0, the plan as it ran, whose step was measured")},
           {QObject::tr("Peak"), figure([](const PlanVersion& v) {
              return bytes_text(v.peak) + (v.fits ? QString() : QObject::tr(" ✗"));
@@ -88,13 +93,32 @@ class TallArea : public QScrollArea {
   }
 };
 
-// Tells before its list opens.
+// Tells before its list opens, which is as wide as what it says; the box itself may be narrower.
 class KnobBox : public QComboBox {
  public:
   explicit KnobBox(std::function<void()> about_to_show) : tell_(std::move(about_to_show)) {}
   void showPopup() override {
     tell_();
+    view()->setMinimumWidth(view()->sizeHintForColumn(0) + 2 * view()->frameWidth() + 12);
     QComboBox::showPopup();
+  }
+
+ protected:
+  void paintEvent(QPaintEvent* /*event*/) override {
+    QStylePainter painter(this);
+    QStyleOptionComboBox option;
+    initStyleOption(&option);
+    if (currentIndex() < 0) {
+      option.currentText = placeholderText();
+      option.palette.setBrush(QPalette::ButtonText, palette().placeholderText());
+    }
+    painter.drawComplexControl(QStyle::CC_ComboBox, option);
+    const int room =
+        style()
+            ->subControlRect(QStyle::CC_ComboBox, &option, QStyle::SC_ComboBoxEditField, this)
+            .width();
+    option.currentText = fontMetrics().elidedText(option.currentText, Qt::ElideRight, room - 4);
+    painter.drawControl(QStyle::CE_ComboBoxLabel, option);
   }
 
  private:
@@ -221,10 +245,13 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
     names.push_back(place);
     canvas.text(place, mark.name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, mark.chosen);
   }
-  canvas.text({area.left(), area.bottom() + 3, area.width(), 18},
-              tr("%1 … %2").arg(durationText(static_cast<Nanoseconds>(low_x)),
-                                durationText(static_cast<Nanoseconds>(high_x))),
-              Ink::kFaintText, Qt::AlignRight | Qt::AlignVCenter, false);
+  const QRectF ends(4, area.bottom() + 3, width() - 8.0, 18);
+  canvas.text(ends, durationText(static_cast<Nanoseconds>(low_x)), Ink::kFaintText,
+              Qt::AlignLeft | Qt::AlignVCenter, false);
+  if (high_x > low_x) {
+    canvas.text(ends, durationText(static_cast<Nanoseconds>(high_x)), Ink::kFaintText,
+                Qt::AlignRight | Qt::AlignVCenter, false);
+  }
 }
 
 WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
@@ -285,7 +312,8 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   row->setContentsMargins(0, 0, 0, 0);
   row->addWidget(scroll, 2);
   row->addLayout(right, 6);
-  row->addWidget(plot_, 2);
+  row->addWidget(plot_, 1);
+  plot_->setMinimumWidth(120);
   plot_->setMaximumWidth(200);
   connect(&session_, &PlanSession::stateChanged, this, &WhatIfPanel::update);
   connect(&session_, &PlanSession::simulatedOne, this, &WhatIfPanel::update);
@@ -348,6 +376,7 @@ void WhatIfPanel::rebuild() {
   ranks_ = spin(tr("Ranks"), 1024, [](PlanState& s, int v) { s.world_size = v; });
   batch_ = spin(tr("Batch"), 4096, [](PlanState& s, int v) { s.batch = v; });
   seq_ = spin(tr("Sequence"), 1 << 20, [](PlanState& s, int v) { s.seq = v; });
+  seq_->setSuffix(tr(" tokens"));
 }
 
 // What the engine cannot run is still simulated, and says so.
@@ -425,6 +454,8 @@ void WhatIfPanel::update() {
     knobs_[i]->setCurrentIndex(held == choices.end() ? -1
                                                      : static_cast<int>(held - choices.begin()));
     knobs_[i]->setPlaceholderText(tr("as in the plan file"));
+    knobs_[i]->setToolTip(tr("%1: %2").arg(
+        session_.knobs()[i].help, held == choices.end() ? tr("as in the plan file") : held->label));
   }
   const QSignalBlocker quiet_hardware(hardware_), quiet_batch(batch_), quiet_seq(seq_),
       quiet_ranks(ranks_);

@@ -543,6 +543,31 @@ TEST_F(MainWindowTest, TheKeyboardReachesEverything) {
   }
 }
 
+// Coming by a table is not choosing in it; an arrow key is.
+TEST_F(MainWindowTest, TabIntoATableChoosesNothing) {
+  open(sample_run());
+  window_->activateWindow();
+  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
+  const Selection before = window_->context().current();
+  for (const Panels::Panel& panel : window_->panels().all()) {
+    const QString id = panel.dock->objectName();
+    if (id != "modules" && id != "exposed" && id != "order") {
+      continue;
+    }
+    window_->actions().trigger("panel." + id);
+    window_->timeline().setFocus();
+    panel.view->setFocus(Qt::TabFocusReason);
+    QApplication::processEvents();
+    EXPECT_TRUE(panel.view->hasFocus()) << id.toStdString();
+    EXPECT_EQ(window_->context().current(), before) << id.toStdString();
+    QTest::keyClick(panel.view, Qt::Key_Down);
+    QTest::keyClick(panel.view, Qt::Key_Up);  // the first row, which stands for something
+    EXPECT_NE(window_->context().current(), before) << id.toStdString();
+    window_->context().select(before);
+    window_->panels().flush();
+  }
+}
+
 // Whatever takes the keyboard says what it is.
 TEST_F(MainWindowTest, WhatTakesTheFocusHasAName) {
   open(sample_run());

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include "core/base/error.h"
 #include "profiler/trace/filter.h"
@@ -37,6 +38,13 @@ class RunTest : public testing::Test {
   ~RunTest() override { fs::remove_all(directory_); }
   void write(const std::string& name, const std::string& text) {
     std::ofstream(directory_ / name) << text;
+  }
+  static void write_zstd(const fs::path& plain, const fs::path& path) {
+    std::ifstream in(plain, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    std::string out(ZSTD_compressBound(text.size()), '\0');
+    out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+    std::ofstream(path, std::ios::binary) << out;
   }
   std::string message(const fs::path& path) {
     try {
@@ -102,9 +110,13 @@ TEST_F(RunTest, ProgressCountsFilesAsTheyLieOnDisk) {
 }
 
 TEST_F(RunTest, ReadingEndsWhereItIsStopped) {
-  for (const char* name : {"rank0.json", "rank0.json.gz"}) {
+  for (const char* name : {"rank0.json", "rank0.json.gz", "rank0.json.zst"}) {
     const fs::path path = directory_ / name;
-    write_kineto(long_trace(0), path);
+    if (path.extension() == ".zst") {
+      write_zstd(directory_ / "rank0.json", path);
+    } else {
+      write_kineto(long_trace(0), path);
+    }
     Progress progress;
     progress.stop = true;
     ReadOptions options;
