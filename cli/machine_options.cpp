@@ -21,7 +21,7 @@ CLI::Option* add_machine_options(CLI::App& app, RunOptions& run, MachineOptions&
   app.add_option("--stack", machine.stack,
                  "constants fitted to published runs of a software stack (docs/simulator.md)");
   app.add_option("--world-size", run.world_size,
-                 "ranks [the spec's GPUs, or the calibrated run's ranks]");
+                 "ranks [the spec's GPUs on all its nodes, or the calibrated run's ranks]");
   return calibration;
 }
 

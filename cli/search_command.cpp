@@ -126,8 +126,7 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
 ExitCode run(const SearchCommand& options) {
   check_options(options);
   const sim::CalibratedTarget machine = machine_of(options.run, options.machine);
-  const int64_t ranks = options.run.world_size.value_or(
-      machine.spec() ? machine.spec()->ranks() : machine.calibration()->ranks);
+  const int64_t ranks = options.run.world_size.value_or(machine.ranks());
   const PreparedRun prepared = resolve_run(options.run, ranks);
   sim::SearchOptions search;
   search.memory_limit = options.memory_limit;

@@ -138,8 +138,7 @@ SimulatedResult predicted(const SimulateOptions& options,
 SimulatedResult simulate_model(const SimulateOptions& options) {
   const RunOptions& run = options.run;
   const sim::CalibratedTarget machine = machine_of(options);
-  const int64_t ranks =
-      run.world_size.value_or(machine.spec() ? machine.spec()->gpus : machine.calibration()->ranks);
+  const int64_t ranks = run.world_size.value_or(machine.ranks());
   PreparedRun prepared = resolve_run(run, ranks);
   SimulatedResult out;
   out.config = prepared.config.source;

@@ -32,6 +32,8 @@ class CalibratedTarget {
   [[nodiscard]] HostMode host() const {
     return calibration_ == nullptr ? HostMode::kAhead : calibration_->host;
   }
+  // How many there are: all of the spec's, otherwise those of the calibrated run.
+  [[nodiscard]] int64_t ranks() const { return spec_ ? spec_->ranks() : calibration_->ranks; }
   [[nodiscard]] const std::optional<HardwareSpec>& spec() const { return spec_; }
   [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
 

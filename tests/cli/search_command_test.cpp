@@ -39,6 +39,38 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
 }
 
+// On a spec of two nodes both commands take all their ranks.
+TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
+  json spec;
+  std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/../../sim/hardware/specs/4xPCIe.json") >> spec;
+  spec["name"] = "2x4xPCIe";
+  spec["nodes"] = 2;
+  spec["fabric"]["network_gbps"] = {{"value", 10}, {"source", "assumed"}};
+  const std::string hardware = folder_ + "/two.json", plan = folder_ + "/best.json";
+  std::ofstream(hardware) << spec;
+  const std::string flags = "--model " + std::string(SHARDLENS_TEST_DATA) +
+                            "/llama-tiny --hardware " + hardware + " --seq 32 --json ";
+  // Six microbatches with one reduction: a step that is simulated in part (sim/engine/alike.h).
+  const CommandResult searched =
+      run("search " + flags + "--batch 6 --no-sync --memory-limit 1GiB --out " + plan);
+  ASSERT_EQ(searched.code, 0) << searched.err;
+  const json best = json::parse(searched.out)["best"];
+  EXPECT_EQ(best["plan"]["mesh"]["shard"].get<int>() * best["plan"]["mesh"]["replicate"].get<int>(),
+            8);
+  const std::string step = flags + "--plan " + plan + " --no-sync --batch " + best["batch"].dump() +
+                           " --accumulate " + best["accumulate"].dump();
+  const CommandResult all = run("simulate " + step);
+  ASSERT_EQ(all.code, 0) << all.err;
+  for (const char* figure : {"step_ns", "exposed_comm_ns", "peak_allocated_bytes"}) {
+    EXPECT_EQ(json::parse(all.out)[figure], best[figure]) << figure;
+  }
+  const CommandResult one = run("simulate " + flags + "--world-size 4");
+  const CommandResult every = run("simulate " + flags);
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(every.code, 0) << every.err;
+  EXPECT_LT(json::parse(one.out)["exposed_comm_ns"], json::parse(every.out)["exposed_comm_ns"]);
+}
+
 TEST_F(SearchCommandTest, StateIsOfOneSearchAndSurvivesATornLine) {
   const std::string state = folder_ + "/state.jsonl";
   const std::string command = kSearch + "--memory-limit 1GiB --json --state " + state;
