@@ -113,10 +113,24 @@ void print_text(const sim::Validation& result) {
   }
 }
 
-void add_mean(const std::optional<double>& error, double& sum, int& count) {
-  sum += error.value_or(0);
-  count += error ? 1 : 0;
-}
+constexpr double kGoal = 0.05;  // of a curve's mean error
+
+// Over curves that have such sizes.
+struct CurveMean {
+  double sum = 0;
+  int curves = 0, within = 0;
+  void add(const sim::MeanError& error) {
+    sum += error.mean.value_or(0);
+    curves += error.mean ? 1 : 0;
+    within += error.mean && *error.mean <= kGoal ? 1 : 0;
+  }
+  [[nodiscard]] std::string text() const {
+    return curves == 0 ? "no curve has one"
+                       : fmt::format("mean {} over {} curves, {} of them within {}",
+                                     report::format_percent(sum / curves), curves, within,
+                                     report::format_percent(kGoal));
+  }
+};
 
 std::string collectives_json(const std::vector<sim::CurveError>& errors) {
   const auto value = [](const std::optional<double>& error) {
@@ -129,11 +143,13 @@ std::string collectives_json(const std::vector<sim::CurveError>& errors) {
                              {"algorithm", each.measured.algorithm},
                              {"collective", name_of(each.measured.curve.kind)},
                              {"ranks", each.measured.curve.ranks},
-                             {"left_out_sizes", each.left_out_sizes},
-                             {"left_out_error", value(each.left_out)},
+                             {"left_out_sizes", each.left_out.sizes},
+                             {"left_out_error", value(each.left_out.mean)},
+                             {"left_out_sizes_from_64_mib", each.left_out_large.sizes},
+                             {"left_out_error_from_64_mib", value(each.left_out_large.mean)},
                              {"spec", each.spec},
-                             {"unseen_sizes", each.unseen_sizes},
-                             {"unseen_error", value(each.unseen)}});
+                             {"unseen_sizes", each.unseen.sizes},
+                             {"unseen_error", value(each.unseen.mean)}});
   }
   return out.dump(1) + "\n";
 }
@@ -145,33 +161,31 @@ void print_collectives(const std::vector<sim::CurveError>& errors) {
                        {"algorithm", report::Align::kLeft},
                        {"sizes left out"},
                        {"error"},
+                       {"from 64 MiB"},
                        {"spec", report::Align::kLeft},
                        {"sizes it lacks"},
                        {"error"}});
-  const auto shown = [](const std::optional<double>& error) {
-    return error ? report::format_percent(*error) : std::string();
+  const auto shown = [](const sim::MeanError& error) {
+    return error.mean ? report::format_percent(*error.mean) : std::string();
   };
-  double left_out = 0, unseen = 0;
-  int left_out_curves = 0, unseen_curves = 0;
+  CurveMean left_out, large, unseen;
   for (const sim::CurveError& each : errors) {
-    add_mean(each.left_out, left_out, left_out_curves);
-    add_mean(each.unseen, unseen, unseen_curves);
-    if (each.left_out || each.unseen) {
+    left_out.add(each.left_out);
+    large.add(each.left_out_large);
+    unseen.add(each.unseen);
+    if (each.left_out.mean || each.unseen.mean) {
       table.row({each.measured.gpu, std::to_string(each.measured.curve.ranks),
                  std::string(name_of(each.measured.curve.kind)), each.measured.algorithm,
-                 std::to_string(each.left_out_sizes), shown(each.left_out), each.spec,
-                 std::to_string(each.unseen_sizes), shown(each.unseen)});
+                 std::to_string(each.left_out.sizes), shown(each.left_out),
+                 shown(each.left_out_large), each.spec, std::to_string(each.unseen.sizes),
+                 shown(each.unseen)});
     }
   }
   write_stdout(table.render(style_of_stdout()));
-  const auto mean = [](double sum, int curves) {
-    return curves == 0 ? std::string("-") : report::format_percent(sum / curves);
-  };
-  write_stdout(fmt::format(
-      "\nfrom 1 MiB up: mean over {} curves of sizes left out {}; over {} curves of sizes that a "
-      "spec lacks {}\n",
-      left_out_curves, mean(left_out, left_out_curves), unseen_curves,
-      mean(unseen, unseen_curves)));
+  write_stdout(
+      fmt::format("\nsizes left out, from 1 MiB up: {}\nsizes left out, from 64 MiB up: {}\n"
+                  "sizes that a spec lacks, from 1 MiB up: {}\n",
+                  left_out.text(), large.text(), unseen.text()));
 }
 
 ExitCode run_collectives(const ValidateOptions& options) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array kColumns{"source", "gpu",        "n_gpus",  "collective",
                               "algo",   "size_bytes", "time_us", "busbw_GBs"};
-constexpr Bytes kFromHere = Bytes{1} << 20;
+constexpr Bytes kFromHere = Bytes{1} << 20, kLarge = Bytes{64} << 20;
 
 // Bus bandwidth over that of the message (nccl-tests, PERFORMANCE.md).
 double bus_factor(CollectiveKind kind, double ranks) {
@@ -51,20 +51,23 @@ double error_at(const CollectiveCurve& curve, const CollectiveCurve::Point& poin
   return std::abs(curve_us(curve, point.bytes) / point.us - 1);
 }
 
+void add(MeanError& to, double error) {
+  to.mean = (to.mean.value_or(0) * to.sizes + error) / (to.sizes + 1);
+  ++to.sizes;
+}
+
 void leave_out(CurveError& out) {
   const auto& points = out.measured.curve.points;
-  double sum = 0;
   for (size_t i = 1; i + 1 < points.size(); ++i) {
-    if (points[i].bytes < kFromHere) {
-      continue;
-    }
     CollectiveCurve others = out.measured.curve;
     others.points.erase(others.points.begin() + static_cast<std::ptrdiff_t>(i));
-    sum += error_at(others, points[i]);
-    ++out.left_out_sizes;
-  }
-  if (out.left_out_sizes > 0) {
-    out.left_out = sum / out.left_out_sizes;
+    const double error = error_at(others, points[i]);
+    if (points[i].bytes >= kFromHere) {
+      add(out.left_out, error);
+    }
+    if (points[i].bytes >= kLarge) {
+      add(out.left_out_large, error);
+    }
   }
 }
 
@@ -80,17 +83,12 @@ void compare_with_spec(CurveError& out) {
     out.spec.clear();
     return;
   }
-  double sum = 0;
   for (const CollectiveCurve::Point& point : measured.points) {
     const bool used = std::any_of(own->points.begin(), own->points.end(),
                                   [&](const auto& each) { return each.bytes == point.bytes; });
     if (point.bytes >= kFromHere && !used) {
-      sum += error_at(*own, point);
-      ++out.unseen_sizes;
+      add(out.unseen, error_at(*own, point));
     }
-  }
-  if (out.unseen_sizes > 0) {
-    out.unseen = sum / out.unseen_sizes;
   }
 }
 

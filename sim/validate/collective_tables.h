@@ -26,16 +26,21 @@ struct MeasuredCurve {
                                                                  const std::string& source);
 [[nodiscard]] std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path);
 
-// How far off a curve is at sizes that were not used, from 1 MiB up; means of |error|.
+// The mean of |error| over some sizes; nullopt: over none.
+struct MeanError {
+  int sizes = 0;
+  std::optional<double> mean;
+};
+
+// How far off a curve is at sizes that were not used, from 1 MiB up.
 struct CurveError {
   MeasuredCurve measured;
-  // Each size but the first and the last from the curve's others: a gap twice as wide as in use.
-  int left_out_sizes = 0;
-  std::optional<double> left_out;
+  // Each size but the first and the last from the curve's others: a gap wider than any in use. The
+  // same from 64 MiB up, where latencies and changes of protocol count for little.
+  MeanError left_out, left_out_large;
   // The specs' own curve at the sizes that it has no point of.
   std::string spec;  // "": none is of this GPU
-  int unseen_sizes = 0;
-  std::optional<double> unseen;
+  MeanError unseen;
 };
 [[nodiscard]] std::vector<CurveError> collective_errors(std::vector<MeasuredCurve> curves);
 

@@ -34,9 +34,27 @@ TEST(CollectiveTables, EachInnerSizeIsPredictedFromTheOthers) {
                                                       "s,other,8,x,all_gather,ring,4194304,30,\n"),
                                                 "t.csv"));
   ASSERT_EQ(errors.size(), 1U);
-  EXPECT_EQ(errors[0].left_out_sizes, 1);
-  EXPECT_NEAR(errors[0].left_out.value(), 1 - (10 + 20.0 / 3) / 20, 1e-9);
+  EXPECT_EQ(errors[0].left_out.sizes, 1);
+  EXPECT_NEAR(errors[0].left_out.mean.value(), 1 - (10 + 20.0 / 3) / 20, 1e-9);
+  EXPECT_EQ(errors[0].left_out_large.sizes, 0);
+  EXPECT_EQ(errors[0].left_out_large.mean, std::nullopt);
   EXPECT_TRUE(errors[0].spec.empty());
+}
+
+// 32 MiB is predicted 10 % long, 64 MiB (on the line through its neighbours) exactly; 16 and 128
+// MiB have no neighbour.
+TEST(CollectiveTables, LargeSizesAreCountedApart) {
+  const auto errors = collective_errors(
+      parse_collective_tables(table("s,other,8,x,all_gather,ring,16777216,10,\n"
+                                    "s,other,8,x,all_gather,ring,33554432,20,\n"
+                                    "s,other,8,x,all_gather,ring,67108864,46,\n"
+                                    "s,other,8,x,all_gather,ring,134217728,98,\n"),
+                              "t.csv"));
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].left_out.sizes, 2);
+  EXPECT_NEAR(errors[0].left_out.mean.value(), 0.1 / 2, 1e-9);
+  EXPECT_EQ(errors[0].left_out_large.sizes, 1);
+  EXPECT_NEAR(errors[0].left_out_large.mean.value(), 0, 1e-9);
 }
 
 // 24 MiB is no size of the spec's curve, which goes straight from 16 to 32 MiB; 32 MiB is one.
@@ -58,8 +76,8 @@ TEST(CollectiveTables, ASpecIsHeldAgainstSizesThatItLacks) {
       "t.csv"));
   ASSERT_EQ(errors.size(), 1U);
   EXPECT_EQ(errors[0].spec, "8xH100");
-  EXPECT_EQ(errors[0].unseen_sizes, 1);
-  EXPECT_NEAR(errors[0].unseen.value(), 0.1, 1e-4);
+  EXPECT_EQ(errors[0].unseen.sizes, 1);
+  EXPECT_NEAR(errors[0].unseen.mean.value(), 0.1, 1e-4);
 }
 
 TEST(CollectiveTables, SaysWhereATableIsWrong) {
