@@ -9,7 +9,6 @@
 #include <ctime>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +35,7 @@ namespace {
 using namespace shardlens;
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::minutes kLongest{10};  // of anything that is waited for
+constexpr int kRounds = 3;                    // analyzer and window in turn: machines are shared
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -111,18 +111,26 @@ double cancel_while(const char* path, const char* what) {
   return seconds_since(begin);
 }
 
-int run(const char* path) {
-  const double empty = resident_bytes();
-  Stopwatch reading, analyzer;
-  std::optional<trace::Run> run = trace::Run::open(path);
-  reading.stop();
-  const double traces = resident_bytes() - empty;
-  (void)analysis::analyze(*run);
-  analyzer.stop();
-  run.reset();
-  const double stop_reading = cancel_while(path, "Reading");
-  const double stop_analyzing = cancel_while(path, "Analyzing");
+struct Round {
+  Stopwatch reading, analyzer, opening;
+  double trace_bytes = 0, window_bytes = 0;  // an event; the window's beyond the trace's
+  gui::RunPointer run;
+  [[nodiscard]] double excess() const { return opening.wall - analyzer.wall; }
+};
 
+void analyze_alone(const char* path, Round& round) {
+  ::malloc_trim(0);
+  const double empty = resident_bytes();
+  round.reading = round.analyzer = {};
+  const trace::Run run = trace::Run::open(path);
+  round.reading.stop();
+  round.trace_bytes =
+      (resident_bytes() - empty) / static_cast<double>(run.traces.front().events.size());
+  (void)analysis::analyze(run);
+  round.analyzer.stop();
+}
+
+void open_window(const char* path, Round& round) {
   ::malloc_trim(0);
   const QTemporaryDir folder;
   QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
@@ -134,19 +142,39 @@ int run(const char* path) {
   const double before = resident_bytes();
   bool settled = false;
   QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
-  Stopwatch opening;
+  round.opening = {};
   window.open({path});
   gui::wait_until([&settled] { return settled; }, kLongest);
   QApplication::processEvents();
   window.repaint();
-  opening.stop();
-  const gui::RunPointer data = window.context().run();
-  if (data == nullptr) {
+  round.opening.stop();
+  round.run = window.context().run();
+  if (round.run == nullptr) {
     throw InputError(path, window.lastError().toStdString());
   }
-  const double bytes =
-      (resident_bytes() - before - traces) / static_cast<double>(data->event_count);
+  round.window_bytes =
+      (resident_bytes() - before) / static_cast<double>(round.run->event_count) - round.trace_bytes;
+}
 
+int run(const char* path) {
+  std::vector<Round> rounds(kRounds);
+  for (Round& round : rounds) {
+    analyze_alone(path, round);
+    open_window(path, round);
+    std::printf(
+        "analyzer %6.2f s (CPU %.2f, reading %.2f); window interactive %6.2f s (CPU %.2f)\n",
+        round.analyzer.wall, round.analyzer.cpu, round.reading.wall, round.opening.wall,
+        round.opening.cpu);
+    std::fflush(stdout);
+    if (&round != &rounds.back()) {
+      round.run.reset();
+    }
+  }
+  const gui::RunPointer data = rounds.back().run;
+  const Round first = rounds.front();  // memory: of a fresh process
+  std::sort(rounds.begin(), rounds.end(),
+            [](const Round& a, const Round& b) { return a.excess() < b.excess(); });
+  const double excess = rounds[kRounds / 2].excess();
   gui::SelectionContext context;
   gui::TimelineView view(context);
   view.resize(1920, 1080);
@@ -154,20 +182,20 @@ int run(const char* path) {
   QApplication::processEvents();
   context.setRun(data);
   Frames frames = move(view);
-  std::printf("events                     %12lld\n", static_cast<long long>(data->event_count));
-  std::printf("reading                    %12.2f s, CPU %.2f s, %.1f bytes per event\n",
-              reading.wall, reading.cpu, traces / static_cast<double>(data->event_count));
-  std::printf("reading and analyzing      %12.2f s, CPU %.2f s\n", analyzer.wall, analyzer.cpu);
-  std::printf("window interactive         %12.2f s, CPU %.2f s (limit: the line before + 1 s)\n",
-              opening.wall, opening.cpu);
-  std::printf("memory beyond the trace    %12.1f bytes per event (limit 40)\n", bytes);
+  const double stop_reading = cancel_while(path, "Reading");
+  const double stop_analyzing = cancel_while(path, "Analyzing");
+  std::printf("events                     %12lld, %.1f bytes each\n",
+              static_cast<long long>(data->event_count), first.trace_bytes);
+  std::printf("window beyond the analyzer %12.2f s, median of %d rounds (limit 1)\n", excess,
+              kRounds);
+  std::printf("memory beyond the trace    %12.1f bytes per event (limit 40)\n", first.window_bytes);
   std::printf(
       "frames                     %12zu, median %.2f ms (limit 16), p99 %.2f ms (limit 50)\n",
       frames.milliseconds.size(), frames.part(0.5), frames.part(0.99));
   std::printf("cancelled while reading    %12.3f s until nothing runs\n", stop_reading);
   std::printf("cancelled while analyzing  %12.3f s\n", stop_analyzing);
-  const bool held = opening.wall <= analyzer.wall + 1 && bytes <= 40 && frames.part(0.5) <= 16 &&
-                    frames.part(0.99) <= 50;
+  const bool held =
+      excess <= 1 && first.window_bytes <= 40 && frames.part(0.5) <= 16 && frames.part(0.99) <= 50;
   std::printf("%s\n", held ? "all limits held" : "a limit was exceeded");
   return held ? 0 : 1;
 }

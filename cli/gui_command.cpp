@@ -23,7 +23,7 @@ struct GuiOptions {
   std::vector<std::string> paths;
   std::vector<std::string> plans, compared;
   std::map<std::string, std::string> values;  // by flag; as given
-  bool selftest = false;
+  bool simulate = false, selftest = false;
 };
 
 ExitCode run(const GuiOptions& options) {
@@ -51,6 +51,9 @@ ExitCode run(const GuiOptions& options) {
   for (const std::string& path : options.compared) {
     arguments.emplace_back("--compare");
     arguments.push_back(path);
+  }
+  if (options.simulate) {
+    arguments.emplace_back("--simulate");
   }
   if (options.selftest) {
     arguments.emplace_back("--selftest");
@@ -80,6 +83,8 @@ Action add_gui_command(CLI::App& app) {
   app.add_option("--plan", options->plans,
                  "simulate this plan file beside the run; may be repeated")
       ->option_text("FILE");
+  app.add_flag("--simulate", options->simulate,
+               "show the run's own plan, simulated, below the run");
   app.add_option("--compare", options->compared,
                  "a run to compare with; may be repeated for its traces")
       ->option_text("PATH");

@@ -45,7 +45,7 @@ struct Options {
   std::optional<analysis::Interval> range;
   std::optional<int64_t> step;
   QSize size{1280, 800};
-  bool selftest = false, dark_given = false;
+  bool selftest = false, simulate = false;
   [[nodiscard]] bool alone() const { return selftest || !png.isEmpty(); }
 };
 
@@ -95,6 +95,7 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   option("step", "select this step", "N");
   option("model", "a config.json to plan for, simulated in place of a run", "FILE");
   option("plan", "simulate this plan file beside the run; may be repeated", "FILE");
+  option("simulate", "show the run's own plan, simulated, below the run");
   option("compare",
          "a run to compare with, or a directory of several; may be repeated for its traces",
          "PATH");
@@ -124,6 +125,7 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   out.dialog = parser.value(QStringLiteral("dialog"));
   out.theme = parser.value(QStringLiteral("theme"));
   out.selftest = parser.isSet(QStringLiteral("selftest"));
+  out.simulate = parser.isSet(QStringLiteral("simulate"));
   config = parser.value(QStringLiteral("config-dir"));
   if (!out.theme.isEmpty() && out.theme != QStringLiteral("light") &&
       out.theme != QStringLiteral("dark")) {
@@ -191,6 +193,9 @@ void apply(const Options& options, MainWindow& window) {
     }
   }
   simulated();
+  if (options.simulate && !window.actions().trigger(QStringLiteral("plan.simulate"))) {
+    throw InputError("--simulate", window.session().why().toStdString());
+  }
   if (!options.compare.isEmpty()) {
     window.compareWith(options.compare);
     wait_until([&window] { return !window.compare().isBusy(); }, kLongest);

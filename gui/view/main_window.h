@@ -130,8 +130,9 @@ class MainWindow : public QMainWindow {
   RunLoader loader_;
   PlanSession session_;
   CompareSession compare_;
-  QStringList comparing_;  // paths of B
-  bool ghosts_ = true;     // whether simulated lanes are shown
+  QStringList comparing_;   // paths of B
+  bool ghosts_ = true;      // whether simulated lanes are shown
+  bool own_ghost_ = false;  // of the run's own plan too, before it is edited
   QStringList opening_;
   bool planned_model_ = false;  // opening_ is a config.json
   QString project_path_;        // "": none

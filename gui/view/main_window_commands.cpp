@@ -198,6 +198,15 @@ void MainWindow::addPlanCommands() {
                 {QStringLiteral("Ctrl+Y"), QStringLiteral("Ctrl+Shift+Z")},
                 [this] { session_.undoStack().redo(); },
                 [this] { return session_.undoStack().canRedo(); }});
+  actions_.add({QStringLiteral("plan.simulate"),
+                menu,
+                tr("Show the run's own plan, simulated"),
+                {QStringLiteral("Shift+G")},
+                [this] {
+                  own_ghost_ = !own_ghost_;
+                  updateGhost();
+                },
+                open});
   actions_.add({QStringLiteral("plan.ghosts"),
                 menu,
                 tr("Show or hide the lanes of the other run"),

@@ -175,9 +175,9 @@ void MainWindow::updateGhost() {
     emit settled();
     return;
   }
-  const bool edited = session_.undoStack().count() > 0;
+  const bool simulates = session_.isOpen() && (own_ghost_ || session_.undoStack().count() > 0);
   const bool compares = compare_.isOpen() && context_.run() == compare_.a();
-  if (context_.rank() == nullptr || !ghosts_ || (!compares && !edited)) {
+  if (context_.rank() == nullptr || !ghosts_ || (!compares && !simulates)) {
     if (timeline_->scene().ghost().run != nullptr) {
       timeline_->setGhost({});
     }

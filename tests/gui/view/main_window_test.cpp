@@ -543,6 +543,54 @@ TEST_F(MainWindowTest, TheKeyboardReachesEverything) {
   }
 }
 
+// As picture, drawing and table, each view by itself; what it cannot be is said.
+TEST_F(MainWindowTest, AnyViewIsExported) {
+  open(sample_run());
+  const QString base = folder_.path() + "/view";
+  const auto written = [&base](const QString& ending) {
+    QFile file(base + ending);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+  };
+  std::vector<std::pair<QWidget*, const QAbstractItemView*>> views{{&window_->timeline(), nullptr}};
+  for (const Panels::Panel& panel : window_->panels().all()) {
+    window_->panels().raise(panel.dock->objectName());
+    QApplication::processEvents();
+    views.emplace_back(panel.dock->widget(), panel.view);
+  }
+  for (const auto& [view, table] : views) {
+    ASSERT_TRUE(window_->exportTo(base + ".png", view)) << window_->lastError().toStdString();
+    EXPECT_EQ(QImage(base + ".png").size(), view->size());
+    ASSERT_TRUE(window_->exportTo(base + ".svg", view)) << window_->lastError().toStdString();
+    EXPECT_TRUE(written(".svg").contains("<svg") && written(".svg").contains("</svg>"));
+    if (table != nullptr) {
+      ASSERT_TRUE(window_->exportTo(base + ".csv", view)) << window_->lastError().toStdString();
+      const QString title = table->model()->headerData(0, Qt::Horizontal).toString();
+      EXPECT_TRUE(QString::fromUtf8(written(".csv")).startsWith(title + ","))
+          << title.toStdString();
+    }
+  }
+  EXPECT_FALSE(window_->exportTo(base + ".csv", &window_->timeline()));
+  EXPECT_TRUE(window_->lastError().contains("no table")) << window_->lastError().toStdString();
+  EXPECT_FALSE(window_->exportTo(base + ".gif"));
+  EXPECT_FALSE(window_->exportTo("/not/there.png"));
+}
+
+TEST_F(MainWindowTest, WhatIsDroppedIsOpened) {
+  QMimeData files;
+  files.setUrls({QUrl::fromLocalFile(QString::fromStdString(sample_run()))});
+  QDragEnterEvent enter({20, 20}, Qt::CopyAction, &files, Qt::LeftButton, Qt::NoModifier);
+  QApplication::sendEvent(window_.get(), &enter);
+  EXPECT_TRUE(enter.isAccepted());
+  QDropEvent drop({20, 20}, Qt::CopyAction, &files, Qt::LeftButton, Qt::NoModifier);
+  QApplication::sendEvent(window_.get(), &drop);
+  EXPECT_TRUE(wait_for([this] { return window_->context().run() != nullptr; }));
+  QMimeData text;
+  text.setText("no file");
+  QDragEnterEvent other({20, 20}, Qt::CopyAction, &text, Qt::LeftButton, Qt::NoModifier);
+  QApplication::sendEvent(window_.get(), &other);
+  EXPECT_FALSE(other.isAccepted());
+}
+
 // Coming by a table is not choosing in it; an arrow key is.
 TEST_F(MainWindowTest, TabIntoATableChoosesNothing) {
   open(sample_run());

@@ -105,6 +105,20 @@ TEST_F(ProgramTest, TheSubcommandIsTheProgram) {
   EXPECT_EQ(run({"gui", sample(), "--range", "5ms", "--export-png", png}, {}, "/shardlens").code,
             2);
   EXPECT_EQ(run({"gui", "--nonsense"}, {}, "/shardlens").code, 2);
+  EXPECT_EQ(run({"gui", sample(), "--dialog", "none", "--export-png", png}, {}, "/shardlens").code,
+            2);
+  // The run's own plan, simulated, changes the picture; a trace without a plan has none.
+  const QImage alone(png);
+  EXPECT_EQ(
+      run({"gui", sample(), "--step", "3", "--simulate", "--export-png", png, "--size", "1000x700"},
+          {}, "/shardlens")
+          .code,
+      0);
+  EXPECT_NE(QImage(png), alone);
+  const QString trace = QString(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-prefetch";
+  const Ended refused = run({"gui", trace, "--simulate", "--export-png", png}, {}, "/shardlens");
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_TRUE(refused.error.contains("--simulate")) << refused.error.toStdString();
 }
 
 // A model and plans alone: what is simulated stands in place of a run.
