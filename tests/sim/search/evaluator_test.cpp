@@ -24,6 +24,8 @@ struct Kind {
   plan::Layout layout;
   bool half, sync;
   int64_t ranks;
+  int64_t nodes = 1;
+  HostMode host = HostMode::kAhead;
 };
 
 class EvaluatorTest : public ::testing::TestWithParam<Kind> {};
@@ -32,7 +34,10 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   const Kind& kind = GetParam();
   const plan::ModelConfig model = config();
   const plan::ModuleTree tree = plan::module_tree(model);
-  const HardwareSpec hardware = load_hardware("8xH100");
+  HardwareSpec hardware = load_hardware("8xH100");
+  hardware.gpus = kind.ranks / kind.nodes;
+  hardware.nodes = kind.nodes;
+  hardware.fabric.network_gbps = 20;
   const GpuCostModel costs(hardware);
   const Target target = target_of(hardware, costs);
   plan::Plan base;
@@ -46,6 +51,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
                        .tree = tree,
                        .base = base,
                        .target = target,
+                       .host = kind.host,
                        .ranks = kind.ranks,
                        .seq = kSeq,
                        .sync_every_microbatch = kind.sync});
@@ -54,6 +60,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   RunSettings settings;
   settings.sync_every_microbatch = kind.sync;
   settings.list_alive = false;
+  settings.simulation.host = kind.host;
   for (const Candidate& candidate : all) {
     const plan::ResolvedPlan plan =
         plan::resolve(plan_of(candidate, base, tree, kind.ranks), tree, kind.ranks);
@@ -76,10 +83,13 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds,
     EvaluatorTest,
-    ::testing::Values(Kind{"Fsdp2", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, true, 8},
-                      Kind{"NoSync", plan::Dialect::kFsdp2, plan::Layout::kPerParameter, true,
-                           false, 4},
-                      Kind{"Fsdp1", plan::Dialect::kFsdp1, plan::Layout::kFlat, false, true, 4}),
+    ::testing::Values(
+        Kind{"Fsdp2", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, true, 8},
+        Kind{"NoSync", plan::Dialect::kFsdp2, plan::Layout::kPerParameter, true, false, 4},
+        Kind{"Fsdp1", plan::Dialect::kFsdp1, plan::Layout::kFlat, false, true, 4},
+        Kind{"TwoNodes", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, false, 4, 2},
+        Kind{"HostComputes", plan::Dialect::kFsdp2, plan::Layout::kFlat, false, true, 4, 1,
+             HostMode::kCompute}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace
