@@ -1,5 +1,6 @@
 #include "cli/calibrate_command.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -17,13 +18,18 @@
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/replay.h"
 
+#include "cli/host_info.h"
 #include "cli/output.h"
+#include "cli/probe.h"
 
 namespace shardlens::cli {
 namespace {
 
 struct CalibrateOptions {
   std::vector<std::filesystem::path> captures;
+  bool probes = false;
+  RunOptions probe;
+  std::filesystem::path keep;  // of the probe's captures
   std::filesystem::path out;
   bool json = false;
 };
@@ -92,15 +98,26 @@ void print_host(const sim::Calibration& c) {
   write_stdout(table.render(style_of_stdout()));
 }
 
-ExitCode run(const CalibrateOptions& options) {
-  std::vector<sim::Observation> observations;
+std::vector<sim::Observation> observations_of(const CalibrateOptions& options) {
+  std::vector<sim::Observation> out;
+  if (options.probes) {
+    out = probe(options.probe, options.keep);
+  }
   for (const std::filesystem::path& capture : options.captures) {
-    observations.push_back(sim::Replay::open(capture).observation);
-    for (const trace::Diagnostic& each : observations.back().diagnostics) {
-      fmt::print(stderr, "{}: {}: {}{}\n", capture.string(), trace::name_of(each.severity),
-                 each.message, each.count > 1 ? fmt::format(" ({} times)", each.count) : "");
+    out.push_back(sim::Replay::open(capture).observation);
+    out.back().source = capture.string();
+  }
+  for (const sim::Observation& each : out) {
+    for (const trace::Diagnostic& found : each.diagnostics) {
+      fmt::print(stderr, "{}: {}: {}{}\n", each.source, trace::name_of(found.severity),
+                 found.message, found.count > 1 ? fmt::format(" ({} times)", found.count) : "");
     }
   }
+  return out;
+}
+
+ExitCode run(const CalibrateOptions& options) {
+  const std::vector<sim::Observation> observations = observations_of(options);
   const sim::Calibration calibration = sim::calibrate(observations);
   const std::string json = sim::to_json(calibration);
   write_file_atomically(options.out, json);
@@ -133,12 +150,29 @@ ExitCode run(const CalibrateOptions& options) {
 
 Action add_calibrate_command(CLI::App& app) {
   const auto options = std::make_shared<CalibrateOptions>();
-  app.add_option("--capture", options->captures,
-                 "capture directory, or traces of PyTorch's FSDP; several: fitted together")
-      ->required();
+  auto* captures =
+      app.add_option("--capture", options->captures,
+                     "capture directory, or traces of PyTorch's FSDP; several: fitted together");
+  auto* probes = app.add_flag("--probe", options->probes,
+                              "captures of this machine, made now: a few steps of small models");
+  captures->excludes(probes);
+  add_process_options(app, options->probe);
+  add_precision_option(app, options->probe);
+  app.add_option("--keep", options->keep, "keep the probe's captures in this directory");
+  for (const char* flag : {"--nproc", "--device", "--threads", "--precision", "--keep"}) {
+    app.get_option(flag)->needs(probes)->group("With --probe");
+  }
   app.add_option("--out", options->out, "calibration file to write")->required();
   app.add_flag("--json", options->json, "print the file instead of tables");
-  return [options] { return run(*options); };
+  return [options, nproc = app.get_option("--nproc")] {
+    if (options->captures.empty() && !options->probes) {
+      throw UsageError("calibrate: expected --capture PATH… or --probe");
+    }
+    if (options->probe.device == Device::kCuda && nproc->count() == 0) {
+      options->probe.nproc = std::max(1, gpu_count());
+    }
+    return run(*options);
+  };
 }
 
 }  // namespace shardlens::cli

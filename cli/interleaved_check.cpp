@@ -1,24 +1,17 @@
 #include "cli/interleaved_check.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <fstream>
-#include <system_error>
 #include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/StringTools.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/statistics.h"
 
-#include "cli/capture_command.h"
+#include "cli/logged_capture.h"
 #include "cli/run_options.h"
 #include "cli/subcommand.h"
 
@@ -28,38 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kFirstLook = 3;  // pairs
-
-class Directory {
- public:
-  explicit Directory(const fs::path& wanted) : path_(wanted), keep_(!wanted.empty()) {
-    if (keep_) {
-      std::error_code error;
-      fs::create_directories(path_, error);
-      if (error || !fs::is_empty(path_, error)) {
-        throw UsageError(fmt::format("--out: {} is no empty directory", path_.string()));
-      }
-    } else {
-      std::string name = (fs::temp_directory_path() / "shardlens-check-XXXXXX").string();
-      if (mkdtemp(name.data()) == nullptr) {
-        throw RuntimeFault(fmt::format("cannot make {}: {}", name, std::strerror(errno)));
-      }
-      path_ = name;
-    }
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  ~Directory() {
-    if (!keep_) {
-      std::error_code ignored;
-      fs::remove_all(path_, ignored);
-    }
-  }
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-  bool keep_;
-};
 
 // Flags of capture, all but --out.
 RunOptions parse_capture(const std::string& flags, const char* option) {
@@ -83,44 +44,11 @@ RunOptions parse_capture(const std::string& flags, const char* option) {
   return options;
 }
 
-// What workers print goes to a log beside the capture; its end is told where they fail.
-class Log {
- public:
-  explicit Log(const fs::path& path) : path_(path), file_(path) {}
-  void add(int rank, std::string_view line) {
-    file_ << (line.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank)) << line << '\n';
-    last_.emplace_back(line);
-    if (last_.size() > kTold) {
-      last_.pop_front();
-    }
-  }
-  void close() {
-    file_.close();
-    if (!file_) {
-      throw RuntimeFault(fmt::format("cannot write {}", path_.string()));
-    }
-  }
-  [[nodiscard]] std::string last_lines() const { return fmt::format("{}", fmt::join(last_, "\n")); }
-
- private:
-  static constexpr size_t kTold = 12;
-  fs::path path_;
-  std::ofstream file_;
-  std::deque<std::string> last_;
-};
-
 check::RunSummary capture_run(RunOptions flags,
                               const fs::path& out,
                               const check::SummaryOptions& summary_options) {
   flags.out = out;
-  Log log(out.string() + ".log");
-  try {
-    (void)capture(flags, [&log](int rank, Output, std::string_view line) { log.add(rank, line); });
-  } catch (const Error& error) {
-    throw Error(error.code(),
-                fmt::format("a capture failed: {}\n{}", error.what(), log.last_lines()));
-  }
-  log.close();
+  capture_logged(flags);
   check::RunSummary summary = check::read_runs(out, summary_options).front();
   summary.source = out.filename().string();
   return summary;
@@ -144,7 +72,7 @@ check::CheckResult check_interleaved(const InterleavedCheck& what,
   }
   const RunOptions candidate_flags = parse_capture(what.run, "--run"),
                    baseline_flags = parse_capture(what.against, "--against");
-  const Directory directory(what.out);
+  const CaptureFolder directory("--out", what.out);
   std::vector<check::RunSummary> baseline, candidate;
   check::CheckOptions paired = options;
   paired.paired = true;

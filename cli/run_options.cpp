@@ -40,10 +40,6 @@ void add_data_options(CLI::App& app, RunOptions& o) {
 }
 
 void add_world_options(CLI::App& app, RunOptions& o) {
-  app.add_option("--nproc", o.nproc, "processes to start")->capture_default_str();
-  app.add_option("--device", o.device, "cpu or cuda")
-      ->transform(CLI::CheckedTransformer(kDevices))
-      ->option_text("cpu|cuda [cpu]");
   app.add_option(
          "--backend", o.backend,
          "gloo (default on cpu), nccl (on cuda), or emulated: one rank of a world in one process")
@@ -55,7 +51,6 @@ void add_world_options(CLI::App& app, RunOptions& o) {
       "--hardware", o.hardware,
       "emulated: how long a collective takes: ab:MICROSECONDS:GBPS, a spec such as 8xH100, or a "
       "spec file [ab:5000:inf]");
-  app.add_option("--threads", o.threads, "operator threads of a process")->capture_default_str();
   app.add_flag("--force-collectives", o.force_collectives,
                "issue collectives over groups of one rank too");
 }
@@ -157,6 +152,18 @@ void add_step_options(CLI::App& app, RunOptions& o) {
       ->transform(CLI::CheckedTransformer(kOptimizers))
       ->option_text("adamw|sgd [adamw]");
   app.add_option("--momentum", o.momentum, "sgd's momentum")->capture_default_str();
+  add_precision_option(app, o);
+}
+
+void add_process_options(CLI::App& app, RunOptions& o) {
+  app.add_option("--nproc", o.nproc, "processes to start")->capture_default_str();
+  app.add_option("--device", o.device, "cpu or cuda")
+      ->transform(CLI::CheckedTransformer(kDevices))
+      ->option_text("cpu|cuda [cpu]");
+  app.add_option("--threads", o.threads, "operator threads of a process")->capture_default_str();
+}
+
+void add_precision_option(CLI::App& app, RunOptions& o) {
   app.add_option("--precision", o.precision,
                  "fp32, or bf16 or fp16 parameters with fp32 reduction and master weights")
       ->transform(CLI::CheckedTransformer(kPrecisions))
@@ -166,6 +173,7 @@ void add_step_options(CLI::App& app, RunOptions& o) {
 void add_run_options(CLI::App& app, RunOptions& options) {
   add_plan_options(app, options);
   add_data_options(app, options);
+  add_process_options(app, options);
   add_world_options(app, options);
   add_step_options(app, options);
   add_training_options(app, options);

@@ -69,6 +69,9 @@ void add_run_options(CLI::App& app, RunOptions& options);
 // Of these, the ones that say what is sharded and how, and what a step is.
 void add_plan_options(CLI::App& app, RunOptions& options);
 void add_step_options(CLI::App& app, RunOptions& options);
+// And those that say which processes run, on what.
+void add_process_options(CLI::App& app, RunOptions& options);
+void add_precision_option(CLI::App& app, RunOptions& options);
 
 // Parses a worker's command line. The exit code where there is nothing to run: --help, or a flag
 // that is wrong, of which stderr tells.
