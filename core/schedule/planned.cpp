@@ -236,7 +236,8 @@ class StepRunner {
   void forward() {
     in_forward_ = true;
     std::vector<size_t> begun;  // graph sizes at the pre-forwards that are open
-    for (const WorkloadOutline::Forward& item : outline_.forward) {
+    for (size_t i = 0; i < outline_.forward.size(); ++i) {
+      const WorkloadOutline::Forward& item = outline_.forward[i];
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
         apply(item.unit, item.index);
         continue;
@@ -251,10 +252,11 @@ class StepRunner {
       run_open_ = false;  // what the hook does, or has done in backward, stands between
       if (event.hook == Hook::kPreForward) {
         begun.push_back(graph_.size());
-        reduced_at_end_[event.unit] =
-            plan_.plan.dialect == plan::Dialect::kFsdp2 && !differentiable && !used_[event.unit];
+        const bool input_requires_grad = differentiable && !takes_indices(i);
+        reduced_at_end_[event.unit] = plan_.plan.dialect == plan::Dialect::kFsdp2 &&
+                                      !input_requires_grad && !used_[event.unit];
         used_[event.unit] = true;
-        if (differentiable && has_views(event.unit) && plan_.is_frozen(event.unit)) {
+        if (input_requires_grad && has_views(event.unit) && plan_.is_frozen(event.unit)) {
           watch_input(event.unit);
         }
       } else if (event.hook == Hook::kPostForward) {
@@ -272,6 +274,15 @@ class StepRunner {
       }
     }
     in_forward_ = false;
+  }
+
+  // Whether what runs first after item `i` of the forward is an embedding.
+  [[nodiscard]] bool takes_indices(size_t i) const {
+    const auto first = std::find_if(
+        outline_.forward.begin() + static_cast<std::ptrdiff_t>(i), outline_.forward.end(),
+        [](const auto& item) { return item.kind == plan::WorkloadItem::Kind::kOperator; });
+    return first != outline_.forward.end() &&
+           workload_.operators[first->index].kind == plan::OperatorKind::kEmbedding;
   }
 
   void happens(AutogradQueue::Tag tag) {

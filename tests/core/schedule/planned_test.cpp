@@ -343,6 +343,31 @@ TEST(PlannedTest, EmbeddingIsNotGatheredForItsBackward) {
   }
 }
 
+// FSDP2 sees the end of a backward at the gradients of the unit's inputs, which positions do not
+// have: the position table comes last, after the root that was used before it. Source: PyTorch's
+// run of the same plan, tests/data/parity/fsdp2-unshard-in-backward.json, in which the engine's
+// collectives are PyTorch's.
+TEST(PlannedTest, UnitOfIndicesIsReducedAtTheEnd) {
+  const plan::ModelConfig config =
+      plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/gpt2-tiny");
+  const plan::ResolvedPlan plan = resolved(config, "full_shard", 2, [](plan::Plan& p) {
+    p.units.assign(3, {});
+    p.units[0].globs = {"transformer.h.*"};
+    p.units[1].globs = {"transformer.wpe"};
+    p.units[2].globs = {""};
+  });
+  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+  std::vector<std::string> reduced;
+  for (const PlannedAction& each : step.actions) {
+    if (each.action.op == Op::kReduceScatter) {
+      reduced.push_back(plan.units[each.action.unit].fqn);
+    }
+  }
+  EXPECT_THAT(reduced,
+              ::testing::ElementsAre("transformer.h.3", "transformer.h.2", "transformer.h.1",
+                                     "transformer.h.0", "", "transformer.wpe"));
+}
+
 // Views made once, up front: every backward first, then every reduce-scatter; all overlap lost.
 // Source: engine facts in docs/schedule.md, measured on LibTorch for four layers.
 TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
