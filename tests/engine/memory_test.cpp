@@ -2,88 +2,20 @@
 // alive: fsdp.md's formulas are PyTorch's own bounds (test_fully_shard_memory), the rest is worked
 // out below.
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
 
-#include <c10/core/CPUAllocator.h>
-
 #include "core/dist/world.h"
-#include "core/fsdp/executor.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/train/optimizer.h"
 #include "tests/core/fsdp/chain.h"
+#include "tests/engine/counted_memory.h"
 
 namespace shardlens {
 namespace {
-
-// Counts what passes through LibTorch's CPU allocator while it is in place.
-class CountingAllocator final : public c10::Allocator {
- public:
-  static CountingAllocator& instance() {
-    static CountingAllocator allocator(c10::GetCPUAllocator());
-    return allocator;
-  }
-  c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr inner = inner_->allocate(bytes);
-    void* data = inner.get();
-    const c10::Device device = inner.device();
-    const int64_t live = live_ += static_cast<int64_t>(bytes);
-    for (int64_t peak = peak_; peak < live && !peak_.compare_exchange_weak(peak, live);) {
-    }
-    return {data, new Block{std::move(inner), static_cast<int64_t>(bytes)}, &release, device};
-  }
-  void copy_data(void* target, const void* source, size_t bytes) const override {
-    inner_->copy_data(target, source, bytes);
-  }
-  [[nodiscard]] int64_t live() const { return live_; }
-  int64_t take_peak() { return peak_.exchange(live_); }
-
- private:
-  struct Block {
-    c10::DataPtr inner;
-    int64_t bytes;
-  };
-  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
-    c10::SetCPUAllocator(this, /*priority=*/1);  // for good: its blocks may outlive a test
-  }
-  static void release(void* context) {
-    const std::unique_ptr<Block> block(static_cast<Block*>(context));
-    instance().live_ -= block->bytes;
-  }
-  c10::Allocator* inner_;
-  std::atomic<int64_t> live_ = 0, peak_ = 0;
-};
-
-// Each collective ends before the next action: FSDP1 gives a reduction's input back while it is
-// still read, so how long its bytes live would be a question of time. Watches unsharded parameters.
-class PromptExecutor final : public fsdp::Executor {
- public:
-  PromptExecutor(std::vector<fsdp::FlatParamHandle*> handles, dist::World& world, int64_t& most)
-      : Executor(handles, world, nullptr),
-        handles_(std::move(handles)),
-        world_(world),
-        most_(most) {}
-  void execute(const schedule::Action& action, bool edges) override {
-    Executor::execute(action, edges);
-    int64_t unsharded = 0;
-    for (const fsdp::FlatParamHandle* handle : handles_) {
-      unsharded += handle == nullptr ? 0 : handle->unsharded_bytes();
-    }
-    most_ = std::max(most_, unsharded);
-    if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad) {
-      world_.shard().wait(world_.shard().run([] {}, {kNoUnit, "the test"}));
-    }
-  }
-
- private:
-  std::vector<fsdp::FlatParamHandle*> handles_;
-  dist::World& world_;
-  int64_t& most_;
-};
 
 // Units of the model: three equal blocks, and a root.
 struct Sizes {
@@ -120,14 +52,14 @@ Sizes sizes_of(const fsdp::ShardedModel& sharded) {
 }
 
 Measured measure(const std::string& plan, bool root_owns) {
-  CountingAllocator& allocator = CountingAllocator::instance();
+  test::CountingAllocator& allocator = test::CountingAllocator::instance();
   const int64_t before = allocator.live();
   const auto world = emulated_world();
   test::Chain model = test::make_chain({.width = 256, .links = 3, .root_owns = root_owns});
   fsdp::Options sharding{.world = world.get(), .check_ledger = true};
   int64_t in_flight = 0;
   sharding.make_executor = [&](std::vector<fsdp::FlatParamHandle*> handles) {
-    return std::make_unique<PromptExecutor>(std::move(handles), *world, in_flight);
+    return std::make_unique<test::PromptExecutor>(std::move(handles), *world, in_flight);
   };
   Measured result;
   const int64_t whole_model = allocator.live();
@@ -263,7 +195,7 @@ TEST(MemoryTest, BuffersAliveAreThoseThatMustBe) {
 // PyTorch's bound for a model that begins without memory, as on its meta device: the shard and the
 // largest unit, never the whole model.
 TEST(MemoryTest, InitialisationTakesTheShardAndOneUnit) {
-  CountingAllocator& allocator = CountingAllocator::instance();
+  test::CountingAllocator& allocator = test::CountingAllocator::instance();
   const auto world = emulated_world();
   for (const char* keys :
        {R"("layout": "per_parameter")", R"("layout": "flat")", R"("dialect": "fsdp1")"}) {

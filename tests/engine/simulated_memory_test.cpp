@@ -1,0 +1,133 @@
+// The simulator's memory of a step beside what the engine allocates in it: a Llama of four blocks,
+// two ranks, the third step. Which gradients and communication buffers are alive at the peak,
+// tests/sim/memory/buffers_test.cpp and memory_test.cpp hold to the same counts.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/randint.h>
+
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/models/model.h"
+#include "core/models/ops.h"
+#include "core/plan/workload_builder.h"
+#include "core/train/optimizer.h"
+#include "core/train/parallel_model.h"
+#include "sim/memory/step_memory.h"
+#include "tests/engine/counted_memory.h"
+
+namespace shardlens {
+namespace {
+
+constexpr int64_t kBatch = 2, kSeq = 64;
+// Of the caching allocator: a large block keeps what is left over of it below 1 MiB.
+constexpr double kRounding = 0.005;
+
+plan::ModelConfig llama() {
+  return plan::parse_model_config(R"({"model_type": "llama", "hidden_size": 256,
+    "intermediate_size": 704, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 128})",
+                                  "the test");
+}
+
+struct Bytes {
+  int64_t peak = 0, parameters = 0, unsharded = 0;
+};
+
+Bytes measure(const plan::ModelConfig& config, const plan::ResolvedPlan& plan) {
+  test::CountingAllocator& allocator = test::CountingAllocator::instance();
+  const int64_t before = allocator.live();
+  dist::WorldOptions of_world;
+  of_world.backend = dist::BackendKind::kEmulated;
+  of_world.world_size = 2;
+  const auto world = dist::World::join(of_world);
+  const auto model = models::make_model(config, models::Init::kRandom);
+  fsdp::Options sharding;
+  sharding.world = world.get();
+  int64_t in_flight = 0;
+  sharding.make_executor = [&](std::vector<fsdp::FlatParamHandle*> handles) {
+    return std::make_unique<test::PromptExecutor>(std::move(handles), *world, in_flight);
+  };
+  const auto sharded = train::apply_plan(model, plan, sharding);
+  const auto optimizer = train::make_optimizer(sharded->flat_shards(), {});
+  const at::Tensor tokens = at::randint(0, 512, {kBatch, kSeq + 1}, at::kLong);
+  Bytes out;
+  for (int step = 0; step < 3; ++step) {
+    static_cast<void>(allocator.take_peak());
+    at::Tensor loss =
+        models::token_loss(model->logits(tokens.narrow(1, 0, kSeq).contiguous()).flatten(0, 1),
+                           tokens.narrow(1, 1, kSeq).flatten());
+    loss.backward();
+    loss = at::Tensor();
+    optimizer->step();
+    sharded->optimizer_done();
+    sharded->zero_grad();
+    out.peak = allocator.take_peak() - before;
+    out.unsharded = allocator.unsharded_at_peak();
+  }
+  for (const at::Tensor& shard : sharded->flat_shards()) {
+    out.parameters += static_cast<int64_t>(shard.nbytes());
+  }
+  return out;
+}
+
+sim::StepMemory simulate(const plan::ModelConfig& config, const plan::ResolvedPlan& plan) {
+  const plan::Workload workload = plan::step_workload(config, plan, kBatch, kSeq);
+  sim::MemoryOptions options;
+  options.capacity = int64_t{1} << 40;
+  return sim::step_memory(workload, plan, schedule::planned_step(workload, plan), options);
+}
+
+const char* const kPlans[] = {
+    R"("layout": "flat")",
+    R"("layout": "flat", "reshard_after_forward": false)",
+    R"("layout": "flat", "reshard_after_forward": true)",
+    R"("layout": "flat", "forward_prefetch": 1)",
+    R"("layout": "flat", "backward_prefetch": "none")",
+    R"("layout": "flat", "activation_checkpointing": ["model.layers.*"])",
+    R"("layout": "flat", "activation_checkpointing": ["model.layers.*"], "reshard_after_forward": false)",
+    R"("layout": "per_parameter")",
+    R"("layout": "per_parameter", "reshard_after_forward": false)",
+    R"("layout": "per_parameter", "forward_prefetch": 1)",
+    R"("layout": "per_parameter", "activation_checkpointing": ["model.layers.*"])",
+    R"("layout": "flat", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})",
+    R"("layout": "per_parameter", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})",
+    R"("layout": "flat", "mixed_precision": {"param_dtype": "bf16"})",
+    R"("dialect": "fsdp1")",
+    R"("dialect": "fsdp1", "reshard_after_forward": false)",
+    R"("dialect": "fsdp1", "activation_checkpointing": ["model.layers.*"])",
+    R"("dialect": "fsdp1", "limit_all_gathers": false)",
+    R"("mesh": {"replicate": 2, "shard": 1})",
+    R"("layout": "flat", "views": "frozen")",
+};
+
+TEST(SimulatedMemoryTest, PeaksAreThoseOfTheEngine) {
+  const plan::ModelConfig config = llama();
+  const plan::ModuleTree tree = plan::module_tree(config);
+  for (const char* keys : kPlans) {
+    SCOPED_TRACE(keys);
+    const plan::Plan plan = plan::parse_plan(
+        std::string(
+            R"({"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ""}], )") +
+            keys + "}",
+        "plan.json");
+    const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 2);
+    const Bytes engine = measure(config, resolved);
+    const sim::StepMemory memory = simulate(config, resolved);
+    const auto at_peak = [&memory](sim::MemoryCategory category) {
+      return static_cast<double>(memory.at_peak[static_cast<size_t>(category)]);
+    };
+    const auto near = [](double simulated, int64_t engine, double share) {
+      EXPECT_NEAR(simulated, static_cast<double>(engine), share * static_cast<double>(engine));
+    };
+    near(at_peak(sim::MemoryCategory::kParameters), engine.parameters, kRounding);
+    near(at_peak(sim::MemoryCategory::kOptimizer), 2 * engine.parameters, kRounding);
+    near(at_peak(sim::MemoryCategory::kUnsharded), engine.unsharded, kRounding);
+    near(static_cast<double>(memory.peak_allocated), engine.peak, 0.05);
+  }
+}
+
+}  // namespace
+}  // namespace shardlens
