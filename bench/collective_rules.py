@@ -96,7 +96,10 @@ def mean(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
-    curves = read(parser.parse_args().table)
+    table = parser.parse_args().table
+    curves = read(table)
+    if not curves:
+        parser.error(f"{table}: no curve of three sizes or more")
     best = [math.inf] * len(curves)
     for name, rule in RULES.items():
         line = f"{name:44}"
