@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
-#include <set>
 
 #include <QApplication>
 #include <QComboBox>
@@ -20,8 +19,6 @@
 #include <QMimeData>
 #include <QPlainTextEdit>
 #include <QPushButton>
-#include <QSettings>
-#include <QTemporaryDir>
 #include <QTest>
 #include <QTreeView>
 #include <QWheelEvent>
@@ -35,38 +32,13 @@
 #include "gui/view/selftest.h"
 #include "gui/view/timeline_view.h"
 #include "profiler/report/table.h"
-#include "tests/gui/qt_test.h"
+#include "tests/gui/view/window_test.h"
 
 namespace shardlens::gui {
 namespace {
 
-class MainWindowTest : public QtTest<QApplication> {
+class MainWindowTest : public WindowTest {
  protected:
-  void SetUp() override {
-    QtTest::SetUp();
-    settings_ = std::make_unique<QSettings>(folder_.path() + "/settings.ini", QSettings::IniFormat);
-    make();
-  }
-  void TearDown() override {
-    window_.reset();
-    QtTest::TearDown();
-  }
-  void make() {
-    window_ = std::make_unique<MainWindow>(*settings_);
-    window_->resize(1280, 800);
-    window_->show();
-    ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
-  }
-  void open(const std::string& path) {
-    bool settled = false;
-    const auto connection =
-        QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
-    window_->open({QString::fromStdString(path)});
-    ASSERT_TRUE(wait_for([&] { return settled; }));
-    QObject::disconnect(connection);
-    window_->panels().flush();
-    QApplication::processEvents();
-  }
   // The headline's numbers, rounded so that they sum, are those of `exact`.
   void expect_headline(const analysis::Figures& exact) {
     const QString text = window_->headline().bar().text();
@@ -97,10 +69,6 @@ class MainWindowTest : public QtTest<QApplication> {
     }
     throw std::runtime_error("no such lane");
   }
-
-  QTemporaryDir folder_;
-  std::unique_ptr<QSettings> settings_;
-  std::unique_ptr<MainWindow> window_;
 };
 
 TEST_F(MainWindowTest, SelftestPassesOnOurAndPyTorchsTraces) {
@@ -506,43 +474,6 @@ TEST_F(MainWindowTest, ACaptureIsStartedFromTheWindow) {
   EXPECT_FALSE(dialog.isVisible());
 }
 
-// Without a mouse: Tab comes by everything that is shown and back to where it began, Shift+Tab too,
-// and a panel that is called for has the keyboard.
-TEST_F(MainWindowTest, TheKeyboardReachesEverything) {
-  open(sample_run());
-  window_->activateWindow();
-  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
-  for (const Panels::Panel& panel : window_->panels().all()) {
-    const QString id = panel.dock->objectName();
-    ASSERT_TRUE(window_->actions().trigger("panel." + id)) << id.toStdString();
-    QApplication::processEvents();
-    ASSERT_NE(QApplication::focusWidget(), nullptr) << id.toStdString();
-    EXPECT_TRUE(panel.dock->isAncestorOf(QApplication::focusWidget())) << id.toStdString();
-    for (const Qt::Key key : {Qt::Key_Tab, Qt::Key_Backtab}) {
-      std::set<const QWidget*> reached;
-      const QWidget* first = QApplication::focusWidget();
-      do {
-        QWidget* at = QApplication::focusWidget();
-        ASSERT_TRUE(reached.insert(at).second)
-            << id.toStdString() << ": a circle at " << at->accessibleName().toStdString();
-        for (int i = 0; i < 3 && QApplication::focusWidget() == at; ++i) {  // links of a label
-          QTest::keyClick(at, key);
-        }
-        ASSERT_NE(QApplication::focusWidget(), at)
-            << id.toStdString() << ": caught at " << at->accessibleName().toStdString();
-      } while (QApplication::focusWidget() != first);
-      for (const QWidget* widget : window_->findChildren<QWidget*>()) {
-        if (widget->focusPolicy() & Qt::TabFocus && !widget->visibleRegion().isEmpty() &&
-            widget->isEnabled() && widget->focusProxy() == nullptr && !widget->inherits("QLabel")) {
-          EXPECT_TRUE(reached.contains(widget))
-              << id.toStdString() << ": " << widget->metaObject()->className() << ' '
-              << widget->accessibleName().toStdString();
-        }
-      }
-    }
-  }
-}
-
 // As picture, drawing and table, each view by itself; what it cannot be is said.
 TEST_F(MainWindowTest, AnyViewIsExported) {
   open(sample_run());
@@ -589,45 +520,6 @@ TEST_F(MainWindowTest, WhatIsDroppedIsOpened) {
   QDragEnterEvent other({20, 20}, Qt::CopyAction, &text, Qt::LeftButton, Qt::NoModifier);
   QApplication::sendEvent(window_.get(), &other);
   EXPECT_FALSE(other.isAccepted());
-}
-
-// Coming by a table is not choosing in it; an arrow key is.
-TEST_F(MainWindowTest, TabIntoATableChoosesNothing) {
-  open(sample_run());
-  window_->activateWindow();
-  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
-  const Selection before = window_->context().current();
-  for (const Panels::Panel& panel : window_->panels().all()) {
-    const QString id = panel.dock->objectName();
-    if (id != "modules" && id != "exposed" && id != "order") {
-      continue;
-    }
-    window_->actions().trigger("panel." + id);
-    window_->timeline().setFocus();
-    panel.view->setFocus(Qt::TabFocusReason);
-    QApplication::processEvents();
-    EXPECT_TRUE(panel.view->hasFocus()) << id.toStdString();
-    EXPECT_EQ(window_->context().current(), before) << id.toStdString();
-    QTest::keyClick(panel.view, Qt::Key_Down);
-    QTest::keyClick(panel.view, Qt::Key_Up);  // the first row, which stands for something
-    EXPECT_NE(window_->context().current(), before) << id.toStdString();
-    window_->context().select(before);
-    window_->panels().flush();
-  }
-}
-
-// Whatever takes the keyboard says what it is.
-TEST_F(MainWindowTest, WhatTakesTheFocusHasAName) {
-  open(sample_run());
-  for (const QWidget* widget : window_->findChildren<QWidget*>()) {
-    const bool own = widget->focusPolicy() & Qt::TabFocus && widget->isVisible() &&
-                     !widget->objectName().startsWith("qt_");
-    if (own && !widget->inherits("QTabBar") && !widget->inherits("QLabel") &&
-        !widget->inherits("QAbstractButton")) {
-      EXPECT_FALSE(widget->accessibleName().isEmpty())
-          << widget->metaObject()->className() << ' ' << widget->objectName().toStdString();
-    }
-  }
 }
 
 }  // namespace

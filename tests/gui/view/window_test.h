@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <QApplication>
+#include <QSettings>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "gui/view/main_window.h"
+#include "tests/gui/qt_test.h"
+
+namespace shardlens::gui {
+
+// A test with the main window, shown at 1280x800, its settings in a folder of the test's.
+class WindowTest : public QtTest<QApplication> {
+ protected:
+  void SetUp() override {
+    QtTest::SetUp();
+    settings_ = std::make_unique<QSettings>(folder_.path() + "/settings.ini", QSettings::IniFormat);
+    make();
+  }
+  void TearDown() override {
+    window_.reset();
+    QtTest::TearDown();
+  }
+  void make() {
+    window_ = std::make_unique<MainWindow>(*settings_);
+    window_->resize(1280, 800);
+    window_->show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
+  }
+  void open(const std::string& path) {
+    bool settled = false;
+    const auto connection =
+        QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
+    window_->open({QString::fromStdString(path)});
+    ASSERT_TRUE(wait_for([&] { return settled; }));
+    QObject::disconnect(connection);
+    window_->panels().flush();
+    QApplication::processEvents();
+  }
+
+  QTemporaryDir folder_;
+  std::unique_ptr<QSettings> settings_;
+  std::unique_ptr<MainWindow> window_;
+};
+
+}  // namespace shardlens::gui
