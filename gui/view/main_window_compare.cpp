@@ -157,8 +157,9 @@ Ghost MainWindow::simulatedGhost() const {
           context_.current().rank,
           start,
           tr("simulated"),
-          tr("one step of the edited plan, %1, from the same instant; simulator off by: %2")
-              .arg(durationText(version->run->duration), baselineText(session_))};
+          tr("one step of the %1 plan, %2, from the same instant; simulator off by: %3")
+              .arg(version == &session_.versions().front() ? tr("run's own") : tr("edited"),
+                   durationText(version->run->duration), baselineText(session_))};
 }
 
 void MainWindow::updateGhost() {

@@ -9,6 +9,7 @@
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
+#include <QLocale>
 #include <QPainter>
 #include <QScrollArea>
 #include <QScrollBar>
@@ -76,7 +77,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
            figure([](const PlanVersion& v) { return durationText(v.busy.exposed_comm); }),
            [of](size_t r) { return static_cast<double>(of(r).busy.exposed_comm); }, true},
           {QObject::tr("Tokens/s"),
-           figure([](const PlanVersion& v) { return QString::number(v.tokens_per_s, 'f', 0); }),
+           figure([](const PlanVersion& v) { return QLocale().toString(v.tokens_per_s, 'f', 0); }),
            [of](size_t r) { return of(r).tokens_per_s; }, true},
           {QObject::tr("Hardware"), [of](size_t r) { return of(r).state.hardware; }}};
 }
