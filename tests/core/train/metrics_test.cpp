@@ -40,14 +40,16 @@ TEST(MetricsFileTest, EachStepIsOnDiskAtOnceAndExact) {
                  .loss = 5,
                  .grad_norm = std::numeric_limits<double>::infinity(),
                  .step_ms = 1,
-                 .tokens_per_s = 2});
+                 .tokens_per_s = 2,
+                 .unsharded_bytes = 48,
+                 .memory = DeviceMemory{.allocated_bytes = 7, .peak_allocated_bytes = 9}});
   const auto lines = lines_of(path);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0]["loss"].get<double>(), 5.5471873283386233);
   EXPECT_EQ(lines[0]["grad_norm"].get<double>(), 1.0 / 3);
-  EXPECT_EQ(
-      lines[1],
-      json::parse(R"({"step":1,"loss":5.0,"grad_norm":null,"step_ms":1.0,"tokens_per_s":2.0})"));
+  EXPECT_EQ(lines[1],
+            json::parse(R"({"step":1,"loss":5.0,"grad_norm":null,"step_ms":1.0,"tokens_per_s":2.0,
+                     "unsharded_bytes":48,"allocated_bytes":7,"peak_allocated_bytes":9})"));
 }
 
 TEST(MetricsFileTest, EmulatedRunsHaveNoLoss) {
