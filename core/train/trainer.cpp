@@ -53,20 +53,18 @@ class Loop {
     if (allocator_ != nullptr) {
       allocator_->resetPeakStats(context_.device.index());
     }
-    losses_ =
-        at::zeros({context_.shape.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
     for (int64_t microbatch = 0; microbatch < options_.accumulate; ++microbatch) {
-      losses_.narrow(0, context_.shape.rank, 1).add_(forward_backward(step, microbatch));
+      forward_backward(step, microbatch);
     }
     share_loss();
     StepReport report;
     report.step = step;
-    if (scaler_) {
-      report.loss_scale = scaler_->scale();
-      scaler_->unscale(context_.sharded->flat_shards());
-    }
     {
       const RangeScope range(context_.recorder, Range::kClip);
+      if (scaler_) {
+        report.loss_scale = scaler_->scale();
+        scaler_->unscale(context_.sharded->flat_shards());
+      }
       report.grad_norm = context_.sharded->clip_grad_norm(
           options_.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
     }
@@ -98,40 +96,52 @@ class Loop {
   }
 
  private:
-  // Returns this rank's loss, already divided by the number of microbatches; on a device it is not
-  // waited for.
-  at::Tensor forward_backward(int64_t step, int64_t microbatch) {
+  void forward_backward(int64_t step, int64_t microbatch) {
     const bool last = microbatch + 1 == options_.accumulate;
     if (options_.no_sync) {
       context_.sharded->set_requires_gradient_sync(last);
     }
     context_.sharded->begin_microbatch(last);
-    const at::Tensor tokens = batch(step * options_.accumulate + microbatch);
-    const int64_t seq = context_.shape.seq;
+    const Batch tokens = batch(step * options_.accumulate + microbatch);
     at::Tensor loss;
     {
       const RangeScope range(context_.recorder, Range::kForward);
-      const at::Tensor logits = context_.model->logits(tokens.narrow(1, 0, seq).contiguous());
-      loss = models::token_loss(logits.flatten(0, 1), tokens.narrow(1, 1, seq).flatten());
-    }
-    if (options_.accumulate > 1) {
-      loss = loss.div(static_cast<double>(options_.accumulate));
+      const at::Tensor logits = context_.model->logits(tokens.inputs);
+      loss = models::token_loss(logits.flatten(0, 1), tokens.targets);
+      if (options_.accumulate > 1) {
+        loss = loss.div(static_cast<double>(options_.accumulate));
+      }
+      note(loss.detach(), microbatch == 0);
     }
     const RangeScope range(context_.recorder, Range::kBackward);
     (scaler_ ? scaler_->scale(loss) : loss).backward();
-    return loss.detach();
   }
 
-  // int64 [B, T + 1]
-  at::Tensor batch(int64_t step) const {
-    const BatchShape& shape = context_.shape;
-    at::Tensor tokens = at::empty({shape.batch, shape.seq + 1}, at::kLong);
-    auto* data = tokens.mutable_data_ptr<int64_t>();
-    for (int64_t row = 0; row < shape.batch; ++row) {
-      context_.tokens->read(sample_index(shape, step, row, samples_) * shape.seq,
-                            {data + row * (shape.seq + 1), static_cast<size_t>(shape.seq + 1)});
+  // Adds to this rank's slot; on a device the loss is not waited for.
+  void note(const at::Tensor& loss, bool first) {
+    if (first) {
+      losses_ =
+          at::zeros({context_.shape.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
     }
-    return tokens.to(context_.device);
+    losses_.narrow(0, context_.shape.rank, 1).add_(loss);
+  }
+
+  // int64 [B, T] and [B · T], each whole: on a device nothing is cut out of them.
+  struct Batch {
+    at::Tensor inputs, targets;
+  };
+  Batch batch(int64_t step) const {
+    const BatchShape& shape = context_.shape;
+    Batch out{at::empty({shape.batch, shape.seq}, at::kLong),
+              at::empty({shape.batch * shape.seq}, at::kLong)};
+    const auto seq = static_cast<size_t>(shape.seq);
+    for (int64_t row = 0; row < shape.batch; ++row) {
+      const int64_t first = sample_index(shape, step, row, samples_) * shape.seq;
+      const int64_t at = row * shape.seq;
+      context_.tokens->read(first, {out.inputs.mutable_data_ptr<int64_t>() + at, seq});
+      context_.tokens->read(first + 1, {out.targets.mutable_data_ptr<int64_t>() + at, seq});
+    }
+    return {out.inputs.to(context_.device), out.targets.to(context_.device)};
   }
 
   // Every rank has a slot of its own, so that all know which loss is not finite.
