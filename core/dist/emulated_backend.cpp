@@ -1,3 +1,5 @@
+#include <chrono>
+#include <memory>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -66,13 +68,24 @@ class EmulatedBackend : public c10d::Backend {
       const Nanoseconds duration =
           timer_->duration(kind, size_, static_cast<Bytes>(larger_message));
       if (duration > 0) {
-        std::this_thread::sleep_until(start + std::chrono::nanoseconds(duration));
+        last_until(start + std::chrono::nanoseconds(duration));
       }
     }
     return c10::make_intrusive<FinishedWork>();
   }
 
+  // See [Note: A host that stays awake] in communicator.cpp; a communication thread may sleep.
+  void last_until(std::chrono::steady_clock::time_point end) const {
+    if (std::this_thread::get_id() != host_) {
+      return std::this_thread::sleep_until(end);
+    }
+    while (std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+  }
+
   std::shared_ptr<const CollectiveTimer> timer_;
+  std::thread::id host_ = std::this_thread::get_id();  // that joined the world
 };
 
 }  // namespace
