@@ -105,7 +105,6 @@ std::vector<sim::Observation> observations_of(const CalibrateOptions& options) {
   }
   for (const std::filesystem::path& capture : options.captures) {
     out.push_back(sim::Replay::open(capture).observation);
-    out.back().source = capture.string();
   }
   for (const sim::Observation& each : out) {
     for (const trace::Diagnostic& found : each.diagnostics) {
