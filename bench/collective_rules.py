@@ -5,6 +5,7 @@
 
 Reads what `shardlens validate --collectives` reads, and predicts sizes from 1 MiB up from the others of their curve: one size left out at a time, and
 every second one (even, odd). Means over curves of a curve's mean |error|, and how many curves are above 5 %. The first rule is the one in use.
+Last, what no rule can be better than: the same between two measurements of one size, where the table has two.
 """
 import argparse
 import bisect
@@ -35,7 +36,7 @@ def read(path):
             if us > 0:
                 curves[row["source"], row["gpu"], row["algo"], kind, ranks][int(size)].append(us)
     tables = [[(size, sorted(times)[len(times) // 2]) for size, times in sorted(curve.items())] for curve in curves.values()]
-    return [table for table in tables if len(table) > 2]
+    return [table for table in tables if len(table) > 2], list(curves.values())
 
 
 def straight(x, y, at):
@@ -97,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
     table = parser.parse_args().table
-    curves = read(table)
+    curves, measured = read(table)
     if not curves:
         parser.error(f"{table}: no curve of three sizes or more")
     best = [math.inf] * len(curves)
@@ -119,6 +120,11 @@ def main():
                 pairs, opposite = pairs + 1, opposite + (a * b < 0)
     print("linear, by MiB:", ", ".join(f"{size // MIB}: {100 * mean(by_size[size]):.1f} %" for size in sorted(by_size)))
     falls = sum(any(b[1] < a[1] and b[0] >= MIB for a, b in zip(curve, curve[1:])) for curve in curves)
+    twice = [[abs(times[0] / times[1] - 1) for size, times in curve.items() if size >= MIB and len(times) == 2] for curve in measured]
+    twice = [mean(each) for each in twice if len(each) > 2]
+    if twice:
+        print(f"measured twice: {len(twice)} curves, {100 * mean(twice):.1f} % apart in the mean, {sum(e > 0.05 for e in twice)} above 5 %, "
+              f"at most {100 * max(twice):.1f} %")
     print(f"neighbouring errors below 64 MiB, one above 5 %: {opposite} of {pairs} of opposite sign; curves with a time that falls: {falls}")
 
 
