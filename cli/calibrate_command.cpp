@@ -104,7 +104,7 @@ std::vector<sim::Observation> observations_of(const CalibrateOptions& options) {
     out = probe(options.probe, options.keep);
   }
   for (const std::filesystem::path& capture : options.captures) {
-    out.push_back(sim::Replay::open(capture).observation);
+    out.push_back(sim::open_observation(capture));
   }
   for (const sim::Observation& each : out) {
     for (const trace::Diagnostic& found : each.diagnostics) {

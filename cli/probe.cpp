@@ -21,14 +21,25 @@ constexpr int64_t kVocabulary = 4096, kBlocks = 2, kHeadDim = 64, kSteps = 8, kW
 
 struct ProbeRun {
   int64_t hidden = 0, batch = 0, seq = 0;
+  const char* strategy = "full_shard";
 };
 
 // Widths that a step of a second or less has room for; the batch changes one side of the products,
-// the width both.
-constexpr std::array<ProbeRun, 5> kOnCpu{
-    {{128, 2, 64}, {256, 1, 128}, {512, 1, 64}, {512, 2, 128}, {1024, 1, 64}}};
-constexpr std::array<ProbeRun, 5> kOnGpu{
-    {{1024, 2, 1024}, {2048, 1, 2048}, {2048, 4, 1024}, {4096, 1, 2048}, {4096, 2, 2048}}};
+// the width both. Replicated ones show all-reduces.
+constexpr std::array<ProbeRun, 7> kOnCpu{{{128, 2, 64},
+                                          {256, 1, 128},
+                                          {512, 1, 64},
+                                          {512, 2, 128},
+                                          {1024, 1, 64},
+                                          {256, 1, 64, "replicate"},
+                                          {1024, 1, 64, "replicate"}}};
+constexpr std::array<ProbeRun, 7> kOnGpu{{{1024, 2, 1024},
+                                          {2048, 1, 2048},
+                                          {2048, 4, 1024},
+                                          {4096, 1, 2048},
+                                          {4096, 2, 2048},
+                                          {1024, 1, 1024, "replicate"},
+                                          {4096, 1, 1024, "replicate"}}};
 
 std::string config_of(const ProbeRun& run) {
   return nlohmann::json{{"model_type", "llama"},
@@ -64,17 +75,24 @@ std::vector<sim::Observation> probe(const RunOptions& run, const fs::path& keep)
   std::vector<sim::Observation> out;
   const std::span<const ProbeRun> runs = gpu ? std::span(kOnGpu) : std::span(kOnCpu);
   for (const ProbeRun& each : runs) {
-    const std::string name =
-        fmt::format("hidden {}, {} x {} tokens", each.hidden, each.batch, each.seq);
+    const std::string name = fmt::format("hidden {}, {} x {} tokens, {}", each.hidden, each.batch,
+                                         each.seq, each.strategy);
     fmt::print(stderr, "probe {} of {}: {}\n", out.size() + 1, runs.size(), name);
     flags.model = folder.path() / fmt::format("{}.json", name);
     write_file_atomically(flags.model, config_of(each));
     flags.out = folder.path() / name;
+    flags.strategy = each.strategy;
+    const bool replicated = flags.strategy == "replicate";
+    flags.precision =
+        replicated ? Precision::kFp32 : run.precision;  // replicated units take no casts
     flags.batch = each.batch;
     flags.seq = each.seq;
     capture_logged(flags);
-    out.push_back(sim::Replay::open(flags.out).observation);
+    out.push_back(sim::open_observation(flags.out));
     out.back().source = "this machine";
+    if (replicated) {
+      out.back().diagnostics.clear();  // that it shows collectives alone is what it is for
+    }
   }
   return out;
 }

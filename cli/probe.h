@@ -10,8 +10,8 @@
 namespace shardlens::cli {
 
 // Runs that show how fast this machine is: Llamas of a few blocks and different widths, a few steps
-// each, fully sharded, so that products, attention, element-wise kernels, all-gathers and
-// reduce-scatters come in several sizes. Says on stderr which one is under way. Of `run`,
+// each, fully sharded and replicated, so that products, attention, element-wise kernels and
+// collectives come in several sizes. Says on stderr which one is under way. Of `run`,
 // processes, device, threads and precision count. The captures stay in `keep`, or are removed where
 // it is "".
 //

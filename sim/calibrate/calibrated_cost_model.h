@@ -32,7 +32,9 @@ class CalibratedCostModel final : public CostModel {
                                      int ranks,
                                      Bytes larger_message) const override;
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;
+  [[nodiscard]] Nanoseconds peer_wait(CollectiveKind kind, int ranks) const override;
   [[nodiscard]] double collective_slowdown() const override;
+  [[nodiscard]] double host_slowdown() const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/schedule/reads_gradient.h"
 #include "sim/calibrate/line_fit.h"
+#include "sim/calibrate/slowdown.h"
 #include "sim/cost/fabric_timer.h"
 #include "sim/engine/step_costs.h"
 
@@ -34,88 +35,6 @@ class BytesModel final : public CostModel {
   [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return 0; }
   [[nodiscard]] Nanoseconds issue(const plan::Operator&) const override { return 0; }
   [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return 0; }
-};
-
-struct Mean {
-  double sum = 0;
-  int64_t count = 0;
-  void add(double value) {
-    sum += value;
-    ++count;
-  }
-  [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
-};
-
-// Samples of one thing with and without the other kind of work beside it.
-struct Samples {
-  std::vector<std::pair<double, double>> each;  // microseconds, share beside
-
-  // The mean of what each would have taken alone.
-  [[nodiscard]] double mean_alone(double slowdown) const {
-    Mean mean;
-    for (const auto& [us, share] : each) {
-      mean.add(us * (1 - share + share / slowdown));
-    }
-    return mean.value();
-  }
-
-  [[nodiscard]] double spread(double around, double slowdown) const {
-    Mean mean;
-    for (const auto& [us, share] : each) {
-      mean.add(std::abs(us * (1 - share + share / slowdown) - around));
-    }
-    return around > 0 ? mean.value() / around : 0;
-  }
-};
-
-// How much longer work takes with the other kind beside it: the factor under which the samples of
-// each shape agree best on what the shape takes alone.
-class Slowdown {
- public:
-  // Samples with much the same share beside them tell nothing.
-  void add(const Samples& samples) {
-    constexpr double kApart = 0.3;
-    const auto [low, high] =
-        std::minmax_element(samples.each.begin(), samples.each.end(),
-                            [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (samples.each.size() >= 4 && high->second - low->second > kApart &&
-        samples.mean_alone(1) > 0) {
-      shapes_.push_back(&samples);
-    }
-  }
-
-  [[nodiscard]] std::optional<double> value() const {
-    if (shapes_.empty()) {
-      return std::nullopt;
-    }
-    constexpr double kMost = 4, kStep = 0.01;
-    constexpr double kBetter = 0.95;  // less is no reason to leave 1
-    const double none = disagreement(1);
-    double best = 1, least = none * kBetter;
-    for (double tried = 1 + kStep; tried <= kMost; tried += kStep) {
-      const double now = disagreement(tried);
-      if (now < least) {
-        least = now;
-        best = tried;
-      }
-    }
-    return best;
-  }
-
- private:
-  [[nodiscard]] double disagreement(double slowdown) const {
-    double sum = 0;
-    for (const Samples* samples : shapes_) {
-      const double mean = samples->mean_alone(slowdown);
-      for (const auto& [us, share] : samples->each) {
-        const double off = us * (1 - share + share / slowdown) / mean - 1;
-        sum += off * off;
-      }
-    }
-    return sum;
-  }
-
-  std::vector<const Samples*> shapes_;
 };
 
 // One time of some sizes that follow each other.
@@ -149,10 +68,7 @@ class Fit {
     std::string of_class;
     int64_t flops = 0;
     Samples samples;
-    Mean issue;
-  };
-  struct OfAction {
-    std::vector<std::pair<double, double>> each;  // bytes, microseconds
+    Samples issue;
   };
 
   static void check(std::span<const Observation> observations) {
@@ -160,6 +76,12 @@ class Fit {
       throw UsageError("calibrate: no run was given");
     }
     const Observation& first = observations.front();
+    if (std::all_of(observations.begin(), observations.end(),
+                    [](const Observation& each) { return each.steps.empty(); })) {
+      throw InputError(first.source,
+                       "its units are replicated, and such a run teaches its collectives alone; "
+                       "give a run with sharded units, or both");
+    }
     for (const Observation& each : observations) {
       if (each.host != first.host) {
         throw InputError(
@@ -206,8 +128,8 @@ class Fit {
         if (item.kind == PlannedItem::Kind::kOperator) {
           collect_operator(in.workload.operators[item.index], seen);
         } else if (item.kind == PlannedItem::Kind::kHook) {
-          hooks_[static_cast<size_t>(in.planned.hooks[item.index].hook)].add(
-              microseconds(seen.host));
+          hooks_[static_cast<size_t>(in.planned.hooks[item.index].hook)].each.emplace_back(
+              microseconds(seen.host), seen.host_beside);
         } else {
           collect_action(in, in.planned.actions[item.index].action, seen, bytes, stored);
         }
@@ -218,7 +140,7 @@ class Fit {
           microseconds(each.duration), each.beside);
       const auto kind = static_cast<size_t>(each.kind);
       if (each.waited && kind < waits_.size()) {
-        waits_[kind].add(microseconds(*each.waited));
+        waits_[kind].each.emplace_back(microseconds(*each.waited), each.beside);
       }
     }
   }
@@ -233,7 +155,7 @@ class Fit {
     shape.flops = op.flops;
     if (seen.run >= 0) {
       shape.samples.each.emplace_back(microseconds(seen.run), seen.beside);
-      shape.issue.add(microseconds(seen.host));
+      shape.issue.each.emplace_back(microseconds(seen.host), seen.host_beside);
     }
   }
 
@@ -251,16 +173,20 @@ class Fit {
         action.unit < bytes.units.size() ? bytes.units[action.unit] : UnitCosts{};
     const Bytes copied = copy_time(action, unit, adds);
     const Bytes flattened = schedule::reads_gradient(action) ? unit.flatten : 0;
-    Bytes by_host = 0;
+    Nanoseconds own = seen.host;
     if (in.host == HostMode::kCompute) {
-      const bool own = action.stream == schedule::Stream::kCompute ||
-                       action.stream == schedule::Stream::kCopyIn;
-      by_host = flattened + (own ? copied : 0);
+      const bool here =
+          action.stream == schedule::Stream::kCompute || action.stream == schedule::Stream::kCopyIn;
+      const Bytes bytes_here = flattened + (here ? copied : 0);
+      if (bytes_here > 0) {
+        copied_bytes_ += static_cast<double>(bytes_here);
+        copied_.each.emplace_back(microseconds(seen.copied), seen.copied_beside);
+        own -= seen.copied;
+      }
     } else if (seen.run >= 0 && copied + flattened > 0) {
-      kernels_.each.emplace_back(static_cast<double>(copied + flattened), microseconds(seen.run));
+      copies_.push_back({static_cast<double>(copied + flattened), microseconds(seen.run)});
     }
-    actions_[static_cast<size_t>(action.op)].each.emplace_back(static_cast<double>(by_host),
-                                                               microseconds(seen.host));
+    actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
   }
 
   void operators() {
@@ -286,7 +212,7 @@ class Fit {
       measured.kind = shape.kind;
       measured.flops = shape.flops;
       measured.us = shape.samples.mean_alone(slowdown);
-      measured.issue_us = shape.issue.value();
+      measured.issue_us = shape.issue.mean_alone(out_.compute_slowdown.value_or(1));
       measured.samples = static_cast<int64_t>(shape.samples.each.size());
       measured.spread = shape.samples.spread(measured.us, slowdown);
     }
@@ -328,43 +254,25 @@ class Fit {
                      [](const KernelClass& a, const KernelClass& b) { return a.share > b.share; });
   }
 
+  // Microseconds per byte that an action copies. A device's copies are launched.
+  [[nodiscard]] double copy_rate(double beside) const {
+    if (copied_bytes_ > 0) {
+      return copied_.mean_alone(beside) * static_cast<double>(copied_.each.size()) / copied_bytes_;
+    }
+    return copies_.empty() ? 0 : fit_line(copies_).slope;
+  }
+
   void host() {
-    // One rate of copying for all actions, from those that copied different sizes.
-    double product = 0, square = 0;
-    for (const OfAction& action : actions_) {
-      const auto [x, y] = means(action);
-      for (const auto& [bytes, us] : action.each) {
-        product += (bytes - x) * (us - y);
-        square += (bytes - x) * (bytes - x);
-      }
-    }
-    double per_byte = square > 0 ? std::max(0.0, product / square) : 0;
-    if (out_.host == HostMode::kAhead) {
-      std::vector<LinePoint> points;
-      for (const auto& [bytes, us] : kernels_.each) {
-        points.push_back({bytes, us});
-      }
-      per_byte = points.empty() ? 0 : fit_line(points).slope;
-    }
-    out_.copy_us_per_mb = per_byte * 1e6;
+    const double beside = out_.compute_slowdown.value_or(1);
+    out_.copy_us_per_mb = copy_rate(beside) * 1e6;
     for (size_t op = 0; op < actions_.size(); ++op) {
-      const auto [bytes, us] = means(actions_[op]);
-      out_.action_us[op] = std::max(0.0, us - per_byte * bytes);
+      out_.action_us[op] = actions_[op].mean_alone(beside);
     }
     for (size_t hook = 0; hook < hooks_.size(); ++hook) {
-      out_.hook_us[hook] = hooks_[hook].value();
+      out_.hook_us[hook] = hooks_[hook].mean_alone(beside);
     }
     out_.outside_us = outside_.value();
     out_.outside_communication_us = outside_communication_.value();
-  }
-
-  static std::pair<double, double> means(const OfAction& action) {
-    Mean bytes, us;
-    for (const auto& [x, y] : action.each) {
-      bytes.add(x);
-      us.add(y);
-    }
-    return {bytes.value(), us.value()};
   }
 
   void collectives() {
@@ -390,7 +298,7 @@ class Fit {
       return;
     }
     for (size_t kind = 0; kind < waits_.size(); ++kind) {
-      out_.peer_wait_us[kind] = waits_[kind].value();
+      out_.peer_wait_us[kind] = waits_[kind].mean_alone(beside);
     }
     std::map<std::pair<CollectiveKind, int>, std::vector<SizeSamples>> curves;
     for (const auto& [key, samples] : collectives_) {
@@ -463,7 +371,7 @@ class Fit {
       }
     }
     if (std::all_of(actions_.begin(), actions_.end(),
-                    [](const OfAction& each) { return each.each.empty(); })) {
+                    [](const Samples& each) { return each.each.empty(); })) {
       say("the host's time by action: the trace tells it by hook, copies included");
     } else if (!never.empty()) {
       say(fmt::format("actions that the plan never took cost the host nothing: {}", never));
@@ -503,11 +411,13 @@ class Fit {
   std::map<OperatorShape, OfShape> shapes_;
   std::map<std::string, int> unseen_;
   std::map<std::string, std::optional<double>> slowdowns_;  // by class
-  std::array<OfAction, schedule::kOpCount> actions_{};
-  OfAction kernels_;  // that copy, on a device
-  std::array<Mean, kHookCount> hooks_{};
+  std::array<Samples, schedule::kOpCount> actions_{};       // of the host, without what it copies
+  Samples copied_;                                          // by actions, on the CPU
+  double copied_bytes_ = 0;
+  std::vector<LinePoint> copies_;  // by kernels: bytes, microseconds
+  std::array<Samples, kHookCount> hooks_{};
   Mean outside_, outside_communication_;
-  std::array<Mean, 3> waits_{};  // for peers, by CollectiveKind
+  std::array<Samples, 3> waits_{};  // for peers, by CollectiveKind
   std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;
 };
 

@@ -1,6 +1,7 @@
 #include "sim/calibrate/observation.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "profiler/analysis/names.h"
 #include "profiler/analysis/timeline.h"
 #include "sim/calibrate/launched_kernels.h"
+#include "sim/calibrate/slowdown.h"
 
 namespace shardlens::sim {
 namespace {
@@ -41,11 +43,28 @@ double share_within(const IntervalSet& set, const Interval& window) {
                                     static_cast<double>(window.length());
 }
 
+// While data of a collective moves; before that its rank waited for others.
+Interval transfer_of(const analysis::Collective& each) {
+  return {each.when.end - each.transfer.value_or(each.when.length()), each.when.end};
+}
+
+IntervalSet transfers(const Timeline& timeline) {
+  std::vector<Interval> each;
+  for (const analysis::Collective& collective : timeline.collectives) {
+    each.push_back(transfer_of(collective));
+  }
+  return analysis::union_of(std::move(each));
+}
+
 // One rank's steps, matched with the planned order.
 class RankObserver {
  public:
   RankObserver(const Trace& trace, const Timeline& timeline, const Observation& about)
-      : trace_(trace), timeline_(timeline), in_(about), kernels_(trace, timeline) {
+      : trace_(trace),
+        timeline_(timeline),
+        in_(about),
+        kernels_(trace, timeline),
+        transfers_(transfers(timeline)) {
     collect();
   }
 
@@ -60,6 +79,19 @@ class RankObserver {
                               "step are left out");
       }
     }
+  }
+
+  // When the rank kept compute from communication: on a device while kernels ran, on the CPU
+  // whenever the host did not wait.
+  [[nodiscard]] IntervalSet busy() const {
+    if (in_.host == HostMode::kAhead || waits_.empty()) {
+      return timeline_.compute;
+    }
+    std::vector<Interval> steps;
+    for (const analysis::Step& step : timeline_.steps) {
+      steps.push_back(step.host);
+    }
+    return analysis::subtract(analysis::union_of(std::move(steps)), analysis::union_of(waits_));
   }
 
  private:
@@ -106,11 +138,14 @@ class RankObserver {
     std::sort(ends_.begin(), ends_.end());
   }
 
+  [[nodiscard]] static std::vector<Instant>::const_iterator first_of(
+      const std::vector<Instant>& sorted, Nanoseconds time) {
+    return std::lower_bound(sorted.begin(), sorted.end(), time,
+                            [](const Instant& i, Nanoseconds t) { return i.time < t; });
+  }
+
   [[nodiscard]] size_t first_in(const Interval& window) const {
-    return static_cast<size_t>(
-        std::lower_bound(instants_.begin(), instants_.end(), window.start,
-                         [](const Instant& i, Nanoseconds t) { return i.time < t; }) -
-        instants_.begin());
+    return static_cast<size_t>(first_of(instants_, window.start) - instants_.begin());
   }
 
   // Whether the step's hooks and actions are those planned, one for one.
@@ -149,7 +184,7 @@ class RankObserver {
     at_ = step.host.start;
     owner_ = nullptr;
     owner_waits_ = false;
-    gap_ = 0;
+    (void)take_gap();
     hook_end_ = at_;
     size_t next = first_in(step.host);
     bool begun = false;
@@ -170,7 +205,7 @@ class RankObserver {
       go_to(seen.time);
       if (!begun) {
         begun = true;
-        gap_ = 0;
+        (void)take_gap();
         outside({step.host.start, seen.time}, out);
       }
       owner_ = &out.items[i];
@@ -182,7 +217,7 @@ class RankObserver {
     }
     // What the last action does ends with its hook's range, or is no part of it.
     go_to(std::max(at_, std::min(step.host.end, std::max(hook_end_, at_))));
-    out.outside += std::exchange(gap_, 0);
+    out.outside += take_gap();
     outside({at_, step.host.end}, out);
     return out;
   }
@@ -205,8 +240,11 @@ class RankObserver {
       give_owner({at_, until});
       at_ = until;
     }
-    gap_ += std::max<Nanoseconds>(0, time - at_);
-    at_ = std::max(at_, time);
+    if (time > at_) {
+      gap_ += time - at_;
+      gap_beside_ += analysis::length_within(transfers_, {at_, time});
+      at_ = time;
+    }
     owner_ = nullptr;
   }
 
@@ -219,19 +257,38 @@ class RankObserver {
           after == ends_.begin() ? 0 : std::max<Nanoseconds>(0, *std::prev(after) - when.start);
     }
     owner_->waited = waited;
+    waits_.push_back({when.start, when.start + waited});
     owner_->host = when.length() - waited;
-    if (in_.host == HostMode::kAhead) {
+    if (in_.host == HostMode::kCompute) {
+      owner_->host_beside = share_within(transfers_, {when.start + waited, when.end});
+      read_copies({when.start + waited, when.end}, *owner_);
+    } else {
       const LaunchedKernels::Sum found = kernels_.within(when, analysis::Nature::kCopy);
       owner_->run = found.count > 0 ? found.duration : -1;
     }
+  }
+
+  // What an action's own operators take, those within another not counted again.
+  void read_copies(const Interval& when, ObservedItem& item) const {
+    Nanoseconds within = when.start, beside = 0;
+    for (auto each = first_of(operators_, when.start);
+         each != operators_.end() && each->end <= when.end; ++each) {
+      if (each->time >= within &&
+          !analysis::is_c10d_operator(trace_.name(trace_.events[each->event]))) {
+        item.copied += each->end - each->time;
+        beside += analysis::length_within(transfers_, {each->time, each->end});
+        within = each->end;
+      }
+    }
+    item.copied_beside =
+        item.copied == 0 ? 0 : static_cast<double>(beside) / static_cast<double>(item.copied);
   }
 
   // The n-th operator of a name that is planned between two hooks is the n-th of that name that ran
   // there: autograd adds gradients up when they come, which may be elsewhere than planned.
   void read_operators(size_t first, size_t last, Nanoseconds limit, ObservedStep& step) {
     const Nanoseconds from = owner_ != nullptr ? std::max(at_, hook_end_) : at_;
-    auto seen = std::lower_bound(operators_.begin(), operators_.end(), from,
-                                 [](const Instant& i, Nanoseconds t) { return i.time < t; });
+    auto seen = first_of(operators_, from);
     std::vector<bool> found(last - first, false);
     Nanoseconds within = from;  // the end of the one found last: what lies in it is part of it
     for (; seen != operators_.end() && seen->time < limit; ++seen) {
@@ -251,6 +308,21 @@ class RankObserver {
     }
   }
 
+  // To the operator that comes next.
+  void give_gap(ObservedItem& item) {
+    const Nanoseconds beside = std::exchange(gap_beside_, 0);
+    item.host = std::exchange(gap_, 0);
+    if (in_.host == HostMode::kCompute && item.host > 0) {
+      item.host_beside = static_cast<double>(beside) / static_cast<double>(item.host);
+    }
+  }
+
+  // To what surrounds the schedule's steps.
+  Nanoseconds take_gap() {
+    gap_beside_ = 0;
+    return std::exchange(gap_, 0);
+  }
+
   void read_operator(const plan::Operator& op,
                      const Instant& seen,
                      ObservedItem& item,
@@ -258,12 +330,12 @@ class RankObserver {
     if (op.phase == plan::Phase::kOptimizer) {
       // The norm of gradients and the optimizer's own loop, not its operators.
       go_to(std::clamp(hook_end_, at_, seen.time));
-      step.outside += std::exchange(gap_, 0);
+      step.outside += take_gap();
       outside({at_, seen.time}, step);
       at_ = seen.time;
     } else {
       go_to(seen.time);
-      item.host = std::exchange(gap_, 0);
+      give_gap(item);
     }
     const Interval when{seen.time, seen.end};
     if (in_.host == HostMode::kAhead) {
@@ -273,7 +345,7 @@ class RankObserver {
       item.beside = found_kernels.beside;
     } else {
       item.run = when.length();
-      item.beside = share_within(timeline_.communication, when);
+      item.beside = share_within(transfers_, when);
     }
     at_ = seen.end;
   }
@@ -301,11 +373,12 @@ class RankObserver {
   const Observation& in_;
   std::vector<Instant> instants_, operators_;  // by time
   LaunchedKernels kernels_;
-  IntervalSet hook_ranges_;
+  IntervalSet hook_ranges_, transfers_;
   std::vector<Nanoseconds> ends_;  // of collectives
+  std::vector<Interval> waits_;    // of the host
   // While a step is read: the host's time is given away up to here, the rest is `owner_`'s until
   // `hook_end_`; `gap_` is what the next operator gets.
-  Nanoseconds at_ = 0, hook_end_ = 0, owner_start_ = 0, gap_ = 0;
+  Nanoseconds at_ = 0, hook_end_ = 0, owner_start_ = 0, gap_ = 0, gap_beside_ = 0;
   ObservedItem* owner_ = nullptr;
   bool owner_waits_ = false;
 };
@@ -324,16 +397,35 @@ std::string emulated_hardware(const trace::Run& run) {
 
 }  // namespace
 
-void observe_collectives(const analysis::Timeline& timeline, bool with_waits, Observation& out) {
-  for (const analysis::Collective& each : timeline.collectives) {
-    if (!each.kind || each.bytes <= 0 || each.ranks < 2) {
-      continue;
+void observe_collectives(std::span<const Timeline> timelines,
+                         std::span<const IntervalSet> busy,
+                         size_t observed,
+                         Observation& out) {
+  // Data moves at the pace of the busiest rank's cores: what computes beside counts for all.
+  std::map<std::pair<uint32_t, uint32_t>, Mean> shares;  // by who came last
+  for (size_t rank = 0; rank < timelines.size(); ++rank) {
+    for (const analysis::Collective& each : timelines[rank].collectives) {
+      if (each.transfer) {
+        shares[{each.last_rank, each.last_index}].add(share_within(busy[rank], transfer_of(each)));
+      }
     }
-    const Nanoseconds transfer = each.transfer.value_or(each.when.length());
-    out.collectives.push_back({*each.kind, static_cast<int>(each.ranks), each.bytes, transfer,
-                               share_within(timeline.compute, each.when), std::nullopt});
-    if (with_waits && each.transfer) {
-      out.collectives.back().waited = each.when.length() - transfer;
+  }
+  for (size_t rank = 0; rank < timelines.size(); ++rank) {
+    for (const analysis::Collective& each : timelines[rank].collectives) {
+      if (!each.kind || each.bytes <= 0 || each.ranks < 2) {
+        continue;
+      }
+      const Nanoseconds transfer = transfer_of(each).length();
+      ObservedCollective& seen = out.collectives.emplace_back();
+      seen.kind = *each.kind;
+      seen.ranks = static_cast<int>(each.ranks);
+      seen.bytes = each.bytes;
+      seen.duration = transfer;
+      seen.beside = each.transfer ? shares[{each.last_rank, each.last_index}].value()
+                                  : share_within(busy[rank], transfer_of(each));
+      if (rank < observed && each.transfer) {
+        seen.waited = each.when.length() - transfer;
+      }
     }
   }
 }
@@ -371,15 +463,26 @@ Observation observe(const trace::Run& run) {
   const bool device = timelines.front().device;
   out.host = device ? HostMode::kAhead : HostMode::kCompute;
   size_t steps = 0;
+  std::vector<IntervalSet> busy;
   for (size_t i = 0; i < timelines.size(); ++i) {
     steps += timelines[i].steps.size();
-    RankObserver(run.traces[i], timelines[i], out).observe(out.steps, out.diagnostics);
-    observe_collectives(timelines[i], /*with_waits=*/true, out);
+    RankObserver rank(run.traces[i], timelines[i], out);
+    rank.observe(out.steps, out.diagnostics);
+    busy.push_back(rank.busy());
   }
+  observe_collectives(timelines, busy, timelines.size(), out);
   if (steps == 0) {
     throw InputError(run.source, "no steps in the trace: it has no ProfilerStep ranges");
   }
-  if (out.steps.empty()) {
+  const bool replicated =
+      std::all_of(out.plan.units.begin(), out.plan.units.end(),
+                  [](const plan::Unit& unit) { return unit.api == plan::Api::kReplicate; });
+  if (out.steps.empty() && replicated) {
+    out.diagnostics.clear();
+    trace::add_diagnostic(out.diagnostics, Severity::kNote,
+                          "replicated units have no hooks that tell where a step's time went: of "
+                          "this run the collectives alone are learnt");
+  } else if (out.steps.empty()) {
     throw InputError(run.source, fmt::format("none of its {} steps has the hooks and actions of "
                                              "the steady step that its plan.json asks for",
                                              steps));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,10 @@ struct ObservedItem {
   Nanoseconds host = 0;
   Nanoseconds run = -1;  // operator on the CPU; kernels and copies on a device; -1: none seen
   Nanoseconds waited = 0;
-  double beside = 0;  // share of `run` with communication beside
+  Nanoseconds copied = 0;  // of an action on the CPU, part of `host`: operators that it ran
+  // Share of `run` with communication beside; on the CPU with data on its way. There `host` and
+  // `copied` have such shares too.
+  double beside = 0, host_beside = 0, copied_beside = 0;
 };
 
 struct ObservedStep {
@@ -40,7 +44,7 @@ struct ObservedCollective {
   int ranks = 0;
   Bytes bytes = 0;           // of the larger message
   Nanoseconds duration = 0;  // the shortest of all ranks that were matched
-  double beside = 0;         // share with compute beside, on this rank
+  double beside = 0;         // share with compute beside, mean of the ranks that were matched
   // How much longer it took here, because a peer came later; nullopt: not matched, or a rank whose
   // steps are not among those observed.
   std::optional<Nanoseconds> waited;
@@ -66,7 +70,8 @@ struct Observation {
 };
 
 // Of a capture: steps whose hooks and actions are those of its plan; another order is left out with
-// a diagnostic. Operators are found by name between them.
+// a diagnostic. Operators are found by name between them. Where all units are replicated there are
+// no hooks to find them by, and `steps` is empty.
 //
 // Errors  InputError for a run without plan and workload, without steps, or in which no step is as
 // planned.
@@ -81,7 +86,11 @@ struct Observation {
 // Why a capture's own plan could not be read; nullptr: it could, or there is none.
 [[nodiscard]] const trace::Diagnostic* unreadable_plan(const trace::Run& run);
 
-// Adds the collectives of one rank whose size is known. `with_waits`: its steps were observed.
-void observe_collectives(const analysis::Timeline& timeline, bool with_waits, Observation& out);
+// Adds the collectives whose size is known. `busy`: of each rank, when it kept what communication
+// needs. Of the first `observed` ranks steps were observed too, so that what they waited counts.
+void observe_collectives(std::span<const analysis::Timeline> timelines,
+                         std::span<const analysis::IntervalSet> busy,
+                         size_t observed,
+                         Observation& out);
 
 }  // namespace shardlens::sim

@@ -156,9 +156,11 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
   (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
   out.steps.push_back(PassReader(run.traces.front(), timelines.front(), recovered.recorded).read());
+  std::vector<analysis::IntervalSet> busy;
   for (const Timeline& timeline : timelines) {
-    observe_collectives(timeline, /*with_waits=*/&timeline == &timelines.front(), out);
+    busy.push_back(timeline.compute);
   }
+  observe_collectives(timelines, busy, 1, out);
   // A trace that does not say how large groups are has the world's size in every collective.
   for (ObservedCollective& each : out.collectives) {
     if (each.ranks == recovered.world_size && recovered.shard < recovered.world_size) {

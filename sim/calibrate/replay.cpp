@@ -9,13 +9,33 @@
 
 namespace shardlens::sim {
 
-Replay Replay::open(const std::filesystem::path& path) {
+namespace {
+
+trace::Run open_run(const std::filesystem::path& path) {
   trace::Run run = trace::Run::open(path);
-  if (!run.planned) {
-    trace::ReadOptions with_shapes;
-    with_shapes.keep_args = true;
-    run = trace::Run::open(path, with_shapes);
+  if (run.planned) {
+    return run;
   }
+  trace::ReadOptions with_shapes;
+  with_shapes.keep_args = true;
+  return trace::Run::open(path, with_shapes);
+}
+
+Observation observe_any(const trace::Run& run) {
+  // A capture whose plan cannot be read says so in observe().
+  return run.planned || unreadable_plan(run) != nullptr
+             ? observe(run)
+             : observe(run, analysis::recover_plan(run.traces.front()));
+}
+
+}  // namespace
+
+Observation open_observation(const std::filesystem::path& path) {
+  return observe_any(open_run(path));
+}
+
+Replay Replay::open(const std::filesystem::path& path) {
+  const trace::Run run = open_run(path);
   Replay out = of(run);
   // A capture leaves its model's config; a PyTorch trace is rewrapped by its units.
   if (run.planned && std::filesystem::exists(path / "config.json")) {
@@ -26,10 +46,7 @@ Replay Replay::open(const std::filesystem::path& path) {
 
 Replay Replay::of(const trace::Run& run) {
   Replay out;
-  // A capture whose plan cannot be read says so in observe().
-  out.observation = run.planned || unreadable_plan(run) != nullptr
-                        ? observe(run)
-                        : observe(run, analysis::recover_plan(run.traces.front()));
+  out.observation = observe_any(run);
   out.calibration = calibrate(std::span(&out.observation, 1));
   return out;
 }

@@ -22,6 +22,10 @@ struct Baseline {
   }
 };
 
+// What a recorded run teaches: a capture of ours, or traces of PyTorch's FSDP with shapes.
+// Errors: InputError as observe(), recover_plan() and Run::open().
+[[nodiscard]] Observation open_observation(const std::filesystem::path& path);
+
 // A recorded run whose compute can be simulated under other plans.
 //
 //   const Replay replay = Replay::open("out/run");
@@ -33,8 +37,7 @@ struct Replay {
   Calibration calibration;
   std::optional<plan::ModelConfig> config;  // where a capture left it
 
-  // A capture of ours, or traces of PyTorch's FSDP with shapes.
-  // Errors: InputError as observe(), recover_plan() and Run::open().
+  // Errors: those of open_observation(); InputError for a run that teaches no compute.
   [[nodiscard]] static Replay open(const std::filesystem::path& path);
   [[nodiscard]] static Replay of(const trace::Run& run);
 

@@ -39,8 +39,14 @@ class CostModel : public CollectiveTimer {
   }
   // GPUs of a node; ranks beyond are on the next.
   [[nodiscard]] virtual int node_ranks() const { return std::numeric_limits<int>::max(); }
+  // How long a rank of that group waits on average for its peers before the collective moves data.
+  [[nodiscard]] virtual Nanoseconds peer_wait(CollectiveKind /*kind*/, int /*ranks*/) const {
+    return 0;
+  }
   // How much longer a collective takes with compute beside it; at least 1.
   [[nodiscard]] virtual double collective_slowdown() const { return 1; }
+  // The same of what the host of a CPU does beside operators, with communication beside it.
+  [[nodiscard]] virtual double host_slowdown() const { return 1; }
   // Copies within the device's memory: casts, packing, splitting.
   [[nodiscard]] virtual Nanoseconds copy(Bytes read, Bytes written) const = 0;
   // Between host and device.

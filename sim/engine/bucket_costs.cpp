@@ -1,7 +1,6 @@
 #include "sim/engine/bucket_costs.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace shardlens::sim {
 
@@ -16,10 +15,7 @@ void add_bucket_costs(const plan::ResolvedPlan& plan,
   const bool views = std::all_of(plan.units.begin(), plan.units.end(), [](const plan::Unit& unit) {
     return unit.api != plan::Api::kReplicate || unit.gradient_as_bucket_view;
   });
-  const auto ranks = static_cast<int>(bucket_ranks(plan));
-  const int64_t stride = plan.replicate > 1 ? plan.shard : 1;
-  const auto per_node =
-      static_cast<int>(std::clamp<int64_t>(model.node_ranks() / stride, 1, ranks));
+  const Group group{bucket_ranks(plan), plan.replicate > 1 ? plan.shard : 1};
   for (size_t id = costs.units.size(); id < step.unit_names.size(); ++id) {
     UnitCosts& unit = costs.units.emplace_back();
     // Buckets of before they were rebuilt are named too, but not in this step.
@@ -29,10 +25,7 @@ void add_bucket_costs(const plan::ResolvedPlan& plan,
     if (bucket == step.buckets.end()) {
       continue;
     }
-    const Nanoseconds alone =
-        model.duration_across(CollectiveKind::kAllReduce, ranks, per_node, bucket->bytes);
-    unit.all_reduce_full = {alone,
-                            std::llround(static_cast<double>(alone) * model.collective_slowdown())};
+    unit.all_reduce_full = collective_cost(model, CollectiveKind::kAllReduce, group, bucket->bytes);
     if (!views) {
       unit.reduce_copy_in = unit.copy_out = model.copy(bucket->bytes, bucket->bytes);
     }

@@ -7,8 +7,11 @@
 
 namespace shardlens::sim {
 
-Machine::Machine(uint32_t ranks, uint32_t lanes_per_rank)
-    : lanes_per_rank_(lanes_per_rank), lanes_(size_t{ranks} * lanes_per_rank), ranks_(ranks) {
+Machine::Machine(uint32_t ranks, uint32_t lanes_per_rank, bool shares_cores)
+    : lanes_per_rank_(lanes_per_rank),
+      shares_cores_(shares_cores),
+      lanes_(size_t{ranks} * lanes_per_rank),
+      ranks_(ranks) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].rank = static_cast<uint32_t>(i / lanes_per_rank);
   }
@@ -93,7 +96,7 @@ void Machine::start(Lane& lane, const Work& work, Nanoseconds duration) {
   lane.left = static_cast<double>(work.time.alone);
   lane.end = duration == kNever ? kNever : now_ + duration;
   ++ranks_[lane.rank].running[static_cast<size_t>(work.what)];
-  if (work.span != nullptr) {
+  if (work.span != nullptr && work.span->start < 0) {
     work.span->start = now_;
   }
 }
@@ -183,6 +186,17 @@ bool Machine::settle() {
          std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.end != kNever; });
 }
 
+bool Machine::has_beside(uint32_t rank, WorkClass what) const {
+  const auto runs = [&running = ranks_[rank].running](WorkClass each) {
+    return running[static_cast<size_t>(each)] > 0;
+  };
+  if (what != WorkClass::kCommunication && what != WorkClass::kPeerWait) {
+    return runs(WorkClass::kCommunication);
+  }
+  return runs(WorkClass::kCompute) ||
+         (shares_cores_ && (runs(WorkClass::kCopy) || runs(WorkClass::kOther)));
+}
+
 // See [Note: Interference].
 void Machine::apply_interference() {
   for (Lane& lane : lanes_) {
@@ -193,9 +207,7 @@ void Machine::apply_interference() {
     if (work.time.alone == work.time.beside || work.time.alone == 0) {
       continue;
     }
-    const WorkClass other =
-        work.what == WorkClass::kCommunication ? WorkClass::kCompute : WorkClass::kCommunication;
-    const bool beside = ranks_[lane.rank].running[static_cast<size_t>(other)] > 0;
+    const bool beside = has_beside(lane.rank, work.what);
     if (beside == lane.beside) {
       continue;
     }
@@ -232,7 +244,8 @@ void Machine::finish(Lane& lane) {
 void Machine::account(Nanoseconds passed) {
   for (Rank& rank : ranks_) {
     const bool computes = rank.running[static_cast<size_t>(WorkClass::kCompute)] > 0;
-    const bool communicates = rank.running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
+    const bool communicates = rank.running[static_cast<size_t>(WorkClass::kCommunication)] > 0 ||
+                              rank.running[static_cast<size_t>(WorkClass::kPeerWait)] > 0;
     const bool copies = rank.running[static_cast<size_t>(WorkClass::kCopy)] > 0;
     rank.busy.compute += computes ? passed : 0;
     rank.busy.communication += communicates ? passed : 0;

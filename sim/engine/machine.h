@@ -37,7 +37,9 @@ struct Busy {
   friend bool operator==(const Busy&, const Busy&) = default;
 };
 
-enum class WorkClass : uint8_t { kCompute, kCommunication, kCopy, kOther };
+// kPeerWait: of a collective, before data moves. It counts as communication, but leaves the cores
+// of a CPU to compute.
+enum class WorkClass : uint8_t { kCompute, kCommunication, kPeerWait, kCopy, kOther };
 
 // Streams and communicators of the ranks of a node, in virtual time.
 //
@@ -62,7 +64,8 @@ enum class WorkClass : uint8_t { kCompute, kCommunication, kCopy, kOther };
 // without looking at the rest. The first one's end and all that is special is left to step().
 class Machine {
  public:
-  Machine(uint32_t ranks, uint32_t lanes_per_rank);
+  // `shares_cores`: what the host does beside compute slows communication too.
+  Machine(uint32_t ranks, uint32_t lanes_per_rank, bool shares_cores);
 
   [[nodiscard]] uint32_t lane(uint32_t rank, uint32_t index) const {
     return rank * lanes_per_rank_ + index;
@@ -71,7 +74,8 @@ class Machine {
   void reserve(uint32_t lane, size_t works) { lanes_[lane].queue.reserve(works); }
 
   // Each is issued at `issue`, not before that of the lane's last work. `span`, where it is not
-  // null, is told when the work began and ended; it must stay where it is until then.
+  // null, is told when the work began and ended, of several with one span the first and the last;
+  // it must stay where it is until then.
   void work(uint32_t lane, Nanoseconds issue, const WorkTime& time, WorkClass what, Span* span);
   // Compute's: what work() does for one operator after the other, each issued when the host has
   // spent `issue` on it, the first one at `issued` and that. An operator of no length is passed
@@ -132,7 +136,7 @@ class Machine {
     double left = 0;  // of time.alone, at `since`
   };
   struct Rank {
-    std::array<int32_t, 4> running{};  // by WorkClass
+    std::array<int32_t, 5> running{};  // by WorkClass
     Busy busy;
   };
   struct Communicator {
@@ -148,6 +152,7 @@ class Machine {
   bool arrive(uint32_t lane, const Work& work);
   static bool advance(Work& work);  // to the next operator; false: that was the last one
   void apply_interference();
+  [[nodiscard]] bool has_beside(uint32_t rank, WorkClass what) const;
   void run_operators(Lane& lane, Nanoseconds others);
   bool step();  // to the next instant; false: there is none
   void account(Nanoseconds passed);
@@ -155,6 +160,7 @@ class Machine {
   [[nodiscard]] bool any_complete(std::span<const Mark> marks) const;
 
   uint32_t lanes_per_rank_;
+  bool shares_cores_;
   std::vector<Lane> lanes_;
   std::vector<Rank> ranks_;
   std::vector<Communicator> communicators_;

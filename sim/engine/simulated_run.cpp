@@ -169,7 +169,7 @@ class Writer {
     const HookEvent* open = nullptr;  // whose actions are being written
     Nanoseconds begin = 0, end = 0;
     const auto close = [&] {
-      const auto range = open == nullptr ? std::nullopt : range_of(*open);
+      const auto range = open == nullptr || is_bucket(open->unit) ? std::nullopt : range_of(*open);
       // One that had nothing to do marks all the same where its unit's forward or backward begins.
       if (range && (end > begin || marks_a_section(*range))) {
         trace_.add_complete(Category::kUserAnnotation, range_name(*range, open->unit), main_,
@@ -181,7 +181,9 @@ class Writer {
       const PlannedItem& item = step_.order[i];
       const ItemTimes& times = times_[i];
       if (item.kind == PlannedItem::Kind::kAction) {
-        end = std::max({end, times.host.end, on_host(item) ? times.stream.end : end});
+        if (!is_bucket(step_.actions[item.index].action.unit)) {
+          end = std::max({end, times.host.end, on_host(item) ? times.stream.end : end});
+        }
         write_action(step_.actions[item.index], times);
         continue;
       }
@@ -206,6 +208,11 @@ class Writer {
     }
     close();
     host_ = 0;
+  }
+
+  // The Reducer's, which opens no ranges around what it does.
+  [[nodiscard]] bool is_bucket(UnitId unit) const {
+    return unit != kNoUnit && unit >= plan_.units.size();
   }
 
   // Whether what the action does on its stream is the host's time: copies and waits on the CPU.
@@ -288,8 +295,10 @@ class Writer {
     if (times.copy.end < 0) {
       return;
     }
-    const bool bucket = action.unit >= plan_.units.size();
-    const std::string_view name = bucket ? "aten::copy_" : "fsdp::flatten_gradients";
+    const bool bucket = is_bucket(action.unit);
+    const std::string_view name = !bucket                       ? "fsdp::flatten_gradients"
+                                  : action.op == Op::kAllReduce ? "aten::mul"
+                                                                : "aten::copy_";
     if (cpu_) {
       trace_.add_complete(Category::kCpuOp, name, main_, offset_ + times.copy.start,
                           offset_ + times.copy.end);
@@ -301,7 +310,7 @@ class Writer {
 
   void write_collective(const Action& action, const ItemTimes& times) {
     const CollectiveKind kind = *schedule::collective_of(action.op);
-    const bool bucket = action.unit >= plan_.units.size();
+    const bool bucket = is_bucket(action.unit);
     const size_t index = bucket                            ? (plan_.replicate > 1 ? 1 : 0)
                          : action.axis == Axis::kReplicate ? 1
                          : action.axis == Axis::kSubShard  ? 2

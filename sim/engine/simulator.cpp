@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/schedule/collective_of.h"
 #include "core/schedule/reads_gradient.h"
 #include "sim/engine/alike.h"
 
@@ -108,12 +109,18 @@ class Host {
     return times_of_item_ == nullptr ? nullptr : &times_of_item_->stream;
   }
 
+  [[nodiscard]] WorkTime on_host(Nanoseconds duration) const {
+    return {duration, computes_ && in_.costs.host_slowdown != 1
+                          ? std::llround(static_cast<double>(duration) * in_.costs.host_slowdown)
+                          : duration};
+  }
+
   // The host is busy with the item for so long; on the CPU that is compute's time.
   void spend(Nanoseconds duration) {
     Span* span = times_of_item_ == nullptr ? nullptr : &times_of_item_->host;
     if (computes_) {
       if (duration > 0) {
-        machine_.work(lane(Stream::kCompute), 0, {duration, duration}, WorkClass::kOther, span);
+        machine_.work(lane(Stream::kCompute), 0, on_host(duration), WorkClass::kOther, span);
       } else if (span != nullptr) {
         machine_.mark(lane(Stream::kCompute), 0, span);
       }
@@ -190,21 +197,41 @@ class Host {
     const uint32_t on = lane(stream);
     reach(on);
     if (duration > 0) {
-      machine_.work(on, clock_, {duration, duration}, WorkClass::kCopy, stream_span());
+      machine_.work(on, clock_, on_host(duration), WorkClass::kCopy, stream_span());
     }
   }
 
-  void communicate(const Action& action, const WorkTime& time) {
+  void communicate(const Action& action, const CollectiveCost& cost) {
     const uint32_t group = action.axis == Axis::kReplicate  ? 1
                            : action.axis == Axis::kSubShard ? 2
                                                             : 0;
     const uint32_t on = lane(action.stream);
     reach(on);
-    machine_.collective(on, clock_, time, communicators_[group], tickets_[group]++, stream_span());
+    collective(on, cost, group);
   }
 
+  // NCCL's kernel spins while it waits for peers and holds its SMs; a thread of a CPU sleeps.
+  void collective(uint32_t on, const CollectiveCost& cost, uint32_t group) {
+    if (cost.wait.alone > 0) {
+      machine_.work(on, clock_, cost.wait,
+                    computes_ ? WorkClass::kPeerWait : WorkClass::kCommunication, stream_span());
+    }
+    machine_.collective(on, clock_, cost.run, communicators_[group], tickets_[group]++,
+                        stream_span());
+  }
+
+  // A CPU's thread of communication begins as soon as it is told, beside what is left of the call.
   void act(const Action& action) {
-    spend(in_.costs.issue[static_cast<size_t>(action.op)]);
+    const Nanoseconds own = in_.costs.issue[static_cast<size_t>(action.op)];
+    const bool begins = computes_ && schedule::collective_of(action.op);
+    spend(begins ? 0 : own);
+    perform(action);
+    if (begins) {
+      spend(own);
+    }
+  }
+
+  void perform(const Action& action) {
     const UnitCosts& unit = in_.costs.units[action.unit == kNoUnit ? 0 : action.unit];
     if (action.unit != kNoUnit && action.unit >= in_.step.unit_names.size() - in_.buckets) {
       return bucket(action, unit);
@@ -246,18 +273,17 @@ class Host {
     }
   }
 
-  // Into the tensor that a reduction takes, or back from it. The Reducer's are operators like
-  // others in a trace.
+  // Into the tensor that a reduction takes, or back from it.
   void copy_gradients(Nanoseconds duration, WorkClass what) {
     if (duration > 0) {
-      machine_.work(lane(Stream::kCompute), clock_, {duration, duration}, what,
+      machine_.work(lane(Stream::kCompute), clock_, on_host(duration), what,
                     times_of_item_ == nullptr ? nullptr : &times_of_item_->copy);
     }
   }
 
   // What the Reducer does: it copies gradients into the bucket, its collective waits for them, and
   // at the end of backward compute waits for it and copies them back. On CUDA that wait is
-  // compute's, not the host's.
+  // compute's, not the host's. Its copies are operators like others in a trace.
   void bucket(const Action& action, const UnitCosts& cost) {
     const uint32_t compute = lane(Stream::kCompute), on = lane(Stream::kAllReduce);
     bucket_marks_.resize(in_.step.unit_names.size(), kNoMark);
@@ -266,8 +292,7 @@ class Host {
       case Op::kAllReduce:
         copy_gradients(cost.reduce_copy_in, WorkClass::kCompute);
         machine_.wait(on, clock_, machine_.mark(compute, clock_));
-        machine_.collective(on, clock_, cost.all_reduce_full, communicators_[bucket_group_],
-                            tickets_[bucket_group_]++, stream_span());
+        collective(on, cost.all_reduce_full, bucket_group_);
         return;
       case Op::kRecord:
         done = machine_.mark(on, clock_, stream_span());
@@ -393,7 +418,7 @@ SimulatedStep simulate(const plan::Workload& workload,
   SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
                       costs.units.size() == step.unit_names.size(),
                   "the costs are not of this workload and plan");
-  Machine machine(ranks, schedule::kStreamCount);
+  Machine machine(ranks, schedule::kStreamCount, options.host == HostMode::kCompute);
   const auto groups = communicators(machine, plan, ranks);
   const Inputs inputs{.workload = workload,
                       .step = step,

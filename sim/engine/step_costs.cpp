@@ -33,19 +33,6 @@ struct ShapeHash {
   }
 };
 
-// A group of so many ranks, each so many after the one before.
-struct Group {
-  int64_t ranks, stride;
-};
-
-WorkTime collective(const CostModel& model, CollectiveKind kind, const Group& group, Bytes bytes) {
-  const int64_t per_node =
-      std::clamp<int64_t>(model.node_ranks() / group.stride, 1, std::max<int64_t>(1, group.ranks));
-  const Nanoseconds alone =
-      model.duration_across(kind, static_cast<int>(group.ranks), static_cast<int>(per_node), bytes);
-  return {alone, std::llround(static_cast<double>(alone) * model.collective_slowdown())};
-}
-
 UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      UnitId id,
                      const plan::UnitSize& size,
@@ -61,19 +48,20 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const int64_t full = size.full, shard = size.shard;
   const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
   const plan::UnitMessages messages = plan::unit_messages(plan, id, size);
-  costs.all_gather = collective(model, CollectiveKind::kAllGather, shards, messages.all_gather);
+  costs.all_gather =
+      collective_cost(model, CollectiveKind::kAllGather, shards, messages.all_gather);
   costs.reduce_scatter =
-      collective(model, CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
+      collective_cost(model, CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
   costs.all_reduce_shard =
-      collective(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
+      collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full =
-      collective(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
+      collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
   costs.copy_in = model.copy(shard * master, shard * param);
   costs.copy_out = model.copy(full * param, full * param);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;
     costs.sub_all_gather =
-        collective(model, CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
+        collective_cost(model, CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
     costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
   }
   costs.reduce_copy_in = model.copy(reduced_full * param, reduced_full * reduce);
@@ -96,6 +84,21 @@ bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
 }
 
 }  // namespace
+
+CollectiveCost collective_cost(const CostModel& model,
+                               CollectiveKind kind,
+                               const Group& group,
+                               Bytes larger_message) {
+  const int64_t per_node =
+      std::clamp<int64_t>(model.node_ranks() / group.stride, 1, std::max<int64_t>(1, group.ranks));
+  const auto ranks = static_cast<int>(group.ranks);
+  const Nanoseconds alone =
+      model.duration_across(kind, ranks, static_cast<int>(per_node), larger_message);
+  const auto work = [&model](Nanoseconds time) {
+    return WorkTime{time, std::llround(static_cast<double>(time) * model.collective_slowdown())};
+  };
+  return {work(alone > 0 ? model.peer_wait(kind, ranks) : 0), work(alone)};
+}
 
 std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                   std::span<const plan::UnitSize> sizes,
@@ -143,6 +146,7 @@ StepCosts step_costs(const plan::Workload& workload,
     costs.operators.push_back(it->second);
   }
   costs.units = unit_costs(plan, plan::unit_sizes(plan), model);
+  costs.host_slowdown = model.host_slowdown();
   for (size_t op = 0; op < costs.issue.size(); ++op) {
     costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
   }

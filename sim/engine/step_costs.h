@@ -13,10 +13,15 @@
 
 namespace shardlens::sim {
 
+struct CollectiveCost {
+  WorkTime wait;  // for peers that come later
+  WorkTime run;
+};
+
 // Durations of what the schedule does with one unit.
 struct UnitCosts {
-  WorkTime all_gather, sub_all_gather, reduce_scatter;
-  WorkTime all_reduce_shard, all_reduce_full;  // of kReduceOutput; of the whole gradient
+  CollectiveCost all_gather, sub_all_gather, reduce_scatter;
+  CollectiveCost all_reduce_shard, all_reduce_full;  // of kReduceOutput; of the whole gradient
   Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0, reduce_copy_in = 0;
   Nanoseconds flatten = 0;  // of gradients that no copy packs or casts (schedule::reads_gradient)
   Nanoseconds store = 0, store_add = 0;  // the first gradient of a step becomes the shard's
@@ -29,7 +34,17 @@ struct StepCosts {
   std::vector<UnitCosts> units;
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // on the host
   std::array<Nanoseconds, kHookCount> hooks{};          // the same, beside its actions
+  double host_slowdown = 1;  // of issue, hooks and copies on a CPU, with communication beside
 };
+
+// A group of so many ranks, each so many after the one before.
+struct Group {
+  int64_t ranks = 1, stride = 1;
+};
+[[nodiscard]] CollectiveCost collective_cost(const CostModel& model,
+                                             CollectiveKind kind,
+                                             const Group& group,
+                                             Bytes larger_message);
 
 // What the action copies, on its stream; 0 for one that copies nothing. `adds`: the shard has a
 // gradient of this step already.

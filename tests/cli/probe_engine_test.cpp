@@ -20,7 +20,7 @@ TEST_F(ProbeTest, MeasuresThisMachineForModelsThatDidNotRun) {
   const std::string file = folder_ + "/this-machine.json", kept = folder_ + "/kept";
   const CommandResult probed = run("calibrate --probe --json --keep " + kept + " --out " + file);
   ASSERT_EQ(probed.code, 0) << probed.err;
-  EXPECT_THAT(probed.err, HasSubstr("probe 5 of 5: hidden 1024"));
+  EXPECT_THAT(probed.err, HasSubstr("probe 7 of 7: hidden 1024"));
   const json found = json::parse(probed.out);
   EXPECT_EQ(found, json::parse(text(file)));
   EXPECT_EQ(found["host"], "compute");
@@ -28,19 +28,23 @@ TEST_F(ProbeTest, MeasuresThisMachineForModelsThatDidNotRun) {
   EXPECT_FALSE(found.contains("emulated") && found["emulated"].contains("hardware") &&
                found["emulated"]["hardware"] != "");
   std::map<std::string, size_t> sizes;
+  std::map<std::string, int64_t> largest;
   for (const json& curve : found["curves"]) {
     sizes[curve["kind"]] = curve["points"].size();
+    largest[curve["kind"]] = curve["points"].back()[0];
   }
-  // Root and blocks of four widths; what is not sharded is summed in norms alone.
+  // Root and blocks of four widths; of what is replicated, buckets.
   EXPECT_EQ(sizes["all_gather"], 8U);
   EXPECT_EQ(sizes["reduce_scatter"], 8U);
+  EXPECT_GE(sizes["all_reduce"], 4U);
+  EXPECT_GE(largest["all_reduce"], 25 << 20);
   int gemms = 0;
   for (const json& each : found["operators"]) {
     gemms += each["name"] == "aten::mm" ? 1 : 0;
   }
   EXPECT_GT(gemms, 20);
   // The captures that were kept are captures like others.
-  EXPECT_EQ(run("analyze '" + kept + "/hidden 128, 2 x 64 tokens' --json").code, 0);
+  EXPECT_EQ(run("analyze '" + kept + "/hidden 128, 2 x 64 tokens, full_shard' --json").code, 0);
 
   std::ofstream(folder_ + "/config.json") << R"({"model_type": "llama", "vocab_size": 1000,
       "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 5,

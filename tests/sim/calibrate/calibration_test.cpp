@@ -283,6 +283,50 @@ TEST(Calibration, CurvesThatFallKeepTheirTime) {
   EXPECT_EQ(us, (std::vector<double>{10, 35, 35, 60}));
 }
 
+// The engine raises no hooks for replicated units; what their buckets took can be seen all the
+// same.
+TEST(Calibration, ReplicatedRunsTeachTheirCollectivesAlone) {
+  Machine machine;
+  trace::Run run = machine.capture(machine.resolve(
+      R"({"version": 1, "units": [{"modules": "model.layers.*", "api": "replicate"},
+          {"modules": "", "api": "replicate"}]})"));
+  for (trace::Trace& trace : run.traces) {
+    trace.events.resize(static_cast<size_t>(
+        std::remove_if(trace.events.begin(), trace.events.end(),
+                       [&](const trace::Event& event) { return trace.hook(event) != nullptr; }) -
+        trace.events.begin()));
+  }
+  std::vector<Observation> seen{observe(run)};
+  EXPECT_TRUE(seen[0].steps.empty());
+  ASSERT_EQ(seen[0].diagnostics.size(), 1U);
+  EXPECT_NE(seen[0].diagnostics[0].message.find("the collectives alone"), std::string::npos);
+  EXPECT_THROW((void)calibrate(seen), InputError);
+
+  seen.push_back(observe(machine.capture(machine.resolve(kFullShard))));
+  const CalibratedTarget found(calibrate(seen));
+  const Bytes bytes = seen[0].planned.buckets.front().bytes;
+  const auto time = [&](CollectiveKind kind) {
+    return static_cast<double>(found.target().costs->duration(kind, 2, bytes));
+  };
+  EXPECT_NEAR(time(CollectiveKind::kAllReduce),
+              static_cast<double>(machine.truth.duration(CollectiveKind::kAllReduce, 2, bytes)), 1);
+}
+
+// Without one: what it is made of, which Gloo's ring overlaps.
+TEST(Calibration, AllReducesThatWereNotSeen) {
+  for (const auto& [host, share] : {std::pair{HostMode::kCompute, 0.77}, {HostMode::kAhead, 1.0}}) {
+    Machine machine;
+    machine.host = host;
+    const CalibratedTarget found(machine.calibration(machine.resolve(kFullShard)));
+    const auto time = [&](CollectiveKind kind) {
+      return static_cast<double>(found.target().costs->duration(kind, 2, 50'000));
+    };
+    EXPECT_NEAR(time(CollectiveKind::kAllReduce),
+                share * (time(CollectiveKind::kReduceScatter) + time(CollectiveKind::kAllGather)),
+                2);
+  }
+}
+
 // A capture of the repository: real times, the same for everybody.
 TEST(Calibration, OfACaptureSimulatesItsBaseline) {
   const trace::Run run =

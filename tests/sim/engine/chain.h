@@ -7,6 +7,7 @@
 
 #include "core/plan/plan.h"
 #include "core/plan/workload_builder.h"
+#include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"
 #include "sim/engine/simulator.h"
 
@@ -21,8 +22,9 @@ struct Durations {
   Nanoseconds wide_forward = 0;           // of a layer whose input is kWideWidth
   Nanoseconds all_gather = 0, reduce_scatter = 0, all_reduce = 0;
   Nanoseconds copy = 0;
-  Nanoseconds issue_operator = 0, issue_action = 0;
-  double compute_slowdown = 1, collective_slowdown = 1;
+  Nanoseconds peer_wait = 0;
+  Nanoseconds issue_operator = 0, issue_action = 0, issue_collective = 0;
+  double compute_slowdown = 1, collective_slowdown = 1, host_slowdown = 1;
 };
 
 class DecreedCosts final : public CostModel {
@@ -42,13 +44,19 @@ class DecreedCosts final : public CostModel {
                                                                  : d_.forward;
     return {alone, static_cast<Nanoseconds>(static_cast<double>(alone) * d_.compute_slowdown)};
   }
+  [[nodiscard]] Nanoseconds peer_wait(CollectiveKind, int /*ranks*/) const override {
+    return d_.peer_wait;
+  }
   [[nodiscard]] double collective_slowdown() const override { return d_.collective_slowdown; }
+  [[nodiscard]] double host_slowdown() const override { return d_.host_slowdown; }
   [[nodiscard]] Nanoseconds copy(Bytes, Bytes) const override { return d_.copy; }
   [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return d_.copy; }
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override {
     return op.kind == plan::OperatorKind::kGemm ? d_.issue_operator : 0;
   }
-  [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return d_.issue_action; }
+  [[nodiscard]] Nanoseconds issue(schedule::Op op) const override {
+    return schedule::collective_of(op) ? d_.issue_collective : d_.issue_action;
+  }
 
  private:
   Durations d_;

@@ -204,6 +204,41 @@ TEST(SimulatorTest, HostIsCompute) {
   EXPECT_EQ(step.duration, 4 * (60 + 100) + 60 + 4 * 200 + 90);
 }
 
+// The rest of the call that issues a collective lies beside it.
+TEST(SimulatorTest, OnACpuACollectiveBeginsWithinItsCall) {
+  const Chain chain = make_chain({.layers = 4});
+  Durations d = durations(100, 200, 60, 90);
+  d.issue_collective = 40;
+  const SimulatedStep step = chain.run(d, {.host = HostMode::kCompute});
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), 4 * (60 + 100));
+}
+
+// Compute takes 1.5 times as long beside communication. A device's kernel spins for its peers: 60
+// beside do 40 of a layer's 100. A CPU's thread sleeps: 30 of the 60 leave compute alone.
+TEST(SimulatorTest, WaitingForPeers) {
+  Durations d = durations(100, 200, 30, 30);
+  d.compute_slowdown = 1.5;
+  d.peer_wait = 30;
+  const Chain chain = make_chain({.layers = 2});
+  EXPECT_EQ(chain.forward_end(chain.run(d, kReadsLoss).ranks[0]), 60 + (60 + 60) + 100);
+  const SimulatedStep cpu = chain.run(d, {.host = HostMode::kCompute});
+  EXPECT_EQ(cpu.duration, 2 * (60 + 100) + 60 + 2 * (30 + 30 + 150) + 60);
+  EXPECT_EQ(cpu.ranks[0].busy.communication, 6 * 60);
+}
+
+// On a CPU what the host does between operators takes cores from communication as compute does,
+// and is slowed by it: two transfers of 30 take 60 beside it, and of 200 beside 60 do 40.
+TEST(SimulatorTest, OnACpuTheHostSharesItsCores) {
+  Durations d = durations(100, 0, 30, 30);
+  d.issue_operator = 100;
+  d.collective_slowdown = 2;
+  d.host_slowdown = 1.5;
+  const Chain chain = make_chain({.layers = 2});
+  const SimulatedStep step = chain.run(d, {.host = HostMode::kCompute});
+  EXPECT_EQ(step.duration, 2 * (30 + 100 + 100) + 30 + 2 * (60 + 160) + 30);
+  EXPECT_EQ(step.ranks[0].busy.communication, 4 * 30 + 2 * 60);
+}
+
 TEST(SimulatorTest, SlowHost) {
   Durations d = durations(100, 200, 60, 90);
   d.issue_operator = 150;

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What an all-reduce over Gloo takes beside the reduce-scatter and the all-gather that it is made of.
+
+    bench/gloo_all_reduce.py [--ranks 2,4] [--megabytes 12.65,28.1] [--rounds 40]
+
+Processes of one thread on this machine. The reduce-scatter is the engine's (core/dist/gloo_backend.cpp): an all-to-all and a sum; Gloo's own is an
+all-reduce. The three take turns; medians, and the first over the sum of the others. CalibratedCostModel takes an all-reduce that no run showed as
+that share of the two.
+"""
+import argparse
+import os
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+
+
+def measure(rank, ranks, sizes, rounds):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29611")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    for megabytes in sizes:
+        full = torch.randn(int(megabytes * 1e6 / 4 / ranks) * ranks)
+        shard, received = torch.empty(full.numel() // ranks), torch.empty_like(full)
+
+        def reduce_scatter():
+            dist.all_to_all_single(received, full)
+            torch.sum(received.view(ranks, -1), 0, out=shard)
+
+        calls = {"all-gather": lambda: dist.all_gather_into_tensor(full, shard), "reduce-scatter": reduce_scatter,
+                 "all-reduce": lambda: dist.all_reduce(full)}
+        taken = {name: [] for name in calls}
+        for _ in range(rounds):
+            for name, call in calls.items():
+                dist.barrier()
+                begin = time.perf_counter()
+                call()
+                taken[name].append((time.perf_counter() - begin) * 1e3)
+        ms = {name: statistics.median(times) for name, times in taken.items()}
+        if rank == 0:
+            share = ms["all-reduce"] / (ms["all-gather"] + ms["reduce-scatter"])
+            print(f"{ranks} ranks, {megabytes:6.2f} MB: " + ", ".join(f"{name} {t:.2f} ms" for name, t in ms.items()) + f"; share {share:.2f}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--megabytes", default="12.65,28.1")
+    parser.add_argument("--rounds", type=int, default=40)
+    options = parser.parse_args()
+    sizes = [float(size) for size in options.megabytes.split(",")]
+    for ranks in map(int, options.ranks.split(",")):
+        processes.spawn(measure, args=(ranks, sizes, options.rounds), nprocs=ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+#include "sim/calibrate/slowdown.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace shardlens::sim {
+namespace {
+
+std::optional<double> slowdown_of(const Samples& samples) {
+  Slowdown slowdown;
+  slowdown.add(samples);
+  return slowdown.value();
+}
+
+// Work of `alone`, all but `before` of it beside, under a slowdown of `s`.
+std::pair<double, double> partly(double alone, double before, double s) {
+  const double beside = (alone - before) * s;
+  return {before + beside, beside / (before + beside)};
+}
+
+TEST(Slowdown, IsExactWhereNothingIsNoise) {
+  EXPECT_NEAR(
+      *slowdown_of({{{100, 0}, {100, 0}, partly(100, 60, 1.6), partly(100, 20, 1.6), {160, 1}}}),
+      1.6, 1e-12);
+  // None alone: what leaves no correlation.
+  EXPECT_NEAR(*slowdown_of({{partly(100, 60, 1.6), partly(100, 20, 1.6), {160, 1}, {160, 1}}}), 1.6,
+              1e-12);
+}
+
+TEST(Slowdown, ShapesCountByTheirTime) {
+  Slowdown both;
+  both.add({{{10, 0}, {10, 0}, {40, 1}, {40, 1}}});
+  both.add({{{1000, 0}, {1000, 0}, {1500, 1}, {1500, 1}}});
+  EXPECT_NEAR(*both.value(), (2 * 40 + 2 * 1500) / (2 * 10 + 2 * 1000.0), 1e-12);
+}
+
+TEST(Slowdown, StaysBetweenOneAndFour) {
+  EXPECT_EQ(slowdown_of({{{100, 0}, {100, 0}, {90, 1}, {90, 1}}}), 1);
+  EXPECT_EQ(slowdown_of({{{100, 0}, {100, 0}, {900, 1}, {900, 1}}}), 4);
+}
+
+TEST(Slowdown, SaysWhenSamplesTellNothing) {
+  EXPECT_EQ(slowdown_of({}), std::nullopt);
+  EXPECT_EQ(slowdown_of({{{100, 0}, {100, 0}, {100, 0}, {100, 0}}}), std::nullopt);
+  EXPECT_EQ(slowdown_of({{{150, 1}, {150, 1}, {150, 1}, {150, 1}}}), std::nullopt);
+  EXPECT_EQ(slowdown_of({{{100, 0}, {150, 1}}}), std::nullopt);
+}
+
+// Threads that share cores: one in twenty is held up for 5 times its length where communication is
+// beside it, so 1.25 in the mean. Work that ends after communication has begun is beside in part.
+TEST(Slowdown, CountsWhatIsHeldUp) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> where(0, 1);
+  Samples samples;
+  for (int i = 0; i < 40'000; ++i) {
+    const double before = i % 4 == 0 ? 1 : i % 4 == 1 ? where(random) : 0;  // alone, partly, beside
+    const double held = where(random) < 0.05 * (1 - before) ? 5 : 0;
+    const double beside = 1 - before + held;
+    samples.each.emplace_back(before + beside, beside / (before + beside));
+  }
+  EXPECT_NEAR(*slowdown_of(samples), 1.25, 0.02);
+  EXPECT_NEAR(samples.mean_alone(*slowdown_of(samples)), 1, 0.001);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
