@@ -5,13 +5,14 @@
 
 Reads what `shardlens validate --collectives` reads, and predicts sizes from 1 MiB up from the others of their curve: one size left out at a time, and
 every second one (even, odd). Means over curves of a curve's mean |error|, and how many curves are above 5 %. The first rule is the one in use.
-Last, what no rule can be better than: the same between two measurements of one size, where the table has two.
+Last the same of a second measurement against the first, where the table has two.
 """
 import argparse
 import bisect
 import collections
 import csv
 import math
+import statistics
 
 MIB = 1 << 20
 KINDS = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
@@ -35,7 +36,7 @@ def read(path):
             us = number(row["time_us"]) or (int(size) * KINDS[kind] * (ranks - 1) / ranks / (bus * 1e3) if bus else 0)
             if us > 0:
                 curves[row["source"], row["gpu"], row["algo"], kind, ranks][int(size)].append(us)
-    tables = [[(size, sorted(times)[len(times) // 2]) for size, times in sorted(curve.items())] for curve in curves.values()]
+    tables = [[(size, statistics.median(times)) for size, times in sorted(curve.items())] for curve in curves.values()]
     return [table for table in tables if len(table) > 2], list(curves.values())
 
 

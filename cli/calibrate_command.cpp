@@ -93,6 +93,9 @@ void print_host(const sim::Calibration& c) {
                  fmt::format("{:.1f}", c.action_us[op])});
     }
   }
+  if (c.waking_us > 0) {
+    table.row({"going on after a wait", fmt::format("{:.1f}", c.waking_us)});
+  }
   table.row({"a step outside its plan", fmt::format("{:.1f}", c.outside_us)});
   table.row({"of it in communication", fmt::format("{:.1f}", c.outside_communication_us)});
   write_stdout(table.render(style_of_stdout()));

@@ -130,6 +130,10 @@ double CalibratedCostModel::host_slowdown() const {
   return calibration_.host == HostMode::kCompute ? calibration_.compute_slowdown.value_or(1) : 1;
 }
 
+Nanoseconds CalibratedCostModel::waking() const {
+  return nanoseconds(calibration_.waking_us);
+}
+
 Nanoseconds CalibratedCostModel::copy(Bytes read, Bytes written) const {
   return nanoseconds(calibration_.copy_us_per_mb * static_cast<double>(read + written) * 1e-6);
 }

@@ -54,6 +54,7 @@ class Fit {
       out_.ranks = std::max(out_.ranks, each.plan.world_size);
       collect(each);
     }
+    held_up();
     operators();
     classes();
     host();
@@ -173,6 +174,7 @@ class Fit {
         action.unit < bytes.units.size() ? bytes.units[action.unit] : UnitCosts{};
     const Bytes copied = copy_time(action, unit, adds);
     const Bytes flattened = schedule::reads_gradient(action) ? unit.flatten : 0;
+    sleeps_ += seen.waited > 0 ? 1 : 0;
     Nanoseconds own = seen.host;
     if (in.host == HostMode::kCompute) {
       const bool here =
@@ -187,6 +189,21 @@ class Fit {
       copies_.push_back({static_cast<double>(copied + flattened), microseconds(seen.run)});
     }
     actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
+  }
+
+  // [Note: Held up] A CPU's operator that takes a time slice longer with nothing beside it shared
+  // its core with another rank's, which woke up there. A plan that waits less has less of that, so
+  // it is what going on after a wait costs, not what the operator takes. Emulated collectives are
+  // waited for awake.
+  void held_up() {
+    if (out_.host != HostMode::kCompute || sleeps_ == 0 || !out_.emulated.empty()) {
+      return;
+    }
+    double lost = 0;
+    for (auto& [key, shape] : shapes_) {
+      lost += shape.samples.release();
+    }
+    out_.waking_us = lost / static_cast<double>(sleeps_);
   }
 
   void operators() {
@@ -412,6 +429,7 @@ class Fit {
   std::map<std::string, int> unseen_;
   std::map<std::string, std::optional<double>> slowdowns_;  // by class
   std::array<Samples, schedule::kOpCount> actions_{};       // of the host, without what it copies
+  int64_t sleeps_ = 0;                                      // waits that had to wait
   Samples copied_;                                          // by actions, on the CPU
   double copied_bytes_ = 0;
   std::vector<LinePoint> copies_;  // by kernels: bytes, microseconds

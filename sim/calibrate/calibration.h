@@ -69,6 +69,9 @@ struct Calibration {
   std::array<double, schedule::kOpCount> action_us{};
   std::array<double, kHookCount> hook_us{};
   double copy_us_per_mb = 0;  // bytes read and written, 1e6 each
+  // What a thread that slept in a wait loses when it goes on: Linux may leave it on a core that
+  // another thread has, for a time slice, though a core is idle.
+  double waking_us = 0;
   // Around the schedule's steps: data, the norm of gradients, the optimizer's loop.
   double outside_us = 0, outside_communication_us = 0;
   // How much longer compute takes with communication beside it, and communication with compute;

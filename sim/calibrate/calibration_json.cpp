@@ -19,7 +19,7 @@ using Names = std::vector<std::string>;
 constexpr double kMost = 1e12;
 const Names kKeys{"version",    "sources",  "host",   "ranks",   "operators", "classes",
                   "actions",    "hooks",    "copy",   "outside", "slowdown",  "curves",
-                  "peer_waits", "emulated", "hidden", "unknown"};
+                  "peer_waits", "emulated", "hidden", "unknown", "waking"};
 const Names kHosts{"ahead", "compute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 
@@ -223,6 +223,7 @@ std::string to_json(const Calibration& c) {
                      {"collectives", optional_json(c.collective_slowdown)}};
   out["curves"] = list(c.curves, curve_json);
   out["peer_waits"] = named(c.peer_wait_us, kind_name);
+  out["waking"] = {{"us", c.waking_us}};
   out["emulated"] = c.emulated.empty() ? ordered_json()
                                        : ordered_json{{"hardware", c.emulated},
                                                       {"overhead_us", c.collective_overhead_us}};
@@ -261,6 +262,9 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   }
   if (const auto waits = root.find("peer_waits")) {
     read_named(*waits, out.peer_wait_us, kind_name);
+  }
+  if (const auto waking = root.find("waking")) {
+    out.waking_us = amount_of(*waking, "us");
   }
   const JsonNode emulated = root.require("emulated");
   if (!emulated.is_null()) {

@@ -2,8 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 namespace shardlens::sim {
+
+double Samples::release() {
+  constexpr double kTimes = 3, kLeast = 1000;
+  constexpr size_t kFew = 4;
+  std::vector<double> alone;
+  for (const auto& [us, share] : each) {
+    if (share <= kAloneShare) {
+      alone.push_back(us);
+    }
+  }
+  if (alone.size() < kFew) {
+    return 0;
+  }
+  const auto middle = alone.begin() + static_cast<std::ptrdiff_t>(alone.size() / 2);
+  std::nth_element(alone.begin(), middle, alone.end());
+  double lost = 0;
+  for (auto& [us, share] : each) {
+    if (share <= kAloneShare && us >= kTimes * *middle && us >= *middle + kLeast) {
+      lost += std::exchange(us, *middle) - *middle;
+    }
+  }
+  return lost;
+}
 
 double Samples::mean_alone(double slowdown) const {
   double sum = 0;
@@ -22,21 +47,21 @@ double Samples::spread(double around, double slowdown) const {
 }
 
 void Slowdown::add(const Samples& samples) {
-  constexpr double kAlone = 0.02, kBeside = 0.3;
+  constexpr double kBeside = 0.3;
   constexpr int64_t kFew = 2;
   Mean alone, share;
   double most = 0;
   for (const auto& [us, beside] : samples.each) {
     share.add(beside);
     most = std::max(most, beside);
-    if (beside <= kAlone) {
+    if (beside <= kAloneShare) {
       alone.add(us);
     }
   }
   if (alone.count >= kFew && most > kBeside) {
     anchored_.tell = true;
     for (const auto& [us, beside] : samples.each) {
-      if (beside > kAlone) {
+      if (beside > kAloneShare) {
         anchored_.beside += us * beside;
         anchored_.alone += alone.value() - us * (1 - beside);
       }

@@ -17,10 +17,16 @@ struct Mean {
   [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
+// Samples with a share of at most this much beside them ran alone.
+inline constexpr double kAloneShare = 0.02;
+
 // Samples of one thing with and without the other kind of work beside it.
 struct Samples {
   std::vector<std::pair<double, double>> each;  // microseconds, share beside
 
+  // Brings those alone that were held up, three times the others' median or more and a millisecond
+  // at least, to that median, and tells by how much in sum.
+  double release();
   // The mean of what each would have taken alone.
   [[nodiscard]] double mean_alone(double slowdown) const;
   // Mean |what one would have taken alone - around| / around.

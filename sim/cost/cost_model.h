@@ -45,6 +45,8 @@ class CostModel : public CollectiveTimer {
   }
   // How much longer a collective takes with compute beside it; at least 1.
   [[nodiscard]] virtual double collective_slowdown() const { return 1; }
+  // What a thread of the host that slept in a wait loses when it goes on.
+  [[nodiscard]] virtual Nanoseconds waking() const { return 0; }
   // The same of what the host of a CPU does beside operators, with communication beside it.
   [[nodiscard]] virtual double host_slowdown() const { return 1; }
   // Copies within the device's memory: casts, packing, splitting.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -81,8 +82,9 @@ Mark Machine::mark(uint32_t lane, Nanoseconds issue, Span* span) {
   return mark;
 }
 
-void Machine::wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span) {
-  push(lane, {.issue = issue, .span = span, .mark = mark, .kind = Kind::kWait});
+void Machine::wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span, Nanoseconds waking) {
+  push(lane,
+       {.issue = issue, .time = {waking, waking}, .span = span, .mark = mark, .kind = Kind::kWait});
 }
 
 void Machine::lap(uint32_t lane, Nanoseconds issue) {
@@ -151,8 +153,10 @@ bool Machine::begin(Lane& lane) {
       work.span->start = now_;
     }
     if (work.kind == Kind::kWait && marks_[work.mark] < 0) {
+      lane.sleeps = true;
       break;
     }
+    const bool slept = std::exchange(lane.sleeps, false);
     if (work.kind == Kind::kLap) {
       laps_.push_back({now_, ranks_[lane.rank].busy});
     }
@@ -162,6 +166,10 @@ bool Machine::begin(Lane& lane) {
     }
     if (work.span != nullptr) {
       work.span->end = now_;
+    }
+    if (slept && work.time.alone > 0) {
+      lane.queue[lane.head] = {.issue = work.issue, .time = work.time};
+      continue;
     }
     ++lane.head;
   }

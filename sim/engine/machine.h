@@ -92,7 +92,9 @@ class Machine {
                   uint32_t ticket,
                   Span* span);
   Mark mark(uint32_t lane, Nanoseconds issue, Span* span = nullptr);
-  void wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span = nullptr);
+  // `waking`: what the lane loses behind it, if the mark was not complete when it came there.
+  void wait(
+      uint32_t lane, Nanoseconds issue, Mark mark, Span* span = nullptr, Nanoseconds waking = 0);
   // Notes, when the lane comes to it, the time and where the rank's time went until then.
   void lap(uint32_t lane, Nanoseconds issue);
 
@@ -132,6 +134,7 @@ class Machine {
     size_t head = 0;
     uint32_t rank = 0;
     bool running = false, beside = false;
+    bool sleeps = false;  // in a wait
     Nanoseconds end = kNever, since = 0;
     double left = 0;  // of time.alone, at `since`
   };

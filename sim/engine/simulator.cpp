@@ -299,7 +299,8 @@ class Host {
         return;
       case Op::kHostWait:
         if (done != kNoMark) {
-          machine_.wait(compute, clock_, std::exchange(done, kNoMark), stream_span());
+          machine_.wait(compute, clock_, std::exchange(done, kNoMark), stream_span(),
+                        computes_ ? in_.costs.waking : 0);
           copy_gradients(cost.copy_out, WorkClass::kCompute);
         }
         return;
@@ -326,7 +327,8 @@ class Host {
     }
     const uint32_t on = action.op == Op::kHostWait ? lane(Stream::kCompute) : lane(action.stream);
     reach(on);
-    machine_.wait(on, clock_, mark, stream_span());
+    const bool host = computes_ && on == lane(Stream::kCompute);
+    machine_.wait(on, clock_, mark, stream_span(), host ? in_.costs.waking : 0);
   }
 
   const Inputs& in_;

@@ -147,6 +147,7 @@ StepCosts step_costs(const plan::Workload& workload,
   }
   costs.units = unit_costs(plan, plan::unit_sizes(plan), model);
   costs.host_slowdown = model.host_slowdown();
+  costs.waking = model.waking();
   for (size_t op = 0; op < costs.issue.size(); ++op) {
     costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
   }

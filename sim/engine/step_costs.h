@@ -34,6 +34,7 @@ struct StepCosts {
   std::vector<UnitCosts> units;
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // on the host
   std::array<Nanoseconds, kHookCount> hooks{};          // the same, beside its actions
+  Nanoseconds waking = 0;    // of a CPU's host, behind a wait in which it slept
   double host_slowdown = 1;  // of issue, hooks and copies on a CPU, with communication beside
 };
 

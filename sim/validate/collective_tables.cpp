@@ -120,7 +120,8 @@ std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
     curve.curve.ranks = static_cast<int>(std::get<4>(key));
     for (auto& [bytes, times] : sizes) {
       std::sort(times.begin(), times.end());
-      curve.curve.points.push_back({bytes, times[times.size() / 2]});
+      const size_t half = times.size() / 2;
+      curve.curve.points.push_back({bytes, (times[half] + times[(times.size() - 1) / 2]) / 2});
     }
   }
   return out;

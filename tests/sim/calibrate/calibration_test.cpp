@@ -264,6 +264,38 @@ TEST(Calibration, LearnsWhatRanksWaitForEachOther) {
   EXPECT_LT(simulated(calibration), 0.95);
 }
 
+// Two ranks on one core for a time slice: what going on after a wait costs, not the operator.
+TEST(Calibration, OperatorsHeldUpAreTheWaits) {
+  Machine machine;
+  std::vector<Observation> seen{observe(machine.capture(machine.resolve(kFullShard)))};
+  const Calibration before = calibrate(seen);
+  EXPECT_EQ(before.waking_us, 0);
+  int64_t waits = 0;
+  for (size_t step = 2; step < 8; ++step) {  // those between the quartiles
+    for (const ObservedItem& item : seen[0].steps[step].items) {
+      waits += item.waited > 0 ? 1 : 0;
+    }
+  }
+  const auto operators = seen[0].planned.order;
+  for (size_t i = 0; i < operators.size(); ++i) {
+    ObservedItem& item = seen[0].steps[4].items[i];
+    if (operators[i].kind == schedule::PlannedItem::Kind::kOperator && item.run > 1000 &&
+        item.beside == 0) {
+      item.run += 4'000'000;
+      break;
+    }
+  }
+  const Calibration after = calibrate(seen);
+  EXPECT_NEAR(after.waking_us, 4000.0 / static_cast<double>(waits), 1e-6);
+  ASSERT_EQ(after.operators.size(), before.operators.size());
+  for (size_t i = 0; i < after.operators.size(); ++i) {
+    EXPECT_NEAR(after.operators[i].us, before.operators[i].us, 1e-6);
+  }
+  EXPECT_EQ(parse_calibration(to_json(after), "c").waking_us, after.waking_us);
+  seen[0].emulated = "ab:5000:4";
+  EXPECT_EQ(calibrate(seen).waking_us, 0);
+}
+
 // Sizes that fall are noise: they are brought to a mean, and take as long together as they did.
 TEST(Calibration, CurvesThatFallKeepTheirTime) {
   Machine machine;

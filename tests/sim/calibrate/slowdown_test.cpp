@@ -47,6 +47,16 @@ TEST(Slowdown, SaysWhenSamplesTellNothing) {
   EXPECT_EQ(slowdown_of({{{100, 0}, {150, 1}}}), std::nullopt);
 }
 
+TEST(Samples, ThoseHeldUpAloneAreReleased) {
+  Samples samples{{{500, 0}, {520, 0}, {510, 0}, {4500, 0}, {6000, 0.5}, {1490, 0}}};
+  EXPECT_EQ(samples.release(), 4500 - 520);  // not what is beside, nor less than thrice as long
+  EXPECT_EQ(samples.each[3], (std::pair<double, double>{520, 0}));
+  Samples short_ones{{{5, 0}, {5, 0}, {5, 0}, {500, 0}}};
+  EXPECT_EQ(short_ones.release(), 0);
+  Samples few{{{500, 0}, {4500, 0}}};
+  EXPECT_EQ(few.release(), 0);
+}
+
 // Threads that share cores: one in twenty is held up for 5 times its length where communication is
 // beside it, so 1.25 in the mean. Work that ends after communication has begun is beside in part.
 TEST(Slowdown, CountsWhatIsHeldUp) {

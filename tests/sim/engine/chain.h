@@ -22,7 +22,7 @@ struct Durations {
   Nanoseconds wide_forward = 0;           // of a layer whose input is kWideWidth
   Nanoseconds all_gather = 0, reduce_scatter = 0, all_reduce = 0;
   Nanoseconds copy = 0;
-  Nanoseconds peer_wait = 0;
+  Nanoseconds peer_wait = 0, waking = 0;
   Nanoseconds issue_operator = 0, issue_action = 0, issue_collective = 0;
   double compute_slowdown = 1, collective_slowdown = 1, host_slowdown = 1;
 };
@@ -48,6 +48,7 @@ class DecreedCosts final : public CostModel {
     return d_.peer_wait;
   }
   [[nodiscard]] double collective_slowdown() const override { return d_.collective_slowdown; }
+  [[nodiscard]] Nanoseconds waking() const override { return d_.waking; }
   [[nodiscard]] double host_slowdown() const override { return d_.host_slowdown; }
   [[nodiscard]] Nanoseconds copy(Bytes, Bytes) const override { return d_.copy; }
   [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return d_.copy; }

@@ -239,6 +239,20 @@ TEST(SimulatorTest, OnACpuTheHostSharesItsCores) {
   EXPECT_EQ(step.ranks[0].busy.communication, 4 * 30 + 2 * 60);
 }
 
+// Behind the all-gathers that it waits for, not behind the one that was there already.
+TEST(SimulatorTest, OnACpuWakingCostsWhereTheHostSlept) {
+  Durations d = durations(100, 200, 60, 90);
+  const Chain chain = make_chain({.layers = 4});
+  const SimulatedStep without = chain.run(d, {.host = HostMode::kCompute});
+  d.waking = 7;
+  const SimulatedStep step = chain.run(d, {.host = HostMode::kCompute});
+  EXPECT_EQ(chain.forward_end(step.ranks[0]), 4 * (60 + 7 + 100));
+  // The last layer's all-gather in backward, and what the end of backward waits for.
+  EXPECT_EQ(step.duration, without.duration + 4 * 7 + 7 + 7);
+  EXPECT_EQ(chain.run(d, kReadsLoss).duration,
+            chain.run(durations(100, 200, 60, 90), kReadsLoss).duration);
+}
+
 TEST(SimulatorTest, SlowHost) {
   Durations d = durations(100, 200, 60, 90);
   d.issue_operator = 150;
