@@ -31,6 +31,8 @@ class UnshardedGradients {
   // One per parameter, undefined where it was not used; added to those that wait already.
   void add(torch::autograd::variable_list&& gradients);
   [[nodiscard]] bool empty() const;
+  // What came and was not taken yet, by parameter; undefined: none.
+  [[nodiscard]] const std::vector<at::Tensor>& waiting() const { return waiting_; }
   void clear();
   // From what waits now: which parameters the next tensor carries. Returns its elements.
   int64_t choose();

@@ -296,7 +296,7 @@ MemoryReplay::Block MemoryReplay::hold(
     holders_.resize(allocator_.blocks());
   }
   ++allocations_;
-  holders_[*block] = {unit, op, category, what, true};
+  holders_[*block] = {bytes, unit, op, category, what, true};
   by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
   most_ = std::max(most_, allocator_.allocated());
   out_.peak_reserved = std::max(out_.peak_reserved, allocator_.reserved());
@@ -348,6 +348,7 @@ void MemoryReplay::list_alive(const MemoryInputs& inputs) {
     row.unit = holder.unit;
     row.what = what;
     row.bytes += allocator_.size(block);
+    row.requested += holder.requested;
     ++row.count;
   }
   for (auto& [key, row] : rows) {

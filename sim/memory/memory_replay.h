@@ -80,6 +80,7 @@ class MemoryReplay {
   };
   // One allocation that lives, beside its block.
   struct Holder {
+    Bytes requested = 0;
     UnitId unit = kNoUnit;
     uint32_t op = 0;  // that saved or hands on
     MemoryCategory category = MemoryCategory::kParameters;

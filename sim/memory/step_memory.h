@@ -30,6 +30,7 @@ struct AliveAtPeak {
   UnitId unit = kNoUnit;
   std::string what;  // "unsharded", "saved by aten::mm", …
   Bytes bytes = 0;
+  Bytes requested = 0;  // of them, without what the allocator rounds up
   int64_t count = 0;
 };
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -14,8 +16,14 @@
 #include "core/dist/world.h"
 #include "core/fsdp/executor.h"
 #include "core/fsdp/flat_param_handle.h"
+#include "core/fsdp/unsharded_gradients.h"
+#include "core/schedule/reads_gradient.h"
 
 namespace shardlens::test {
+
+// What a block of memory is for.
+enum class Role : uint8_t { kOther, kUnsharded, kCommunication, kGradient };
+inline constexpr size_t kRoleCount = 4;
 
 // Counts what passes through LibTorch's CPU allocator while it is in place.
 class CountingAllocator final : public c10::Allocator {
@@ -31,12 +39,12 @@ class CountingAllocator final : public c10::Allocator {
     }
     const auto size = static_cast<int64_t>(bytes);
     const std::lock_guard lock(mutex_);
-    sizes_[data] = {size, unsharded_};
+    live_of_[data] = blocks_.size();
+    blocks_.push_back({size, ++now_, kAlive, {{now_, role_}}});
     live_ += size;
-    live_unsharded_ += unsharded_ ? size : 0;
     if (live_ > peak_) {
       peak_ = live_;
-      unsharded_at_peak_ = live_unsharded_;
+      peak_at_ = now_;
     }
     return {data, data, &release, c10::kCPU};
   }
@@ -45,22 +53,64 @@ class CountingAllocator final : public c10::Allocator {
   void copy_data(void* target, const void* source, size_t bytes) const override {
     inner_->copy_data(target, source, bytes);
   }
-  // What this thread allocates from now on are unsharded parameters, or not.
-  static void set_unsharded(bool is) { unsharded_ = is; }
+  // Of what this thread allocates from now on.
+  static void set_role(Role role) { role_ = role; }
+  // Of a tensor's block from now on.
+  void set_role(const at::Tensor& tensor, Role role) {
+    if (!tensor.defined()) {
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    const auto found = live_of_.find(tensor.storage().mutable_data());
+    if (found != live_of_.end()) {
+      blocks_[found->second].roles.emplace_back(++now_, role);
+    }
+  }
   [[nodiscard]] int64_t live() const {
     const std::lock_guard lock(mutex_);
     return live_;
   }
-  // The most since the last call.
-  int64_t take_peak() {
+  struct Peak {
+    int64_t bytes = 0;
+    std::array<int64_t, kRoleCount> by_role{};
+  };
+  // The most since the last call, and what it was for. What turns out to be a gradient later is one
+  // from the begin: autograd makes it before it says so.
+  Peak take_peak() {
     const std::lock_guard lock(mutex_);
-    unsharded_at_last_peak_ = std::exchange(unsharded_at_peak_, live_unsharded_);
-    return std::exchange(peak_, live_);
+    Peak out{peak_, {}};
+    for (const Block& block : blocks_) {
+      if (block.born <= peak_at_ && peak_at_ < block.died) {
+        out.by_role[static_cast<size_t>(block.role_at(peak_at_))] += block.bytes;
+      }
+    }
+    std::vector<Block> alive;
+    for (auto& [data, index] : live_of_) {
+      alive.push_back(std::move(blocks_[index]));
+      index = alive.size() - 1;
+    }
+    blocks_ = std::move(alive);
+    peak_ = live_;
+    peak_at_ = now_;
+    return out;
   }
-  // Of the peak that was taken last.
-  [[nodiscard]] int64_t unsharded_at_peak() const { return unsharded_at_last_peak_; }
 
  private:
+  static constexpr int64_t kAlive = std::numeric_limits<int64_t>::max();
+  struct Block {
+    int64_t bytes = 0, born = 0, died = kAlive;
+    std::vector<std::pair<int64_t, Role>> roles;  // since when
+    [[nodiscard]] Role role_at(int64_t time) const {
+      Role role = Role::kOther;
+      for (const auto& [since, each] : roles) {
+        if (since <= time || (role == Role::kOther && each == Role::kGradient)) {
+          role = each;
+        }
+      }
+      return role;
+    }
+  };
+
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
     c10::SetCPUAllocator(this, /*priority=*/1);  // for good: its blocks may outlive a test
   }
@@ -68,11 +118,12 @@ class CountingAllocator final : public c10::Allocator {
     CountingAllocator& self = instance();
     {
       const std::lock_guard lock(self.mutex_);
-      const auto found = self.sizes_.find(data);
-      if (found != self.sizes_.end()) {
-        self.live_ -= found->second.bytes;
-        self.live_unsharded_ -= found->second.unsharded ? found->second.bytes : 0;
-        self.sizes_.erase(found);
+      const auto found = self.live_of_.find(data);
+      if (found != self.live_of_.end()) {
+        Block& block = self.blocks_[found->second];
+        block.died = ++self.now_;
+        self.live_ -= block.bytes;
+        self.live_of_.erase(found);
       }
     }
     self.inner_->raw_deallocate(data);
@@ -80,18 +131,15 @@ class CountingAllocator final : public c10::Allocator {
 
   c10::Allocator* inner_;
   mutable std::mutex mutex_;
-  struct Block {
-    int64_t bytes = 0;
-    bool unsharded = false;
-  };
-  static inline thread_local bool unsharded_ = false;
-  std::unordered_map<void*, Block> sizes_;
-  int64_t live_ = 0, peak_ = 0;
-  int64_t live_unsharded_ = 0, unsharded_at_peak_ = 0, unsharded_at_last_peak_ = 0;
+  static inline thread_local Role role_ = Role::kOther;
+  std::vector<Block> blocks_;                  // since the last peak was taken
+  std::unordered_map<void*, size_t> live_of_;  // index into blocks_
+  int64_t now_ = 0, live_ = 0, peak_ = 0, peak_at_ = 0;
 };
 
 // Each collective ends before the next action: FSDP1 gives a reduction's input back while it is
-// still read, so how long its bytes live would be a question of time. Watches unsharded parameters.
+// still read, so how long its bytes live would be a question of time. Watches unsharded parameters,
+// and says what memory is for.
 class PromptExecutor final : public fsdp::Executor {
  public:
   PromptExecutor(std::vector<fsdp::FlatParamHandle*> handles, dist::World& world, int64_t& most)
@@ -100,10 +148,16 @@ class PromptExecutor final : public fsdp::Executor {
         world_(world),
         most_(most) {}
   void execute(const schedule::Action& action, bool edges) override {
-    CountingAllocator::set_unsharded(action.op == schedule::Op::kAlloc &&
-                                     action.buffer.kind == schedule::BufferKind::kUnsharded);
+    CountingAllocator& memory = CountingAllocator::instance();
+    const bool reads = schedule::reads_gradient(action);
+    if (reads || action.op == schedule::Op::kReduceCopyIn) {
+      for (const at::Tensor& each : handles_[action.unit]->unsharded_gradients().waiting()) {
+        memory.set_role(each, Role::kGradient);
+      }
+    }
+    CountingAllocator::set_role(reads ? Role::kGradient : role_of(action));
     Executor::execute(action, edges);
-    CountingAllocator::set_unsharded(false);
+    CountingAllocator::set_role(Role::kOther);
     int64_t unsharded = 0;
     for (const fsdp::FlatParamHandle* handle : handles_) {
       unsharded += handle == nullptr ? 0 : handle->unsharded_bytes();
@@ -112,9 +166,20 @@ class PromptExecutor final : public fsdp::Executor {
     if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad) {
       world_.shard().wait(world_.shard().run([] {}, {kNoUnit, "the test"}));
     }
+    if (action.op == schedule::Op::kStoreGrad) {
+      memory.set_role(handles_[action.unit]->shard().grad(), Role::kGradient);
+    }
   }
 
  private:
+  static Role role_of(const schedule::Action& action) {
+    if (action.op != schedule::Op::kAlloc) {
+      return Role::kOther;
+    }
+    return action.buffer.kind == schedule::BufferKind::kUnsharded ? Role::kUnsharded
+                                                                  : Role::kCommunication;
+  }
+
   std::vector<fsdp::FlatParamHandle*> handles_;
   dist::World& world_;
   int64_t& most_;

@@ -66,11 +66,11 @@ Measured measure(const std::string& plan, bool root_owns) {
   static_cast<void>(allocator.take_peak());
   const auto sharded =
       fsdp::fully_shard(model.ptr(), plan::parse_plan(plan, "plan.json"), sharding);
-  result.peaks.initial = static_cast<double>(allocator.take_peak() - whole_model);
+  result.peaks.initial = static_cast<double>(allocator.take_peak().bytes - whole_model);
   result.sizes = sizes_of(*sharded);
   const auto optimizer = train::make_optimizer(sharded->flat_shards(), {});
   const auto live = [&] { return static_cast<double>(allocator.live() - before); };
-  const auto peak = [&] { return static_cast<double>(allocator.take_peak() - before); };
+  const auto peak = [&] { return static_cast<double>(allocator.take_peak().bytes - before); };
   // The second step: FSDP1's prefetches and PyTorch's bounds are those of a steady step.
   for (int step = 0; step < 2; ++step) {
     Peaks& peaks = result.peaks;
@@ -217,7 +217,7 @@ TEST(MemoryTest, InitialisationTakesTheShardAndOneUnit) {
       }
       const Sizes sizes = sizes_of(*sharded);
       const double largest = std::max(sizes.block, sizes.root), slack = 0.05 * sizes.block;
-      const auto peak = static_cast<double>(allocator.take_peak() - before);
+      const auto peak = static_cast<double>(allocator.take_peak().bytes - before);
       EXPECT_LE(peak, sizes.shard() + largest + slack);
       EXPECT_NEAR(static_cast<double>(allocator.live() - before), sizes.shard(), slack);
     }
