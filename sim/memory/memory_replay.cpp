@@ -37,6 +37,16 @@ bool has_gradients(const plan::Unit& unit) {
          !(unit.api == plan::Api::kReplicate && unit.gradient_as_bucket_view);
 }
 
+// Of norms and biases, whose gradients no operator shows the size of.
+Bytes bytes_of_vectors(const plan::ResolvedPlan& plan, UnitId unit) {
+  int64_t numel = 0;
+  for (const uint32_t parameter : plan.units[unit].parameters) {
+    const plan::Parameter& each = plan.tree.parameters[parameter];
+    numel += each.shape.size() == 1 ? each.numel : 0;
+  }
+  return numel * size_of(plan.param_dtype(unit));
+}
+
 }  // namespace
 
 const char* MemoryReplay::what_name(What what) {
@@ -142,6 +152,9 @@ void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& option
     saved_.assign(operators_.size(), kNone);
     remade_.assign(operators_.size(), kNone);
     users_left_.assign(operators_.size(), 0);
+    std::array<Block, kHanded> none{};
+    none.fill(kNone);
+    handed_.assign(operators_.size(), none);
   }
   input_ = output_ = handed_on_again_ = kNone;
   holders_.clear();
@@ -179,8 +192,10 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs) {
     return;  // has no operators
   }
   for (const OperatorMemory& op : operators_) {
-    if (op.gradient > 0) {
-      Bytes& others = units_[op.unit].other_gradient_bytes;
+    Bytes& others = units_[op.unit].other_gradient_bytes;
+    if (op.gradient == kRest) {
+      others = std::min(others, bytes_of_vectors(plan, op.unit));
+    } else if (op.gradient > 0) {
       others = std::max<Bytes>(0, others - op.gradient);
     }
   }
@@ -415,8 +430,8 @@ void MemoryReplay::operate(uint32_t index) {
       saved_[index] = hold(op.saved, Stream::kCompute, MemoryCategory::kActivations, op.unit,
                            What::kSaved, index);
     }
-  } else if (op.makes_gradient) {
-    add_gradient(op);
+  } else {
+    return differentiate(index);
   }
   if (op.hands_on) {
     Block before = output_;
@@ -424,16 +439,32 @@ void MemoryReplay::operate(uint32_t index) {
                    What::kHandedOn, index);
     drop(before);
   }
-  if (op.forward >= 0) {
-    const auto forward = static_cast<size_t>(op.forward);
-    if (--users_left_[forward] > 0) {
-      return;  // others that differentiate it take the same
-    }
-    drop(saved_[forward]);
-    drop(remade_[forward]);
-  }
   drop(input_);
   std::swap(input_, output_);
+}
+
+void MemoryReplay::differentiate(uint32_t index) {
+  const OperatorMemory& op = operators_[index];
+  if (op.makes_gradient) {
+    add_gradient(op);
+  }
+  for (size_t part = 0; part < kHanded; ++part) {
+    if (op.handed[part] > 0) {
+      handed_[index][part] = hold(op.handed[part], Stream::kCompute, MemoryCategory::kActivations,
+                                  op.unit, What::kHandedOn, index);
+    }
+  }
+  if (op.forward >= 0) {
+    const auto forward = static_cast<size_t>(op.forward);
+    if (--users_left_[forward] == 0) {
+      drop(saved_[forward]);
+      drop(remade_[forward]);
+    }
+  }
+  drop(input_);  // what forward ended with
+  for (uint32_t i = 0; i < op.end_count; ++i) {
+    drop(handed_[op.ends[i].op][op.ends[i].part]);
+  }
 }
 
 // Another microbatch's is added to what is there.

@@ -126,6 +126,7 @@ class MemoryReplay {
   void hold_state(const MemoryInputs& inputs, const MemoryOptions& options);
   void take(const MemoryItem& item, const MemoryOutline& outline);
   void operate(uint32_t index);
+  void differentiate(uint32_t index);
   void add_gradient(const OperatorMemory& op);
   void flatten_gradient(UnitId id);
   void release(const MemoryItem& item);
@@ -146,7 +147,8 @@ class MemoryReplay {
   Part part_ = Part::kAll;
   std::span<const OperatorMemory> operators_;
   std::vector<Unit> units_;
-  std::vector<Block> saved_, remade_;  // of forward operators
+  std::vector<Block> saved_, remade_;               // of forward operators
+  std::vector<std::array<Block, kHanded>> handed_;  // by operator of backward
   std::vector<int32_t> users_left_;
   // What operators hand on: to those that run now, and from them.
   Block input_ = kNone, output_ = kNone, handed_on_again_ = kNone;

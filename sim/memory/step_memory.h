@@ -56,9 +56,9 @@ struct StepMemory {
 //
 // [Note: Activations] A forward operator's `saved` bytes live from it until the last operator that
 // differentiates it; what an operator writes lives until those that take it have run: the next one,
-// in backward all that differentiate the next forward operator. A checkpoint keeps its input from
-// forward on; what its operators save is made again when they run again. A reduction's
-// output that needs no cast becomes the shard's gradient, as in the engine.
+// in backward those that [Note: Who takes a gradient] tells (operator_memory.h). A checkpoint keeps
+// its input from forward on; what its operators save is made again when they run again. A
+// reduction's output that needs no cast becomes the shard's gradient, as in the engine.
 //
 // [Note: Gradients] Autograd makes those of a unit one by one, each where an operator of backward
 // writes it (those of norms and biases with the unit's first). They stay as they came until their

@@ -130,11 +130,15 @@ TEST(SimulatedMemoryTest, PeaksAreThoseOfTheEngine) {
     EXPECT_EQ(at_peak(sim::MemoryCategory::kOptimizer), 2 * engine.parameters);
     EXPECT_EQ(at_peak(sim::MemoryCategory::kUnsharded), engine.of(test::Role::kUnsharded));
     EXPECT_EQ(at_peak(sim::MemoryCategory::kCommunication), engine.of(test::Role::kCommunication));
-    // The peak may be a few operators earlier or later: some of one unit's gradients.
+    // Where a block is run again, two moments of its backward are within 1 % of each other, and the
+    // peak is not at the same one: a part of one unit's gradients. The gradient of a norm in bf16
+    // is fp32 until it is reduced.
+    const bool again = !resolved.plan.activation_checkpointing.empty();
+    const double apart = again ? kUnitBytes : resolved.param_dtype(0) == DType::kBF16 ? 2 * 256 : 0;
     EXPECT_NEAR(static_cast<double>(at_peak(sim::MemoryCategory::kGradients)),
-                static_cast<double>(engine.of(test::Role::kGradient)), kUnitBytes);
+                static_cast<double>(engine.of(test::Role::kGradient)), apart);
     EXPECT_NEAR(static_cast<double>(memory.peak_allocated), static_cast<double>(engine.peak.bytes),
-                0.05 * static_cast<double>(engine.peak.bytes));
+                0.03 * static_cast<double>(engine.peak.bytes));
   }
 }
 

@@ -1,0 +1,85 @@
+#include "sim/memory/operator_memory.h"
+
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/workload_builder.h"
+
+namespace shardlens::sim {
+namespace {
+
+plan::Workload workload() {
+  const plan::ModelConfig config = plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
+      "max_position_embeddings": 32})",
+      "test");
+  const plan::ResolvedPlan plan =
+      plan::resolve(plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json"),
+                    plan::module_tree(config), 1);
+  return plan::step_workload(config, plan, 2, 8);
+}
+
+// The operator of backward of that name, or of that module's.
+uint32_t find(const plan::Workload& in, std::string_view name, std::string_view module) {
+  for (uint32_t i = 0; i < in.operators.size(); ++i) {
+    const plan::Operator& op = in.operators[i];
+    if (op.phase == plan::Phase::kBackward && op.name == name && op.module == module) {
+      return i;
+    }
+  }
+  ADD_FAILURE() << name << " of " << module;
+  return 0;
+}
+
+// The last operator that takes a part of what one hands on.
+uint32_t last_user(const std::vector<OperatorMemory>& memory, uint32_t op, uint32_t part) {
+  for (uint32_t i = 0; i < memory.size(); ++i) {
+    for (uint32_t k = 0; k < memory[i].end_count; ++k) {
+      if (memory[i].ends[k].op == op && memory[i].ends[k].part == part) {
+        return i;
+      }
+    }
+  }
+  ADD_FAILURE() << "nobody takes " << op << "." << part;
+  return 0;
+}
+
+TEST(OperatorMemoryTest, GradientsOfTwoBranchesWaitForTheirOwn) {
+  const plan::Workload in = workload();
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const uint32_t silu = find(in, "shardlens::silu_multiply_backward", "model.layers.0.mlp");
+  const Bytes branch = 2 * 8 * 96 * 4;
+  EXPECT_EQ(memory[silu].handed, (std::array<Bytes, kHanded>{branch, branch, 0}));
+  const uint32_t up = find(in, "aten::mm", "model.layers.0.mlp.up_proj");
+  const uint32_t gate = find(in, "aten::mm", "model.layers.0.mlp.gate_proj");
+  EXPECT_EQ(last_user(memory, silu, 0), up + 1);  // its two products
+  EXPECT_EQ(last_user(memory, silu, 1), gate + 1);
+  // The sum of both branches takes what the first left.
+  EXPECT_EQ(last_user(memory, up + 1, 0), find(in, "aten::add", "model.layers.0.mlp.gate_proj"));
+}
+
+TEST(OperatorMemoryTest, ResidualsWaitForTheirBranch) {
+  const plan::Workload in = workload();
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const uint32_t first = find(in, "shardlens::rms_norm_backward", "model.norm");
+  const uint32_t mlp = find(in, "aten::add", "model.layers.1.post_attention_layernorm");
+  EXPECT_EQ(last_user(memory, first, 0), mlp);
+  EXPECT_EQ(last_user(memory, mlp, 0), find(in, "aten::add", "model.layers.1.input_layernorm"));
+}
+
+TEST(OperatorMemoryTest, AttentionHandsOnThreeGradients) {
+  const plan::Workload in = workload();
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const uint32_t attention =
+      find(in, "aten::scaled_dot_product_attention_backward", "model.layers.0.self_attn");
+  const Bytes query = 2 * 8 * 64 * 4;
+  EXPECT_EQ(memory[attention].handed[0], query / 2);  // of the values: half as many heads
+  EXPECT_EQ(memory[attention].handed[1], query / 2);
+  EXPECT_EQ(memory[attention].handed[2], query);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
