@@ -61,9 +61,7 @@ class Handing {
     }
     for (const auto& [handed, user] : users_) {
       OperatorMemory& last = out_[user];
-      if (last.end_count < kHanded) {
-        last.ends[last.end_count++] = handed;
-      }
+      last.ends.at(last.end_count++) = handed;
     }
   }
 

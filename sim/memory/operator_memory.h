@@ -16,6 +16,8 @@ inline constexpr Bytes kRest = std::numeric_limits<Bytes>::max();
 
 // A gradient that an operator of backward hands on, in up to three tensors.
 inline constexpr size_t kHanded = 3;
+// Those that end with one operator: two that it takes, and its own where nothing takes them.
+inline constexpr size_t kEnds = kHanded + 2;
 struct HandedOn {
   uint32_t op = 0, part = 0;
 };
@@ -27,7 +29,7 @@ struct OperatorMemory {
   Bytes written = 0;  // handed on: in forward to the next
   // kBackward: the tensors that it hands on, and those that nothing takes after it.
   std::array<Bytes, kHanded> handed{};
-  std::array<HandedOn, kHanded> ends{};
+  std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
   Bytes gradient = 0;    // kBackward: of a weight; of norms and biases nothing is said
   int32_t forward = -1;  // as Operator::forward
