@@ -12,8 +12,7 @@ namespace shardlens::cli {
 // process leaves with exit code 4, once `last_words` has run.
 //
 // Threads  make it before any other thread exists: they inherit the mask that keeps the signals for
-// the
-//          thread in here. `last_words` runs on that thread.
+//          the thread in here. `last_words` runs on that thread.
 class StopSignal {
  public:
   static constexpr int kGraceSeconds = 5;

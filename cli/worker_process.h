@@ -27,8 +27,11 @@ struct WorkerEnd {
 };
 
 // One worker: a child in a process group of its own that dies with its parent, whose stdout and
-// stderr come through pipes. Ownership  the destructor kills the group and reaps the child. Threads
-// not thread-safe. Errors: the constructor throws RuntimeFault naming program and reason.
+// stderr come through pipes.
+//
+// Ownership   the destructor kills the group and reaps the child.
+// Threads     not thread-safe.
+// Errors      the constructor throws RuntimeFault naming program and reason.
 class WorkerProcess {
  public:
   // `environment`: "NAME=value", all of it. `program`: a path.

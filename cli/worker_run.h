@@ -10,8 +10,10 @@ namespace shardlens::cli {
 // the only process of an emulated world) and the checkpoint.
 //
 // SIGINT and SIGTERM end training after the step under way, or after 5 s in any case; the recording
-// so far stays readable and the process exits with 4. Errors  every shardlens::Error, and what
-// LibTorch throws. The recording is written out before.
+// so far stays readable and the process exits with 4.
+//
+// Errors      every shardlens::Error, and what LibTorch throws. The recording is written out
+//             before.
 void run_worker(const RunOptions& options, const Placement& placement);
 
 }  // namespace shardlens::cli

@@ -6,7 +6,9 @@
 namespace shardlens {
 
 // Counts the living objects of a class that derives from it, so that a test sees a leak where it
-// happens: struct Request : LiveCount<Request> …; LiveCount<Request>::live(). Threads  any.
+// happens: struct Request : LiveCount<Request> …; LiveCount<Request>::live().
+//
+// Threads     any.
 template <typename T>
 class LiveCount {
  public:

@@ -32,7 +32,8 @@ using Body = std::function<Modules(const Modules& modules)>;
 //            of one application alone.
 // Threads    different modules may be given to APIs on different threads.
 // Errors     UsageError naming API, module (`fqn`) and both differences of the first category that
-//            fails. Source  torch/distributed/_composable/contract.py, torch 2.11.
+//            fails.
+// Source     torch/distributed/_composable/contract.py, torch 2.11.
 Modules apply(const Api& api,
               const Modules& modules,
               const std::shared_ptr<State>& state,

@@ -37,8 +37,10 @@ class StateOwner {
 };
 
 // The global mapping from a module to the state that manages it: weak on both sides, so it keeps
-// neither alive, and an entry dies with its module. Threads  any; guarded by one lock. Source
-// torch/distributed/_composable_state.py (PyTorch PR 89147).
+// neither alive, and an entry dies with its module.
+//
+// Threads     any; guarded by one lock.
+// Source      torch/distributed/_composable_state.py (PyTorch PR 89147).
 
 // Errors: UsageError if the module has a state already.
 void insert_module_state(const std::shared_ptr<torch::nn::Module>& module,

@@ -68,11 +68,9 @@ using CompletionPtr = std::shared_ptr<Completion>;
 //
 // Ownership  keeps tensors of pending requests alive.
 // Threads    issue and wait from the thread that trains; the requests run on the communication
-// thread, which stamps the true start
-//            and end into the Recorder.
+//            thread, which stamps the true start and end into the Recorder.
 // Errors     a failed collective fails itself and every later request; wait() throws RuntimeFault
-// with rank, collective,
-//            purpose and reason. Every wait ends after `timeout`.
+//            with rank, collective, purpose and reason. Every wait ends after `timeout`.
 class Communicator {
  public:
   struct Options {

@@ -36,8 +36,10 @@ struct CudaBackends {
                                                 c10::Device device);
 };
 
-// Loads the library at the first call; LibTorch's CUDA operators come with it. Threads  any.
-// Errors  InputError saying what is missing.
+// Loads the library at the first call; LibTorch's CUDA operators come with it.
+//
+// Threads     any.
+// Errors      InputError saying what is missing.
 [[nodiscard]] const CudaBackends& cuda_backends();
 // Makes `device` the calling thread's current one. Errors: InputError if it cannot be used.
 void use_cuda(c10::Device device);

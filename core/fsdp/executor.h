@@ -26,8 +26,10 @@ namespace shardlens::fsdp {
 // [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
 // reduce-scatter streams are the communication thread of the shard axis (an all-gather over a
 // sub-mesh runs on that one's), the all-reduce stream that of the replicate axis; each is FIFO.
-// Waiting for an event on the compute stream blocks the host. Threads  the thread that trains.
-// Errors   RuntimeFault from collectives and waits.
+// Waiting for an event on the compute stream blocks the host.
+//
+// Threads     the thread that trains.
+// Errors      RuntimeFault from collectives and waits.
 class Executor {
  public:
   // `handles` by UnitId, null where a unit owns no parameters; not owned.

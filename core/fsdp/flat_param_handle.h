@@ -32,19 +32,20 @@ struct FlatParamChoices {
 
 // One unit's parameters in one 1-D tensor, split evenly over the shard axis.
 //
-// Layout     plan::ShardLayout. Flat: [p0 | padding | p1 | … | end padding]; rank r holds
-// [r·shard_numel, (r+1)·shard_numel). Per parameter: a shard is one chunk of every parameter, so
-// ranks' shards side by side (what an all-gather writes and a reduce-scatter reads) are not the
-// parameters side by side (what modules use); copy_out() turns the one into the other, and
-// unsharded_gradients() lays gradients out as the reduce-scatter reads them. Only this class knows.
-// Shapes     shard [shard_numel] in the master dtype; unsharded [padded_numel] in param_dtype,
-// storage of 0 bytes while resharded. Ownership  the module's parameter tensors are
-// repointed in place, never replaced: modules, optimizers and autograd keep them. Threads
-// store_grad() on a communication thread, after which the training thread waits before it looks;
-// everything else on
-//            the training thread.
-// Source     torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
-// _fully_shard/_fsdp_param.py, torch 2.11.
+// Layout      plan::ShardLayout. Flat: [p0 | padding | p1 | … | end padding]; rank r holds
+//             [r·shard_numel, (r+1)·shard_numel). Per parameter: a shard is one chunk of every
+//             parameter, so ranks' shards side by side (what an all-gather writes and a
+//             reduce-scatter reads) are not the parameters side by side (what modules use);
+//             copy_out() turns the one into the other, and unsharded_gradients() lays gradients out
+//             as the reduce-scatter reads them. Only this class knows.
+// Shapes      shard [shard_numel] in the master dtype; unsharded [padded_numel] in param_dtype,
+//             storage of 0 bytes while resharded.
+// Ownership   the module's parameter tensors are repointed in place, never replaced: modules,
+//             optimizers and autograd keep them.
+// Threads     store_grad() on a communication thread, after which the training thread waits before
+//             it looks; everything else on the training thread.
+// Source      torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
+//             _fully_shard/_fsdp_param.py, torch 2.11.
 class FlatParamHandle : LiveCount<FlatParamHandle> {
  public:
   using LiveCount::live;

@@ -129,11 +129,12 @@ class Forwards<M, std::void_t<decltype(&M::forward)>> : public Signed<M, decltyp
 // `wrapper->member` and `wrapper[i]` of a wrapper object reach the wrapped module, its own members
 // are reached with a dot.
 //
-// Layout   parameters side by side without padding. Shapes  flat_param [sum of numels].
-// Threads  not thread-safe.
-// Errors   UsageError for a moved flat parameter of another size.
-// Source   torch/distributed/fsdp/flatten_params_wrapper.py, torch 1.12 to 2.0, after
-//          https://github.com/SsnL/PyTorch-Reparam-Module.
+// Layout      parameters side by side without padding.
+// Shapes      flat_param [sum of numels].
+// Threads     not thread-safe.
+// Errors      UsageError for a moved flat parameter of another size.
+// Source      torch/distributed/fsdp/flatten_params_wrapper.py, torch 1.12 to 2.0, after
+//             https://github.com/SsnL/PyTorch-Reparam-Module.
 template <typename M>
 class FlattenParamsWrapper : public detail::Forwards<M> {
  public:

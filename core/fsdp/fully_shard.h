@@ -59,8 +59,7 @@ struct ParameterSlice {
 //
 // Threads  all calls on the thread that trains.
 // Errors   RuntimeFault for collectives; UsageError for wrong use, such as a unit whose hooks did
-// not
-//          fire although its parameters were used.
+//          not fire although its parameters were used.
 class ShardedModel {
  public:
   virtual ~ShardedModel() = default;
@@ -104,8 +103,9 @@ class ShardedModel {
 // are checked). Parameter values are taken from the modules; a parameter without storage
 // (models::Init::kNone) is left for the caller to fill through slices(). Every unit of its own must
 // be Hookable (SHARDLENS_MODULE) and is named otherwise. Parameters that do not require grad, in
-// the module or by the plan, are frozen: gathered with their unit, and given no gradient. Errors
-// UsageError naming module or parameter; InputError from plan::require_engine_support.
+// the module or by the plan, are frozen: gathered with their unit, and given no gradient.
+//
+// Errors      UsageError naming module or parameter; InputError from plan::require_engine_support.
 [[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
     const std::shared_ptr<torch::nn::Module>& model,
     const plan::ResolvedPlan& plan,

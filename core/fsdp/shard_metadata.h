@@ -26,8 +26,9 @@ struct ShardMetadata {
 
 // Of elements `range` of the handle's flat parameter, `padding` of which at its end are not the
 // parameters'; a range may reach past the end. Errors: UsageError for a negative or reversed range
-// and for more padding than the range has. Source  FlatParameter.shard_by_offsets and
-// shard_metadata, torch 1.12.
+// and for more padding than the range has.
+//
+// Source      FlatParameter.shard_by_offsets and shard_metadata, torch 1.12.
 [[nodiscard]] ShardMetadata shard_metadata(const FlatParamHandle& handle,
                                            OffsetPair range,
                                            int64_t padding = 0);
@@ -44,7 +45,9 @@ struct FlatParamShard {
   ShardMetadata metadata;
 };
 // The handle must be whole(). Cut as torch.chunk does and padded on the right to the first chunk's
-// size. Source  FlatParamHandle._get_shard, torch 2.11.
+// size.
+//
+// Source      FlatParamHandle._get_shard, torch 2.11.
 [[nodiscard]] FlatParamShard shard_of(const FlatParamHandle& handle, int64_t rank, int64_t ranks);
 
 }  // namespace shardlens::fsdp

@@ -21,8 +21,10 @@ struct ShardedTree {
   std::vector<std::pair<std::string, std::vector<std::string>>> parameters;
 };
 
-// `root` need not be sharded itself. Source
-// torch/distributed/fsdp/_debug_utils.py (_get_sharded_module_tree_with_module_name_to_fqns).
+// `root` need not be sharded itself.
+//
+// Source      torch/distributed/fsdp/_debug_utils.py
+//             (_get_sharded_module_tree_with_module_name_to_fqns).
 [[nodiscard]] ShardedTree sharded_tree(const std::shared_ptr<torch::nn::Module>& root);
 
 }  // namespace shardlens::fsdp

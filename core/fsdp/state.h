@@ -41,7 +41,9 @@ class FsdpState : public composable::State {
   // Null: the unit owns no parameters.
   [[nodiscard]] FlatParamHandle* handle() const { return handle_.get(); }
   void set_handle(std::unique_ptr<FlatParamHandle> handle);
-  // The state whose handle has the parameter, or null. Threads  any.
+  // The state whose handle has the parameter, or null.
+  //
+  // Threads     any.
   [[nodiscard]] static const FsdpState* owner_of(const at::Tensor& parameter);
 
   [[nodiscard]] std::shared_ptr<Root> root() const { return root_.lock(); }

@@ -31,7 +31,9 @@ void shard_unit(const std::shared_ptr<FsdpState>& state,
 void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::Modules& modules);
 
 // Whether nothing of the module is for FSDP to manage: all its parameters are ignored, and neither
-// it nor a module below has a buffer. Source  _ignore_module, torch/distributed/fsdp/_fully_shard.
+// it nor a module below has a buffer.
+//
+// Source      _ignore_module, torch/distributed/fsdp/_fully_shard.
 [[nodiscard]] bool is_ignored(const torch::nn::Module& module,
                               const std::unordered_set<const c10::TensorImpl*>& ignored);
 

@@ -13,9 +13,8 @@ namespace shardlens::fsdp {
 // after the unit's parameters and the last reduction's input are gone.
 //
 // Layout   `pieces` cover the tensor, in order: parts of the parameters, and padding, which becomes
-// zeros as
-//          do parameters without a gradient. Pieces that are chunks of a parameter are left out
-//          with it instead, as FSDP2 reduces nothing for what has no gradient.
+//          zeros as do parameters without a gradient. Pieces that are chunks of a parameter are
+//          left out with it instead, as FSDP2 reduces nothing for what has no gradient.
 // Threads  the thread that trains.
 class UnshardedGradients {
  public:

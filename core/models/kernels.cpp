@@ -15,7 +15,9 @@ namespace shardlens::models::kernels {
 namespace {
 
 // exp within 2 ulp on [-87, 88], clamped outside; a polynomial that vectorises where libm's call
-// would not. Source  Cephes expf (S. Moshier).
+// would not.
+//
+// Source      Cephes expf (S. Moshier).
 inline __attribute__((always_inline)) float fast_exp(float x) {
   x = x < -87.0F ? -87.0F : (x > 88.0F ? 88.0F : x);
   constexpr float kRound = 12582912.0F;  // 1.5 · 2^23: adding and subtracting rounds to an integer

@@ -32,14 +32,12 @@ struct TensorEntry {
 // reads only the pages it asks for.
 //
 // Layout  u64 little-endian header length | JSON header | data. Offsets of tensors have to tile the
-// data
-//         without gap or overlap, as the safetensors library demands; headers above 100 MB are
+//         data without gap or overlap, as the safetensors library demands; headers above 100 MB are
 //         refused.
 // Threads const and callable from any thread.
 // Errors  InputError with file and, for the header, byte offset: missing file or shard, truncated
-// file, header
-//         longer than the file, bad JSON, unknown dtype, shape that does not fit its bytes,
-//         overlapping or out-of-range offsets, the same name twice.
+//         file, header longer than the file, bad JSON, unknown dtype, shape that does not fit its
+//         bytes, overlapping or out-of-range offsets, the same name twice.
 // Source  github.com/huggingface/safetensors, README "Format" and safetensors/src/tensor.rs.
 class Checkpoint {
  public:

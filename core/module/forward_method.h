@@ -32,9 +32,10 @@ R run_as_forward(Module& module, const Call& call, Args&&... args) {
 //   run_as_forward(*model, &ModelImpl::encode, images)
 //
 // A module without hooks just runs the method. It is never checkpointed. Inside it `forward` is
-// Impl's own, without hooks. Source  register_fsdp_forward_method,
-// torch/distributed/fsdp/_fully_shard/_fully_shard.py, torch 2.11 (which wraps a method once for
-// good; C++ cannot replace one).
+// Impl's own, without hooks.
+//
+// Source      register_fsdp_forward_method, torch/distributed/fsdp/_fully_shard/_fully_shard.py,
+//             torch 2.11 (which wraps a method once for good; C++ cannot replace one).
 template <typename Module, typename Class, typename R, typename... Params, typename... Args>
 R run_as_forward(Module& module, R (Class::*method)(Params...), Args&&... args) {
   return detail::run_as_forward<R, Params...>(

@@ -45,8 +45,9 @@ template <typename T>
 void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments that hold no tensor
 
 // Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in
-// the forward or in a hook skips what is left, runs the failure hooks and is passed on. Threads not
-// thread-safe: registration and forward happen on the thread that trains.
+// the forward or in a hook skips what is left, runs the failure hooks and is passed on.
+//
+// Threads     not thread-safe: registration and forward happen on the thread that trains.
 class HookPoint : public composable::StateOwner {
  public:
   using PreForward = std::function<void(TensorRefs& inputs)>;

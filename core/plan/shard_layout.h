@@ -15,14 +15,13 @@ enum class Layout : uint8_t { kFlat, kPerParameter };
 // model and ownership view all ask here.
 //
 // Layout  kFlat: a 1-D flat parameter [p0 | pad | p1 | … | end padding]; each parameter starts on a
-// 16-byte boundary (in elements
-//         of the dtype that is gathered), the whole is padded to a multiple of `ranks`; rank r
-//         holds [r·shard_numel, (r+1)·shard_numel). kPerParameter: each parameter is cut along
-//         dimension 0 as torch.chunk does, every chunk padded to the first one's size; shard_numel
-//         is the sum of the padded chunks.
+//         16-byte boundary (in elements of the dtype that is gathered), the whole is padded to a
+//         multiple of `ranks`; rank r holds [r·shard_numel, (r+1)·shard_numel). kPerParameter: each
+//         parameter is cut along dimension 0 as torch.chunk does, every chunk padded to the first
+//         one's size; shard_numel is the sum of the padded chunks.
 // Units   elements, not bytes.
 // Source  torch/distributed/fsdp/_flat_param.py (use_orig_params=True),
-// _fully_shard/_fsdp_param.py, torch 2.11.
+//         _fully_shard/_fsdp_param.py, torch 2.11.
 class ShardLayout {
  public:
   // Piece of the flat parameter in order; parameter == kPadding for alignment and end padding.

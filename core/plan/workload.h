@@ -61,23 +61,23 @@ struct Workload {
 };
 
 // The operators that the models of core/models run in a training step (fp32 AdamW at the end) and
-// the hooks of `plan` around them. Forward     modules in the order in which forward calls them; a
-// unit's kPreForward before its first module, its kPostForward after its last. Backward    forward
-// backwards, because autograd runs the newest node first: kPreBackward where kPostForward was,
-// kGradsReady where
-//             kPreForward was (a unit's views are made there), only for units that own parameters.
+// the hooks of `plan` around them.
+//
+// Forward     modules in the order in which forward calls them; a unit's kPreForward before its
+//             first module, its kPostForward after its last.
+// Backward    forward backwards, because autograd runs the newest node first: kPreBackward where
+//             kPostForward was, kGradsReady where kPreForward was (a unit's views are made there),
+//             only for units that own parameters.
 // Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls themselves (activations
-// flattened to batch·seq rows). `flops`
-//             are those of the arithmetic; attention counts the whole square, as torch's
-//             FlopCounterMode does. `saved` counts each kept tensor once, at the first operator
-//             that keeps it.
+//             flattened to batch·seq rows). `flops` are those of the arithmetic; attention counts
+//             the whole square, as torch's FlopCounterMode does. `saved` counts each kept tensor
+//             once, at the first operator that keeps it.
 // Checkpoints of plan.checkpointed_modules: their forward keeps its input alone, `saved` of its
-// first
-//             operator. Backward runs it again, with the hooks of the units in it (`recompute`),
-//             before the gradient of the last of its operators that keeps something, and only up to
-//             that one, as PyTorch's non-reentrant checkpoint stops early. What a forward would
-//             have kept is then `saved` of the operator that makes it again. A checkpoint inside
-//             another adds nothing.
+//             first operator. Backward runs it again, with the hooks of the units in it
+//             (`recompute`), before the gradient of the last of its operators that keeps something,
+//             and only up to that one, as PyTorch's non-reentrant checkpoint stops early. What a
+//             forward would have kept is then `saved` of the operator that makes it again. A
+//             checkpoint inside another adds nothing.
 // Errors      InputError when batch or seq is not positive, seq exceeds the model's positions, or
 //             every parameter is frozen.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,

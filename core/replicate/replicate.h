@@ -65,8 +65,8 @@ enum class BuiltinHook : uint8_t { kAllReduce, kFp16Compress };
 // Errors   UsageError naming parameters: shapes that differ between ranks; a backward in which some
 //          got no gradient (raised by the next forward, as the Reducer finds it only then);
 //          RuntimeFault for collectives.
-// Source   torch/distributed/_composable/replicate.py, torch/nn/parallel/distributed.py,
-// torch 2.11.
+// Source   torch/distributed/_composable/replicate.py, torch/nn/parallel/distributed.py, torch
+//          2.11.
 class ReplicateState : public composable::State {
  public:
   ReplicateState(Options options,

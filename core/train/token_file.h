@@ -11,8 +11,9 @@ namespace shardlens::train {
 // A file of token ids, mapped: ".u32.bin" little-endian uint32, ".bin" uint16, any other file one
 // byte each.
 //
-// Samples  n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so neighbours share one
-// token. Errors   InputError naming the file: cannot be read, size is no multiple of a token.
+// Samples     n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so neighbours share
+//             one token.
+// Errors      InputError naming the file: cannot be read, size is no multiple of a token.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);

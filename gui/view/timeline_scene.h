@@ -19,8 +19,7 @@ namespace shardlens::gui {
 // The timeline as a picture of its state: drawn on any canvas, asked what lies where.
 //
 // Layout  ruler and minimap at the top, then the steps (kHeader high), lane names at the left
-// (kGutter wide), the
-//         rest scrolls by `scroll` pixels.
+//         (kGutter wide), the rest scrolls by `scroll` pixels.
 // Units   pixels of the whole widget; times are display times (RunData::shown).
 class TimelineScene {
  public:

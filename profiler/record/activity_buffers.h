@@ -14,7 +14,9 @@
 namespace shardlens::record {
 
 // Buffers that CUPTI fills and a thread of ours empties: all are there from the start, and there
-// are no more. Threads  any; no call blocks but next().
+// are no more.
+//
+// Threads     any; no call blocks but next().
 class ActivityBuffers {
  public:
   struct Filled {

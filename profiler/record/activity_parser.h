@@ -20,8 +20,7 @@ namespace shardlens::record {
 // NVTX       ranges of other domains than ours become annotations when they end; ours are counted,
 //            the recorder has them already.
 // Windows    once one was begun, only what was called within a window is kept, and what that
-// launched,
-//            however late it ran: correlations count up.
+//            launched, however late it ran: correlations count up.
 // Threads    one at a time; windows begin and end on any.
 // Ownership  `recorder` must outlive it. Names that a record points to are read at once.
 // Errors     what CUPTI did not time (start or end 0) is counted, not kept.

@@ -12,9 +12,9 @@
 namespace shardlens::record {
 
 // What records the device; made by start_cupti().
+//
 // Threads  windows, enable(), flush() and finish() from the thread that trains or what is
-// serialised with it;
-//          push() and pop() from any.
+//          serialised with it; push() and pop() from any.
 // Errors   none is thrown: what goes wrong becomes a note of the recorder.
 class DeviceTracer {
  public:
@@ -47,9 +47,11 @@ struct CuptiOptions {
 
 // Subscribes to CUPTI; the device is recorded from enable(true) on. Do so before the process's
 // first call of NVTX, so that ranges of other libraries are seen too (NVTX_INJECTION64_PATH is set
-// unless another tool has). Ownership  `recorder` must outlive it. Errors     RuntimeFault with one
-// sentence: no driver, another tool that records the process (by
-//            name), a build without CUPTI. UsageError if a tracer is alive already.
+// unless another tool has).
+//
+// Ownership   `recorder` must outlive it.
+// Errors      RuntimeFault with one sentence: no driver, another tool that records the process (by
+//             name), a build without CUPTI. UsageError if a tracer is alive already.
 [[nodiscard]] std::unique_ptr<DeviceTracer> start_cupti(SpoolRecorder& recorder,
                                                         const CuptiOptions& options = {});
 

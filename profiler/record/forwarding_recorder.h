@@ -8,7 +8,9 @@
 namespace shardlens::record {
 
 // Passes everything on to another recorder, where there is one; a base for recorders that add
-// something of their own. Ownership  `next` must outlive it.
+// something of their own.
+//
+// Ownership   `next` must outlive it.
 class ForwardingRecorder : public Recorder {
  public:
   explicit ForwardingRecorder(Recorder* next) : next_(next) {}

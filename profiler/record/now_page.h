@@ -15,9 +15,12 @@ namespace shardlens::record {
 struct NowLayout;
 
 // A small file, mapped by a rank, that says where it is (read_rank_now). A kill at any instant
-// leaves it readable: the page belongs to the kernel. Threads  the training thread (or what is
-// serialised with it) calls everything but completed(), which any thread may call. Errors   the
-// constructor throws RuntimeFault when the file cannot be made; the rest never throws.
+// leaves it readable: the page belongs to the kernel.
+//
+// Threads     the training thread (or what is serialised with it) calls everything but completed(),
+//             which any thread may call.
+// Errors      the constructor throws RuntimeFault when the file cannot be made; the rest never
+//             throws.
 class NowPage {
  public:
   explicit NowPage(const std::filesystem::path& path);

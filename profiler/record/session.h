@@ -29,12 +29,13 @@ struct SessionOptions {
 //   }                                             // out/rank0.pt.trace.json.gz
 //
 // Ranges of units go to NVTX as well. A device that cannot be recorded is said once, and the
-// capture goes on without it. Ownership  outlives whatever was given recorder(), or finish() is
-// called once that is idle. Threads    make it, call step() and destroy it on the thread that
-// trains. Errors     the constructor throws RuntimeFault (the directory), UsageError (a second
-// session).
-//            finish() throws RuntimeFault if the trace cannot be written; the destructor warns. If
-//            an exception ends it, the spool stays as after a fault: analyze and convert read it.
+// capture goes on without it.
+//
+// Ownership   outlives whatever was given recorder(), or finish() is called once that is idle.
+// Threads     make it, call step() and destroy it on the thread that trains.
+// Errors      the constructor throws RuntimeFault (the directory), UsageError (a second session).
+//             finish() throws RuntimeFault if the trace cannot be written; the destructor warns. If
+//             an exception ends it, the spool stays as after a fault: analyze and convert read it.
 class Session {
  public:
   explicit Session(SessionOptions options);

@@ -52,9 +52,11 @@ struct InputShapes {
 
 // Recorder that appends to DIR/rank<r>.spool, written out at every step end and whenever the buffer
 // is full, and keeps DIR/rank<r>.now up to date. finish() and record/finish.h turn the spool into a
-// trace; after a fault the spool stays. Threads  as Recorder says; op(), text(), collective(),
-// device() and note() from any thread. Errors   the constructor throws RuntimeFault; recording
-// never throws. A disk that is full ends the spool: see error().
+// trace; after a fault the spool stays.
+//
+// Threads     as Recorder says; op(), text(), collective(), device() and note() from any thread.
+// Errors      the constructor throws RuntimeFault; recording never throws. A disk that is full ends
+//             the spool: see error().
 class SpoolRecorder final : public Recorder {
  public:
   explicit SpoolRecorder(SpoolOptions options);

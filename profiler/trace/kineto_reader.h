@@ -34,13 +34,15 @@ struct ReadOptions {
 
 // Reads a Kineto or Chrome trace: an object or a bare array of events; plain, gzip or zstd.
 //
-// Units    ts and dur are microseconds, parsed from their decimal text to nanoseconds, never
-// through a double; baseTimeNanoseconds is added. A file whose times are already of the epoch
-// though it names a base (PyTorch's transition files) is left as it is, with a note. Memory   the
-// trace itself and a few MiB: the text is read through a window (token_window.h). Errors InputError
-// with file and byte offset (of the text, or of the compressed file where that is damaged) for what
-// is no JSON, is cut off, or is no trace. A single event that cannot be used (no ts, negative
-// duration, a time that does not fit) is left out and counted in Trace::diagnostics.
+// Units       ts and dur are microseconds, parsed from their decimal text to nanoseconds, never
+//             through a double; baseTimeNanoseconds is added. A file whose times are already of the
+//             epoch though it names a base (PyTorch's transition files) is left as it is, with a
+//             note.
+// Memory      the trace itself and a few MiB: the text is read through a window (token_window.h).
+// Errors      InputError with file and byte offset (of the text, or of the compressed file where
+//             that is damaged) for what is no JSON, is cut off, or is no trace. A single event that
+//             cannot be used (no ts, negative duration, a time that does not fit) is left out and
+//             counted in Trace::diagnostics.
 [[nodiscard]] Trace read_kineto(const std::filesystem::path& path, const ReadOptions& options = {});
 [[nodiscard]] Trace parse_kineto(std::string_view json,
                                  const std::string& source,

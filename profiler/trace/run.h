@@ -33,12 +33,11 @@ struct PlannedInputs {
 // All that one run left: what analyses, reports and the app take.
 //
 // Sources  a capture directory (rank<r>.pt.trace.json.gz or rank<r>.spool, plan.json,
-// workload.json, run.json, metrics.jsonl), a
-//          directory of traces, one trace or spool, or several of these.
+//          workload.json, run.json, metrics.jsonl), a directory of traces, one trace or spool, or
+//          several of these.
 // Errors   InputError for a path that holds no trace, two traces of one rank, or a trace that
-// cannot be read. What only
-//          accompanies the traces (plan, metrics) is left out with a diagnostic when it cannot be
-//          read.
+//          cannot be read. What only accompanies the traces (plan, metrics) is left out with a
+//          diagnostic when it cannot be read.
 struct Run {
   std::string source;         // the paths, for messages
   std::vector<Trace> traces;  // by rank, each with metadata.rank set

@@ -18,10 +18,10 @@ namespace shardlens::trace {
 // first stage finds the tokens of a window (brackets, commas, colons and the first byte of each
 // string, number and word) and checks that it is UTF-8.
 //
-// Layout   a window ends outside strings, else anywhere: what does not end in it is asked for again
-// with advance(). Errors   InputError with the byte of the (inflated) text: not UTF-8, a control
-// character in a string, a text that ends within a string, or one
-//          piece larger than kMaxPieceBytes.
+// Layout      a window ends outside strings, else anywhere: what does not end in it is asked for
+//             again with advance().
+// Errors      InputError with the byte of the (inflated) text: not UTF-8, a control character in a
+//             string, a text that ends within a string, or one piece larger than kMaxPieceBytes.
 class TokenWindow {
  public:
   static constexpr size_t kWindowBytes = size_t{1} << 18;

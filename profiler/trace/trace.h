@@ -122,10 +122,11 @@ struct Metadata {
 
 // One rank's timeline.
 //
-// Layout   events in the order of the file (not sorted); arguments that only some events have are
-// in side tables, and not by event: ask collective(event), device(event), sync(event),
-// memory(event), action(event), hook(event), args_json(event), each nullptr or "" for an event that
-// has none. Threads  const members from any thread.
+// Layout      events in the order of the file (not sorted); arguments that only some events have
+//             are in side tables, and not by event: ask collective(event), device(event),
+//             sync(event), memory(event), action(event), hook(event), args_json(event), each
+//             nullptr or "" for an event that has none.
+// Threads     const members from any thread.
 class Trace {
  public:
   Metadata metadata;

@@ -10,14 +10,13 @@ namespace shardlens::sim {
 //
 // Matrix products     by waves (gemm_model.h); beside communication on the SMs it leaves free.
 // Attention           as a fused causal kernel: half of the square and the tiles on its diagonal,
-// at
-//                     the rate the spec gives; the SMs that communication takes are missing in
+//                     at the rate the spec gives; the SMs that communication takes are missing in
 //                     proportion.
 // All else            bytes over the bandwidth that copies reach; the first reading and writing of
 //                     each tensor counts, as if nothing stayed in a cache.
-// The spec's `software` scales each of these.
-// Beside communication, bytes take longer in proportion to the bandwidth that a ring's reading and
-// writing takes away.
+//
+// The spec's `software` scales each of these. Beside communication, bytes take longer in proportion
+// to the bandwidth that a ring's reading and writing takes away.
 class GpuCostModel final : public CostModel {
  public:
   explicit GpuCostModel(const HardwareSpec& spec);

@@ -20,8 +20,9 @@ struct MeasuredCurve {
 // Reads a comma-separated file with the columns source, gpu, n_gpus, collective, algo, size_bytes,
 // time_us, busbw_GBs, in any order; others are ignored. Times are those printed, else those that
 // the bus bandwidth implies; of several rows of a size the median. Rows of other collectives,
-// without a size in figures ("peak") or without either time are left out. Errors  InputError with
-// file, line and column.
+// without a size in figures ("peak") or without either time are left out.
+//
+// Errors      InputError with file, line and column.
 [[nodiscard]] std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
                                                                  const std::string& source);
 [[nodiscard]] std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path);
