@@ -49,13 +49,33 @@ std::optional<double> CalibratedCostModel::measured_us(CollectiveKind kind,
     const auto scatter = measured_us(CollectiveKind::kReduceScatter, ranks, bytes);
     const auto gather = measured_us(CollectiveKind::kAllGather, ranks, bytes);
     if (scatter && gather) {
-      // Gloo's ring overlaps its two halves. Source: bench/gloo_all_reduce.py, two and four ranks,
-      // 12 and 28 MB, twice: 0.61 to 0.97, 0.77 in the median.
-      constexpr double kOfBoth = 0.77;
-      return (calibration_.host == HostMode::kCompute ? kOfBoth : 1) * (*scatter + *gather);
+      // Over Gloo both copy a rank's own part besides, the ranks'th of the whole. Source:
+      // bench/gloo_all_reduce.py, two to eight ranks, 0.66 to 1.08 (bench/RESULTS.md).
+      constexpr double kOwnPart = 0.8;
+      const double saved = calibration_.host == HostMode::kCompute ? kOwnPart / ranks : 0;
+      return (1 - saved) * (*scatter + *gather);
     }
   }
-  return curve == nullptr ? std::nullopt : std::optional(curve_us(*curve, bytes));
+  return curve == nullptr ? std::nullopt : std::optional(extended_us(*curve, bytes));
+}
+
+// [Note: Beyond what was measured] Over Gloo an all-gather and a reduce-scatter of 28 MB take the
+// same, whatever a smaller one of either costs besides (bench/gloo_all_reduce.py). So beyond the
+// largest size the bandwidth is the better of both.
+double CalibratedCostModel::extended_us(const CollectiveCurve& curve, Bytes bytes) const {
+  const CollectiveCurve::Point& last = curve.points.back();
+  if (bytes <= last.bytes || calibration_.host != HostMode::kCompute ||
+      curve.kind == CollectiveKind::kAllReduce) {
+    return curve_us(curve, bytes);
+  }
+  double us = curve_us(curve, bytes) - last.us;
+  for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
+    const CollectiveCurve* other = find_curve(calibration_.curves, kind, curve.ranks);
+    if (other != nullptr && other->points.back().bytes == last.bytes) {
+      us = std::min(us, curve_us(*other, bytes) - other->points.back().us);
+    }
+  }
+  return last.us + us;
 }
 
 Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,

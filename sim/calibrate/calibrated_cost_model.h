@@ -47,6 +47,7 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] std::optional<double> measured_us(CollectiveKind kind,
                                                   int ranks,
                                                   Bytes bytes) const;
+  [[nodiscard]] double extended_us(const CollectiveCurve& curve, Bytes bytes) const;
 
   const Calibration& calibration_;
   const CostModel* fallback_;
