@@ -17,20 +17,24 @@ const CollectiveCurve* find_curve(const std::vector<CollectiveCurve>& curves,
 
 double curve_us(const CollectiveCurve& curve, Bytes bytes) {
   const auto& points = curve.points;
-  if (points.size() == 1) {
-    return points.front().us * static_cast<double>(bytes) /
-           static_cast<double>(points.front().bytes);
+  const auto between = [bytes](const CollectiveCurve::Point& a, const CollectiveCurve::Point& b) {
+    return a.us + (b.us - a.us) / static_cast<double>(b.bytes - a.bytes) *
+                      static_cast<double>(bytes - a.bytes);
+  };
+  const CollectiveCurve::Point& last = points.back();
+  if (points.size() == 1 || bytes > last.bytes) {
+    const auto less =
+        std::find_if(points.rbegin(), points.rend(),
+                     [&last](const CollectiveCurve::Point& point) { return point.us < last.us; });
+    return between(less == points.rend() ? CollectiveCurve::Point{} : *less, last);
   }
   if (bytes <= points.front().bytes) {
     return points.front().us;
   }
-  auto after = std::lower_bound(
+  const auto after = std::lower_bound(
       points.begin(), points.end(), bytes,
       [](const CollectiveCurve::Point& point, Bytes value) { return point.bytes < value; });
-  after = after == points.end() ? std::prev(points.end()) : after;
-  const auto before = std::prev(after);
-  const double slope = (after->us - before->us) / static_cast<double>(after->bytes - before->bytes);
-  return before->us + slope * static_cast<double>(bytes - before->bytes);
+  return between(*std::prev(after), *after);
 }
 
 }  // namespace shardlens::sim
