@@ -1,5 +1,8 @@
 #include "sim/cost/collective_curve.h"
 
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace shardlens::sim {
