@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct CheckCommand {
   std::vector<fs::path> baseline, candidate;
   std::vector<std::string> metrics;
   fs::path save_baseline, junit, markdown;
@@ -111,7 +111,7 @@ ExitCode exit_code_of(check::Verdict verdict, const std::string& inconclusive_is
                                      : ExitCode::kInconclusive;
 }
 
-ExitCode report(const check::CheckResult& result, const Options& options) {
+ExitCode report(const check::CheckResult& result, const CheckCommand& options) {
   if (!options.junit.empty()) {
     write_file_atomically(options.junit, report::check_junit(result));
   }
@@ -134,7 +134,7 @@ void save(const std::vector<check::RunSummary>& runs, const fs::path& path) {
              path.string());
 }
 
-ExitCode run(const Options& options) {
+ExitCode run(const CheckCommand& options) {
   check::CheckOptions settings;
   settings.paired = options.paired;
   set_gates(options.metrics, settings);
@@ -181,7 +181,7 @@ ExitCode run(const Options& options) {
 }  // namespace
 
 Action add_check_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckCommand>();
   app.add_option(
       "--baseline", options->baseline,
       "runs before the change: capture directories, directories of several, traces, or a "

@@ -17,13 +17,13 @@
 namespace shardlens::cli {
 namespace {
 
-struct Options {
+struct CompareOptions {
   std::filesystem::path a, b;
   SelectionFlags selection;
   bool json = false;
 };
 
-ExitCode run(const Options& options) {
+ExitCode run(const CompareOptions& options) {
   check::SummaryOptions items = summary_options(options.selection);
   items.items = true;
   const check::Comparison comparison =
@@ -36,7 +36,7 @@ ExitCode run(const Options& options) {
 }  // namespace
 
 Action add_compare_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareOptions>();
   app.add_option("a", options->a, "a run, or a directory of several")->required();
   app.add_option("b", options->b, "the other")->required();
   add_selection_flags(app, options->selection);

@@ -40,6 +40,24 @@ as_root() {
   fi
 }
 
+# apt_get LOG arguments…: waits while another apt-get or dpkg is at work. DPkg::Lock::Timeout does so for the locks of dpkg; over the lists and
+# the archive apt-get gives up at once, so that is tried again.
+apt_wait=600  # seconds
+apt_get() {
+  local log=$1 start told=
+  start=$(date +%s)
+  shift
+  until as_root env DEBIAN_FRONTEND=noninteractive apt-get -o "DPkg::Lock::Timeout=$apt_wait" "$@" >"$log" 2>&1 </dev/null; do
+    if ! grep -q '^E: Could not get lock' "$log" || (($(date +%s) - start >= apt_wait)); then
+      tail -n 20 "$log" >&2
+      fail "apt-get failed (log: $log)"
+    fi
+    [[ -n $told ]] || say "Waiting for another apt-get: $(sed -n 's/^E: Could not get lock //p' "$log" | head -n 1)"
+    told=1
+    sleep 2
+  done
+}
+
 # Installs the Debian packages among "$@" that are missing; touches nothing when none is.
 need_packages() {
   command -v dpkg-query >/dev/null || {
@@ -57,10 +75,8 @@ need_packages() {
   say "Installing ${#missing[@]} Debian packages: ${missing[*]}"
   mkdir -p "$cache"
   local log=$cache/apt.log
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update >"$log" 2>&1 </dev/null ||
-    { tail -n 20 "$log" >&2; fail "apt-get update failed (log: $log)"; }
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -y install --no-install-recommends "${missing[@]}" >>"$log" 2>&1 </dev/null ||
-    { tail -n 20 "$log" >&2; fail "apt-get install failed (log: $log)"; }
+  apt_get "$log" -qq update
+  apt_get "$log" -y install --no-install-recommends "${missing[@]}"
   say "Installed in $(seconds_since "$start")"
 }
 
@@ -136,9 +152,12 @@ test_python() {
 }
 
 # configure PRESET [-D…]: runs CMake only where the preset has no build files yet or a value differs. Ninja re-runs it after edits.
+# All sources of a target are compiled as one (a unity build): most of the time goes into headers, LibTorch's take 20 s, and so are read once
+# a target. The presets by themselves compile each file alone, which is what an edit wants.
 configure() {
   local preset=$1 dir=$root/build/$1 setting stale=
   shift
+  set -- -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 "$@"
   [[ -e $dir/build.ninja ]] || stale=1
   for setting in "$@"; do
     setting=${setting#-D}

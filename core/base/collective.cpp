@@ -6,14 +6,14 @@
 namespace shardlens {
 namespace {
 
-struct Row {
+struct CollectiveRow {
   CollectiveKind kind;
   std::string_view name, kineto,
       squeezed;  // squeezed: how every c10d spelling contains it once underscores are gone
 };
 
 // Order matters to parse_collective: the first row whose squeezed spelling occurs wins.
-constexpr std::array<Row, 7> kRows{{
+constexpr std::array<CollectiveRow, 7> kCollectiveRows{{
     {CollectiveKind::kAllGather, "all_gather", "_allgather_base", "allgather"},
     {CollectiveKind::kReduceScatter, "reduce_scatter", "_reduce_scatter_base", "reducescatter"},
     {CollectiveKind::kAllReduce, "all_reduce", "allreduce", "allreduce"},
@@ -26,10 +26,10 @@ constexpr std::array<Row, 7> kRows{{
 }  // namespace
 
 std::string_view name_of(CollectiveKind kind) {
-  return kRows[static_cast<size_t>(kind)].name;
+  return kCollectiveRows[static_cast<size_t>(kind)].name;
 }
 std::string_view kineto_name(CollectiveKind kind) {
-  return kRows[static_cast<size_t>(kind)].kineto;
+  return kCollectiveRows[static_cast<size_t>(kind)].kineto;
 }
 
 std::optional<CollectiveKind> parse_collective(std::string_view name) {
@@ -43,7 +43,7 @@ std::optional<CollectiveKind> parse_collective(std::string_view name) {
       std::string::npos) {  // "all_reduce_barrier" waits, it moves nothing
     return CollectiveKind::kBarrier;
   }
-  for (const Row& r : kRows) {
+  for (const CollectiveRow& r : kCollectiveRows) {
     if (squeezed.find(r.squeezed) != std::string::npos) {
       return r.kind;
     }

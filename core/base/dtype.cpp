@@ -5,13 +5,13 @@
 namespace shardlens {
 namespace {
 
-struct Row {
+struct DTypeRow {
   DType dtype;
   Bytes size;
   std::string_view plan, safetensors, kineto, torch;
 };
 
-constexpr std::array<Row, 10> kRows{{
+constexpr std::array<DTypeRow, 10> kDTypeRows{{
     {DType::kF32, 4, "fp32", "F32", "Float", "float32"},
     {DType::kBF16, 2, "bf16", "BF16", "BFloat16", "bfloat16"},
     {DType::kF16, 2, "fp16", "F16", "Half", "float16"},
@@ -24,8 +24,8 @@ constexpr std::array<Row, 10> kRows{{
     {DType::kBool, 1, "bool", "BOOL", "Bool", "bool"},
 }};
 
-const Row& row(DType dtype) {
-  return kRows[static_cast<size_t>(dtype)];
+const DTypeRow& row(DType dtype) {
+  return kDTypeRows[static_cast<size_t>(dtype)];
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ std::string_view kineto_name(DType dtype) {
 }
 
 std::optional<DType> parse_dtype(std::string_view name) {
-  for (const Row& r : kRows) {
+  for (const DTypeRow& r : kDTypeRows) {
     if (name == r.plan || name == r.safetensors || name == r.kineto || name == r.torch) {
       return r.dtype;
     }

@@ -4,11 +4,11 @@
 
 namespace shardlens {
 namespace {
-struct Row {
+struct RangeRow {
   std::string_view name;
   bool unit;
 };
-constexpr std::array<Row, kRangeCount> kRows{{
+constexpr std::array<RangeRow, kRangeCount> kRangeRows{{
     {"FSDP::root_pre_forward", false},
     {"FSDP::pre_forward", true},
     {"FSDP::all_gather", true},
@@ -26,10 +26,10 @@ constexpr std::array<Row, kRangeCount> kRows{{
 }  // namespace
 
 std::string_view name_of(Range range) {
-  return kRows[static_cast<size_t>(range)].name;
+  return kRangeRows[static_cast<size_t>(range)].name;
 }
 bool names_unit(Range range) {
-  return kRows[static_cast<size_t>(range)].unit;
+  return kRangeRows[static_cast<size_t>(range)].unit;
 }
 
 }  // namespace shardlens

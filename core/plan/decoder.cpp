@@ -15,12 +15,6 @@ int64_t qkv_width(const DecoderShape& shape) {
   return shape.hidden + 2 * shape.hidden / shape.heads * shape.kv_heads;
 }
 
-void linear(WorkloadBuilder& build, const std::string& module, const WorkloadBuilder::Linear& of) {
-  build.enter(module);
-  build.linear(of);
-  build.leave();
-}
-
 void norm(WorkloadBuilder& build,
           const DecoderShape& shape,
           const std::string& module,
@@ -39,7 +33,7 @@ void attention(WorkloadBuilder& build, const DecoderShape& shape, const std::str
   const int64_t qkv = qkv_width(shape);
   const int64_t rotated = qkv - (qkv - shape.hidden) / 2;  // queries and keys
   build.enter(name);
-  linear(build, name + ".qkv", {.in = shape.hidden, .out = qkv, .bias = shape.bias});
+  build.linear(name + ".qkv", {.in = shape.hidden, .out = qkv, .bias = shape.bias});
   if (shape.positions == 0) {
     build.rotary(rotated);
   }
@@ -47,8 +41,8 @@ void attention(WorkloadBuilder& build, const DecoderShape& shape, const std::str
   build.elementwise("aten::split", "aten::cat", {.backward_read = qkv, .backward_written = qkv});
   build.attention(
       {.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.hidden / shape.heads});
-  linear(build, name + ".out",
-         {.in = shape.hidden, .out = shape.hidden, .bias = shape.bias, .keeps_input = false});
+  build.linear(name + ".out",
+               {.in = shape.hidden, .out = shape.hidden, .bias = shape.bias, .keeps_input = false});
   build.leave();
 }
 
@@ -56,16 +50,16 @@ void feed_forward(WorkloadBuilder& build, const DecoderShape& shape, const std::
   const int64_t inner = shape.ffn;
   build.enter(name);
   if (shape.gated) {
-    linear(build, name + ".gate",
-           {.in = shape.hidden, .out = inner, .bias = shape.bias, .sums_input_grad = true});
-    linear(build, name + ".up",
-           {.in = shape.hidden, .out = inner, .bias = shape.bias, .keeps_input = false});
+    build.linear(name + ".gate",
+                 {.in = shape.hidden, .out = inner, .bias = shape.bias, .sums_input_grad = true});
+    build.linear(name + ".up",
+                 {.in = shape.hidden, .out = inner, .bias = shape.bias, .keeps_input = false});
     build.silu_multiply(inner);
   } else {
-    linear(build, name + ".up", {.in = shape.hidden, .out = inner, .bias = shape.bias});
+    build.linear(name + ".up", {.in = shape.hidden, .out = inner, .bias = shape.bias});
     build.activation("gelu", inner);
   }
-  linear(build, name + ".down", {.in = inner, .out = shape.hidden, .bias = shape.bias});
+  build.linear(name + ".down", {.in = inner, .out = shape.hidden, .bias = shape.bias});
   build.leave();
 }
 
@@ -156,7 +150,7 @@ Workload decoder_workload(const DecoderShape& shape,
     layer(build, shape, fmt::format("layers.{}", i));
   }
   norm(build, shape, "norm", false);
-  linear(build, "head", {.in = shape.hidden, .out = shape.vocab});
+  build.linear("head", {.in = shape.hidden, .out = shape.vocab});
   build.leave();
   build.loss(shape.vocab);
   build.finish_backward();

@@ -56,6 +56,8 @@ struct UnitEntry {
   friend bool operator==(const UnitEntry&, const UnitEntry&) = default;
 };
 
+inline constexpr int64_t kMostRanks = 65536;  // that a plan may be for
+
 // A plan file (version 1) or the expansion of a strategy; nothing resolved yet. docs/plan.md
 // documents every key.
 struct Plan {

@@ -63,8 +63,6 @@ const Names kUnitKeys{"modules",
                       "static_graph",
                       "gradient_as_bucket_view"};
 
-constexpr int64_t kMostRanks = 65536;
-
 std::string read_glob(const JsonNode& node) {
   std::string glob = node.string();
   const std::string problem = is_wrap_policy(glob) ? wrap_policy_problem(glob) : glob_problem(glob);

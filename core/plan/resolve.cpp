@@ -6,11 +6,7 @@
 #include "core/plan/resolver.h"
 
 namespace shardlens::plan {
-namespace {
-
-constexpr int64_t kMostRanks = 65536;
-
-}  // namespace
+namespace {}  // namespace
 
 Resolver::Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size)
     : plan_(plan), tree_(tree) {

@@ -11,8 +11,6 @@
 namespace shardlens::plan {
 namespace {
 
-constexpr int64_t kMostRanks = 65536;
-
 // Globs that match exactly the tree's blocks.
 std::vector<UnitEntry> block_entries(const ModuleTree& tree, Api api) {
   std::vector<UnitEntry> out;

@@ -14,13 +14,6 @@ namespace {
 using Family = ModelConfig::Family;
 using Linear = WorkloadBuilder::Linear;
 
-// One linear as a module of its own.
-void linear(WorkloadBuilder& build, const std::string& module, const Linear& shape) {
-  build.enter(module);
-  build.linear(shape);
-  build.leave();
-}
-
 // `residual`: its input goes on beside it, so that two gradients meet there.
 void rms_norm(WorkloadBuilder& build,
               const std::string& module,
@@ -49,22 +42,21 @@ void llama_attention(WorkloadBuilder& build, const ModelConfig& config, const st
   build.enter(name);
   // The three share their input, kept once; its gradient is the sum of theirs, the last one
   // computed (q) arriving at two others.
-  linear(build, name + ".q_proj",
-         {.in = config.hidden_size, .out = q, .bias = bias, .sums_input_grad = true});
+  build.linear(name + ".q_proj",
+               {.in = config.hidden_size, .out = q, .bias = bias, .sums_input_grad = true});
   build.rotary(q);
-  linear(build, name + ".k_proj",
-         {.in = config.hidden_size,
-          .out = kv,
-          .bias = bias,
-          .keeps_input = false,
-          .sums_input_grad = true});
+  build.linear(name + ".k_proj", {.in = config.hidden_size,
+                                  .out = kv,
+                                  .bias = bias,
+                                  .keeps_input = false,
+                                  .sums_input_grad = true});
   build.rotary(kv);
-  linear(build, name + ".v_proj",
-         {.in = config.hidden_size, .out = kv, .bias = bias, .keeps_input = false});
+  build.linear(name + ".v_proj",
+               {.in = config.hidden_size, .out = kv, .bias = bias, .keeps_input = false});
   build.attention(
       {.heads = config.heads, .kv_heads = config.kv_heads, .head_dim = config.head_dim});
-  linear(build, name + ".o_proj",
-         {.in = q, .out = config.hidden_size, .bias = bias, .keeps_input = false});
+  build.linear(name + ".o_proj",
+               {.in = q, .out = config.hidden_size, .bias = bias, .keeps_input = false});
   build.leave();
 }
 
@@ -73,10 +65,9 @@ void llama_mlp(WorkloadBuilder& build, const ModelConfig& config, const std::str
   const int64_t inner = config.intermediate_size;
   const bool bias = config.mlp_bias;
   build.enter(name);
-  linear(build, name + ".gate_proj",
-         {.in = hidden, .out = inner, .bias = bias, .sums_input_grad = true});
-  linear(build, name + ".up_proj",
-         {.in = hidden, .out = inner, .bias = bias, .keeps_input = false});
+  build.linear(name + ".gate_proj",
+               {.in = hidden, .out = inner, .bias = bias, .sums_input_grad = true});
+  build.linear(name + ".up_proj", {.in = hidden, .out = inner, .bias = bias, .keeps_input = false});
   if (config.activation == "silu") {
     build.silu_multiply(inner);
   } else {
@@ -92,12 +83,12 @@ void llama_mlp(WorkloadBuilder& build, const ModelConfig& config, const std::str
                        .backward_written = 2 * inner,
                        .backward_flops = 2 * inner});
   }
-  linear(build, name + ".down_proj", {.in = inner, .out = hidden, .bias = bias});
+  build.linear(name + ".down_proj", {.in = inner, .out = hidden, .bias = bias});
   build.leave();
 }
 
 void head(WorkloadBuilder& build, const ModelConfig& config) {
-  linear(build, "lm_head", {.in = config.hidden_size, .out = config.vocab_size});
+  build.linear("lm_head", {.in = config.hidden_size, .out = config.vocab_size});
 }
 
 void llama_forward(WorkloadBuilder& build, const ModelConfig& config) {
@@ -134,30 +125,30 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
   build.enter(layer);
   layer_norm(build, layer + ".ln_1", hidden);
   build.enter(layer + ".attn");
-  linear(build, layer + ".attn.c_attn",
-         {.in = hidden, .out = 3 * hidden, .bias = true, .transposed = false});
+  build.linear(layer + ".attn.c_attn",
+               {.in = hidden, .out = 3 * hidden, .bias = true, .transposed = false});
   // Queries, keys and values are views of one tensor; their gradients are put together again.
   build.elementwise("aten::split", "aten::cat",
                     {.backward_read = 3 * hidden, .backward_written = 3 * hidden});
   build.attention({.heads = config.heads, .kv_heads = config.heads, .head_dim = config.head_dim});
-  linear(build, layer + ".attn.c_proj",
-         {.in = hidden, .out = hidden, .bias = true, .transposed = false, .keeps_input = false});
+  build.linear(
+      layer + ".attn.c_proj",
+      {.in = hidden, .out = hidden, .bias = true, .transposed = false, .keeps_input = false});
   dropout(layer + ".attn.resid_dropout");
   build.leave();
   build.add(hidden);
   layer_norm(build, layer + ".ln_2", hidden);
   build.enter(layer + ".mlp");
-  linear(build, layer + ".mlp.c_fc",
-         {.in = hidden, .out = inner, .bias = true, .transposed = false});
+  build.linear(layer + ".mlp.c_fc",
+               {.in = hidden, .out = inner, .bias = true, .transposed = false});
   build.enter(layer + ".mlp.act");
   build.activation(config.activation, inner);
   build.leave();
-  linear(build, layer + ".mlp.c_proj",
-         {.in = inner,
-          .out = hidden,
-          .bias = true,
-          .transposed = false,
-          .keeps_input = config.activation != "relu"});
+  build.linear(layer + ".mlp.c_proj", {.in = inner,
+                                       .out = hidden,
+                                       .bias = true,
+                                       .transposed = false,
+                                       .keeps_input = config.activation != "relu"});
   dropout(layer + ".mlp.dropout");
   build.leave();
   build.add(hidden);
@@ -189,17 +180,15 @@ void mlp_forward(WorkloadBuilder& build, const ModelConfig& config) {
   for (int64_t i = 0; i < config.layers; ++i) {
     const std::string layer = fmt::format("layers.{}", i);
     build.enter(layer);
-    linear(build, layer + ".fc1",
-           {.in = config.hidden_size,
-            .out = config.intermediate_size,
-            .bias = true,
-            .sums_input_grad = true});
+    build.linear(layer + ".fc1", {.in = config.hidden_size,
+                                  .out = config.intermediate_size,
+                                  .bias = true,
+                                  .sums_input_grad = true});
     build.activation("relu", config.intermediate_size);
-    linear(build, layer + ".fc2",
-           {.in = config.intermediate_size,
-            .out = config.hidden_size,
-            .bias = true,
-            .keeps_input = false});
+    build.linear(layer + ".fc2", {.in = config.intermediate_size,
+                                  .out = config.hidden_size,
+                                  .bias = true,
+                                  .keeps_input = false});
     build.add(config.hidden_size);
     build.leave();
   }

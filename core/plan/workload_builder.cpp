@@ -150,6 +150,12 @@ Operator WorkloadBuilder::gradient_sum(int64_t features) const {
   return sum;
 }
 
+void WorkloadBuilder::linear(const std::string& module, const Linear& shape) {
+  enter(module);
+  linear(shape);
+  leave();
+}
+
 void WorkloadBuilder::linear(const Linear& shape) {
   Operator op = make(OperatorKind::kGemm, shape.bias ? "aten::addmm" : "aten::mm");
   const Bytes element = size_of(op.dtype);

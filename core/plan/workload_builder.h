@@ -35,6 +35,8 @@ class WorkloadBuilder {
     bool keeps_input = true, sums_input_grad = false;
   };
   void linear(const Linear& shape);
+  // As a module of its own.
+  void linear(const std::string& module, const Linear& shape);
   void embedding(int64_t features);
   // `statistics`: fp32 numbers kept per row; `weights`: parameters of `features` each.
   // `sums_input_grad`: as for Linear (a residual).

@@ -10,13 +10,13 @@
 namespace shardlens::analysis {
 namespace {
 
-struct Mark {
+struct MarkedStep {
   Nanoseconds start, end;
   int64_t number;
 };
 
-std::vector<Mark> step_marks(const trace::Trace& trace) {
-  std::vector<Mark> marks;
+std::vector<MarkedStep> marked_steps(const trace::Trace& trace) {
+  std::vector<MarkedStep> marks;
   for (const trace::Event& event : trace.events) {
     if (event.phase == trace::Phase::kComplete &&
         event.category == trace::Category::kUserAnnotation) {
@@ -26,14 +26,14 @@ std::vector<Mark> step_marks(const trace::Trace& trace) {
     }
   }
   std::sort(marks.begin(), marks.end(),
-            [](const Mark& a, const Mark& b) { return a.start < b.start; });
+            [](const MarkedStep& a, const MarkedStep& b) { return a.start < b.start; });
   return marks;
 }
 
 }  // namespace
 
 std::vector<ObservedOrder> observed_orders(const trace::Trace& trace, const FsdpLog& log) {
-  const std::vector<Mark> marks = step_marks(trace);
+  const std::vector<MarkedStep> marks = marked_steps(trace);
   // Units gathered for backward, by pass: their forward freed them.
   std::set<std::pair<uint32_t, uint32_t>> gathered_again;
   for (const FsdpEvent& e : log.events) {
@@ -45,8 +45,9 @@ std::vector<ObservedOrder> observed_orders(const trace::Trace& trace, const Fsdp
   for (const FsdpEvent& e : log.events) {
     int64_t step = e.pass;
     if (!marks.empty()) {
-      const auto after = std::upper_bound(marks.begin(), marks.end(), e.when.start,
-                                          [](Nanoseconds t, const Mark& m) { return t < m.start; });
+      const auto after =
+          std::upper_bound(marks.begin(), marks.end(), e.when.start,
+                           [](Nanoseconds t, const MarkedStep& m) { return t < m.start; });
       if (after == marks.begin() || e.when.start >= std::prev(after)->end) {
         continue;
       }

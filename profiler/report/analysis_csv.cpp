@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "profiler/report/analysis_report.h"
+#include "profiler/report/optional_values.h"
 
 namespace shardlens::report {
 namespace {
@@ -17,11 +18,6 @@ std::string figures_row(const Figures& f, const analysis::IdleFigures& idle) {
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", f.span, f.compute, f.comm, f.overlap,
                      f.exposed_comm, f.exposed_copy, f.idle, ratio ? fmt::format("{}", *ratio) : "",
                      idle.host_late, idle.event_wait, idle.gap, idle.unknown);
-}
-
-template <typename T>
-std::string or_empty(const std::optional<T>& value) {
-  return value ? fmt::format("{}", *value) : "";
 }
 
 std::string units_csv(const Analysis& analysis) {

@@ -2,6 +2,7 @@
 
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
+#include "profiler/report/optional_values.h"
 
 namespace shardlens::report {
 namespace {
@@ -12,11 +13,6 @@ using analysis::OrderEntry;
 using analysis::PartFigures;
 using analysis::UnitPart;
 using nlohmann::ordered_json;
-
-template <typename T>
-ordered_json or_null(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
 
 void put_figures(ordered_json& out, const Figures& f) {
   out["span_ns"] = f.span;

@@ -16,7 +16,7 @@ using analysis::PartFigures;
 using analysis::RankAnalysis;
 using analysis::UnitPart;
 
-double share(Nanoseconds part, Nanoseconds whole) {
+double fraction_of(Nanoseconds part, Nanoseconds whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -45,11 +45,12 @@ std::string headline(const RankAnalysis& rank, Style style) {
              ? "\n"
              : fmt::format(", {} step{}\n", rank.steps.size(), rank.steps.size() == 1 ? "" : "s");
   Table table({{"", Align::kLeft}, {"time"}, {"share"}});
-  table.row({"  compute", shown[0], format_percent(share(f.compute, f.span))});
-  table.row({"+ exposed communication", shown[1], format_percent(share(f.exposed_comm, f.span))});
+  table.row({"  compute", shown[0], format_percent(fraction_of(f.compute, f.span))});
+  table.row(
+      {"+ exposed communication", shown[1], format_percent(fraction_of(f.exposed_comm, f.span))});
   table.highlight();
-  table.row({"+ exposed copies", shown[2], format_percent(share(f.exposed_copy, f.span))});
-  table.row({"+ idle", shown[3], format_percent(share(f.idle, f.span))});
+  table.row({"+ exposed copies", shown[2], format_percent(fraction_of(f.exposed_copy, f.span))});
+  table.row({"+ idle", shown[3], format_percent(fraction_of(f.idle, f.span))});
   table.row({rank.device          ? "= span of the device's events"
              : rank.steps.empty() ? "= span"
                                   : "= steps",
@@ -178,7 +179,7 @@ std::string stream_table(const Analysis& analysis, const TextOptions& options) {
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const analysis::StreamFigures& stream : rank.streams) {
       table.row({std::to_string(rank.rank), stream.name, format_duration(stream.busy),
-                 format_percent(share(stream.busy, rank.figures.span))});
+                 format_percent(fraction_of(stream.busy, rank.figures.span))});
     }
   }
   return table.render(options.style);
@@ -268,7 +269,7 @@ std::string frozen_views_words(const Analysis& analysis, Style style) {
   out += fmt::format("  with fresh views: {}\n", listed(frozen.fresh));
   out += fmt::format("  lost: {} of {} ({}), which backward would have hidden\n",
                      format_duration(frozen.lost), format_duration(worst->figures.span),
-                     format_percent(share(frozen.lost, worst->figures.span)));
+                     format_percent(fraction_of(frozen.lost, worst->figures.span)));
   out +=
       "  what to do: make the parameter views anew in each forward (\"views\": \"fresh\"); a "
       "captured or cached graph makes them once\n";

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/check_report.h"
+#include "profiler/report/optional_values.h"
 
 namespace shardlens::report {
 namespace {
@@ -11,10 +12,6 @@ namespace {
 using check::Comparison;
 using check::ItemChange;
 using Json = nlohmann::ordered_json;
-
-Json or_null(const std::optional<double>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 std::string ms(const std::optional<double>& ns) {
   return ns ? fmt::format("{:.3f} ms", *ns / 1e6) : "-";

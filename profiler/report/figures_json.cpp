@@ -1,14 +1,11 @@
 #include "profiler/report/figures_json.h"
 
+#include "profiler/report/optional_values.h"
+
 namespace shardlens::report {
 namespace {
 
 using nlohmann::ordered_json;
-
-template <typename T>
-ordered_json or_null(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
 
 ordered_json launch_json(const analysis::LaunchFigures& launch) {
   return {{"count", launch.count},

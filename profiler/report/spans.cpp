@@ -6,6 +6,7 @@
 
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
+#include "profiler/report/optional_values.h"
 
 namespace shardlens::report {
 namespace {
@@ -33,11 +34,6 @@ Nanoseconds zero_of(const RankAnalysis& rank) {
   return zero;
 }
 
-template <typename T>
-ordered_json or_null(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
-
 std::optional<Nanoseconds> since(const std::optional<Nanoseconds>& time, Nanoseconds zero) {
   return time ? std::optional(*time - zero) : std::nullopt;
 }
@@ -48,11 +44,6 @@ std::string shown(const std::string& fqn) {
 
 std::string name_at(const RankAnalysis& rank, uint32_t unit) {
   return unit < rank.unit_names.size() ? rank.unit_names[unit] : "";
-}
-
-template <typename T>
-std::string or_empty(const std::optional<T>& value) {
-  return value ? fmt::format("{}", *value) : "";
 }
 
 std::string since_words(const std::optional<Nanoseconds>& time, Nanoseconds zero) {

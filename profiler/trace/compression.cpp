@@ -10,7 +10,7 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 18;
+constexpr size_t kCompressedChunk = size_t{1} << 18;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ GzipEncoder::GzipEncoder(TextOutput out)
     : out_(std::move(out)),
       stream_(std::make_unique<isal_zstream>()),
       work_(ISAL_DEF_LVL1_DEFAULT),
-      chunk_(kChunk) {
+      chunk_(kCompressedChunk) {
   isal_deflate_init(stream_.get());
   stream_->level = 1;
   stream_->level_buf = work_.data();
@@ -31,7 +31,7 @@ GzipEncoder::~GzipEncoder() = default;
 
 void GzipEncoder::write(std::string_view text) {
   while (!text.empty()) {
-    const size_t piece = std::min(kChunk, text.size());
+    const size_t piece = std::min(kCompressedChunk, text.size());
     deflate(text.substr(0, piece), false);
     text.remove_prefix(piece);
   }

@@ -7,10 +7,6 @@ namespace {
 
 constexpr int kMaxExponent = 400;  // beyond that a number is 0 or does not fit, whatever its digits
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // "e-3" → -3; nullopt if it is none.
 std::optional<int> exponent_of(std::string_view text) {
   if (text.empty()) {

@@ -7,6 +7,10 @@
 
 namespace shardlens::trace {
 
+[[nodiscard]] constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 // The decimal number `text` ("-12.345", "1.5e3") times 10^`scale`, rounded to the nearest integer
 // (half away from zero); never by way of a double, which has no room for the nanoseconds of an
 // epoch. nullopt if it is no number or does not fit.
@@ -19,9 +23,9 @@ namespace shardlens::trace {
   constexpr size_t kSafeDigits = 15;
   const char* at = text.data();
   const char* const end = at + text.size();
-  const auto is_digit = [&] { return at != end && *at >= '0' && *at <= '9'; };
+  const auto at_digit = [&] { return at != end && is_digit(*at); };
   int64_t value = 0;
-  for (; is_digit(); ++at) {
+  for (; at_digit(); ++at) {
     value = value * 10 + (*at - '0');
     if (at - text.data() >= static_cast<ptrdiff_t>(kSafeDigits)) {
       return scaled_decimal(text, 3);
@@ -32,7 +36,7 @@ namespace shardlens::trace {
   }
   int64_t unit = 1000;
   if (at != end && *at == '.' && end - at > 1) {
-    for (++at; is_digit() && unit > 1; ++at) {
+    for (++at; at_digit() && unit > 1; ++at) {
       value = value * 10 + (*at - '0');
       unit /= 10;
     }

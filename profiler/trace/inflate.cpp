@@ -13,13 +13,13 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 18;
+constexpr size_t kInflatedChunk = size_t{1} << 18;
 
 // Chunks of the compressed file, and how far they reach, for messages.
 class Compressed {
  public:
   Compressed(std::unique_ptr<ByteSource> source, std::string name)
-      : source_(std::move(source)), name_(std::move(name)), chunk_(kChunk) {}
+      : source_(std::move(source)), name_(std::move(name)), chunk_(kInflatedChunk) {}
 
   // False at the end.
   bool next() {

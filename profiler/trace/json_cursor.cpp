@@ -6,13 +6,10 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "profiler/trace/decimal.h"
 
 namespace shardlens::trace {
 namespace {
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 bool ends_scalar(char c) {
   return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\r' || c == '\t' ||

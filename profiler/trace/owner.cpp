@@ -3,8 +3,7 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr uint32_t kSections = 8;        // of each unit: a power of two above kSectionCount
-constexpr uint32_t kMaxUnits = 1 << 20;  // as in a spool
+constexpr uint32_t kSections = 8;  // of each unit: a power of two above kSectionCount
 
 }  // namespace
 

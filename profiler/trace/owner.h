@@ -8,6 +8,8 @@
 
 namespace shardlens::trace {
 
+inline constexpr uint32_t kMaxUnits = 1U << 20;  // of a recorded trace
+
 // What part of a step the host was in.
 enum class Section : uint8_t { kNone, kForward, kLoss, kBackward, kClip, kOptimizer };
 inline constexpr int kSectionCount = 6;

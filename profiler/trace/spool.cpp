@@ -17,12 +17,12 @@
 #include "core/base/recorder.h"
 #include "core/schedule/action.h"
 #include "profiler/trace/event_args.h"
+#include "profiler/trace/owner.h"
 
 namespace shardlens::trace {
 namespace {
 
-constexpr uint32_t kMaxTextBytes = 1U << 20;  // longer is damage, not a name
-constexpr uint32_t kMaxUnits = 1U << 20;
+constexpr uint32_t kMaxTextBytes = 1U << 20;       // longer is damage, not a name
 constexpr size_t kBlockRecords = size_t{1} << 14;  // 1 MiB
 constexpr int kAxisCount = 4, kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;

@@ -14,8 +14,8 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr std::array kColumns{"source", "gpu",        "n_gpus",  "collective",
-                              "algo",   "size_bytes", "time_us", "busbw_GBs"};
+constexpr std::array kCollectiveColumns{"source", "gpu",        "n_gpus",  "collective",
+                                        "algo",   "size_bytes", "time_us", "busbw_GBs"};
 constexpr Bytes kFromHere = Bytes{1} << 20, kLarge = Bytes{64} << 20;
 
 // Bus bandwidth over that of the message (nccl-tests, PERFORMANCE.md).
@@ -98,7 +98,7 @@ std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
                                                    const std::string& source) {
   using Key = std::tuple<std::string, std::string, std::string, CollectiveKind, int64_t>;
   std::map<Key, std::map<Bytes, std::vector<double>>> curves;
-  for (const CsvRow& row : parse_csv(text, source, kColumns)) {
+  for (const CsvRow& row : parse_csv(text, source, kCollectiveColumns)) {
     const auto kind = parse_collective(row.text("collective"));
     const auto ranks = row.size("n_gpus");
     const std::string& size = row.text("size_bytes");

@@ -12,7 +12,7 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr std::array kColumns{
+constexpr std::array kRunColumns{
     "source",   "model", "params",   "n_layers",      "hidden",     "ffn",          "heads",
     "kv_heads", "vocab", "seq_len",  "gpus",          "microbatch", "gpu_type",     "grad_accum",
     "strategy", "dtype", "act_ckpt", "torch_compile", "notes",      "tokens_s_gpu", "peak_mem_GiB"};
@@ -110,7 +110,7 @@ PublishedRun read_run(const CsvRow& row) {
 
 std::vector<PublishedRun> parse_published_runs(std::string_view text, const std::string& source) {
   std::vector<PublishedRun> runs;
-  for (const CsvRow& row : parse_csv(text, source, kColumns)) {
+  for (const CsvRow& row : parse_csv(text, source, kRunColumns)) {
     runs.push_back(read_run(row));
   }
   return runs;

@@ -18,14 +18,14 @@
 namespace shardlens::fsdp {
 namespace {
 
-struct Case {
+struct TrainingCase {
   std::string plan;  // JSON
   int ranks = 2, replicate = 1;
   int microbatches = 1;
   bool sync_every = true;
 };
 
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const TrainingCase& c, std::ostream* out) {
   *out << c.plan << ", " << c.ranks << " ranks, " << c.microbatches << " microbatches";
 }
 
@@ -35,7 +35,7 @@ struct Outcome {
   int64_t unsharded_bytes = 0;
 };
 
-Outcome train(const Case& c, c10::Device device) {
+Outcome train(const TrainingCase& c, c10::Device device) {
   test::fake = {};
   test::fake.finished = true;
   dist::WorldOptions options;
@@ -66,7 +66,7 @@ Outcome train(const Case& c, c10::Device device) {
   return outcome;
 }
 
-class DeviceTrainingTest : public testing::TestWithParam<Case> {};
+class DeviceTrainingTest : public testing::TestWithParam<TrainingCase> {};
 
 TEST_P(DeviceTrainingTest, NumbersAreThoseOfTheCpusExecutor) {
   const Outcome cpu = train(GetParam(), c10::kCPU);
@@ -91,21 +91,23 @@ INSTANTIATE_TEST_SUITE_P(
     Plans,
     DeviceTrainingTest,
     testing::Values(
-        Case{plan_of("")},
-        Case{plan_of(R"(, "dialect": "fsdp1")")},
-        Case{plan_of(R"(, "dialect": "fsdp1", "forward_prefetch": 1, "limit_all_gathers": false)")},
-        Case{plan_of(R"(, "layout": "per_parameter")"), 3},
-        Case{plan_of(R"(, "views": "frozen")")},
-        Case{plan_of(R"(, "reshard_after_forward": true, "forward_prefetch": 2)"), 3},
-        Case{plan_of(R"(, "reshard_after_forward": 2)"), 4},
-        Case{plan_of(R"(, "reshard_after_forward": false)"), 2, 1, 3, false},
-        Case{plan_of(""), 2, 1, 3, true},
-        Case{plan_of(""), 2, 1, 3, false},
-        Case{plan_of(R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})"), 3,
-             1, 2, false},
-        Case{plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
-        Case{plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
-        Case{plan_of(R"(, "gradient_divide_factor": 3.0)")}));
+        TrainingCase{plan_of("")},
+        TrainingCase{plan_of(R"(, "dialect": "fsdp1")")},
+        TrainingCase{
+            plan_of(R"(, "dialect": "fsdp1", "forward_prefetch": 1, "limit_all_gathers": false)")},
+        TrainingCase{plan_of(R"(, "layout": "per_parameter")"), 3},
+        TrainingCase{plan_of(R"(, "views": "frozen")")},
+        TrainingCase{plan_of(R"(, "reshard_after_forward": true, "forward_prefetch": 2)"), 3},
+        TrainingCase{plan_of(R"(, "reshard_after_forward": 2)"), 4},
+        TrainingCase{plan_of(R"(, "reshard_after_forward": false)"), 2, 1, 3, false},
+        TrainingCase{plan_of(""), 2, 1, 3, true},
+        TrainingCase{plan_of(""), 2, 1, 3, false},
+        TrainingCase{
+            plan_of(R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})"), 3,
+            1, 2, false},
+        TrainingCase{plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
+        TrainingCase{plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
+        TrainingCase{plan_of(R"(, "gradient_divide_factor": 3.0)")}));
 
 }  // namespace
 }  // namespace shardlens::fsdp

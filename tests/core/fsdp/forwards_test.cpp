@@ -18,7 +18,7 @@ namespace {
 
 using test::Chain;
 
-constexpr int kRanks = 2;
+constexpr int kForwardRanks = 2;
 constexpr const char* kPlans[] = {
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}]})",
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}], "reshard_after_forward": false})",
@@ -27,7 +27,7 @@ constexpr const char* kPlans[] = {
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}], "dialect": "fsdp1"})"};
 
 at::Tensor input_of(int step, int rank) {
-  return test::seeded({3, 5}, static_cast<uint64_t>(100 + step * kRanks + rank));
+  return test::seeded({3, 5}, static_cast<uint64_t>(100 + step * kForwardRanks + rank));
 }
 
 // Values of an evaluation after each step, of one process that sees the data of all ranks.
@@ -36,8 +36,8 @@ std::vector<at::Tensor> evaluations_of_plain_training(int steps) {
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
   std::vector<at::Tensor> values;
   for (int step = 0; step < steps; ++step) {
-    for (int rank = 0; rank < kRanks; ++rank) {
-      (model(input_of(step, rank)).pow(2).mean() / kRanks).backward();
+    for (int rank = 0; rank < kForwardRanks; ++rank) {
+      (model(input_of(step, rank)).pow(2).mean() / kForwardRanks).backward();
     }
     optimizer.step();
     optimizer.zero_grad();
@@ -52,7 +52,7 @@ TEST(ForwardsTest, EvaluationBetweenStepsSeesTheLastStepAndChangesNothing) {
   const std::vector<at::Tensor> wanted = evaluations_of_plain_training(kSteps);
   for (const char* plan : kPlans) {
     SCOPED_TRACE(plan);
-    test::run_ranks(kRanks, [&](dist::World& world) {
+    test::run_ranks(kForwardRanks, [&](dist::World& world) {
       Chain model = test::make_chain({});
       const auto sharded = fully_shard(model.ptr(), plan::parse_plan(plan, "test"),
                                        {.world = &world, .check_ledger = true});
@@ -110,11 +110,12 @@ at::Tensor loss_by_methods(Coder& model, const at::Tensor& x) {
 
 TEST(ForwardsTest, MethodsRunAsForwards) {
   Coder plain = make_coder();
-  for (int rank = 0; rank < kRanks; ++rank) {
-    (loss_by_methods(plain, input_of(0, rank)) / kRanks).backward();  // no hooks: just the methods
+  for (int rank = 0; rank < kForwardRanks; ++rank) {
+    (loss_by_methods(plain, input_of(0, rank)) / kForwardRanks)
+        .backward();  // no hooks: just the methods
   }
   for (const char* layout : {"flat", "per_parameter"}) {
-    test::run_ranks(kRanks, [&](dist::World& world) {
+    test::run_ranks(kForwardRanks, [&](dist::World& world) {
       Coder model = make_coder();
       const auto sharded =
           fully_shard(model.ptr(),

@@ -17,7 +17,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string config_error_of(const std::string& text) {
   try {
     (void)parse_model_config(text, "config.json");
   } catch (const InputError& error) {
@@ -112,45 +112,49 @@ TEST(ModelConfigTest, RopeScalingWinsOverRopeParametersAsInTransformers) {
 }
 
 TEST(ModelConfigTest, MessagesNameFilePointerAndWhatWasExpected) {
-  EXPECT_THAT(error_of("{}"), HasSubstr("config.json#/model_type: key 'model_type' is missing"));
-  EXPECT_THAT(error_of(R"({"model_type": "lama"})"),
+  EXPECT_THAT(config_error_of("{}"),
+              HasSubstr("config.json#/model_type: key 'model_type' is missing"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "lama"})"),
               AllOf(HasSubstr("config.json#/model_type"), HasSubstr("'llama'"),
                     HasSubstr("did you mean 'llama'?")));
-  EXPECT_THAT(error_of(R"({"model_type": "mistral"})"), HasSubstr("the nearest is 'llama'"));
-  EXPECT_THAT(error_of(R"({"model_type": 3})"),
+  EXPECT_THAT(config_error_of(R"({"model_type": "mistral"})"), HasSubstr("the nearest is 'llama'"));
+  EXPECT_THAT(config_error_of(R"({"model_type": 3})"),
               HasSubstr("#/model_type: expected a string, found 3"));
   EXPECT_THAT(
-      error_of(R"({"model_type": "llama", "hidden_size": "64"})"),
+      config_error_of(R"({"model_type": "llama", "hidden_size": "64"})"),
       HasSubstr("config.json#/hidden_size: expected an integer from 1 to 1048576, found \"64\""));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "hidden_size": 0})"), HasSubstr("#/hidden_size"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "hidden_size": 0})"),
+              HasSubstr("#/hidden_size"));
   EXPECT_THAT(
-      error_of(R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5})"),
+      config_error_of(R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5})"),
       HasSubstr(
           "#/num_attention_heads: hidden_size 64 is not a multiple of num_attention_heads 5"));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "num_key_value_heads": 5})"),
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "num_key_value_heads": 5})"),
               HasSubstr("#/num_key_value_heads"));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "hidden_act": "swiglu"})"),
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "hidden_act": "swiglu"})"),
               AllOf(HasSubstr("#/hidden_act"), HasSubstr("did you mean 'silu'?")));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "head_dim": 7})"), HasSubstr("#/head_dim"));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 2}})"),
-              AllOf(HasSubstr("#/rope_scaling/type"), HasSubstr("'llama3'"), HasSubstr("yarn")));
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "head_dim": 7})"),
+              HasSubstr("#/head_dim"));
   EXPECT_THAT(
-      error_of(
+      config_error_of(R"({"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 2}})"),
+      AllOf(HasSubstr("#/rope_scaling/type"), HasSubstr("'llama3'"), HasSubstr("yarn")));
+  EXPECT_THAT(
+      config_error_of(
           R"({"model_type": "llama", "rope_parameters": {"rope_type": "llama3", "factor": 2}})"),
       HasSubstr("#/rope_parameters/low_freq_factor: key 'low_freq_factor' is missing"));
-  EXPECT_THAT(
-      error_of(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 0}})"),
-      HasSubstr("#/rope_scaling/factor"));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "quantization_config": {}})"),
+  EXPECT_THAT(config_error_of(
+                  R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 0}})"),
+              HasSubstr("#/rope_scaling/factor"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "quantization_config": {}})"),
               HasSubstr("#/quantization_config"));
-  EXPECT_THAT(error_of(R"({"model_type": "gpt2", "add_cross_attention": true})"),
+  EXPECT_THAT(config_error_of(R"({"model_type": "gpt2", "add_cross_attention": true})"),
               HasSubstr("#/add_cross_attention"));
-  EXPECT_THAT(error_of(R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})"),
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})"),
               HasSubstr("key 'vocab_size' is given twice"));
-  EXPECT_THAT(error_of("{"),
+  EXPECT_THAT(config_error_of("{"),
               AllOf(HasSubstr("config.json: "), HasSubstr("not valid JSON at byte")));
-  EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
-  EXPECT_THAT(error_of(""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(config_error_of("[]"), HasSubstr("expected an object"));
+  EXPECT_THAT(config_error_of(""), HasSubstr("not valid JSON"));
 }
 
 // Damaged or absurd configs end as InputError or as a model whose sizes are sane.

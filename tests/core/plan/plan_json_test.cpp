@@ -13,7 +13,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string parse_error_of(const std::string& text) {
   try {
     (void)parse_plan(text, "plan.json");
   } catch (const InputError& error) {
@@ -103,7 +103,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
 
 TEST(PlanJsonTest, KeysOfAnotherApiAreErrors) {
   const auto error = [](const std::string& unit) {
-    return error_of(R"({"version": 1, "units": [{"modules": "", )" + unit + "}]}");
+    return parse_error_of(R"({"version": 1, "units": [{"modules": "", )" + unit + "}]}");
   };
   EXPECT_THAT(error(R"("api": "replicate", "reshard_after_forward": true)"),
               HasSubstr("#/units/0/reshard_after_forward: only a unit with \"api\": "
@@ -132,113 +132,114 @@ TEST(PlanJsonTest, ReadsReshardAndPrefetchForms) {
 }
 
 TEST(PlanJsonTest, UnknownKeysAreRejectedEverywhereWithTheNearestName) {
-  EXPECT_THAT(error_of(with(R"("dialekt": "fsdp1")")),
+  EXPECT_THAT(parse_error_of(with(R"("dialekt": "fsdp1")")),
               AllOf(HasSubstr("plan.json#/dialekt: unknown key 'dialekt'"),
                     HasSubstr("expected one of 'version'"), HasSubstr("did you mean 'dialect'?")));
-  EXPECT_THAT(error_of(with(R"("mesh": {"shards": 2})")),
+  EXPECT_THAT(parse_error_of(with(R"("mesh": {"shards": 2})")),
               AllOf(HasSubstr("plan.json#/mesh/shards"), HasSubstr("did you mean 'shard'?")));
-  EXPECT_THAT(error_of(with(R"("mixed_precision": {"param_type": "bf16"})")),
+  EXPECT_THAT(parse_error_of(with(R"("mixed_precision": {"param_type": "bf16"})")),
               AllOf(HasSubstr("plan.json#/mixed_precision/param_type"),
                     HasSubstr("did you mean 'param_dtype'?")));
+  EXPECT_THAT(parse_error_of(
+                  R"({"version": 1, "units": [{"modules": ""}, {"modules": "a", "module": "b"}]})"),
+              AllOf(HasSubstr("plan.json#/units/1/module"), HasSubstr("did you mean 'modules'?")));
   EXPECT_THAT(
-      error_of(R"({"version": 1, "units": [{"modules": ""}, {"modules": "a", "module": "b"}]})"),
-      AllOf(HasSubstr("plan.json#/units/1/module"), HasSubstr("did you mean 'modules'?")));
-  EXPECT_THAT(
-      error_of(R"({"version": 1, "units": [{"modules": "", "mixed_precision": {"x": 1}}]})"),
+      parse_error_of(R"({"version": 1, "units": [{"modules": "", "mixed_precision": {"x": 1}}]})"),
       HasSubstr("plan.json#/units/0/mixed_precision/x: unknown key 'x'"));
-  EXPECT_THAT(error_of(with(R"("a/b~c": 1)")), HasSubstr("plan.json#/a~1b~0c"));
+  EXPECT_THAT(parse_error_of(with(R"("a/b~c": 1)")), HasSubstr("plan.json#/a~1b~0c"));
 }
 
 TEST(PlanJsonTest, WrongValuesNamePlaceSeenAndExpected) {
-  EXPECT_THAT(error_of("{}"), HasSubstr("plan.json#/version: key 'version' is missing"));
-  EXPECT_THAT(error_of(R"({"version": 2, "units": [{"modules": ""}]})"),
+  EXPECT_THAT(parse_error_of("{}"), HasSubstr("plan.json#/version: key 'version' is missing"));
+  EXPECT_THAT(parse_error_of(R"({"version": 2, "units": [{"modules": ""}]})"),
               HasSubstr("plan.json#/version: expected 1, the only version there is, found 2"));
-  EXPECT_THAT(error_of(R"({"version": true, "units": []})"), HasSubstr("#/version"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": []})"),
+  EXPECT_THAT(parse_error_of(R"({"version": true, "units": []})"), HasSubstr("#/version"));
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": []})"),
               HasSubstr("#/units: expected at least one unit"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": {}})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": {}})"),
               HasSubstr("#/units: expected a list of units"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": [{}]})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": [{}]})"),
               HasSubstr("#/units/0/modules: key 'modules' is missing"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": [{"modules": []}]})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": [{"modules": []}]})"),
               HasSubstr("#/units/0/modules"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": [{"modules": ["a", 3]}]})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": [{"modules": ["a", 3]}]})"),
               HasSubstr("#/units/0/modules/1"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": [{"modules": "a..b"}]})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": [{"modules": "a..b"}]})"),
               HasSubstr("#/units/0/modules: glob"));
-  EXPECT_THAT(error_of(R"({"version": 1, "units": [{"modules": "", "api": "replicated"}]})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "units": [{"modules": "", "api": "replicated"}]})"),
               AllOf(HasSubstr("#/units/0/api"), HasSubstr("did you mean 'replicate'?")));
-  EXPECT_THAT(error_of(with(R"("dialect": "fsdp3")")),
+  EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp3")")),
               AllOf(HasSubstr("#/dialect"), HasSubstr("did you mean 'fsdp1'?")));
-  EXPECT_THAT(error_of(with(R"("layout": 4)")),
+  EXPECT_THAT(parse_error_of(with(R"("layout": 4)")),
               HasSubstr("#/layout: expected one of 'flat', 'per_parameter', found 4"));
-  EXPECT_THAT(error_of(with(R"("limit_all_gathers": 1)")),
+  EXPECT_THAT(parse_error_of(with(R"("limit_all_gathers": 1)")),
               HasSubstr("expected true or false, found 1"));
-  EXPECT_THAT(error_of(with(R"("mesh": {"shard": 0})")),
+  EXPECT_THAT(parse_error_of(with(R"("mesh": {"shard": 0})")),
               HasSubstr("#/mesh/shard: expected an integer from 1"));
-  EXPECT_THAT(error_of(with(R"("mesh": {"shard": 2.0})")), HasSubstr("#/mesh/shard"));
-  EXPECT_THAT(error_of(with(R"("forward_prefetch": -1)")), HasSubstr("#/forward_prefetch"));
-  EXPECT_THAT(error_of(with(R"("forward_prefetch": true)")),
+  EXPECT_THAT(parse_error_of(with(R"("mesh": {"shard": 2.0})")), HasSubstr("#/mesh/shard"));
+  EXPECT_THAT(parse_error_of(with(R"("forward_prefetch": -1)")), HasSubstr("#/forward_prefetch"));
+  EXPECT_THAT(parse_error_of(with(R"("forward_prefetch": true)")),
               HasSubstr("#/forward_prefetch: expected a depth"));
-  EXPECT_THAT(error_of(with(R"("forward_prefetch": {"a": "b"})")),
+  EXPECT_THAT(parse_error_of(with(R"("forward_prefetch": {"a": "b"})")),
               HasSubstr("#/forward_prefetch/a"));
-  EXPECT_THAT(error_of(with(R"("reshard_after_forward": "yes")")),
+  EXPECT_THAT(parse_error_of(with(R"("reshard_after_forward": "yes")")),
               HasSubstr("#/reshard_after_forward"));
-  EXPECT_THAT(error_of(with(R"("reshard_after_forward": 0)")),
+  EXPECT_THAT(parse_error_of(with(R"("reshard_after_forward": 0)")),
               HasSubstr("#/reshard_after_forward"));
-  EXPECT_THAT(error_of(with(R"("mixed_precision": {"param_dtype": "int8"})")),
+  EXPECT_THAT(parse_error_of(with(R"("mixed_precision": {"param_dtype": "int8"})")),
               HasSubstr("#/mixed_precision/param_dtype"));
-  EXPECT_THAT(error_of(with(R"("gradient_divide_factor": 0)")),
+  EXPECT_THAT(parse_error_of(with(R"("gradient_divide_factor": 0)")),
               HasSubstr("#/gradient_divide_factor"));
-  EXPECT_THAT(error_of(with(R"("bucket_cap_mb": "25")")),
+  EXPECT_THAT(parse_error_of(with(R"("bucket_cap_mb": "25")")),
               HasSubstr("#/bucket_cap_mb: expected a number"));
-  EXPECT_THAT(error_of(with(R"("activation_checkpointing": true)")),
+  EXPECT_THAT(parse_error_of(with(R"("activation_checkpointing": true)")),
               HasSubstr("#/activation_checkpointing"));
-  EXPECT_THAT(error_of(with(R"("mesh": {"shard": 18446744073709551615})")),
+  EXPECT_THAT(parse_error_of(with(R"("mesh": {"shard": 18446744073709551615})")),
               HasSubstr("#/mesh/shard"));
-  EXPECT_THAT(error_of(with(R"("bucket_cap_mb": 1e999)")), HasSubstr("plan.json"));
+  EXPECT_THAT(parse_error_of(with(R"("bucket_cap_mb": 1e999)")), HasSubstr("plan.json"));
 }
 
 TEST(PlanJsonTest, DialectsKeepTheirLimits) {
-  EXPECT_THAT(error_of(with(R"("backward_prefetch": "post")")),
+  EXPECT_THAT(parse_error_of(with(R"("backward_prefetch": "post")")),
               AllOf(HasSubstr("plan.json#/backward_prefetch"), HasSubstr("fsdp2 has no 'post'")));
   EXPECT_EQ(plan_with(R"("dialect": "fsdp1", "backward_prefetch": "post")").backward_prefetch,
             BackwardPrefetch::kPost);
-  EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "reshard_after_forward": 2)")),
+  EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp1", "reshard_after_forward": 2)")),
               HasSubstr("#/reshard_after_forward"));
   EXPECT_THAT(
-      error_of(
+      parse_error_of(
           R"({"version": 1, "dialect": "fsdp1", "units": [{"modules": "", "reshard_after_forward": 2}]})"),
       HasSubstr("plan.json#/units/0/reshard_after_forward"));
-  EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "reshard_after_backward": false)")),
+  EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp1", "reshard_after_backward": false)")),
               HasSubstr("#/reshard_after_backward: dialect fsdp1 has no reshard_after_backward; "
                         "expected dialect fsdp2"));
-  EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "requires_all_reduce": false)")),
+  EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp1", "requires_all_reduce": false)")),
               HasSubstr("#/requires_all_reduce: dialect fsdp1 has no requires_all_reduce"));
   EXPECT_THAT(
-      error_of(
+      parse_error_of(
           R"({"version": 1, "dialect": "fsdp1", "units": [{"modules": "", "unshard_in_backward": false}]})"),
       HasSubstr("plan.json#/units/0/unshard_in_backward: dialect fsdp1 has no"));
-  EXPECT_THAT(error_of(with(R"("unshard_in_backward": false)")),
+  EXPECT_THAT(parse_error_of(with(R"("unshard_in_backward": false)")),
               HasSubstr("#/unshard_in_backward: unknown key"));  // of every unit, nothing would run
-  EXPECT_THAT(error_of(with(R"("dialect": "fsdp1", "forward_prefetch": 2)")),
+  EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp1", "forward_prefetch": 2)")),
               HasSubstr("#/forward_prefetch: expected an integer from 0 to 1, found 2"));
 }
 
 TEST(PlanJsonTest, DuplicateKeysAreRejectedWithTheirPlace) {
-  EXPECT_THAT(error_of(R"({"version": 1, "version": 1})"),
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "version": 1})"),
               HasSubstr("plan.json#/version: key 'version' is given twice"));
   EXPECT_THAT(
-      error_of(R"({"version": 1, "units": [{"modules": "a"}, {"modules": "b", "modules": ""}]})"),
+      parse_error_of(
+          R"({"version": 1, "units": [{"modules": "a"}, {"modules": "b", "modules": ""}]})"),
       HasSubstr("plan.json#/units/1/modules: key 'modules' is given twice"));
 }
 
 TEST(PlanJsonTest, BrokenTextIsAnError) {
   for (const std::string text : {"", "{", "nul", "[1,]", "{\"version\": 1} x", "\xff\xfe",
                                  "{\"version\": 01}", "3", "null", "\"x\""}) {
-    EXPECT_THAT(error_of(text), HasSubstr("plan.json")) << text;
+    EXPECT_THAT(parse_error_of(text), HasSubstr("plan.json")) << text;
   }
-  EXPECT_THAT(error_of(std::string(100000, '[')), HasSubstr("nested deeper"));
+  EXPECT_THAT(parse_error_of(std::string(100000, '[')), HasSubstr("nested deeper"));
 }
 
 class RandomPlan {

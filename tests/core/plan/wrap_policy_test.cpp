@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-ModuleTree llama() {
+ModuleTree small_llama() {
   return module_tree(load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny"));
 }
 
@@ -32,10 +32,10 @@ std::vector<std::string> chosen(const std::string& policy,
 
 ResolvedPlan resolved(const std::string& units, const std::string& more = "") {
   return resolve(parse_plan(R"({"version": 1, "units": )" + units + more + "}", "plan.json"),
-                 llama(), 2);
+                 small_llama(), 2);
 }
 
-std::string error_of(const std::string& units) {
+std::string policy_error_of(const std::string& units) {
   try {
     (void)resolved(units);
   } catch (const InputError& error) {
@@ -69,13 +69,13 @@ TEST(WrapPolicyTest, SizeChoosesWhatPyTorchWraps) {
 // By hand: a layer has 45,440 parameters, 33,024 of them in its mlp, each of whose three matrices
 // has 11,008; embedding and head have 16,384.
 TEST(WrapPolicyTest, SizeCountsWhatUnitsBelowDidNotTake) {
-  EXPECT_THAT(chosen("size:40000", llama()),
+  EXPECT_THAT(chosen("size:40000", small_llama()),
               ElementsAre("model.layers.0", "model.layers.1", "model.layers.2", "model.layers.3"));
   // The layers' rests, 12,416 each, and the norm's 64 are left to `model`.
-  EXPECT_THAT(chosen("size:16384", llama()),
+  EXPECT_THAT(chosen("size:16384", small_llama()),
               ElementsAre("model", "model.embed_tokens", "model.layers.0.mlp", "model.layers.1.mlp",
                           "model.layers.2.mlp", "model.layers.3.mlp", "lm_head"));
-  const ModuleTree tree = llama();
+  const ModuleTree tree = small_llama();
   std::vector<bool> ignored(tree.parameters.size());
   ignored[tree.find("lm_head")->parameters.front()] = true;
   EXPECT_THAT(chosen("size:16384", tree, ignored), testing::Not(testing::Contains("lm_head")));
@@ -89,7 +89,7 @@ TEST(WrapPolicyTest, NothingInsideAttentionIsLookedAt) {
 }
 
 TEST(WrapPolicyTest, ClassIsEveryModuleOfIt) {
-  EXPECT_THAT(chosen("class:LlamaMLP", llama()),
+  EXPECT_THAT(chosen("class:LlamaMLP", small_llama()),
               ElementsAre("model.layers.0.mlp", "model.layers.1.mlp", "model.layers.2.mlp",
                           "model.layers.3.mlp"));
 }
@@ -108,19 +108,19 @@ TEST(WrapPolicyTest, PlansTakePoliciesForGlobs) {
 
 TEST(WrapPolicyTest, MistakesNameThePlace) {
   EXPECT_THAT(
-      error_of(R"([{"modules": "class:LlamaDecoderLayr"}, {"modules": ""}])"),
+      policy_error_of(R"([{"modules": "class:LlamaDecoderLayr"}, {"modules": ""}])"),
       AllOf(HasSubstr("plan.json#/units/0/modules: 'class:LlamaDecoderLayr' is the class of "
                       "no module"),
             HasSubstr("did you mean 'class:LlamaDecoderLayer'?")));
-  EXPECT_THAT(error_of(R"([{"modules": "size:100000000"}, {"modules": ""}])"),
+  EXPECT_THAT(policy_error_of(R"([{"modules": "size:100000000"}, {"modules": ""}])"),
               HasSubstr("chooses no module: none but the root is so large"));
   // Wrapping twice.
   EXPECT_THAT(
-      error_of(R"([{"modules": "class:LlamaDecoderLayer"}, {"modules": "model.layers.2"},
+      policy_error_of(R"([{"modules": "class:LlamaDecoderLayer"}, {"modules": "model.layers.2"},
                            {"modules": ""}])"),
       AllOf(HasSubstr("module 'model.layers.2' is matched by two entries"), HasSubstr("units/0")));
   for (const char* policy : {"class:", "size:", "size:many", "size:-1", "size:0", "size:1e6"}) {
-    EXPECT_THAT(error_of(R"([{"modules": ")" + std::string(policy) + R"("}])"),
+    EXPECT_THAT(policy_error_of(R"([{"modules": ")" + std::string(policy) + R"("}])"),
                 AllOf(HasSubstr("plan.json#/units/0/modules"), HasSubstr("expected")))
         << policy;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 namespace shardlens::schedule::test {
@@ -202,6 +204,11 @@ ScheduleOptions options_of(const OrdersCase& test, plan::Layout layout) {
                                                     : plan::BackwardPrefetch::kNone;
   }
   return options;
+}
+
+std::vector<std::string> tokens_of(const std::string& events) {
+  std::istringstream in(events);
+  return {std::istream_iterator<std::string>(in), {}};
 }
 
 }  // namespace shardlens::schedule::test

@@ -52,4 +52,7 @@ struct OrdersUnit {
                                              plan::Layout layout);
 [[nodiscard]] ScheduleOptions options_of(const OrdersCase& test, plan::Layout layout);
 
+// The events of a recorded entry, which blanks separate.
+[[nodiscard]] std::vector<std::string> tokens_of(const std::string& events);
+
 }  // namespace shardlens::schedule::test

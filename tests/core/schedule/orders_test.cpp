@@ -17,15 +17,6 @@
 namespace shardlens::schedule::test {
 namespace {
 
-std::vector<std::string> split(const std::string& events) {
-  std::istringstream in(events);
-  std::vector<std::string> tokens;
-  for (std::string token; in >> token;) {
-    tokens.push_back(token);
-  }
-  return tokens;
-}
-
 std::string join(const std::vector<std::string>& tokens) {
   std::string out;
   for (const std::string& token : tokens) {
@@ -40,7 +31,7 @@ class VacuousWaits {
  public:
   std::string drop(const std::string& events) {
     std::vector<std::string> kept;
-    for (const std::string& token : split(events)) {
+    for (const std::string& token : tokens_of(events)) {
       const std::string unit = token.substr(1);
       if (token[0] == 'A') {
         pending_.insert(unit);
@@ -58,7 +49,7 @@ class VacuousWaits {
 
 std::string without(const std::string& events, const std::string& codes) {
   std::vector<std::string> kept;
-  for (const std::string& token : split(events)) {
+  for (const std::string& token : tokens_of(events)) {
     if (codes.find(token[0]) == std::string::npos) {
       kept.push_back(token);
     }
@@ -84,7 +75,7 @@ bool is_copy_of_whole(const OrdersCase& test) {
 std::string unordered_final_callback(const std::string& events) {
   std::vector<std::string> kept, inside;
   bool in = false;
-  for (const std::string& token : split(events)) {
+  for (const std::string& token : tokens_of(events)) {
     if (token[0] == 'c') {
       std::sort(inside.begin(), inside.end());
       kept.insert(kept.end(), inside.begin(), inside.end());

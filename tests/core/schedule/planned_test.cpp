@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -93,15 +92,6 @@ std::string events(const PlannedStep& step, bool fsdp1) {
   return out;
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> tokens;
-  for (std::string token; in >> token;) {
-    tokens.push_back(token);
-  }
-  return tokens;
-}
-
 // As recorded, except: no '|'; waits of FSDP1 that wait for nothing are left out; what FSDP2 finds
 // in its final callback comes before it, since here accumulators announce gradients.
 std::string normal(const std::string& recorded, bool fsdp1) {
@@ -109,7 +99,7 @@ std::string normal(const std::string& recorded, bool fsdp1) {
   std::map<std::string, bool> pending;
   size_t callback = 0;
   bool inside = false;
-  for (const std::string& token : split(recorded)) {
+  for (const std::string& token : tokens_of(recorded)) {
     const std::string unit = token.substr(1);
     if (token[0] == 'O' || token[0] == 'o') {  // FSDP1's post-backward of a frozen unit
       tokens.push_back((token[0] == 'O' ? "P" : "p") + unit);
@@ -234,7 +224,7 @@ TEST(PlannedTest, FrozenPrefixHasNoBackward) {
   const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
   const PlannedStep step = planned_step(workload, plan);
   std::string backward;
-  for (const std::string& token : split(events(step, false))) {
+  for (const std::string& token : tokens_of(events(step, false))) {
     if (std::string("BAPR").find(token[0]) != std::string::npos) {
       backward += (backward.empty() ? "" : " ") + token;
     }
@@ -376,7 +366,7 @@ TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
       resolved(config, "full_shard", 2, [](plan::Plan& p) { p.views = plan::Views::kFrozen; });
   const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
   std::vector<std::string> order;
-  for (const std::string& token : split(events(step, false))) {
+  for (const std::string& token : tokens_of(events(step, false))) {
     if (token[0] == 'B' || token[0] == 'R') {
       order.push_back(token);
     }

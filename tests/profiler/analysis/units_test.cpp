@@ -32,7 +32,7 @@ const std::vector<UnitFigures>& units_of(const Analysis& result, size_t rank = 0
   return result.ranks.at(rank).units;
 }
 
-Analysis analyzed(TraceBuilder& b) {
+Analysis analyzed_units(TraceBuilder& b) {
   return analyze(trace::Run::of({b.finish()}));
 }
 
@@ -81,7 +81,7 @@ TEST(UnitsTest, StepOfACpuRunByHand) {
                 .end = 700,
                 .waited = 620});
   b.op("aten::_fused_adamw_", 900, 950);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   const auto& units = units_of(result);
 
   const PartFigures& root = part(units, "", UnitPart::kAllGatherForward);
@@ -116,7 +116,7 @@ TEST(UnitsTest, AHiddenCollectiveHasNoCause) {
                 .waited = 110,
                 .cause = Cause::kForwardPrefetch});
   b.op("aten::mm", 0, 100);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   const PartFigures& p = part(units_of(result), "b", UnitPart::kAllGatherForward);
   EXPECT_EQ(p.exposed, 0);
   EXPECT_EQ(p.cause, std::nullopt);
@@ -142,7 +142,7 @@ TEST(UnitsTest, APrefetchThatOutlastsTheComputeBesideItIsBandwidth) {
                 .cause = Cause::kForwardPrefetch});
   b.op("aten::mm", 20, 100);
   b.op("aten::mm", 200, 300);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   const PartFigures& p = part(units_of(result), "b", UnitPart::kAllGatherForward);
   EXPECT_EQ(p.exposed, 188 - 80);
   EXPECT_EQ(p.cause, ExposedCause::kBandwidth);
@@ -160,7 +160,7 @@ TEST(UnitsTest, APrefetchWithNothingBesideItCameFromALateHost) {
                 .waited = 110,
                 .cause = Cause::kForwardPrefetch});
   b.op("aten::mm", 200, 300);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   EXPECT_EQ(part(units_of(result), "b", UnitPart::kAllGatherForward).cause,
             ExposedCause::kLateHost);
 }
@@ -184,7 +184,7 @@ TEST(UnitsTest, WaitingBehindAnotherCollectiveIsQueued) {
                 .cause = Cause::kBackwardPrefetch});
   b.op("aten::mm", 20, 155);
   b.op("aten::mm", 200, 300);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   EXPECT_EQ(part(units_of(result), "b", UnitPart::kAllGatherBackward).cause, ExposedCause::kQueued);
 }
 
@@ -199,7 +199,7 @@ TEST(UnitsTest, BeingHeldUpByTheLimiterIsTheLimiter) {
              77);
     b.collective({.fqn = "b", .issued = 50, .start = 50, .end = 100, .waited = 55});
     b.op("aten::mm", 100, 120);
-    const Analysis result = analyzed(b);
+    const Analysis result = analyzed_units(b);
     return part(units_of(result), "b", UnitPart::kAllGatherForward).cause;
   };
   EXPECT_EQ(cause(16), ExposedCause::kLimiter);
@@ -232,7 +232,7 @@ TEST(UnitsTest, OnADeviceAnAllGatherIssuedWhileItIdlesCameLate) {
   b.device(Category::kKernel, "gemm", 7, 16, 17, 19);
   b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL", 20, 25, 26, 40);
   b.device(Category::kKernel, "gemm", 7, 31, 40, 60);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   EXPECT_EQ(part(units_of(result), "b", UnitPart::kAllGatherForward).cause,
             ExposedCause::kLateHost);
   EXPECT_EQ(part(units_of(result), "a", UnitPart::kAllGatherForward).cause, ExposedCause::kFirst);
@@ -243,7 +243,7 @@ TEST(UnitsTest, CollectivesOfNoUnitAreListedApart) {
   b.step(1, 0, 100);
   b.op("aten::mm", 0, 10);
   b.communication({.kind = CollectiveKind::kAllReduce, .issued = 20, .start = 21, .end = 51}, 0);
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   const auto& units = units_of(result);
   ASSERT_EQ(units.size(), 1U);
   EXPECT_FALSE(units[0].is_unit);
@@ -258,7 +258,7 @@ TEST(UnitsTest, RecomputedForwardsGatherForBackward) {
   b.step(1, 0, 100);
   b.hook(Hook::kPreForward, "a", 5, true);
   b.collective({.fqn = "a", .issued = 20, .start = 21, .end = 51, .waited = 25});
-  const Analysis result = analyzed(b);
+  const Analysis result = analyzed_units(b);
   EXPECT_EQ(part(units_of(result), "a", UnitPart::kAllGatherBackward).count, 1);
 }
 

@@ -24,7 +24,7 @@ nlohmann::json expected() {
   return nlohmann::json::parse(in);
 }
 
-int64_t count_of(const Trace& trace, const std::string& part) {
+int64_t count_named(const Trace& trace, const std::string& part) {
   int64_t count = 0;
   for (const Diagnostic& d : trace.diagnostics) {
     count += d.message.find(part) != std::string::npos ? d.count : 0;
@@ -51,7 +51,7 @@ TEST(CorruptCorpusTest, TheReaderSaysWhatIsWrongAndWhere) {
         if (entry.at("code") == 3) {
           EXPECT_THAT(message, testing::HasSubstr(part));
         } else {
-          EXPECT_EQ(count_of(trace, part), entry.at("count"));
+          EXPECT_EQ(count_named(trace, part), entry.at("count"));
         }
       }
       if (entry.contains("events")) {

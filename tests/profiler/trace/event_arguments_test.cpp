@@ -10,7 +10,7 @@
 namespace shardlens::trace {
 namespace {
 
-Trace parse(const std::string& events) {
+Trace parse_events(const std::string& events) {
   return parse_kineto(R"({"distributedInfo": {"rank": 0}, "traceEvents": [)" + events + "]}",
                       "t.json");
 }
@@ -21,7 +21,7 @@ std::string complete(const std::string& category, const std::string& args) {
 }
 
 TEST(EventArgumentsTest, KernelsSayWhereTheyRanAndWhatLaunchedThem) {
-  const Trace trace = parse(complete(
+  const Trace trace = parse_events(complete(
       "kernel",
       R"("External id": 12353, "queued": 0, "device": 1, "context": 2, "stream": 7, "correlation": 57541,
          "registers per thread": 40, "grid": [512, 1, 1], "est. achieved occupancy %": 75)"));
@@ -40,18 +40,18 @@ TEST(EventArgumentsTest, EqualDeviceRowsAreStoredOnce) {
               complete("kernel", "\"device\": 0, \"stream\": " + std::to_string(7 + i % 2) +
                                      ", \"correlation\": " + std::to_string(i + 1));
   }
-  const Trace trace = parse(events);
+  const Trace trace = parse_events(events);
   EXPECT_EQ(trace.devices.size(), 2U);
   EXPECT_EQ(trace.device(trace.events.at(99))->stream, 8);
 }
 
 TEST(EventArgumentsTest, CopiesSayTheirBytesAndGraphsTheirNode) {
-  const Trace trace =
-      parse(complete("gpu_memcpy",
-                     R"("device": 0, "stream": 20, "bytes": 4096, "memory bandwidth": 12.5)") +
-            "," +
-            complete("kernel",
-                     R"("device": 0, "stream": 7, "graph id": 3, "graph node id": 12884901890)"));
+  const Trace trace = parse_events(
+      complete("gpu_memcpy",
+               R"("device": 0, "stream": 20, "bytes": 4096, "memory bandwidth": 12.5)") +
+      "," +
+      complete("kernel",
+               R"("device": 0, "stream": 7, "graph id": 3, "graph node id": 12884901890)"));
   EXPECT_EQ(trace.device(trace.events.at(0))->bytes, 4096);
   EXPECT_EQ(trace.device(trace.events.at(0))->graph_node, -1);
   EXPECT_EQ(trace.device(trace.events.at(1))->graph_node, 12884901890);
@@ -59,7 +59,7 @@ TEST(EventArgumentsTest, CopiesSayTheirBytesAndGraphsTheirNode) {
 }
 
 TEST(EventArgumentsTest, TritonOperatorsAndRocmKernelsKeepTheirStream) {
-  const Trace trace = parse(
+  const Trace trace = parse_events(
       complete("cpu_op", R"("External id": 9, "stream": 0, "grid": "8", "kernel_file": "x.py")") +
       "," +
       complete("kernel",
@@ -67,12 +67,12 @@ TEST(EventArgumentsTest, TritonOperatorsAndRocmKernelsKeepTheirStream) {
   EXPECT_EQ(trace.device(trace.events.at(0))->stream, 0);
   EXPECT_EQ(trace.device(trace.events.at(1))->device, 4);
   // Ours: a word.
-  const Trace ours = parse(complete("cpu_op", R"("stream": "compute")"));
+  const Trace ours = parse_events(complete("cpu_op", R"("stream": "compute")"));
   EXPECT_EQ(ours.device(ours.events.at(0)), nullptr);
 }
 
 TEST(EventArgumentsTest, NcclKernelsHaveACollectiveAndADevice) {
-  const Trace trace = parse(complete(
+  const Trace trace = parse_events(complete(
       "kernel", R"("stream": 20, "device": 3, "Collective name": "_allgather_base", "Seq": 12)"));
   const Event& event = trace.events.at(0);
   ASSERT_NE(trace.collective(event), nullptr);
@@ -82,12 +82,12 @@ TEST(EventArgumentsTest, NcclKernelsHaveACollectiveAndADevice) {
 }
 
 TEST(EventArgumentsTest, SynchronisationsSayWhatTheyWaitFor) {
-  const Trace trace =
-      parse(complete("cuda_sync",
-                     R"("External id": 1536, "cuda_sync_kind": "Event Sync", "wait_on_stream": 7,
+  const Trace trace = parse_events(
+      complete("cuda_sync",
+               R"("External id": 1536, "cuda_sync_kind": "Event Sync", "wait_on_stream": 7,
           "wait_on_cuda_event_record_corr_id": 1533, "wait_on_cuda_event_id": 8, "stream": -1,
           "correlation": 1536, "device": 0, "context": 1)") +
-            "," + complete("cuda_sync", R"("cuda_sync_kind": "Stream Wait Event", "stream": 20)"));
+      "," + complete("cuda_sync", R"("cuda_sync_kind": "Stream Wait Event", "stream": 20)"));
   const SyncArgs* sync = trace.sync(trace.events.at(0));
   ASSERT_NE(sync, nullptr);
   EXPECT_EQ(*sync, (SyncArgs{.kind = SyncKind::kEvent,
@@ -101,7 +101,7 @@ TEST(EventArgumentsTest, SynchronisationsSayWhatTheyWaitFor) {
 }
 
 TEST(EventArgumentsTest, MemoryInstantsAreRead) {
-  const Trace trace = parse(
+  const Trace trace = parse_events(
       R"({"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 5, "tid": 5, "ts": 9,
           "args": {"Total Reserved": 2097152, "Total Allocated": 512, "Bytes": -1024, "Addr": 140234,
                    "Device Id": 0, "Device Type": 1, "Ev Idx": 4}})");
@@ -116,7 +116,7 @@ TEST(EventArgumentsTest, MemoryInstantsAreRead) {
 }
 
 TEST(EventArgumentsTest, WhatWasReadIsWrittenAgain) {
-  const Trace trace = parse(
+  const Trace trace = parse_events(
       complete(
           "kernel",
           R"("External id": 3, "device": 1, "stream": 7, "correlation": 5, "graph node id": 9)") +

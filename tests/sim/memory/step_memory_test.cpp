@@ -12,9 +12,9 @@
 namespace shardlens::sim::test {
 namespace {
 
-constexpr Bytes kOne = 512, kPlenty = Bytes{1} << 40;
+constexpr Bytes kOne = 512, kNoLimit = Bytes{1} << 40;
 
-StepMemory memory_of(const Chain& chain, Bytes capacity = kPlenty) {
+StepMemory memory_of(const Chain& chain, Bytes capacity = kNoLimit) {
   MemoryOptions options;
   options.capacity = capacity;
   return step_memory(chain.workload, chain.plan, chain.step, options);
@@ -71,7 +71,7 @@ TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
     const plan::Workload workload = plan::decoder_workload(shape, resolved, 1, kRows);
     const schedule::PlannedStep step = schedule::planned_step(workload, resolved);
     MemoryOptions options;
-    options.capacity = kPlenty;
+    options.capacity = kNoLimit;
     return of(step_memory(workload, resolved, step, options), MemoryCategory::kActivations);
   };
   // A block that is a little too large is given whole, so not to the byte.

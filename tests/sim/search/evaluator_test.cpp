@@ -9,7 +9,7 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr int64_t kSeq = 64, kSamples = 12;
+constexpr int64_t kTokens = 64, kSequences = 12;
 
 plan::ModelConfig config() {
   return plan::parse_model_config(R"({"model_type": "llama", "hidden_size": 256,
@@ -53,9 +53,9 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
                        .target = target,
                        .host = kind.host,
                        .ranks = kind.ranks,
-                       .seq = kSeq,
+                       .seq = kTokens,
                        .sync_every_microbatch = kind.sync});
-  const std::vector<Candidate> all = candidates(tree, kind.ranks, kSamples);
+  const std::vector<Candidate> all = candidates(tree, kind.ranks, kSequences);
   ASSERT_GT(all.size(), 300U);
   RunSettings settings;
   settings.sync_every_microbatch = kind.sync;
@@ -64,7 +64,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   for (const Candidate& candidate : all) {
     const plan::ResolvedPlan plan =
         plan::resolve(plan_of(candidate, base, tree, kind.ranks), tree, kind.ranks);
-    const plan::Workload workload = plan::step_workload(model, plan, candidate.batch, kSeq);
+    const plan::Workload workload = plan::step_workload(model, plan, candidate.batch, kTokens);
     settings.accumulate = candidate.accumulate;
     const Prediction full = predict(workload, plan, hardware, settings);
     const Outcome found = evaluator.evaluate(candidate);

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kHeader =
+const std::string kRunsHeader =
     "source,model,params,n_layers,hidden,ffn,heads,kv_heads,vocab,seq_len,microbatch,grad_accum,"
     "gpus,gpu_type,strategy,dtype,act_ckpt,torch_compile,tokens_s_gpu,peak_mem_GiB,notes\n";
 const std::string kMpt =
@@ -18,7 +18,7 @@ const std::string kMpt =
     "134000,,\n";
 
 PublishedRun only(const std::string& row) {
-  const std::vector<PublishedRun> runs = parse_published_runs(kHeader + row, "runs.csv");
+  const std::vector<PublishedRun> runs = parse_published_runs(kRunsHeader + row, "runs.csv");
   EXPECT_EQ(runs.size(), 1U);
   return runs.at(0);
 }
@@ -70,7 +70,7 @@ TEST(PublishedRuns, RowsOutOfScopeSayWhy) {
 
 TEST(PublishedRuns, QuotedFieldsHoldCommasQuotesAndLineEnds) {
   const std::vector<PublishedRun> runs = parse_published_runs(
-      kHeader + with(kMpt, "134000,,", "134000,,\"a, \"\"b\"\"\nc\"") + kMpt, "runs.csv");
+      kRunsHeader + with(kMpt, "134000,,", "134000,,\"a, \"\"b\"\"\nc\"") + kMpt, "runs.csv");
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_EQ(runs[0].notes, "a, \"b\"\nc");
   EXPECT_EQ(runs[0].row, 2);
@@ -78,7 +78,7 @@ TEST(PublishedRuns, QuotedFieldsHoldCommasQuotesAndLineEnds) {
 }
 
 TEST(PublishedRuns, WindowsLineEndsAndBlankLinesAreRead) {
-  std::string text = kHeader + kMpt;
+  std::string text = kRunsHeader + kMpt;
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) {
     text.insert(at, "\r");
   }
@@ -89,7 +89,7 @@ TEST(PublishedRuns, WindowsLineEndsAndBlankLinesAreRead) {
 
 TEST(PublishedRuns, IdentityIsTheSameInAnyFile) {
   const std::vector<PublishedRun> runs =
-      parse_published_runs(kHeader + with(kMpt, "134000", "1") + kMpt, "other.csv");
+      parse_published_runs(kRunsHeader + with(kMpt, "134000", "1") + kMpt, "other.csv");
   EXPECT_EQ(runs[1].identity, only(kMpt).identity);
   EXPECT_NE(runs[0].identity, runs[1].identity);
 }
@@ -106,12 +106,12 @@ void fails(const std::string& text, const std::string& message) {
 TEST(PublishedRuns, WhatIsWrongIsNamedWithItsLine) {
   fails("", "the file is empty");
   fails("model,params\n", "no column 'source'");
-  fails(kHeader + "a,b\n", "runs.csv:2");
-  fails(kHeader + kMpt + with(kMpt, "134000", "fast"), "column 'tokens_s_gpu'");
-  fails(kHeader + kMpt + with(kMpt, "134000", "fast"), "runs.csv:3");
-  fails(kHeader + with(kMpt, ",12,768", ",12.5,768"), "column 'n_layers'");
-  fails(kHeader + with(kMpt, ",12,768", ",-12,768"), "column 'n_layers'");
-  fails(kHeader + "\"no end", "a quoted field has no end");
+  fails(kRunsHeader + "a,b\n", "runs.csv:2");
+  fails(kRunsHeader + kMpt + with(kMpt, "134000", "fast"), "column 'tokens_s_gpu'");
+  fails(kRunsHeader + kMpt + with(kMpt, "134000", "fast"), "runs.csv:3");
+  fails(kRunsHeader + with(kMpt, ",12,768", ",12.5,768"), "column 'n_layers'");
+  fails(kRunsHeader + with(kMpt, ",12,768", ",-12,768"), "column 'n_layers'");
+  fails(kRunsHeader + "\"no end", "a quoted field has no end");
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace shardlens::report {
+
+// What is absent, as JSON and as a cell of CSV.
+template <typename T>
+[[nodiscard]] nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+template <typename T>
+[[nodiscard]] std::string or_empty(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+}  // namespace shardlens::report
