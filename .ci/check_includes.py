@@ -23,10 +23,9 @@ HARDWARE = REPORT + ["sim/hardware"]
 COST = HARDWARE + ["sim/cost"]
 MEMORY = COST + ["sim/memory"]
 ENGINE = MEMORY + ["sim/engine"]
-PREDICT = ENGINE + ["sim/predict"]
-VALIDATE = PREDICT + ["sim/validate"]
-CALIBRATE = VALIDATE + ["sim/calibrate"]
-TORCH_FREE = CALIBRATE + ["sim/search"]
+CALIBRATE = ENGINE + ["sim/calibrate"]
+SCENARIO = CALIBRATE + ["sim/scenario"]
+TORCH_FREE = SCENARIO + ["sim/validate", "sim/search"]
 DIST = SCHEDULE + ["core/composable", "core/module", "core/dist"]
 FSDP = DIST + ["core/fsdp"]
 LIVE = FSDP + ["core/replicate", "core/models", "core/train"]
@@ -51,10 +50,10 @@ USES = {
     "sim/cost": HARDWARE,
     "sim/memory": COST,
     "sim/engine": MEMORY,
-    "sim/predict": ENGINE,
-    "sim/validate": PREDICT,
-    "sim/calibrate": VALIDATE,
-    "sim/search": CALIBRATE,
+    "sim/calibrate": ENGINE,
+    "sim/scenario": CALIBRATE,
+    "sim/validate": SCENARIO,
+    "sim/search": SCENARIO,
     "gui/model": TORCH_FREE,
     "gui/view": TORCH_FREE + ["gui/model"],
     "cli": TORCH_FREE,

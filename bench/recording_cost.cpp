@@ -152,10 +152,9 @@ void measure(const cli::RunOptions& options) {
   };
   train::TrainOptions train;
   train.steps = options.steps;
-  train.accumulate = options.accumulate;
-  const train::TrainContext context{
-      model.get(), sharded.get(), world.get(), &tokens, {0, world_size, options.batch, options.seq},
-      &tap,        nullptr};
+  train.step = options.step;
+  const train::TrainContext context{model.get(), sharded.get(), world.get(), &tokens,
+                                    0,           world_size,    &tap,        nullptr};
   train::train(context, train, after_step);
   observer.reset();
   recorder.finish();

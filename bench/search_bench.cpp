@@ -33,12 +33,16 @@ int main(int argc, char** argv) {
   app.add_option("--csv", csv, "write the plans and what was predicted");
   CLI11_PARSE(app, argc, argv);
 
-  const plan::ModelConfig config = plan::parse_model_config(kModel, "70b");
-  plan::Plan base;
-  base.mixed_precision.param_dtype = shardlens::DType::kBF16;
-  base.mixed_precision.reduce_dtype = shardlens::DType::kF32;
+  sim::Scenario scenario;
+  scenario.model =
+      std::make_shared<const sim::ScenarioModel>(plan::parse_model_config(kModel, "70b"));
+  scenario.plan.mixed_precision.param_dtype = shardlens::DType::kBF16;
+  scenario.plan.mixed_precision.reduce_dtype = shardlens::DType::kF32;
+  scenario.world_size = kRanks;
+  scenario.step.seq = kSeq;
   sim::HardwareSpec hardware = sim::load_hardware("8xH100");
   hardware.gpu.memory = shardlens::Bytes{1} << 50;  // nothing is left out because it does not fit
+  scenario.machine = std::make_shared<const sim::TargetMachine>(hardware);
 
   std::ofstream rows;
   if (!csv.empty()) {
@@ -52,14 +56,13 @@ int main(int argc, char** argv) {
   for (int64_t samples = 1; done < plans; ++samples) {
     sim::SearchOptions options;
     options.memory_limit = hardware.gpu.memory;
-    options.samples = samples;
-    options.seq = kSeq;
+    scenario.step.accumulate = samples;
     options.threads = threads;
     std::vector<sim::Found> found;
     options.on_progress = [&](const sim::Found& each, size_t, size_t) { found.push_back(each); };
     const auto begin = std::chrono::steady_clock::now();
     const std::clock_t before = std::clock();
-    const sim::SearchResult result = sim::search(config, base, hardware, kRanks, options);
+    const sim::SearchResult result = sim::search(scenario, options);
     taken += std::chrono::steady_clock::now() - begin;
     cpu += static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
     done += result.evaluated;
@@ -68,8 +71,9 @@ int main(int argc, char** argv) {
       const sim::Outcome& o = each.outcome;
       rows << fmt::format("{},{},{},{:d},{:d},{},{:d},{},{},{},{},{},{},{}\n", c.blocks_per_unit,
                           c.shard, kRanks / c.shard, c.reshard, c.backward_prefetch,
-                          c.forward_prefetch, c.checkpoint, c.batch, c.accumulate, o.step,
-                          o.compute, o.exposed_comm, o.peak, o.peak_allocated);
+                          c.forward_prefetch, c.checkpoint, c.batch, c.accumulate,
+                          o.figures.duration(), o.figures.compute, o.figures.exposed_comm,
+                          o.peak_reserved, o.peak_allocated);
     }
   }
   fmt::print("{} plans in {:.3f} s on {} threads: {:.1f} us of CPU a plan\n", done, taken.count(),

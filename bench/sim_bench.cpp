@@ -37,7 +37,7 @@ struct Setup {
       Setup made;
       made.config = config;
       made.plan = plan::resolve(plan, tree, 8);
-      made.workload = plan::step_workload(config, made.plan, 1, 4096);
+      made.workload = plan::step_workload(config, made.plan, {.batch = 1, .seq = 4096});
       made.costs = sim::step_costs(made.workload, made.plan,
                                    sim::GpuCostModel(sim::load_hardware("8xH100")));
       return made;
@@ -81,7 +81,7 @@ void Workload(benchmark::State& state) {
   const Setup& setup = Setup::get();
   for (auto _ : state) {
     benchmark::DoNotOptimize(
-        plan::step_workload(setup.config, setup.plan, 1, 4096).operators.size());
+        plan::step_workload(setup.config, setup.plan, {.batch = 1, .seq = 4096}).operators.size());
   }
 }
 

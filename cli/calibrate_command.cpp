@@ -16,7 +16,7 @@
 #include "core/base/format_bytes.h"
 #include "profiler/report/table.h"
 #include "sim/calibrate/calibration.h"
-#include "sim/calibrate/replay.h"
+#include "sim/scenario/recorded_run.h"
 
 #include "cli/host_info.h"
 #include "cli/output.h"

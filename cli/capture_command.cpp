@@ -67,8 +67,7 @@ void write_inputs(const RunOptions& options, const PreparedRun& run) {
   const std::string config = plan::read_text_file(run.config.source);
   prepare_capture_directory(options.out);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
-  const plan::Workload workload =
-      plan::step_workload(run.config, run.plan, options.batch, options.seq);
+  const plan::Workload workload = plan::step_workload(run.config, run.plan, options.step);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
   write_file_atomically(options.out / "run.json", run_json(options));
   // So that the order check still knows the model when the capture is moved away from it.

@@ -21,9 +21,9 @@ namespace {
 
 struct GuiOptions {
   std::vector<std::string> paths;
-  std::vector<std::string> plans, compared;
+  std::vector<std::string> plans, compared, hardware;
   std::map<std::string, std::string> values;  // by flag; as given
-  bool simulate = false, selftest = false;
+  bool simulate = false, figures = false, selftest = false;
 };
 
 ExitCode run(const GuiOptions& options) {
@@ -44,16 +44,18 @@ ExitCode run(const GuiOptions& options) {
       arguments.push_back(value);
     }
   }
-  for (const std::string& plan : options.plans) {
-    arguments.emplace_back("--plan");
-    arguments.push_back(plan);
-  }
-  for (const std::string& path : options.compared) {
-    arguments.emplace_back("--compare");
-    arguments.push_back(path);
+  for (const auto& [flag, values] : {std::pair{"--plan", &options.plans},
+                                     {"--compare", &options.compared},
+                                     {"--hardware", &options.hardware}}) {
+    for (const std::string& value : *values) {
+      arguments.insert(arguments.end(), {flag, value});
+    }
   }
   if (options.simulate) {
     arguments.emplace_back("--simulate");
+  }
+  if (options.figures) {
+    arguments.emplace_back("--figures");
   }
   if (options.selftest) {
     arguments.emplace_back("--selftest");
@@ -83,6 +85,13 @@ Action add_gui_command(CLI::App& app) {
   app.add_option("--plan", options->plans,
                  "simulate this plan file beside the run; may be repeated")
       ->option_text("FILE");
+  app.add_option("--hardware", options->hardware,
+                 "simulate each plan on this spec, a name or a file; may be repeated, and is "
+                 "required with --model")
+      ->option_text("SPEC");
+  app.add_flag("--figures", options->figures,
+               "print what the window shows of the run and of each simulated plan as JSON, and "
+               "end; needs no display");
   app.add_flag("--simulate", options->simulate,
                "show the run's own plan, simulated, below the run");
   app.add_option("--compare", options->compared,
@@ -90,7 +99,7 @@ Action add_gui_command(CLI::App& app) {
       ->option_text("PATH");
   flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
   flag("--panel", "NAME",
-       "modules, ownership, inspector, exposed, order, whatif, compare, events, diagnostics or "
+       "modules, ownership, inspector, exposed, order, what-if, compare, events, diagnostics or "
        "notes");
   flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
   flag("--theme", "light|dark", "colours");

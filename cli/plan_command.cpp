@@ -44,8 +44,7 @@ struct PlanOptions {
   std::filesystem::path model, plan;
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
-  int accumulate = 1;
-  bool no_sync = false;
+  plan::StepSettings step;
   bool actions = false, json = false, engine = false;
   std::vector<std::filesystem::path> from_trace;
   std::filesystem::path out;
@@ -84,9 +83,9 @@ schedule::PlannedStep planned_step(const plan::ModelConfig& config,
                                    const ResolvedPlan& plan,
                                    const PlanOptions& options) {
   // The order does not depend on how many tokens there are.
-  const int64_t seq = std::min<int64_t>(config.max_positions, 64);
-  return schedule::planned_step(plan::step_workload(config, plan, 1, seq), plan, kSteadyStep,
-                                options.accumulate, !options.no_sync);
+  plan::StepSettings step = options.step;
+  step.seq = std::min<int64_t>(config.max_positions, 64);
+  return schedule::planned_step(plan::step_workload(config, plan, step), plan, kSteadyStep, step);
 }
 
 int64_t replicated_units(const ResolvedPlan& plan) {
@@ -237,9 +236,10 @@ void print_collectives(const ResolvedPlan& plan,
     return;
   }
   const std::string microbatches =
-      options.accumulate == 1 ? ""
-                              : fmt::format(" of {} microbatches{}", options.accumulate,
-                                            options.no_sync ? ", the last of which reduces" : "");
+      options.step.accumulate == 1
+          ? ""
+          : fmt::format(" of {} microbatches{}", options.step.accumulate,
+                        !options.step.sync_every_microbatch ? ", the last of which reduces" : "");
   write_stdout(fmt::format("\n{}\n", bold("a rank's collectives in a step" + microbatches)));
   report::Table table({{"collective", report::Align::kLeft}, {"count"}, {"bytes"}});
   for (const schedule::CollectiveTotal& total : totals) {
@@ -375,7 +375,7 @@ ExitCode run_plan(const PlanOptions& options) {
   if (options.world_size && *options.world_size < 1) {
     throw UsageError(fmt::format("--world-size {}: expected at least 1", *options.world_size));
   }
-  check_microbatches(options.accumulate, options.no_sync);
+  check_step(options.step);
   const plan::ModelConfig config = plan::load_model_config(options.model);
   const plan::ModuleTree tree = plan::module_tree(config);
   plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
@@ -423,10 +423,10 @@ Action add_plan_command(CLI::App& app) {
       ->option_text("RxS");
   app.add_option("--world-size", options->world_size, "number of ranks [those of the mesh, else 2]")
       ->option_text("W");
-  app.add_option("--accumulate", options->accumulate, "microbatches of a step")
+  app.add_option("--accumulate", options->step.accumulate, "microbatches of a step")
       ->excludes(from_trace)
       ->option_text("M [1]");
-  app.add_flag("--no-sync", options->no_sync,
+  app.add_flag("!--no-sync", options->step.sync_every_microbatch,
                "with --accumulate: only the last microbatch reduces gradients")
       ->excludes(from_trace);
   app.add_flag("--actions", options->actions,

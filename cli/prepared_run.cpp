@@ -74,40 +74,39 @@ void apply_precision(const RunOptions& options, plan::Plan& plan) {
 }
 
 void check_samples(const RunOptions& options, const PreparedRun& run) {
-  if (options.seq > run.config.max_positions && run.config.max_positions > 0) {
+  if (*options.step.seq > run.config.max_positions && run.config.max_positions > 0) {
     throw InputError("--seq",
-                     fmt::format("{} tokens a sample, but {} has {} positions", options.seq,
+                     fmt::format("{} tokens a sample, but {} has {} positions", *options.step.seq,
                                  run.config.source, run.config.max_positions));
   }
   if (run.samples < 1) {
     throw InputError(options.tokens.string(),
                      fmt::format("{} tokens are too few for one sample of --seq {} (it takes {})",
-                                 run.tokens, options.seq, options.seq + 1));
+                                 run.tokens, *options.step.seq, *options.step.seq + 1));
   }
   if (run.samples < run.plan.world_size) {
     throw InputError(options.tokens.string(),
                      fmt::format("{} ranks, but only {} samples of {} tokens: use fewer ranks, a "
                                  "shorter --seq or more tokens",
-                                 run.plan.world_size, run.samples, options.seq));
+                                 run.plan.world_size, run.samples, *options.step.seq));
   }
 }
 
 }  // namespace
 
-plan::ResolvedPlan resolve_plan(const RunOptions& options,
-                                const plan::ModuleTree& tree,
-                                int64_t world_size) {
+plan::Plan plan_of(const RunOptions& options, const plan::ModuleTree& tree) {
   plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
                                          : plan::load_plan(options.plan);
   apply_mesh(options, plan);
   apply_precision(options, plan);
-  return plan::resolve(plan, tree, world_size);
+  return plan;
 }
 
 PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {
   PreparedRun run;
   run.config = plan::load_model_config(options.model);
-  run.plan = resolve_plan(options, plan::module_tree(run.config), world_size);
+  const plan::ModuleTree tree = plan::module_tree(run.config);
+  run.plan = plan::resolve(plan_of(options, tree), tree, world_size);
   return run;
 }
 
@@ -115,7 +114,7 @@ PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
   PreparedRun run = resolve_run(options, world_size);
   plan::require_engine_support(run.plan);
   run.tokens = count_tokens(options.tokens);
-  run.samples = (run.tokens - 1) / options.seq;
+  run.samples = (run.tokens - 1) / *options.step.seq;
   check_samples(options, run);
   return run;
 }

@@ -26,10 +26,8 @@ struct PreparedRun {
 // Model and plan alone, for any plan that resolves; no token file.
 [[nodiscard]] PreparedRun resolve_run(const RunOptions& options, int64_t world_size);
 
-// --plan or --strategy with --mesh and --precision, for modules that are known already.
-[[nodiscard]] plan::ResolvedPlan resolve_plan(const RunOptions& options,
-                                              const plan::ModuleTree& tree,
-                                              int64_t world_size);
+// --plan or --strategy with --mesh and --precision.
+[[nodiscard]] plan::Plan plan_of(const RunOptions& options, const plan::ModuleTree& tree);
 
 // Number of tokens in a token file, by its name's ending: ".u32.bin" 4 bytes each, ".bin" 2, any
 // other 1. Errors: InputError if it cannot be opened or its size is no multiple.

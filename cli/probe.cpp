@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/atomic_file.h"
-#include "sim/calibrate/replay.h"
+#include "sim/scenario/recorded_run.h"
 
 #include "cli/logged_capture.h"
 
@@ -85,8 +85,8 @@ std::vector<sim::Observation> probe(const RunOptions& run, const fs::path& keep)
     const bool replicated = flags.strategy == "replicate";
     flags.precision =
         replicated ? Precision::kFp32 : run.precision;  // replicated units take no casts
-    flags.batch = each.batch;
-    flags.seq = each.seq;
+    flags.step.batch = each.batch;
+    flags.step.seq = each.seq;
     capture_logged(flags);
     out.push_back(sim::open_observation(flags.out));
     out.back().source = "this machine";

@@ -17,8 +17,8 @@ namespace {
 const std::map<std::string, Device> kDevices{{"cpu", Device::kCpu}, {"cuda", Device::kCuda}};
 const std::map<std::string, Backend> kBackends{
     {"gloo", Backend::kGloo}, {"nccl", Backend::kNccl}, {"emulated", Backend::kEmulated}};
-const std::map<std::string, Optimizer> kOptimizers{{"adamw", Optimizer::kAdamW},
-                                                   {"sgd", Optimizer::kSgd}};
+const std::map<std::string, plan::Optimizer> kOptimizers{{"adamw", plan::Optimizer::kAdamW},
+                                                         {"sgd", plan::Optimizer::kSgd}};
 const std::map<std::string, Precision> kPrecisions{
     {"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}};
 
@@ -61,7 +61,7 @@ void add_training_options(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate")->capture_default_str();
   app.add_option("--weight-decay", o.weight_decay, "weight decay")->capture_default_str();
-  app.add_option("--clip", o.clip, "clip gradients to this global norm");
+  app.add_option("--clip", o.step.clip, "clip gradients to this global norm");
   app.add_option("--norm-type", o.norm_type,
                  "p of the gradients' p-norm; inf: the largest gradient")
       ->capture_default_str();
@@ -143,15 +143,17 @@ void add_plan_options(CLI::App& app, RunOptions& o) {
 }
 
 void add_step_options(CLI::App& app, RunOptions& o) {
-  app.add_option("--batch", o.batch, "samples of a rank and microbatch")->capture_default_str();
-  app.add_option("--seq", o.seq, "tokens of a sample")->capture_default_str();
-  app.add_option("--accumulate", o.accumulate, "microbatches of a step")->capture_default_str();
-  app.add_flag("--no-sync", o.no_sync,
+  app.add_option("--batch", o.step.batch, "samples of a rank and microbatch")
+      ->capture_default_str();
+  app.add_option("--seq", o.step.seq, "tokens of a sample")->option_text("INT [64]");
+  app.add_option("--accumulate", o.step.accumulate, "microbatches of a step")
+      ->capture_default_str();
+  app.add_flag("!--no-sync", o.step.sync_every_microbatch,
                "with --accumulate: only the last microbatch reduces gradients");
-  app.add_option("--optimizer", o.optimizer, "adamw or sgd")
+  app.add_option("--optimizer", o.step.optimizer, "adamw or sgd")
       ->transform(CLI::CheckedTransformer(kOptimizers))
       ->option_text("adamw|sgd [adamw]");
-  app.add_option("--momentum", o.momentum, "sgd's momentum")->capture_default_str();
+  app.add_option("--momentum", o.step.momentum, "sgd's momentum")->capture_default_str();
   add_precision_option(app, o);
 }
 
@@ -190,9 +192,15 @@ std::optional<ExitCode> parse_flags(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
-void check_microbatches(int64_t accumulate, bool no_sync) {
-  at_least("--accumulate", accumulate, 1);
-  if (no_sync && accumulate == 1) {
+void check_sizes(const plan::StepSettings& step) {
+  at_least("--batch", step.batch, 1);
+  at_least("--seq", step.seq.value_or(1), 1);
+  at_least("--accumulate", step.accumulate, 1);
+}
+
+void check_step(const plan::StepSettings& step) {
+  check_sizes(step);
+  if (!step.sync_every_microbatch && step.accumulate == 1) {
     throw UsageError(
         "--no-sync needs --accumulate of at least 2: there is no microbatch to leave out");
   }
@@ -207,14 +215,12 @@ void check(const RunOptions& o) {
         fmt::format("--warmup {}: expected less than --steps {}, or nothing would be recorded",
                     o.warmup, o.steps));
   }
-  at_least("--batch", o.batch, 1);
-  at_least("--seq", o.seq, 1);
-  check_microbatches(o.accumulate, o.no_sync);
+  check_step(o.step);
   finite("--lr", o.lr, true);
   finite("--weight-decay", o.weight_decay, true);
-  finite("--momentum", o.momentum, true);
-  if (o.clip) {
-    finite("--clip", *o.clip, false);
+  finite("--momentum", o.step.momentum, true);
+  if (o.step.clip) {
+    finite("--clip", *o.step.clip, false);
   }
   if (!(o.norm_type > 0)) {
     throw UsageError(fmt::format("--norm-type {}: expected a number > 0, or inf", o.norm_type));
@@ -244,9 +250,6 @@ std::string name_of(Device device) {
 }
 std::string name_of(Backend backend) {
   return key_of(kBackends, backend);
-}
-std::string name_of(Optimizer optimizer) {
-  return key_of(kOptimizers, optimizer);
 }
 std::string name_of(Precision precision) {
   return key_of(kPrecisions, precision);
@@ -285,15 +288,16 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add("--hardware", o.hardware, defaults.hardware);
   add("--steps", o.steps, defaults.steps);
   add("--warmup", o.warmup, defaults.warmup);
-  add("--batch", o.batch, defaults.batch);
-  add("--seq", o.seq, defaults.seq);
-  add("--accumulate", o.accumulate, defaults.accumulate);
-  add("--optimizer", name_of(o.optimizer), name_of(defaults.optimizer));
+  add("--batch", o.step.batch, defaults.step.batch);
+  add("--seq", *o.step.seq, *defaults.step.seq);
+  add("--accumulate", o.step.accumulate, defaults.step.accumulate);
+  add("--optimizer", std::string(plan::name_of(o.step.optimizer)),
+      std::string(plan::name_of(defaults.step.optimizer)));
   add("--lr", o.lr, defaults.lr);
   add("--weight-decay", o.weight_decay, defaults.weight_decay);
-  add("--momentum", o.momentum, defaults.momentum);
-  if (o.clip) {
-    out.insert(out.end(), {"--clip", fmt::format("{}", *o.clip)});
+  add("--momentum", o.step.momentum, defaults.step.momentum);
+  if (o.step.clip) {
+    out.insert(out.end(), {"--clip", fmt::format("{}", *o.step.clip)});
   }
   add("--norm-type", o.norm_type, defaults.norm_type);
   add("--loss-scale", o.loss_scale, defaults.loss_scale);
@@ -305,7 +309,7 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add_path("--trigger-file", o.trigger_file);
   add("--on-signal", o.on_signal, defaults.on_signal);
   add("--threads", o.threads, defaults.threads);
-  if (o.no_sync) {
+  if (!o.step.sync_every_microbatch) {
     out.emplace_back("--no-sync");
   }
   if (o.force_collectives) {
@@ -333,17 +337,17 @@ std::string to_json(const RunOptions& o) {
   out["force_collectives"] = o.force_collectives;
   out["steps"] = o.steps;
   out["warmup"] = o.warmup;
-  out["batch"] = o.batch;
-  out["seq"] = o.seq;
-  out["accumulate"] = o.accumulate;
-  out["no_sync"] = o.no_sync;
-  out["optimizer"] = name_of(o.optimizer);
+  out["batch"] = o.step.batch;
+  out["seq"] = *o.step.seq;
+  out["accumulate"] = o.step.accumulate;
+  out["no_sync"] = !o.step.sync_every_microbatch;
+  out["optimizer"] = std::string(plan::name_of(o.step.optimizer));
   out["lr"] = o.lr;
   out["weight_decay"] = o.weight_decay;
-  if (o.optimizer == Optimizer::kSgd) {
-    out["momentum"] = o.momentum;
+  if (o.step.optimizer == plan::Optimizer::kSgd) {
+    out["momentum"] = o.step.momentum;
   }
-  out["clip"] = o.clip ? nlohmann::json(*o.clip) : nlohmann::json(nullptr);
+  out["clip"] = o.step.clip ? nlohmann::json(*o.step.clip) : nlohmann::json(nullptr);
   out["norm_type"] = std::isinf(o.norm_type) ? nlohmann::json("inf") : nlohmann::json(o.norm_type);
   out["precision"] = name_of(o.precision);
   if (o.precision == Precision::kFp16) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/plan/step_settings.h"
 
 namespace CLI {
 class App;
@@ -16,7 +17,6 @@ namespace shardlens::cli {
 
 enum class Device : uint8_t { kCpu, kCuda };
 enum class Backend : uint8_t { kGloo, kNccl, kEmulated };
-enum class Optimizer : uint8_t { kAdamW, kSgd };
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 
 // Flags of `shardlens capture`; `shardlens-worker` takes the same ones. Defaults are those of
@@ -38,16 +38,10 @@ struct RunOptions {
 
   int64_t steps = 10;  // all of them, warmup included
   int64_t warmup = 0;  // first steps that train but are not recorded
-  int64_t batch = 2;
-  int64_t seq = 64;
-  int64_t accumulate = 1;  // microbatches of a step
-  bool no_sync = false;    // only the last microbatch reduces
+  plan::StepSettings step{.batch = 2, .seq = 64};
 
-  Optimizer optimizer = Optimizer::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0.01;
-  double momentum = 0.9;               // sgd only
-  std::optional<double> clip;          // global gradient norm
   double norm_type = 2;                // inf: the largest gradient
   double loss_scale = 65536;           // fp16: the first
   int64_t loss_scale_interval = 2000;  // fp16: steps without an infinity until it grows
@@ -81,8 +75,9 @@ void add_precision_option(CLI::App& app, RunOptions& options);
 // Errors: UsageError naming the flag, its value and what was expected; InputError (exit 3) for
 // --resume.
 void check(const RunOptions& options);
-// The same of --accumulate and --no-sync alone.
-void check_microbatches(int64_t accumulate, bool no_sync);
+// The same of --batch, --seq and --accumulate, and with --no-sync.
+void check_sizes(const plan::StepSettings& step);
+void check_step(const plan::StepSettings& step);
 
 // The backend given, or gloo on the CPU and nccl on CUDA.
 [[nodiscard]] Backend backend_of(const RunOptions& options);
@@ -94,7 +89,6 @@ void check_microbatches(int64_t accumulate, bool no_sync);
 
 [[nodiscard]] std::string name_of(Device device);        // "cpu", "cuda"
 [[nodiscard]] std::string name_of(Backend backend);      // "gloo", "nccl", "emulated"
-[[nodiscard]] std::string name_of(Optimizer optimizer);  // "adamw", "sgd"
 [[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16", "fp16"
 
 // The flags that add_run_options() reads back to the same options.

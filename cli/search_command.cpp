@@ -20,14 +20,11 @@
 #include "core/base/format_bytes.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
-#include "sim/calibrate/calibrated_target.h"
-#include "sim/hardware/stacks.h"
 #include "sim/search/search.h"
 
-#include "cli/machine_options.h"
 #include "cli/output.h"
-#include "cli/prepared_run.h"
 #include "cli/run_options.h"
+#include "cli/scenario_options.h"
 #include "cli/search_state.h"
 
 namespace shardlens::cli {
@@ -38,7 +35,7 @@ constexpr size_t kFrontShown = 12;
 struct SearchCommand {
   RunOptions run;
   int64_t memory_limit = 0;
-  MachineOptions machine;
+  ScenarioOptions scenario;
   std::filesystem::path out, state;
   unsigned threads = 0;
   bool json = false;
@@ -53,26 +50,6 @@ void interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-void check_options(const SearchCommand& options) {
-  if (options.run.hardware.starts_with("ab:") && options.machine.calibration.empty()) {
-    throw UsageError(
-        "--hardware ab:…: it does not say how long a GPU computes; use a spec's name or a spec "
-        "file, or add --calibration");
-  }
-  if (options.run.hardware.empty() && options.machine.calibration.empty()) {
-    throw UsageError("--hardware is required, unless --calibration says how fast the machine is");
-  }
-  for (const auto& [flag, value] : {std::pair{"--batch", options.run.batch},
-                                    {"--seq", options.run.seq},
-                                    {"--accumulate", options.run.accumulate},
-                                    {"--memory-limit", options.memory_limit},
-                                    {"--world-size", options.run.world_size.value_or(1)}}) {
-    if (value < 1) {
-      throw UsageError(fmt::format("{} {}: expected at least 1", flag, value));
-    }
-  }
-}
-
 std::string json_text(const sim::SearchResult& result,
                       const std::vector<plan::Plan>& plans,
                       int64_t ranks) {
@@ -82,10 +59,10 @@ std::string json_text(const sim::SearchResult& result,
                                   {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i]))},
                                   {"batch", found.candidate.batch},
                                   {"accumulate", found.candidate.accumulate},
-                                  {"step_ns", found.outcome.step},
+                                  {"step_ns", found.outcome.figures.duration()},
                                   {"peak_allocated_bytes", found.outcome.peak_allocated},
-                                  {"peak_reserved_bytes", found.outcome.peak},
-                                  {"exposed_comm_ns", found.outcome.exposed_comm}};
+                                  {"peak_reserved_bytes", found.outcome.peak_reserved},
+                                  {"exposed_comm_ns", found.outcome.figures.exposed_comm}};
   };
   nlohmann::ordered_json out;
   out["schema"] = 1;
@@ -111,9 +88,10 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
       {{"plan", report::Align::kLeft}, {"step"}, {"exposed communication"}, {"peak reserved"}});
   for (size_t i = 0; i < std::min(kFrontShown, result.pareto.size()); ++i) {
     const sim::Found& found = result.pareto[i];
-    table.row({name_of(found.candidate, ranks), report::format_duration(found.outcome.step),
-               report::format_duration(found.outcome.exposed_comm),
-               format_bytes(found.outcome.peak)});
+    table.row({name_of(found.candidate, ranks),
+               report::format_duration(found.outcome.figures.duration()),
+               report::format_duration(found.outcome.figures.exposed_comm),
+               format_bytes(found.outcome.peak_reserved)});
   }
   write_stdout(table.render(style_of_stdout()));
   if (result.pareto.size() > kFrontShown) {
@@ -123,38 +101,38 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
   write_stdout("\n" + result.why + "\n");
 }
 
+// All that the outcomes depend on.
+std::string identity_of(const SearchCommand& options, const sim::Scenario& scenario) {
+  using nlohmann::json;
+  const plan::ModelConfig* config = scenario.model->config();
+  const sim::Calibration* calibration = scenario.machine->calibration();
+  return json{
+      {"model", config == nullptr ? json() : json::parse(plan::read_text_file(config->source))},
+      {"plan", json::parse(plan::to_json(scenario.plan))},
+      {"hardware", options.run.hardware},
+      {"stack", options.scenario.stack},
+      {"calibration", calibration == nullptr ? json() : json::parse(sim::to_json(*calibration))},
+      {"ranks", scenario.world_size},
+      {"samples", scenario.step.samples()},
+      {"seq", scenario.step.seq.value_or(0)},
+      {"no_sync", !scenario.step.sync_every_microbatch},
+      {"optimizer_states", scenario.step.optimizer_states()},
+      {"memory_limit", options.memory_limit}}
+      .dump();
+}
+
 ExitCode run(const SearchCommand& options) {
-  check_options(options);
-  const sim::CalibratedTarget machine = machine_of(options.run, options.machine);
-  const int64_t ranks = options.run.world_size.value_or(machine.ranks());
-  const PreparedRun prepared = resolve_run(options.run, ranks);
+  if (options.memory_limit < 1) {
+    throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
+  }
+  const sim::Scenario scenario = scenario_of(options.run, options.scenario);
+  const int64_t ranks = scenario.world_size;
   sim::SearchOptions search;
   search.memory_limit = options.memory_limit;
-  search.samples = options.run.batch * options.run.accumulate;
-  search.seq = options.run.seq;
-  search.optimizer_states = options.run.optimizer == Optimizer::kAdamW ? 2
-                            : options.run.momentum > 0                 ? 1
-                                                                       : 0;
-  search.sync_every_microbatch = !options.run.no_sync;
   search.threads = options.threads;
-  search.host = machine.host();
   std::optional<SearchState> state;
   if (!options.state.empty()) {
-    const nlohmann::json identity{
-        {"model", nlohmann::json::parse(plan::read_text_file(prepared.config.source))},
-        {"plan", nlohmann::json::parse(plan::to_json(prepared.plan.plan))},
-        {"hardware", options.run.hardware},
-        {"stack", options.machine.stack},
-        {"calibration", machine.calibration() == nullptr
-                            ? nlohmann::json()
-                            : nlohmann::json::parse(sim::to_json(*machine.calibration()))},
-        {"ranks", ranks},
-        {"samples", search.samples},
-        {"seq", search.seq},
-        {"no_sync", options.run.no_sync},
-        {"optimizer_states", search.optimizer_states},
-        {"memory_limit", options.memory_limit}};
-    state.emplace(options.state, identity.dump());
+    state.emplace(options.state, identity_of(options, scenario));
     search.known = state->known();
   }
   const bool shows = isatty(STDERR_FILENO) == 1;
@@ -169,8 +147,7 @@ ExitCode run(const SearchCommand& options) {
   interrupted = false;
   search.cancelled = &interrupted;
   std::signal(SIGINT, interrupt);
-  const sim::SearchResult result =
-      sim::search(prepared.config, prepared.plan.plan, machine.target(), ranks, search);
+  const sim::SearchResult result = sim::search(scenario, search);
   std::signal(SIGINT, SIG_DFL);
   fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
              shows ? "\r" : "", result.evaluated, result.pruned, result.all,
@@ -181,7 +158,7 @@ ExitCode run(const SearchCommand& options) {
   }
   std::vector<plan::Plan> plans;
   for (const sim::Found& found : result.pareto) {
-    plans.push_back(plan_of(found.candidate, prepared.plan.plan, prepared.plan.tree, ranks));
+    plans.push_back(plan_of(found.candidate, scenario.plan, scenario.model->tree(), ranks));
   }
   if (!plans.empty() && !options.out.empty()) {
     write_file_atomically(options.out, plan::to_json(plans.front()));
@@ -207,12 +184,10 @@ ExitCode run(const SearchCommand& options) {
 
 Action add_search_command(CLI::App& app) {
   const auto options = std::make_shared<SearchCommand>();
-  app.add_option("--model", options->run.model, "directory with config.json, or a config.json")
-      ->required();
+  app.add_option("--model", options->run.model, "directory with config.json, or a config.json");
   app.add_option("--plan", options->run.plan,
                  "plan file whose dialect, layout and precision the search keeps [fsdp2]");
-  CLI::Option* calibration = add_machine_options(app, options->run, options->machine);
-  app.get_option("--stack")->excludes(calibration);
+  add_scenario_options(app, options->run, options->scenario);
   add_step_options(app, options->run);
   app.add_option("--memory-limit", options->memory_limit,
                  "of what the allocator reserves on a GPU; a number of bytes, or 80GiB")
@@ -224,7 +199,10 @@ Action add_search_command(CLI::App& app) {
                  "keep what was simulated in this file, and go on from it");
   app.add_option("--threads", options->threads, "simulations at a time [cores]");
   app.add_flag("--json", options->json, "machine-readable output");
-  return [options] { return run(*options); };
+  return [options, &app] {
+    take_given(app, options->run, options->scenario);
+    return run(*options);
+  };
 }
 
 }  // namespace shardlens::cli

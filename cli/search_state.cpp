@@ -26,14 +26,16 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
       if (!whole) {
         break;  // it was stopped while it wrote
       }
-      known_[each.at("plan").get<std::string>()] = {each.at("step_ns"),
-                                                    each.at("compute_ns"),
-                                                    each.at("exposed_comm_ns"),
-                                                    each.at("exposed_copy_ns"),
-                                                    each.at("idle_ns"),
-                                                    each.at("peak_bytes"),
-                                                    each.at("peak_allocated_bytes"),
-                                                    each.at("fits")};
+      sim::Outcome& known = known_[each.at("plan").get<std::string>()];
+      known.figures.compute = each.at("compute_ns");
+      known.figures.exposed_comm = each.at("exposed_comm_ns");
+      known.figures.exposed_copy = each.at("exposed_copy_ns");
+      known.figures.idle = each.at("idle_ns");
+      known.figures.comm = each.at("comm_ns");
+      known.figures.overlap = each.at("overlap_ns");
+      known.peak_reserved = each.at("peak_reserved_bytes");
+      known.peak_allocated = each.at("peak_allocated_bytes");
+      known.fits = each.at("fits");
     }
   }
   in.close();
@@ -52,12 +54,13 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
 
 void SearchState::add(const std::string& name, const sim::Outcome& outcome) {
   out_ << json{{"plan", name},
-               {"step_ns", outcome.step},
-               {"compute_ns", outcome.compute},
-               {"exposed_comm_ns", outcome.exposed_comm},
-               {"exposed_copy_ns", outcome.exposed_copy},
-               {"idle_ns", outcome.idle},
-               {"peak_bytes", outcome.peak},
+               {"compute_ns", outcome.figures.compute},
+               {"exposed_comm_ns", outcome.figures.exposed_comm},
+               {"exposed_copy_ns", outcome.figures.exposed_copy},
+               {"idle_ns", outcome.figures.idle},
+               {"comm_ns", outcome.figures.comm},
+               {"overlap_ns", outcome.figures.overlap},
+               {"peak_reserved_bytes", outcome.peak_reserved},
                {"peak_allocated_bytes", outcome.peak_allocated},
                {"fits", outcome.fits}}
               .dump()

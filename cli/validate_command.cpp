@@ -49,10 +49,10 @@ std::string json_text(const sim::Validation& result) {
       each["why_not"] = in_scope ? row.failed : row.run.out_of_scope;
     } else {
       each["stack"] = row.stack;
-      each["predicted_parts_ns"] = {{"compute", row.busy.compute},
-                                    {"exposed_comm", row.busy.exposed_comm},
-                                    {"exposed_copy", row.busy.exposed_copy},
-                                    {"idle", row.busy.idle}};
+      each["predicted_parts_ns"] = {{"compute", row.figures.compute},
+                                    {"exposed_comm", row.figures.exposed_comm},
+                                    {"exposed_copy", row.figures.exposed_copy},
+                                    {"idle", row.figures.idle}};
       each["measured_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu;
       each["predicted_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu / (1 + row.error);
     }

@@ -117,18 +117,12 @@ record::SessionOptions session_options(const RunOptions& options,
 train::TrainOptions train_options(const RunOptions& options) {
   train::TrainOptions train;
   train.steps = options.steps;
-  train.accumulate = options.accumulate;
-  train.no_sync = options.no_sync;
-  train.clip = options.clip;
+  train.step = options.step;
   train.norm_type = options.norm_type;
   train.scaler.scale = options.loss_scale;
   train.scaler.growth_interval = options.loss_scale_interval;
-  train.optimizer.kind = options.optimizer == Optimizer::kSgd
-                             ? train::OptimizerOptions::Kind::kSgd
-                             : train::OptimizerOptions::Kind::kAdamW;
-  train.optimizer.lr = options.lr;
-  train.optimizer.weight_decay = options.weight_decay;
-  train.optimizer.momentum = options.momentum;
+  train.lr = options.lr;
+  train.weight_decay = options.weight_decay;
   return train;
 }
 
@@ -183,9 +177,9 @@ class Worker {
         device_(device_of(options, placement)),
         prepared_(prepare_run(options, placement.world_size)),
         tokens_(options.tokens) {
-    shape_ = {placement.rank, placement.world_size, options.batch, options.seq};
-    train::check_tokens(tokens_, shape_, options.steps * options.accumulate,
-                        prepared_.config.vocab_size);
+    train::check_tokens(tokens_,
+                        train::shape_of(options.step, placement.rank, placement.world_size),
+                        options.steps * options.step.accumulate, prepared_.config.vocab_size);
     at::set_num_threads(static_cast<int>(options.threads));
     session_ = std::make_unique<record::Session>(session_options(options, placement, prepared_));
     stop_.set_last_words([this] { session_->spool().flush(); });
@@ -227,9 +221,9 @@ class Worker {
       metrics.emplace(options_.out / "metrics.jsonl", world_->emulated());
     }
     Progress progress(options_.steps, world_->emulated(), first);
-    const train::TrainContext context{model_.get(),       sharded_.get(), world_.get(),
-                                      &tokens_,           shape_,         &session_->recorder(),
-                                      &stop_.requested(), device_};
+    const train::TrainContext context{
+        model_.get(),          sharded_.get(),        world_.get(),       &tokens_, placement_.rank,
+        placement_.world_size, &session_->recorder(), &stop_.requested(), device_};
     const int64_t steps =
         train::train(context, train_options(options_), [&](const train::StepReport& report) {
           if (metrics) {
@@ -255,7 +249,6 @@ class Worker {
   c10::Device device_;
   PreparedRun prepared_;
   train::TokenFile tokens_;
-  train::BatchShape shape_;
   // Declared in the order in which each needs the one before.
   std::unique_ptr<record::Session> session_;
   std::unique_ptr<dist::World> world_;

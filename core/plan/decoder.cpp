@@ -126,16 +126,13 @@ int64_t parameter_count(const DecoderShape& shape) {
 
 Workload decoder_workload(const DecoderShape& shape,
                           const ResolvedPlan& plan,
-                          int64_t batch,
-                          int64_t seq) {
-  if (batch < 1 || seq < 1) {
-    throw InputError("", fmt::format("batch {} x seq {}: expected both at least 1", batch, seq));
-  }
+                          const StepSettings& settings) {
+  const int64_t seq = tokens_of(settings);
   if (shape.positions > 0 && seq > shape.positions) {
     throw InputError(
         "", fmt::format("seq {} is longer than the decoder's {} positions", seq, shape.positions));
   }
-  WorkloadBuilder build(plan, batch, seq);
+  WorkloadBuilder build(plan, settings.batch, seq);
   build.enter("");
   build.enter("embed_tokens");
   build.embedding(shape.hidden);
@@ -154,7 +151,7 @@ Workload decoder_workload(const DecoderShape& shape,
   build.leave();
   build.loss(shape.vocab);
   build.finish_backward();
-  build.optimizer();
+  build.optimizer(settings);
   return build.take();
 }
 

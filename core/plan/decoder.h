@@ -31,7 +31,6 @@ struct DecoderShape {
 // tree. Errors: InputError when batch or seq is not positive, or seq exceeds the positions.
 [[nodiscard]] Workload decoder_workload(const DecoderShape& shape,
                                         const ResolvedPlan& plan,
-                                        int64_t batch,
-                                        int64_t seq);
+                                        const StepSettings& settings);
 
 }  // namespace shardlens::plan

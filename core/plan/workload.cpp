@@ -199,11 +199,8 @@ void mlp_forward(WorkloadBuilder& build, const ModelConfig& config) {
 
 Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
-                       int64_t batch,
-                       int64_t seq) {
-  if (batch < 1 || seq < 1) {
-    throw InputError("", fmt::format("batch {} x seq {}: expected both at least 1", batch, seq));
-  }
+                       const StepSettings& settings) {
+  const int64_t seq = tokens_of(settings);
   if (seq > config.max_positions) {
     throw InputError(config.source, fmt::format("seq {} is longer than the model's {} positions",
                                                 seq, config.max_positions));
@@ -212,7 +209,7 @@ Workload step_workload(const ModelConfig& config,
     throw InputError(plan.plan.source + "#/frozen_parameters",
                      "every parameter is frozen; expected one at least that is trained");
   }
-  WorkloadBuilder build(plan, batch, seq);
+  WorkloadBuilder build(plan, settings.batch, seq);
   build.enter("");
   switch (config.family) {
     case Family::kLlama:
@@ -228,7 +225,7 @@ Workload step_workload(const ModelConfig& config,
   build.leave();
   build.loss(config.vocab_size);
   build.finish_backward();
-  build.optimizer();
+  build.optimizer(settings);
   return build.take();
 }
 

@@ -9,6 +9,7 @@
 #include "core/base/hook.h"
 #include "core/base/units.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_settings.h"
 
 namespace shardlens::plan {
 
@@ -60,8 +61,8 @@ struct Workload {
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 
-// The operators that the models of core/models run in a training step (fp32 AdamW at the end) and
-// the hooks of `plan` around them.
+// The operators that the models of core/models run in a training step (of one microbatch, with the
+// optimizer in fp32 at the end) and the hooks of `plan` around them.
 //
 // Forward     modules in the order in which forward calls them; a unit's kPreForward before its
 //             first module, its kPostForward after its last.
@@ -78,12 +79,11 @@ struct Workload {
 //             and only up to that one, as PyTorch's non-reentrant checkpoint stops early. What a
 //             forward would have kept is then `saved` of the operator that makes it again. A
 //             checkpoint inside another adds nothing.
-// Errors      InputError when batch or seq is not positive, seq exceeds the model's positions, or
-//             every parameter is frozen.
+// Errors      InputError when batch or seq is not positive or missing, seq exceeds the model's
+//             positions, or every parameter is frozen.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,
-                                     int64_t batch,
-                                     int64_t seq);
+                                     const StepSettings& settings);
 // workload.json, version 1; parse_workload(to_json(w)) == w. Errors: InputError with JSON pointer.
 [[nodiscard]] std::string to_json(const Workload& workload, const ResolvedPlan& plan);
 [[nodiscard]] Workload parse_workload(std::string_view json, const std::string& source);

@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kFlopsPerMultiplyAdd = 2;
 // Update of AdamW per element: two moments, bias correction, decay, step.
 constexpr int64_t kAdamWFlops = 14;
+// Of SGD: decay and step, and with momentum its update.
+constexpr int64_t kSgdFlops = 4, kMomentumFlops = 2;
 constexpr Bytes kIndexBytes = 8;
 
 }  // namespace
@@ -412,24 +414,34 @@ void WorkloadBuilder::finish_backward() {
   hook(Hook::kBackwardEnd, 0);
 }
 
-void WorkloadBuilder::optimizer() {
-  append(optimizer_operator(plan_));
+void WorkloadBuilder::optimizer(const StepSettings& settings) {
+  append(optimizer_operator(plan_, settings));
   hook(Hook::kOptimizerDone, 0);
 }
 
-Operator optimizer_operator(const ResolvedPlan& plan) {
+Operator optimizer_operator(const ResolvedPlan& plan, const StepSettings& settings) {
+  const bool adamw = settings.optimizer == Optimizer::kAdamW;
+  const int64_t states = settings.optimizer_states();
   Operator op;
   op.kind = OperatorKind::kOptimizer;
   op.phase = Phase::kOptimizer;
-  op.name = "aten::_fused_adamw_";
+  op.name = adamw ? "aten::_fused_adamw_" : "aten::_fused_sgd_";
   int64_t elements = 0;
   for (const UnitSize& unit : unit_sizes(plan)) {
     elements += unit.stepped;
   }
-  op.flops = kAdamWFlops * elements;
-  op.read = 4 * elements * size_of(DType::kF32);     // parameter, gradient, two moments
-  op.written = 3 * elements * size_of(DType::kF32);  // all but the gradient
+  op.flops = (adamw ? kAdamWFlops : kSgdFlops + kMomentumFlops * states) * elements;
+  op.read = (2 + states) * elements * size_of(DType::kF32);     // parameter, gradient, states
+  op.written = (1 + states) * elements * size_of(DType::kF32);  // all but the gradient
   return op;
+}
+
+int64_t tokens_of(const StepSettings& settings) {
+  require_valid(settings, "");
+  if (!settings.seq) {
+    throw InputError("", "seq is missing: the model takes tokens, expected how many a sample has");
+  }
+  return *settings.seq;
 }
 
 }  // namespace shardlens::plan

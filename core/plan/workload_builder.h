@@ -65,7 +65,7 @@ class WorkloadBuilder {
   void loss(int64_t vocabulary);
 
   void finish_backward();
-  void optimizer();
+  void optimizer(const StepSettings& settings);
   [[nodiscard]] Workload take() { return std::move(out_); }
 
  private:
@@ -113,7 +113,10 @@ class WorkloadBuilder {
   Workload out_;
 };
 
-// The optimizer's operator: AdamW over every rank's shards, fused. Its unit is the root.
-[[nodiscard]] Operator optimizer_operator(const ResolvedPlan& plan);
+// The optimizer's operator over every rank's shards, fused. Its unit is the root.
+[[nodiscard]] Operator optimizer_operator(const ResolvedPlan& plan, const StepSettings& settings);
+
+// How many tokens a sample has. Errors: InputError for settings that are not valid, or without seq.
+[[nodiscard]] int64_t tokens_of(const StepSettings& settings);
 
 }  // namespace shardlens::plan

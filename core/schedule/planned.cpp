@@ -463,4 +463,12 @@ PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, Planne
   return runner.take();
 }
 
+PlannedStep planned_step(const plan::Workload& workload,
+                         const plan::ResolvedPlan& plan,
+                         int step,
+                         const plan::StepSettings& settings) {
+  return planned_step(workload, plan, step, static_cast<int>(settings.accumulate),
+                      settings.sync_every_microbatch);
+}
+
 }  // namespace shardlens::schedule

@@ -53,5 +53,9 @@ struct PlannedStep {
                                        int step = 3,
                                        int accumulate = 1,
                                        bool sync_every_microbatch = true);
+[[nodiscard]] PlannedStep planned_step(const plan::Workload& workload,
+                                       const plan::ResolvedPlan& plan,
+                                       int step,
+                                       const plan::StepSettings& settings);
 
 }  // namespace shardlens::schedule

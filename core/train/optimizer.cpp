@@ -120,7 +120,7 @@ class Sgd final : public Optimizer {
 
 std::unique_ptr<Optimizer> make_optimizer(std::span<const at::Tensor> shards,
                                           const OptimizerOptions& options) {
-  if (options.kind == OptimizerOptions::Kind::kSgd) {
+  if (options.kind == plan::Optimizer::kSgd) {
     return std::make_unique<Sgd>(shards, options);
   }
   return std::make_unique<AdamW>(shards, options);

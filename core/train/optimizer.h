@@ -5,11 +5,12 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include "core/plan/step_settings.h"
+
 namespace shardlens::train {
 
 struct OptimizerOptions {
-  enum class Kind : uint8_t { kAdamW, kSgd };
-  Kind kind = Kind::kAdamW;
+  plan::Optimizer kind = plan::Optimizer::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0.01;  // AdamW: decoupled; SGD: added to the gradient
   double momentum = 0.9;       // SGD

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/models/mapped_file.h"
+#include "core/plan/step_settings.h"
 
 namespace shardlens::train {
 
@@ -36,6 +37,12 @@ class TokenFile {
 struct BatchShape {
   int64_t rank = 0, ranks = 1, batch = 1, seq = 1;
 };
+
+[[nodiscard]] inline BatchShape shape_of(const plan::StepSettings& step,
+                                         int64_t rank,
+                                         int64_t ranks) {
+  return {rank, ranks, step.batch, step.seq.value_or(1)};
+}
 
 // Row `row` of step `step` (a microbatch m of step s counts as step s·M + m) reads sample
 // ((step · ranks + rank) · batch + row) mod samples.

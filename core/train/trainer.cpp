@@ -40,8 +40,13 @@ class Loop {
   Loop(const TrainContext& context, const TrainOptions& options)
       : context_(context),
         options_(options),
-        optimizer_(make_optimizer(context.sharded->flat_shards(), options.optimizer)),
-        samples_(context.tokens->samples(context.shape.seq)) {
+        shape_(shape_of(options.step, context.rank, context.ranks)),
+        optimizer_(make_optimizer(context.sharded->flat_shards(),
+                                  {.kind = options.step.optimizer,
+                                   .lr = options.lr,
+                                   .weight_decay = options.weight_decay,
+                                   .momentum = options.step.momentum})),
+        samples_(context.tokens->samples(shape_.seq)) {
     if (uses_fp16(context.sharded->plan())) {
       scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler,
                       context.device);
@@ -53,7 +58,7 @@ class Loop {
     if (allocator_ != nullptr) {
       allocator_->resetPeakStats(context_.device.index());
     }
-    for (int64_t microbatch = 0; microbatch < options_.accumulate; ++microbatch) {
+    for (int64_t microbatch = 0; microbatch < options_.step.accumulate; ++microbatch) {
       forward_backward(step, microbatch);
     }
     share_loss();
@@ -66,7 +71,7 @@ class Loop {
         scaler_->unscale(context_.sharded->flat_shards());
       }
       report.grad_norm = context_.sharded->clip_grad_norm(
-          options_.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
+          options_.step.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
     }
     report.loss = mean_loss(step);
     {
@@ -81,10 +86,9 @@ class Loop {
       context_.sharded->zero_grad();
     }
     const std::chrono::duration<double> elapsed = Clock::now() - begin;
-    const BatchShape& shape = context_.shape;
     report.step_ms = elapsed.count() * 1e3;
     report.tokens_per_s =
-        static_cast<double>(shape.ranks * shape.batch * shape.seq * options_.accumulate) /
+        static_cast<double>(shape_.ranks * shape_.batch * shape_.seq * options_.step.accumulate) /
         elapsed.count();
     report.unsharded_bytes = context_.sharded->unsharded_bytes();
     if (allocator_ != nullptr) {
@@ -97,19 +101,19 @@ class Loop {
 
  private:
   void forward_backward(int64_t step, int64_t microbatch) {
-    const bool last = microbatch + 1 == options_.accumulate;
-    if (options_.no_sync) {
+    const bool last = microbatch + 1 == options_.step.accumulate;
+    if (!options_.step.sync_every_microbatch) {
       context_.sharded->set_requires_gradient_sync(last);
     }
     context_.sharded->begin_microbatch(last);
-    const Batch tokens = batch(step * options_.accumulate + microbatch);
+    const Batch tokens = batch(step * options_.step.accumulate + microbatch);
     at::Tensor loss;
     {
       const RangeScope range(context_.recorder, Range::kForward);
       const at::Tensor logits = context_.model->logits(tokens.inputs);
       loss = models::token_loss(logits.flatten(0, 1), tokens.targets);
-      if (options_.accumulate > 1) {
-        loss = loss.div(static_cast<double>(options_.accumulate));
+      if (options_.step.accumulate > 1) {
+        loss = loss.div(static_cast<double>(options_.step.accumulate));
       }
       note(loss.detach(), microbatch == 0);
     }
@@ -120,10 +124,9 @@ class Loop {
   // Adds to this rank's slot; on a device the loss is not waited for.
   void note(const at::Tensor& loss, bool first) {
     if (first) {
-      losses_ =
-          at::zeros({context_.shape.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
+      losses_ = at::zeros({shape_.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
     }
-    losses_.narrow(0, context_.shape.rank, 1).add_(loss);
+    losses_.narrow(0, shape_.rank, 1).add_(loss);
   }
 
   // int64 [B, T] and [B · T], each whole: on a device nothing is cut out of them.
@@ -131,13 +134,12 @@ class Loop {
     at::Tensor inputs, targets;
   };
   Batch batch(int64_t step) const {
-    const BatchShape& shape = context_.shape;
-    Batch out{at::empty({shape.batch, shape.seq}, at::kLong),
-              at::empty({shape.batch * shape.seq}, at::kLong)};
-    const auto seq = static_cast<size_t>(shape.seq);
-    for (int64_t row = 0; row < shape.batch; ++row) {
-      const int64_t first = sample_index(shape, step, row, samples_) * shape.seq;
-      const int64_t at = row * shape.seq;
+    Batch out{at::empty({shape_.batch, shape_.seq}, at::kLong),
+              at::empty({shape_.batch * shape_.seq}, at::kLong)};
+    const auto seq = static_cast<size_t>(shape_.seq);
+    for (int64_t row = 0; row < shape_.batch; ++row) {
+      const int64_t first = sample_index(shape_, step, row, samples_) * shape_.seq;
+      const int64_t at = row * shape_.seq;
       context_.tokens->read(first, {out.inputs.mutable_data_ptr<int64_t>() + at, seq});
       context_.tokens->read(first + 1, {out.targets.mutable_data_ptr<int64_t>() + at, seq});
     }
@@ -146,7 +148,7 @@ class Loop {
 
   // Every rank has a slot of its own, so that all know which loss is not finite.
   void share_loss() {
-    if (!context_.world->emulated() && context_.shape.ranks > 1) {
+    if (!context_.world->emulated() && shape_.ranks > 1) {
       shared_ =
           context_.world->world().all_reduce(losses_, dist::ReduceOp::kSum, {kNoUnit, "loss", 0});
     }
@@ -160,7 +162,7 @@ class Loop {
     const at::Tensor on_host = losses_.cpu();
     const auto* losses = on_host.const_data_ptr<double>();
     double sum = 0;
-    for (int64_t rank = 0; rank < context_.shape.ranks; ++rank) {
+    for (int64_t rank = 0; rank < shape_.ranks; ++rank) {
       if (!std::isfinite(losses[rank])) {
         throw RuntimeFault(
             fmt::format("step {}: the loss of rank {} is {}; try a lower --lr or --clip", step,
@@ -168,13 +170,14 @@ class Loop {
       }
       sum += losses[rank];
     }
-    return context_.world->emulated() ? losses[context_.shape.rank]
-                                      : sum / static_cast<double>(context_.shape.ranks);
+    return context_.world->emulated() ? losses[shape_.rank]
+                                      : sum / static_cast<double>(shape_.ranks);
   }
 
   const TrainContext& context_;
   const TrainOptions& options_;
   c10::DeviceAllocator* allocator_ = allocator_of(context_.device);
+  BatchShape shape_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;

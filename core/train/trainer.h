@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/base/recorder.h"
+#include "core/plan/step_settings.h"
 #include "core/train/grad_scaler.h"
 #include "core/train/optimizer.h"
 #include "core/train/token_file.h"
@@ -25,11 +26,9 @@ namespace shardlens::train {
 
 struct TrainOptions {
   int64_t steps = 10;
-  int64_t accumulate = 1;      // microbatches of a step
-  bool no_sync = false;        // only the last microbatch reduces gradients
-  std::optional<double> clip;  // global norm
-  double norm_type = 2;        // of the gradient norm, reported and clipped; inf: the maximum
-  OptimizerOptions optimizer;
+  plan::StepSettings step;
+  double norm_type = 2;  // of the gradient norm, reported and clipped; inf: the maximum
+  double lr = 1e-3, weight_decay = 0.01;
   GradScalerOptions scaler;  // where any unit computes or reduces in fp16
 };
 
@@ -39,7 +38,7 @@ struct TrainContext {
   fsdp::ShardedModel* sharded = nullptr;
   dist::World* world = nullptr;
   const TokenFile* tokens = nullptr;
-  BatchShape shape;
+  int64_t rank = 0, ranks = 1;              // whose samples are read
   Recorder* recorder = nullptr;             // may be null
   const std::atomic<bool>* stop = nullptr;  // may be null; training ends after the step under way
   c10::Device device{c10::kCPU};            // of the model's parameters

@@ -51,8 +51,9 @@ LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Par
 
 analysis::Figures LiveFigures::within(const Interval& window) const {
   analysis::Figures f;
+  Nanoseconds length = 0;
   for (const Interval& part : analysis::clip(timeline_.span, window)) {
-    f.span += part.length();
+    length += part.length();
     f.compute += compute_.within(part);
     f.comm += communication_.within(part);
     f.overlap += overlap_.within(part);
@@ -62,7 +63,7 @@ analysis::Figures LiveFigures::within(const Interval& window) const {
       (kind ? f.collectives[*kind] : f.unknown).exposed += sums.within(part);
     }
   }
-  f.idle = f.span - f.compute - f.exposed_comm - f.exposed_copy;
+  f.idle = length - f.compute - f.exposed_comm - f.exposed_copy;
   return f;
 }
 

@@ -43,18 +43,21 @@ std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace, Nanose
 void OwnershipTable::show(RunPointer run,
                           size_t rank,
                           const std::optional<std::string>& unit,
-                          Nanoseconds instant) {
+                          Nanoseconds instant,
+                          const PlanPointer& recovered) {
   beginResetModel();
   run_ = std::move(run);
+  plan_ = plan_of(run_);
+  plan_ = plan_ == nullptr ? recovered : plan_;
   rows_.clear();
   layouts_.clear();
   states_.clear();
   why_ = run_ == nullptr ? tr("No run is open.") : QString();
-  if (run_ != nullptr && !run_->run.planned) {
+  if (run_ != nullptr && plan_ == nullptr) {
     why_ =
-        tr("Ownership needs the run's plan and model: a capture directory has them; for PyTorch's "
-           "traces, "
-           "`shardlens plan --from-trace` recovers units and sizes.");
+        tr("Ownership needs the run's plan. A capture directory has it, and of PyTorch's traces it "
+           "is recovered where they have the shapes of operators and the sizes of collectives "
+           "(record_shapes=True).");
     run_.reset();
   }
   if (run_ != nullptr) {

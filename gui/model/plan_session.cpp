@@ -1,21 +1,18 @@
 #include "gui/model/plan_session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <exception>
-#include <filesystem>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "core/base/error.h"
-#include "sim/engine/simulated_run.h"
-#include "sim/predict/predict.h"
+#include "profiler/trace/progress.h"
 
 namespace shardlens::gui {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr int kProgressMilliseconds = 60;
 
 class EditCommand : public QUndoCommand {
  public:
@@ -32,107 +29,134 @@ class EditCommand : public QUndoCommand {
   PlanState before_, after_;
 };
 
-// The config.json beside the run's traces, else the one that run.json names.
-fs::path model_beside(const trace::Run& run) {
-  const fs::path directory = fs::path(run.traces.front().metadata.source).parent_path();
-  if (fs::exists(directory / "config.json")) {
-    return directory / "config.json";
-  }
-  const auto environment = nlohmann::json::parse(run.environment, nullptr, false);
-  return environment.is_object() && environment.contains("options")
-             ? fs::path(environment["options"].value("model", ""))
-             : fs::path();
-}
-
-std::optional<Nanoseconds> median_step(const RankData& rank) {
-  std::vector<Nanoseconds> steps;
-  for (const analysis::StepFigures& step : rank.figures.steps) {
-    steps.push_back(step.window.length());
-  }
-  if (steps.empty()) {
-    return std::nullopt;
-  }
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::nth_element(steps.begin(), middle, steps.end());
-  return *middle;
-}
-
-QString hardware_for(int64_t world_size) {
-  return world_size <= 8 ? QStringLiteral("8xH100") : QString();
-}
-
 }  // namespace
+
+// What is learnt from a run on another thread.
+struct PlanSession::Observing {
+  RunPointer run;
+  std::vector<std::filesystem::path> paths;
+  trace::Progress progress;
+  std::shared_ptr<const sim::RecordedRun> recorded;
+  QString error;
+
+  void work() {
+    try {
+      recorded = sim::RecordedRun::needs_arguments(run->run)
+                     ? sim::RecordedRun::open(paths, &progress)
+                     : sim::RecordedRun::of(run->run);
+    } catch (const std::exception& what) {
+      error = QString::fromStdString(what.what());
+    }
+  }
+};
 
 PlanSession::PlanSession(QObject* parent) : QObject(parent) {
   pause_.setSingleShot(true);
   pause_.setInterval(kPauseMilliseconds);
   connect(&pause_, &QTimer::timeout, this, &PlanSession::simulateNow);
+  ticker_.setInterval(kProgressMilliseconds);
+  connect(&ticker_, &QTimer::timeout, this, [this] {
+    if (observing_ == nullptr) {
+      return;
+    }
+    const uint64_t total = observing_->progress.total, read = observing_->progress.bytes;
+    emit progress(total > 0 && read < total ? static_cast<int>(100 * read / total) : -1,
+                  tr("Learning from the run"));
+  });
+}
+
+PlanSession::~PlanSession() {
+  if (observing_ != nullptr) {
+    observing_->progress.stop = true;
+  }
 }
 
 void PlanSession::stop() {
-  config_.reset();
+  if (observing_ != nullptr) {
+    observing_->progress.stop = true;
+    observing_.reset();
+    ticker_.stop();
+  }
+  subject_ = {};
   knobs_.clear();
   versions_.clear();
   undo_.clear();
   asked_.clear();
   pause_.stop();
-  measured_.reset();
+  run_.reset();
+  paths_.clear();
+  why_.clear();
+  to_restore_.reset();
+  cancelled_ = false;
   ++session_;
   emit stateChanged();
 }
 
-void PlanSession::begin(const plan::ModelConfig& config, const PlanState& state) {
-  config_ = config;
-  tree_ = plan::module_tree(config);
+void PlanSession::begin(PlanSubject subject, const PlanState& state) {
+  subject_ = std::move(subject);
   state_ = base_ = state;
   title_ = tr("as it is");
-  why_.clear();
   makeKnobs();
   emit stateChanged();
   simulateNow();
 }
 
-bool PlanSession::start(const RunPointer& run) {
+void PlanSession::start(const RunPointer& run, const std::vector<std::filesystem::path>& paths) {
   stop();
   if (run == nullptr) {
     why_ = tr("No run is open.");
-    return false;
+    return;
   }
-  if (!run->run.planned) {
-    why_ =
-        tr("The run has no plan to start from: a capture directory has one; of PyTorch's traces, "
-           "`shardlens plan --from-trace` recovers it.");
-    return false;
-  }
-  try {
-    const plan::ModelConfig config = plan::load_model_config(model_beside(run->run));
-    const trace::PlannedInputs& planned = *run->run.planned;
-    PlanState state;
-    state.plan = planned.plan.plan;
-    state.hardware = hardware_for(planned.plan.world_size);
-    state.batch = planned.workload.batch;
-    state.seq = planned.workload.seq;
-    state.world_size = planned.plan.world_size;
-    measured_ = median_step(*run->ranks.front());
-    measured_on_device_ = run->ranks.front()->figures.device;
-    begin(config, state);
-  } catch (const Error& error) {
-    why_ = tr("The run's model cannot be read: %1").arg(QString::fromStdString(error.what()));
-    return false;
-  }
-  return true;
+  run_ = run;
+  paths_ = paths;
+  observe();
 }
 
-void PlanSession::start(const plan::ModelConfig& config, int64_t world_size) {
+void PlanSession::observe() {
+  observing_ = std::make_shared<Observing>();
+  observing_->run = run_;
+  observing_->paths = paths_;
+  ticker_.start();
+  background_.run([job = observing_] { job->work(); }, [this, job = observing_] { finish(job); });
+  emit progress(-1, tr("Learning from the run"));
+}
+
+void PlanSession::finish(const std::shared_ptr<Observing>& job) {
+  if (job != observing_) {
+    return;
+  }
+  observing_.reset();
+  ticker_.stop();
+  if (job->recorded != nullptr) {
+    const PlanSubject subject = PlanSubject::of(job->recorded);
+    begin(subject, own_state(subject));
+  } else {
+    why_ = job->error;
+    const auto& planned = run_->run.planned;
+    if (planned && planned->config) {
+      // Its plan can be edited all the same, for a machine that is chosen.
+      begin(PlanSubject::of(*planned->config),
+            {planned->plan.plan, {}, planned->plan.world_size, planned->settings});
+    } else {
+      emit stateChanged();
+    }
+  }
+  if (const auto waiting = std::exchange(to_restore_, std::nullopt)) {
+    restore(waiting->states, waiting->titles, waiting->current);
+  }
+  emit observed();
+}
+
+void PlanSession::start(const plan::ModelConfig& config, const QString& hardware) {
   stop();
-  const plan::ModuleTree tree = plan::module_tree(config);
+  PlanSubject subject = PlanSubject::of(config);
   PlanState state;
-  state.plan = plan::strategy_plan("full_shard", tree);
+  state.plan = plan::strategy_plan("full_shard", subject.tree());
   state.plan.mixed_precision = {DType::kBF16, DType::kF32, {}, {}, {}};
-  state.hardware = hardware_for(world_size);
-  state.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
-  state.world_size = world_size;
-  begin(config, state);
+  state.machine = hardware;
+  state.world_size = sim::load_hardware(hardware.toStdString()).ranks();
+  state.step.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
+  begin(std::move(subject), state);
 }
 
 const PlanVersion* PlanSession::current() const {
@@ -141,24 +165,25 @@ const PlanVersion* PlanSession::current() const {
   return found == versions_.rend() ? nullptr : &*found;
 }
 
-std::optional<PlanSession::Baseline> PlanSession::baseline() const {
-  if (!measured_ || versions_.empty() || versions_.front().state != base_ ||
-      !versions_.front().error.isEmpty()) {
-    return std::nullopt;
-  }
-  return Baseline{*measured_, versions_.front().step, measured_on_device_};
+std::optional<sim::Baseline> PlanSession::baseline() const {
+  return subject_.recorded == nullptr ? std::nullopt : std::optional(subject_.recorded->baseline());
 }
 
 void PlanSession::makeKnobs() {
-  knobs_ = plan_knobs(tree_, state_.world_size);
+  knobs_ = plan_knobs(tree(), state_.world_size);
 }
 
 void PlanSession::restore(const std::vector<PlanState>& states,
                           const std::vector<QString>& titles,
                           size_t current) {
-  if (!config_ || states.empty()) {
+  if (isObserving()) {
+    to_restore_ = Restored{states, titles, current};
     return;
   }
+  if (!isOpen() || states.empty()) {
+    return;
+  }
+  restoring_ = true;
   const auto show = [&](size_t i) {
     PlanState state = states[i];
     state.plan.source = base_.plan.source;  // plans that are alike but for the file are the same
@@ -169,6 +194,7 @@ void PlanSession::restore(const std::vector<PlanState>& states,
     show(i);
   }
   show(current);
+  restoring_ = false;
 }
 
 void PlanSession::cancel() {
@@ -176,7 +202,24 @@ void PlanSession::cancel() {
   ++session_;
   asked_.clear();
   cancelled_ = true;
+  if (observing_ != nullptr) {
+    observing_->progress.stop = true;
+    observing_.reset();
+    ticker_.stop();
+    why_ = tr("Learning from the run was stopped.");
+    emit observed();
+  }
   emit simulatedOne();
+}
+
+void PlanSession::resume() {
+  cancelled_ = false;
+  if (isOpen()) {
+    simulateNow();
+  } else if (run_ != nullptr && !isObserving()) {
+    why_.clear();
+    observe();
+  }
 }
 
 void PlanSession::choose(size_t knob, size_t choice) {
@@ -186,7 +229,7 @@ void PlanSession::choose(size_t knob, size_t choice) {
 }
 
 void PlanSession::edit(const QString& title, const PlanState& next) {
-  if (next != state_) {
+  if (isOpen() && next != state_) {
     undo_.push(new EditCommand(*this, title, state_, next));
   }
 }
@@ -206,38 +249,28 @@ void PlanSession::apply(const PlanState& state, const QString& title) {
   }
 }
 
-PlanVersion PlanSession::simulated(const plan::ModelConfig& config,
+PlanVersion PlanSession::simulated(const PlanSubject& subject,
                                    const PlanState& state,
                                    const QString& title) {
   PlanVersion out;
   out.title = title;
   out.state = state;
   try {
-    const plan::ResolvedPlan plan =
-        plan::resolve(state.plan, plan::module_tree(config), state.world_size);
     try {
-      plan::require_engine_support(plan);
+      plan::require_engine_support(plan::resolve(state.plan, subject.tree(), state.world_size));
     } catch (const Error& error) {
       out.engine = QString::fromStdString(error.what());
     }
-    const plan::Workload workload = plan::step_workload(config, plan, state.batch, state.seq);
-    const sim::HardwareSpec hardware = sim::load_hardware(state.hardware.toStdString());
-    sim::RunSettings settings;
-    settings.list_alive = false;
-    const sim::Prediction predicted = sim::predict(workload, plan, hardware, settings);
-    out.step = predicted.step.duration;
-    out.busy = predicted.busy;
-    out.peak = predicted.memory.peak_allocated;
-    out.fits = predicted.memory.fits;
-    out.tokens_per_s = predicted.tokens_per_s;
-    sim::SimulatedRunOptions traces;
-    traces.device_name = hardware.gpu.name;
+    sim::Prediction predicted = sim::evaluate(scenario_of(subject, state), {.timeline = true});
     std::vector<trace::Trace> one;
-    one.push_back(
-        sim::simulated_trace(workload, plan, predicted.planned, predicted.step, 0, traces));
+    one.push_back(sim::predicted_trace(predicted, 0));
     trace::Run run = trace::Run::of(std::move(one));
-    run.planned = trace::PlannedInputs{plan, workload, 1, true};
+    run.planned = trace::PlannedInputs{std::move(predicted.plan), std::move(predicted.workload),
+                                       predicted.settings, std::nullopt};
     out.run = std::make_shared<const RunData>(std::move(run));
+    predicted.planned = {};
+    predicted.step.ranks.clear();
+    out.prediction = std::move(predicted);
   } catch (const std::exception& error) {
     out.error = QString::fromStdString(error.what());
   }
@@ -246,16 +279,16 @@ PlanVersion PlanSession::simulated(const plan::ModelConfig& config,
 
 void PlanSession::simulateNow() {
   pause_.stop();
-  if (!config_ || current() != nullptr || std::ranges::find(asked_, state_) != asked_.end()) {
+  if (!isOpen() || current() != nullptr || std::ranges::find(asked_, state_) != asked_.end()) {
     return;  // known, or on its way
   }
   asked_.push_back(state_);
   cancelled_ = false;
   const uint64_t session = session_;
   auto result = std::make_shared<PlanVersion>();
-  const auto work = [result, config = *config_, state = state_, title = title_,
+  const auto work = [result, subject = subject_, state = state_, title = title_,
                      order = state_ == base_ ? 0 : ++asked_count_] {
-    *result = simulated(config, state, title);
+    *result = simulated(subject, state, title);
     result->order = order;
   };
   background_.run(work, [this, session, result] {
@@ -271,13 +304,11 @@ void PlanSession::simulateNow() {
   });
 }
 
-QString baselineText(const PlanSession& session) {
-  const auto baseline = session.baseline();
-  return baseline && baseline->device
-             ? PlanSession::tr("%1%2 %")
-                   .arg(baseline->error() >= 0 ? QStringLiteral("+") : QStringLiteral("−"))
-                   .arg(100 * std::abs(baseline->error()), 0, 'f', 1)
-             : PlanSession::tr("not known");
+QString baselineText(const std::optional<sim::Baseline>& baseline) {
+  return baseline ? PlanSession::tr("%1%2 %")
+                        .arg(baseline->error() >= 0 ? QStringLiteral("+") : QStringLiteral("−"))
+                        .arg(100 * std::abs(baseline->error()), 0, 'f', 1)
+                  : PlanSession::tr("not known");
 }
 
 }  // namespace shardlens::gui

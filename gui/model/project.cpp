@@ -54,17 +54,58 @@ std::vector<fs::path> read_paths(const JsonNode& root, const char* key, const fs
 }
 
 PlanState read_plan(const JsonNode& node, QString& title) {
-  const std::array<std::string, 6> keys{"title", "hardware", "world_size", "batch", "seq", "plan"};
+  const std::array<std::string, 11> keys{
+      "title",     "machine",  "hardware",   "world_size",
+      "batch",     "seq",      "accumulate", "sync_every_microbatch",
+      "optimizer", "momentum", "plan"};
   node.expect_object("a plan that was tried");
   node.allow_only(keys);
   PlanState out;
   title = QString::fromStdString(node.require("title").string());
-  out.hardware = QString::fromStdString(node.require("hardware").string());
+  // What files of 0.1 call hardware: always a spec.
+  const auto spec = node.find("hardware");
+  out.machine = QString::fromStdString(spec ? spec->string() : node.require("machine").string());
   out.world_size = node.require("world_size").integer(1, 1 << 20);
-  out.batch = node.require("batch").integer(1, 1 << 20);
-  out.seq = node.require("seq").integer(1, 1 << 24);
+  out.step.batch = node.require("batch").integer(1, 1 << 20);
+  if (const auto seq = node.find("seq")) {
+    out.step.seq = seq->integer(1, 1 << 24);
+  }
+  if (const auto accumulate = node.find("accumulate")) {
+    out.step.accumulate = accumulate->integer(1, 1 << 20);
+  }
+  if (const auto sync = node.find("sync_every_microbatch")) {
+    out.step.sync_every_microbatch = sync->boolean();
+  }
+  if (const auto optimizer = node.find("optimizer")) {
+    if (optimizer->string() == plan::name_of(plan::Optimizer::kSgd)) {
+      out.step.optimizer = plan::Optimizer::kSgd;
+    } else if (optimizer->string() != plan::name_of(plan::Optimizer::kAdamW)) {
+      optimizer->fail("expected adamw or sgd, found '" + optimizer->string() + "'");
+    }
+  }
+  if (const auto momentum = node.find("momentum")) {
+    out.step.momentum = momentum->number();
+  }
   const JsonNode plan = node.require("plan");
   out.plan = plan::parse_plan(plan.json().dump(), plan.where());
+  return out;
+}
+
+Json plan_json(const PlanState& state, const QString& title) {
+  Json out{{"title", title.toStdString()},
+           {"machine", state.machine.toStdString()},
+           {"world_size", state.world_size},
+           {"batch", state.step.batch}};
+  if (state.step.seq) {
+    out["seq"] = *state.step.seq;
+  }
+  out["accumulate"] = state.step.accumulate;
+  out["sync_every_microbatch"] = state.step.sync_every_microbatch;
+  out["optimizer"] = plan::name_of(state.step.optimizer);
+  if (state.step.optimizer == plan::Optimizer::kSgd) {
+    out["momentum"] = state.step.momentum;
+  }
+  out["plan"] = Json::parse(plan::to_json(state.plan));
   return out;
 }
 
@@ -89,13 +130,7 @@ std::string to_json(const Project& project, const fs::path& file) {
   }
   Json& plans = out["plans"] = Json::array();
   for (size_t i = 0; i < project.plans.size(); ++i) {
-    const PlanState& state = project.plans[i];
-    plans.push_back({{"title", project.titles[i].toStdString()},
-                     {"hardware", state.hardware.toStdString()},
-                     {"world_size", state.world_size},
-                     {"batch", state.batch},
-                     {"seq", state.seq},
-                     {"plan", Json::parse(plan::to_json(state.plan))}});
+    plans.push_back(plan_json(project.plans[i], project.titles[i]));
   }
   out["current"] = project.current;
   Json& marks = out["bookmarks"] = Json::array();

@@ -7,7 +7,7 @@
 
 #include <QString>
 
-#include "gui/model/plan_session.h"
+#include "gui/model/plan_state.h"
 
 namespace shardlens::gui {
 

@@ -92,6 +92,10 @@ const char* label_of(Kind kind) {
   return kLabels[static_cast<size_t>(kind)];
 }
 
+PlanPointer plan_of(const RunPointer& run) {
+  return run == nullptr || !run->run.planned ? nullptr : PlanPointer(run, &run->run.planned->plan);
+}
+
 std::string unit_label(const std::string& fqn) {
   return fqn.empty() ? "(root)" : fqn;
 }

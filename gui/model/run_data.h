@@ -114,6 +114,11 @@ class RunData {
 
 using RunPointer = std::shared_ptr<const RunData>;
 
+// A plan that lives as long as what it belongs to.
+using PlanPointer = std::shared_ptr<const plan::ResolvedPlan>;
+// The run's own plan; nullptr: it has none (what a trace tells of it is in RecordedRun).
+[[nodiscard]] PlanPointer plan_of(const RunPointer& run);
+
 // "(root)" for the root's "".
 [[nodiscard]] std::string unit_label(const std::string& fqn);
 

@@ -25,6 +25,14 @@ void give_back_memory() {
 
 }  // namespace
 
+std::vector<std::filesystem::path> paths_of(const QStringList& paths) {
+  std::vector<std::filesystem::path> out;
+  for (const QString& path : paths) {
+    out.emplace_back(path.toStdString());
+  }
+  return out;
+}
+
 std::vector<std::vector<std::filesystem::path>> runs_of(
     const std::vector<std::filesystem::path>& paths) {
   std::vector<std::vector<std::filesystem::path>> several;

@@ -8,12 +8,15 @@
 
 #include <QObject>
 #include <QString>
+#include <QStringList>
 #include <QTimer>
 
 #include "gui/model/background.h"
 #include "gui/model/run_data.h"
 
 namespace shardlens::gui {
+
+[[nodiscard]] std::vector<std::filesystem::path> paths_of(const QStringList& paths);
 
 // The paths of each run: all are one (its traces), but a directory of several runs
 // (check::run_paths()) stands for these. Errors: InputError.

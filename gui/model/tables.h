@@ -89,11 +89,13 @@ class OwnershipTable : public QAbstractTableModel {
   static constexpr int kFixedColumns = 3;              // parameter, shape, state
 
   using QAbstractTableModel::QAbstractTableModel;
-  // Parameters of the unit, or of all units. Without a plan, none: why() says so.
+  // Parameters of the unit, or of all units. Without a plan, none: why() says so. `recovered`: of a
+  // run without a plan of its own, what its trace tells; each unit is then one parameter.
   void show(RunPointer run,
             size_t rank,
             const std::optional<std::string>& unit,
-            Nanoseconds instant);
+            Nanoseconds instant,
+            const PlanPointer& recovered = nullptr);
   [[nodiscard]] QString why() const { return why_; }
   [[nodiscard]] std::string unitAt(const QModelIndex& index) const;
 
@@ -110,9 +112,10 @@ class OwnershipTable : public QAbstractTableModel {
     uint32_t index = 0;      // within the unit
     uint32_t parameter = 0;  // of the tree
   };
-  [[nodiscard]] const plan::ResolvedPlan& plan() const { return run_->run.planned->plan; }
+  [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
   [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
   RunPointer run_;
+  PlanPointer plan_;
   QString why_;
   std::vector<Row> rows_;
   std::vector<plan::ShardLayout> layouts_;  // by unit

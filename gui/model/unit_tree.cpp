@@ -40,14 +40,16 @@ Bytes gathered_bytes(const UnitFigures& unit) {
 
 }  // namespace
 
-void UnitTree::show(RunPointer run, size_t rank) {
+void UnitTree::show(RunPointer run, size_t rank, const PlanPointer& recovered) {
   beginResetModel();
   run_ = std::move(run);
+  plan_ = plan_of(run_);
+  plan_ = plan_ == nullptr ? recovered : plan_;
   rank_ = rank;
   nodes_.clear();
   top_.clear();
   if (run_ != nullptr) {
-    run_->run.planned ? addModules() : addUnits();
+    plan_ != nullptr ? addModules() : addUnits();
     addOwners();
     fold();
     sumUp(run_->ranks[rank_]->figures.units);
@@ -64,7 +66,7 @@ int UnitTree::addNode(int parent, Node node) {
 }
 
 void UnitTree::addModules() {
-  const plan::ResolvedPlan& plan = run_->run.planned->plan;
+  const plan::ResolvedPlan& plan = *plan_;
   std::map<uint32_t, std::string> unit_of_module;
   for (const plan::Unit& unit : plan.units) {
     for (const uint32_t module : unit.modules) {
@@ -256,10 +258,10 @@ void UnitTree::setWindow(const analysis::IntervalSet& window) {
 }
 
 void UnitTree::setPlan(const plan::ResolvedPlan* edited) {
-  if (run_ == nullptr || !run_->run.planned) {
+  if (run_ == nullptr || plan_ == nullptr) {
     return;
   }
-  const plan::ResolvedPlan& own = run_->run.planned->plan;
+  const plan::ResolvedPlan& own = *plan_;
   for (Node& node : nodes_) {
     node.plan.clear();
     node.changed = false;
@@ -289,7 +291,7 @@ std::vector<std::string> UnitTree::modulesAt(const QModelIndex& index) const {
   std::vector<std::string> out;
   const auto add = [&](const Node& node) {
     if (node.module >= 0) {
-      out.push_back(run_->run.planned->plan.tree.modules[static_cast<size_t>(node.module)].fqn);
+      out.push_back(plan_->tree.modules[static_cast<size_t>(node.module)].fqn);
     }
   };
   if (index.isValid()) {

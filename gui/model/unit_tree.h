@@ -28,7 +28,8 @@ class UnitTree : public QAbstractItemModel {
   static constexpr int kFoldFrom = 4;                    // so many alike are folded
 
   using QAbstractItemModel::QAbstractItemModel;
-  void show(RunPointer run, size_t rank);
+  // `recovered`: of a run without a plan of its own, what its trace tells; nullptr: nothing.
+  void show(RunPointer run, size_t rank, const PlanPointer& recovered = nullptr);
   // Figures of a window of the rank's own time; show() takes all of it.
   void setWindow(const analysis::IntervalSet& window);
   // What the edited plan does with each module, in words; nullptr: there is none. Rows that the
@@ -84,6 +85,7 @@ class UnitTree : public QAbstractItemModel {
   }
 
   RunPointer run_;
+  PlanPointer plan_;  // the run's; nullptr: none is known
   size_t rank_ = 0;
   std::vector<Node> nodes_;
   std::vector<int> top_;

@@ -72,7 +72,7 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
   painter.setFont(font());
   PainterCanvas canvas(painter, *theme_);
   canvas.fill(rect(), Ink::kPanel, 1);
-  if (figures_.span == 0) {
+  if (figures_.duration() == 0) {
     canvas.text(rect().adjusted(4, 0, 0, 0), title_, Ink::kFaintText,
                 Qt::AlignLeft | Qt::AlignVCenter, false);
     return;
@@ -110,7 +110,8 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
         }
       }
       x += 14;
-      const double share = static_cast<double>(list[i].exact) / static_cast<double>(figures_.span);
+      const double share =
+          static_cast<double>(list[i].exact) / static_cast<double>(figures_.duration());
       say((terse > 0 ? list[i].brief : list[i].name) + u' ', Ink::kFaintText, false);
       say(QString::fromStdString(report::format_duration(list[i].rounded)), Ink::kText, true);
       if (terse < 2) {
@@ -140,7 +141,7 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
   double at = bar.left();
   for (const Part& part : list) {
     const double wide =
-        bar.width() * static_cast<double>(part.exact) / static_cast<double>(figures_.span);
+        bar.width() * static_cast<double>(part.exact) / static_cast<double>(figures_.duration());
     const QRectF area(at, bar.top(), wide, bar.height());
     canvas.fill(area, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
     if (part.ink == Ink::kExposed && wide > 1) {
@@ -199,7 +200,7 @@ void HeadlineStrip::update() {
   steps_->addItem(rank->figures.steps.empty()
                       ? tr("whole trace")
                       : tr("all steps: %1").arg(rank->figures.steps.size()));
-  for (const analysis::StepFigures& step : rank->figures.steps) {
+  for (const analysis::StepAnalysis& step : rank->figures.steps) {
     steps_->addItem(tr("step %1").arg(step.step));
   }
   steps_->setCurrentIndex(context_.current().step ? static_cast<int>(*context_.current().step) + 1

@@ -7,6 +7,8 @@
 #include <QApplication>
 #include <QCommandLineParser>
 #include <QDir>
+#include <QDockWidget>
+#include <QFileInfo>
 #include <QIcon>
 #include <QRegularExpression>
 #include <QSettings>
@@ -15,17 +17,18 @@
 #include <QTimer>
 
 #include "core/base/error.h"
+#include "gui/model/figures_json.h"
 #include "gui/model/wait.h"
 #include "gui/view/headline_strip.h"
 #include "gui/view/main_window.h"
 #include "gui/view/qt_messages.h"
 #include "gui/view/selftest.h"
 #include "gui/view/timeline_view.h"
+#include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::gui {
 namespace {
 
-constexpr std::chrono::minutes kLongestSimulation{1};
 constexpr std::chrono::minutes kLongest{30};  // a run without a user must end
 int warnings = 0;
 
@@ -41,12 +44,13 @@ struct Options {
   QStringList paths;
   QStringList plans;
   QStringList compare;
+  QStringList hardware;
   QString png, select, theme, panel, dialog, model;
   std::optional<analysis::Interval> range;
   std::optional<int64_t> step;
   QSize size{1280, 800};
-  bool selftest = false, simulate = false;
-  [[nodiscard]] bool alone() const { return selftest || !png.isEmpty(); }
+  bool selftest = false, simulate = false, figures = false;
+  [[nodiscard]] bool alone() const { return selftest || figures || !png.isEmpty(); }
 };
 
 // "12ms", "3.5us", "1s"; without a unit, milliseconds.
@@ -94,6 +98,10 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   option("select", "select this unit", "UNIT");
   option("step", "select this step", "N");
   option("model", "a config.json to plan for, simulated in place of a run", "FILE");
+  option("hardware",
+         "simulate each plan on this spec, a name or a file; may be repeated, and is required with "
+         "--model",
+         "SPEC");
   option("plan", "simulate this plan file beside the run; may be repeated", "FILE");
   option("simulate", "show the run's own plan, simulated, below the run");
   option("compare",
@@ -101,13 +109,15 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
          "PATH");
   option("range", "select this stretch of time, as 12ms..18ms", "FROM..TO");
   option("panel",
-         "bring this panel to the front: modules, ownership, inspector, exposed, order, whatif, "
+         "bring this panel to the front: modules, ownership, inspector, exposed, order, what-if, "
          "compare, events, diagnostics or notes",
          "NAME");
   option("dialog", "open this dialog: capture, palette or shortcuts", "NAME");
   option("theme", "light or dark", "THEME");
   option("size", "of the window [1280x800]", "WxH");
   option("export-png", "write a picture of the window and end", "FILE");
+  option("figures",
+         "print what the window shows of the run and of each simulated plan as JSON, and end");
   option("selftest", "check the window with the run (or the sample run) and end");
   option("config-dir", "where settings are kept", "DIR");
   parser.addHelpOption();
@@ -126,6 +136,8 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   out.theme = parser.value(QStringLiteral("theme"));
   out.selftest = parser.isSet(QStringLiteral("selftest"));
   out.simulate = parser.isSet(QStringLiteral("simulate"));
+  out.figures = parser.isSet(QStringLiteral("figures"));
+  out.hardware = parser.values(QStringLiteral("hardware"));
   config = parser.value(QStringLiteral("config-dir"));
   if (!out.theme.isEmpty() && out.theme != QStringLiteral("light") &&
       out.theme != QStringLiteral("dark")) {
@@ -148,6 +160,65 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
     throw UsageError("--export-png: expected a name that ends in .png");
   }
   return out;
+}
+
+// A panel by the name that the window shows, or by that of its command: "What if", what-if, whatif.
+void raise(const QString& name, MainWindow& window) {
+  const auto plain = [](QString text) {
+    return text.remove(QRegularExpression(QStringLiteral("[^A-Za-z]"))).toLower();
+  };
+  QStringList known;
+  for (const Panels::Panel& panel : window.panels().all()) {
+    const QString title = panel.dock->windowTitle();
+    if (name.isEmpty() || plain(title) == plain(name) ||
+        plain(panel.dock->objectName()) == plain(name)) {
+      if (!name.isEmpty()) {
+        window.actions().trigger(QStringLiteral("panel.") + panel.dock->objectName());
+      }
+      return;
+    }
+    known.append(title);
+  }
+  throw UsageError("--panel: no panel '" + name.toStdString() +
+                   "'; there are: " + known.join(QStringLiteral(", ")).toStdString());
+}
+
+// --plan, --hardware and --simulate: one after the other, so that each is a version.
+void simulate(const Options& options, MainWindow& window) {
+  PlanSession& session = window.session();
+  const auto simulated = [&session] {
+    session.simulateNow();
+    wait_until([&session] { return !session.isBusy(); }, kLongest);
+  };
+  simulated();
+  if (!session.isOpen() &&
+      (options.simulate || !options.plans.isEmpty() || !options.hardware.isEmpty())) {
+    throw InputError("", session.why().toStdString());
+  }
+  const PlanState own = session.state();
+  const auto on_each = [&] {
+    for (const QString& name : options.hardware) {
+      PlanState next = session.state();
+      next.machine = name;
+      next.world_size =
+          options.model.isEmpty() ? own.world_size : sim::load_hardware(name.toStdString()).ranks();
+      session.edit(QObject::tr("Machine: %1").arg(name), next);
+      simulated();
+    }
+  };
+  on_each();
+  for (const QString& plan : options.plans) {
+    PlanState first = session.state();
+    first.machine = own.machine;
+    first.world_size = own.world_size;
+    first.plan = plan::load_plan(plan.toStdString());
+    session.edit(QFileInfo(plan).fileName(), first);
+    simulated();
+    on_each();
+  }
+  if (options.simulate && !window.actions().trigger(QStringLiteral("plan.simulate"))) {
+    throw InputError("--simulate", session.why().toStdString());
+  }
 }
 
 // --step, --select, --range and --panel, once the run is there.
@@ -182,20 +253,7 @@ void apply(const Options& options, MainWindow& window) {
   if (options.range || options.step) {
     window.timeline().fitSelection();
   }
-  const auto simulated = [&window] {  // one after the other, so that each is a version
-    window.session().simulateNow();
-    wait_until([&window] { return !window.session().isSimulating(); }, kLongestSimulation);
-  };
-  for (const QString& plan : options.plans) {
-    simulated();
-    if (!window.applyPlan(plan)) {
-      throw InputError("", window.lastError().toStdString());
-    }
-  }
-  simulated();
-  if (options.simulate && !window.actions().trigger(QStringLiteral("plan.simulate"))) {
-    throw InputError("--simulate", window.session().why().toStdString());
-  }
+  simulate(options, window);
   if (!options.compare.isEmpty()) {
     window.compareWith(options.compare);
     wait_until([&window] { return !window.compare().isBusy(); }, kLongest);
@@ -203,10 +261,7 @@ void apply(const Options& options, MainWindow& window) {
       throw InputError("", window.lastError().toStdString());
     }
   }
-  if (!options.panel.isEmpty() &&
-      !window.actions().trigger(QStringLiteral("panel.") + options.panel)) {
-    throw UsageError("--panel: no panel '" + options.panel.toStdString() + "'");
-  }
+  raise(options.panel, window);
 }
 
 void open_dialog(const QString& name, MainWindow& window) {
@@ -252,7 +307,10 @@ ExitCode work_alone(const Options& options, MainWindow& window) {
                 failures.isEmpty() && warnings == 0 ? "all checks passed" : "failed");
     return failures.isEmpty() && warnings == 0 ? ExitCode::kOk : ExitCode::kCheckFailed;
   }
-  if (!window.exportTo(options.png)) {
+  if (options.figures) {
+    std::printf("%s", figures_json(window.context().rank(), window.session()).c_str());
+  }
+  if (!options.png.isEmpty() && !window.exportTo(options.png)) {
     throw RuntimeFault(window.lastError().toStdString());
   }
   return ExitCode::kOk;
@@ -304,7 +362,7 @@ int show(const Options& options, QSettings& settings) {
       &window, &MainWindow::settled, &window, [&] { QTimer::singleShot(0, &window, ready); },
       Qt::SingleShotConnection);
   if (!options.model.isEmpty()) {
-    window.openModel(options.model);
+    window.openModel(options.model, options.hardware.value(0));
   } else if (!paths.isEmpty()) {
     window.open(paths);
   } else if (options.alone() || !options.dialog.isEmpty()) {
@@ -326,12 +384,12 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     alone = alone || argument.starts_with("--export-png") || argument == "--selftest" ||
-            argument == "--help" || argument == "-h";
+            argument == "--figures" || argument == "--help" || argument == "-h";
   }
   if (headless && !alone) {
     std::fprintf(stderr,
                  "shardlens-gui: no display here (DISPLAY and WAYLAND_DISPLAY are not set); "
-                 "--export-png FILE and --selftest "
+                 "--export-png FILE, --figures and --selftest "
                  "need none, and `shardlens report` writes a page for a browser\n");
     return static_cast<int>(ExitCode::kRuntime);
   }

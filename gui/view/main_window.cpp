@@ -10,6 +10,7 @@
 #include <QDockWidget>
 #include <QDragEnterEvent>
 #include <QFileInfo>
+#include <QInputDialog>
 #include <QLabel>
 #include <QMessageBox>
 #include <QMimeData>
@@ -24,13 +25,13 @@
 #include "gui/view/headline_strip.h"
 #include "gui/view/start_page.h"
 #include "gui/view/timeline_view.h"
+#include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::gui {
 namespace {
 
 constexpr int kStateVersion = 1;  // of the saved layout; another one is not restored
 constexpr qsizetype kRecent = 10;
-constexpr int64_t kNewPlanRanks = 8;  // what all built-in nodes but one have
 const QString kRecentKey = QStringLiteral("recent");
 
 QStringList absolute(const QStringList& paths) {
@@ -138,6 +139,10 @@ void MainWindow::connectViews() {
   connect(panels_, &Panels::zoomRequested, timeline_, &TimelineView::fitSelection);
   connect(&session_, &PlanSession::simulatedOne, this, &MainWindow::updateGhost);
   connect(&session_, &PlanSession::stateChanged, this, &MainWindow::updateGhost);
+  connect(&session_, &PlanSession::progress, this, [this](int percent, const QString& what) {
+    statusBar()->showMessage(percent < 0 ? what : tr("%1, %2 %").arg(what).arg(percent));
+  });
+  connect(&session_, &PlanSession::observed, statusBar(), &QStatusBar::clearMessage);
   connect(&context_, &SelectionContext::changed, this, &MainWindow::updateGhost);
   const auto say = [this] {
     const TimeAxis& axis = timeline_->scene().axis;
@@ -214,11 +219,7 @@ void MainWindow::openTraces(const QStringList& paths) {
   error_.clear();
   start_->showMessage({});
   pages_->setCurrentWidget(start_);
-  std::vector<std::filesystem::path> list;
-  for (const QString& path : paths) {
-    list.emplace_back(path.toStdString());
-  }
-  loader_.load(list);
+  loader_.load(paths_of(paths));
 }
 
 void MainWindow::remember(const QStringList& paths) {
@@ -240,7 +241,7 @@ void MainWindow::loaded(const RunPointer& run) {
   showRun(run, name.isEmpty() ? opening_.front() : name);
   restoreBookmarks();
   compare_.close();
-  session_.start(run);
+  session_.start(run, paths_of(opening_));
   restoreProject();
   emit settled();
 }
@@ -282,23 +283,48 @@ void MainWindow::setTitle(const QString& title) {
   setWindowTitle(QStringLiteral("%1[*] – Shardlens").arg(title));
 }
 
-void MainWindow::openModel(const QString& config) {
+void MainWindow::openModel(const QString& config, const QString& hardware) {
   error_.clear();
   start_->showMessage({});
+  if (hardware.isEmpty() && !unattended_) {
+    chooseHardware(config);
+    return;
+  }
   try {
+    if (hardware.isEmpty()) {
+      throw UsageError("no machine to simulate the model on: name one with --hardware");
+    }
     const plan::ModelConfig model = plan::load_model_config(config.toStdString());
+    (void)sim::load_hardware(hardware.toStdString());
     opening_ = {config};
     opening_project_.clear();
     pending_.reset();
     planned_model_ = true;
+    planned_hardware_ = hardware;
     compare_.close();
     context_.setRun(nullptr);
-    session_.start(model, kNewPlanRanks);
+    session_.start(model, hardware);
     start_->showProgress(-1, tr("Simulating %1").arg(config));
     pages_->setCurrentWidget(start_);
   } catch (const Error& error) {
     fail(QString::fromStdString(error.what()));
   }
+}
+
+void MainWindow::chooseHardware(const QString& config) {
+  QStringList names;
+  for (const std::string& name : sim::hardware_names()) {
+    names.append(QString::fromStdString(name));
+  }
+  auto* dialog = new QInputDialog(this);
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setWindowTitle(tr("Plan a model"));
+  dialog->setLabelText(tr("The GPUs to simulate %1 on").arg(QFileInfo(config).fileName()));
+  dialog->setComboBoxItems(names);
+  dialog->setOption(QInputDialog::UseListViewForComboBoxItems);
+  connect(dialog, &QInputDialog::textValueSelected, this,
+          [this, config](const QString& name) { openModel(config, name); });
+  dialog->open();
 }
 
 bool MainWindow::applyPlan(const QString& path) {

@@ -41,8 +41,9 @@ class MainWindow : public QMainWindow {
 
   // Traces, capture directories, or one project; asks first where a project would lose changes.
   void open(const QStringList& paths);
-  // A model's config.json, fully sharded over eight ranks and simulated, in place of a run.
-  void openModel(const QString& config);
+  // A model's config.json, fully sharded over the ranks of a spec and simulated, in place of a run.
+  // `hardware`: a spec's name or file; "": asks for it (unattended, that is lastError()).
+  void openModel(const QString& config, const QString& hardware);
   // Figures are not kept: plans are simulated again when it is opened. False, and lastError(),
   // where it cannot be written.
   bool saveProject(const QString& path);
@@ -121,6 +122,7 @@ class MainWindow : public QMainWindow {
   void showPalette();
   void chooseFiles(bool directory);
   void chooseModel();
+  void chooseHardware(const QString& config);
   void chooseExport();
   [[nodiscard]] std::vector<PaletteEntry> found(const QString& text);
 
@@ -135,7 +137,8 @@ class MainWindow : public QMainWindow {
   bool own_ghost_ = false;  // of the run's own plan too, before it is edited
   QStringList opening_;
   bool planned_model_ = false;  // opening_ is a config.json
-  QString project_path_;        // "": none
+  QString planned_hardware_;
+  QString project_path_;  // "": none
   QString opening_project_;
   std::optional<Project> pending_;  // restored when its run is there
   bool changed_ = false, restoring_ = false;

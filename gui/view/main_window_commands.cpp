@@ -363,7 +363,7 @@ void MainWindow::chooseModel() {
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setFileMode(QFileDialog::ExistingFile);
   dialog->setNameFilters({tr("Hugging Face configurations (config.json)"), tr("All files (*)")});
-  connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::openModel);
+  connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::chooseHardware);
   dialog->open();
 }
 

@@ -74,15 +74,8 @@ void MainWindow::compareWith(const QStringList& paths) {
   }
   error_.clear();
   comparing_ = paths;
-  const auto list = [](const QStringList& from) {
-    std::vector<std::filesystem::path> out;
-    for (const QString& path : from) {
-      out.emplace_back(path.toStdString());
-    }
-    return out;
-  };
-  compare_.start(context_.run(), list(paths),
-                 planned_model_ ? std::vector<std::filesystem::path>() : list(opening_));
+  compare_.start(context_.run(), paths_of(paths),
+                 planned_model_ ? std::vector<std::filesystem::path>() : paths_of(opening_));
 }
 
 void MainWindow::compareChanged() {
@@ -101,7 +94,7 @@ void MainWindow::swapRuns() {
   comparing_ = paths_a;
   showRun(b, label_of(opening_));
   restoreBookmarks();
-  session_.start(b);
+  session_.start(b, paths_of(opening_));
   compare_.swap();
 }
 
@@ -122,8 +115,8 @@ Ghost MainWindow::comparedGhost() const {
     return {};
   }
   Ghost ghost{compare_.b(), *own, context_.current().rank, 0, tr("B"), {}};
-  const std::vector<analysis::StepFigures>& steps = a.figures.steps;
-  const std::vector<analysis::StepFigures>& others = ghost.data().figures.steps;
+  const std::vector<analysis::StepAnalysis>& steps = a.figures.steps;
+  const std::vector<analysis::StepAnalysis>& others = ghost.data().figures.steps;
   const size_t step = context_.current().step.value_or(0);
   if (step < steps.size() && !others.empty()) {
     size_t other = std::min(step, others.size() - 1);
@@ -148,7 +141,7 @@ Ghost MainWindow::comparedGhost() const {
 Ghost MainWindow::simulatedGhost() const {
   const RankData& rank = *context_.rank();
   const PlanVersion* version = session_.current();
-  const std::vector<analysis::StepFigures>& steps = rank.figures.steps;
+  const std::vector<analysis::StepAnalysis>& steps = rank.figures.steps;
   const size_t step = context_.current().step.value_or(0);
   const Nanoseconds start =
       step < steps.size() ? context_.run()->shown(rank, steps[step].window).start : 0;
@@ -159,7 +152,7 @@ Ghost MainWindow::simulatedGhost() const {
           tr("simulated"),
           tr("one step of the %1 plan, %2, from the same instant; simulator off by: %3")
               .arg(version == &session_.versions().front() ? tr("run's own") : tr("edited"),
-                   durationText(version->run->duration), baselineText(session_))};
+                   durationText(version->step()), baselineText(version->prediction.baseline))};
 }
 
 void MainWindow::updateGhost() {

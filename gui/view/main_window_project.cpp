@@ -68,7 +68,7 @@ void MainWindow::addProjectCommands() {
   connect(&panels_->notes(), &QPlainTextEdit::textChanged, this, [this] { setChanged(true); });
   connect(timeline_, &TimelineView::bookmarksChanged, this, [this] { setChanged(true); });
   connect(&session_.undoStack(), &QUndoStack::indexChanged, this, [this](int index) {
-    if (index > 0) {
+    if (index > 0 && !session_.isRestoring()) {
       setChanged(true);
     }
   });
@@ -126,7 +126,7 @@ void MainWindow::openProject(const QString& path) {
                                   : strings_of(project.traces);
     const bool model = project.traces.empty();
     if (model) {
-      openModel(paths.front());
+      openModel(paths.front(), project.plans.empty() ? QString() : project.plans.front().machine);
     } else {
       openTraces(paths);
     }

@@ -134,6 +134,11 @@ void Panels::makeTree() {
                                  new EmphasisDelegate(view, UnitTree::kChangedRole));
   module_bar_ = new ModuleBar(session_);
   connect(&session_, &PlanSession::stateChanged, this, &Panels::planChanged);
+  connect(&session_, &PlanSession::observed, this, [this] {
+    if (session_.recovered(context_.run()) != nullptr && plan_of(context_.run()) == nullptr) {
+      runChanged();  // modules and owners are known now
+    }
+  });
   connect(view, &QTreeView::activated, this, &Panels::zoomRequested);
   add(QStringLiteral("modules"), tr("Modules"), stacked({view, module_bar_}), view);
 }
@@ -309,7 +314,8 @@ void Panels::setInstant(Nanoseconds shown) {
   const RankData* rank = context_.rank();
   if (rank != nullptr) {
     ownership.show(context_.run(), context_.current().rank, context_.current().unit,
-                   context_.run()->own(*rank, {shown, shown}).start);
+                   context_.run()->own(*rank, {shown, shown}).start,
+                   session_.recovered(context_.run()));
   }
 }
 
@@ -325,7 +331,7 @@ void Panels::runChanged() {
   const RunPointer& run = context_.run();
   shown_rank_ = context_.current().rank;
   instant_ = 0;
-  tree.show(run, shown_rank_);
+  tree.show(run, shown_rank_, session_.recovered(run));
   diagnostics.show(run);
   problem_note_->setText(diagnostics.rowCount() == 0
                              ? tr("Nothing was left out, repaired or doubtful.")
@@ -377,7 +383,7 @@ void Panels::selectionChanged() {
   const analysis::IntervalSet window = context_.window();
   if (rank != nullptr && chosen.rank != shown_rank_) {
     shown_rank_ = chosen.rank;
-    tree.show(context_.run(), shown_rank_);
+    tree.show(context_.run(), shown_rank_, session_.recovered(context_.run()));
     planChanged();
     tree_view_->expandToDepth(1);
   }

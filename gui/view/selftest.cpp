@@ -44,7 +44,7 @@ QStringList selftest(MainWindow& window) {
     window.panels().flush();
     const analysis::Figures figures = rank->partition.figures(context.window());
     expect(figures.compute + figures.exposed_comm + figures.exposed_copy + figures.idle ==
-               figures.span,
+               figures.duration(),
            where + QStringLiteral(": the headline's parts do not sum to it"));
     expect(window.panels().exposed.total() == figures.exposed_comm,
            where + QStringLiteral(": the exposed list does not sum to the headline"));

@@ -69,7 +69,7 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
                   (closed ? QStringLiteral("▸ ") : QStringLiteral("▾ ")) + band.label,
                   chosen ? Ink::kAccent : Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, true);
       const analysis::Figures f = rank.live.within(run_->own(rank, axis.view()));
-      if (f.span > 0) {
+      if (f.duration() > 0) {
         const auto ratio = f.overlap_ratio();
         canvas.text(area.adjusted(6, 0, -8, 0),
                     QObject::tr("in view: compute %1, communication hidden %2, exposed %3")
@@ -336,7 +336,7 @@ void TimelineScene::drawMinimap(Canvas& canvas) {
                              static_cast<Nanoseconds>((x + 1) * step)};
         const analysis::Figures f = rank->live.within(run_->own(*rank, shown));
         exposed += f.exposed_comm;
-        span += f.span;
+        span += f.duration();
       }
       heat_[static_cast<size_t>(x)] =
           span == 0 ? 0 : static_cast<float>(exposed) / static_cast<float>(span);
@@ -374,7 +374,7 @@ void TimelineScene::drawRuler(Canvas& canvas) const {
   }
   const RankData& rank = *run_->ranks[std::min(selection_.rank, run_->ranks.size() - 1)];
   for (size_t i = 0; i < rank.figures.steps.size(); ++i) {
-    const analysis::StepFigures& step = rank.figures.steps[i];
+    const analysis::StepAnalysis& step = rank.figures.steps[i];
     const Interval shown = run_->shown(rank, step.window);
     const double left = std::max(0.0, axis.toPixel(shown.start));
     const double right = std::min<double>(axis.width(), axis.toPixel(shown.end));

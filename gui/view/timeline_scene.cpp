@@ -123,7 +123,7 @@ const LaneRow& TimelineScene::highlighted(const RankData& rank,
 double TimelineScene::utilisation(size_t rank) const {
   const RankData& of = *run_->ranks[rank];
   const analysis::Figures f = of.live.within(run_->own(of, axis.view()));
-  return f.span == 0 ? 0 : static_cast<double>(f.compute) / static_cast<double>(f.span);
+  return f.duration() == 0 ? 0 : static_cast<double>(f.compute) / static_cast<double>(f.duration());
 }
 
 std::optional<TimelineScene::Place> TimelineScene::place(const Selection::Item& item) const {
@@ -203,7 +203,7 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
   };
   for (size_t r = 0; r < run_->ranks.size(); ++r) {
     const RankData& rank = *run_->ranks[r];
-    for (const analysis::StepFigures& step : rank.figures.steps) {
+    for (const analysis::StepAnalysis& step : rank.figures.steps) {
       consider(run_->shown(rank, step.window).start);
       consider(run_->shown(rank, step.window).end);
     }

@@ -94,7 +94,7 @@ RankAnalysis analyze_rank(const Trace& trace,
   rank.memory = memory_figures(trace, timeline);
   for (const Step& step : timeline.steps) {
     const IntervalSet window = union_of({step.window});
-    StepFigures& figures = rank.steps.emplace_back();
+    StepAnalysis& figures = rank.steps.emplace_back();
     figures.step = step.number;
     figures.window = step.window;
     figures.figures = partition.figures(window);

@@ -39,7 +39,7 @@ struct AnalysisOptions {
   bool keep_timelines = false;     // Analysis::timelines too
 };
 
-struct StepFigures {
+struct StepAnalysis {
   int64_t step = 0;
   Interval window;
   Figures figures;
@@ -71,7 +71,7 @@ struct RankAnalysis {
   LaunchFigures launch;  // device traces
   std::vector<MemoryFigures> memory;
   std::vector<StepPath> critical_paths;  // where they were asked for
-  std::vector<StepFigures> steps;
+  std::vector<StepAnalysis> steps;
   std::vector<UnitFigures> units;
   std::optional<FrozenViews> frozen_views;  // nullopt: not seen, or the plan says fresh
   std::vector<StreamFigures> streams;

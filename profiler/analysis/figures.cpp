@@ -86,13 +86,12 @@ IntervalSet Partition::exposed(size_t i, const IntervalSet& window) const {
 
 Figures Partition::figures(const IntervalSet& window) const {
   Figures f;
-  f.span = length_of(window);
   f.compute = length_in(timeline_.compute, window);
   f.comm = length_in(timeline_.communication, window);
   f.overlap = length_in(overlap_, window);
   f.exposed_comm = length_in(exposed_comm_, window);
   f.exposed_copy = length_in(exposed_copy_, window);
-  f.idle = f.span - f.compute - f.exposed_comm - f.exposed_copy;
+  f.idle = length_of(window) - f.compute - f.exposed_comm - f.exposed_copy;
   const auto of = [&f](const std::optional<CollectiveKind>& kind) -> KindFigures& {
     return kind ? f.collectives[*kind] : f.unknown;
   };

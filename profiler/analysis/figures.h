@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/step_figures.h"
 #include "profiler/analysis/timeline.h"
 
 namespace shardlens::analysis {
@@ -24,19 +25,10 @@ struct KindFigures {
   std::optional<double> algbw, busbw;
 };
 
-// What a window of a rank's timeline consists of: compute + exposed_comm + exposed_copy + idle =
-// span, always.
-struct Figures {
-  Nanoseconds span = 0, compute = 0, comm = 0, overlap = 0, exposed_comm = 0, exposed_copy = 0,
-              idle = 0;
+// What a window of a rank's timeline consists of; duration() is the window's length.
+struct Figures : StepFigures {
   std::map<CollectiveKind, KindFigures> collectives;
   KindFigures unknown;  // communication whose kind neither arguments nor name tell
-
-  // overlap / comm; nullopt without communication.
-  [[nodiscard]] std::optional<double> overlap_ratio() const {
-    return comm == 0 ? std::nullopt
-                     : std::optional(static_cast<double>(overlap) / static_cast<double>(comm));
-  }
 };
 
 // The instants of a timeline, each in one set alone, so that lengths add up.

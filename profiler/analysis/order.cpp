@@ -23,9 +23,8 @@ class Planner {
     const int n = static_cast<int>(std::clamp<int64_t>(number, 1, 3));
     const auto [it, fresh] = steps_.try_emplace(n);
     if (fresh && inputs_ != nullptr) {
-      const schedule::PlannedStep planned = schedule::planned_step(
-          inputs_->workload, inputs_->plan, n, static_cast<int>(inputs_->accumulate),
-          inputs_->sync_every_microbatch);
+      const schedule::PlannedStep planned =
+          schedule::planned_step(inputs_->workload, inputs_->plan, n, inputs_->settings);
       for (const schedule::PlannedAction& each : planned.actions) {
         const auto kind = schedule::collective_of(each.action.op);
         if (kind && each.action.unit < planned.unit_names.size()) {

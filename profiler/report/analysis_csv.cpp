@@ -15,9 +15,10 @@ constexpr std::string_view kFigureColumns =
 
 std::string figures_row(const Figures& f, const analysis::IdleFigures& idle) {
   const auto ratio = f.overlap_ratio();
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", f.span, f.compute, f.comm, f.overlap,
-                     f.exposed_comm, f.exposed_copy, f.idle, ratio ? fmt::format("{}", *ratio) : "",
-                     idle.host_late, idle.event_wait, idle.gap, idle.unknown);
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", f.duration(), f.compute, f.comm,
+                     f.overlap, f.exposed_comm, f.exposed_copy, f.idle,
+                     ratio ? fmt::format("{}", *ratio) : "", idle.host_late, idle.event_wait,
+                     idle.gap, idle.unknown);
 }
 
 std::string units_csv(const Analysis& analysis) {
@@ -85,7 +86,7 @@ std::string analysis_csv(const Analysis& analysis, By by) {
     case By::kStep:
       out = fmt::format("rank,step,{}\r\n", kFigureColumns);
       for (const analysis::RankAnalysis& rank : analysis.ranks) {
-        for (const analysis::StepFigures& step : rank.steps) {
+        for (const analysis::StepAnalysis& step : rank.steps) {
           out += fmt::format("{},{},{}\r\n", rank.rank, step.step,
                              figures_row(step.figures, step.idle));
         }

@@ -14,25 +14,6 @@ using analysis::PartFigures;
 using analysis::UnitPart;
 using nlohmann::ordered_json;
 
-void put_figures(ordered_json& out, const Figures& f) {
-  out["span_ns"] = f.span;
-  out["compute_ns"] = f.compute;
-  out["comm_ns"] = f.comm;
-  out["overlap_ns"] = f.overlap;
-  out["exposed_comm_ns"] = f.exposed_comm;
-  out["exposed_copy_ns"] = f.exposed_copy;
-  out["idle_ns"] = f.idle;
-  out["overlap_ratio"] = or_null(f.overlap_ratio());
-  ordered_json kinds = ordered_json::object();
-  for (const auto& [kind, figures] : f.collectives) {
-    kinds[std::string(name_of(kind))] = kind_json(figures);
-  }
-  if (f.unknown.count > 0 || f.unknown.busy > 0) {
-    kinds["unknown"] = kind_json(f.unknown);
-  }
-  out["collectives"] = std::move(kinds);
-}
-
 ordered_json part_json(const std::optional<PartFigures>& part) {
   if (!part) {
     return nullptr;
@@ -90,7 +71,7 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   out["idle"] = idle_json(rank.idle);
   put_device_sections(out, rank);
   out["steps"] = ordered_json::array();
-  for (const analysis::StepFigures& step : rank.steps) {
+  for (const analysis::StepAnalysis& step : rank.steps) {
     ordered_json one{{"step", step.step}};
     put_figures(one, step.figures);
     one["idle"] = idle_json(step.idle);

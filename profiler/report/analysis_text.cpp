@@ -45,12 +45,13 @@ std::string headline(const RankAnalysis& rank, Style style) {
              ? "\n"
              : fmt::format(", {} step{}\n", rank.steps.size(), rank.steps.size() == 1 ? "" : "s");
   Table table({{"", Align::kLeft}, {"time"}, {"share"}});
-  table.row({"  compute", shown[0], format_percent(fraction_of(f.compute, f.span))});
-  table.row(
-      {"+ exposed communication", shown[1], format_percent(fraction_of(f.exposed_comm, f.span))});
+  table.row({"  compute", shown[0], format_percent(fraction_of(f.compute, f.duration()))});
+  table.row({"+ exposed communication", shown[1],
+             format_percent(fraction_of(f.exposed_comm, f.duration()))});
   table.highlight();
-  table.row({"+ exposed copies", shown[2], format_percent(fraction_of(f.exposed_copy, f.span))});
-  table.row({"+ idle", shown[3], format_percent(fraction_of(f.idle, f.span))});
+  table.row(
+      {"+ exposed copies", shown[2], format_percent(fraction_of(f.exposed_copy, f.duration()))});
+  table.row({"+ idle", shown[3], format_percent(fraction_of(f.idle, f.duration()))});
   table.row({rank.device          ? "= span of the device's events"
              : rank.steps.empty() ? "= span"
                                   : "= steps",
@@ -153,7 +154,7 @@ std::string step_table(const Analysis& analysis, const TextOptions& options) {
                {"overlap"}});
   size_t left_out = 0;
   for (const RankAnalysis& rank : analysis.ranks) {
-    for (const analysis::StepFigures& step : rank.steps) {
+    for (const analysis::StepAnalysis& step : rank.steps) {
       if (options.top && table.rows() >= *options.top) {
         ++left_out;
         continue;
@@ -179,7 +180,7 @@ std::string stream_table(const Analysis& analysis, const TextOptions& options) {
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const analysis::StreamFigures& stream : rank.streams) {
       table.row({std::to_string(rank.rank), stream.name, format_duration(stream.busy),
-                 format_percent(fraction_of(stream.busy, rank.figures.span))});
+                 format_percent(fraction_of(stream.busy, rank.figures.duration()))});
     }
   }
   return table.render(options.style);
@@ -268,8 +269,8 @@ std::string frozen_views_words(const Analysis& analysis, Style style) {
   out += fmt::format("  order found:      {}\n", listed(frozen.found));
   out += fmt::format("  with fresh views: {}\n", listed(frozen.fresh));
   out += fmt::format("  lost: {} of {} ({}), which backward would have hidden\n",
-                     format_duration(frozen.lost), format_duration(worst->figures.span),
-                     format_percent(fraction_of(frozen.lost, worst->figures.span)));
+                     format_duration(frozen.lost), format_duration(worst->figures.duration()),
+                     format_percent(fraction_of(frozen.lost, worst->figures.duration())));
   out +=
       "  what to do: make the parameter views anew in each forward (\"views\": \"fresh\"); a "
       "captured or cached graph makes them once\n";

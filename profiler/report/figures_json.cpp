@@ -120,4 +120,23 @@ void put_matching(ordered_json& out, const analysis::Matching& matching) {
   out["matched"] = std::move(matched);
 }
 
+void put_figures(ordered_json& out, const analysis::Figures& f) {
+  out["span_ns"] = f.duration();
+  out["compute_ns"] = f.compute;
+  out["comm_ns"] = f.comm;
+  out["overlap_ns"] = f.overlap;
+  out["exposed_comm_ns"] = f.exposed_comm;
+  out["exposed_copy_ns"] = f.exposed_copy;
+  out["idle_ns"] = f.idle;
+  out["overlap_ratio"] = or_null(f.overlap_ratio());
+  ordered_json kinds = ordered_json::object();
+  for (const auto& [kind, figures] : f.collectives) {
+    kinds[std::string(name_of(kind))] = kind_json(figures);
+  }
+  if (f.unknown.count > 0 || f.unknown.busy > 0) {
+    kinds["unknown"] = kind_json(f.unknown);
+  }
+  out["collectives"] = std::move(kinds);
+}
+
 }  // namespace shardlens::report

@@ -16,4 +16,7 @@ void put_device_sections(nlohmann::ordered_json& rank, const analysis::RankAnaly
 // "clocks", "stragglers" and "matched" of several ranks.
 void put_matching(nlohmann::ordered_json& out, const analysis::Matching& matching);
 
+// span_ns and its parts, and the figures of each kind of collective, into `out`.
+void put_figures(nlohmann::ordered_json& out, const analysis::Figures& figures);
+
 }  // namespace shardlens::report

@@ -151,7 +151,7 @@ ordered_json rank_json(const RankAnalysis& rank, Names& owners, size_t budget) {
   std::map<size_t, ordered_json> steps;
   size_t used = 0;
   for (const size_t i : by_interest(rank)) {
-    const analysis::StepFigures& step = rank.steps[i];
+    const analysis::StepAnalysis& step = rank.steps[i];
     ordered_json drawn = drawing.step(step.step, step.window);
     const size_t bytes = drawn.dump().size();
     if (!steps.empty() && used + bytes > budget) {

@@ -27,7 +27,7 @@ Nanoseconds zero_of(const RankAnalysis& rank) {
     zero = any ? std::min(zero, first) : first;
     any = true;
   }
-  for (const analysis::StepFigures& step : rank.steps) {
+  for (const analysis::StepAnalysis& step : rank.steps) {
     zero = any ? std::min(zero, step.window.start) : step.window.start;
     any = true;
   }

@@ -105,6 +105,21 @@ fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
   return options.value("model", "");
 }
 
+// The flags of the capture, as run.json keeps them.
+plan::StepSettings read_settings(const nlohmann::json& options, const plan::Workload& workload) {
+  plan::StepSettings out;
+  out.batch = workload.batch;
+  out.seq = workload.seq;
+  out.accumulate = options.value("accumulate", out.accumulate);
+  out.sync_every_microbatch = !options.value("no_sync", false);
+  if (options.value("optimizer", "adamw") == plan::name_of(plan::Optimizer::kSgd)) {
+    out.optimizer = plan::Optimizer::kSgd;
+    out.momentum = options.value("momentum", out.momentum);
+  }
+  out.clip = number(options, "clip");
+  return out;
+}
+
 PlannedInputs read_planned(const fs::path& directory,
                            const nlohmann::json& run,
                            int64_t world_size) {
@@ -114,12 +129,12 @@ PlannedInputs read_planned(const fs::path& directory,
     throw InputError((directory / "run.json").string(), "names no model");
   }
   PlannedInputs planned;
-  const plan::ModuleTree tree = plan::module_tree(plan::load_model_config(model));
-  planned.plan = plan::resolve(plan::load_plan(directory / "plan.json"), tree, world_size);
+  planned.config = plan::load_model_config(model);
+  planned.plan = plan::resolve(plan::load_plan(directory / "plan.json"),
+                               plan::module_tree(*planned.config), world_size);
   const fs::path workload = directory / "workload.json";
   planned.workload = plan::parse_workload(plan::read_text_file(workload), workload.string());
-  planned.accumulate = options.value("accumulate", int64_t{1});
-  planned.sync_every_microbatch = !options.value("no-sync", options.value("no_sync", false));
+  planned.settings = read_settings(options, planned.workload);
   return planned;
 }
 

@@ -25,9 +25,9 @@ struct StepMetrics {
 // What was planned, as far as a capture directory tells.
 struct PlannedInputs {
   plan::ResolvedPlan plan;
-  plan::Workload workload;
-  int64_t accumulate = 1;
-  bool sync_every_microbatch = true;
+  plan::Workload workload;  // of a microbatch
+  plan::StepSettings settings;
+  std::optional<plan::ModelConfig> config;  // nullopt: simulated from something else
 };
 
 // All that one run left: what analyses, reports and the app take.

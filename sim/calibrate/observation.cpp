@@ -450,10 +450,9 @@ Observation observe(const trace::Run& run) {
   out.source = run.source;
   out.plan = run.planned->plan;
   out.workload = run.planned->workload;
-  out.accumulate = run.planned->accumulate;
-  out.sync_every_microbatch = run.planned->sync_every_microbatch;
-  out.planned = schedule::planned_step(out.workload, out.plan, 3, static_cast<int>(out.accumulate),
-                                       out.sync_every_microbatch);
+  out.settings = run.planned->settings;
+  out.config = run.planned->config;
+  out.planned = schedule::planned_step(out.workload, out.plan, 3, out.settings);
   out.emulated = emulated_hardware(run);
   std::vector<Timeline> timelines;
   for (const Trace& trace : run.traces) {

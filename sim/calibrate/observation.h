@@ -8,6 +8,7 @@
 
 #include "core/base/collective.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/analysis/recovered_plan.h"
@@ -60,8 +61,8 @@ struct Observation {
   plan::ResolvedPlan plan;
   plan::Workload workload;
   schedule::PlannedStep planned;
-  int64_t accumulate = 1;
-  bool sync_every_microbatch = true;
+  plan::StepSettings settings;
+  std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: not known
   HostMode host = HostMode::kAhead;
   std::string emulated;             // the hardware that collectives were modelled on; "": none
   std::vector<ObservedStep> steps;  // of all ranks

@@ -158,7 +158,7 @@ bool Machine::begin(Lane& lane) {
     }
     const bool slept = std::exchange(lane.sleeps, false);
     if (work.kind == Kind::kLap) {
-      laps_.push_back({now_, ranks_[lane.rank].busy});
+      laps_.push_back({now_, ranks_[lane.rank].figures});
     }
     if (work.kind == Kind::kMark) {
       marks_[work.mark] = now_;
@@ -255,12 +255,12 @@ void Machine::account(Nanoseconds passed) {
     const bool communicates = rank.running[static_cast<size_t>(WorkClass::kCommunication)] > 0 ||
                               rank.running[static_cast<size_t>(WorkClass::kPeerWait)] > 0;
     const bool copies = rank.running[static_cast<size_t>(WorkClass::kCopy)] > 0;
-    rank.busy.compute += computes ? passed : 0;
-    rank.busy.communication += communicates ? passed : 0;
-    rank.busy.overlap += computes && communicates ? passed : 0;
-    rank.busy.exposed_comm += !computes && communicates ? passed : 0;
-    rank.busy.exposed_copy += !computes && !communicates && copies ? passed : 0;
-    rank.busy.idle += !computes && !communicates && !copies ? passed : 0;
+    rank.figures.compute += computes ? passed : 0;
+    rank.figures.comm += communicates ? passed : 0;
+    rank.figures.overlap += computes && communicates ? passed : 0;
+    rank.figures.exposed_comm += !computes && communicates ? passed : 0;
+    rank.figures.exposed_copy += !computes && !communicates && copies ? passed : 0;
+    rank.figures.idle += !computes && !communicates && !copies ? passed : 0;
   }
 }
 

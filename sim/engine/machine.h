@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/step_figures.h"
 #include "core/base/units.h"
 #include "sim/cost/cost_model.h"
 
@@ -27,14 +28,6 @@ struct ItemTimes {
   Span host, stream;
   Span copy;  // of a reduction: of gradients, on compute, into and from the tensor that it takes
   friend bool operator==(const ItemTimes&, const ItemTimes&) = default;
-};
-
-// Where the time of one rank went; compute + exposed_comm + exposed_copy + idle is the time the
-// machine ran, overlap + exposed_comm = communication.
-struct Busy {
-  Nanoseconds compute = 0, communication = 0, overlap = 0, exposed_comm = 0, exposed_copy = 0,
-              idle = 0;
-  friend bool operator==(const Busy&, const Busy&) = default;
 };
 
 // kPeerWait: of a collective, before data moves. It counts as communication, but leaves the cores
@@ -108,12 +101,12 @@ class Machine {
 
   struct Lap {
     Nanoseconds at = 0;
-    Busy busy;
+    StepFigures figures;
   };
   [[nodiscard]] const std::vector<Lap>& laps() const { return laps_; }
 
   [[nodiscard]] Nanoseconds now() const { return now_; }
-  [[nodiscard]] const Busy& busy(uint32_t rank) const { return ranks_[rank].busy; }
+  [[nodiscard]] const StepFigures& figures(uint32_t rank) const { return ranks_[rank].figures; }
 
  private:
   static constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
@@ -140,7 +133,7 @@ class Machine {
   };
   struct Rank {
     std::array<int32_t, 5> running{};  // by WorkClass
-    Busy busy;
+    StepFigures figures;
   };
   struct Communicator {
     uint32_t participants = 1, arrived = 0, ended = 0;

@@ -398,9 +398,10 @@ void add_microbatches(const schedule::PlannedStep& step,
     return;
   }
   out.duration += more * *period;
-  for (Nanoseconds Busy::*part : {&Busy::compute, &Busy::communication, &Busy::overlap,
-                                  &Busy::exposed_comm, &Busy::exposed_copy, &Busy::idle}) {
-    rank.busy.*part += more * (laps[3].busy.*part - laps[2].busy.*part);
+  for (Nanoseconds StepFigures::*part :
+       {&StepFigures::compute, &StepFigures::comm, &StepFigures::overlap,
+        &StepFigures::exposed_comm, &StepFigures::exposed_copy, &StepFigures::idle}) {
+    rank.figures.*part += more * (laps[3].figures.*part - laps[2].figures.*part);
   }
 }
 
@@ -457,10 +458,10 @@ SimulatedStep simulate(const plan::Workload& workload,
   out.duration = machine.now();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     out.duration = std::max(out.duration, hosts[rank].clock());
-    out.ranks[rank].busy = machine.busy(rank);
+    out.ranks[rank].figures = machine.figures(rank);
   }
   for (SimulatedRank& rank : out.ranks) {
-    rank.busy.idle += out.duration - machine.now();  // the host alone, at the end
+    rank.figures.idle += out.duration - machine.now();  // the host alone, at the end
   }
   if (options.more_microbatches > 0) {
     add_microbatches(step, machine, options.more_microbatches, out);

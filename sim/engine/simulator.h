@@ -29,7 +29,7 @@ struct SimulationOptions {
 };
 
 struct SimulatedRank {
-  Busy busy;
+  StepFigures figures;
   std::vector<ItemTimes> items;  // by index into PlannedStep::order; empty without keep_times
 };
 

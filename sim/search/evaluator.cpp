@@ -26,7 +26,7 @@ bool same_operators(const Candidate& a, const Candidate& b) {
 // See [Note: Planned steps in common].
 bool Evaluator::same_steps(const Candidate& a, const Candidate& b) const {
   return same_operators(a, b) && (a.shard > 1) == (b.shard > 1) &&
-         (a.shard < model_.ranks) == (b.shard < model_.ranks);
+         (a.shard < scenario_.world_size) == (b.shard < scenario_.world_size);
 }
 
 void Evaluator::take_family(const Candidate& candidate) {
@@ -43,24 +43,24 @@ void Evaluator::take_family(const Candidate& candidate) {
   }
   steps_.reset();
   const bool same = before && same_operators(*before, candidate);
-  const plan::Plan plan = plan_of(candidate, model_.base, model_.tree, model_.ranks);
+  const plan::Plan plan = plan_of(candidate, scenario_.plan, tree_, scenario_.world_size);
   if (same) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
   } else {
     sized_.clear();
-    plan_ = plan::resolve(plan, model_.tree, model_.ranks);
+    plan_ = plan::resolve(plan, tree_, scenario_.world_size);
   }
-  require_simulator_support(plan_, model_.target);
+  require_simulator_support(plan_, target_);
   if (!same || before->shard != candidate.shard) {
     take_sizes();
   }
-  unit_costs_ = unit_costs(plan_, unit_sizes_, *model_.target.costs);
+  unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
   family_ = candidate;
 }
 
 void Evaluator::take_sizes() {
   unit_sizes_ = plan::unit_sizes(plan_);
-  optimizer_ = plan::optimizer_operator(plan_);
+  optimizer_ = plan::optimizer_operator(plan_, scenario_.step);
   kept_.clear();
   for (auto& [batch, of] : sized_) {
     of.known.clear();
@@ -68,8 +68,9 @@ void Evaluator::take_sizes() {
   // Shards of parameters, gradients and optimizer states.
   least_bytes_ = 0;
   for (const plan::UnitSize& unit : unit_sizes_) {
-    least_bytes_ += (unit.shard + unit.reduced_shard + unit.stepped * model_.optimizer_states) *
-                    size_of(DType::kF32);
+    least_bytes_ +=
+        (unit.shard + unit.reduced_shard + unit.stepped * scenario_.step.optimizer_states()) *
+        size_of(DType::kF32);
   }
 }
 
@@ -77,8 +78,8 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   auto known = sized_.find(batch);
   if (known == sized_.end()) {
     Sized out;  // whole, or not there: durations may be refused
-    out.workload = plan::step_workload(model_.config, plan_, batch, model_.seq);
-    out.costs = step_costs(out.workload, plan_, *model_.target.costs);
+    out.workload = scenario_.model->workload(plan_, step_of(batch, 1));
+    out.costs = step_costs(out.workload, plan_, *target_.costs);
     out.memory = operator_memory(out.workload);
     out.outline = schedule::workload_outline(out.workload);
     known = sized_.emplace(batch, std::move(out)).first;
@@ -86,8 +87,8 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   Sized& out = known->second;
   // Of this family's shards.
   out.workload.operators.back() = optimizer_;
-  out.costs.operators.back() = {model_.target.costs->compute(optimizer_),
-                                model_.target.costs->issue(optimizer_)};
+  out.costs.operators.back() = {target_.costs->compute(optimizer_),
+                                target_.costs->issue(optimizer_)};
   out.costs.units = unit_costs_;
   return out;
 }
@@ -105,7 +106,7 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
     if (!steps_) {
       steps_.emplace(of.workload, of.outline, plan_);
     }
-    out.step = steps_->step(static_cast<int>(accumulate), model_.sync_every_microbatch,
+    out.step = steps_->step(static_cast<int>(accumulate), scenario_.step.sync_every_microbatch,
                             std::move(storage));
     out.outline = memory_outline(out.step);
     MemoryOutline part = compute_part(out.outline);
@@ -121,8 +122,15 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
   return out;
 }
 
-StepMemory Evaluator::memory(Sized& of, const Planned& planned, const RunSettings& settings) {
-  const MemoryOptions options = memory_options(model_.target, settings);
+plan::StepSettings Evaluator::step_of(int64_t batch, int64_t accumulate) const {
+  plan::StepSettings out = scenario_.step;
+  out.batch = batch;
+  out.accumulate = accumulate;
+  return out;
+}
+
+StepMemory Evaluator::memory(Sized& of, const Planned& planned, const PredictOptions& predict) {
+  const MemoryOptions options = memory_options(target_, scenario_.step, predict);
   const auto inputs = [&](const MemoryOutline& outline) {
     return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step.buckets, outline};
   };
@@ -147,7 +155,7 @@ Outcome Evaluator::evaluate(const Candidate& candidate) {
     return equal->second;
   }
   const Outcome outcome = simulated(candidate);
-  if (model_.base.dialect == plan::Dialect::kFsdp2 && !candidate.reshard &&
+  if (scenario_.plan.dialect == plan::Dialect::kFsdp2 && !candidate.reshard &&
       candidate.backward_prefetch) {
     kept_.emplace_back(candidate, outcome);
   }
@@ -156,37 +164,31 @@ Outcome Evaluator::evaluate(const Candidate& candidate) {
 
 Outcome Evaluator::simulated(const Candidate& candidate) {
   take_family(candidate);
-  if (model_.target.memory > 0 && least_bytes_ > model_.target.memory) {
-    return {.peak = least_bytes_, .fits = false};
+  if (target_.memory > 0 && least_bytes_ > target_.memory) {
+    return {.peak_reserved = least_bytes_, .fits = false};
   }
   const int64_t planned = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
-  Figures figures = predicted(candidate, planned);
-  if (!figures.alike) {
-    figures = predicted(candidate, candidate.accumulate);
+  StepPrediction out = predicted(candidate, planned);
+  if (!out.alike) {
+    out = predicted(candidate, candidate.accumulate);
   }
-  return {.step = figures.step.duration,
-          .compute = figures.busy.compute,
-          .exposed_comm = figures.busy.exposed_comm,
-          .exposed_copy = figures.busy.exposed_copy,
-          .idle = figures.busy.idle,
-          .peak = figures.memory.peak_reserved,
-          .peak_allocated = figures.memory.peak_allocated,
-          .fits = figures.memory.fits};
+  return {.figures = out.figures,
+          .peak_reserved = out.memory.peak_reserved,
+          .peak_allocated = out.memory.peak_allocated,
+          .fits = out.memory.fits};
 }
 
-Figures Evaluator::predicted(const Candidate& candidate, int64_t microbatches) {
+StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbatches) {
   Sized& of = sized(candidate.batch);
   const Planned& plan = planned(of, microbatches);
-  RunSettings settings;
-  settings.accumulate = candidate.accumulate;
-  settings.sync_every_microbatch = model_.sync_every_microbatch;
-  settings.optimizer_states = model_.optimizer_states;
-  settings.list_alive = false;
-  settings.simulation.host = model_.host;
-  settings.simulation.more_microbatches = candidate.accumulate - microbatches;
-  settings.simulation.keep_times = settings.simulation.more_microbatches > 0;
-  return figures_of(simulate(of.workload, plan_, plan.step, of.costs, settings.simulation),
-                    memory(of, plan, settings), of.workload, plan_, model_.target, settings);
+  PredictOptions options;
+  options.list_alive = false;
+  options.simulation.host = host_;
+  options.simulation.more_microbatches = candidate.accumulate - microbatches;
+  options.simulation.keep_times = options.simulation.more_microbatches > 0;
+  return figures_of(simulate(of.workload, plan_, plan.step, of.costs, options.simulation),
+                    memory(of, plan, options), of.workload, plan_, target_,
+                    step_of(candidate.batch, candidate.accumulate));
 }
 
 }  // namespace shardlens::sim

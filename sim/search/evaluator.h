@@ -14,25 +14,13 @@
 #include "core/schedule/steady_step.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"
-#include "sim/predict/predict.h"
+#include "sim/scenario/scenario.h"
 #include "sim/search/candidates.h"
 #include "sim/search/outcome.h"
 
 namespace shardlens::sim {
 
-// What all candidates of a search have in common. Nothing is owned.
-struct SearchedModel {
-  const plan::ModelConfig& config;
-  const plan::ModuleTree& tree;
-  const plan::Plan& base;
-  const Target& target;
-  HostMode host = HostMode::kAhead;
-  int64_t ranks = 1, seq = 1;
-  bool sync_every_microbatch = true;
-  int64_t optimizer_states = 2;
-};
-
-// Predicts candidates one after the other, as predict() does each, but what neighbours have in
+// Predicts candidates one after the other, as evaluate() does each, but what neighbours have in
 // common is made once: those that differ in their microbatch alone share a plan; those with the
 // same units and checkpoints share operators and their durations; those that allocate the same on
 // the compute stream, as plans do that differ in when they gather, share its replay. Of more than
@@ -49,9 +37,14 @@ struct SearchedModel {
 // Complexity  time in proportion to the actions and operators of at most four microbatches, mostly.
 class Evaluator {
  public:
-  explicit Evaluator(const SearchedModel& model) : model_(model) {}
+  // Both must outlive it. `target`: the scenario's machine, perhaps with another memory.
+  Evaluator(const Scenario& scenario, const Target& target)
+      : scenario_(scenario),
+        tree_(scenario.model->tree()),
+        target_(target),
+        host_(scenario.host.value_or(scenario.machine->host())) {}
 
-  // Errors: InputError as predict().
+  // Errors: InputError as evaluate().
   [[nodiscard]] Outcome evaluate(const Candidate& candidate);
 
  private:
@@ -82,15 +75,20 @@ class Evaluator {
 
   [[nodiscard]] Outcome simulated(const Candidate& candidate);
   // With so many of the candidate's microbatches planned one by one.
-  [[nodiscard]] Figures predicted(const Candidate& candidate, int64_t microbatches);
+  [[nodiscard]] StepPrediction predicted(const Candidate& candidate, int64_t microbatches);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
   void take_sizes();
   [[nodiscard]] Sized& sized(int64_t batch);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
-  [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const RunSettings& settings);
+  [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const PredictOptions& options);
+  // The scenario's step, divided as the candidate says.
+  [[nodiscard]] plan::StepSettings step_of(int64_t batch, int64_t accumulate) const;
 
-  SearchedModel model_;
+  const Scenario& scenario_;
+  const plan::ModuleTree& tree_;
+  const Target& target_;
+  HostMode host_;
   std::optional<Candidate> family_;
   plan::ResolvedPlan plan_;
   plan::Operator optimizer_;

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "sim/cost/gpu_cost_model.h"
 #include "sim/search/evaluator.h"
 
 namespace shardlens::sim {
@@ -28,22 +27,16 @@ bool same_sizes(const Candidate& a, const Candidate& b) {
 
 class Searcher {
  public:
-  Searcher(const plan::ModelConfig& config,
-           const plan::Plan& base,
-           const Target& target,
-           int64_t ranks,
-           const SearchOptions& options)
-      : config_(config),
-        base_(base),
-        target_(target),
-        ranks_(ranks),
+  Searcher(const Scenario& scenario, const SearchOptions& options)
+      : scenario_(scenario),
+        target_(scenario.machine->target()),
+        ranks_(scenario.world_size),
         options_(options),
-        tree_(plan::module_tree(config)),
-        all_(candidates(tree_, ranks, options.samples)),
+        all_(candidates(scenario.model->tree(), ranks_, scenario.step.samples())),
         outcomes_(all_.size()),
         refusals_(all_.size()) {
     target_.memory =
-        target.memory > 0 ? std::min(target.memory, options.memory_limit) : options.memory_limit;
+        target_.memory > 0 ? std::min(target_.memory, options.memory_limit) : options.memory_limit;
     for (size_t begin = 0; begin < all_.size();) {
       size_t end = begin + 1;
       while (end < all_.size() && same_sizes(all_[end], all_[begin])) {
@@ -98,15 +91,7 @@ class Searcher {
 
   void work(unsigned worker) {
     try {
-      Evaluator evaluator({.config = config_,
-                           .tree = tree_,
-                           .base = base_,
-                           .target = target_,
-                           .host = options_.host,
-                           .ranks = ranks_,
-                           .seq = options_.seq,
-                           .sync_every_microbatch = options_.sync_every_microbatch,
-                           .optimizer_states = options_.optimizer_states});
+      Evaluator evaluator(scenario_, target_);
       while (const std::optional<Range> share = take_share(worker)) {
         for (size_t k = share->begin; k < share->end; ++k) {
           if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
@@ -197,14 +182,14 @@ class Searcher {
     std::string out =
         fmt::format("{}: the fastest of those within {:.1f} GiB (it reserves {:.1f})",
                     name_of(best.candidate, ranks_), static_cast<double>(target_.memory) / kGiB,
-                    static_cast<double>(best.outcome.peak) / kGiB);
+                    static_cast<double>(best.outcome.peak_reserved) / kGiB);
     if (usual == nullptr) {
       return out + "; sharding every block over all ranks without checkpoints does not fit.";
     }
     if (usual->candidate == best.candidate) {
       return out + "; it is the usual plan.";
     }
-    const Outcome &a = usual->outcome, &b = best.outcome;
+    const StepFigures &a = usual->outcome.figures, &b = best.outcome.figures;
     struct Part {
       const char* name;
       Nanoseconds before, after;
@@ -216,7 +201,7 @@ class Searcher {
     const Part& most = *std::max_element(
         parts.begin(), parts.end(),
         [](const Part& x, const Part& y) { return x.before - x.after < y.before - y.after; });
-    const double gain = 1 - static_cast<double>(b.step) / static_cast<double>(a.step);
+    const double gain = 1 - static_cast<double>(b.duration()) / static_cast<double>(a.duration());
     const std::string other = name_of(usual->candidate, ranks_);
     if (gain < kSame) {
       return out + fmt::format("; {} is as fast to {:.1f} %.", other, 100 * kSame);
@@ -228,12 +213,10 @@ class Searcher {
                      static_cast<double>(most.before) * 1e-6);
   }
 
-  const plan::ModelConfig& config_;
-  const plan::Plan& base_;
-  Target target_;
+  const Scenario& scenario_;
+  Target target_;  // the machine's, with the memory limit
   int64_t ranks_;
   const SearchOptions& options_;
-  plan::ModuleTree tree_;
   std::vector<Candidate> all_;
   std::vector<std::optional<Outcome>> outcomes_;
   std::vector<std::optional<InputError>> refusals_;
@@ -250,15 +233,17 @@ class Searcher {
 
 std::vector<Found> pareto_front(std::vector<Found> found) {
   std::erase_if(found, [](const Found& each) { return !each.outcome.fits; });
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
-    return std::tie(a.outcome.step, a.outcome.peak, a.outcome.exposed_comm) <
-           std::tie(b.outcome.step, b.outcome.peak, b.outcome.exposed_comm);
-  });
+  const auto key = [](const Found& each) {
+    return std::tuple(each.outcome.figures.duration(), each.outcome.peak_reserved,
+                      each.outcome.figures.exposed_comm);
+  };
+  std::stable_sort(found.begin(), found.end(),
+                   [&key](const Found& a, const Found& b) { return key(a) < key(b); });
   std::vector<Found> front;
   for (Found& each : found) {
     const bool beaten = std::any_of(front.begin(), front.end(), [&](const Found& other) {
-      return other.outcome.peak <= each.outcome.peak &&
-             other.outcome.exposed_comm <= each.outcome.exposed_comm;
+      return other.outcome.peak_reserved <= each.outcome.peak_reserved &&
+             other.outcome.figures.exposed_comm <= each.outcome.figures.exposed_comm;
     });
     if (!beaten) {
       front.push_back(std::move(each));
@@ -267,21 +252,13 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
   return front;
 }
 
-SearchResult search(const plan::ModelConfig& config,
-                    const plan::Plan& base,
-                    const Target& target,
-                    int64_t ranks,
-                    const SearchOptions& options) {
-  return Searcher(config, base, target, ranks, options).run();
-}
-
-SearchResult search(const plan::ModelConfig& config,
-                    const plan::Plan& base,
-                    const HardwareSpec& hardware,
-                    int64_t ranks,
-                    const SearchOptions& options) {
-  const GpuCostModel costs(hardware);
-  return search(config, base, target_of(hardware, costs), ranks, options);
+SearchResult search(const Scenario& scenario, const SearchOptions& options) {
+  if (scenario.model->run() != nullptr && scenario.model->config() == nullptr) {
+    throw InputError(scenario.model->run()->observation().source,
+                     "the traces name no model, and a search tries other batches and units; "
+                     "search with --model");
+  }
+  return Searcher(scenario, options).run();
 }
 
 }  // namespace shardlens::sim

@@ -6,9 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/plan/plan.h"
-#include "sim/hardware/hardware_spec.h"
-#include "sim/predict/predict.h"
+#include "sim/scenario/scenario.h"
 #include "sim/search/candidates.h"
 #include "sim/search/outcome.h"
 
@@ -21,12 +19,7 @@ struct Found {
 
 struct SearchOptions {
   Bytes memory_limit = 0;  // beside that of the machine
-  int64_t samples = 1;     // sequences of a rank in a step
-  int64_t seq = 1;
-  bool sync_every_microbatch = true;
-  int64_t optimizer_states = 2;
-  HostMode host = HostMode::kAhead;
-  unsigned threads = 0;  // 0: as many as cores
+  unsigned threads = 0;    // 0: as many as cores
   // Outcomes of an earlier search of the same, by name_of(); they are not predicted again.
   std::unordered_map<std::string, Outcome> known;
   // Called from one thread at a time, for each candidate predicted now.
@@ -47,7 +40,8 @@ struct SearchResult {
   [[nodiscard]] const Found* best() const { return pareto.empty() ? nullptr : &pareto.front(); }
 };
 
-// Predicts every candidate of `config` under `base`'s precision and dialect, on all cores.
+// Predicts every candidate of a scenario, on all cores: its model, machine, ranks, and its plan's
+// precision and dialect; its step's samples are divided into microbatches in every way.
 //
 // [Note: Pruning] Alike otherwise, a larger microbatch keeps more activations: once one does not
 // fit, larger ones are left out, but for the one without accumulation, which has no gradients of
@@ -55,17 +49,9 @@ struct SearchResult {
 // not simulated.
 //
 // The result does not depend on the number of threads. If nothing fits, `pareto` is empty. Errors:
-// InputError if the model cannot be planned, or every candidate is refused.
-[[nodiscard]] SearchResult search(const plan::ModelConfig& config,
-                                  const plan::Plan& base,
-                                  const Target& target,
-                                  int64_t ranks,
-                                  const SearchOptions& options);
-[[nodiscard]] SearchResult search(const plan::ModelConfig& config,
-                                  const plan::Plan& base,
-                                  const HardwareSpec& hardware,
-                                  int64_t ranks,
-                                  const SearchOptions& options);
+// InputError if the model cannot be planned or is not known (traces without a config.json), or
+// every candidate is refused.
+[[nodiscard]] SearchResult search(const Scenario& scenario, const SearchOptions& options);
 
 // Of those that fit, the ones that no other beats or equals in all three figures.
 [[nodiscard]] std::vector<Found> pareto_front(std::vector<Found> found);

@@ -51,19 +51,18 @@ void predict_row(ValidatedRow& row, const Stack& stack) {
   const PublishedRun& run = row.run;
   HardwareSpec hardware = stack.hardware;
   hardware.nodes = std::max<int64_t>(1, (run.gpus + hardware.gpus - 1) / hardware.gpus);
-  const plan::ResolvedPlan plan =
-      plan::resolve(plan_of(run, stack), plan::decoder_tree(run.shape), run.gpus);
-  const plan::Workload workload = plan::decoder_workload(run.shape, plan, run.microbatch, run.seq);
-  RunSettings settings;
-  settings.accumulate = run.accumulate;
-  settings.list_alive = false;
-  settings.simulation.keep_times = false;
   // Its GPU may be too small by our account: the peak is then what it would have taken.
   hardware.gpu.memory = Bytes{1} << 50;
-  const Prediction prediction = predict(workload, plan, hardware, settings);
+  Scenario scenario;
+  scenario.model = std::make_shared<const ScenarioModel>(run.shape);
+  scenario.plan = plan_of(run, stack);
+  scenario.world_size = run.gpus;
+  scenario.step = {.batch = run.microbatch, .seq = run.seq, .accumulate = run.accumulate};
+  scenario.machine = std::make_shared<const TargetMachine>(std::move(hardware));
+  const Prediction prediction = evaluate(scenario);
   row.measured = run.step_seconds();
   row.predicted = static_cast<double>(prediction.step.duration) * 1e-9;
-  row.busy = prediction.busy;
+  row.figures = prediction.figures;
   row.error = row.predicted / row.measured - 1;
   if (run.peak_gib) {
     const bool reserved = run.notes.find("reserved") != std::string::npos;

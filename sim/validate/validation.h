@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/hardware/stacks.h"
-#include "sim/predict/predict.h"
+#include "sim/scenario/scenario.h"
 #include "sim/validate/published_runs.h"
 
 namespace shardlens::sim {
@@ -17,7 +17,7 @@ struct ValidatedRow {
   bool used_to_fit = false;  // the constants have seen it
   // Seconds of a step, and predicted / measured - 1; of rows in scope.
   double measured = 0, predicted = 0, error = 0;
-  Busy busy;  // of the predicted step
+  StepFigures figures;  // of the predicted step
   // GiB, of rows that print it: reserved where the notes say so, otherwise allocated.
   std::optional<double> predicted_peak, peak_error;
   std::string failed;  // why there is no prediction though it is in scope

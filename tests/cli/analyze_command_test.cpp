@@ -37,7 +37,7 @@ class AnalyzeCommandTest : public ShardlensCommandTest {
     const plan::ModelConfig config = plan::load_model_config(model);
     const plan::ModuleTree tree = plan::module_tree(config);
     plan_ = plan::resolve(plan::strategy_plan("full_shard", tree), tree, 2);
-    workload_ = plan::step_workload(config, plan_, 1, 8);
+    workload_ = plan::step_workload(config, plan_, {.batch = 1, .seq = 8});
     std::ofstream(capture_ / "plan.json") << plan::to_json(plan_.plan);
     std::ofstream(capture_ / "workload.json") << plan::to_json(workload_, plan_);
     std::ofstream(capture_ / "run.json") << json{{"options", {{"model", model.string()}}}};

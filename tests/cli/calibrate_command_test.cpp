@@ -97,7 +97,7 @@ TEST_F(CalibrateCommandTest, SaysWhatSimulateCannotTake) {
   refused(model, 2, "--hardware is required");
   refused(model + " --hardware ab:1:inf", 2, "add --calibration");
   refused(model + " --workload " + kCapture, 2, "--workload");
-  refused("simulate --workload " + kCapture + " --batch 8", 2, "--batch");
+  refused("simulate --workload " + kCapture + " --precision bf16", 2, "--precision");
   refused(model + " --calibration " + kCapture + "/plan.json", 3, "plan.json");
   refused(model + " --calibration /nowhere", 3, "/nowhere");
   // Two ranks were recorded; collectives between four are not known.

@@ -55,13 +55,13 @@ std::string refusal(const std::function<void()>& act) {
 TEST(RunOptionsTest, DefaultsAreThoseOfTheManual) {
   const RunOptions o = parse({"--model", "m", "--tokens", "t", "--out", "o"});
   EXPECT_EQ(o.nproc, 2);
-  EXPECT_EQ(o.batch, 2);
-  EXPECT_EQ(o.seq, 64);
+  EXPECT_EQ(o.step.batch, 2);
+  EXPECT_EQ(o.step.seq, 64);
   EXPECT_EQ(o.steps, 10);
   EXPECT_EQ(o.warmup, 0);
   EXPECT_DOUBLE_EQ(o.lr, 1e-3);
   EXPECT_DOUBLE_EQ(o.weight_decay, 0.01);
-  EXPECT_DOUBLE_EQ(o.momentum, 0.9);
+  EXPECT_DOUBLE_EQ(o.step.momentum, 0.9);
   EXPECT_EQ(o.strategy, "full_shard");
   EXPECT_EQ(backend_of(o), Backend::kGloo);
   EXPECT_EQ(world_size_of(o), 2);
@@ -81,15 +81,15 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.hardware = "ab:1.5:40";
   o.steps = 33;
   o.warmup = 2;
-  o.batch = 5;
-  o.seq = 7;
-  o.accumulate = 3;
-  o.no_sync = true;
-  o.optimizer = Optimizer::kSgd;
+  o.step.batch = 5;
+  o.step.seq = 7;
+  o.step.accumulate = 3;
+  o.step.sync_every_microbatch = false;
+  o.step.optimizer = plan::Optimizer::kSgd;
   o.lr = 0.1 + 0.2;  // no short decimal
   o.weight_decay = 0;
-  o.momentum = 1e-9;
-  o.clip = 0.7;
+  o.step.momentum = 1e-9;
+  o.step.clip = 0.7;
   o.norm_type = 1.5;
   o.precision = Precision::kFp16;
   o.loss_scale = 1024;
@@ -119,13 +119,13 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
       {[](RunOptions& o) { o.nproc = 0; }, "2 --nproc 0"},
       {[](RunOptions& o) { o.steps = 0; }, "2 --steps 0"},
       {[](RunOptions& o) { o.warmup = 10; }, "2 --warmup 10"},
-      {[](RunOptions& o) { o.batch = -1; }, "2 --batch -1"},
-      {[](RunOptions& o) { o.seq = 0; }, "2 --seq 0"},
+      {[](RunOptions& o) { o.step.batch = -1; }, "2 --batch -1"},
+      {[](RunOptions& o) { o.step.seq = 0; }, "2 --seq 0"},
       {[](RunOptions& o) { o.threads = 0; }, "2 --threads 0"},
       {[](RunOptions& o) { o.on_signal = -1; }, "2 --on-signal -1"},
-      {[](RunOptions& o) { o.no_sync = true; }, "2 --no-sync"},
+      {[](RunOptions& o) { o.step.sync_every_microbatch = false; }, "2 --no-sync"},
       {[](RunOptions& o) { o.lr = -1; }, "2 --lr -1"},
-      {[](RunOptions& o) { o.clip = 0; }, "2 --clip 0"},
+      {[](RunOptions& o) { o.step.clip = 0; }, "2 --clip 0"},
       {[](RunOptions& o) { o.norm_type = 0; }, "2 --norm-type 0"},
       {[](RunOptions& o) { o.norm_type = std::nan(""); }, "2 --norm-type nan"},
       {[](RunOptions& o) { o.loss_scale = 0; }, "2 --loss-scale 0"},
@@ -199,7 +199,7 @@ TEST(PreparedRunTest, RefusesBeforeAnythingStarts) {
               HasSubstr("too few for one sample"));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "few.txt"; }, 4),
               HasSubstr("4 ranks, but only 3 samples"));
-  const std::string positions = with([](RunOptions& o) { o.seq = 100000; });
+  const std::string positions = with([](RunOptions& o) { o.step.seq = 100000; });
   EXPECT_THAT(positions, HasSubstr("100000"));
   EXPECT_THAT(positions, HasSubstr("positions"));
   EXPECT_THAT(with([](RunOptions& o) { o.mesh = "2by4"; }), HasSubstr("2 --mesh '2by4'"));

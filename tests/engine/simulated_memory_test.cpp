@@ -77,7 +77,7 @@ Measured measure(const plan::ModelConfig& config, const plan::ResolvedPlan& plan
 }
 
 sim::StepMemory simulate(const plan::ModelConfig& config, const plan::ResolvedPlan& plan) {
-  const plan::Workload workload = plan::step_workload(config, plan, kBatch, kSeq);
+  const plan::Workload workload = plan::step_workload(config, plan, {.batch = kBatch, .seq = kSeq});
   sim::MemoryOptions options;
   options.capacity = int64_t{1} << 40;
   return sim::step_memory(workload, plan, schedule::planned_step(workload, plan), options);

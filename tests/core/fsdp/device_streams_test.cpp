@@ -152,7 +152,7 @@ class PlannedMemoryTest : public DeviceStreamsTest, public testing::WithParamInt
     plan.dialect = GetParam().dialect;
     plan.layout = GetParam().layout;
     const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 2);
-    const plan::Workload workload = plan::step_workload(config, resolved, 1, 8);
+    const plan::Workload workload = plan::step_workload(config, resolved, {.batch = 1, .seq = 8});
     std::map<std::pair<schedule::BufferKind, UnitId>, Stream> allocated_on;
     streams_.reset();
     size_t most = 0;

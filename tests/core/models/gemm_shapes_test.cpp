@@ -40,8 +40,9 @@ TEST_P(GemmShapesTest, EqualTheWorkloads) {
   const auto config =
       plan::load_model_config(std::filesystem::path(SHARDLENS_TEST_DATA) / GetParam());
   const plan::ModuleTree tree = plan::module_tree(config);
-  const auto workload = plan::step_workload(
-      config, plan::resolve(plan::strategy_plan("full_shard", tree), tree, 2), kBatch, kSeq);
+  const auto workload =
+      plan::step_workload(config, plan::resolve(plan::strategy_plan("full_shard", tree), tree, 2),
+                          {.batch = kBatch, .seq = kSeq});
   std::vector<Gemm> planned;
   for (const plan::Operator& op : workload.operators) {
     if (op.kind == plan::OperatorKind::kGemm) {

@@ -63,8 +63,8 @@ TEST(Decoder, GatedStepHasTheFlopsOfTheLlamaThatTheEngineTrains) {
   const ModuleTree llama = module_tree(config), tree = decoder_tree(shape);
   const ResolvedPlan of_llama = resolve(strategy_plan("full_shard", llama), llama, 4);
   const ResolvedPlan plan = resolve(strategy_plan("full_shard", tree), tree, 4);
-  const Workload expected = step_workload(config, of_llama, 2, 64);
-  const Workload found = decoder_workload(shape, plan, 2, 64);
+  const Workload expected = step_workload(config, of_llama, {.batch = 2, .seq = 64});
+  const Workload found = decoder_workload(shape, plan, {.batch = 2, .seq = 64});
   for (const OperatorKind kind : {OperatorKind::kGemm, OperatorKind::kAttention}) {
     for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
       EXPECT_GT(flops(expected, kind, phase), 0);
@@ -79,7 +79,7 @@ TEST(Decoder, StepOfAnUntiedUngatedOneHasEveryWeightOnce) {
   shape.tied = false;
   const ModuleTree tree = decoder_tree(shape);
   const ResolvedPlan plan = resolve(strategy_plan("full_shard", tree), tree, 8);
-  const Workload workload = decoder_workload(shape, plan, 1, 128);
+  const Workload workload = decoder_workload(shape, plan, {.batch = 1, .seq = 128});
   // Forward: two products of each attention and two of each MLP, and the head; backward twice.
   int products[2] = {0, 0};
   for (const Operator& op : workload.operators) {
@@ -94,8 +94,8 @@ TEST(Decoder, StepOfAnUntiedUngatedOneHasEveryWeightOnce) {
 TEST(Decoder, RefusesMoreTokensThanPositions) {
   const ModuleTree tree = decoder_tree(kMpt125m);
   const ResolvedPlan plan = resolve(strategy_plan("full_shard", tree), tree, 8);
-  EXPECT_THROW((void)decoder_workload(kMpt125m, plan, 1, 2049), InputError);
-  EXPECT_THROW((void)decoder_workload(kMpt125m, plan, 0, 128), InputError);
+  EXPECT_THROW((void)decoder_workload(kMpt125m, plan, {.batch = 1, .seq = 2049}), InputError);
+  EXPECT_THROW((void)decoder_workload(kMpt125m, plan, {.batch = 0, .seq = 128}), InputError);
 }
 
 }  // namespace

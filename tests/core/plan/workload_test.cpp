@@ -31,7 +31,7 @@ Step step_of(const std::string& model,
   Step out;
   out.config = load_model_config(std::string(SHARDLENS_TEST_DATA) + "/" + model);
   out.plan = resolve(parse_plan(plan_json, "plan.json"), module_tree(out.config), world);
-  out.workload = step_workload(out.config, out.plan, batch, seq);
+  out.workload = step_workload(out.config, out.plan, {.batch = batch, .seq = seq});
   return out;
 }
 
@@ -278,7 +278,8 @@ TEST(WorkloadTest, FrozenParametersHaveNoGradients) {
     Plan plan = strategy_plan("full_shard", tree);
     plan.frozen_parameters = std::move(frozen);
     Counts out;
-    for (const Operator& op : step_workload(config, resolve(plan, tree, 2), 1, 8).operators) {
+    for (const Operator& op :
+         step_workload(config, resolve(plan, tree, 2), {.batch = 1, .seq = 8}).operators) {
       const bool backward = op.phase == Phase::kBackward;
       out.gradients += backward && op.kind == OperatorKind::kGemm ? 1 : 0;
       out.embeddings += backward && op.kind == OperatorKind::kEmbedding ? 1 : 0;

@@ -135,7 +135,7 @@ TEST(PlannedBucketsTest, AreThoseOfDdpInEveryStep) {
     plan.find_unused_parameters = kwargs.value("find_unused_parameters", false);
     plan.static_graph = kwargs.value("static_graph", false);
     const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 2);
-    const plan::Workload workload = plan::step_workload(config, resolved, 1, 16);
+    const plan::Workload workload = plan::step_workload(config, resolved, {.batch = 1, .seq = 16});
     for (int step = 1; step <= 3; ++step) {
       const PlannedStep planned = planned_step(workload, resolved, step);
       json found = json::array();
@@ -167,7 +167,7 @@ TEST(PlannedBucketsTest, AccumulationWithoutSyncLaunchesOnlyInTheLastMicrobatch)
   const plan::ModuleTree tree = plan::module_tree(config);
   const plan::ResolvedPlan resolved =
       plan::resolve(plan::strategy_plan("replicate", tree), tree, 2);
-  const plan::Workload workload = plan::step_workload(config, resolved, 1, 16);
+  const plan::Workload workload = plan::step_workload(config, resolved, {.batch = 1, .seq = 16});
   const auto launches = [&](bool sync_every_microbatch) {
     const PlannedStep step = planned_step(workload, resolved, 3, 3, sync_every_microbatch);
     return std::count_if(step.actions.begin(), step.actions.end(), [](const PlannedAction& each) {

@@ -31,8 +31,8 @@ std::vector<CollectiveTotal> planned(const std::string& keys, int world, Microba
   const plan::ResolvedPlan plan =
       plan::resolve(plan::parse_plan(R"({"version": 1)" + keys + "}", "plan.json"),
                     plan::module_tree(config), world);
-  const PlannedStep step =
-      planned_step(plan::step_workload(config, plan, 1, 8), plan, 3, run.count, run.sync_every);
+  const PlannedStep step = planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}),
+                                        plan, 3, run.count, run.sync_every);
   return collective_totals(plan, step);
 }
 

@@ -148,7 +148,8 @@ void expect_as_recorded(const std::string& id,
   const OrdersCase& test = recorded(id);
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, strategy, world, change);
-  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+  const PlannedStep step =
+      planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
   const std::string expected = normal(test.iterations.back().events, test.fsdp1());
   EXPECT_EQ(events(step, test.fsdp1()), expected);
 }
@@ -221,7 +222,7 @@ TEST(PlannedTest, FrozenPrefixHasNoBackward) {
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2, [](plan::Plan& p) {
     p.frozen_parameters = {"model.embed_tokens.weight", "model.layers.0.**", "model.layers.1.**"};
   });
-  const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+  const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
   const PlannedStep step = planned_step(workload, plan);
   std::string backward;
   for (const std::string& token : tokens_of(events(step, false))) {
@@ -266,8 +267,9 @@ TEST(PlannedTest, CheckpointedStepsAreAsRecorded) {
 TEST(PlannedTest, AccumulationWithoutSync) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
-  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 2, 3,
-                                        /*sync_every_microbatch=*/false);
+  const PlannedStep step =
+      planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan, 2, 3,
+                   /*sync_every_microbatch=*/false);
   const OrdersCase& test = recorded("api=fsdp2.N=4.root=1.raf=null.plan=acc");
   std::string expected;
   for (size_t i = 3; i < 6; ++i) {  // acc acc sync, the second time
@@ -284,8 +286,8 @@ TEST(PlannedTest, UnitsThatStayWholeBetweenMicrobatches) {
   for (const bool reshard : {true, false}) {
     const plan::ResolvedPlan plan = resolved(
         config, "full_shard", 2, [&](plan::Plan& p) { p.reshard_after_backward = reshard; });
-    const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 2,
-                                          kMicrobatches, /*sync_every_microbatch=*/false);
+    const PlannedStep step = planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}),
+                                          plan, 2, kMicrobatches, /*sync_every_microbatch=*/false);
     int gathers[2] = {};  // in forward, in backward
     for (const PlannedAction& each : step.actions) {
       gathers[each.hook.hook != Hook::kPreForward] += each.action.op == Op::kAllGather;
@@ -305,7 +307,8 @@ TEST(PlannedTest, ReplicasMeetInTheLastMicrobatch) {
       p.mesh_shard = shards;
       p.requires_all_reduce = every;
     });
-    const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 2, 3);
+    const PlannedStep step =
+        planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan, 2, 3);
     const auto count = [&](Op op) {
       return std::ranges::count(step.actions, op,
                                 [](const PlannedAction& each) { return each.action.op; });
@@ -326,7 +329,8 @@ TEST(PlannedTest, EmbeddingIsNotGatheredForItsBackward) {
       p.units[1].unshard_in_backward = unshard;
       p.units[2].globs = {""};
     });
-    const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+    const PlannedStep step =
+        planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
     const auto gathers = std::ranges::count_if(
         step.actions, [](const PlannedAction& each) { return each.action.op == Op::kAllGather; });
     EXPECT_EQ(gathers, unshard ? 12 : 11);
@@ -346,7 +350,8 @@ TEST(PlannedTest, UnitOfIndicesIsReducedAtTheEnd) {
     p.units[1].globs = {"transformer.wpe"};
     p.units[2].globs = {""};
   });
-  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+  const PlannedStep step =
+      planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
   std::vector<std::string> reduced;
   for (const PlannedAction& each : step.actions) {
     if (each.action.op == Op::kReduceScatter) {
@@ -364,7 +369,8 @@ TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan =
       resolved(config, "full_shard", 2, [](plan::Plan& p) { p.views = plan::Views::kFrozen; });
-  const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan);
+  const PlannedStep step =
+      planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
   std::vector<std::string> order;
   for (const std::string& token : tokens_of(events(step, false))) {
     if (token[0] == 'B' || token[0] == 'R') {
@@ -381,7 +387,8 @@ TEST(PlannedTest, ActionsAreNumberedAndKeepTheInvariants) {
     for (const plan::Layout layout : {plan::Layout::kFlat, plan::Layout::kPerParameter}) {
       const plan::ResolvedPlan plan =
           resolved(config, strategy, 4, [&](plan::Plan& p) { p.layout = layout; });
-      const PlannedStep step = planned_step(plan::step_workload(config, plan, 1, 8), plan, 1);
+      const PlannedStep step =
+          planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan, 1);
       Ledger ledger(unit_specs(plan), schedule_options(plan));
       for (size_t i = 0; i < step.actions.size(); ++i) {
         EXPECT_EQ(step.actions[i].seq, i + 1);
@@ -439,7 +446,7 @@ TEST(PlannedTest, HandMadeWorkloads) {
 
 // With fresh views autograd goes backwards through forward, so the order is the workload's own.
 void expect_order_of_workload(const plan::ModelConfig& config, const plan::ResolvedPlan& plan) {
-  const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+  const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
   const PlannedStep step = planned_step(workload, plan);
   std::vector<plan::WorkloadItem> found;
   size_t actions = 0, hooks = 0;
@@ -484,7 +491,7 @@ TEST(PlannedTest, FrozenViewsKeepOperatorsAndMoveHooks) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan =
       resolved(config, "full_shard", 2, [](plan::Plan& p) { p.views = plan::Views::kFrozen; });
-  const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+  const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
   const PlannedStep step = planned_step(workload, plan, 3, /*accumulate=*/2);
   std::vector<uint32_t> operators, expected;
   bool grads = false;

@@ -85,7 +85,7 @@ TEST(SteadyStepTest, EqualsTheThirdStep) {
   for (int i = 0; i < 300; ++i) {
     SCOPED_TRACE(i);
     const plan::ResolvedPlan plan = plan::resolve(random_plan(choose, tree), tree, 4);
-    const plan::Workload workload = plan::step_workload(config, plan, 1, 8);
+    const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
     const WorkloadOutline outline = workload_outline(workload);
     SteadySteps steps(workload, outline, plan);
     for (int more = 0; more < 3; ++more) {

@@ -30,7 +30,7 @@ double number(const json& value) {
 
 OptimizerOptions plain_sgd() {
   OptimizerOptions options;
-  options.kind = OptimizerOptions::Kind::kSgd;
+  options.kind = plan::Optimizer::kSgd;
   options.lr = 1;
   options.momentum = options.weight_decay = 0;
   return options;

@@ -48,8 +48,7 @@ TEST(OptimizerTest, AdamWFollowsItsDefinition) {
 TEST(OptimizerTest, SgdWithMomentumAndWeightDecayFollowsItsDefinition) {
   std::vector<at::Tensor> shards{shard(1.0, 0), shard(-2.0, 0)};
   const auto optimizer = make_optimizer(
-      shards,
-      {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .weight_decay = 0.05, .momentum = 0.9});
+      shards, {.kind = plan::Optimizer::kSgd, .lr = 0.1, .weight_decay = 0.05, .momentum = 0.9});
   double p[2] = {1.0, -2.0}, b[2] = {};
   for (int t = 1; t <= 4; ++t) {
     for (int i = 0; i < 2; ++i) {
@@ -66,7 +65,7 @@ TEST(OptimizerTest, SgdWithMomentumAndWeightDecayFollowsItsDefinition) {
 }
 
 TEST(OptimizerTest, AShardWithoutGradientStaysAndStartsLater) {
-  for (const auto kind : {OptimizerOptions::Kind::kAdamW, OptimizerOptions::Kind::kSgd}) {
+  for (const auto kind : {plan::Optimizer::kAdamW, plan::Optimizer::kSgd}) {
     std::vector<at::Tensor> shards{shard(1.0, 1.0), shard(1.0, 1.0)};
     shards[1].mutable_grad() = at::Tensor();
     const auto optimizer = make_optimizer(shards, {.kind = kind, .lr = 0.1, .weight_decay = 0});
@@ -84,7 +83,7 @@ TEST(OptimizerTest, AShardWithoutGradientStaysAndStartsLater) {
 TEST(OptimizerTest, SgdWithoutMomentumIsPlainDescent) {
   std::vector<at::Tensor> shards{shard(1.0, 0.5)};
   const auto optimizer = make_optimizer(
-      shards, {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .weight_decay = 0, .momentum = 0});
+      shards, {.kind = plan::Optimizer::kSgd, .lr = 0.1, .weight_decay = 0, .momentum = 0});
   optimizer->step();
   optimizer->step();
   expect_all(shards[0], 0.9);

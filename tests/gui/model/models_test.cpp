@@ -31,7 +31,7 @@ TEST_F(ModelTest, TreesSumToTheHeadlineInEveryWindow) {
     tree.show(run, 0);
     const RankData& rank = *run->ranks[0];
     EXPECT_EQ(exposed_of_top(tree), rank.figures.figures.exposed_comm) << path;
-    for (const analysis::StepFigures& step : rank.figures.steps) {
+    for (const analysis::StepAnalysis& step : rank.figures.steps) {
       tree.setWindow({step.window});
       EXPECT_EQ(exposed_of_top(tree), step.figures.exposed_comm) << path << " step " << step.step;
     }

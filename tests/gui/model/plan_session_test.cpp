@@ -9,6 +9,10 @@ namespace {
 
 class PlanSessionTest : public QtTest<QCoreApplication> {
  protected:
+  void start(const RunPointer& run, const std::string& path) {
+    session_.start(run, {path});
+    ASSERT_TRUE(wait_for([&] { return !session_.isObserving(); }));
+  }
   void simulate() {
     session_.simulateNow();
     ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
@@ -32,30 +36,73 @@ class PlanSessionTest : public QtTest<QCoreApplication> {
   PlanSession session_;
 };
 
-TEST_F(PlanSessionTest, StartsFromTheRunsOwnPlan) {
-  ASSERT_TRUE(session_.start(sample()));
+TEST_F(PlanSessionTest, LearnsFromTheRunAndStartsFromItsOwnPlan) {
+  start(sample(), sample_run());
+  ASSERT_TRUE(session_.isOpen()) << session_.why().toStdString();
   EXPECT_EQ(session_.state().plan, sample()->run.planned->plan.plan);
   EXPECT_EQ(session_.state().world_size, 8);
+  EXPECT_EQ(session_.state().machine.toStdString(), kMachineOfRun);
+  EXPECT_EQ(session_.state().step, sample()->run.planned->settings);
   simulate();
   EXPECT_EQ(session_.current()->error.toStdString(), "");
-  EXPECT_GT(session_.current()->step, 0);
   ASSERT_TRUE(session_.baseline());
-  EXPECT_FALSE(session_.baseline()->device);
-  EXPECT_EQ(session_.baseline()->simulated, session_.versions()[0].step);
+  EXPECT_EQ(session_.baseline()->simulated, session_.versions()[0].step());
+  // The run's own plan, simulated, is near what was measured.
+  EXPECT_NEAR(session_.baseline()->error(), 0, 0.06);
+  EXPECT_EQ(session_.versions()[0].prediction.baseline, session_.baseline());
 }
 
-TEST_F(PlanSessionTest, ARunWithoutAPlanSaysSo) {
+// What the traces of PyTorch tell of modules and sizes, and the run's own machine.
+TEST_F(PlanSessionTest, LearnsFromPyTorchTraces) {
+  const RunPointer run = open_run(pytorch_run("fsdp2-default"));
+  start(run, pytorch_run("fsdp2-default"));
+  ASSERT_TRUE(session_.isOpen()) << session_.why().toStdString();
+  ASSERT_NE(session_.recovered(run), nullptr);
+  EXPECT_EQ(session_.recovered(sample()), nullptr);
+  EXPECT_GT(session_.recovered(run)->units.size(), 1U);
+  simulate();
+  EXPECT_EQ(session_.current()->error.toStdString(), "");
+  ASSERT_TRUE(session_.baseline());
+  // Without the model's file only the run's own machine can be simulated on.
+  for (const MachineChoice& each : machine_choices(session_.subject())) {
+    EXPECT_TRUE(each.name.startsWith(kMachineOfRun)) << each.name.toStdString();
+  }
+  PlanState other = session_.state();
+  other.step.batch += 1;
+  EXPECT_TRUE(PlanSession::simulated(session_.subject(), other, "").error.contains("config.json"));
+  other = session_.state();
+  other.world_size = 4;  // collectives between four ranks were never seen
+  EXPECT_FALSE(PlanSession::simulated(session_.subject(), other, "").error.isEmpty());
+}
+
+TEST_F(PlanSessionTest, ARunThatTeachesNothingSaysSo) {
   trace::Run bare = trace::Run::of(trace::Run::open(sample_run()).traces);
-  EXPECT_FALSE(session_.start(std::make_shared<const RunData>(std::move(bare))));
+  const std::string alone = sample_run() + "/rank0.pt.trace.json.gz";
+  bare.diagnostics.push_back({trace::Severity::kWarning, "the planned order is not known: why"});
+  start(std::make_shared<const RunData>(std::move(bare)), alone);
   EXPECT_FALSE(session_.why().isEmpty());
   EXPECT_FALSE(session_.isOpen());
+  EXPECT_EQ(session_.recorded(), nullptr);
+}
+
+TEST_F(PlanSessionTest, LearningCanBeStoppedAndBegunAgain) {
+  const std::string path = pytorch_run("fsdp2-default");
+  session_.start(open_run(path), {path});
+  ASSERT_TRUE(session_.isObserving());
+  session_.cancel();
+  EXPECT_FALSE(session_.isObserving());
+  EXPECT_FALSE(session_.isOpen());
+  EXPECT_TRUE(session_.wasCancelled());
+  session_.resume();
+  ASSERT_TRUE(wait_for([&] { return !session_.isObserving(); }));
+  EXPECT_TRUE(session_.isOpen()) << session_.why().toStdString();
 }
 
 TEST_F(PlanSessionTest, UndoReturnsExactlyAndWithoutSimulatingAgain) {
-  session_.start(llama_70b(), 8);
+  session_.start(llama_70b(), "8xH100");
   simulate();
   const PlanState before = session_.state();
-  const Nanoseconds step = session_.current()->step;
+  const Nanoseconds step = session_.current()->step();
   session_.choose(knob("Prefetch in forward"), 2);
   EXPECT_NE(session_.state(), before);
   EXPECT_EQ(session_.current(), nullptr);
@@ -64,7 +111,7 @@ TEST_F(PlanSessionTest, UndoReturnsExactlyAndWithoutSimulatingAgain) {
   session_.undoStack().undo();
   EXPECT_EQ(session_.state(), before);
   ASSERT_NE(session_.current(), nullptr);
-  EXPECT_EQ(session_.current()->step, step);
+  EXPECT_EQ(session_.current()->step(), step);
   session_.undoStack().redo();
   EXPECT_EQ(session_.state().plan.forward_prefetch, 2);
   EXPECT_EQ(session_.versions().size(), 2);
@@ -72,7 +119,7 @@ TEST_F(PlanSessionTest, UndoReturnsExactlyAndWithoutSimulatingAgain) {
 
 // Each choice of each knob takes hold, and is what the panel then shows.
 TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
-  session_.start(llama_70b(), 8);
+  session_.start(llama_70b(), "8xH100");
   for (const PlanKnob& each : session_.knobs()) {
     std::set<QString> labels;
     for (const PlanKnob::Choice& choice : each.choices) {
@@ -92,33 +139,32 @@ TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
 // prefetching in forward hides more.
 TEST_F(PlanSessionTest, WhatIfAnswersPointTheRightWay) {
   const plan::ModelConfig config = llama_70b();
-  session_.start(config, 8);
+  session_.start(config, "8xH200");
   PlanState state = session_.state();
-  state.hardware = "8xH200";
-  state.seq = 1024;
-  const PlanVersion base = PlanSession::simulated(config, state, "base");
+  state.step.seq = 1024;
+  const PlanVersion base = PlanSession::simulated(session_.subject(), state, "base");
   ASSERT_EQ(base.error.toStdString(), "");
   PlanState kept = state;
   kept.plan.reshard_after_forward = {plan::Reshard::Kind::kNo, 0};
-  EXPECT_GT(PlanSession::simulated(config, kept, "kept").peak, base.peak);
+  EXPECT_GT(PlanSession::simulated(session_.subject(), kept, "kept").peak(), base.peak());
   PlanState ahead = state;
   ahead.plan.forward_prefetch = 1;
-  EXPECT_LE(PlanSession::simulated(config, ahead, "ahead").busy.exposed_comm,
-            base.busy.exposed_comm);
+  EXPECT_LE(
+      PlanSession::simulated(session_.subject(), ahead, "ahead").prediction.figures.exposed_comm,
+      base.prediction.figures.exposed_comm);
   ASSERT_NE(base.run, nullptr);
   // The ghost's own analysis agrees with the simulator's figures.
-  EXPECT_EQ(base.run->ranks[0]->figures.figures.compute, base.busy.compute);
+  EXPECT_EQ(base.run->ranks[0]->figures.figures.compute, base.prediction.figures.compute);
 }
 
 // Where nothing has to be gathered, hooks do nothing: their backward is told apart all the same.
 TEST_F(PlanSessionTest, EveryUnitHasItsBackwardOnTheHost) {
   const plan::ModelConfig config = llama_70b();
-  session_.start(config, 8);
+  session_.start(config, "8xH200");
   PlanState state = session_.state();
-  state.hardware = "8xH200";
-  state.seq = 1024;
+  state.step.seq = 1024;
   state.plan.reshard_after_forward = {plan::Reshard::Kind::kNo, 0};
-  const PlanVersion version = PlanSession::simulated(config, state, "kept");
+  const PlanVersion version = PlanSession::simulated(session_.subject(), state, "kept");
   ASSERT_NE(version.run, nullptr) << version.error.toStdString();
   const analysis::Timeline& timeline = version.run->ranks[0]->timeline;
   std::set<std::string> forward, backward;
@@ -134,7 +180,7 @@ TEST_F(PlanSessionTest, EveryUnitHasItsBackwardOnTheHost) {
 
 // A project's versions come back in order, the run's own once.
 TEST_F(PlanSessionTest, VersionsAreRestored) {
-  ASSERT_TRUE(session_.start(sample()));
+  start(sample(), sample_run());
   PlanState own = session_.state(), ahead = own, fewer = own;
   own.plan.source = ahead.plan.source = fewer.plan.source = "work.shardlens";
   ahead.plan.forward_prefetch = 2;
@@ -149,7 +195,7 @@ TEST_F(PlanSessionTest, VersionsAreRestored) {
 }
 
 TEST_F(PlanSessionTest, ACancelledSimulationIsNotHeard) {
-  session_.start(llama_70b(), 8);
+  session_.start(llama_70b(), "8xH100");
   session_.cancel();
   EXPECT_TRUE(session_.wasCancelled());
   EXPECT_FALSE(session_.isSimulating());
@@ -162,16 +208,16 @@ TEST_F(PlanSessionTest, ACancelledSimulationIsNotHeard) {
 
 TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
   const plan::ModelConfig config = llama_70b();
-  session_.start(config, 8);
+  session_.start(config, "8xH200");
   PlanState state = session_.state();
-  state.hardware = "9xNothing";
-  EXPECT_TRUE(PlanSession::simulated(config, state, "").error.contains("9xNothing"));
+  state.machine = "9xNothing";
+  EXPECT_TRUE(PlanSession::simulated(session_.subject(), state, "").error.contains("9xNothing"));
   state = session_.state();
   state.plan.cpu_offload = true;
-  EXPECT_TRUE(PlanSession::simulated(config, state, "").error.contains("cpu_offload"));
+  EXPECT_TRUE(PlanSession::simulated(session_.subject(), state, "").error.contains("cpu_offload"));
   state = session_.state();
-  state.seq = 1 << 20;
-  EXPECT_FALSE(PlanSession::simulated(config, state, "").error.isEmpty());
+  state.step.seq = 1 << 20;
+  EXPECT_FALSE(PlanSession::simulated(session_.subject(), state, "").error.isEmpty());
 }
 
 }  // namespace

@@ -21,9 +21,9 @@ Project example(const fs::path& directory) {
   for (const int64_t depth : {0, 2}) {
     PlanState state;
     state.plan.forward_prefetch = depth;
-    state.hardware = "8xH100";
-    state.batch = 4;
-    state.seq = 1024;
+    state.machine = depth == 0 ? "run" : "8xH100";
+    state.step = {.batch = 4, .seq = 1024, .accumulate = 2, .sync_every_microbatch = false};
+    state.step.optimizer = depth == 0 ? plan::Optimizer::kAdamW : plan::Optimizer::kSgd;
     state.world_size = 8;
     project.plans.push_back(state);
     project.titles.push_back(QString("prefetch %1").arg(depth));

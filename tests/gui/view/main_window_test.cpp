@@ -96,7 +96,7 @@ TEST_F(MainWindowTest, TheHeadlineSumsAndFollowsADrag) {
       length_of(window_->context().window()),
       rank()
           .live.within(window_->context().run()->own(rank(), *window_->context().current().range))
-          .span);
+          .duration());
   QTest::keyClick(window_.get(), Qt::Key_Escape);
   EXPECT_EQ(window_->headline().bar().text(), all);
 }
@@ -410,6 +410,7 @@ TEST_F(MainWindowTest, ABrokenProjectIsAMessage) {
 
 TEST_F(MainWindowTest, AModuleIsEditedInTheTree) {
   open(sample_run());
+  ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
   UnitTree& tree = window_->panels().tree;
   window_->context().selectUnit("model.layers.3");
   window_->panels().flush();

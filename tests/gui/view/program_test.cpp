@@ -1,5 +1,7 @@
 #include <cstdlib>
 
+#include <nlohmann/json.hpp>
+
 #include <QCoreApplication>
 #include <QFile>
 #include <QFileInfo>
@@ -115,10 +117,38 @@ TEST_F(ProgramTest, TheSubcommandIsTheProgram) {
           .code,
       0);
   EXPECT_NE(QImage(png), alone);
+  // PyTorch's traces tell their plan and their machine too.
   const QString trace = QString(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-prefetch";
-  const Ended refused = run({"gui", trace, "--simulate", "--export-png", png}, {}, "/shardlens");
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(refused.error.contains("--simulate")) << refused.error.toStdString();
+  const Ended told = run({"gui", trace, "--simulate", "--export-png", png}, {}, "/shardlens");
+  EXPECT_EQ(told.code, 0) << told.error.toStdString();
+}
+
+// What the window shows, as JSON: headline of `analyze`, versions of `simulate`.
+TEST_F(ProgramTest, PrintsItsFigures) {
+  const QString plan = folder_.path() + "/plan.json";
+  QFile file(plan);
+  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+  file.write(R"({"version": 1, "forward_prefetch": 2})");
+  file.close();
+  const Ended ended =
+      run({"gui", sample(), "--simulate", "--plan", plan, "--hardware", "8xH100", "--figures"}, {},
+          "/shardlens");
+  ASSERT_EQ(ended.code, 0) << ended.error.toStdString();
+  const auto shown = nlohmann::json::parse(ended.out.toStdString());
+  const Ended analyzed = run({"analyze", sample(), "--json"}, {}, "/shardlens");
+  const auto rank = nlohmann::json::parse(analyzed.out.toStdString()).at("ranks").at(0);
+  for (const auto& [key, value] : shown.at("headline").items()) {
+    EXPECT_EQ(value, rank.at(key)) << key;
+  }
+  std::vector<std::string> machines;
+  for (const auto& version : shown.at("versions")) {
+    machines.push_back(version.at("machine"));
+    EXPECT_GT(version.at("step_ns"), 0);
+  }
+  EXPECT_EQ(machines, (std::vector<std::string>{"run", "8xH100", "run", "8xH100"}));
+  EXPECT_EQ(shown["versions"][0]["baseline"]["simulated_step_ns"], shown["versions"][0]["step_ns"]);
+  EXPECT_TRUE(shown["versions"][1]["baseline"].is_null());
+  EXPECT_EQ(run({"gui", sample(), "--plan", "none.json", "--figures"}, {}, "/shardlens").code, 3);
 }
 
 // A model and plans alone: what is simulated stands in place of a run.
@@ -129,12 +159,24 @@ TEST_F(ProgramTest, AModelIsPlannedForWithoutARun) {
   file.write(R"({"version": 1, "forward_prefetch": 2})");
   file.close();
   const QString model = sample() + "/config.json";
-  const Ended ended =
-      run({"--model", model, "--plan", plan, "--panel", "whatif", "--export-png", png});
+  const Ended ended = run({"--model", model, "--hardware", "8xH100", "--hardware", "8xA100-80",
+                           "--plan", plan, "--panel", "What if", "--export-png", png});
   EXPECT_EQ(ended.code, 0) << ended.error.toStdString();
   EXPECT_FALSE(QImage(png).isNull());
-  EXPECT_EQ(run({"--model", plan, "--export-png", png}).code, 3);
-  EXPECT_EQ(run({"--model", model, "--plan", model, "--export-png", png}).code, 3);
+  const QStringList on{"--hardware", "8xH100", "--export-png", png};
+  EXPECT_EQ(run(QStringList{"--model", plan} + on).code, 3);
+  EXPECT_EQ(run(QStringList{"--model", model, "--plan", model} + on).code, 3);
+  // A machine is chosen, never assumed.
+  const Ended none = run({"--model", model, "--export-png", png});
+  EXPECT_NE(none.code, 0);
+  EXPECT_TRUE(none.error.contains("--hardware")) << none.error.toStdString();
+  // Panels go by the name in the window, however it is written; an unknown one lists them.
+  for (const char* name : {"what-if", "whatif", "What if"}) {
+    EXPECT_EQ(run(QStringList{"--model", model, "--panel", name} + on).code, 0) << name;
+  }
+  const Ended kitchen = run(QStringList{"--model", model, "--panel", "kitchen"} + on);
+  EXPECT_EQ(kitchen.code, 2);
+  EXPECT_TRUE(kitchen.error.contains("What if")) << kitchen.error.toStdString();
 }
 
 TEST_F(ProgramTest, WithoutADisplayItSaysWhatToDo) {

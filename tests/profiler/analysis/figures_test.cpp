@@ -15,7 +15,7 @@ using test::TraceBuilder;
 using trace::Category;
 
 void expect_sums(const Figures& f) {
-  EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.span);
+  EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.duration());
   EXPECT_EQ(f.comm, f.overlap + f.exposed_comm);
   EXPECT_GE(f.idle, 0);
   Nanoseconds exposed = f.unknown.exposed;
@@ -41,7 +41,7 @@ TEST(FiguresTest, DeviceTraceByHand) {
   b.trace.add_complete(Category::kCudaSync, "Stream Wait Event", b.trace.track(0, 7), 40, 95);
   const Analysis result = analyze(trace::Run::of({b.finish()}));
   const Figures& f = result.ranks.at(0).figures;
-  EXPECT_EQ(f.span, 50);
+  EXPECT_EQ(f.duration(), 50);
   EXPECT_EQ(f.compute, 10 + 10 + 2);
   EXPECT_EQ(f.comm, 30);          // [5,35)
   EXPECT_EQ(f.overlap, 5 + 5);    // [5,10) [30,35)
@@ -70,7 +70,7 @@ TEST(FiguresTest, HostTraceCoversItsSteps) {
   b.communication({.kind = CollectiveKind::kReduceScatter, .start = 210, .end = 260}, 0);
   const Analysis result = analyze(trace::Run::of({b.finish()}));
   const RankAnalysis& rank = result.ranks.at(0);
-  EXPECT_EQ(rank.figures.span, 200);
+  EXPECT_EQ(rank.figures.duration(), 200);
   EXPECT_EQ(rank.figures.compute, 40 + 10 + 10);
   EXPECT_EQ(rank.figures.comm, 30 + 10);
   EXPECT_EQ(rank.figures.overlap, 10);
@@ -83,7 +83,7 @@ TEST(FiguresTest, HostTraceCoversItsSteps) {
   EXPECT_EQ(rank.steps[1].figures.compute, 10);
   EXPECT_EQ(rank.steps[1].figures.exposed_comm, 10);
   EXPECT_EQ(rank.steps[1].figures.collectives.at(CollectiveKind::kReduceScatter).bytes, 400);
-  for (const StepFigures& step : rank.steps) {
+  for (const StepAnalysis& step : rank.steps) {
     expect_sums(step.figures);
   }
   expect_sums(rank.figures);
@@ -95,7 +95,7 @@ TEST(FiguresTest, HostTraceWithoutStepsCoversItsOperators) {
   b.op("aten::add", 80, 90);
   b.communication({.start = 0, .end = 20}, 0);
   const Analysis result = analyze(trace::Run::of({b.finish()}));
-  EXPECT_EQ(result.ranks.at(0).figures.span, 80);
+  EXPECT_EQ(result.ranks.at(0).figures.duration(), 80);
   EXPECT_EQ(result.ranks.at(0).figures.comm, 10);
   EXPECT_TRUE(result.ranks.at(0).steps.empty());
 }
@@ -115,7 +115,7 @@ TEST(FiguresTest, DeviceStepsFollowTheLaunches) {
   ASSERT_EQ(rank.steps.size(), 2U);
   EXPECT_EQ(rank.steps[0].window, (Interval{100, 170}));
   EXPECT_EQ(rank.steps[1].window, (Interval{170, 230}));
-  EXPECT_EQ(rank.figures.span, 150);
+  EXPECT_EQ(rank.figures.duration(), 150);
   EXPECT_EQ(rank.steps[0].figures.compute, 50);
 }
 
@@ -129,7 +129,7 @@ TEST(FiguresTest, StepsCanBeChosen) {
   AnalysisOptions options;
   options.steps = StepRange{2, 4};
   const Analysis result = analyze(run, options);
-  EXPECT_EQ(result.ranks.at(0).figures.span, 200);
+  EXPECT_EQ(result.ranks.at(0).figures.duration(), 200);
   EXPECT_EQ(result.ranks.at(0).figures.compute, 5);
   EXPECT_EQ(result.ranks.at(0).steps.size(), 2U);
   options.steps = StepRange{9, 10};
@@ -152,7 +152,7 @@ TEST(FiguresTest, AnEmptyTraceHasFiguresOfNothing) {
   trace::Trace empty;
   const Analysis result = analyze(trace::Run::of({std::move(empty)}));
   expect_sums(result.ranks.at(0).figures);
-  EXPECT_EQ(result.ranks.at(0).figures.span, 0);
+  EXPECT_EQ(result.ranks.at(0).figures.duration(), 0);
 }
 
 // Random traces against counting every nanosecond: what an instant is follows from the definitions
@@ -212,7 +212,7 @@ TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
     }
     const Analysis result = analyze(trace::Run::of({b.finish()}));
     const Figures& f = result.ranks.at(0).figures;
-    ASSERT_EQ(f.span, last - first);
+    ASSERT_EQ(f.duration(), last - first);
     ASSERT_EQ(f.compute, n_compute);
     ASSERT_EQ(f.comm, n_comm);
     ASSERT_EQ(f.overlap, n_overlap);

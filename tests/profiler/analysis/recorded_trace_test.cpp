@@ -26,7 +26,7 @@ TEST_F(RecordedTraceTest, GlooFsdp2HasEveryCollectiveAtItsUnit) {
   for (const RankAnalysis& rank : result.ranks) {
     const Figures& f = rank.figures;
     EXPECT_EQ(rank.steps.size(), 3U);
-    EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.span);
+    EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.duration());
     // Three layers: gathered for forward and again for backward, reduced once, in each of three
     // steps.
     EXPECT_EQ(f.collectives.at(CollectiveKind::kAllGather).count, 18);
@@ -73,11 +73,11 @@ TEST_F(RecordedTraceTest, SumsHoldOnEveryTrace) {
     const Analysis result = analyze(trace::Run::open(entry.path()));
     const RankAnalysis& rank = result.ranks.at(0);
     std::vector<Figures> all{rank.figures};
-    for (const StepFigures& step : rank.steps) {
+    for (const StepAnalysis& step : rank.steps) {
       all.push_back(step.figures);
     }
     for (const Figures& f : all) {
-      EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.span) << entry.path();
+      EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.duration()) << entry.path();
       EXPECT_GE(f.idle, 0) << entry.path();
       Nanoseconds kinds = f.unknown.exposed;
       for (const auto& [kind, figures] : f.collectives) {

@@ -120,7 +120,8 @@ TEST(RecoveredPlanOfACaptureTest, OrdersWhatThePlanOrders) {
   const auto planned = [&](const plan::ResolvedPlan& plan) {
     std::vector<std::string> out;
     for (const auto& each :
-         schedule::planned_step(plan::step_workload(config, plan, 1, 32), plan, 3).actions) {
+         schedule::planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 32}), plan, 3)
+             .actions) {
       const bool collective = each.action.op == schedule::Op::kAllGather ||
                               each.action.op == schedule::Op::kReduceScatter;
       if (collective || each.action.op == schedule::Op::kFree) {
@@ -147,8 +148,8 @@ TEST(RecoveredWorkloadTest, DrivesTheScheduleLikeTheModels) {
   const std::filesystem::path config_path = kData / "llama-tiny" / "config.json";
   nlohmann::json config = nlohmann::json::parse(plan::read_text_file(config_path));
   config["num_hidden_layers"] = 2;
-  const plan::Workload own =
-      plan::step_workload(plan::parse_model_config(config.dump(), "config.json"), resolved, 2, 32);
+  const plan::Workload own = plan::step_workload(
+      plan::parse_model_config(config.dump(), "config.json"), resolved, {.batch = 2, .seq = 32});
   const auto hooks = [](const plan::Workload& w) {
     std::vector<std::string> out;
     for (const plan::WorkloadItem& item : w.order) {

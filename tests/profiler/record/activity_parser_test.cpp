@@ -405,7 +405,7 @@ TEST_F(ActivityParserTest, AStepFromBuffersToFigures) {
   EXPECT_EQ(figures.comm, 1000);
   EXPECT_EQ(figures.compute, 600);
   EXPECT_EQ(figures.exposed_comm, 800);
-  EXPECT_EQ(figures.span, 1400);
+  EXPECT_EQ(figures.duration(), 1400);
   ASSERT_EQ(timeline.collectives.size(), 1U);
   const analysis::Collective& collective = timeline.collectives[0];
   EXPECT_EQ(collective.kind, CollectiveKind::kAllGather);

@@ -129,7 +129,7 @@ TEST(DeviceSpoolTest, ExposedCommunicationIsThatWorkedByHand) {
   ASSERT_TRUE(timeline.device);
   const analysis::Partition partition(timeline);
   const analysis::Figures figures = partition.figures(timeline.span);
-  EXPECT_EQ(figures.span, 2350);
+  EXPECT_EQ(figures.duration(), 2350);
   EXPECT_EQ(figures.comm, 2000);
   EXPECT_EQ(figures.compute, 600);
   EXPECT_EQ(figures.exposed_comm, 1500);

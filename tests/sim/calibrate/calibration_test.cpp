@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "sim/calibrate/calibrated_target.h"
 #include "sim/engine/simulated_run.h"
+#include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {
 namespace {
@@ -45,6 +45,8 @@ class Truth final : public CostModel {
   [[nodiscard]] Nanoseconds issue_hook(Hook) const override { return 700; }
 };
 
+constexpr plan::StepSettings kStep{.batch = 2, .seq = 64};
+
 struct Machine {
   Truth truth;
   HostMode host = HostMode::kCompute;
@@ -56,15 +58,15 @@ struct Machine {
     return plan::resolve(plan::parse_plan(plan_json, "plan.json"), tree, ranks);
   }
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan) const {
-    return plan::step_workload(config, plan, 2, 64);
+    return plan::step_workload(config, plan, kStep);
   }
-  [[nodiscard]] RunSettings settings() const {
-    RunSettings out;
-    out.simulation.host = host;
-    return out;
-  }
-  [[nodiscard]] Prediction run(const plan::ResolvedPlan& plan, const Target& target) const {
-    return predict(workload(plan), plan, target, settings());
+  [[nodiscard]] StepPrediction run(const plan::ResolvedPlan& plan,
+                                   const Target& target,
+                                   std::vector<double> rank_slowdown = {}) const {
+    PredictOptions options;
+    options.simulation.host = host;
+    options.simulation.rank_slowdown = std::move(rank_slowdown);
+    return predict(workload(plan), plan, target, kStep, options);
   }
   [[nodiscard]] Target target() const {
     Target out;
@@ -75,15 +77,13 @@ struct Machine {
   }
   // As a capture would leave it.
   [[nodiscard]] trace::Run capture(const plan::ResolvedPlan& plan) const {
-    RunSettings each = settings();
-    each.simulation.rank_slowdown = slowdown;
-    const Prediction now = predict(workload(plan), plan, target(), each);
+    const StepPrediction now = run(plan, target(), slowdown);
     SimulatedRunOptions options;
     options.host = host;
     options.steps = 5;
     trace::Run out = simulated_run(workload(plan), plan, now.planned, now.step, options);
     out.source = "run";
-    out.planned = {plan, workload(plan), 1, true};
+    out.planned = {plan, workload(plan), kStep, {}};
     return out;
   }
   [[nodiscard]] Calibration calibration(const plan::ResolvedPlan& plan) const {
@@ -112,7 +112,7 @@ TEST(Calibration, FindsTheDurationsOfAMachineAgain) {
     Machine machine;
     machine.host = host;
     const plan::ResolvedPlan plan = machine.resolve(kFullShard);
-    const CalibratedTarget found(machine.calibration(plan));
+    const TargetMachine found(machine.calibration(plan));
     for (const plan::Operator& op : machine.workload(plan).operators) {
       EXPECT_EQ(found.target().costs->compute(op), machine.truth.compute(op)) << op.name;
     }
@@ -128,17 +128,17 @@ TEST(Calibration, OnOnePlanPredictsOthersOfTheSameMachine) {
   for (const HostMode host : {HostMode::kCompute, HostMode::kAhead}) {
     Machine machine;
     machine.host = host;
-    const CalibratedTarget found(machine.calibration(machine.resolve(kFullShard)));
+    const TargetMachine found(machine.calibration(machine.resolve(kFullShard)));
     for (const char* other : kOtherPlans) {
       const plan::ResolvedPlan plan = machine.resolve(other);
-      const Prediction truth = machine.run(plan, machine.target());
-      const Prediction predicted = machine.run(plan, found.target());
+      const StepPrediction truth = machine.run(plan, machine.target());
+      const StepPrediction predicted = machine.run(plan, found.target());
       EXPECT_NEAR(
           static_cast<double>(predicted.step.duration) / static_cast<double>(truth.step.duration),
           1, 0.003)
           << other;
-      EXPECT_NEAR(static_cast<double>(predicted.busy.exposed_comm) /
-                      static_cast<double>(truth.busy.exposed_comm),
+      EXPECT_NEAR(static_cast<double>(predicted.figures.exposed_comm) /
+                      static_cast<double>(truth.figures.exposed_comm),
                   1, 0.01)
           << other;
     }
@@ -180,14 +180,14 @@ TEST(Calibration, SaysWhatItDidNotLearn) {
             std::string::npos)
       << all;
   EXPECT_NE(all.find("copy_in"), std::string::npos) << all;
-  const CalibratedTarget target(found);
+  const TargetMachine target(found);
   // Four ranks were not seen, bf16 was not either.
   EXPECT_THROW((void)target.target().costs->duration(CollectiveKind::kAllGather, 4, 1024),
                InputError);
   plan::Operator op = machine.workload(machine.resolve(kFullShard)).operators.front();
   op.dtype = DType::kBF16;
   EXPECT_THROW((void)target.target().costs->compute(op), InputError);
-  const CalibratedTarget with_spec(found, "8xH100");
+  const TargetMachine with_spec(found, "8xH100");
   EXPECT_GT(with_spec.target().costs->compute(op).alone, 0);
   EXPECT_GT(with_spec.target().costs->duration(CollectiveKind::kAllGather, 4, 1024), 0);
 }
@@ -240,7 +240,7 @@ TEST(Observe, RefusesWhatIsNoCaptureOfItsPlan) {
   // Recorded under one plan, described by another.
   run = machine.capture(machine.resolve(kFullShard));
   const plan::ResolvedPlan other = machine.resolve(kOtherPlans[0]);
-  run.planned = {other, machine.workload(other), 1, true};
+  run.planned = {other, machine.workload(other), kStep, {}};
   EXPECT_THROW((void)observe(run), InputError);
 }
 
@@ -256,7 +256,7 @@ TEST(Calibration, LearnsWhatRanksWaitForEachOther) {
   EXPECT_EQ(parse_calibration(to_json(calibration), "c").peer_wait_us, calibration.peer_wait_us);
   const auto measured = static_cast<double>(seen[0].steps.front().duration);
   const auto simulated = [&](const Calibration& of) {
-    const CalibratedTarget found(of);
+    const TargetMachine found(of);
     return static_cast<double>(machine.run(plan, found.target()).step.duration) / measured;
   };
   EXPECT_NEAR(simulated(calibration), 1, 0.04);
@@ -335,7 +335,7 @@ TEST(Calibration, ReplicatedRunsTeachTheirCollectivesAlone) {
   EXPECT_THROW((void)calibrate(seen), InputError);
 
   seen.push_back(observe(machine.capture(machine.resolve(kFullShard))));
-  const CalibratedTarget found(calibrate(seen));
+  const TargetMachine found(calibrate(seen));
   const Bytes bytes = seen[0].planned.buckets.front().bytes;
   const auto time = [&](CollectiveKind kind) {
     return static_cast<double>(found.target().costs->duration(kind, 2, bytes));
@@ -349,7 +349,7 @@ TEST(Calibration, AllReducesThatWereNotSeen) {
   for (const auto& [host, share] : {std::pair{HostMode::kCompute, 0.6}, {HostMode::kAhead, 1.0}}) {
     Machine machine;
     machine.host = host;
-    const CalibratedTarget found(machine.calibration(machine.resolve(kFullShard)));
+    const TargetMachine found(machine.calibration(machine.resolve(kFullShard)));
     const auto time = [&](CollectiveKind kind) {
       return static_cast<double>(found.target().costs->duration(kind, 2, 50'000));
     };
@@ -375,7 +375,7 @@ TEST(Calibration, BeyondTheLargestSizeGlooHasTheBetterBandwidthOfBoth) {
     add(CollectiveKind::kReduceScatter, 1'000'000, 100);
     add(CollectiveKind::kReduceScatter, 4'000'000, 700);
     const std::vector<Observation> all{seen};
-    const CalibratedTarget found(calibrate(all));
+    const TargetMachine found(calibrate(all));
     const auto us = [&](CollectiveKind kind, Bytes bytes) {
       return found.target().costs->duration(kind, 2, bytes) / 1000;
     };
@@ -389,17 +389,17 @@ TEST(Calibration, BeyondTheLargestSizeGlooHasTheBetterBandwidthOfBoth) {
 TEST(Calibration, OfACaptureSimulatesItsBaseline) {
   const trace::Run run =
       trace::Run::open(std::string(SHARDLENS_SOURCE_DIR) + "/traces/llama-emulated8");
-  const std::vector<Observation> seen{observe(run)};
-  const CalibratedTarget found(calibrate(seen));
-  RunSettings settings;
-  settings.simulation.host = found.host();
-  const Prediction now = predict(seen[0].workload, seen[0].plan, found.target(), settings);
-  std::vector<double> measured;
-  for (const ObservedStep& step : seen[0].steps) {
-    measured.push_back(static_cast<double>(step.duration));
+  const std::shared_ptr<const RecordedRun> recorded = RecordedRun::of(run);
+  const Prediction now = evaluate(own_scenario(recorded));
+  ASSERT_TRUE(now.baseline);
+  EXPECT_EQ(now.baseline->simulated, now.figures.duration());
+  EXPECT_NEAR(now.baseline->error(), 0, 0.06);
+  std::vector<Nanoseconds> measured;
+  for (const ObservedStep& step : recorded->observation().steps) {
+    measured.push_back(step.duration);
   }
   std::sort(measured.begin(), measured.end());
-  EXPECT_NEAR(static_cast<double>(now.step.duration) / measured[measured.size() / 2], 1, 0.06);
+  EXPECT_EQ(now.baseline->measured, measured[measured.size() / 2]);
 }
 
 }  // namespace

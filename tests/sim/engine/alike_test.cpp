@@ -30,7 +30,7 @@ TEST(AlikeTest, ThePeriodIsWhatOneMoreTakes) {
   const SimulatedStep nine = four.run(kDurations, {.more_microbatches = 5});
   EXPECT_TRUE(nine.alike);
   EXPECT_EQ(nine.duration, chain(9).run(kDurations).duration);
-  EXPECT_EQ(nine.ranks[0].busy, chain(9).run(kDurations).ranks[0].busy);
+  EXPECT_EQ(nine.ranks[0].figures, chain(9).run(kDurations).ranks[0].figures);
 }
 
 TEST(AlikeTest, AnythingThatTakesAnotherTimeIsNone) {

@@ -135,7 +135,7 @@ inline Chain make_chain(const ChainOptions& options) {
   build.leave();
   build.loss(kWidth);
   build.finish_backward();
-  build.optimizer();
+  build.optimizer({});
   chain.workload = build.take();
   chain.microbatches = options.accumulate;
   chain.step = schedule::planned_step(chain.workload, chain.plan, options.step, options.accumulate,

@@ -28,12 +28,12 @@ Durations durations() {
           .issue_action = 5};
 }
 
-void expect_figures(const analysis::Figures& figures, const Busy& busy) {
-  EXPECT_EQ(figures.compute, busy.compute);
-  EXPECT_EQ(figures.comm, busy.communication);
-  EXPECT_EQ(figures.overlap, busy.overlap);
-  EXPECT_EQ(figures.exposed_comm, busy.exposed_comm);
-  EXPECT_EQ(figures.exposed_copy, busy.exposed_copy);
+void expect_figures(const analysis::Figures& figures, const StepFigures& busy) {
+  EXPECT_EQ(figures.compute, figures.compute);
+  EXPECT_EQ(figures.comm, figures.comm);
+  EXPECT_EQ(figures.overlap, figures.overlap);
+  EXPECT_EQ(figures.exposed_comm, figures.exposed_comm);
+  EXPECT_EQ(figures.exposed_copy, figures.exposed_copy);
 }
 
 class SimulatedRunTest : public ::testing::TestWithParam<std::tuple<HostMode, const char*, bool>> {
@@ -55,13 +55,13 @@ TEST_P(SimulatedRunTest, AnalyzeFindsTheSameFiguresAndOrder) {
   options.steps = 2;
   trace::Run run = simulated_run(chain.workload, chain.plan, chain.step, step, options);
   ASSERT_EQ(run.traces.size(), 4U);
-  run.planned = trace::PlannedInputs{chain.plan, chain.workload, 1, true};
+  run.planned = trace::PlannedInputs{chain.plan, chain.workload, {}, {}};
   const analysis::Analysis result = analysis::analyze(run);
   ASSERT_EQ(result.ranks.size(), 4U);
   for (const analysis::RankAnalysis& rank : result.ranks) {
     EXPECT_EQ(rank.device, host == HostMode::kAhead);
     ASSERT_EQ(rank.steps.size(), 2U);
-    expect_figures(rank.steps[0].figures, step.ranks[0].busy);
+    expect_figures(rank.steps[0].figures, step.ranks[0].figures);
     EXPECT_GT(rank.order.planned_vs_issued.compared, 0);
     EXPECT_FALSE(rank.order.planned_vs_issued.first_difference);
     EXPECT_EQ(rank.order.issued_vs_started.compared, rank.order.planned_vs_issued.compared);

@@ -28,11 +28,11 @@ TEST(SimulatorTest, PyTorchsOverlapTest) {
   ASSERT_EQ(step.ranks.size(), 1U);
   EXPECT_EQ(chain.forward_end(step.ranks[0]), 85 * kMs);
   EXPECT_EQ(step.duration - chain.forward_end(step.ranks[0]), 170 * kMs);
-  const Busy& busy = step.ranks[0].busy;
-  EXPECT_EQ(busy.compute, 3 * 75 * kMs);
-  EXPECT_EQ(busy.communication, 9 * 10 * kMs);
-  EXPECT_EQ(busy.exposed_comm, 30 * kMs);  // the first all-gather of each direction, the last RS
-  EXPECT_EQ(busy.idle, 0);
+  const StepFigures& figures = step.ranks[0].figures;
+  EXPECT_EQ(figures.compute, 3 * 75 * kMs);
+  EXPECT_EQ(figures.comm, 9 * 10 * kMs);
+  EXPECT_EQ(figures.exposed_comm, 30 * kMs);  // the first all-gather of each direction, the last RS
+  EXPECT_EQ(figures.idle, 0);
 }
 
 class ForwardTest
@@ -117,7 +117,7 @@ TEST(SimulatorTest, FrozenUnits) {
         (kLayers - 1) * kTrained - kBackward / 2 + (frozen == 0 ? 0 : kGather);
     EXPECT_EQ(step.duration - chain.forward_end(step.ranks[0]), expected) << frozen;
     const int gathers = kLayers + (frozen == 0 ? kLayers - 1 : kLayers);
-    EXPECT_EQ(step.ranks[0].busy.communication, gathers * kGather + (kLayers - 1) * kReduce);
+    EXPECT_EQ(step.ranks[0].figures.comm, gathers * kGather + (kLayers - 1) * kReduce);
   }
 }
 
@@ -163,8 +163,8 @@ TEST(SimulatorTest, HybridAllReducesConcurrently) {
   const Chain chain = make_chain({.layers = 4, .strategy = "hybrid_shard", .ranks = 4});
   const SimulatedStep step = chain.run(d, kReadsLoss);
   EXPECT_EQ(step.duration, (60 + 4 * 100) + (60 + 4 * 200 + 90 + 150));
-  EXPECT_EQ(step.ranks[0].busy.overlap + step.ranks[0].busy.exposed_comm,
-            step.ranks[0].busy.communication);
+  EXPECT_EQ(step.ranks[0].figures.overlap + step.ranks[0].figures.exposed_comm,
+            step.ranks[0].figures.comm);
 }
 
 TEST(SimulatorTest, ReplicatedUnitsOnlyAllReduce) {
@@ -172,7 +172,7 @@ TEST(SimulatorTest, ReplicatedUnitsOnlyAllReduce) {
   d.all_reduce = 150;
   const SimulatedStep step = make_chain({.layers = 4, .strategy = "no_shard"}).run(d, kReadsLoss);
   EXPECT_EQ(step.duration, 4 * 100 + 4 * 200 + 150);
-  EXPECT_EQ(step.ranks[0].busy.communication, 4 * 150);
+  EXPECT_EQ(step.ranks[0].figures.comm, 4 * 150);
 }
 
 TEST(SimulatorTest, Limits) {
@@ -223,7 +223,7 @@ TEST(SimulatorTest, WaitingForPeers) {
   EXPECT_EQ(chain.forward_end(chain.run(d, kReadsLoss).ranks[0]), 60 + (60 + 60) + 100);
   const SimulatedStep cpu = chain.run(d, {.host = HostMode::kCompute});
   EXPECT_EQ(cpu.duration, 2 * (60 + 100) + 60 + 2 * (30 + 30 + 150) + 60);
-  EXPECT_EQ(cpu.ranks[0].busy.communication, 6 * 60);
+  EXPECT_EQ(cpu.ranks[0].figures.comm, 6 * 60);
 }
 
 // On a CPU what the host does between operators takes cores from communication as compute does,
@@ -236,7 +236,7 @@ TEST(SimulatorTest, OnACpuTheHostSharesItsCores) {
   const Chain chain = make_chain({.layers = 2});
   const SimulatedStep step = chain.run(d, {.host = HostMode::kCompute});
   EXPECT_EQ(step.duration, 2 * (30 + 100 + 100) + 30 + 2 * (60 + 160) + 30);
-  EXPECT_EQ(step.ranks[0].busy.communication, 4 * 30 + 2 * 60);
+  EXPECT_EQ(step.ranks[0].figures.comm, 4 * 30 + 2 * 60);
 }
 
 // Behind the all-gathers that it waits for, not behind the one that was there already.
@@ -273,7 +273,7 @@ TEST(SimulatorTest, Interference) {
   slow.collective_slowdown = 2;
   const SimulatedStep step = chain.run(slow, kReadsLoss);
   EXPECT_EQ(chain.forward_end(step.ranks[0]), 30 + 2 * 100);
-  EXPECT_EQ(step.ranks[0].busy.communication, 30 + 60 + 30 + 60 + 20 + 10);
+  EXPECT_EQ(step.ranks[0].figures.comm, 30 + 60 + 30 + 60 + 20 + 10);
 }
 
 TEST(SimulatorTest, RanksThatAreAlikeNeedOneSimulation) {
@@ -286,7 +286,7 @@ TEST(SimulatorTest, RanksThatAreAlikeNeedOneSimulation) {
     ASSERT_EQ(each.ranks.size(), 4U);
     EXPECT_EQ(each.duration, one.duration);
     for (const SimulatedRank& rank : each.ranks) {
-      EXPECT_EQ(rank.busy, one.ranks[0].busy);
+      EXPECT_EQ(rank.figures, one.ranks[0].figures);
       EXPECT_EQ(rank.items, one.ranks[0].items);
     }
   }
@@ -298,9 +298,9 @@ TEST(SimulatorTest, Straggler) {
   const SimulatedStep slow = chain.run(durations(200, 400, 60, 90));
   const SimulatedStep both = chain.run(durations(100, 200, 60, 90), {.rank_slowdown = {1, 2}});
   EXPECT_EQ(both.duration, slow.duration);
-  EXPECT_EQ(both.ranks[1].busy, slow.ranks[0].busy);
-  EXPECT_EQ(both.ranks[0].busy.compute, 3 * 300);
-  EXPECT_GT(both.ranks[0].busy.exposed_comm, both.ranks[1].busy.exposed_comm);
+  EXPECT_EQ(both.ranks[1].figures, slow.ranks[0].figures);
+  EXPECT_EQ(both.ranks[0].figures.compute, 3 * 300);
+  EXPECT_GT(both.ranks[0].figures.exposed_comm, both.ranks[1].figures.exposed_comm);
 }
 
 TEST(SimulatorTest, FiguresDoNotNeedTimes) {
@@ -314,10 +314,11 @@ TEST(SimulatorTest, FiguresDoNotNeedTimes) {
     const SimulatedStep with = chain.run(d, {.host = host});
     const SimulatedStep without = chain.run(d, {.host = host, .keep_times = false});
     EXPECT_EQ(with.duration, without.duration);
-    EXPECT_EQ(with.ranks[0].busy, without.ranks[0].busy);
+    EXPECT_EQ(with.ranks[0].figures, without.ranks[0].figures);
     EXPECT_TRUE(without.ranks[0].items.empty());
-    const Busy& busy = with.ranks[0].busy;
-    EXPECT_EQ(busy.compute + busy.exposed_comm + busy.exposed_copy + busy.idle, with.duration);
+    const StepFigures& figures = with.ranks[0].figures;
+    EXPECT_EQ(figures.compute + figures.exposed_comm + figures.exposed_copy + figures.idle,
+              with.duration);
   }
 }
 

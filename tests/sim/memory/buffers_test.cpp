@@ -80,7 +80,7 @@ plan::Workload workload_of(const plan::ResolvedPlan& plan) {
   build.leave();
   build.loss(kWidth);
   build.finish_backward();
-  build.optimizer();
+  build.optimizer({});
   return build.take();
 }
 

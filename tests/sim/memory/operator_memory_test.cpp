@@ -19,7 +19,7 @@ plan::Workload workload() {
   const plan::ResolvedPlan plan =
       plan::resolve(plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json"),
                     plan::module_tree(config), 1);
-  return plan::step_workload(config, plan, 2, 8);
+  return plan::step_workload(config, plan, {.batch = 2, .seq = 8});
 }
 
 // The operator of backward of that name, or of that module's.

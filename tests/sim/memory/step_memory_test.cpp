@@ -68,7 +68,8 @@ TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
       plan.activation_checkpointing = {"layers.*"};
     }
     const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 4);
-    const plan::Workload workload = plan::decoder_workload(shape, resolved, 1, kRows);
+    const plan::Workload workload =
+        plan::decoder_workload(shape, resolved, {.batch = 1, .seq = kRows});
     const schedule::PlannedStep step = schedule::planned_step(workload, resolved);
     MemoryOptions options;
     options.capacity = kNoLimit;

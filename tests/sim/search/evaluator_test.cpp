@@ -1,10 +1,9 @@
-// What a search predicts of a plan is what predict() says of it with the whole timeline.
+// What a search predicts of a plan is what evaluate() says of it with the whole timeline.
 #include "sim/search/evaluator.h"
 
 #include <gtest/gtest.h>
 
-#include "sim/cost/gpu_cost_model.h"
-#include "sim/predict/predict.h"
+#include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {
 namespace {
@@ -32,49 +31,37 @@ class EvaluatorTest : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   const Kind& kind = GetParam();
-  const plan::ModelConfig model = config();
-  const plan::ModuleTree tree = plan::module_tree(model);
   HardwareSpec hardware = load_hardware("8xH100");
   hardware.gpus = kind.ranks / kind.nodes;
   hardware.nodes = kind.nodes;
   hardware.fabric.network_gbps = 20;
-  const GpuCostModel costs(hardware);
-  const Target target = target_of(hardware, costs);
-  plan::Plan base;
-  base.dialect = kind.dialect;
-  base.layout = kind.layout;
+  Scenario scenario;
+  scenario.model = std::make_shared<const ScenarioModel>(config());
+  scenario.plan.dialect = kind.dialect;
+  scenario.plan.layout = kind.layout;
   if (kind.half) {
-    base.mixed_precision.param_dtype = DType::kBF16;
-    base.mixed_precision.reduce_dtype = DType::kF32;
+    scenario.plan.mixed_precision.param_dtype = DType::kBF16;
+    scenario.plan.mixed_precision.reduce_dtype = DType::kF32;
   }
-  Evaluator evaluator({.config = model,
-                       .tree = tree,
-                       .base = base,
-                       .target = target,
-                       .host = kind.host,
-                       .ranks = kind.ranks,
-                       .seq = kTokens,
-                       .sync_every_microbatch = kind.sync});
+  scenario.world_size = kind.ranks;
+  scenario.step = {.seq = kTokens, .sync_every_microbatch = kind.sync};
+  scenario.machine = std::make_shared<const TargetMachine>(hardware);
+  scenario.host = kind.host;
+  const plan::ModuleTree& tree = scenario.model->tree();
+  Evaluator evaluator(scenario, scenario.machine->target());
   const std::vector<Candidate> all = candidates(tree, kind.ranks, kSequences);
   ASSERT_GT(all.size(), 300U);
-  RunSettings settings;
-  settings.sync_every_microbatch = kind.sync;
-  settings.list_alive = false;
-  settings.simulation.host = kind.host;
   for (const Candidate& candidate : all) {
-    const plan::ResolvedPlan plan =
-        plan::resolve(plan_of(candidate, base, tree, kind.ranks), tree, kind.ranks);
-    const plan::Workload workload = plan::step_workload(model, plan, candidate.batch, kTokens);
-    settings.accumulate = candidate.accumulate;
-    const Prediction full = predict(workload, plan, hardware, settings);
+    Scenario one = scenario;
+    one.plan = plan_of(candidate, scenario.plan, tree, kind.ranks);
+    one.step.batch = candidate.batch;
+    one.step.accumulate = candidate.accumulate;
+    const Prediction full = evaluate(one, {.timeline = true});
     const Outcome found = evaluator.evaluate(candidate);
     SCOPED_TRACE(name_of(candidate, kind.ranks));
-    ASSERT_EQ(found.step, full.step.duration);
-    ASSERT_EQ(found.compute, full.busy.compute);
-    ASSERT_EQ(found.exposed_comm, full.busy.exposed_comm);
-    ASSERT_EQ(found.exposed_copy, full.busy.exposed_copy);
-    ASSERT_EQ(found.idle, full.busy.idle);
-    ASSERT_EQ(found.peak, full.memory.peak_reserved);
+    ASSERT_EQ(found.figures, full.figures);
+    ASSERT_EQ(found.figures.duration(), full.step.duration);
+    ASSERT_EQ(found.peak_reserved, full.memory.peak_reserved);
     ASSERT_EQ(found.peak_allocated, full.memory.peak_allocated);
     ASSERT_TRUE(found.fits);
   }

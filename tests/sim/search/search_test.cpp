@@ -5,51 +5,54 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/predict/predict.h"
-
 namespace shardlens::sim {
 namespace {
 
 constexpr int64_t kRanks = 4, kSeq = 512, kSamples = 8;
 
-const plan::ModelConfig& model() {
-  static const plan::ModelConfig config = plan::parse_model_config(
+const std::shared_ptr<const ScenarioModel>& model() {
+  static const auto config = std::make_shared<const ScenarioModel>(plan::parse_model_config(
       R"({"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
           "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 256,
           "max_position_embeddings": 1024})",
-      "test");
+      "test"));
   return config;
+}
+
+Scenario scenario() {
+  Scenario out;
+  out.model = model();
+  out.world_size = kRanks;
+  out.step = {.batch = kSamples, .seq = kSeq};
+  out.machine = std::make_shared<const TargetMachine>(load_hardware("8xH100"));
+  return out;
 }
 
 SearchOptions options(Bytes limit) {
   SearchOptions out;
   out.memory_limit = limit;
-  out.samples = kSamples;
-  out.seq = kSeq;
   return out;
 }
 
 SearchResult found(const SearchOptions& options) {
-  return search(model(), plan::Plan{}, load_hardware("8xH100"), kRanks, options);
+  return search(scenario(), options);
 }
 
 // Every candidate of the space, predicted one after the other without pruning.
 std::vector<Found> all_of(Bytes limit) {
-  const plan::ModuleTree tree = plan::module_tree(model());
   HardwareSpec hardware = load_hardware("8xH100");
   hardware.gpu.memory = limit;
+  Scenario one = scenario();
+  one.machine = std::make_shared<const TargetMachine>(hardware);
   std::vector<Found> out;
-  for (const Candidate& candidate : candidates(tree, kRanks, kSamples)) {
-    const plan::ResolvedPlan plan =
-        plan::resolve(plan_of(candidate, plan::Plan{}, tree, kRanks), tree, kRanks);
-    RunSettings settings;
-    settings.accumulate = candidate.accumulate;
-    const Prediction now = predict(plan::step_workload(model(), plan, candidate.batch, kSeq), plan,
-                                   hardware, settings);
+  for (const Candidate& candidate : candidates(model()->tree(), kRanks, kSamples)) {
+    one.plan = plan_of(candidate, plan::Plan{}, model()->tree(), kRanks);
+    one.step.batch = candidate.batch;
+    one.step.accumulate = candidate.accumulate;
+    const Prediction now = evaluate(one);
     Outcome outcome;
-    outcome.step = now.step.duration;
-    outcome.exposed_comm = now.busy.exposed_comm;
-    outcome.peak = now.memory.peak_reserved;
+    outcome.figures = now.figures;
+    outcome.peak_reserved = now.memory.peak_reserved;
     outcome.fits = now.memory.fits;
     out.push_back({candidate, outcome});
   }
@@ -80,7 +83,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
   ASSERT_NE(result.best(), nullptr);
   for (const Found& each : all) {
     if (each.outcome.fits) {
-      EXPECT_LE(result.best()->outcome.step, each.outcome.step);
+      EXPECT_LE(result.best()->outcome.figures.duration(), each.outcome.figures.duration());
     }
   }
   EXPECT_THAT(result.why, testing::HasSubstr(name_of(result.best()->candidate, kRanks)));
@@ -137,7 +140,7 @@ TEST(Search, NothingFits) {
 }
 
 TEST(Candidates, AreDistinctPlansThatResolve) {
-  const plan::ModuleTree tree = plan::module_tree(model());
+  const plan::ModuleTree& tree = model()->tree();
   std::set<std::string> plans, named;
   const std::vector<Candidate> all = candidates(tree, kRanks, kSamples);
   for (const Candidate& each : all) {
@@ -155,9 +158,9 @@ TEST(Candidates, AreDistinctPlansThatResolve) {
 TEST(ParetoFront, KeepsWhatNothingBeatsInAll) {
   const auto at = [](Nanoseconds step, Bytes peak, Nanoseconds exposed, bool fits = true) {
     Found out;
-    out.outcome.step = step;
-    out.outcome.peak = peak;
-    out.outcome.exposed_comm = exposed;
+    out.outcome.figures.exposed_comm = exposed;
+    out.outcome.figures.compute = step - exposed;
+    out.outcome.peak_reserved = peak;
     out.outcome.fits = fits;
     return out;
   };

@@ -1,4 +1,4 @@
-#include "sim/calibrate/calibrated_target.h"
+#include "sim/scenario/target_machine.h"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 
 namespace shardlens::sim {
 
-CalibratedTarget::CalibratedTarget(Calibration calibration, const std::string& hardware)
+TargetMachine::TargetMachine(Calibration calibration, const std::string& hardware)
     : calibration_(std::make_unique<const Calibration>(std::move(calibration))) {
   target_.name = calibration_->sources.empty() ? "calibration" : calibration_->sources.front();
   target_.ranks = std::numeric_limits<int64_t>::max();  // what was not measured is refused by name
@@ -27,13 +27,13 @@ CalibratedTarget::CalibratedTarget(Calibration calibration, const std::string& h
   target_.outside_communication = std::llround(calibration_->outside_communication_us * 1e3);
 }
 
-CalibratedTarget::CalibratedTarget(HardwareSpec spec) : spec_(std::move(spec)) {
+TargetMachine::TargetMachine(HardwareSpec spec) : spec_(std::move(spec)) {
   take_spec();
   target_.costs = of_spec_.get();
   target_.outside = std::llround(spec_->software.step_us * 1e3);
 }
 
-void CalibratedTarget::take_spec() {
+void TargetMachine::take_spec() {
   of_spec_ = std::make_unique<GpuCostModel>(*spec_);
   target_.name = spec_->name;
   target_.ranks = spec_->ranks();

@@ -7,26 +7,22 @@
 #include "sim/calibrate/calibrated_cost_model.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/cost/gpu_cost_model.h"
-#include "sim/predict/predict.h"
+#include "sim/scenario/predict.h"
 
 namespace shardlens::sim {
 
-// A machine for predict(): measured constants, a spec, or both.
-//
-//   const CalibratedTarget machine(load_calibration("calibration.json"));
-//   settings.simulation.host = machine.host();
-//   predict(workload, plan, machine.target(), settings);
+// The machine of a scenario: measured constants, a spec with its software stack, or both.
 //
 // Ownership  owns what target() points to; movable.
-class CalibratedTarget {
+class TargetMachine {
  public:
   // `hardware`, as --hardware takes it: "" the calibration alone; "ab:…" how long collectives take,
   // instead of what was measured; a spec: all that the calibration does not know, and the links of
   // an emulated one.
   // Errors: UsageError, InputError as load_hardware and AlphaBetaTimer::parse.
-  explicit CalibratedTarget(Calibration calibration, const std::string& hardware = "");
+  explicit TargetMachine(Calibration calibration, const std::string& hardware = "");
   // A spec alone.
-  explicit CalibratedTarget(HardwareSpec spec);
+  explicit TargetMachine(HardwareSpec spec);
 
   [[nodiscard]] const Target& target() const { return target_; }
   [[nodiscard]] HostMode host() const {

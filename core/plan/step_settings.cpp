@@ -1,0 +1,26 @@
+#include "core/plan/step_settings.h"
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::plan {
+
+std::string_view name_of(Optimizer optimizer) {
+  return optimizer == Optimizer::kAdamW ? "adamw" : "sgd";
+}
+
+void require_valid(const StepSettings& settings, std::string_view source) {
+  for (const auto& [name, value] : {std::pair{"batch", settings.batch},
+                                    {"seq", settings.seq.value_or(1)},
+                                    {"accumulate", settings.accumulate}}) {
+    if (value < 1) {
+      throw InputError(std::string(source), fmt::format("{} {}: expected at least 1", name, value));
+    }
+  }
+}
+
+}  // namespace shardlens::plan

@@ -1,0 +1,109 @@
+#include "sim/scenario/predict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "sim/engine/bucket_costs.h"
+
+namespace shardlens::sim {
+
+Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
+  Target target;
+  target.name = hardware.name;
+  target.costs = &costs;
+  target.ranks = hardware.ranks();
+  target.memory = hardware.gpu.memory;
+  target.outside = std::llround(hardware.software.step_us * 1e3);
+  return target;
+}
+
+void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target) {
+  const auto refuse = [&plan](std::string_view key) {
+    throw InputError(fmt::format("{}#/{}", plan.plan.source, key),
+                     "not supported by the simulator yet");
+  };
+  if (plan.world_size > target.ranks) {
+    throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,
+                                                 target.name, target.ranks));
+  }
+  for (const plan::Unit& unit : plan.units) {
+    if (unit.cpu_offload) {
+      refuse("cpu_offload");
+    }
+    if (unit.api == plan::Api::kReplicate && plan.replicate > 1 && plan.shard > 1) {
+      throw InputError(fmt::format("{}#/mesh", plan.plan.source),
+                       "replicated units on a mesh with both axes are not supported by the "
+                       "simulator yet");
+    }
+  }
+}
+
+PricedStep priced_step(const plan::Workload& workload,
+                       const plan::ResolvedPlan& plan,
+                       const Target& target,
+                       const plan::StepSettings& settings) {
+  require_simulator_support(plan, target);
+  PricedStep out;
+  out.planned = schedule::planned_step(workload, plan, kSteadyStep, settings);
+  out.costs = step_costs(workload, plan, *target.costs);
+  add_bucket_costs(plan, out.planned, *target.costs, out.costs);
+  return out;
+}
+
+StepPrediction predict(const plan::Workload& workload,
+                       const plan::ResolvedPlan& plan,
+                       const Target& target,
+                       const plan::StepSettings& settings,
+                       const PredictOptions& options) {
+  PricedStep priced = priced_step(workload, plan, target, settings);
+  StepPrediction out = figures_of(
+      simulate(workload, plan, priced.planned, priced.costs, options.simulation),
+      step_memory(workload, plan, priced.planned, memory_options(target, settings, options)),
+      workload, plan, target, settings);
+  out.planned = std::move(priced.planned);
+  return out;
+}
+
+MemoryOptions memory_options(const Target& target,
+                             const plan::StepSettings& settings,
+                             const PredictOptions& options) {
+  MemoryOptions memory;
+  memory.capacity = target.memory > 0 ? target.memory : std::numeric_limits<Bytes>::max();
+  memory.optimizer_states = settings.optimizer_states();
+  memory.list_alive = options.list_alive;
+  memory.more_microbatches = options.simulation.more_microbatches > 0;
+  return memory;
+}
+
+StepPrediction figures_of(SimulatedStep step,
+                          StepMemory memory,
+                          const plan::Workload& workload,
+                          const plan::ResolvedPlan& plan,
+                          const Target& target,
+                          const plan::StepSettings& settings) {
+  StepPrediction out;
+  out.step = std::move(step);
+  out.memory = std::move(memory);
+  out.alike = out.step.alike && out.memory.alike;
+  out.figures = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
+                                 [](const SimulatedRank& a, const SimulatedRank& b) {
+                                   return a.figures.compute < b.figures.compute;
+                                 })
+                    ->figures;
+  // The loader, clipping, metrics: the GPU waits for the host.
+  out.step.duration += target.outside + target.outside_communication;
+  out.figures.idle += target.outside;
+  out.figures.comm += target.outside_communication;
+  out.figures.exposed_comm += target.outside_communication;
+  const auto tokens =
+      static_cast<double>(plan.world_size * workload.batch * workload.seq * settings.accumulate);
+  out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);
+  return out;
+}
+
+}  // namespace shardlens::sim

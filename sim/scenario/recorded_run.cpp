@@ -1,0 +1,104 @@
+#include "sim/scenario/recorded_run.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "profiler/analysis/recovered_plan.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/calibrate/recorded_tree.h"
+#include "sim/scenario/predict.h"
+
+namespace shardlens::sim {
+
+namespace {
+
+trace::Run open_run(std::span<const std::filesystem::path> paths, trace::Progress* progress) {
+  const auto has_plan = [](const std::filesystem::path& path) {
+    std::error_code none;
+    return std::filesystem::exists(
+        (std::filesystem::is_directory(path, none) ? path : path.parent_path()) / "plan.json",
+        none);
+  };
+  trace::ReadOptions options;
+  options.progress = progress;
+  options.keep_args = !std::any_of(paths.begin(), paths.end(), has_plan);
+  trace::Run run = trace::Run::open(paths, options);
+  if (options.keep_args || !RecordedRun::needs_arguments(run)) {
+    return run;
+  }
+  options.keep_args = true;  // a plan without the rest of a capture
+  return trace::Run::open(paths, options);
+}
+
+Observation observe_any(const trace::Run& run) {
+  // A capture whose plan cannot be read says so in observe().
+  return run.planned || unreadable_plan(run) != nullptr
+             ? observe(run)
+             : observe(run, analysis::recover_plan(run.traces.front()));
+}
+
+Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
+  std::vector<Nanoseconds> steps;
+  for (const ObservedStep& step : of) {
+    steps.push_back(step.duration);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps[steps.size() / 2];
+}
+
+}  // namespace
+
+Observation open_observation(const std::filesystem::path& path) {
+  return observe_any(open_run(std::span(&path, 1), nullptr));
+}
+
+bool RecordedRun::needs_arguments(const trace::Run& run) {
+  return !run.planned && unreadable_plan(run) == nullptr;
+}
+
+std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesystem::path> paths,
+                                                     trace::Progress* progress) {
+  return of(open_run(paths, progress));
+}
+
+std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
+  return std::shared_ptr<const RecordedRun>(new RecordedRun(observe_any(run)));
+}
+
+RecordedRun::RecordedRun(Observation observation)
+    : observation_(std::move(observation)),
+      machine_(std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)))) {
+  const plan::StepSettings& settings = observation_.settings;
+  PredictOptions figures;
+  figures.list_alive = false;
+  figures.simulation.host = machine_->host();
+  figures.simulation.keep_times = false;
+  baseline_.measured = median_duration(observation_.steps);
+  baseline_.simulated = predict(workload(observation_.plan, settings), observation_.plan,
+                                machine_->target(), settings, figures)
+                            .step.duration;
+}
+
+plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
+                                     const plan::StepSettings& settings) const {
+  if (config() != nullptr) {
+    return plan::step_workload(*config(), plan, settings);
+  }
+  const plan::StepSettings& recorded = observation_.settings;
+  const auto refuse = [this](const std::string& what) {
+    throw InputError(observation_.source,
+                     what + ": other ones need the model, and the run left no config.json");
+  };
+  if (settings.batch != recorded.batch || settings.seq != recorded.seq) {
+    refuse("the run tells only the batch and sequence that it was recorded with");
+  }
+  if (settings.optimizer_states() != recorded.optimizer_states()) {
+    refuse(fmt::format("the run tells only its own optimizer, {}", name_of(recorded.optimizer)));
+  }
+  return rewrapped(observation_.workload, observation_.plan, plan);
+}
+
+}  // namespace shardlens::sim

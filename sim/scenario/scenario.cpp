@@ -1,0 +1,124 @@
+#include "sim/scenario/scenario.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "sim/cost/gemm_model.h"
+#include "sim/engine/simulated_run.h"
+
+namespace shardlens::sim {
+namespace {
+
+SimulatedRunOptions trace_options(const Prediction& prediction) {
+  SimulatedRunOptions out;
+  out.host = prediction.host;
+  out.first_step = kSteadyStep - 1;
+  out.device_name = prediction.device;
+  return out;
+}
+
+}  // namespace
+
+ScenarioModel::ScenarioModel(plan::ModelConfig config)
+    : config_(std::move(config)), tree_(plan::module_tree(*config_)) {}
+
+ScenarioModel::ScenarioModel(const plan::DecoderShape& shape)
+    : shape_(shape), tree_(plan::decoder_tree(shape)) {}
+
+ScenarioModel::ScenarioModel(std::shared_ptr<const RecordedRun> run)
+    : run_(std::move(run)), tree_(run_->tree()) {}
+
+const plan::ModelConfig* ScenarioModel::config() const {
+  return run_ != nullptr ? run_->config() : config_ ? &*config_ : nullptr;
+}
+
+plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
+                                       const plan::StepSettings& settings) const {
+  return run_ != nullptr ? run_->workload(plan, settings)
+         : shape_        ? plan::decoder_workload(*shape_, plan, settings)
+                         : plan::step_workload(*config_, plan, settings);
+}
+
+Scenario own_scenario(std::shared_ptr<const RecordedRun> run) {
+  Scenario out;
+  out.plan = run->observation().plan.plan;
+  out.world_size = run->observation().plan.world_size;
+  out.step = run->observation().settings;
+  out.machine = run->machine();
+  out.model = std::make_shared<const ScenarioModel>(std::move(run));
+  return out;
+}
+
+Prediction evaluate(const Scenario& scenario, const Detail& detail) {
+  const TargetMachine& machine = *scenario.machine;
+  Prediction out;
+  out.plan = plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
+  out.workload = scenario.model->workload(out.plan, scenario.step);
+  out.settings = scenario.step;
+  out.host = scenario.host.value_or(machine.host());
+  PredictOptions options;
+  options.list_alive = detail.alive;
+  options.simulation.host = out.host;
+  options.simulation.waits_for_loss = scenario.waits_for_loss;
+  options.simulation.keep_times = detail.timeline;
+  options.simulation.rank_slowdown = scenario.rank_slowdown;
+  static_cast<StepPrediction&>(out) =
+      predict(out.workload, out.plan, machine.target(), scenario.step, options);
+  out.machine = machine.target().name;
+  out.capacity = machine.target().memory;
+  out.device = machine.spec() ? machine.spec()->gpu.name : out.machine;
+  const plan::ModelConfig* config = scenario.model->config();
+  if (machine.spec() && machine.calibration() == nullptr && config != nullptr) {
+    out.mfu = model_flops_utilization(*config, out.plan, *machine.spec(), out.workload.seq,
+                                      out.tokens_per_s);
+  }
+  if (machine.calibration() != nullptr) {
+    out.unknown = machine.calibration()->unknown;
+  }
+  if (scenario.model->run() != nullptr) {
+    out.baseline = scenario.model->run()->baseline();
+  }
+  return out;
+}
+
+std::string refusal_of(const Scenario& scenario) {
+  try {
+    const plan::ResolvedPlan plan =
+        plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
+    (void)priced_step(scenario.model->workload(plan, scenario.step), plan,
+                      scenario.machine->target(), scenario.step);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+trace::Run predicted_run(const Prediction& prediction) {
+  trace::Run run = simulated_run(prediction.workload, prediction.plan, prediction.planned,
+                                 prediction.step, trace_options(prediction));
+  run.planned = trace::PlannedInputs{prediction.plan, prediction.workload, prediction.settings, {}};
+  return run;
+}
+
+trace::Trace predicted_trace(const Prediction& prediction, int64_t rank) {
+  return simulated_trace(prediction.workload, prediction.plan, prediction.planned, prediction.step,
+                         rank, trace_options(prediction));
+}
+
+double model_flops_utilization(const plan::ModelConfig& config,
+                               const plan::ResolvedPlan& plan,
+                               const HardwareSpec& hardware,
+                               int64_t seq,
+                               double tokens_per_s) {
+  int64_t parameters = 0;
+  for (const plan::Parameter& parameter : plan.tree.parameters) {
+    parameters += parameter.numel;
+  }
+  const double per_token = 6.0 * static_cast<double>(parameters) +
+                           12.0 * static_cast<double>(config.layers * config.hidden_size * seq);
+  const UnitId unit = plan.units.size() > 1 ? 1 : 0;
+  const double peak = peak_tflops(hardware.gpu, plan.param_dtype(unit)) * 1e12;
+  return per_token * tokens_per_s / (static_cast<double>(plan.world_size) * peak);
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,130 @@
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "sim/cost/gpu_cost_model.h"
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr const char* kModel = R"({"model_type": "llama", "hidden_size": 1024,
+  "intermediate_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 8,
+  "vocab_size": 32000, "max_position_embeddings": 2048})";
+
+// A node of eight H100s, on which a plan's step is simulated with its timeline.
+Scenario scenario_of(std::string_view strategy = "full_shard", int64_t ranks = 8) {
+  Scenario out;
+  out.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(kModel, "test"));
+  out.plan = plan::strategy_plan(strategy, out.model->tree());
+  out.world_size = ranks;
+  out.step = {.batch = 2, .seq = 1024};
+  out.machine = std::make_shared<const TargetMachine>(load_hardware("8xH100"));
+  return out;
+}
+
+Prediction predicted(const Scenario& scenario) {
+  return evaluate(scenario, {.timeline = true});
+}
+
+TEST(Evaluate, PartsSumToTheStepAndTokensFollow) {
+  Scenario of = scenario_of();
+  of.step.accumulate = 3;
+  const Prediction now = evaluate(of);
+  EXPECT_EQ(now.figures.duration(), now.step.duration);
+  EXPECT_EQ(now.figures.overlap + now.figures.exposed_comm, now.figures.comm);
+  EXPECT_DOUBLE_EQ(now.tokens_per_s,
+                   8.0 * 2 * 1024 * 3 / (static_cast<double>(now.step.duration) * 1e-9));
+}
+
+// SGD without momentum reads parameter and gradient and writes the parameter: 3 of the 7 numbers
+// that AdamW moves, and no states are kept.
+TEST(Evaluate, TheOptimizerIsTheStepsOwn) {
+  Scenario of = scenario_of();
+  const Prediction adamw = evaluate(of);
+  of.step.optimizer = plan::Optimizer::kSgd;
+  of.step.momentum = 0;
+  const Prediction sgd = evaluate(of);
+  const plan::Operator &before = adamw.workload.operators.back(),
+                       &after = sgd.workload.operators.back();
+  EXPECT_EQ(after.name, "aten::_fused_sgd_");
+  EXPECT_EQ((after.read + after.written) * 7, (before.read + before.written) * 3);
+  EXPECT_LT(sgd.figures.duration(), adamw.figures.duration());
+  const auto states = static_cast<size_t>(MemoryCategory::kOptimizer);
+  EXPECT_EQ(sgd.memory.at_peak[states], 0);
+  EXPECT_GT(adamw.memory.at_peak[states], 0);
+}
+
+TEST(Evaluate, UtilizationIsOfTheFormulaInTheDocs) {
+  const Scenario of = scenario_of();
+  const Prediction now = evaluate(of);
+  // Parameters by hand: embedding and head, four layers of q, k, v, o, three of the MLP, two norms,
+  // and the last norm. fp32: H100's vector rate.
+  const double parameters =
+      2.0 * 32000 * 1024 + 4.0 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024) + 1024;
+  const double per_token = 6 * parameters + 12.0 * 4 * 1024 * 1024;
+  EXPECT_NEAR(
+      model_flops_utilization(*of.model->config(), now.plan, *of.machine->spec(), 1024, 1e5),
+      per_token * 1e5 / (8 * 66.9e12), 1e-9);
+}
+
+TEST(Evaluate, TheRunHasEveryRankOfTheStep) {
+  const Prediction now = predicted(scenario_of("full_shard", 4));
+  const trace::Run run = predicted_run(now);
+  EXPECT_EQ(run.traces.size(), 4U);
+  ASSERT_TRUE(run.planned);
+  EXPECT_EQ(run.planned->workload, now.workload);
+}
+
+// Every gradient is reduced once, in the buckets of the plan, by one communicator.
+TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
+  const Scenario of = scenario_of("replicate");
+  const Prediction now = predicted(of);
+  ASSERT_GT(now.planned.buckets.size(), 3U);
+  const GpuCostModel model(*of.machine->spec());
+  Bytes bytes = 0, parameters = 0;
+  Nanoseconds least = 0;
+  for (const schedule::PlannedBucket& bucket : now.planned.buckets) {
+    bytes += bucket.bytes;
+    least += model.duration(CollectiveKind::kAllReduce, 8, bucket.bytes);
+  }
+  for (const plan::Parameter& parameter : now.plan.tree.parameters) {
+    parameters += parameter.numel * 4;
+  }
+  EXPECT_EQ(bytes, parameters);
+  EXPECT_EQ(now.figures.comm, least);
+  EXPECT_LT(now.figures.exposed_comm, now.figures.comm);  // beside the backward of the rest
+  // The last bucket is complete when backward is: nothing is left to hide it under but the copies
+  // of the others back to their gradients.
+  const Bytes last = now.planned.buckets.back().bytes;
+  EXPECT_GE(now.figures.exposed_comm + model.copy(bytes - last, bytes - last),
+            model.duration(CollectiveKind::kAllReduce, 8, last) * 9 / 10);
+  const auto category = [&](MemoryCategory of_category) {
+    return now.memory.at_peak[static_cast<size_t>(of_category)];
+  };
+  EXPECT_NEAR(static_cast<double>(category(MemoryCategory::kParameters)),
+              static_cast<double>(parameters), 0.05 * static_cast<double>(parameters));
+  EXPECT_GE(category(MemoryCategory::kCommunication), bytes);
+  const trace::Run run = predicted_run(now);
+  int64_t elements = 0;
+  for (const trace::CollectiveArgs& each : run.traces[0].collectives) {
+    elements += each.in_nelems;
+  }
+  EXPECT_EQ(elements * 4, parameters);
+}
+
+TEST(Evaluate, RefusesMoreRanksThanThereAreGpus) {
+  const Scenario of = scenario_of("full_shard", 16);
+  EXPECT_THROW((void)evaluate(of), InputError);
+  EXPECT_NE(refusal_of(of), "");
+  EXPECT_EQ(refusal_of(scenario_of()), "");
+}
+
+TEST(Evaluate, SlowestRankIsShown) {
+  Scenario of = scenario_of();
+  const Prediction alike = evaluate(of);
+  of.rank_slowdown = {1, 1, 1, 1, 1, 2, 1, 1};
+  EXPECT_GT(evaluate(of).figures.compute, alike.figures.compute * 19 / 10);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
