@@ -212,6 +212,7 @@ class RankObserver {
       owner_waits_ = item.kind == PlannedItem::Kind::kAction &&
                      (seen.action->action.op == schedule::Op::kStreamWait ||
                       seen.action->action.op == schedule::Op::kHostWait);
+      owner_blocks_ = owner_waits_ && seen.action->action.op == schedule::Op::kHostWait;
       owner_start_ = seen.time;
       hook_end_ = end_of_range(seen.time);
     }
@@ -250,7 +251,10 @@ class RankObserver {
 
   void give_owner(const Interval& when) {
     Nanoseconds waited = 0;
-    if (owner_waits_) {
+    if (owner_waits_ && in_.host == HostMode::kAhead) {
+      // A host that runs ahead waits for events of any stream: FSDP1's limiter for compute's.
+      waited = owner_blocks_ ? when.length() : 0;
+    } else if (owner_waits_) {
       // It waited until the last collective that ended meanwhile.
       const auto after = std::upper_bound(ends_.begin(), ends_.end(), when.end);
       waited =
@@ -380,7 +384,7 @@ class RankObserver {
   // `hook_end_`; `gap_` is what the next operator gets.
   Nanoseconds at_ = 0, hook_end_ = 0, owner_start_ = 0, gap_ = 0, gap_beside_ = 0;
   ObservedItem* owner_ = nullptr;
-  bool owner_waits_ = false;
+  bool owner_waits_ = false, owner_blocks_ = false;  // on any event; until it has happened
 };
 
 // The hardware that an emulated run took its collectives' times from.

@@ -185,6 +185,7 @@ class Writer {
           end = std::max({end, times.host.end, on_host(item) ? times.stream.end : end});
         }
         write_action(step_.actions[item.index], times);
+        host_ = std::max({host_, end, times.host.end});
         continue;
       }
       close();

@@ -112,6 +112,22 @@ TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   EXPECT_EQ(elements * 4, parameters);
 }
 
+// The traces of a simulated step are those of a capture: under each of these plans they teach what
+// they were made of. Hooks that have nothing to do, as where parameters are kept, come in order
+// too.
+TEST(Evaluate, ASimulatedRunTeachesItsOwnStep) {
+  for (const char* plan : {R"({"version": 1})", R"({"version": 1, "reshard_after_forward": false})",
+                           R"({"version": 1, "dialect": "fsdp1", "reshard_after_forward": false})",
+                           R"({"version": 1, "layout": "per_parameter", "forward_prefetch": 2})"}) {
+    SCOPED_TRACE(plan);
+    Scenario of = scenario_of("full_shard", 2);
+    of.plan = plan::parse_plan(plan, "plan.json");
+    const trace::Run run = predicted_run(predicted(of));
+    const Prediction again = evaluate(own_scenario(RecordedRun::of(run)));
+    EXPECT_NEAR(again.baseline->error(), 0, 0.02);
+  }
+}
+
 TEST(Evaluate, RefusesMoreRanksThanThereAreGpus) {
   const Scenario of = scenario_of("full_shard", 16);
   EXPECT_THROW((void)evaluate(of), InputError);
