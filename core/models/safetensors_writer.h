@@ -3,19 +3,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/atomic_file.h"
 #include "core/base/dtype.h"
 #include "core/base/units.h"
 
 namespace shardlens::models {
 
-// Writes one .safetensors file tensor by tensor, so that only one tensor is in memory at a time,
-// under a temporary name that finish() renames; destroyed without finish() it leaves nothing.
+// Writes one .safetensors file (an AtomicFile) tensor by tensor, so that only one tensor is in
+// memory at a time; destroyed without finish() it leaves nothing.
 //
 // Layout  header padded with spaces to 8 bytes; tensors contiguous in the order given; metadata as
 //         transformers writes it ({"format": "pt"}).
@@ -28,12 +28,9 @@ class SafetensorsWriter {
     std::vector<int64_t> shape;
   };
 
-  SafetensorsWriter(std::filesystem::path path,
+  SafetensorsWriter(const std::filesystem::path& path,
                     std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // The next tensor's bytes, whole, in the order of construction.
   void append(std::span<const std::byte> bytes);
@@ -41,14 +38,10 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  void require_good();
-
-  std::filesystem::path path_, temporary_;
+  AtomicFile file_;
   std::vector<Tensor> tensors_;
   std::vector<Bytes> sizes_;
   size_t next_ = 0;
-  bool finished_ = false;
-  std::ofstream out_;
 };
 
 }  // namespace shardlens::models

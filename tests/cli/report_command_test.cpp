@@ -49,6 +49,20 @@ class ReportCommandTest : public ShardlensCommandTest {
   std::string err_;
 };
 
+// Where --out leads somewhere, the page goes there.
+TEST_F(ReportCommandTest, OutMayBeALinkOrADescriptor) {
+  const std::string trace = kRecorded + "/fsdp2-default";
+  const std::string expected = page(trace);
+  std::filesystem::create_directory(folder_ + "/pages");
+  std::filesystem::create_symlink("pages/new.html", folder_ + "/link.html");
+  EXPECT_EQ(run("report " + trace + " --out " + folder_ + "/link.html"), "");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ + "/link.html"));
+  EXPECT_EQ(text(folder_ + "/pages/new.html"), expected);
+  EXPECT_EQ(run("report " + trace + " --out /dev/stdout"), expected);
+  EXPECT_EQ(run("report " + trace + " --out /dev/fd/3 3>" + folder_ + "/three"), "");
+  EXPECT_EQ(text(folder_ + "/three"), expected);
+}
+
 // Every element that is opened is closed, in order.
 void expect_well_formed(std::string page) {
   static const std::set<std::string> kVoid{"meta", "br", "hr", "img", "input", "link"};

@@ -1,0 +1,131 @@
+#include "core/base/atomic_file.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temporary_directory.h"
+
+namespace shardlens {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  [[nodiscard]] fs::path at(const std::string& name) const { return directory_.path() / name; }
+  [[nodiscard]] static std::string text(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  // Temporary files count.
+  [[nodiscard]] size_t entries() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(directory_.path()), {}));
+  }
+
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(AtomicFileTest, HasItsNameOnlyWhenItIsWhole) {
+  {
+    AtomicFile file(at("a"));
+    file.write("one ");
+    EXPECT_FALSE(fs::exists(at("a")));
+  }
+  EXPECT_EQ(entries(), 0U);
+  const std::string large(200'000, 'x');  // several of its buffers
+  AtomicFile file(at("a"));
+  file.write("one ");
+  file.write(large);
+  file.write(" two");
+  file.commit();
+  EXPECT_EQ(text(at("a")), "one " + large + " two");
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(AtomicFileTest, SymlinksStayAndTheirTargetsAreReplaced) {
+  fs::create_directory(at("data"));
+  std::ofstream(at("data/old")) << "before";
+  fs::create_symlink("data/old", at("link"));  // relative to the link's folder
+  fs::create_symlink("link", at("link_to_link"));
+  const std::ifstream reader(at("data/old"));  // sees the old file to its end
+  write_file_atomically(at("link_to_link"), "after");
+  EXPECT_TRUE(fs::is_symlink(at("link")));
+  EXPECT_TRUE(fs::is_symlink(at("link_to_link")));
+  EXPECT_FALSE(fs::is_symlink(at("data/old")));
+  EXPECT_EQ(text(at("data/old")), "after");
+}
+
+TEST_F(AtomicFileTest, ALinksMissingTargetIsMade) {
+  fs::create_directory(at("data"));
+  fs::create_symlink(at("data/new"), at("link"));
+  { const AtomicFile file(at("link")); }
+  EXPECT_FALSE(fs::exists(at("data/new")));
+  write_file_atomically(at("link"), "text");
+  EXPECT_TRUE(fs::is_symlink(at("link")));
+  EXPECT_EQ(text(at("data/new")), "text");
+}
+
+TEST_F(AtomicFileTest, DevicesStayDevices) {
+  fs::create_symlink("/dev/null", at("null"));
+  write_file_atomically(at("null"), "text");
+  write_file_atomically("/dev/null", "text");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  EXPECT_TRUE(fs::is_symlink(at("null")));
+  EXPECT_EQ(test::message_of<RuntimeFault>([] { write_file_atomically("/dev/full", "text"); }),
+            "cannot write /dev/full: No space left on device");
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+}
+
+TEST_F(AtomicFileTest, AFifosReaderGetsTheBytes) {
+  ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = text(at("fifo")); });
+  write_file_atomically(at("fifo"), "text");
+  reader.join();
+  EXPECT_EQ(read, "text");
+  EXPECT_TRUE(fs::is_fifo(at("fifo")));
+}
+
+// What a shell's `>> log` and `>(command)` give a program.
+TEST_F(AtomicFileTest, DescriptorsOfTheProcessAreWrittenWhereTheyAre) {
+  const int fd = ::open(at("log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::write(fd, "before ", 7), 7);
+  write_file_atomically("/dev/fd/" + std::to_string(fd), "text");
+  fs::create_symlink("/proc/self/fd/" + std::to_string(fd), at("link"));
+  write_file_atomically(at("link"), " more");
+  ASSERT_EQ(::write(fd, " after", 6), 6);
+  ::close(fd);
+  EXPECT_EQ(text(at("log")), "before text more after");
+  EXPECT_THAT(test::message_of<RuntimeFault>([&] { write_file_atomically(at("link"), "text"); }),
+              AllOf(HasSubstr(at("link").string()), HasSubstr("Bad file descriptor")));
+}
+
+TEST_F(AtomicFileTest, WhatCannotBeWrittenIsNamed) {
+  const auto message = [](const fs::path& path) {
+    return test::message_of<RuntimeFault>([&] { const AtomicFile file(path); });
+  };
+  EXPECT_EQ(message(directory_.path()),
+            "cannot write " + directory_.path().string() + ": Is a directory");
+  EXPECT_EQ(message(at("no/such")),
+            "cannot write " + at("no/such").string() + ": No such file or directory");
+  fs::create_symlink("b", at("a"));
+  fs::create_symlink("a", at("b"));
+  EXPECT_THAT(message(at("a")), HasSubstr("Too many levels of symbolic links"));
+}
+
+}  // namespace
+}  // namespace shardlens
