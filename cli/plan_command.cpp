@@ -26,6 +26,7 @@
 #include "profiler/report/table.h"
 
 #include "cli/output.h"
+#include "cli/parameter_ranges.h"
 #include "cli/plan_from_trace.h"
 #include "cli/run_options.h"
 #include "cli/worker_process.h"
@@ -45,7 +46,7 @@ struct PlanOptions {
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
   plan::StepSettings step;
-  bool actions = false, json = false, engine = false;
+  bool parameters = false, actions = false, json = false, engine = false;
   std::vector<std::filesystem::path> from_trace;
   std::filesystem::path out;
 };
@@ -349,10 +350,18 @@ void print_plan(const PlanOptions& options,
                 const ResolvedPlan& plan) {
   const schedule::PlannedStep step = planned_step(config, plan, options);
   if (options.json) {
-    write_stdout(json_text(plan, step, options.actions));
+    const std::string text = json_text(plan, step, options.actions);
+    if (options.parameters) {
+      write_json_with_parameters(text, plan);
+    } else {
+      write_stdout(text);
+    }
     return;
   }
   print_units(config, plan);
+  if (options.parameters) {
+    print_parameters(plan);
+  }
   if (!step.buckets.empty()) {
     print_buckets(step);
   }
@@ -362,7 +371,11 @@ void print_plan(const PlanOptions& options,
 
 ExitCode run_plan(const PlanOptions& options) {
   if (!options.from_trace.empty()) {
-    return plan_from_trace({options.from_trace, options.out, options.model, options.json});
+    return plan_from_trace({.traces = options.from_trace,
+                            .out = options.out,
+                            .model = options.model,
+                            .json = options.json,
+                            .parameters = options.parameters});
   }
   if (!options.out.empty()) {
     throw UsageError("--out goes with --from-trace");
@@ -429,6 +442,9 @@ Action add_plan_command(CLI::App& app) {
   app.add_flag("!--no-sync", options->step.sync_every_microbatch,
                "with --accumulate: only the last microbatch reduces gradients")
       ->excludes(from_trace);
+  app.add_flag("--parameters", options->parameters,
+               "every parameter and which of its elements each rank holds; with --from-trace, of "
+               "--model or of a capture");
   app.add_flag("--actions", options->actions,
                "every action of the planned order, not only collectives")
       ->excludes(from_trace);

@@ -1,5 +1,8 @@
 #include "cli/plan_from_trace.h"
 
+#include <optional>
+#include <string>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +13,7 @@
 #include "profiler/trace/run.h"
 
 #include "cli/output.h"
+#include "cli/parameter_ranges.h"
 
 namespace shardlens::cli {
 namespace {
@@ -91,6 +95,33 @@ void print(const RecoveredPlan& recovered) {
   }
 }
 
+// The plan on the modules that ran: only those have parameters, a trace names units.
+plan::ResolvedPlan applied(const RecoveredPlan& recovered,
+                           const trace::Run& run,
+                           const std::filesystem::path& model) {
+  if (model.empty()) {
+    if (!run.planned) {
+      throw UsageError(
+          "--parameters: a trace does not tell parameters; --model M names the model that ran");
+    }
+    return run.planned->plan;
+  }
+  plan::ResolvedPlan out = plan::resolve(
+      recovered.plan, plan::module_tree(plan::load_model_config(model)), recovered.world_size);
+  for (const RecoveredUnit& unit : recovered.units) {
+    for (UnitId id = 0; id < out.units.size(); ++id) {
+      const int64_t numel = out.layout(id).padded_numel();
+      if (out.units[id].fqn == unit.fqn && unit.padded_numel >= 0 && unit.padded_numel != numel) {
+        throw InputError(model.string(),
+                         fmt::format("not the model of the trace, which gathers {} elements of "
+                                     "{}; this one has {}",
+                                     unit.padded_numel, shown(unit.fqn), numel));
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
@@ -107,6 +138,10 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
               "the trace's {} units are not this model's {} blocks and root, in number or size",
               recovered.units.size(), tree.blocks.size()));
     }
+  }
+  std::optional<plan::ResolvedPlan> resolved;
+  if (options.parameters) {
+    resolved = applied(recovered, run, options.model);
   }
   if (!options.out.empty()) {
     std::error_code error;
@@ -125,9 +160,17 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
                           plan::to_json(recovered.recorded.workload, names));
   }
   if (options.json) {
-    write_stdout(json_text(recovered));
+    const std::string text = json_text(recovered);
+    if (resolved) {
+      write_json_with_parameters(text, *resolved);
+    } else {
+      write_stdout(text);
+    }
   } else {
     print(recovered);
+    if (resolved) {
+      print_parameters(*resolved);
+    }
     if (!options.out.empty()) {
       write_stdout(fmt::format("written: {} and {}\n", (options.out / "plan.json").string(),
                                (options.out / "workload.json").string()));

@@ -109,6 +109,154 @@ TEST_F(PlanCommandTest, PlanFilesAndMeshesApply) {
             131328 / 2);
 }
 
+class PlanParametersTest : public PlanCommandTest {
+ protected:
+  // embed_tokens [6, 5], fc1 [7, 5] and [7], fc2 [5, 7] and [5].
+  std::string model(bool tied) {
+    return file("mlp.json", json{{"model_type", "mlp"},
+                                 {"vocab_size", 6},
+                                 {"hidden_size", 5},
+                                 {"num_hidden_layers", 1},
+                                 {"intermediate_size", 7},
+                                 {"tie_word_embeddings", tied}}
+                                .dump());
+  }
+  std::string plan(const std::string& more, bool tied = true) {
+    return "plan --parameters --model " + model(tied) + " --plan " +
+           file("plan.json", R"({"version": 1)" + more + "}");
+  }
+  static json held(std::vector<int> ranks, std::vector<int> elements, std::vector<int> bytes) {
+    return {{"ranks", ranks}, {"elements", elements}, {"shard_bytes", bytes}};
+  }
+  static json of(const json& out, const std::string& fqn) {
+    for (const json& parameter : out["parameters"]) {
+      if (parameter["fqn"] == fqn) {
+        return parameter;
+      }
+    }
+    return {};
+  }
+};
+
+// [0, 35) pad [36, 43) pad [44, 79) pad [80, 85) pad: shards of 29 elements, 116 bytes.
+TEST_F(PlanParametersTest, FlatParametersAreCutAnywhere) {
+  const json out = json_of(plan("") + " --world-size 3");
+  EXPECT_EQ(out.size(), 6U);
+  ASSERT_EQ(out["parameters"].size(), 5U);
+  EXPECT_EQ(out["parameters"][0], (json{{"fqn", "embed_tokens.weight"},
+                                        {"aliases", {"lm_head.weight"}},
+                                        {"shape", {6, 5}},
+                                        {"dtype", "fp32"},
+                                        {"bytes", 120},
+                                        {"unit", ""},
+                                        {"held",
+                                         {held({0}, {0, 10}, {0, 40}), held({1}, {10, 20}, {0, 40}),
+                                          held({2}, {20, 30}, {0, 40})}}}));
+  EXPECT_EQ(of(out, "layers.0.fc1.weight")["unit"], "layers.0");
+  EXPECT_EQ(of(out, "layers.0.fc1.weight")["aliases"], json::array());
+  EXPECT_EQ(of(out, "layers.0.fc1.weight")["held"],
+            (json{held({0}, {0, 29}, {0, 116}), held({1}, {29, 35}, {0, 24})}));
+  EXPECT_EQ(of(out, "layers.0.fc1.bias")["held"], json::array({held({1}, {0, 7}, {28, 56})}));
+  EXPECT_EQ(of(out, "layers.0.fc2.weight")["held"],
+            (json{held({1}, {0, 14}, {60, 116}), held({2}, {14, 35}, {0, 84})}));
+  EXPECT_EQ(of(out, "layers.0.fc2.bias")["held"], json::array({held({2}, {0, 5}, {88, 108})}));
+  const auto padding = [](int rank, std::vector<int> bytes) {
+    return json{{"unit", "layers.0"}, {"ranks", {rank}}, {"shard_bytes", bytes}};
+  };
+  EXPECT_EQ(out["padding"], (json{padding(1, {24, 28}), padding(1, {56, 60}), padding(2, {84, 88}),
+                                  padding(2, {108, 116})}));
+}
+
+// Chunks of 3 rows of 5, then 3 of 1, …; the last rank's are shorter and padded.
+TEST_F(PlanParametersTest, PerParameterOnesAreCutByRows) {
+  const json out = json_of(plan(R"(, "layout": "per_parameter")") + " --world-size 3");
+  EXPECT_EQ(of(out, "layers.0.fc1.weight")["held"],
+            (json{held({0}, {0, 15}, {0, 60}), held({1}, {15, 30}, {0, 60}),
+                  held({2}, {30, 35}, {0, 20})}));
+  EXPECT_EQ(of(out, "layers.0.fc1.bias")["held"],
+            (json{held({0}, {0, 3}, {60, 72}), held({1}, {3, 6}, {60, 72}),
+                  held({2}, {6, 7}, {60, 64})}));
+  EXPECT_EQ(out["padding"][0],
+            (json{{"unit", "layers.0"}, {"ranks", {2}}, {"shard_bytes", {20, 60}}}));
+}
+
+TEST_F(PlanParametersTest, ReplicasHoldTheSame) {
+  EXPECT_EQ(of(json_of(plan("") + " --mesh 2x2"), "embed_tokens.weight")["held"],
+            (json{held({0, 2}, {0, 15}, {0, 60}), held({1, 3}, {15, 30}, {0, 60})}));
+  // no_shard pads to the world's size all the same: 85 to 88.
+  const json whole = json_of(plan(R"(, "mesh": {"shard": 1})") + " --world-size 4");
+  EXPECT_EQ(of(whole, "layers.0.fc2.bias")["held"],
+            json::array({held({0, 1, 2, 3}, {0, 5}, {320, 340})}));
+  EXPECT_EQ(whole["padding"].back(),
+            (json{{"unit", "layers.0"}, {"ranks", {0, 1, 2, 3}}, {"shard_bytes", {340, 352}}}));
+}
+
+TEST_F(PlanParametersTest, IgnoredAndReplicatedOnesAreWhole) {
+  const json out = json_of(plan(R"(, "ignored_parameters": ["layers.0.fc1.bias"], "units": [
+      {"modules": "embed_tokens", "api": "replicate"}, {"modules": "layers.*"}, {"modules": ""}])",
+                                /*tied=*/false));
+  const json ignored = of(out, "layers.0.fc1.bias");
+  EXPECT_EQ(ignored["unit"], json());
+  EXPECT_EQ(ignored["held"],
+            json::array({{{"ranks", {0, 1}}, {"elements", {0, 7}}, {"shard_bytes", json()}}}));
+  EXPECT_EQ(of(out, "embed_tokens.weight")["held"], json::array({held({0, 1}, {0, 30}, {0, 120})}));
+  EXPECT_EQ(of(out, "lm_head.weight")["held"],
+            (json{held({0}, {0, 15}, {0, 60}), held({1}, {15, 30}, {0, 60})}));
+}
+
+// A 16-byte boundary is 8 elements of bf16; what is held is fp32 all the same.
+TEST_F(PlanParametersTest, AlignmentIsOfTheGatheredDtype) {
+  const json out =
+      json_of(plan(R"(, "mixed_precision": {"param_dtype": "bf16"})") + " --world-size 1");
+  EXPECT_EQ(of(out, "layers.0.fc1.bias")["held"], json::array({held({0}, {0, 7}, {160, 188})}));
+}
+
+// 30 elements on 8 ranks: 4 each, and 2 on the last.
+TEST_F(PlanParametersTest, TheTableJoinsRanksWithEqualParts) {
+  const auto row = [](const std::string& out, const std::string& begin) {
+    const size_t at = out.find("\n" + begin);
+    return at == std::string::npos ? "none" : out.substr(at + 1, out.find('\n', at + 1) - at - 1);
+  };
+  const CommandResult result = run(plan("") + " --world-size 8");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(row(result.out, "embed_tokens.weight"),
+              testing::MatchesRegex(R"(embed_tokens.weight = lm_head.weight +\[6, 5\] +fp32 +)"
+                                    R"(\(root\) +0-6 +\[0, 28\), 4 each +\[0, 16\))"));
+  EXPECT_THAT(result.out, HasSubstr("   7      [28, 30)         [0, 8)\n"));
+  EXPECT_THAT(row(result.out, "(padding)"),
+              testing::MatchesRegex(R"(\(padding\) +\(root\) +7 +- +\[8, 16\))"));
+  const CommandResult replicas = run(plan("") + " --mesh 5x8");
+  EXPECT_THAT(row(replicas.out, "embed_tokens.weight"),
+              HasSubstr("0-6, 8-14, 16-22, … 32-38  [0, 28), 4 each"));
+  EXPECT_THAT(row(run(plan(R"(, "mesh": {"shard": 1})")).out, "embed_tokens.weight"),
+              HasSubstr("all"));
+}
+
+TEST_F(PlanParametersTest, OfATraceTheyNeedItsModel) {
+  const std::string trace = kData + "/pytorch_traces/fsdp2-default/rank0.pt.trace.json.gz";
+  const CommandResult none = run("plan --parameters --from-trace " + trace);
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--model"));
+  EXPECT_EQ(none.out, "");
+  json config = json::parse(text(kData + "/llama-tiny/config.json"));
+  const CommandResult other =
+      run("plan --parameters --from-trace " + trace + " --model " + file("4.json", config.dump()));
+  EXPECT_EQ(other.code, 3) << other.out;
+  config["num_hidden_layers"] = 2;
+  // Two ranks; q_proj [64, 64] comes after a norm of 64.
+  const json out = json_of("plan --parameters --from-trace " + trace + " --model " +
+                           file("2.json", config.dump()));
+  EXPECT_EQ(out["units"].size(), 3U);
+  const json q_proj = of(out, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(q_proj["unit"], "model.layers.1");
+  EXPECT_EQ(q_proj["held"][1]["elements"], (json{2048, 4096}));
+  config["vocab_size"] = 512;
+  const CommandResult larger =
+      run("plan --parameters --from-trace " + trace + " --model " + file("v.json", config.dump()));
+  EXPECT_EQ(larger.code, 3);
+  EXPECT_THAT(larger.err, AllOf(HasSubstr("v.json"), HasSubstr("(root)")));
+}
+
 TEST_F(PlanCommandTest, TableShowsUnitsAndOrder) {
   const CommandResult result = run("plan --model " + kData + "/llama-tiny");
   EXPECT_EQ(result.code, 0);
