@@ -63,15 +63,16 @@ std::string run_json(const RunOptions& options) {
   return out.dump(2) + "\n";
 }
 
-void write_inputs(const RunOptions& options, const PreparedRun& run) {
+DirectoryLock write_inputs(const RunOptions& options, const PreparedRun& run) {
   const std::string config = plan::read_text_file(run.config.source);
-  prepare_capture_directory(options.out);
+  DirectoryLock lock = prepare_capture_directory(options.out);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
   const plan::Workload workload = plan::step_workload(run.config, run.plan, options.step);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
   write_file_atomically(options.out / "run.json", run_json(options));
   // So that the order check still knows the model when the capture is moved away from it.
   write_file_atomically(options.out / "config.json", config);
+  return lock;
 }
 
 // The pages that told what a rank was doing have served; what a fault left besides is named.
@@ -107,7 +108,7 @@ int capture(const RunOptions& options, const LineSink& sink) {
   const bool emulated = backend_of(options) == Backend::kEmulated;
   supervised.processes = emulated ? 1 : static_cast<int>(options.nproc);
   supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;
-  write_inputs(options, run);
+  const DirectoryLock lock = write_inputs(options, run);
   const SupervisorResult result = supervise(supervised);
   const std::string spools = tidy(options, supervised.first_rank, supervised.processes);
   if (result.exit_code != 0) {

@@ -18,15 +18,32 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now};
-// config.json only beside our run.json, or it is somebody's model.
-bool is_ours(const std::filesystem::path& directory, const std::string& name) {
+// The name of a file whose writing was interrupted, without the ending of AtomicFile:
+// "plan.json.tmp4711.0".
+std::string without_temporary_ending(const std::string& name) {
+  const size_t at = name.rfind(".tmp");
+  if (at == std::string::npos) {
+    return name;
+  }
+  const std::string_view ending = std::string_view(name).substr(at + 4);
+  const size_t dot = ending.find('.');
+  return dot != std::string_view::npos && is_number(ending.substr(0, dot)) &&
+                 is_number(ending.substr(dot + 1))
+             ? name.substr(0, at)
+             : name;
+}
+
+// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now}, what a
+// killed capture left of these, and its lock; config.json only beside our run.json, or it is
+// somebody's model.
+bool is_ours(const std::filesystem::path& directory, const std::string& file) {
+  const std::string name = without_temporary_ending(file);
   std::error_code ignored;
   if (name == "config.json") {
     return std::filesystem::exists(directory / "run.json", ignored);
   }
-  constexpr std::array<std::string_view, 4> kNames{"metrics.jsonl", "plan.json", "workload.json",
-                                                   "run.json"};
+  constexpr std::array<std::string_view, 5> kNames{"metrics.jsonl", "plan.json", "workload.json",
+                                                   "run.json", DirectoryLock::kFile};
   if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
     return true;
   }
@@ -60,6 +77,7 @@ void check_capture_directory(const std::filesystem::path& directory) {
     throw UsageError(
         fmt::format("--out {}: a file of that name is in the way", directory.string()));
   }
+  DirectoryLock::check(directory);
   for (const auto& entry : open(directory)) {
     const std::string name = entry.path().filename().string();
     if (!is_ours(directory, name) || entry.is_directory(ignored)) {
@@ -70,7 +88,7 @@ void check_capture_directory(const std::filesystem::path& directory) {
   }
 }
 
-void prepare_capture_directory(const std::filesystem::path& directory) {
+DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) {
   check_capture_directory(directory);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -78,13 +96,18 @@ void prepare_capture_directory(const std::filesystem::path& directory) {
     throw UsageError(
         fmt::format("--out {}: cannot be made: {}", directory.string(), error.message()));
   }
+  DirectoryLock lock(directory);
   for (const auto& entry : open(directory)) {
+    if (entry.path().filename() == DirectoryLock::kFile) {
+      continue;
+    }
     std::filesystem::remove(entry.path(), error);
     if (error) {
       throw UsageError(fmt::format("--out {}: cannot replace {}: {}", directory.string(),
                                    entry.path().filename().string(), error.message()));
     }
   }
+  return lock;
 }
 
 }  // namespace shardlens::cli

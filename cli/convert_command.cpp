@@ -21,6 +21,7 @@
 #include "profiler/trace/kineto_writer.h"
 #include "profiler/trace/run.h"
 
+#include "cli/directory_lock.h"
 #include "cli/step_range.h"
 
 namespace shardlens::cli {
@@ -210,6 +211,7 @@ ExitCode run(const ConvertOptions& options) {
                     "rank with --ranks",
                     options.out.string(), inputs.size()));
   }
+  std::optional<DirectoryLock> lock;
   if (!is_trace_file_name(options.out)) {
     std::error_code error;
     std::filesystem::create_directories(options.out, error);
@@ -217,6 +219,7 @@ ExitCode run(const ConvertOptions& options) {
       throw RuntimeFault(
           fmt::format("'{}' cannot be made: {}", options.out.string(), error.message()));
     }
+    lock.emplace(options.out);
   }
   for (const Input& input : inputs) {
     tell(input.trace);

@@ -54,7 +54,17 @@ CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted)
   if (keep_) {
     std::error_code error;
     fs::create_directories(path_, error);
-    if (error || !fs::is_empty(path_, error)) {
+    if (!error) {
+      lock_.emplace(path_, flag);
+    }
+    for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().filename() != DirectoryLock::kFile) {
+        error = std::make_error_code(std::errc::directory_not_empty);
+        break;
+      }
+    }
+    if (error) {
       throw UsageError(fmt::format("{}: {} is no empty directory", flag, path_.string()));
     }
     return;

@@ -1,15 +1,18 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
+#include "cli/directory_lock.h"
 #include "cli/run_options.h"
 
 namespace shardlens::cli {
 
 // Where a command that captures by itself keeps what it captures: a directory of its own that goes
 // with this object, or one that the user wants to keep.
-// Errors  UsageError naming `flag` for a `wanted` that holds something; RuntimeFault.
+// Errors  UsageError naming `flag` for a `wanted` that holds something or that another process
+//         writes to; RuntimeFault.
 class CaptureFolder {
  public:
   // `wanted`: "" for one of its own.
@@ -22,6 +25,7 @@ class CaptureFolder {
  private:
   std::filesystem::path path_;
   bool keep_;
+  std::optional<DirectoryLock> lock_;  // of a kept one
 };
 
 // capture(), but what workers print goes to `options.out`.log; of an error its last lines are told.

@@ -12,6 +12,7 @@
 #include "profiler/report/table.h"
 #include "profiler/trace/run.h"
 
+#include "cli/directory_lock.h"
 #include "cli/output.h"
 #include "cli/parameter_ranges.h"
 
@@ -150,6 +151,7 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
       throw RuntimeFault(
           fmt::format("{}: cannot be created: {}", options.out.string(), error.message()));
     }
+    const DirectoryLock lock(options.out);
     plan::ResolvedPlan names;  // workload.json lists units by name
     for (const RecoveredUnit& unit : recovered.units) {
       names.units.emplace_back();

@@ -122,7 +122,7 @@ void print_simulated(const SimulatedResult& result) {
 
 void write_simulated(const SimulatedResult& result, const std::filesystem::path& out) {
   const std::string config = result.config.empty() ? "" : plan::read_text_file(result.config);
-  prepare_capture_directory(out);
+  const DirectoryLock lock = prepare_capture_directory(out);
   const sim::Prediction& now = result.prediction;
   const plan::ResolvedPlan& plan = now.plan;
   write_file_atomically(out / "plan.json", plan::to_json(plan.plan));

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -28,6 +30,7 @@
 #include "profiler/record/session.h"
 #include "sim/cost/fabric_timer.h"
 
+#include "cli/directory_lock.h"
 #include "cli/prepared_run.h"
 #include "cli/stop_signal.h"
 
@@ -168,11 +171,26 @@ class Progress {
   bool emulated_, shown_, terminal_;
 };
 
+// Workers that torchrun, srun or mpirun started have no `shardlens capture` that holds the lock.
+std::optional<DirectoryLock> lock_of(const RunOptions& options) {
+  if (std::getenv("SHARDLENS_RENDEZVOUS") != nullptr) {
+    return std::nullopt;
+  }
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error) {
+    throw UsageError(
+        fmt::format("--out {}: cannot be made: {}", options.out.string(), error.message()));
+  }
+  return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
+}
+
 class Worker {
  public:
   Worker(const RunOptions& options, const Placement& placement)
       : options_(options),
         placement_(placement),
+        lock_(lock_of(options)),
         stop_(placement.rank),
         device_(device_of(options, placement)),
         prepared_(prepare_run(options, placement.world_size)),
@@ -245,6 +263,7 @@ class Worker {
 
   const RunOptions& options_;
   Placement placement_;
+  std::optional<DirectoryLock> lock_;
   StopSignal stop_;  // before CUDA makes threads
   c10::Device device_;
   PreparedRun prepared_;

@@ -1,10 +1,13 @@
 #include "cli/capture_directory.h"
 
+#include <csignal>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -24,7 +27,7 @@ class CaptureDirectoryTest : public testing::Test {
   void put(const std::string& name) { std::ofstream(path_ / name) << "x"; }
   std::string refusal() {
     try {
-      prepare_capture_directory(path_);
+      (void)prepare_capture_directory(path_);
       return "";
     } catch (const UsageError& error) {
       return error.what();
@@ -43,7 +46,8 @@ TEST_F(CaptureDirectoryTest, MakesWhatIsNotThere) {
 TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
   fs::create_directories(path_);
   for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "run.json", "config.json",
-                           "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now"}) {
+                           "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now", "capture.lock",
+                           "plan.json.tmp4711.0", "rank0.pt.trace.json.gz.tmp4711.12"}) {
     put(name);
   }
   check_capture_directory(path_);
@@ -54,7 +58,8 @@ TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
 
 TEST_F(CaptureDirectoryTest, TouchesNothingWhereSomethingElseIs) {
   for (const char* name :
-       {"notes.txt", "rank.spool", "rankx.spool", "rank1.json", "rank1.pt.trace.json"}) {
+       {"notes.txt", "rank.spool", "rankx.spool", "rank1.json", "rank1.pt.trace.json",
+        "notes.txt.tmp1.0", "plan.json.tmp", "plan.json.tmp1.x"}) {
     fs::create_directories(path_);
     put("run.json");
     put(name);
@@ -74,6 +79,87 @@ TEST_F(CaptureDirectoryTest, TouchesNothingWhereSomethingElseIs) {
 TEST_F(CaptureDirectoryTest, RefusesAFileInTheWay) {
   std::ofstream(path_) << "x";
   EXPECT_THAT(refusal(), testing::HasSubstr("in the way"));
+}
+
+// A process that has done something and then waits for its end.
+class Holder {
+ public:
+  template <typename Act>
+  explicit Holder(const Act& act) {
+    int pipes[2] = {-1, -1};
+    EXPECT_EQ(::pipe(pipes), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      act();
+      EXPECT_EQ(::write(pipes[1], "x", 1), 1);
+      for (;;) {
+        ::pause();
+      }
+    }
+    char ready = 0;
+    EXPECT_EQ(::read(pipes[0], &ready, 1), 1);
+    ::close(pipes[0]);
+    ::close(pipes[1]);
+  }
+  ~Holder() { kill(); }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  void kill() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+      pid_ = -1;
+    }
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST_F(CaptureDirectoryTest, ASecondProcessIsRefusedUntilTheFirstEnds) {
+  fs::create_directories(path_);
+  Holder holder([this] { new DirectoryLock(prepare_capture_directory(path_)); });
+  put("run.json");
+  const std::string expected = "--out " + path_.string() + ": process " +
+                               std::to_string(holder.pid()) + " is writing a capture there; ";
+  EXPECT_THAT(refusal(), testing::StartsWith(expected));
+  EXPECT_TRUE(fs::exists(path_ / "run.json"));
+  try {
+    check_capture_directory(path_);
+    ADD_FAILURE() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith(expected));
+  }
+  holder.kill();  // as by kill -9: the file stays, the lock does not
+  EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
+  check_capture_directory(path_);
+  EXPECT_EQ(refusal(), "");
+  EXPECT_TRUE(fs::is_empty(path_));
+}
+
+TEST_F(CaptureDirectoryTest, TheLockGoesWithItsObject) {
+  {
+    const DirectoryLock lock = prepare_capture_directory(path_);
+    EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
+    EXPECT_THAT(refusal(), testing::HasSubstr(std::to_string(::getpid())));
+  }
+  EXPECT_TRUE(fs::is_empty(path_));
+}
+
+TEST_F(CaptureDirectoryTest, WorkersOfOneRunShareIt) {
+  fs::create_directories(path_);
+  const auto share = [this] { return DirectoryLock(path_, "--out", DirectoryLock::Use::kShared); };
+  {
+    std::optional<DirectoryLock> first(share()), second(share());
+    EXPECT_THAT(refusal(), testing::HasSubstr("is writing"));
+    first.reset();
+    EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
+    EXPECT_THAT(refusal(), testing::HasSubstr("is writing"));
+  }
+  EXPECT_TRUE(fs::is_empty(path_));
+  const DirectoryLock alone(path_);
+  EXPECT_THROW((void)share(), UsageError);
 }
 
 }  // namespace
