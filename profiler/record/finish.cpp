@@ -10,6 +10,21 @@
 
 namespace shardlens::record {
 
+namespace {
+
+// A disk that was full did not take the end marker and its count either.
+trace::Spool finished_spool(const SpoolRecorder& recorder) {
+  trace::Spool spool = trace::read_spool(recorder.path());
+  if (const std::string error = recorder.error(); !error.empty()) {
+    spool.ended = true;
+    spool.dropped = recorder.dropped();
+    spool.notes.push_back("the spool could not be written to its end: " + error);
+  }
+  return spool;
+}
+
+}  // namespace
+
 std::filesystem::path trace_path(const std::filesystem::path& directory, int rank) {
   return directory / fmt::format("rank{}.pt.trace.json.gz", rank);
 }
@@ -19,7 +34,10 @@ std::filesystem::path finish_trace(SpoolRecorder& recorder) {
   const SpoolOptions& options = recorder.options();
   std::filesystem::path path = trace_path(options.directory, options.rank);
   // A statement each, so that the spool's records are gone before the text is made.
-  const trace::Trace trace = spool_to_trace(trace::read_spool(recorder.path()));
+  trace::Trace trace = spool_to_trace(finished_spool(recorder));
+  if (!recorder.page_error().empty()) {  // nothing of the trace is missing for it
+    add_diagnostic(trace.metadata.notes, trace::Severity::kNote, recorder.page_error());
+  }
   trace::write_kineto(trace, path);
   std::error_code ignored;
   std::filesystem::remove(recorder.path(), ignored);

@@ -44,10 +44,24 @@ void put(std::atomic<T>& field, U value) {
 
 NowPage::NowPage(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const bool sized = fd >= 0 && ::ftruncate(fd, kNowBytes) == 0;
-  void* memory =
-      sized ? ::mmap(nullptr, kNowBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-  const int reason = errno;
+  int reason = fd < 0 ? errno : 0;
+  // Reserved before it is mapped: a store to a page for which the disk has no room is a SIGBUS.
+  int no_room = 0;
+  do {
+    no_room = fd < 0 ? 0 : ::posix_fallocate(fd, 0, static_cast<off_t>(kNowBytes));
+  } while (no_room == EINTR);
+  int flags = MAP_SHARED;
+  if (no_room != 0) {
+    error_ = fmt::format("cannot make {}: {}; what the rank was doing when it ended is not known",
+                         path.string(), std::strerror(no_room));
+    ::unlink(path.c_str());
+    flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  }
+  void* memory = MAP_FAILED;
+  if (reason == 0) {
+    memory = ::mmap(nullptr, kNowBytes, PROT_READ | PROT_WRITE, flags, no_room != 0 ? -1 : fd, 0);
+    reason = errno;
+  }
   if (fd >= 0) {
     ::close(fd);
   }

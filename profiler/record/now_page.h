@@ -15,7 +15,8 @@ namespace shardlens::record {
 struct NowLayout;
 
 // A small file, mapped by a rank, that says where it is (read_rank_now). A kill at any instant
-// leaves it readable: the page belongs to the kernel.
+// leaves it readable: the page belongs to the kernel. Where the disk has no room for it, the rank
+// goes on without the file, and error() says so.
 //
 // Threads     the training thread (or what is serialised with it) calls everything but completed(),
 //             which any thread may call.
@@ -34,9 +35,11 @@ class NowPage {
   void action(uint32_t seq, const schedule::Action& action);
   void completed(CollectiveKind kind, UnitId unit);
   void finish();
+  [[nodiscard]] const std::string& error() const { return error_; }  // "": the file is there
 
  private:
   NowLayout* page_ = nullptr;
+  std::string error_;
   schedule::Op last_issued_[schedule::kStreamCount] = {};
   UnitId last_issued_unit_[schedule::kStreamCount] = {};
 };

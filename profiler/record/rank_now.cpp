@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,32 +17,32 @@
 namespace shardlens::record {
 namespace {
 
-// Maps a page for reading for a scope.
-class Mapping {
+// Reads a page for a scope. A mapping would be faster, and a SIGBUS where the file is cut
+// meanwhile.
+class PageReader {
  public:
-  explicit Mapping(const std::filesystem::path& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  explicit PageReader(const std::filesystem::path& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~PageReader() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+  PageReader(const PageReader&) = delete;
+  PageReader& operator=(const PageReader&) = delete;
+
+  // False where the file is not there or is no whole page.
+  bool read() {
     struct stat info {};
-    if (fd >= 0 && ::fstat(fd, &info) == 0 && info.st_size == static_cast<off_t>(kNowBytes)) {
-      memory_ = ::mmap(nullptr, kNowBytes, PROT_READ, MAP_SHARED, fd, 0);
-    }
-    if (fd >= 0) {
-      ::close(fd);
-    }
+    return fd_ >= 0 && ::fstat(fd_, &info) == 0 && info.st_size == static_cast<off_t>(kNowBytes) &&
+           ::pread(fd_, page_.get(), sizeof(NowLayout), 0) ==
+               static_cast<ssize_t>(sizeof(NowLayout));
   }
-  ~Mapping() {
-    if (memory_ != MAP_FAILED) {
-      ::munmap(memory_, kNowBytes);
-    }
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  [[nodiscard]] const NowLayout* page() const {
-    return memory_ == MAP_FAILED ? nullptr : static_cast<const NowLayout*>(memory_);
-  }
+  [[nodiscard]] const NowLayout& page() const { return *page_; }
 
  private:
-  void* memory_ = MAP_FAILED;
+  int fd_;
+  std::unique_ptr<NowLayout> page_ = std::make_unique<NowLayout>();  // a copy
 };
 
 template <typename T>
@@ -118,17 +118,19 @@ std::string in_brackets(const std::string& unit) {
 }  // namespace
 
 std::optional<RankNow> read_rank_now(const std::filesystem::path& path) {
-  const Mapping mapping(path);
-  const NowLayout* page = mapping.page();
-  if (page == nullptr || page->magic.load(std::memory_order_acquire) != kNowMagic) {
+  PageReader reader(path);
+  if (!reader.read() || get(reader.page().magic) != kNowMagic) {
     return std::nullopt;
   }
   RankNow now;
   for (int attempt = 0; attempt < 100; ++attempt) {
-    const uint32_t before = page->version.load(std::memory_order_acquire);
-    now = read_page(*page);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    now.torn = before % 2 != 0 || page->version.load(std::memory_order_relaxed) != before;
+    // Three reads: of the version before, of the page, and of the version after.
+    const uint32_t before = get(reader.page().version);
+    if (!reader.read()) {
+      break;
+    }
+    now = read_page(reader.page());
+    now.torn = before % 2 != 0 || !reader.read() || get(reader.page().version) != before;
     if (!now.torn) {
       break;
     }

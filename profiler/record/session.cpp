@@ -67,8 +67,11 @@ struct Session::Parts {
 };
 
 Session::Session(SessionOptions options)
-    : parts_(std::make_unique<Parts>(std::move(options))),
-      exceptions_(std::uncaught_exceptions()) {}
+    : parts_(std::make_unique<Parts>(std::move(options))), exceptions_(std::uncaught_exceptions()) {
+  if (const std::string& error = parts_->spool.page_error(); !error.empty()) {
+    parts_->options.warn(error);
+  }
+}
 
 Session::~Session() {
   if (parts_->finished) {
@@ -110,7 +113,11 @@ std::filesystem::path Session::finish() {
                                    parts.nvtx.ended(), seen));
     }
   }
-  return finish_trace(parts.spool);
+  std::filesystem::path trace = finish_trace(parts.spool);
+  if (const std::string losses = parts.spool.losses(); !losses.empty()) {
+    parts.options.warn(losses + "; analyze says so too");
+  }
+  return trace;
 }
 
 }  // namespace shardlens::record

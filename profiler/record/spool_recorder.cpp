@@ -5,10 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/base/format_bytes.h"
 #include "core/schedule/action.h"
 #include "profiler/record/clock.h"
 #include "profiler/record/rank_now.h"
@@ -317,6 +319,17 @@ std::string SpoolRecorder::error() const {
   return file_.error();
 }
 
+std::string SpoolRecorder::losses() const {
+  const std::lock_guard lock(mutex_);
+  if (dropped_ == 0) {
+    return "";
+  }
+  return fmt::format("{} records were not kept: {}", dropped_,
+                     file_.error().empty()
+                         ? fmt::format("the spool's budget is {}", format_bytes(options_.budget))
+                         : "writing the spool failed: " + file_.error());
+}
+
 // Texts are kept beyond the budget: without them, what was kept before would be lost.
 void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view text) {
   size_t offset = 0;
@@ -336,9 +349,12 @@ void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view te
 
 void SpoolRecorder::append(const SpoolRecord& record, Keep keep) {
   const std::lock_guard lock(mutex_);
+  if (finished_) {
+    return;  // no loss: the recording is over, and its count written
+  }
   const auto used = file_.bytes() + static_cast<Bytes>(buffer_.size() * sizeof(SpoolRecord));
-  if (finished_ || (keep == Keep::kWithinBudget &&
-                    used + static_cast<Bytes>(sizeof(SpoolRecord)) > options_.budget)) {
+  if (keep == Keep::kWithinBudget &&
+      used + static_cast<Bytes>(sizeof(SpoolRecord)) > options_.budget) {
     ++dropped_;
     return;
   }

@@ -116,6 +116,9 @@ class SpoolRecorder final : public Recorder {
   [[nodiscard]] int64_t kept() const;
   [[nodiscard]] int64_t dropped() const;
   [[nodiscard]] std::string error() const;  // why the spool ended early; "" if it did not
+  // What was lost so far, in words; "" for nothing.
+  [[nodiscard]] std::string losses() const;
+  [[nodiscard]] const std::string& page_error() const { return now_.error(); }  // NowPage::error
 
  private:
   struct OpenRange {

@@ -127,7 +127,12 @@ class Reader {
     std::string storage;
     const std::string name(cursor_.unescaped(key, storage));
     if (name == "shardlens") {
-      builder_.set_units(units_of(value));
+      OwnMember own = own_member(value);
+      builder_.set_units(own.units);
+      for (const Diagnostic& note : own.notes) {
+        add_diagnostic(trace_.diagnostics, note.severity, note.message, note.count);
+      }
+      trace_.metadata.notes = std::move(own.notes);
     } else {
       read_top_level(name, value, cursor_, trace_);
     }

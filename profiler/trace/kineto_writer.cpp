@@ -71,9 +71,9 @@ class KinetoWriter::Body {
       top(key);
       out_ += json;
     }
-    if (!head_.units.empty()) {
+    if (!head_.units.empty() || !m.notes.empty()) {
       top("shardlens");
-      units();
+      own_member();
     }
     out_ += ",\n  \"displayTimeUnit\": \"ms\"";
     top("baseTimeNanoseconds");
@@ -152,7 +152,7 @@ class KinetoWriter::Body {
     members.end();
   }
 
-  void units() {
+  void own_member() {
     Members ours(out_, '{', '}');
     ours.integer("version", 1);
     ours.key("units");
@@ -161,7 +161,24 @@ class KinetoWriter::Body {
       append_quoted(list.next(), fqn);
     }
     list.end();
+    if (!head_.metadata.notes.empty()) {
+      ours.key("notes");
+      notes();
+    }
     ours.end();
+  }
+
+  void notes() {
+    Members list(out_, '[', ']');
+    for (const Diagnostic& note : head_.metadata.notes) {
+      list.next();
+      Members members(out_, '{', '}');
+      members.text("severity", name_of(note.severity));
+      members.text("message", note.message);
+      members.integer("count", note.count);
+      members.end();
+    }
+    list.end();
   }
 
   void line() {

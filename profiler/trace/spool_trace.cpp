@@ -61,6 +61,7 @@ class Converter {
                fmt::format("the spool ends in an incomplete record of {} bytes, left out",
                            spool_.truncated));
     }
+    trace_.metadata.notes = trace_.diagnostics;
     std::stable_sort(trace_.events.begin(), trace_.events.end(),
                      [](const Event& a, const Event& b) {
                        return a.start != b.start ? a.start < b.start : a.duration > b.duration;

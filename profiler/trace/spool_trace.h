@@ -10,7 +10,7 @@ namespace shardlens::trace {
 // and hook events as instants; what the device did as spool_device_trace.h says. Events are sorted
 // by start, an enclosing one before what it contains. What the spool lost (no end marker, dropped,
 // damaged or incomplete records, a step without an end, which gets no ProfilerStep) is said in the
-// trace's diagnostics.
+// trace's diagnostics and in Metadata::notes, which are written with it.
 [[nodiscard]] Trace spool_to_trace(const Spool& spool);
 
 }  // namespace shardlens::trace

@@ -1,5 +1,7 @@
 #include "profiler/trace/top_level.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr int64_t kMostCounted = int64_t{1} << 40;
 constexpr size_t kMostKept = size_t{1} << 20;  // of a value that is only passed on
 
 // Discarded if it is not JSON after all: NaN, or an escape sequence that is none.
@@ -72,6 +75,23 @@ void distributed_info(const Json& json, Metadata& metadata) {
   }
 }
 
+std::optional<Diagnostic> note_of(const Json& json) {
+  if (!json.is_object() || !json.contains("message") || !json.at("message").is_string()) {
+    return std::nullopt;
+  }
+  Diagnostic note;
+  note.message = json.at("message").get<std::string>();
+  const std::string severity = json.contains("severity") ? string_of(json.at("severity")) : "";
+  for (const Severity each : {Severity::kNote, Severity::kError}) {
+    note.severity = severity == name_of(each) ? each : note.severity;
+  }
+  if (json.contains("count")) {
+    // As many as there may be without an overflow where equal ones are added up.
+    note.count = std::clamp<int64_t>(integer_of(json.at("count")).value_or(1), 1, kMostCounted);
+  }
+  return note;
+}
+
 void keep(const std::string& key, const JsonValue& value, Trace& trace) {
   const std::string text =
       value.is_string() ? fmt::format("\"{}\"", value.text) : std::string(value.text);
@@ -119,15 +139,22 @@ void read_top_level(const std::string& key,
   }
 }
 
-std::vector<std::string> units_of(const JsonValue& value) {
-  std::vector<std::string> units;
+OwnMember own_member(const JsonValue& value) {
+  OwnMember out;
   const Json json = value.kind == '{' ? parsed(value) : Json();
   if (json.is_object() && json.contains("units") && json.at("units").is_array()) {
     for (const Json& unit : json.at("units")) {
-      units.push_back(string_of(unit));
+      out.units.push_back(string_of(unit));
     }
   }
-  return units;
+  if (json.is_object() && json.contains("notes") && json.at("notes").is_array()) {
+    for (const Json& entry : json.at("notes")) {
+      if (auto note = note_of(entry)) {
+        add_diagnostic(out.notes, note->severity, std::move(note->message), note->count);
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace shardlens::trace

@@ -16,7 +16,11 @@ void read_top_level(const std::string& key,
                     const JsonCursor& cursor,
                     Trace& trace);
 
-// Of the member "shardlens": FQNs by UnitId.
-[[nodiscard]] std::vector<std::string> units_of(const JsonValue& value);
+// The member "shardlens".
+struct OwnMember {
+  std::vector<std::string> units;  // FQNs by UnitId
+  std::vector<Diagnostic> notes;   // Metadata::notes
+};
+[[nodiscard]] OwnMember own_member(const JsonValue& value);
 
 }  // namespace shardlens::trace

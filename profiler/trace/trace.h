@@ -116,6 +116,9 @@ struct Metadata {
   Nanoseconds base_time = 0;         // baseTimeNanoseconds; already part of every Event::start
   std::string device_properties;     // JSON array, or ""
   std::string trace_name;
+  // What the recording lost or left out, as the recorder said ("shardlens"."notes"); read back they
+  // are among Trace::diagnostics too.
+  std::vector<Diagnostic> notes;
   std::map<std::string, std::string> other;  // further top-level keys, each as JSON text
   std::map<std::string, std::string> other_distributed;  // further keys of distributedInfo
 };

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,8 +46,10 @@ class AnalyzeCommandTest : public ShardlensCommandTest {
 
   void write_trace(int64_t rank,
                    const std::vector<schedule::PlannedAction>& actions,
-                   int steps = 3) {
+                   int steps = 3,
+                   std::vector<trace::Diagnostic> notes = {}) {
     trace::Trace t;
+    t.metadata.notes = std::move(notes);
     t.metadata.rank = rank;
     t.metadata.world_size = 2;
     t.metadata.backend = "gloo";
@@ -151,6 +154,28 @@ TEST_F(AnalyzeCommandTest, SwappedLayersAreNamed) {
   EXPECT_EQ(difference.at("found"), "all_gather (" + second + ")");
   EXPECT_THAT(run("analyze " + capture_.string()).out,
               HasSubstr("planned and issued order differs first in step 0"));
+}
+
+TEST_F(AnalyzeCommandTest, WhatTheRecordingLostIsADiagnostic) {
+  write_trace(0, planned(), 3, {{trace::Severity::kWarning, "records were not kept", 7}});
+  const auto says = [&](const std::string& paths) {
+    std::vector<json> found;
+    const json out = json_of(paths);
+    for (const json& each : out.at("diagnostics")) {
+      if (each.at("message").get<std::string>().find("not kept") != std::string::npos) {
+        found.push_back(each);
+      }
+    }
+    ASSERT_EQ(found.size(), 1U) << paths;
+    EXPECT_EQ(found[0].at("severity"), "warning");
+    EXPECT_EQ(found[0].at("count"), 7);
+  };
+  says(capture_.string());
+  EXPECT_THAT(run("analyze " + capture_.string()).out, HasSubstr("records were not kept"));
+  const CommandResult converted =
+      run("convert " + capture_.string() + " --out " + folder_ + "/converted");
+  EXPECT_EQ(converted.code, 0) << converted.err;
+  says(folder_ + "/converted");
 }
 
 TEST_F(AnalyzeCommandTest, ChoosesStepsTablesAndRows) {
