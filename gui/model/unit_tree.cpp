@@ -82,7 +82,8 @@ void UnitTree::addModules() {
                     ? tr("model")
                     : QString::fromStdString(dot == std::string::npos ? module.fqn
                                                                       : module.fqn.substr(dot + 1));
-    node.type = QString::fromStdString(module.type);
+    // What a trace tells of its plan has no types.
+    node.type = plan_of(run_) == nullptr ? QString() : QString::fromStdString(module.type);
     node.module = static_cast<int>(m);
     if (const auto unit = unit_of_module.find(m); unit != unit_of_module.end()) {
       node.unit = unit->second;

@@ -196,17 +196,19 @@ void simulate(const Options& options, MainWindow& window) {
     throw InputError("", session.why().toStdString());
   }
   const PlanState own = session.state();
-  const auto on_each = [&] {
+  const auto on_each = [&](const QString& plan) {
     for (const QString& name : options.hardware) {
       PlanState next = session.state();
       next.machine = name;
       next.world_size =
           options.model.isEmpty() ? own.world_size : sim::load_hardware(name.toStdString()).ranks();
-      session.edit(QObject::tr("Machine: %1").arg(name), next);
+      session.edit(plan.isEmpty() ? QObject::tr("on %1").arg(machineText(name))
+                                  : QObject::tr("%1 on %2").arg(plan, machineText(name)),
+                   next);
       simulated();
     }
   };
-  on_each();
+  on_each({});
   for (const QString& plan : options.plans) {
     PlanState first = session.state();
     first.machine = own.machine;
@@ -214,7 +216,7 @@ void simulate(const Options& options, MainWindow& window) {
     first.plan = plan::load_plan(plan.toStdString());
     session.edit(QFileInfo(plan).fileName(), first);
     simulated();
-    on_each();
+    on_each(QFileInfo(plan).fileName());
   }
   if (options.simulate && !window.actions().trigger(QStringLiteral("plan.simulate"))) {
     throw InputError("--simulate", session.why().toStdString());

@@ -128,11 +128,14 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
     canvas.text(place, mark.name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, mark.chosen);
   }
   const QRectF ends(4, area.bottom() + 3, width() - 8.0, 18);
-  canvas.text(ends, durationText(static_cast<Nanoseconds>(low_x)), Ink::kFaintText,
-              Qt::AlignLeft | Qt::AlignVCenter, false);
+  const QString low = durationText(static_cast<Nanoseconds>(low_x)),
+                high = durationText(static_cast<Nanoseconds>(high_x));
+  const bool both = QFontMetricsF(font()).horizontalAdvance(low + high) + 8 < ends.width();
+  if (both || high_x <= low_x) {
+    canvas.text(ends, low, Ink::kFaintText, Qt::AlignLeft | Qt::AlignVCenter, false);
+  }
   if (high_x > low_x) {
-    canvas.text(ends, durationText(static_cast<Nanoseconds>(high_x)), Ink::kFaintText,
-                Qt::AlignRight | Qt::AlignVCenter, false);
+    canvas.text(ends, high, Ink::kFaintText, Qt::AlignRight | Qt::AlignVCenter, false);
   }
 }
 
