@@ -19,6 +19,7 @@
 namespace shardlens::cli {
 namespace {
 
+using analysis::RecoveredBucket;
 using analysis::RecoveredPlan;
 using analysis::RecoveredUnit;
 
@@ -48,6 +49,19 @@ std::string json_text(const RecoveredPlan& recovered) {
         unit.resharded ? ordered_json(*unit.resharded) : ordered_json();
     out["units"].push_back(std::move(one));
   }
+  if (recovered.replicated()) {
+    out["accumulate"] = recovered.accumulate;
+    out["sync_every_microbatch"] = recovered.sync_every_microbatch;
+    out["buckets"] = ordered_json::array();
+    for (const RecoveredBucket& bucket : recovered.buckets) {
+      out["buckets"].push_back(
+          {{"numel", bucket.numel < 0 ? ordered_json() : ordered_json(bucket.numel)},
+           {"bytes", bucket.bytes},
+           {"dtype", bucket.dtype ? ordered_json(plan_name(*bucket.dtype)) : ordered_json()},
+           {"gradients", bucket.gradients},
+           {"modules", bucket.modules}});
+    }
+  }
   out["diagnostics"] = ordered_json::array();
   for (const trace::Diagnostic& d : recovered.diagnostics) {
     out["diagnostics"].push_back(
@@ -66,7 +80,44 @@ std::string prefetch_words(const plan::Plan& plan) {
                                                           : std::to_string(plan.forward_prefetch));
 }
 
-void print(const RecoveredPlan& recovered) {
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) {
+    out += (out.empty() ? "" : ", ") + name;
+  }
+  return out;
+}
+
+void print_replicated(const RecoveredPlan& recovered) {
+  const plan::Plan& plan = recovered.plan;
+  std::string step =
+      recovered.accumulate == 1
+          ? ""
+          : fmt::format("; {} microbatches a step{}", recovered.accumulate,
+                        recovered.sync_every_microbatch ? "" : ", the last one reduces");
+  write_stdout(fmt::format("{}  replicate (DDP), {} rank{}; {}{}{}{}\n\n", bold("plan"),
+                           recovered.world_size, recovered.world_size == 1 ? "" : "s",
+                           plan.bucket_cap_mb ? fmt::format("bucket_cap_mb {}", *plan.bucket_cap_mb)
+                                              : "buckets of the default sizes",
+                           plan.find_unused_parameters ? ", find_unused_parameters" : "",
+                           plan.gradient_as_bucket_view ? ", gradient_as_bucket_view" : "", step));
+  report::Table table({{"bucket", report::Align::kLeft},
+                       {"gradients"},
+                       {"elements"},
+                       {"bytes"},
+                       {"reduced in", report::Align::kLeft},
+                       {"modules", report::Align::kLeft}});
+  for (size_t i = 0; i < recovered.buckets.size(); ++i) {
+    const RecoveredBucket& bucket = recovered.buckets[i];
+    table.row({fmt::format("bucket {}", i),
+               bucket.gradients.empty() ? "-" : std::to_string(bucket.gradients.size()),
+               bucket.numel < 0 ? "-" : format_count(bucket.numel), format_bytes(bucket.bytes),
+               dtype_name(bucket.dtype), joined(bucket.modules)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+}
+
+void print_sharded(const RecoveredPlan& recovered) {
   const plan::Plan& plan = recovered.plan;
   write_stdout(fmt::format("{}  {}, {} layout, {} rank{} in shards of {}; {}\n\n", bold("plan"),
                            plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
@@ -88,6 +139,10 @@ void print(const RecoveredPlan& recovered) {
                                  : "no"});
   }
   write_stdout(table.render(style_of_stdout()));
+}
+
+void print(const RecoveredPlan& recovered) {
+  recovered.replicated() ? print_replicated(recovered) : print_sharded(recovered);
   write_stdout(fmt::format("\nworkload: {} operators and {} hooks in a step\n",
                            recovered.recorded.workload.operators.size(),
                            recovered.recorded.workload.hooks.size()));

@@ -22,17 +22,9 @@ using trace::Trace;
 
 class Recovery {
  public:
-  explicit Recovery(const Trace& trace) : trace_(trace), log_(read_fsdp_log(trace)) {}
+  Recovery(const Trace& trace, FsdpLog log) : trace_(trace), log_(std::move(log)) {}
 
   RecoveredPlan run() {
-    if (log_.source == FsdpSource::kNone) {
-      throw InputError(trace_.metadata.source,
-                       "no ranges of FSDP in the trace; looked for user_annotation events named "
-                       "'FSDP::…' (PyTorch "
-                       "FSDP2, Shardlens) and 'FullyShardedDataParallel.…' (PyTorch FSDP1); record "
-                       "the training loop "
-                       "with torch.profiler");
-    }
     (void)Sections(trace_, log_);  // adds the root where it owns nothing
     choose_pass();
     out_.source = log_.source;
@@ -422,7 +414,20 @@ class Recovery {
 }  // namespace
 
 RecoveredPlan recover_plan(const Trace& trace) {
-  RecoveredPlan out = Recovery(trace).run();
+  FsdpLog log = read_fsdp_log(trace);
+  if (log.source == FsdpSource::kNone) {
+    const DdpLog ddp = read_ddp_log(trace);
+    if (!ddp.passes.empty()) {
+      return recover_ddp(trace, ddp);
+    }
+    throw InputError(trace.metadata.source,
+                     "no ranges of FSDP or DDP in the trace; looked for user_annotation events "
+                     "named 'FSDP::…' (PyTorch FSDP2, Shardlens), 'FullyShardedDataParallel.…' "
+                     "(PyTorch FSDP1) and 'DistributedDataParallel.forward', and for "
+                     "'torch::distributed::reducer::…' (DDP); record the training loop with "
+                     "torch.profiler");
+  }
+  RecoveredPlan out = Recovery(trace, std::move(log)).run();
   const Timeline timeline = make_timeline(trace);
   if (find_frozen_views(trace, timeline, Partition(timeline), timeline.span)) {
     out.plan.views = plan::Views::kFrozen;

@@ -8,6 +8,7 @@
 #include "core/base/dtype.h"
 #include "core/plan/plan.h"
 #include "core/plan/workload.h"
+#include "profiler/analysis/ddp_log.h"
 #include "profiler/analysis/fsdp_log.h"
 #include "profiler/trace/trace.h"
 
@@ -20,6 +21,21 @@ struct RecoveredUnit {
   Bytes gathered_bytes = 0;   // of its all-gather's output
   std::optional<DType> param_dtype, reduce_dtype;
   std::optional<bool> resharded;  // freed after forward; nullopt: the trace has no backward of it
+};
+
+// What DDP reduced by one all-reduce.
+struct RecoveredBucket {
+  int64_t numel = -1;  // -1: not in the trace
+  Bytes bytes = 0;     // 0: not in the trace
+  std::optional<DType> dtype;
+  std::vector<int64_t> gradients;    // elements of each, as they came; empty: not in the trace
+  std::vector<std::string> modules;  // whose gradients, as the trace names them; mostly it does not
+};
+
+// What a replicated model's tree is made of where the trace names no parameters.
+struct RecoveredParameter {
+  std::string module;  // "gradients.3", by the order in which they came, or "buckets.1"
+  int64_t numel = 0;   // in fp32, so that the bytes are those reduced
 };
 
 // One pass as it ran. A backward operator differentiates the newest forward operator of its unit
@@ -35,18 +51,26 @@ struct RecoveredWorkload {
 // The plan under which a trace was recorded, as far as the trace tells.
 struct RecoveredPlan {
   plan::Plan plan;
-  std::vector<RecoveredUnit> units;  // the root first, then in the order of forward
-  FsdpSource source = FsdpSource::kNone;
+  std::vector<RecoveredUnit> units;       // the root first, then in the order of forward
+  FsdpSource source = FsdpSource::kNone;  // kNone: DDP
   int64_t world_size = 1, shard = 1;
   bool names_units = true;
-  RecoveredWorkload recorded;                  // units by index in `units`
+  RecoveredWorkload recorded;  // units by index in `units`
+  // Of DDP only: all-reduces in order; what they are made of, in the order in which it is ready;
+  // microbatches of the step that the pass ends.
+  std::vector<RecoveredBucket> buckets;
+  std::vector<RecoveredParameter> parameters;
+  int64_t accumulate = 1;
+  bool sync_every_microbatch = true;
   std::vector<trace::Diagnostic> diagnostics;  // what could not be told
+
+  [[nodiscard]] bool replicated() const { return !buckets.empty(); }
 };
 
-// From FSDP's ranges and the arguments of collectives in the last step that ran forward and
-// backward; of a trace read with ReadOptions::keep_args (else without sizes).
+// From the ranges of FSDP or DDP and the arguments of collectives in the last step that ran forward
+// and backward; of a trace read with ReadOptions::keep_args (else without sizes).
 //
-// Errors  InputError for a trace without FSDP's ranges, or in which no step ran both; it says what
+// Errors  InputError for a trace without such ranges, or in which no step ran both; it says what
 // was looked for.
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
 
@@ -56,6 +80,9 @@ struct RecoveredPlan {
                                                  uint32_t pass,
                                                  const std::vector<uint32_t>& unit_ids,
                                                  std::vector<trace::Diagnostic>& diagnostics);
+
+// recovered_ddp.cpp: of a trace of PyTorch's DistributedDataParallel. `log` is not empty.
+[[nodiscard]] RecoveredPlan recover_ddp(const trace::Trace& trace, const DdpLog& log);
 
 // Gives the units of an FSDP1 trace, which has no names, those of the model's blocks, if there are
 // as many and, where sizes are in the trace, as large. Returns whether it did.
