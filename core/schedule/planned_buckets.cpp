@@ -24,10 +24,6 @@ PlannedBuckets::PlannedBuckets(const plan::ResolvedPlan& plan) : plan_(plan) {
 
 std::vector<uint32_t> PlannedBuckets::parameters_of(const plan::Operator& op) const {
   std::vector<uint32_t> out;
-  if (op.kind != plan::OperatorKind::kGemm && op.kind != plan::OperatorKind::kNorm &&
-      op.kind != plan::OperatorKind::kEmbedding) {
-    return out;
-  }
   if (const plan::Module* module = plan_.tree.find(op.module)) {
     for (const uint32_t parameter : module->parameters) {
       if (place_[parameter].first != kNotReplicated) {

@@ -346,6 +346,10 @@ class DdpRecovery {
       }
       RecordedOperator recorded = recorded_operator(trace_, event, section);
       out_.recorded.unshaped += recorded.shaped ? 0 : 1;
+      const Operator& op = recorded.op;
+      if (recorded.shaped && op.read == 0 && op.written == 0) {
+        continue;  // of scalars: part of what comes after it
+      }
       items_.push_back(
           {event.start, {event.start, event.end()}, std::nullopt, std::move(recorded.op)});
     }

@@ -95,8 +95,8 @@ Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
     return fallback_->duration(kind, ranks, larger_message);
   }
   throw InputError(shown(calibration_),
-                   fmt::format("no {} between {} ranks was measured; give --hardware, whose "
-                               "collectives are taken then",
+                   fmt::format("no {} between {} ranks was measured; record a run whose plan "
+                               "has it, or give --hardware, whose collectives are taken then",
                                name_of(kind), ranks));
 }
 

@@ -12,6 +12,7 @@
 #include "sim/calibrate/line_fit.h"
 #include "sim/calibrate/slowdown.h"
 #include "sim/cost/fabric_timer.h"
+#include "sim/engine/bucket_costs.h"
 #include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {
@@ -79,9 +80,7 @@ class Fit {
     const Observation& first = observations.front();
     if (std::all_of(observations.begin(), observations.end(),
                     [](const Observation& each) { return each.steps.empty(); })) {
-      throw InputError(first.source,
-                       "its units are replicated, and such a run teaches its collectives alone; "
-                       "give a run with sharded units, or both");
+      throw InputError(first.source, "no step of it was read, so that it tells nothing of compute");
     }
     for (const Observation& each : observations) {
       if (each.host != first.host) {
@@ -118,7 +117,8 @@ class Fit {
   }
 
   void collect(const Observation& in) {
-    const StepCosts bytes = step_costs(in.workload, in.plan, BytesModel());
+    StepCosts bytes = step_costs(in.workload, in.plan, BytesModel());
+    add_bucket_costs(in.plan, in.planned, BytesModel(), bytes);
     for (const ObservedStep* step : typical(in)) {
       outside_.add(microseconds(step->outside));
       outside_communication_.add(microseconds(step->outside_communication));
@@ -165,6 +165,9 @@ class Fit {
                       const ObservedItem& seen,
                       const StepCosts& bytes,
                       std::vector<bool>& stored) {
+    if (action.unit != kNoUnit && action.unit >= in.plan.units.size()) {
+      return collect_bucket(in, action, seen, bytes.units.at(action.unit));
+    }
     bool adds = false;
     if (action.op == schedule::Op::kStoreGrad && action.unit < stored.size()) {
       adds = stored[action.unit];
@@ -187,6 +190,28 @@ class Fit {
       }
     } else if (seen.run >= 0 && copied + flattened > 0) {
       copies_.push_back({static_cast<double>(copied + flattened), microseconds(seen.run)});
+    }
+    actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
+  }
+
+  // The Reducer copies gradients into the bucket before its launch, and back behind its wait.
+  void collect_bucket(const Observation& in,
+                      const schedule::Action& action,
+                      const ObservedItem& seen,
+                      const UnitCosts& bucket) {
+    if (action.op == schedule::Op::kRecord) {
+      return;  // part of the launch
+    }
+    const Bytes copied =
+        action.op == schedule::Op::kAllReduce ? bucket.reduce_copy_in : bucket.copy_out;
+    sleeps_ += action.op == schedule::Op::kHostWait ? 1 : 0;  // few: one that had not to is one too
+    Nanoseconds own = seen.host;
+    if (in.host == HostMode::kCompute && copied > 0) {
+      copied_bytes_ += static_cast<double>(copied);
+      copied_.each.emplace_back(microseconds(seen.copied), seen.copied_beside);
+      own -= seen.copied;
+    } else if (in.host == HostMode::kAhead && seen.run >= 0 && copied > 0) {
+      copies_.push_back({static_cast<double>(copied), microseconds(seen.run)});
     }
     actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
   }

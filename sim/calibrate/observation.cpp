@@ -14,6 +14,7 @@
 #include "profiler/analysis/names.h"
 #include "profiler/analysis/timeline.h"
 #include "sim/calibrate/launched_kernels.h"
+#include "sim/calibrate/replicated_observation.h"
 #include "sim/calibrate/slowdown.h"
 
 namespace shardlens::sim {
@@ -399,6 +400,18 @@ std::string emulated_hardware(const trace::Run& run) {
                                                                      : "ab:5000:inf";
 }
 
+void observe_sharded_steps(const trace::Run& run,
+                           const std::vector<Timeline>& timelines,
+                           Observation& out) {
+  std::vector<IntervalSet> busy;
+  for (size_t i = 0; i < timelines.size(); ++i) {
+    RankObserver rank(run.traces[i], timelines[i], out);
+    rank.observe(out.steps, out.diagnostics);
+    busy.push_back(rank.busy());
+  }
+  observe_collectives(timelines, busy, timelines.size(), out);
+}
+
 }  // namespace
 
 void observe_collectives(std::span<const Timeline> timelines,
@@ -466,29 +479,24 @@ Observation observe(const trace::Run& run) {
   const bool device = timelines.front().device;
   out.host = device ? HostMode::kAhead : HostMode::kCompute;
   size_t steps = 0;
-  std::vector<IntervalSet> busy;
-  for (size_t i = 0; i < timelines.size(); ++i) {
-    steps += timelines[i].steps.size();
-    RankObserver rank(run.traces[i], timelines[i], out);
-    rank.observe(out.steps, out.diagnostics);
-    busy.push_back(rank.busy());
+  for (const Timeline& timeline : timelines) {
+    steps += timeline.steps.size();
   }
-  observe_collectives(timelines, busy, timelines.size(), out);
+  const bool replicated = is_replicated(out.plan);
+  if (replicated) {
+    observe_replicated_steps(run, timelines, out);
+  } else {
+    observe_sharded_steps(run, timelines, out);
+  }
   if (steps == 0) {
     throw InputError(run.source, "no steps in the trace: it has no ProfilerStep ranges");
   }
-  const bool replicated =
-      std::all_of(out.plan.units.begin(), out.plan.units.end(),
-                  [](const plan::Unit& unit) { return unit.api == plan::Api::kReplicate; });
-  if (out.steps.empty() && replicated) {
-    out.diagnostics.clear();
-    trace::add_diagnostic(out.diagnostics, Severity::kNote,
-                          "replicated units have no hooks that tell where a step's time went: of "
-                          "this run the collectives alone are learnt");
-  } else if (out.steps.empty()) {
-    throw InputError(run.source, fmt::format("none of its {} steps has the hooks and actions of "
-                                             "the steady step that its plan.json asks for",
-                                             steps));
+  if (out.steps.empty()) {
+    throw InputError(run.source,
+                     fmt::format("none of its {} steps has the {} of the steady step that its "
+                                 "plan.json asks for{}",
+                                 steps, replicated ? "buckets" : "hooks and actions",
+                                 replicated ? ": record three steps or more" : ""));
   }
   return out;
 }

@@ -72,17 +72,23 @@ struct Observation {
 
 // Of a capture: steps whose hooks and actions are those of its plan; another order is left out with
 // a diagnostic. Operators are found by name between them. Where all units are replicated there are
-// no hooks to find them by, and `steps` is empty.
+// no hooks: see [Note: Replicated steps]; steps with other buckets are left out.
 //
 // Errors  InputError for a run without plan and workload, without steps, or in which no step is as
 // planned.
 [[nodiscard]] Observation observe(const trace::Run& run);
 
-// Of a trace of PyTorch's FSDP (or of ours without its plan): the pass that was recovered, with the
-// host's time by hook instead of by action. `plan` is the recovered one on a tree of its units
-// (recorded_tree.h), and `planned` the recorded order itself.
-// Errors  InputError for a trace without shapes of operators or sizes of collectives.
+// Of a trace of PyTorch's FSDP or DDP (or of ours without its plan): the pass that was recovered,
+// with the host's time by hook instead of by action (of DDP: by bucket). `plan` is the recovered
+// one on a tree of its units (recorded_tree.h), and `planned` the recorded order itself; of DDP the
+// plan's, which repeats it. Errors  InputError for a trace without shapes of operators or sizes of
+// collectives.
 [[nodiscard]] Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered);
+
+// What a recorded pass of PyTorch's tells of its step: one microbatch, and the optimizer that
+// torch.optim names.
+[[nodiscard]] plan::StepSettings recorded_settings(const trace::Trace& trace,
+                                                   const plan::Workload& workload);
 
 // Why a capture's own plan could not be read; nullptr: it could, or there is none.
 [[nodiscard]] const trace::Diagnostic* unreadable_plan(const trace::Run& run);

@@ -8,6 +8,7 @@
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
 #include "sim/calibrate/recorded_tree.h"
+#include "sim/calibrate/replicated_observation.h"
 
 namespace shardlens::sim {
 namespace {
@@ -120,18 +121,6 @@ void number_units(const analysis::RecoveredPlan& recovered, Observation& out) {
   }
 }
 
-// As far as a trace tells: of one microbatch, with the optimizer that torch.optim names.
-plan::StepSettings settings_of(const trace::Trace& trace, const plan::Workload& workload) {
-  plan::StepSettings out;
-  out.batch = std::max<int64_t>(1, workload.batch);
-  out.seq = workload.seq > 0 ? std::optional(workload.seq) : std::nullopt;
-  const bool sgd = std::ranges::any_of(trace.events, [&trace](const trace::Event& event) {
-    return trace.name(event).starts_with("Optimizer.step#SGD");
-  });
-  out.optimizer = sgd ? plan::Optimizer::kSgd : plan::Optimizer::kAdamW;
-  return out;
-}
-
 schedule::PlannedStep as_recorded(const plan::Workload& workload) {
   schedule::PlannedStep out;
   out.hooks = workload.hooks;
@@ -146,6 +135,17 @@ schedule::PlannedStep as_recorded(const plan::Workload& workload) {
 
 }  // namespace
 
+plan::StepSettings recorded_settings(const trace::Trace& trace, const plan::Workload& workload) {
+  plan::StepSettings out;
+  out.batch = std::max<int64_t>(1, workload.batch);
+  out.seq = workload.seq > 0 ? std::optional(workload.seq) : std::nullopt;
+  const bool sgd = std::ranges::any_of(trace.events, [&trace](const trace::Event& event) {
+    return trace.name(event).starts_with("Optimizer.step#SGD");
+  });
+  out.optimizer = sgd ? plan::Optimizer::kSgd : plan::Optimizer::kAdamW;
+  return out;
+}
+
 Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered) {
   const plan::Workload& workload = recovered.recorded.workload;
   const auto operators = static_cast<int64_t>(workload.operators.size());
@@ -155,12 +155,15 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
                                 "it with torch.profiler.profile(record_shapes=True)",
                                 recovered.recorded.unshaped, operators));
   }
+  if (recovered.replicated()) {
+    return observe_replicated(run, recovered);
+  }
   Observation out;
   out.source = run.source;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
   out.workload = workload;
   number_units(recovered, out);
-  out.settings = settings_of(run.traces.front(), out.workload);
+  out.settings = recorded_settings(run.traces.front(), out.workload);
   out.planned = as_recorded(out.workload);
   std::vector<Timeline> timelines;
   for (const trace::Trace& trace : run.traces) {

@@ -113,9 +113,36 @@ class UnitOfModule {
   std::map<std::string, UnitId> units_;
 };
 
+// Gradients come roughly the other way round than parameters are registered, which is what the
+// Reducer expects too.
+plan::ModuleTree replicated_tree(const analysis::RecoveredPlan& recovered) {
+  if (recovered.parameters.empty()) {
+    throw InputError(recovered.plan.source,
+                     "the trace has no sizes of DDP's all-reduces, so its buckets cannot be "
+                     "simulated; record it with torch.profiler.profile(record_shapes=True)");
+  }
+  plan::ModuleTree tree;
+  tree.modules.push_back({"", "Recorded", 0, {1}, {}});
+  const std::string& first = recovered.parameters.front().module;
+  tree.modules.push_back({first.substr(0, first.find('.')), "ModuleList", 0, {}, {}});
+  for (size_t i = recovered.parameters.size(); i-- > 0;) {
+    const analysis::RecoveredParameter& each = recovered.parameters[i];
+    const auto module = static_cast<uint32_t>(tree.modules.size());
+    const auto parameter = static_cast<uint32_t>(tree.parameters.size());
+    tree.modules[1].children.push_back(module);
+    tree.modules.push_back({each.module, "Recorded", 1, {}, {parameter}});
+    tree.parameters.push_back(
+        {each.module + ".gradient", {each.numel}, each.numel, module, {}, true});
+  }
+  return tree;
+}
+
 }  // namespace
 
 plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered) {
+  if (recovered.replicated()) {
+    return replicated_tree(recovered);
+  }
   TreeBuilder builder;
   for (const analysis::RecoveredUnit& unit : recovered.units) {
     for (const std::string& part : parts_of(unit.fqn)) {

@@ -8,7 +8,8 @@
 namespace shardlens::sim {
 
 // The module tree that a trace shows: a module for each unit and those around it, each unit with
-// one parameter of all its elements, "<fqn>.parameters".
+// one parameter of all its elements, "<fqn>.parameters". Of DDP: a module for each gradient or
+// bucket, "gradients.3" by the order in which they are ready, under one root.
 // Errors  InputError where the trace has no sizes of collectives.
 [[nodiscard]] plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered);
 

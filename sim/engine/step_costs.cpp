@@ -39,8 +39,8 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      const CostModel& model) {
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
-  if (unit.parameters.empty()) {
-    return costs;
+  if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
+    return costs;  // what a replicated one reduces is a bucket's
   }
   const Bytes master = size_of(DType::kF32);
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
@@ -78,7 +78,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
 // What unit_costs() looks at.
 bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
   const plan::Unit &x = plan.units[a], &y = plan.units[b];
-  return x.parameters.empty() == y.parameters.empty() &&
+  return x.parameters.empty() == y.parameters.empty() && x.api == y.api &&
          x.reshard_after_forward == y.reshard_after_forward &&
          plan.param_dtype(a) == plan.param_dtype(b) && plan.reduce_dtype(a) == plan.reduce_dtype(b);
 }

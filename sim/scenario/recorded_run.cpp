@@ -9,6 +9,7 @@
 #include "profiler/analysis/recovered_plan.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/recorded_tree.h"
+#include "sim/calibrate/replicated_observation.h"
 #include "sim/scenario/predict.h"
 
 namespace shardlens::sim {
@@ -98,6 +99,7 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
   if (settings.optimizer_states() != recorded.optimizer_states()) {
     refuse(fmt::format("the run tells only its own optimizer, {}", name_of(recorded.optimizer)));
   }
+  require_replicated(observation_, plan);
   return rewrapped(observation_.workload, observation_.plan, plan);
 }
 
