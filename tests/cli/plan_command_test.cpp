@@ -359,6 +359,22 @@ TEST_F(PlanCommandTest, FromTraceWritesPlanAndWorkload) {
   EXPECT_EQ(json::parse(workload)["units"], (json{"", "model.layers.0", "model.layers.1"}));
 }
 
+TEST_F(PlanCommandTest, FromTraceOfDdpHasBuckets) {
+  const std::string trace = kData + "/pytorch_traces/ddp-buckets";
+  const json out = json_of("plan --from-trace " + trace + " --out " + folder_ + "/recovered");
+  EXPECT_EQ(out["plan"]["units"][0]["api"], "replicate");
+  EXPECT_EQ(out["plan"]["bucket_cap_mb"], 0.05);
+  ASSERT_EQ(out["buckets"].size(), 6U);
+  EXPECT_EQ(out["buckets"][0], (json{{"numel", 16384},
+                                     {"bytes", 65536},
+                                     {"dtype", "fp32"},
+                                     {"gradients", {16384}},
+                                     {"modules", json::array()}}));
+  const CommandResult text = run("plan --from-trace " + trace);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("replicate (DDP), 2 ranks; bucket_cap_mb 0.05"),
+                              HasSubstr("with_stack=True")));
+}
+
 TEST_F(PlanCommandTest, FromTraceSaysWhatItDoesNotFind) {
   const std::string other =
       file("other.json", R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm",

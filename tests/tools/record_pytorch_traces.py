@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Records what PyTorch's own FSDP1 and FSDP2 leave in torch.profiler's traces, each run under a plan that is known.
+"""Records what PyTorch's own FSDP1, FSDP2 and DDP leave in torch.profiler's traces, each run under a plan that is known.
 
     pip install torch==2.11.0 transformers safetensors numpy
     record_pytorch_traces.py --out tests/data/pytorch_traces [--only NAME]
 
 Per setting NAME: NAME/rank<r>.pt.trace.json.gz (Gloo CPU ranks, one thread each, one or two steps after two that are not
 recorded) and NAME/plan.json, the plan of docs/plan.md that the setting amounts to: what `plan --from-trace` must give back.
-The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without what no analysis reads
+Of DDP also ../NAME.expected.json: what DDP itself says of its buckets after the last step (_get_ddp_logging_data), with the names of
+their parameters. The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without what no analysis reads
 (flows, strides, concrete inputs), so that they stay small.
 """
 import argparse
+import contextlib
 import gzip
 import json
 import os
@@ -56,6 +58,10 @@ SETTINGS = {
         units=LAYERS, dialect="fsdp1", forward_prefetch=1)),
     "fsdp1-none": dict(api="fsdp1", steps=1, memory=True, prefetch=None, limit=False, plan=dict(
         units=LAYERS, dialect="fsdp1", backward_prefetch="none", limit_all_gathers=False)),
+    "ddp-buckets": dict(api="ddp", keep=2, ddp=dict(bucket_cap_mb=0.05), plan=dict(
+        units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.05)),
+    "ddp-accumulate": dict(api="ddp", accumulate=2, modules=True, ddp=dict(bucket_cap_mb=0.1, gradient_as_bucket_view=True), plan=dict(
+        units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.1, gradient_as_bucket_view=True)),
     "fsdp1-bf16": dict(api="fsdp1", model="gpt2-tiny", bf16=True, plan=dict(
         units=[{"modules": "transformer.h.*"}, {"modules": ""}], dialect="fsdp1", mixed_precision=BF16)),
 }
@@ -102,21 +108,40 @@ def shard_fsdp1(m, s):
         mixed_precision=MixedPrecision(torch.bfloat16, torch.float32) if s.get("bf16") else None)
 
 
+def replicate_ddp(m, s):
+    return torch.nn.parallel.DistributedDataParallel(m, **s["ddp"])
+
+
+SHARD = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": replicate_ddp}
+
+
+def buckets_of(ddp):
+    """What DDP says of its buckets, with names for the indices."""
+    said = ddp._get_ddp_logging_data()
+    names = [name for name, _ in ddp.module.named_parameters()]
+    indices = said["rebuilt_per_bucket_param_indices"]
+    return {"bytes": [int(size) for size in said["rebuilt_bucket_sizes"].split(",")],
+            "parameters": [[names[int(i)] for i in bucket.split()] for bucket in indices.split(",")]}
+
+
 def work(rank, s, store, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=s["ranks"])
-    m = (shard_fsdp1 if s["api"] == "fsdp1" else shard_fsdp2)(make_model(s), s)
+    m = SHARD[s["api"]](make_model(s), s)
     kind = torch.optim.SGD if s.get("optimizer") == "sgd" else torch.optim.AdamW
     opt = kind(m.parameters(), lr=1e-3)
     data = torch.from_numpy(np.fromfile(DATA / "tokens.u16.bin", dtype="<u2").astype(np.int64))
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=s.get("memory", False),
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=s.get("memory", False), with_stack=s.get("modules", False),
                  schedule=schedule(wait=1, warmup=WARMUP - 1, active=s["steps"]),
                  on_trace_ready=lambda p: p.export_chrome_trace(str(out / f"{rank}.json"))) as profiler:
         for step in range(WARMUP + s["steps"]):
             first = (step * s["ranks"] + rank) * BATCH
             x = torch.stack([data[i * SEQ:i * SEQ + SEQ + 1] for i in range(first, first + BATCH)])
-            logits = m(input_ids=x[:, :-1]).logits.float()
-            F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()).backward()
+            for microbatch in range(s.get("accumulate", 1)):
+                last = microbatch + 1 == s.get("accumulate", 1)
+                with contextlib.nullcontext() if last else m.no_sync():
+                    logits = m(input_ids=x[:, :-1]).logits.float()
+                    F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()).backward()
             if "clip" in s and s["api"] == "fsdp1":
                 m.clip_grad_norm_(s["clip"])
             elif "clip" in s:
@@ -124,14 +149,18 @@ def work(rank, s, store, out):
             opt.step()
             opt.zero_grad()
             profiler.step()
+    if rank == 0 and s["api"] == "ddp":
+        (out / "buckets.json").write_text(json.dumps(buckets_of(m), indent=1) + "\n")
     dist.destroy_process_group()
 
 
 def slim(trace):
-    """Without flows and the arguments that nothing reads."""
-    trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") not in ("fwdbwd", "ac2g")]
+    """Without flows, frames of Python that are no module's and the arguments that nothing reads."""
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") not in ("fwdbwd", "ac2g") and
+                            (e.get("cat") != "python_function" or e["name"].startswith("nn.Module: "))]
     for e in trace["traceEvents"]:
-        for key in ("Input Strides", "Concrete Inputs", "Ev Idx", "Record function id", "Fwd thread id"):
+        for key in ("Input Strides", "Concrete Inputs", "Ev Idx", "Record function id", "Fwd thread id", "Python id",
+                    "Python parent id", "Python module id", "Call stack"):
             e.get("args", {}).pop(key, None)
     for key in ("ERROR", "traceName", "trace_id"):
         trace.pop(key, None)
@@ -140,7 +169,7 @@ def slim(trace):
 
 def plan_of(s):
     """The plan file that a setting amounts to."""
-    plan = {"version": 1, "layout": "flat" if s["api"] == "fsdp1" else "per_parameter", **s["plan"]}
+    plan = {"version": 1, "layout": "per_parameter" if s["api"] == "fsdp2" else "flat", **s["plan"]}
     for key, value in (("forward", "forward_prefetch"), ("backward", "backward_prefetch")):
         if key in s:
             plan[value] = s[key]
@@ -159,6 +188,8 @@ def record(name, s, out):
             trace = slim(json.loads((scratch / f"{rank}.json").read_text()))
             with gzip.GzipFile(target / f"rank{rank}.pt.trace.json.gz", "wb", 9, mtime=0) as f:
                 f.write(json.dumps(trace, separators=(",", ":")).encode())
+        if s["api"] == "ddp":
+            (out.parent / f"{name}.expected.json").write_text((scratch / "buckets.json").read_text())
     sizes = [p.stat().st_size for p in sorted(target.glob("*.gz"))]
     print(name, len(trace["traceEvents"]), "events", sizes, "bytes")
 

@@ -164,13 +164,17 @@ TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
     const std::string name = entry.path().filename().string();
     const Analysis result = recorded(name, Detail::kAll);
     const RankAnalysis& rank = result.ranks.at(0);
-    expect_sums(rank);
+    if (!name.starts_with("ddp-")) {  // DDP has no ranges that tell whose compute it is
+      expect_sums(rank);
+    }
     Nanoseconds exposed = 0;
     for (const UnitSpan& span : rank.detail->spans) {
       const bool collective = span.kind <= UnitSpan::Kind::kOther;
       exposed += collective ? span.exposed : 0;
       if (collective) {
-        EXPECT_NE(span.owner, "<none>") << name;
+        if (!name.starts_with("ddp-") || span.kind == UnitSpan::Kind::kAllReduce) {
+          EXPECT_NE(span.owner, "<none>") << name;  // DDP's broadcasts of buffers are no bucket's
+        }
         EXPECT_EQ(span.exposed > 0, span.cause.has_value()) << name;
         ASSERT_TRUE(span.issued) << name;
         EXPECT_LE(*span.issued, span.when.start) << name;

@@ -1,0 +1,138 @@
+// Plans of DDP's traces against what DDP said of its own buckets (<recording>.expected.json).
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+#include "profiler/analysis/recovered_plan.h"
+#include "profiler/analysis/timeline.h"
+#include "profiler/trace/run.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using testing::HasSubstr;
+
+const std::filesystem::path kRecordings =
+    std::filesystem::path(SHARDLENS_TEST_DATA) / "pytorch_traces";
+
+trace::Run read(const std::filesystem::path& path) {
+  trace::ReadOptions options;
+  options.keep_args = true;
+  return trace::Run::open(path, options);
+}
+
+// llama-tiny cut to two layers, as it was recorded.
+plan::ModuleTree recorded_model() {
+  const std::filesystem::path path =
+      std::filesystem::path(SHARDLENS_TEST_DATA) / "llama-tiny" / "config.json";
+  nlohmann::json config = nlohmann::json::parse(plan::read_text_file(path));
+  config["num_hidden_layers"] = 2;
+  return plan::module_tree(plan::parse_model_config(config.dump(), path.string()));
+}
+
+class RecoveredDdpTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(RecoveredDdpTest, HasTheBucketsThatDdpHad) {
+  const std::filesystem::path folder = kRecordings / GetParam();
+  const RecoveredPlan found = recover_plan(read(folder).traces.front());
+  const auto said = nlohmann::json::parse(plan::read_text_file(
+      std::filesystem::path(SHARDLENS_TEST_DATA) / (std::string(GetParam()) + ".expected.json")));
+  const plan::ModuleTree tree = recorded_model();
+  ASSERT_EQ(found.buckets.size(), said["bytes"].size());
+  for (size_t i = 0; i < found.buckets.size(); ++i) {
+    EXPECT_EQ(found.buckets[i].bytes, said["bytes"][i].get<Bytes>()) << i;
+    std::vector<int64_t> elements;
+    for (const auto& name : said["parameters"][i]) {
+      for (const plan::Parameter& parameter : tree.parameters) {
+        if (parameter.fqn == name.get<std::string>()) {
+          elements.push_back(parameter.numel);
+        }
+      }
+    }
+    EXPECT_EQ(found.buckets[i].gradients, elements) << i;
+    EXPECT_EQ(found.buckets[i].dtype, DType::kF32);
+  }
+  EXPECT_EQ(found.world_size, 2);
+}
+
+TEST_P(RecoveredDdpTest, IsThePlanThatWasRun) {
+  const std::filesystem::path folder = kRecordings / GetParam();
+  const plan::Plan found = recover_plan(read(folder).traces.front()).plan;
+  const plan::Plan ran = plan::load_plan(folder / "plan.json");
+  EXPECT_EQ(found.units, ran.units);
+  EXPECT_EQ(found.bucket_cap_mb, ran.bucket_cap_mb);
+  EXPECT_EQ(found.gradient_as_bucket_view, ran.gradient_as_bucket_view);
+  EXPECT_EQ(found.find_unused_parameters, ran.find_unused_parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded,
+                         RecoveredDdpTest,
+                         testing::Values("ddp-buckets", "ddp-accumulate"));
+
+TEST(RecoveredDdp, KnowsMicrobatchesAndModules) {
+  const RecoveredPlan one = recover_plan(read(kRecordings / "ddp-buckets").traces.front());
+  EXPECT_EQ(one.accumulate, 1);
+  EXPECT_TRUE(one.buckets.front().modules.empty());
+  const RecoveredPlan two = recover_plan(read(kRecordings / "ddp-accumulate").traces.front());
+  EXPECT_EQ(two.accumulate, 2);
+  EXPECT_FALSE(two.sync_every_microbatch);
+  // lm_head is the model's last Linear: two layers of seven and itself.
+  EXPECT_EQ(two.buckets.front().modules.front(), "Linear_14");
+  EXPECT_EQ(two.buckets.back().modules.back(), "Embedding_0");
+}
+
+TEST(RecoveredDdp, SaysWhatIsNotInTheTrace) {
+  const trace::Run run = trace::Run::open(kRecordings / "ddp-buckets");  // without arguments
+  const RecoveredPlan found = recover_plan(run.traces.front());
+  EXPECT_EQ(found.buckets.size(), 6U);
+  std::string notes;
+  for (const trace::Diagnostic& each : found.diagnostics) {
+    notes += each.message + "\n";
+  }
+  EXPECT_THAT(notes, HasSubstr("record_shapes=True"));
+}
+
+// ResNet-50 has 25,557,032 parameters (He et al. 2015; torchvision's table of models).
+TEST(RecoveredDdp, ReadsNcclTraces) {
+  const std::filesystem::path path =
+      SHARDLENS_SHARED_TRACES "/third_party/nccl_parser_config/nccl_data.json.gz";
+  if (!std::filesystem::exists(path)) {
+    GTEST_SKIP() << path << " is absent";
+  }
+  const RecoveredPlan found = recover_plan(read(path).traces.front());
+  int64_t parameters = 0;
+  for (const RecoveredBucket& each : found.buckets) {
+    parameters += each.numel;
+  }
+  EXPECT_EQ(found.buckets.size(), 5U);
+  EXPECT_EQ(parameters, 25'557'032);
+  EXPECT_EQ(found.world_size, 2);
+}
+
+TEST(DdpAttribution, AllReducesBelongToTheirBuckets) {
+  for (const auto& [name, first] :
+       {std::pair{"ddp-buckets", "bucket 0"}, {"ddp-accumulate", "bucket 0 (Linear_14"}}) {
+    const trace::Run run = read(kRecordings / name);
+    const Timeline timeline = make_timeline(run.traces.front());
+    std::vector<std::string> units;
+    for (const Collective& each : timeline.collectives) {
+      if (each.kind == CollectiveKind::kAllReduce) {
+        ASSERT_TRUE(each.unit) << name;
+        units.push_back(timeline.units[*each.unit]);
+        EXPECT_EQ(each.part, UnitPart::kAllReduce);
+        EXPECT_TRUE(each.needed_at);
+      } else {
+        EXPECT_FALSE(each.unit) << name;  // DDP's own broadcast
+      }
+    }
+    ASSERT_FALSE(units.empty());
+    EXPECT_THAT(units.front(), HasSubstr(first));
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::analysis
