@@ -194,7 +194,8 @@ class Fit {
     actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
   }
 
-  // The Reducer copies gradients into the bucket before its launch, and back behind its wait.
+  // The Reducer copies gradients into the bucket before its launch, and back behind its wait. Its
+  // few waits are not counted as sleeps: see [Note: Held up].
   void collect_bucket(const Observation& in,
                       const schedule::Action& action,
                       const ObservedItem& seen,
@@ -204,7 +205,6 @@ class Fit {
     }
     const Bytes copied =
         action.op == schedule::Op::kAllReduce ? bucket.reduce_copy_in : bucket.copy_out;
-    sleeps_ += action.op == schedule::Op::kHostWait ? 1 : 0;  // few: one that had not to is one too
     Nanoseconds own = seen.host;
     if (in.host == HostMode::kCompute && copied > 0) {
       copied_bytes_ += static_cast<double>(copied);

@@ -484,8 +484,14 @@ Observation observe(const trace::Run& run) {
   }
   const bool replicated = is_replicated(out.plan);
   if (replicated) {
+    const std::vector<trace::Diagnostic> before = out.diagnostics;
     observe_replicated_steps(run, timelines, out);
-  } else {
+    if (out.steps.empty()) {  // a simulated run has hooks and actions, but no Reducer
+      out.collectives.clear();
+      out.diagnostics = before;
+    }
+  }
+  if (out.steps.empty()) {
     observe_sharded_steps(run, timelines, out);
   }
   if (steps == 0) {

@@ -1,21 +1,17 @@
 #include "sim/calibrate/replicated_observation.h"
 
 #include <algorithm>
-#include <array>
-#include <deque>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/schedule/microbatches.h"
 #include "profiler/analysis/matching.h"
-#include "profiler/analysis/names.h"
-#include "profiler/analysis/nesting.h"
-#include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/recorded_tree.h"
+#include "sim/calibrate/step_reader.h"
 
 namespace shardlens::sim {
 namespace {
@@ -25,224 +21,9 @@ using analysis::Interval;
 using analysis::IntervalSet;
 using analysis::Timeline;
 using schedule::PlannedItem;
-using trace::Category;
 using trace::Event;
 
 constexpr size_t kNoItem = ~size_t{0};
-constexpr std::string_view kAttention = "scaled_dot_product";
-
-// Time of the host and whose it is.
-struct Piece {
-  enum class Kind : uint8_t { kOperator, kCopy, kCall, kMark };
-  enum class Gap : uint8_t { kItem, kOutside, kWait };  // the time before it: whose
-  Kind kind = Kind::kMark;
-  Gap gap = Gap::kItem;
-  Interval when;
-  size_t item = kNoItem;
-};
-
-IntervalSet data_moves(const Timeline& timeline) {
-  std::vector<Interval> each;
-  for (const analysis::Collective& collective : timeline.collectives) {
-    const Nanoseconds moves = collective.transfer.value_or(collective.when.length());
-    each.push_back({collective.when.end - moves, collective.when.end});
-  }
-  return analysis::union_of(std::move(each));
-}
-
-// One step, piece by piece.
-class StepReader {
- public:
-  StepReader(const trace::Trace& trace, const Timeline& timeline, const Observation& about)
-      : trace_(trace),
-        timeline_(timeline),
-        in_(about),
-        kernels_(trace, timeline),
-        moves_(data_moves(timeline)) {
-    for (const analysis::Collective& each : timeline.collectives) {
-      ends_.push_back(each.when.end);
-    }
-    std::sort(ends_.begin(), ends_.end());
-  }
-
-  // Finds the planned operators of a section among those that ran in `when`.
-  void find(const Interval& when,
-            const std::set<uint32_t>& tracks,
-            const std::vector<size_t>& planned,
-            Piece::Gap gap) {
-    const std::vector<uint32_t> ran = operators_in(when, tracks);
-    std::set<std::string_view> names;
-    for (const uint32_t index : ran) {
-      names.insert(trace_.name(trace_.events[index]));
-    }
-    std::map<std::string_view, std::deque<size_t>> open;
-    for (const size_t position : planned) {
-      const plan::Operator& op = in_.workload.operators[in_.planned.order[position].index];
-      // Attention's kernels have many names.
-      const bool attention = op.kind == plan::OperatorKind::kAttention && !names.contains(op.name);
-      open[attention ? kAttention : std::string_view(op.name)].push_back(position);
-    }
-    Nanoseconds within = when.start;  // the end of the one found last: what lies in it is its part
-    for (const uint32_t index : ran) {
-      const Event& event = trace_.events[index];
-      if (event.start < within) {
-        continue;
-      }
-      const std::string_view name = trace_.name(event);
-      auto found = open.find(name);
-      if (found == open.end() && name.find(kAttention) != std::string_view::npos) {
-        found = open.find(kAttention);
-      }
-      if (found != open.end() && !found->second.empty()) {
-        pieces_.push_back(
-            {Piece::Kind::kOperator, gap, {event.start, event.end()}, found->second.front()});
-        found->second.pop_front();
-        within = event.end();
-      }
-    }
-  }
-
-  void add(Piece piece) { pieces_.push_back(piece); }
-
-  ObservedStep read(const analysis::Step& step) {
-    std::stable_sort(pieces_.begin(), pieces_.end(),
-                     [](const Piece& a, const Piece& b) { return a.when.start < b.when.start; });
-    out_.number = step.number;
-    out_.duration = step.window.length();
-    out_.items.resize(in_.planned.order.size());
-    beside_.resize(out_.items.size());
-    at_ = step.host.start;
-    for (const Piece& piece : pieces_) {
-      if (piece.when.start > at_) {
-        take_gap(piece, {at_, piece.when.start});
-      }
-      take(piece);
-      at_ = std::max(at_, piece.when.end);
-    }
-    outside({at_, step.host.end});
-    for (size_t i = 0; i < beside_.size(); ++i) {
-      ObservedItem& item = out_.items[i];
-      item.host_beside = share(beside_[i].host, item.host);
-      item.copied_beside = share(beside_[i].copied, item.copied);
-    }
-
-    return std::move(out_);
-  }
-
- private:
-  struct Beside {
-    Nanoseconds host = 0, copied = 0;
-  };
-
-  static double share(Nanoseconds part, Nanoseconds whole) {
-    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-  }
-
-  [[nodiscard]] std::vector<uint32_t> operators_in(const Interval& when,
-                                                   const std::set<uint32_t>& tracks) const {
-    std::vector<uint32_t> ran;
-    Nanoseconds reducer_until = when.start;
-    std::vector<uint32_t> all;
-    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
-      const Event& event = trace_.events[i];
-      if (event.phase == trace::Phase::kComplete && event.category == Category::kCpuOp &&
-          event.start >= when.start && event.start < when.end && tracks.contains(event.track)) {
-        all.push_back(i);
-      }
-    }
-    std::stable_sort(all.begin(), all.end(), [&](uint32_t a, uint32_t b) {
-      const Event &x = trace_.events[a], &y = trace_.events[b];
-      return x.start != y.start ? x.start < y.start : x.duration > y.duration;
-    });
-    for (const uint32_t i : all) {
-      const Event& event = trace_.events[i];
-      if (analysis::is_reducer_range(trace_.name(event)) ||
-          analysis::is_c10d_operator(trace_.name(event))) {
-        reducer_until = std::max(reducer_until, event.end());
-      } else if (event.start >= reducer_until) {
-        ran.push_back(i);
-      }
-    }
-    return ran;
-  }
-
-  void give_host(size_t item, const Interval& when) {
-    out_.items[item].host += when.length();
-    if (in_.host == HostMode::kCompute) {
-      beside_[item].host += analysis::length_within(moves_, when);
-    }
-  }
-
-  void take_gap(const Piece& piece, const Interval& when) {
-    if (piece.gap == Piece::Gap::kOutside) {
-      return outside(when);
-    }
-    Interval own = when;
-    if (piece.gap == Piece::Gap::kWait && in_.host == HostMode::kCompute) {
-      // It waited until the last collective that ended meanwhile.
-      const auto after = std::upper_bound(ends_.begin(), ends_.end(), when.end);
-      if (after != ends_.begin() && *std::prev(after) > when.start) {
-        own.start = *std::prev(after);
-        out_.items[piece.item].waited += own.start - when.start;
-      }
-    }
-    give_host(piece.item, own);
-  }
-
-  void take(const Piece& piece) {
-    const Interval when{std::max(at_, piece.when.start), std::max(at_, piece.when.end)};
-    const bool device = in_.host == HostMode::kAhead;
-    if (piece.kind == Piece::Kind::kMark) {
-      return;
-    }
-    ObservedItem& item = out_.items[piece.item];
-    if (piece.kind == Piece::Kind::kOperator && !device) {
-      item.run = when.length();
-      item.beside = share(analysis::length_within(moves_, when), item.run);
-      return;
-    }
-    give_host(piece.item, when);
-    if (piece.kind == Piece::Kind::kCopy && !device) {
-      item.copied += when.length();
-      beside_[piece.item].copied += analysis::length_within(moves_, when);
-    } else if (piece.kind != Piece::Kind::kCall && device) {
-      const LaunchedKernels::Sum found = kernels_.within(when, analysis::Nature::kCompute);
-      if (found.count > 0) {
-        item.run = std::max<Nanoseconds>(item.run, 0) + found.duration;
-        item.beside = found.beside;
-      }
-    }
-  }
-
-  // The loop's own time, as for sharded runs.
-  void outside(const Interval& when) {
-    if (when.end <= when.start) {
-      return;
-    }
-    const Nanoseconds compute = analysis::length_within(timeline_.compute, when);
-    const IntervalSet running = analysis::unite(timeline_.communication, timeline_.compute);
-    const Nanoseconds busy = analysis::length_within(running, when);
-    if (in_.host == HostMode::kCompute) {
-      out_.outside_communication += busy - compute;
-      out_.outside += when.length() - (busy - compute);
-      return;
-    }
-    out_.outside += when.length() -
-                    analysis::length_within(analysis::unite(running, timeline_.copy), when) +
-                    kernels_.within(when, analysis::Nature::kCompute).duration;
-  }
-
-  const trace::Trace& trace_;
-  const Timeline& timeline_;
-  const Observation& in_;
-  LaunchedKernels kernels_;
-  IntervalSet moves_;
-  std::vector<Nanoseconds> ends_;  // of collectives
-  std::vector<Piece> pieces_;
-  Nanoseconds at_ = 0;
-  ObservedStep out_;
-  std::vector<Beside> beside_;  // by item
-};
 
 // The Reducer's copies of one microbatch, those in to the launch that they come before, and its
 // waits.
@@ -291,6 +72,30 @@ Nanoseconds end_of_waits(const DdpPass& pass, const Timeline& timeline, Nanoseco
   return end;
 }
 
+// When a rank kept compute from communication: on the CPU whenever its host did not wait.
+IntervalSet busy_of(const Timeline& timeline, const analysis::DdpLog& log) {
+  if (timeline.device) {
+    return timeline.compute;
+  }
+  std::vector<Interval> steps, waits;
+  for (const analysis::Step& step : timeline.steps) {
+    steps.push_back(step.host);
+  }
+  for (const DdpPass& pass : log.passes) {
+    if (!pass.buckets.empty()) {
+      const Interval rest{
+          pass.compute_end,
+          end_of_waits(pass, timeline,
+                       timeline.span.empty() ? pass.backward.end : timeline.span.back().end)};
+      waits.push_back(rest);
+    }
+  }
+  const IntervalSet waited =
+      analysis::intersect(analysis::union_of(std::move(waits)), timeline.communication);
+  return analysis::subtract(steps.empty() ? timeline.span : analysis::union_of(std::move(steps)),
+                            waited);
+}
+
 }  // namespace
 
 bool is_replicated(const plan::ResolvedPlan& plan) {
@@ -314,9 +119,11 @@ void require_replicated(const Observation& recorded, const plan::ResolvedPlan& p
 ReplicatedReader::ReplicatedReader(const trace::Trace& trace,
                                    const Timeline& timeline,
                                    const Observation& about)
-    : trace_(trace), timeline_(timeline), in_(about) {
+    : index_(std::make_unique<const TraceIndex>(trace, timeline)), in_(about) {
   find_positions();
 }
+
+ReplicatedReader::~ReplicatedReader() = default;
 
 void ReplicatedReader::find_positions() {
   for (size_t i = 0; i < in_.planned.order.size(); ++i) {
@@ -370,13 +177,13 @@ bool ReplicatedReader::same_buckets(const DdpPass& pass, const Microbatch& plann
     return false;
   }
   std::vector<std::string_view> launched;
-  for (const Event& event : trace_.events) {
-    const trace::ActionArgs* action =
-        event.category == Category::kShardlens ? trace_.action(event) : nullptr;
-    if (action != nullptr && action->action.op == schedule::Op::kAllReduce &&
-        event.start >= pass.backward.start && event.start < pass.backward.end &&
-        action->action.unit < trace_.units.size()) {
-      launched.emplace_back(trace_.units[action->action.unit]);
+  const trace::Trace& trace = index_->trace;
+  for (const uint32_t i : index_->launches) {
+    const Event& event = trace.events[i];
+    const UnitId unit = trace.action(event)->action.unit;
+    if (event.start >= pass.backward.start && event.start < pass.backward.end &&
+        unit < trace.units.size()) {
+      launched.emplace_back(trace.units[unit]);
     }
   }
   for (size_t i = 0; i < planned.launches.size(); ++i) {
@@ -406,7 +213,7 @@ std::optional<ObservedStep> ReplicatedReader::read(
   if (passes.size() != microbatches_.size() || passes.empty()) {
     return std::nullopt;
   }
-  StepReader reader(trace_, timeline_, in_);
+  StepReader reader(*index_, in_);
   for (size_t i = 0; i < passes.size(); ++i) {
     const DdpPass& pass = *passes[i];
     const Microbatch& planned = microbatches_[i];
@@ -427,7 +234,7 @@ std::optional<ObservedStep> ReplicatedReader::read(
     reader.add({Piece::Kind::kMark, Piece::Gap::kItem, {computed, computed}, planned.backward_end});
     if (!planned.launches.empty()) {
       add_reducer(pass, planned.launches, planned.waits, reader);
-      const Nanoseconds end = end_of_waits(pass, timeline_, limit);
+      const Nanoseconds end = end_of_waits(pass, index_->timeline, limit);
       reader.add({Piece::Kind::kMark, Piece::Gap::kWait, {end, end}, planned.waits.back()});
     }
   }
@@ -471,17 +278,26 @@ void serialize_collectives(std::vector<Timeline>& timelines) {
 
 namespace {
 
-// The step that a recovered pass ends, or what there is of it.
-analysis::Step step_of(const analysis::RecoveredPlan& recovered,
-                       const Timeline& timeline,
-                       const std::vector<const DdpPass*>& passes) {
-  const Interval& window = recovered.recorded.window;
+void observe_steps(const trace::Trace& trace,
+                   const Timeline& timeline,
+                   const analysis::DdpLog& log,
+                   Observation& out) {
+  const ReplicatedReader reader(trace, timeline, out);
   for (const analysis::Step& step : timeline.steps) {
-    if (step.host.start <= passes.front()->forward.start && window.end <= step.host.end) {
-      return step;
+    if (auto read = reader.read(step, ReplicatedReader::passes_of(step, log))) {
+      out.steps.push_back(std::move(*read));
+    } else {
+      trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
+                            "steps whose buckets are not those of the plan's steady step are left "
+                            "out (the Reducer makes new ones after the first)");
     }
   }
-  const Interval whole{passes.front()->forward.start, window.end};
+}
+
+// What there is of the step that a recovered pass ends.
+analysis::Step step_of(const analysis::RecoveredPlan& recovered,
+                       const std::vector<const DdpPass*>& passes) {
+  const Interval whole{passes.front()->forward.start, recovered.recorded.window.end};
   return {0, whole, whole};
 }
 
@@ -515,22 +331,29 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
   (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
   serialize_collectives(timelines);
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
-  const analysis::DdpLog log = analysis::read_ddp_log(run.traces.front());
-  const std::vector<const DdpPass*> passes = microbatches_of(recovered, log);
-  const ReplicatedReader reader(run.traces.front(), timelines.front(), out);
-  if (auto step = reader.read(step_of(recovered, timelines.front(), passes), passes)) {
-    out.steps.push_back(std::move(*step));
-  } else {
+  for (size_t i = 0; i < timelines.size(); ++i) {
+    observe_steps(run.traces[i], timelines[i], analysis::read_ddp_log(run.traces[i]), out);
+  }
+  const size_t observed = out.steps.empty() ? 1 : timelines.size();
+  if (out.steps.empty()) {  // the trace marks no steps, or holds none whole
+    const analysis::DdpLog log = analysis::read_ddp_log(run.traces.front());
+    const std::vector<const DdpPass*> passes = microbatches_of(recovered, log);
+    const ReplicatedReader reader(run.traces.front(), timelines.front(), out);
+    if (auto step = reader.read(step_of(recovered, passes), passes)) {
+      out.diagnostics.clear();
+      out.steps.push_back(std::move(*step));
+    }
+  }
+  if (out.steps.empty()) {
     throw InputError(run.source,
                      "the buckets of its last step are not those that DDP makes of its gradients "
                      "(a communication hook, or a list of caps), so that it cannot be replayed; "
                      "record it without them");
   }
-  std::vector<IntervalSet> busy;
-  for (const Timeline& timeline : timelines) {
-    busy.push_back(timeline.compute);
-  }
-  observe_collectives(timelines, busy, 1, out);
+  // A few passes are too little to tell what compute beside a bucket costs it: as if there was
+  // none.
+  const std::vector<IntervalSet> busy(timelines.size());
+  observe_collectives(timelines, busy, observed, out);
   return out;
 }
 
@@ -540,17 +363,8 @@ void observe_replicated_steps(const trace::Run& run,
   std::vector<IntervalSet> busy;
   for (size_t i = 0; i < timelines.size(); ++i) {
     const analysis::DdpLog log = analysis::read_ddp_log(run.traces[i]);
-    const ReplicatedReader reader(run.traces[i], timelines[i], out);
-    for (const analysis::Step& step : timelines[i].steps) {
-      if (auto read = reader.read(step, ReplicatedReader::passes_of(step, log))) {
-        out.steps.push_back(std::move(*read));
-      } else {
-        trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
-                              "steps whose buckets are not those of the plan's steady step are "
-                              "left out (the Reducer makes new ones after the first)");
-      }
-    }
-    busy.push_back(timelines[i].compute);
+    observe_steps(run.traces[i], timelines[i], log, out);
+    busy.push_back(busy_of(timelines[i], log));
   }
   observe_collectives(timelines, busy, timelines.size(), out);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace shardlens::sim {
 // InputError where `plan` shards what a DDP trace recorded whole.
 void require_replicated(const Observation& recorded, const plan::ResolvedPlan& plan);
 
+struct TraceIndex;
+
 // Reads the steps of a rank whose units are all replicated, under the plan of `about`.
 //
 // [Note: Replicated steps] Without hooks, operators are found by name in the section that they are
@@ -30,6 +33,7 @@ class ReplicatedReader {
   ReplicatedReader(const trace::Trace& trace,
                    const analysis::Timeline& timeline,
                    const Observation& about);
+  ~ReplicatedReader();
 
   // `passes`: the step's microbatches. nullopt: they reduce other buckets than the plan's steady
   // step, or there are more or fewer of them.
@@ -49,8 +53,7 @@ class ReplicatedReader {
   void find_positions();
   [[nodiscard]] bool same_buckets(const analysis::DdpPass& pass, const Microbatch& planned) const;
 
-  const trace::Trace& trace_;
-  const analysis::Timeline& timeline_;
+  std::unique_ptr<const TraceIndex> index_;
   const Observation& in_;
   std::vector<Microbatch> microbatches_;
   std::vector<size_t> optimizer_;

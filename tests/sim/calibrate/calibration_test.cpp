@@ -315,33 +315,31 @@ TEST(Calibration, CurvesThatFallKeepTheirTime) {
   EXPECT_EQ(us, (std::vector<double>{10, 35, 35, 60}));
 }
 
-// The engine raises no hooks for replicated units; what their buckets took can be seen all the
-// same.
-TEST(Calibration, ReplicatedRunsTeachTheirCollectivesAlone) {
+// Simulated runs have hooks for replicated units too. Without them, and without the Reducer's
+// ranges, there is nothing to find operators by.
+TEST(Calibration, ReplicatedRunsTeachComputeAndCollectives) {
   Machine machine;
-  trace::Run run = machine.capture(machine.resolve(
+  const plan::ResolvedPlan plan = machine.resolve(
       R"({"version": 1, "units": [{"modules": "model.layers.*", "api": "replicate"},
-          {"modules": "", "api": "replicate"}]})"));
+          {"modules": "", "api": "replicate"}]})");
+  trace::Run run = machine.capture(plan);
+  const std::vector<Observation> seen{observe(run)};
+  ASSERT_FALSE(seen[0].steps.empty());
+  const TargetMachine found(calibrate(seen));
+  const Bytes bytes = seen[0].planned.buckets.front().bytes;
+  EXPECT_NEAR(
+      static_cast<double>(found.target().costs->duration(CollectiveKind::kAllReduce, 2, bytes)),
+      static_cast<double>(machine.truth.duration(CollectiveKind::kAllReduce, 2, bytes)), 1);
+  for (const plan::Operator& op : machine.workload(plan).operators) {
+    EXPECT_EQ(found.target().costs->compute(op), machine.truth.compute(op)) << op.name;
+  }
   for (trace::Trace& trace : run.traces) {
     trace.events.resize(static_cast<size_t>(
         std::remove_if(trace.events.begin(), trace.events.end(),
                        [&](const trace::Event& event) { return trace.hook(event) != nullptr; }) -
         trace.events.begin()));
   }
-  std::vector<Observation> seen{observe(run)};
-  EXPECT_TRUE(seen[0].steps.empty());
-  ASSERT_EQ(seen[0].diagnostics.size(), 1U);
-  EXPECT_NE(seen[0].diagnostics[0].message.find("the collectives alone"), std::string::npos);
-  EXPECT_THROW((void)calibrate(seen), InputError);
-
-  seen.push_back(observe(machine.capture(machine.resolve(kFullShard))));
-  const TargetMachine found(calibrate(seen));
-  const Bytes bytes = seen[0].planned.buckets.front().bytes;
-  const auto time = [&](CollectiveKind kind) {
-    return static_cast<double>(found.target().costs->duration(kind, 2, bytes));
-  };
-  EXPECT_NEAR(time(CollectiveKind::kAllReduce),
-              static_cast<double>(machine.truth.duration(CollectiveKind::kAllReduce, 2, bytes)), 1);
+  EXPECT_THROW((void)observe(run), InputError);
 }
 
 // Without one: what it is made of, over Gloo less what two ranks' own halves cost.

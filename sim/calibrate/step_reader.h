@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "profiler/analysis/timeline.h"
+#include "profiler/trace/trace.h"
+#include "sim/calibrate/launched_kernels.h"
+#include "sim/calibrate/observation.h"
+
+namespace shardlens::sim {
+
+// Time of the host and whose it is.
+struct Piece {
+  enum class Kind : uint8_t { kOperator, kCopy, kCall, kMark };
+  enum class Gap : uint8_t { kItem, kOutside, kWait };  // the time before it: whose
+  Kind kind = Kind::kMark;
+  Gap gap = Gap::kItem;
+  analysis::Interval when;
+  size_t item = ~size_t{0};
+};
+
+// What steps of one trace are read with, made once.
+struct TraceIndex {
+  TraceIndex(const trace::Trace& of, const analysis::Timeline& its);
+
+  const trace::Trace& trace;
+  const analysis::Timeline& timeline;
+  LaunchedKernels kernels;
+  analysis::IntervalSet moves;      // while data of collectives moves
+  std::vector<Nanoseconds> ends;    // of collectives
+  std::vector<uint32_t> operators;  // of all threads, by start
+  std::vector<uint32_t> launches;   // actions of ours
+};
+
+// Gives a step's time of the host to items, piece by piece: each instant to one.
+class StepReader {
+ public:
+  StepReader(const TraceIndex& index, const Observation& about)
+      : index_(index), trace_(index.trace), timeline_(index.timeline), in_(about) {}
+
+  // Finds the planned operators of a section among those that ran in `when`.
+  void find(const analysis::Interval& when,
+            const std::set<uint32_t>& tracks,
+            const std::vector<size_t>& planned,
+            Piece::Gap gap);
+  void add(const Piece& piece) { pieces_.push_back(piece); }
+  [[nodiscard]] ObservedStep read(const analysis::Step& step);
+
+ private:
+  struct Beside {
+    Nanoseconds host = 0, copied = 0;
+  };
+  [[nodiscard]] std::vector<uint32_t> operators_in(const analysis::Interval& when,
+                                                   const std::set<uint32_t>& tracks) const;
+  void give_host(size_t item, const analysis::Interval& when);
+  void take_gap(const Piece& piece, const analysis::Interval& when);
+  void take(const Piece& piece);
+  void outside(const analysis::Interval& when);
+
+  const TraceIndex& index_;
+  const trace::Trace& trace_;
+  const analysis::Timeline& timeline_;
+  const Observation& in_;
+  std::vector<Piece> pieces_;
+  Nanoseconds at_ = 0;
+  ObservedStep out_;
+  std::vector<Beside> beside_;  // by item
+};
+
+}  // namespace shardlens::sim
