@@ -152,9 +152,9 @@ ExitCode run(const CalibrateOptions& options) {
 
 Action add_calibrate_command(CLI::App& app) {
   const auto options = std::make_shared<CalibrateOptions>();
-  auto* captures =
-      app.add_option("--capture", options->captures,
-                     "capture directory, or traces of PyTorch's FSDP; several: fitted together");
+  auto* captures = app.add_option(
+      "--capture", options->captures,
+      "capture directory, or traces of PyTorch's FSDP or DDP; several: fitted together");
   auto* probes = app.add_flag("--probe", options->probes,
                               "captures of this machine, made now: a few steps of small models");
   captures->excludes(probes);

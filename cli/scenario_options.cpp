@@ -56,9 +56,10 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   CLI::Option* model = app.get_option("--model");
   model->required(false)->option_text("PATH (required without --workload)");
   CLI::Option* workload =
-      app.add_option("--workload", options.workload,
-                     "a capture, or traces of PyTorch's FSDP: its measured compute, instead of a "
-                     "model's; what a step is stays as recorded where no flag says otherwise")
+      app.add_option(
+             "--workload", options.workload,
+             "a capture, or traces of PyTorch's FSDP or DDP: its measured compute, instead of a "
+             "model's; what a step is stays as recorded where no flag says otherwise")
           ->excludes(model);
   app.add_option("--hardware", run.hardware,
                  "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
