@@ -149,11 +149,33 @@ class RankObserver {
     return static_cast<size_t>(first_of(instants_, window.start) - instants_.begin());
   }
 
+  // A bucket that is rebuilt as it was keeps its number in a trace, but not in the plan.
+  [[nodiscard]] bool same_unit(UnitId seen, UnitId planned) const {
+    return seen == planned ||
+           (seen < trace_.units.size() && planned < in_.planned.unit_names.size() &&
+            planned >= in_.plan.units.size() &&
+            trace_.units[seen] == in_.planned.unit_names[planned]);
+  }
+
+  // Whether it is a planned hook that the engine does not raise: a replicated unit's. Simulated
+  // runs have it.
+  [[nodiscard]] bool is_absent(const PlannedItem& item, size_t next) const {
+    if (item.kind != PlannedItem::Kind::kHook) {
+      return false;
+    }
+    const HookEvent& hook = in_.planned.hooks[item.index];
+    const bool replicated =
+        hook.unit < in_.plan.units.size() && in_.plan.units[hook.unit].api == plan::Api::kReplicate;
+    const trace::HookArgs* seen = next < instants_.size() ? instants_[next].hook : nullptr;
+    return replicated &&
+           (seen == nullptr || seen->hook.hook != hook.hook || seen->hook.unit != hook.unit);
+  }
+
   // Whether the step's hooks and actions are those planned, one for one.
   [[nodiscard]] bool matches(const Interval& window) const {
     size_t next = first_in(window);
     for (const PlannedItem& item : in_.planned.order) {
-      if (item.kind == PlannedItem::Kind::kOperator) {
+      if (item.kind == PlannedItem::Kind::kOperator || is_absent(item, next)) {
         continue;
       }
       if (next == instants_.size() || instants_[next].time >= window.end) {
@@ -163,13 +185,13 @@ class RankObserver {
       if (item.kind == PlannedItem::Kind::kHook) {
         const HookEvent& hook = in_.planned.hooks[item.index];
         if (seen.hook == nullptr || seen.hook->hook.hook != hook.hook ||
-            seen.hook->hook.unit != hook.unit) {
+            !same_unit(seen.hook->hook.unit, hook.unit)) {
           return false;
         }
       } else {
         const schedule::Action& action = in_.planned.actions[item.index].action;
         if (seen.action == nullptr || seen.action->action.op != action.op ||
-            seen.action->action.unit != action.unit) {
+            !same_unit(seen.action->action.unit, action.unit)) {
           return false;
         }
       }
@@ -200,6 +222,9 @@ class RankObserver {
         const Nanoseconds limit =
             next < instants_.size() ? std::min(instants_[next].time, step.host.end) : step.host.end;
         read_operators(first, i + 1, limit, out);
+        continue;
+      }
+      if (is_absent(item, next)) {
         continue;
       }
       const Instant& seen = instants_[next++];

@@ -342,6 +342,34 @@ TEST(Calibration, ReplicatedRunsTeachComputeAndCollectives) {
   EXPECT_THROW((void)observe(run), InputError);
 }
 
+// The engine raises no hooks for the replicated units of a mixed plan.
+TEST(Calibration, MixedPlansAreReadWithoutTheHooksOfReplicatedUnits) {
+  Machine machine;
+  const plan::ResolvedPlan plan = machine.resolve(
+      R"({"version": 1, "units": [{"modules": "model.embed_tokens", "api": "replicate"},
+          {"modules": "model.layers.*"}, {"modules": ""}]})");
+  const auto embedding = static_cast<UnitId>(
+      std::find_if(plan.units.begin(), plan.units.end(),
+                   [](const plan::Unit& unit) { return unit.api == plan::Api::kReplicate; }) -
+      plan.units.begin());
+  trace::Run run = machine.capture(plan);
+  for (trace::Trace& trace : run.traces) {
+    trace.events.resize(
+        static_cast<size_t>(std::remove_if(trace.events.begin(), trace.events.end(),
+                                           [&](const trace::Event& event) {
+                                             const trace::HookArgs* hook = trace.hook(event);
+                                             return hook != nullptr && hook->hook.unit == embedding;
+                                           }) -
+                            trace.events.begin()));
+  }
+  const std::vector<Observation> seen{observe(run)};
+  EXPECT_EQ(seen[0].steps.size(), 5U * run.traces.size());
+  const CalibratedTarget found(calibrate(seen));
+  for (const plan::Operator& op : machine.workload(plan).operators) {
+    EXPECT_EQ(found.target().costs->compute(op), machine.truth.compute(op)) << op.name;
+  }
+}
+
 // Without one: what it is made of, over Gloo less what two ranks' own halves cost.
 TEST(Calibration, AllReducesThatWereNotSeen) {
   for (const auto& [host, share] : {std::pair{HostMode::kCompute, 0.6}, {HostMode::kAhead, 1.0}}) {
