@@ -46,7 +46,7 @@ void OwnershipTable::show(RunPointer run,
                           Nanoseconds instant,
                           const PlanPointer& recovered) {
   beginResetModel();
-  run_ = std::move(run);
+  run_ = run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
   plan_ = plan_of(run_);
   plan_ = plan_ == nullptr ? recovered : plan_;
   rows_.clear();
@@ -58,6 +58,10 @@ void OwnershipTable::show(RunPointer run,
         tr("Ownership needs the run's plan. A capture directory has it, and of PyTorch's traces it "
            "is recovered where they have the shapes of operators and the sizes of collectives "
            "(record_shapes=True).");
+    if (!run_->run.plan_problem.empty()) {
+      why_ = tr("The plan.json beside the traces was not taken: %1")
+                 .arg(QString::fromStdString(run_->run.plan_problem));
+    }
     run_.reset();
   }
   if (run_ != nullptr) {

@@ -153,18 +153,24 @@ void read_companions(const fs::path& directory, Run& run) {
       run.environment.clear();
     }
   }
-  if (!fs::exists(directory / "plan.json") || !fs::exists(directory / "workload.json")) {
+  if (!fs::exists(directory / "plan.json")) {
     return;
   }
   try {
-    run.planned =
-        read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
+    if (fs::exists(directory / "workload.json")) {
+      run.planned =
+          read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
+    } else {
+      plan::load_plan(directory / "plan.json");  // of no use without, but it should be one
+    }
   } catch (const Error& error) {
-    add_diagnostic(run.diagnostics, Severity::kWarning,
-                   fmt::format("the planned order is not known: {}", error.what()));
+    run.plan_problem = error.what();
   } catch (const nlohmann::json::exception& error) {
+    run.plan_problem = error.what();
+  }
+  if (!run.plan_problem.empty()) {
     add_diagnostic(run.diagnostics, Severity::kWarning,
-                   fmt::format("the planned order is not known: {}", error.what()));
+                   fmt::format("the planned order is not known: {}", run.plan_problem));
   }
 }
 

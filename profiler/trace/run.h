@@ -42,6 +42,8 @@ struct Run {
   std::string source;         // the paths, for messages
   std::vector<Trace> traces;  // by rank, each with metadata.rank set
   std::optional<PlannedInputs> planned;
+  std::string
+      plan_problem;  // why a plan.json that is there was not taken; "": it was, or is not there
   std::vector<StepMetrics> metrics;
   std::string environment;  // run.json as text, or ""
   std::vector<Diagnostic> diagnostics;
