@@ -57,7 +57,20 @@ bool ActionRegistry::trigger(const QString& id) {
     return false;
   }
   command->run();
+  refresh();
   return true;
+}
+
+void ActionRegistry::refresh() {
+  std::vector<bool> now;
+  now.reserve(commands_.size());
+  for (const Command& command : commands_) {
+    now.push_back(command.enabled());
+  }
+  if (now != enabled_) {
+    enabled_ = std::move(now);
+    emit changed();
+  }
 }
 
 std::vector<const Command*> ActionRegistry::matching(const QString& text) const {

@@ -18,9 +18,14 @@ struct Command {
   QStringList shortcuts;  // as QKeySequence reads them, the first one shown
   std::function<void()> run;
   std::function<bool()> enabled = [] { return true; };
+  QString needs = {};      // why it is not enabled, while it is not: "Open a run first"
+  bool separated = false;  // a line in the menu, above it
 };
 
 // All commands, once. Its order is that of the menus.
+//
+// Whoever changes what `enabled` asks calls refresh(): menus, buttons and shortcuts follow
+// changed(), at once and not when a menu is opened.
 class ActionRegistry : public QObject {
   Q_OBJECT
  public:
@@ -31,13 +36,18 @@ class ActionRegistry : public QObject {
   [[nodiscard]] const Command* find(const QString& id) const;
   // False where there is none, or it cannot run now.
   bool trigger(const QString& id);
+  void refresh();
 
   // Commands whose titles hold the letters of `text` in order, the best first: words that begin
   // with it before words that hold it before scattered letters.
   [[nodiscard]] std::vector<const Command*> matching(const QString& text) const;
 
+ signals:
+  void changed();  // what is enabled
+
  private:
   std::vector<Command> commands_;
+  std::vector<bool> enabled_;  // as changed() told last
 };
 
 // How well `text` fits `title`: 0 not at all, more is better.

@@ -51,6 +51,9 @@ void ColumnTable::reset(size_t count) {
 void ColumnTable::reset(std::vector<uint32_t> rows) {
   beginResetModel();
   rows_ = std::move(rows);
+  if (sorted_by_ >= 0) {
+    sortRows();
+  }
   endResetModel();
 }
 
@@ -101,23 +104,12 @@ QVariant ColumnTable::headerData(int section, Qt::Orientation orientation, int r
   return header_of(column.title, column.help, column.right, role);
 }
 
-void ColumnTable::sort(int column, Qt::SortOrder order) {
-  if (column < 0 || column >= columnCount()) {
-    return;
-  }
-  const Column& by = columns_[static_cast<size_t>(column)];
-  emit layoutAboutToBeChanged({}, VerticalSortHint);
-  const QModelIndexList before = persistentIndexList();
-  std::vector<size_t> kept;
-  kept.reserve(static_cast<size_t>(before.size()));
-  for (const QModelIndex& index : before) {
-    kept.push_back(rowAt(index));
-  }
-  const auto sort_rows = [this, order](const auto& keys) {
+void ColumnTable::sortRows() {
+  const auto sort_rows = [this](const auto& keys) {
     std::vector<uint32_t> permutation(rows_.size());
     std::iota(permutation.begin(), permutation.end(), 0U);
     std::stable_sort(permutation.begin(), permutation.end(), [&](uint32_t a, uint32_t b) {
-      return order == Qt::AscendingOrder ? keys[a] < keys[b] : keys[b] < keys[a];
+      return sorted_ == Qt::AscendingOrder ? keys[a] < keys[b] : keys[b] < keys[a];
     });
     std::vector<uint32_t> sorted;
     sorted.reserve(rows_.size());
@@ -126,6 +118,7 @@ void ColumnTable::sort(int column, Qt::SortOrder order) {
     }
     rows_ = std::move(sorted);
   };
+  const Column& by = columns_[static_cast<size_t>(sorted_by_)];
   if (by.key) {
     std::vector<double> keys;
     keys.reserve(rows_.size());
@@ -141,6 +134,22 @@ void ColumnTable::sort(int column, Qt::SortOrder order) {
     }
     sort_rows(keys);
   }
+}
+
+void ColumnTable::sort(int column, Qt::SortOrder order) {
+  sorted_by_ = column < columnCount() ? column : -1;
+  sorted_ = order;
+  if (sorted_by_ < 0) {
+    return;
+  }
+  emit layoutAboutToBeChanged({}, VerticalSortHint);
+  const QModelIndexList before = persistentIndexList();
+  std::vector<size_t> kept;
+  kept.reserve(static_cast<size_t>(before.size()));
+  for (const QModelIndex& index : before) {
+    kept.push_back(rowAt(index));
+  }
+  sortRows();
   for (qsizetype i = 0; i < before.size(); ++i) {
     const QModelIndex moved = indexOf(kept[static_cast<size_t>(i)]);
     changePersistentIndex(before[i], moved.siblingAtColumn(before[i].column()));

@@ -43,11 +43,15 @@ class ColumnTable : public QAbstractTableModel {
   [[nodiscard]] QVariant headerData(int section,
                                     Qt::Orientation orientation,
                                     int role) const override;
+  // Kept for what reset() shows next; column −1: as they come.
   void sort(int column, Qt::SortOrder order) override;
 
  private:
+  void sortRows();
   std::vector<Column> columns_;
   std::vector<uint32_t> rows_;
+  int sorted_by_ = -1;
+  Qt::SortOrder sorted_ = Qt::AscendingOrder;
   std::function<QString(size_t)> tooltip_;
   std::function<bool(size_t)> emphasis_;
 };

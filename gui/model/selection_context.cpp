@@ -20,6 +20,24 @@ Interval interval_of(const RankData& rank, const Selection::Item& item) {
   return rank.timeline.collectives[item.ref].when;
 }
 
+std::optional<std::string> unit_of(const RankData& rank, const Selection::Item& item) {
+  switch (item.source) {
+    case Lane::Source::kEvents: {
+      const std::string owner = rank.owner_of_event(item.ref);
+      return owner.empty() ? std::nullopt
+                           : std::optional(owner == "(root)" ? std::string() : owner);
+    }
+    case Lane::Source::kCollectives:
+    case Lane::Source::kExposed:
+      return rank.owner_of(item.ref);
+    case Lane::Source::kSections:
+      break;
+  }
+  const analysis::Owner& part = rank.timeline.sections.parts()[item.ref].owner;
+  return part.unit == kNoUnit ? std::nullopt
+                              : std::optional(rank.timeline.fsdp.units[part.unit].fqn);
+}
+
 const RankData* SelectionContext::rank() const {
   return run_ != nullptr && current_.rank < run_->ranks.size() ? run_->ranks[current_.rank].get()
                                                                : nullptr;
@@ -34,8 +52,15 @@ void SelectionContext::setRun(RunPointer run) {
   emit changed();
 }
 
+bool SelectionContext::exists(const Selection& selection) const {
+  const auto has = [this](size_t rank) { return run_ != nullptr && rank < run_->ranks.size(); };
+  return selection == Selection{} ||
+         (has(selection.rank) && (!selection.item || has(selection.item->rank)) &&
+          (!selection.step || *selection.step < run_->ranks[selection.rank]->figures.steps.size()));
+}
+
 void SelectionContext::select(const Selection& selection) {
-  if (selection == current_) {
+  if (selection == current_ || !exists(selection)) {
     return;
   }
   current_ = selection;
@@ -74,33 +99,16 @@ void SelectionContext::selectUnit(std::optional<std::string> unit) {
 }
 
 void SelectionContext::selectItem(const Selection::Item& item) {
+  if (run_ == nullptr || item.rank >= run_->ranks.size()) {
+    return;
+  }
   Selection next = current_;
   if (next.rank != item.rank) {
     next.step.reset();
   }
   next.rank = item.rank;
   next.item = item;
-  const RankData& of = *run_->ranks[item.rank];
-  std::string owner;
-  switch (item.source) {
-    case Lane::Source::kEvents:
-      owner = of.owner_of_event(item.ref);
-      next.unit =
-          owner.empty() ? std::nullopt : std::optional(owner == "(root)" ? std::string() : owner);
-      break;
-    case Lane::Source::kCollectives:
-    case Lane::Source::kExposed:
-      next.unit = of.owner_of(item.ref);
-      break;
-    case Lane::Source::kSections: {
-      const analysis::Owner& part = of.timeline.sections.parts()[item.ref].owner;
-      next.unit.reset();
-      if (part.unit != kNoUnit) {
-        next.unit = of.timeline.fsdp.units[part.unit].fqn;
-      }
-      break;
-    }
-  }
+  next.unit = unit_of(*run_->ranks[item.rank], item);
   select(next);
 }
 
@@ -115,6 +123,10 @@ void SelectionContext::clear() {
   next.rank = current_.rank;
   next.step = current_.step;
   select(next);
+}
+
+bool SelectionContext::canClear() const {
+  return current_.unit || current_.item || current_.range;
 }
 
 analysis::IntervalSet SelectionContext::window() const {

@@ -39,7 +39,8 @@ class SelectionContext : public QObject {
   [[nodiscard]] const RankData* rank() const;  // the selected one; nullptr without a run
 
   void setRun(RunPointer run);  // forgets selection and history
-  // Whoever calls is told too, and must not answer with a further change.
+  // Whoever calls is told too, and must not answer with a further change. A rank or a step that the
+  // run does not have is not taken: nothing changes.
   void select(const Selection& selection);
   void selectRank(size_t rank);
   void selectStep(std::optional<size_t> step);
@@ -47,6 +48,7 @@ class SelectionContext : public QObject {
   void selectItem(const Selection::Item& item);  // its unit too, where it has one
   void selectRange(std::optional<analysis::Interval> range);
   void clear();  // all but rank and step
+  [[nodiscard]] bool canClear() const;
 
   // What figures speak of: the dragged range, else the step, else all; in the rank's own time.
   [[nodiscard]] analysis::IntervalSet window() const;
@@ -63,6 +65,7 @@ class SelectionContext : public QObject {
   void changed();
 
  private:
+  [[nodiscard]] bool exists(const Selection& selection) const;
   RunPointer run_;
   Selection current_;
   std::vector<Selection> history_{Selection{}};
@@ -72,5 +75,7 @@ class SelectionContext : public QObject {
 
 // Start and end of what `item` stands for, in the rank's own time.
 [[nodiscard]] analysis::Interval interval_of(const RankData& rank, const Selection::Item& item);
+// Whose it is; nullopt: no unit's.
+[[nodiscard]] std::optional<std::string> unit_of(const RankData& rank, const Selection::Item& item);
 
 }  // namespace shardlens::gui

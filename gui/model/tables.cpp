@@ -12,6 +12,11 @@ QString text(std::string_view view) {
   return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size()));
 }
 
+// The run if it has the rank.
+RunPointer with_rank(RunPointer run, size_t rank) {
+  return run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
+}
+
 QString optional_duration(const std::optional<Nanoseconds>& value) {
   return value ? durationText(*value) : QStringLiteral("–");
 }
@@ -101,8 +106,13 @@ ExposedTable::ExposedTable(QObject* parent)
 }
 
 void ExposedTable::show(RunPointer run, size_t rank, const analysis::IntervalSet& window) {
+  run = with_rank(std::move(run), rank);
+  if (run != nullptr && run == run_ && rank == rank_ && window == window_) {
+    return;  // a reset would take the view's scroll position, and a double click its second half
+  }
   run_ = std::move(run);
   rank_ = rank;
+  window_ = window;
   total_ = 0;
   list_.clear();
   if (run_ != nullptr) {
@@ -170,7 +180,13 @@ OrderTable::OrderTable(QObject* parent)
 }
 
 void OrderTable::show(RunPointer run, size_t rank, size_t step) {
+  run = with_rank(std::move(run), rank);
+  if (run != nullptr && run == run_ && rank == rank_ && step == step_) {
+    return;
+  }
   run_ = std::move(run);
+  rank_ = rank;
+  step_ = step;
   order_ = nullptr;
   verdict_ = tr("The trace has no steps, so there is no order to compare.");
   if (run_ != nullptr && step < run_->ranks[rank]->orders.size()) {
@@ -206,6 +222,27 @@ std::optional<std::string> OrderTable::unitAt(const QModelIndex& index) const {
   for (const auto* list : {&order_->issued, &order_->started, &order_->planned}) {
     if (row < list->size()) {
       return (*list)[row].unit;
+    }
+  }
+  return std::nullopt;
+}
+
+// Collectives with actions (issued and started have only those) in the order of start, each with
+// the entry that step_orders() makes of it: the row's is the one before which as many are alike.
+std::optional<Selection::Item> OrderTable::itemAt(const QModelIndex& index) const {
+  const size_t row = rowAt(index);
+  const auto& list = row < order_->started.size() ? order_->started : order_->issued;
+  if (row >= list.size() || step_ >= run_->ranks[rank_]->figures.steps.size()) {
+    return std::nullopt;
+  }
+  auto alike = std::count(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(row), list[row]);
+  const RankData& rank = *run_->ranks[rank_];
+  const analysis::Interval window = rank.figures.steps[step_].window;
+  for (uint32_t i = 0; i < rank.timeline.collectives.size(); ++i) {
+    const analysis::Collective& c = rank.timeline.collectives[i];
+    if (c.when.start >= window.start && c.when.start < window.end && c.kind == list[row].kind &&
+        rank.owner_of(i) == list[row].unit && alike-- == 0) {
+      return Selection::Item{rank_, Lane::Source::kCollectives, i};
     }
   }
   return std::nullopt;
@@ -252,8 +289,14 @@ void EventTable::show(RunPointer run,
                       size_t rank,
                       const std::optional<analysis::Interval>& window,
                       const QString& filter) {
+  run = with_rank(std::move(run), rank);
+  if (run != nullptr && run == run_ && rank == rank_ && window == window_ && filter == filter_) {
+    return;
+  }
   run_ = std::move(run);
   rank_ = rank;
+  window_ = window;
+  filter_ = filter;
   if (run_ == nullptr) {
     reset(0);
     return;

@@ -15,7 +15,7 @@ class ExposedTable : public ColumnTable {
   Q_OBJECT
  public:
   explicit ExposedTable(QObject* parent = nullptr);
-  // `window` in the rank's own time. Without a unit, all.
+  // `window` in the rank's own time. Nothing without a run, or of a rank that it does not have.
   void show(RunPointer run, size_t rank, const analysis::IntervalSet& window);
   [[nodiscard]] Nanoseconds total() const { return total_; }
   [[nodiscard]] Selection::Item itemAt(const QModelIndex& index) const;
@@ -29,6 +29,7 @@ class ExposedTable : public ColumnTable {
   [[nodiscard]] const RankData& of() const { return *run_->ranks[rank_]; }
   RunPointer run_;
   size_t rank_ = 0;
+  analysis::IntervalSet window_;
   Nanoseconds total_ = 0;
   std::vector<Row> list_;
 };
@@ -42,9 +43,12 @@ class OrderTable : public ColumnTable {
   // In one line: whether the orders agree, or where they first do not.
   [[nodiscard]] QString verdict() const { return verdict_; }
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
+  // The collective that the row's started (else issued) one is on the rank; nullopt: it has none.
+  [[nodiscard]] std::optional<Selection::Item> itemAt(const QModelIndex& index) const;
 
  private:
   RunPointer run_;
+  size_t rank_ = 0, step_ = 0;
   const analysis::StepOrder* order_ = nullptr;
   QString verdict_;
 };
@@ -65,6 +69,8 @@ class EventTable : public ColumnTable {
  private:
   RunPointer run_;
   size_t rank_ = 0;
+  std::optional<analysis::Interval> window_;
+  QString filter_;
 };
 
 // What was left out, repaired or doubtful.

@@ -42,7 +42,7 @@ Bytes gathered_bytes(const UnitFigures& unit) {
 
 void UnitTree::show(RunPointer run, size_t rank, const PlanPointer& recovered) {
   beginResetModel();
-  run_ = std::move(run);
+  run_ = run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
   plan_ = plan_of(run_);
   plan_ = plan_ == nullptr ? recovered : plan_;
   rank_ = rank;
