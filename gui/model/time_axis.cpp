@@ -6,6 +6,8 @@
 
 #include <QLocale>
 
+#include "profiler/report/table.h"
+
 namespace shardlens::gui {
 namespace {
 
@@ -114,13 +116,12 @@ QString timeText(Nanoseconds time, double resolution) {
 }
 
 QString durationText(Nanoseconds duration) {
+  constexpr Nanoseconds kRounded = 100'000;  // from here on, to the microsecond
+  if (std::abs(duration) >= kRounded) {
+    return QString::fromStdString(report::format_duration(duration));
+  }
   const double value = static_cast<double>(duration);
-  const Unit& unit = unitFor(std::abs(value));
-  return number(value / unit.nanoseconds,
-                unit.nanoseconds == 1     ? 0
-                : unit.nanoseconds == 1e9 ? 3
-                                          : 2,
-                unit.name);
+  return std::abs(duration) < 1000 ? number(value, 0, "ns") : number(value / 1e3, 3, "µs");
 }
 
 QString deltaText(Nanoseconds delta) {

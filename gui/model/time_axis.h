@@ -47,7 +47,8 @@ class TimeAxis {
 
 // "1.25 ms", with as many digits as `resolution` nanoseconds need.
 [[nodiscard]] QString timeText(Nanoseconds time, double resolution);
-// A duration in its own unit: "812 ns", "4.20 µs", "12.35 ms", "1.250 s".
+// A duration, everywhere with the same digits: from 0.1 ms as the headline and the command line say
+// it ("0.412 ms", "388.814 ms", "12.250 s"), shorter ones to the nanosecond ("4.200 µs", "812 ns").
 [[nodiscard]] QString durationText(Nanoseconds duration);
 // "▲ 1.2 ms", "▼ 40 µs", "=": up and down by shape, not by colour alone.
 [[nodiscard]] QString deltaText(Nanoseconds delta);

@@ -38,13 +38,15 @@ void MainWindow::addCompareCommands() {
                 tr("Compare with another run …"),
                 {QStringLiteral("Ctrl+D")},
                 [this] { chooseOther(); },
-                has_run});
+                has_run,
+                tr("Open a run first")});
   actions_.add({QStringLiteral("compare.swap"),
                 menu,
                 tr("Swap A and B"),
                 {},
                 [this] { swapRuns(); },
-                compares});
+                compares,
+                tr("Compare with another run first")});
   actions_.add({QStringLiteral("compare.close"),
                 menu,
                 tr("End the comparison"),
@@ -53,7 +55,8 @@ void MainWindow::addCompareCommands() {
                   comparing_.clear();
                   compare_.close();
                 },
-                [this] { return compare_.isOpen() || compare_.isBusy(); }});
+                [this] { return compare_.isOpen() || compare_.isBusy(); },
+                tr("Compare with another run first")});
   connect(&compare_, &CompareSession::changed, this, &MainWindow::compareChanged);
   connect(&compare_, &CompareSession::progress, this, [this](int percent, const QString& what) {
     statusBar()->showMessage(percent < 0 ? what : tr("%1, %2 %").arg(what).arg(percent));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "profiler/report/table.h"
+
 namespace shardlens::gui {
 namespace {
 
@@ -72,9 +74,20 @@ TEST(TimeAxisTest, TextsHaveTheDigitsThatTheyNeed) {
   EXPECT_EQ(timeText(0, 1e6), "0 ms");
   EXPECT_EQ(timeText(1'500'000'000, 1e8), "1.5 s");
   EXPECT_EQ(durationText(812), "812 ns");
-  EXPECT_EQ(durationText(4'200), "4.20 µs");
-  EXPECT_EQ(durationText(-9'100'000), "-9.10 ms");
-  EXPECT_EQ(durationText(1'250'000'000), "1.250 s");
+  EXPECT_EQ(durationText(4'200), "4.200 µs");
+  EXPECT_EQ(durationText(-9'100'000), "-9.100 ms");
+}
+
+// A step is the same text in the headline, in tables, in notes and on the command line.
+TEST(TimeAxisTest, DurationsAreSaidAsTheHeadlineSaysThem) {
+  for (const Nanoseconds duration :
+       {100'000LL, 412'345LL, 388'814'123LL, 388'814'700LL, 1'250'000'000LL, 12'250'499'999LL}) {
+    EXPECT_EQ(durationText(duration).toStdString(), report::format_duration(duration));
+    EXPECT_EQ(durationText(-duration).toStdString(), report::format_duration(-duration));
+  }
+  EXPECT_EQ(durationText(388'814'123), "388.814 ms");
+  EXPECT_EQ(durationText(99'999), "99.999 µs");
+  EXPECT_EQ(durationText(0), "0 ns");
 }
 
 }  // namespace
