@@ -9,11 +9,18 @@
 #include <QSignalBlocker>
 
 #include "core/base/format_bytes.h"
+#include "gui/model/run_notes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/painter_canvas.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {
+
+namespace {
+
+constexpr int kShortest = 4;  // of the ways to write the headline
+
+}  // namespace
 
 HeadlineBar::HeadlineBar(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
@@ -95,11 +102,15 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
     }
     x += wide;
   };
-  // 0: all in words with shares; 1: short words; 2: no shares either.
+  // 0: all in words with shares; 1: short words; 2: no shares either; 3: no words, the bar below
+  // and the tooltip have them; 4: what it sums to.
   const auto write = [&](int terse) {
     x = 4;
     say(title_ + u' ', Ink::kFaintText, false);
     say(QString::fromStdString(report::format_duration(sum)), Ink::kText, true);
+    if (terse == kShortest) {
+      return;
+    }
     say(QStringLiteral(" = "), Ink::kFaintText, false);
     for (size_t i = 0; i < list.size(); ++i) {
       if (!measuring) {
@@ -112,7 +123,9 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
       x += 14;
       const double share =
           static_cast<double>(list[i].exact) / static_cast<double>(figures_.duration());
-      say((terse > 0 ? list[i].brief : list[i].name) + u' ', Ink::kFaintText, false);
+      if (terse < 3) {
+        say((terse > 0 ? list[i].brief : list[i].name) + u' ', Ink::kFaintText, false);
+      }
       say(QString::fromStdString(report::format_duration(list[i].rounded)), Ink::kText, true);
       if (terse < 2) {
         say(QStringLiteral(" (%1)").arg(QString::fromStdString(report::format_percent(share))),
@@ -124,9 +137,9 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
     }
   };
   int terse = 0;
-  for (; terse < 2; ++terse) {
+  for (; terse < kShortest; ++terse) {  // the note goes before the words do
     write(terse);
-    if (x + 12 + plain.horizontalAdvance(note_) < width()) {
+    if (x + (terse < 2 ? 12 + plain.horizontalAdvance(note_) : 4) < width()) {
       break;
     }
   }
@@ -234,7 +247,7 @@ void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
       note += tr("  │  peak %1").arg(QString::fromStdString(format_bytes(memory.peak.allocated)));
     }
   }
-  bar_->show(title, figures, note);
+  bar_->show(is_simulated(*context_.run()) ? tr("simulated %1").arg(title) : title, figures, note);
 }
 
 }  // namespace shardlens::gui

@@ -6,6 +6,7 @@
 #include <QLocale>
 
 #include "core/base/format_bytes.h"
+#include "gui/model/run_notes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/timeline_scene.h"
 #include "profiler/report/table.h"
@@ -231,7 +232,8 @@ Inspector::Inspector(SelectionContext& context, QWidget* parent)
 }
 
 void Inspector::update() {
-  setHtml(inspected(context_));
+  const bool simulated = context_.run() != nullptr && is_simulated(*context_.run());
+  setHtml((simulated ? tr("<i>simulated, not measured</i>") : QString()) + inspected(context_));
 }
 
 }  // namespace shardlens::gui

@@ -21,8 +21,10 @@
 #include <QVBoxLayout>
 
 #include "core/base/error.h"
+#include "gui/model/run_notes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/headline_strip.h"
+#include "gui/view/notice_bar.h"
 #include "gui/view/start_page.h"
 #include "gui/view/timeline_view.h"
 #include "sim/hardware/hardware_spec.h"
@@ -57,6 +59,7 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
       workspace_(new QWidget),
       strip_(new HeadlineStrip(context_)),
       timeline_(new TimelineView(context_)),
+      notice_(new NoticeBar),
       bar_(new QToolBar(tr("Headline"))),
       range_label_(new QLabel),
       hover_label_(new QLabel),
@@ -70,6 +73,7 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
   column->setSpacing(0);
   column->addWidget(timeline_, 1);
   bar_->setObjectName(QStringLiteral("headline"));
+  column->addWidget(notice_);
   bar_->setMovable(false);
   bar_->addWidget(strip_);
   bar_->toggleViewAction()->setEnabled(false);
@@ -136,6 +140,8 @@ void MainWindow::connectViews() {
           [this](std::optional<analysis::Interval> range) { strip_->showRange(range); });
   connect(timeline_, &TimelineView::bookmarksChanged, this, &MainWindow::keepBookmarks);
   connect(timeline_, &TimelineView::hovered, hover_label_, &QLabel::setText);
+  connect(notice_, &NoticeBar::moreRequested, this,
+          [this] { actions_.trigger(QStringLiteral("panel.diagnostics")); });
   connect(panels_, &Panels::zoomRequested, timeline_, &TimelineView::fitSelection);
   connect(&session_, &PlanSession::simulatedOne, this, &MainWindow::updateGhost);
   connect(&session_, &PlanSession::stateChanged, this, &MainWindow::updateGhost);
@@ -157,7 +163,8 @@ void MainWindow::connectViews() {
                               .arg(context_.current().range ? tr("range ") : QString(),
                                    timeText(range.start, resolution),
                                    timeText(range.end, resolution), durationText(range.length())));
-    frame_label_->setText(countText(context_.run()->event_count, tr("event"), tr("events")));
+    frame_label_->setText((is_simulated(*context_.run()) ? tr("simulated, ") : QString()) +
+                          countText(context_.run()->event_count, tr("event"), tr("events")));
   };
   connect(timeline_, &TimelineView::viewChanged, this, say);
   connect(&context_, &SelectionContext::changed, this, say);
@@ -280,7 +287,10 @@ void MainWindow::showRun(const RunPointer& run, const QString& title) {
 }
 
 void MainWindow::setTitle(const QString& title) {
-  setWindowTitle(QStringLiteral("%1[*] – Shardlens").arg(title));
+  const QString simulated = tr(", simulated");
+  const bool says_so =
+      title.endsWith(simulated) || context_.run() == nullptr || !is_simulated(*context_.run());
+  setWindowTitle(QStringLiteral("%1[*] – Shardlens").arg(says_so ? title : title + simulated));
 }
 
 void MainWindow::openModel(const QString& config, const QString& hardware) {
@@ -345,6 +355,7 @@ bool MainWindow::applyPlan(const QString& path) {
 void MainWindow::fail(const QString& message) {
   error_ = message;
   pending_.reset();
+  notice_->show(notes_of(*run));
   opening_project_.clear();
   project_path_.clear();
   setChanged(false);

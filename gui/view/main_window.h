@@ -27,6 +27,7 @@ namespace shardlens::gui {
 
 class HeadlineStrip;
 class StartPage;
+class NoticeBar;
 class TimelineView;
 
 // The window: start page until a run is open, then headline, timeline and the docks around it.
@@ -60,6 +61,7 @@ class MainWindow : public QMainWindow {
   [[nodiscard]] Panels& panels() { return *panels_; }
   [[nodiscard]] HeadlineStrip& headline() { return *strip_; }
   [[nodiscard]] RunLoader& loader() { return loader_; }
+  [[nodiscard]] NoticeBar& notice() { return *notice_; }
   [[nodiscard]] PlanSession& session() { return session_; }
   [[nodiscard]] CompareSession& compare() { return compare_; }
 
@@ -132,10 +134,11 @@ class MainWindow : public QMainWindow {
   RunLoader loader_;
   PlanSession session_;
   CompareSession compare_;
-  QStringList comparing_;   // paths of B
-  bool ghosts_ = true;      // whether simulated lanes are shown
-  bool own_ghost_ = false;  // of the run's own plan too, before it is edited
-  QStringList opening_;
+  QStringList comparing_;       // paths of B
+  bool ghosts_ = true;          // whether simulated lanes are shown
+  bool own_ghost_ = false;      // of the run's own plan too, before it is edited
+  QStringList opening_;         // of the run that is open
+  QStringList wanted_;          // of the one that is being read
   bool planned_model_ = false;  // opening_ is a config.json
   QString planned_hardware_;
   QString project_path_;  // "": none
@@ -158,3 +161,4 @@ class MainWindow : public QMainWindow {
 };
 
 }  // namespace shardlens::gui
+  NoticeBar* notice_;

@@ -25,9 +25,10 @@ QString style_sheet(const Theme& theme) {
              "QTreeView::item { padding: 2px 0; }"
              "QDockWidget::title { background: %4; padding: 5px 8px; }"
              "QDockWidget { font-weight: 600; }"
-             "QTabBar { font-weight: 400; }")
+             "QTabBar { font-weight: 400; }"
+             "#notice { background: %4; border-left: 4px solid %6; border-bottom: 1px solid %3; }")
       .arg(theme[Ink::kText].name(), theme[Ink::kPanel].name(), theme[Ink::kGrid].name(),
-           theme[Ink::kBand].name(), theme[Ink::kFaintText].name());
+           theme[Ink::kBand].name(), theme[Ink::kFaintText].name(), theme[Ink::kWarning].name());
 }
 
 QPalette palette_of(const Theme& theme) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/base/format_bytes.h"
+#include "gui/model/run_notes.h"
 #include "gui/view/timeline_scene.h"
 #include "profiler/report/table.h"
 
@@ -71,12 +72,14 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
       const analysis::Figures f = rank.live.within(run_->own(rank, axis.view()));
       if (f.duration() > 0) {
         const auto ratio = f.overlap_ratio();
-        canvas.text(area.adjusted(6, 0, -8, 0),
-                    QObject::tr("in view: compute %1, communication hidden %2, exposed %3")
-                        .arg(QString::fromStdString(report::format_percent(utilisation(band.rank))),
-                             QString::fromStdString(report::format_percent(ratio)),
-                             durationText(f.exposed_comm)),
-                    Ink::kFaintText);
+        canvas.text(
+            area.adjusted(6, 0, -8, 0),
+            (is_simulated(*run_) ? QObject::tr("simulated, ") : QString()) +
+                QObject::tr("in view: compute %1, communication hidden %2, exposed %3")
+                    .arg(QString::fromStdString(report::format_percent(utilisation(band.rank))),
+                         QString::fromStdString(report::format_percent(ratio)),
+                         durationText(f.exposed_comm)),
+            Ink::kFaintText);
       }
       break;
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "gui/model/run_notes.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {
@@ -291,7 +292,8 @@ QString description_of(const RunData& run, const Selection::Item& item) {
       break;
     }
   }
-  return QObject::tr("rank %1: %2, %3 at %4")
+  return (is_simulated(run) ? QObject::tr("simulated, rank %1: %2, %3 at %4")
+                            : QObject::tr("rank %1: %2, %3 at %4"))
       .arg(rank.figures.rank)
       .arg(what, durationText(own.length()), timeText(shown.start, 1e3));
 }

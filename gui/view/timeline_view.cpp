@@ -12,6 +12,7 @@
 #include <QToolTip>
 #include <QWheelEvent>
 
+#include "gui/model/run_notes.h"
 #include "gui/view/painter_canvas.h"
 
 namespace shardlens::gui {
@@ -335,7 +336,8 @@ void TimelineView::hover(const QPointF& at) {
       Selection::Item item = *hit.item;
       const Ghost& ghost = scene_.ghost();
       item.rank = hit.ghost ? ghost.own_rank : item.rank;
-      text = (hit.ghost ? ghost.title + QStringLiteral(", ") : QString()) +
+      const bool says_so = hit.ghost && is_simulated(*ghost.run);
+      text = (hit.ghost && !says_so ? ghost.title + QStringLiteral(", ") : QString()) +
              description_of(hit.ghost ? *ghost.run : *context_.run(), item);
     } else if (hit.merged > 1) {
       text = tr("%1 events here, busy %2 %")
