@@ -242,13 +242,16 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
   column->addStretch(0);
   connect(by_, &QComboBox::currentIndexChanged, this, &ComparePanel::update);
   connect(&session_, &CompareSession::changed, this, &ComparePanel::update);
-  connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
-          [this](const QModelIndex& index) {
-            if (const auto unit = tree.unitAt(index);
-                unit && view_->selectionModel()->isSelected(index)) {
-              emit unitChosen(QString::fromStdString(*unit));
-            }
+  const auto choose = [this](const QModelIndex& index) {
+    if (const auto unit = index.isValid() ? tree.unitAt(index) : std::nullopt) {
+      emit unitChosen(QString::fromStdString(*unit));
+    }
+  };
+  connect(view_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
+          [choose](const QItemSelection& selected) {
+            choose(selected.isEmpty() ? QModelIndex() : selected.indexes().front());
           });
+  connect(view_, &QTreeView::clicked, this, choose);
   update();
 }
 

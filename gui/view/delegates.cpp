@@ -43,6 +43,12 @@ void SliceDelegate::paint(QPainter* painter,
   QStyledItemDelegate::paint(painter, option, index);
 }
 
+// Parameters' names tell apart by their ends, everything else by its begin.
+void SliceDelegate::initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const {
+  QStyledItemDelegate::initStyleOption(option, index);
+  option->textElideMode = index.column() == 0 ? Qt::ElideLeft : Qt::ElideRight;
+}
+
 void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
   QStyledItemDelegate::initStyleOption(option, index);

@@ -32,6 +32,9 @@ class SliceDelegate : public QStyledItemDelegate {
              const QStyleOptionViewItem& option,
              const QModelIndex& index) const override;
 
+ protected:
+  void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;
+
  private:
   const Theme* theme_;
 };

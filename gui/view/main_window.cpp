@@ -11,12 +11,14 @@
 #include <QDragEnterEvent>
 #include <QFileInfo>
 #include <QInputDialog>
+#include <QKeyEvent>
 #include <QLabel>
 #include <QMessageBox>
 #include <QMimeData>
 #include <QStackedWidget>
 #include <QStatusBar>
 #include <QStyleFactory>
+#include <QTabBar>
 #include <QToolBar>
 #include <QVBoxLayout>
 
@@ -57,9 +59,9 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
       settings_(settings),
       pages_(new QStackedWidget),
       workspace_(new QWidget),
+      notice_(new NoticeBar),
       strip_(new HeadlineStrip(context_)),
       timeline_(new TimelineView(context_)),
-      notice_(new NoticeBar),
       bar_(new QToolBar(tr("Headline"))),
       range_label_(new QLabel),
       hover_label_(new QLabel),
@@ -71,9 +73,9 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
   auto* column = new QVBoxLayout(workspace_);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);
+  column->addWidget(notice_);
   column->addWidget(timeline_, 1);
   bar_->setObjectName(QStringLiteral("headline"));
-  column->addWidget(notice_);
   bar_->setMovable(false);
   bar_->addWidget(strip_);
   bar_->toggleViewAction()->setEnabled(false);
@@ -94,7 +96,8 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
   makeMenus();
   makeStatusBar();
   connectViews();
-  start_->setRecent(settings_.value(kRecentKey).toStringList());
+  followActions();
+  start_->setRecent(recentFiles());
   for (const Panels::Panel& panel : panels_->all()) {
     panel.dock->hide();
   }
@@ -104,7 +107,11 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
 }
 
 MainWindow::~MainWindow() {
-  loader_.disconnect(this);  // its cancelled() would reach a window that is half gone
+  // What they tell while they go would reach a window that is half gone.
+  for (QObject* member : std::initializer_list<QObject*>{&actions_, &context_, &loader_, &session_,
+                                                         &session_.undoStack(), &compare_}) {
+    member->disconnect(this);
+  }
 }
 
 void MainWindow::makeStatusBar() {
@@ -131,6 +138,8 @@ void MainWindow::connectViews() {
   connect(&loader_, &RunLoader::failed, this, &MainWindow::fail);
   connect(&loader_, &RunLoader::cancelled, this, [this] {
     start_->endProgress();
+    pending_.reset();
+    opening_project_.clear();
     if (context_.run() != nullptr) {
       pages_->setCurrentWidget(workspace_);
     }
@@ -142,7 +151,9 @@ void MainWindow::connectViews() {
   connect(timeline_, &TimelineView::hovered, hover_label_, &QLabel::setText);
   connect(notice_, &NoticeBar::moreRequested, this,
           [this] { actions_.trigger(QStringLiteral("panel.diagnostics")); });
-  connect(panels_, &Panels::zoomRequested, timeline_, &TimelineView::fitSelection);
+  connect(timeline_, &TimelineView::menuRequested, this, &MainWindow::showContextMenu);
+  connect(panels_, &Panels::menuRequested, this, &MainWindow::showContextMenu);
+  connect(panels_, &Panels::goRequested, timeline_, &TimelineView::goToSelection);
   connect(&session_, &PlanSession::simulatedOne, this, &MainWindow::updateGhost);
   connect(&session_, &PlanSession::stateChanged, this, &MainWindow::updateGhost);
   connect(&session_, &PlanSession::progress, this, [this](int percent, const QString& what) {
@@ -193,6 +204,19 @@ bool MainWindow::focusNextPrevChild(bool next) {
   return true;
 }
 
+// Left and Right are shortcuts, but walk along the tabs of panels where those have the keyboard.
+bool MainWindow::event(QEvent* event) {
+  if (event->type() == QEvent::ShortcutOverride &&
+      qobject_cast<QTabBar*>(QApplication::focusWidget()) != nullptr) {
+    const int key = static_cast<QKeyEvent*>(event)->key();
+    if (key == Qt::Key_Left || key == Qt::Key_Right) {
+      event->accept();
+      return true;
+    }
+  }
+  return QMainWindow::event(event);
+}
+
 void MainWindow::setDark(bool dark) {
   dark_ = dark;
   settings_.setValue(QStringLiteral("dark"), dark);
@@ -219,28 +243,52 @@ void MainWindow::open(const QStringList& paths) {
 }
 
 void MainWindow::openTraces(const QStringList& paths) {
-  opening_ = paths;
+  loader_.cancel();
+  wanted_ = paths;
   opening_project_.clear();
   pending_.reset();
-  planned_model_ = false;
   error_.clear();
   start_->showMessage({});
   pages_->setCurrentWidget(start_);
   loader_.load(paths_of(paths));
 }
 
+// What is open, from where it came: a project with its plans and notes, a model, or traces.
+void MainWindow::reload() {
+  if (!project_path_.isEmpty()) {
+    open({project_path_});
+  } else if (planned_model_) {
+    whenSaved([this] { openModel(opening_.front(), planned_hardware_); });
+  } else {
+    open(QStringList(opening_));
+  }
+}
+
+QStringList MainWindow::recentFiles() const {
+  return settings_.value(kRecentKey).toStringList();
+}
+
+void MainWindow::forgetRecent() {
+  settings_.remove(kRecentKey);
+  start_->setRecent({});
+  fillRecent();
+}
+
 void MainWindow::remember(const QStringList& paths) {
-  QStringList recent = settings_.value(kRecentKey).toStringList();
+  QStringList recent = recentFiles();
   const QString entry = absolute(paths).join(u'\n');
   recent.removeAll(entry);
   recent.prepend(entry);
   recent = recent.mid(0, kRecent);
   settings_.setValue(kRecentKey, recent);
   start_->setRecent(recent);
+  fillRecent();
 }
 
 void MainWindow::loaded(const RunPointer& run) {
   start_->endProgress();
+  opening_ = wanted_;
+  planned_model_ = false;
   if (!pending_) {
     remember(opening_);
   }
@@ -281,6 +329,7 @@ void MainWindow::showRun(const RunPointer& run, const QString& title) {
     panels_->arrange();
     restoreState(settings_.value(QStringLiteral("state")).toByteArray(), kStateVersion);
   }
+  notice_->show(notes_of(*run));
   context_.setRun(run);
   setTitle(title);
   timeline_->setFocus();
@@ -355,7 +404,6 @@ bool MainWindow::applyPlan(const QString& path) {
 void MainWindow::fail(const QString& message) {
   error_ = message;
   pending_.reset();
-  notice_->show(notes_of(*run));
   opening_project_.clear();
   project_path_.clear();
   setChanged(false);

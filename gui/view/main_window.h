@@ -20,14 +20,15 @@
 #include "gui/view/timeline_layout.h"
 
 class QLabel;
+class QMenu;
 class QStackedWidget;
 class QToolBar;
 
 namespace shardlens::gui {
 
 class HeadlineStrip;
-class StartPage;
 class NoticeBar;
+class StartPage;
 class TimelineView;
 
 // The window: start page until a run is open, then headline, timeline and the docks around it.
@@ -60,8 +61,8 @@ class MainWindow : public QMainWindow {
   [[nodiscard]] TimelineView& timeline() { return *timeline_; }
   [[nodiscard]] Panels& panels() { return *panels_; }
   [[nodiscard]] HeadlineStrip& headline() { return *strip_; }
-  [[nodiscard]] RunLoader& loader() { return loader_; }
   [[nodiscard]] NoticeBar& notice() { return *notice_; }
+  [[nodiscard]] RunLoader& loader() { return loader_; }
   [[nodiscard]] PlanSession& session() { return session_; }
   [[nodiscard]] CompareSession& compare() { return compare_; }
 
@@ -86,6 +87,7 @@ class MainWindow : public QMainWindow {
   void dragEnterEvent(QDragEnterEvent* event) override;
   void dropEvent(QDropEvent* event) override;
   bool focusNextPrevChild(bool next) override;
+  bool event(QEvent* event) override;
 
  private:
   void addFileCommands();
@@ -114,6 +116,13 @@ class MainWindow : public QMainWindow {
   void showRun(const RunPointer& run, const QString& title);
   void savePlan();
   void makeMenus();
+  void followActions();
+  void fillRecent();
+  void forgetRecent();
+  [[nodiscard]] QStringList recentFiles() const;
+  void showContextMenu(const MenuTarget& target, const QPoint& where);
+  void editBookmark(Nanoseconds time);
+  void reload();
   void makeStatusBar();
   void connectViews();
   void loaded(const RunPointer& run);
@@ -149,8 +158,11 @@ class MainWindow : public QMainWindow {
   bool dark_ = false;
   bool unattended_ = false;
   QStackedWidget* pages_;
+  std::vector<QAction*> entries_;  // of the menus, in the order of the commands
+  QMenu* recent_ = nullptr;
   StartPage* start_ = nullptr;
   QWidget* workspace_;
+  NoticeBar* notice_;
   HeadlineStrip* strip_;
   TimelineView* timeline_;
   QToolBar* bar_;
@@ -161,4 +173,3 @@ class MainWindow : public QMainWindow {
 };
 
 }  // namespace shardlens::gui
-  NoticeBar* notice_;

@@ -26,7 +26,7 @@ constexpr size_t kFoundPlaces = 40;
 
 void MainWindow::addFileCommands() {
   const auto has_run = [this] { return context_.run() != nullptr; };
-  const QString menu = tr("&File");
+  const QString menu = tr("&File"), no_run = tr("Open a run first");
   actions_.add(
       {QStringLiteral("file.open"), menu, tr("Open traces …"), {QStringLiteral("Ctrl+O")}, [this] {
          chooseFiles(false);
@@ -41,7 +41,8 @@ void MainWindow::addFileCommands() {
                 tr("Open the sample run"),
                 {},
                 [this] { open({sampleRun()}); },
-                [this] { return !sampleRun().isEmpty(); }});
+                [this] { return !sampleRun().isEmpty(); },
+                tr("The sample run was not installed with the program")});
   actions_.add({QStringLiteral("file.newPlan"),
                 menu,
                 tr("New plan for a model's config.json …"),
@@ -51,84 +52,116 @@ void MainWindow::addFileCommands() {
                 menu,
                 tr("Read the run again"),
                 {QStringLiteral("F5")},
-                [this] { open(QStringList(opening_)); },
-                has_run});
+                [this] { reload(); },
+                has_run,
+                no_run,
+                true});
   actions_.add({QStringLiteral("file.start"),
                 menu,
                 tr("Start page"),
                 {QStringLiteral("Ctrl+Home")},
                 [this] { pages_->setCurrentIndex(pages_->currentWidget() == workspace_ ? 0 : 1); },
-                has_run});
+                has_run,
+                no_run});
   actions_.add({QStringLiteral("file.export"),
                 menu,
                 tr("Export picture or table …"),
                 {QStringLiteral("Ctrl+E")},
                 [this] { chooseExport(); },
-                has_run});
+                has_run,
+                no_run});
 }
 
 void MainWindow::addGoCommands() {
   const auto has_run = [this] { return context_.run() != nullptr; };
-  const QString menu = tr("&Go");
+  const QString menu = tr("&Go"), no_run = tr("Open a run first");
   const auto go = [&](const char* id, const QString& title, const QStringList& keys,
-                      std::function<void()> run) {
-    actions_.add({QString::fromUtf8(id), menu, title, keys, std::move(run), has_run});
+                      std::function<void()> run, std::function<bool()> enabled,
+                      const QString& needs, bool separated = false) {
+    actions_.add({QString::fromUtf8(id), menu, title, keys, std::move(run), std::move(enabled),
+                  needs, separated});
   };
-  actions_.add({QStringLiteral("go.back"),
-                menu,
-                tr("Back to the previous selection"),
-                {QStringLiteral("Alt+Left")},
-                [this] { context_.back(); },
-                [this] { return context_.canGoBack(); }});
-  actions_.add({QStringLiteral("go.forward"),
-                menu,
-                tr("Forward to the next selection"),
-                {QStringLiteral("Alt+Right")},
-                [this] { context_.forward(); },
-                [this] { return context_.canGoForward(); }});
-  go("go.nextExposed", tr("Next exposed collective"), {QStringLiteral("E")},
-     [this] { timeline_->selectExposed(1); });
-  go("go.previousExposed", tr("Previous exposed collective"), {QStringLiteral("Shift+E")},
-     [this] { timeline_->selectExposed(-1); });
-  go("go.next", tr("Next on the same row"), {QStringLiteral("."), QStringLiteral("Right")},
-     [this] { timeline_->selectNeighbour(1); });
-  go("go.previous", tr("Previous on the same row"), {QStringLiteral(","), QStringLiteral("Left")},
-     [this] { timeline_->selectNeighbour(-1); });
-  go("go.follow", tr("Follow the arrow to what waits for it"), {QStringLiteral("]")},
-     [this] { timeline_->followArrow(1); });
-  go("go.followBack", tr("Follow the arrow back to the collective"), {QStringLiteral("[")},
-     [this] { timeline_->followArrow(-1); });
-  go("go.mark", tr("Set or remove a bookmark"), {QStringLiteral("M")},
-     [this] { timeline_->toggleBookmark({}); });
-  go("go.note", tr("Bookmark with a note …"), {QStringLiteral("Shift+M")}, [this] {
-    bool ok = false;
-    const QString note =
-        QInputDialog::getText(this, tr("Bookmark"), tr("Note"), QLineEdit::Normal, {}, &ok);
-    if (ok) {
-      timeline_->toggleBookmark(note);
-    }
-  });
-  go("go.nextMark", tr("Next bookmark"), {QStringLiteral("Ctrl+]")},
-     [this] { timeline_->jumpToBookmark(1); });
-  go("go.previousMark", tr("Previous bookmark"), {QStringLiteral("Ctrl+[")},
-     [this] { timeline_->jumpToBookmark(-1); });
-  go("go.find", tr("Find events by name"), {QStringLiteral("Ctrl+F")},
-     [this] { panels_->focusSearch(); });
+  go(
+      "go.back", tr("Back to the previous selection"), {QStringLiteral("Alt+Left")},
+      [this] { context_.back(); }, [this] { return context_.canGoBack(); },
+      tr("Nothing was selected before"));
+  go(
+      "go.forward", tr("Forward to the next selection"), {QStringLiteral("Alt+Right")},
+      [this] { context_.forward(); }, [this] { return context_.canGoForward(); },
+      tr("Nothing was selected after this"));
+  const auto step = [&](const char* id, const QString& title, const QStringList& keys, int way,
+                        void (TimelineView::*run)(int), auto(TimelineView::*sought)(int) const,
+                        const QString& needs, bool separated = false) {
+    go(
+        id, title, keys, [this, run, way] { (timeline_->*run)(way); },
+        [this, sought, way] { return context_.run() != nullptr && (timeline_->*sought)(way); },
+        needs, separated);
+  };
+  const QString no_exposed = tr("No exposed collective there"),
+                no_item = tr("Select an event that has a neighbour there"),
+                no_arrow = tr("Select a collective that something waited for"),
+                no_mark = tr("No bookmark there");
+  step("go.nextExposed", tr("Next exposed collective"), {QStringLiteral("E")}, 1,
+       &TimelineView::selectExposed, &TimelineView::nextExposed, no_exposed, true);
+  step("go.previousExposed", tr("Previous exposed collective"), {QStringLiteral("Shift+E")}, -1,
+       &TimelineView::selectExposed, &TimelineView::nextExposed, no_exposed);
+  step("go.next", tr("Next on the same row"), {QStringLiteral("."), QStringLiteral("Right")}, 1,
+       &TimelineView::selectNeighbour, &TimelineView::neighbour, no_item);
+  step("go.previous", tr("Previous on the same row"), {QStringLiteral(","), QStringLiteral("Left")},
+       -1, &TimelineView::selectNeighbour, &TimelineView::neighbour, no_item);
+  step("go.follow", tr("Follow the arrow to what waits for it"), {QStringLiteral("]")}, 1,
+       &TimelineView::followArrow, &TimelineView::arrowEnd, no_arrow);
+  step("go.followBack", tr("Follow the arrow back to the collective"), {QStringLiteral("[")}, -1,
+       &TimelineView::followArrow, &TimelineView::arrowEnd,
+       tr("Select an event that a collective was needed before"));
+  go(
+      "go.mark", tr("Set or remove a bookmark"), {QStringLiteral("M")},
+      [this] { timeline_->toggleBookmark(timeline_->markedTime()); }, has_run, no_run, true);
+  go(
+      "go.note", tr("Bookmark with a note …"), {QStringLiteral("Shift+M")},
+      [this] { editBookmark(timeline_->markedTime()); }, has_run, no_run);
+  step("go.nextMark", tr("Next bookmark"), {QStringLiteral("Ctrl+]")}, 1,
+       &TimelineView::jumpToBookmark, &TimelineView::nextBookmark, no_mark);
+  step("go.previousMark", tr("Previous bookmark"), {QStringLiteral("Ctrl+[")}, -1,
+       &TimelineView::jumpToBookmark, &TimelineView::nextBookmark, no_mark);
+  go(
+      "go.find", tr("Find events by name"), {QStringLiteral("Ctrl+F")},
+      [this] { panels_->focusSearch(); }, has_run, no_run, true);
   actions_.add({QStringLiteral("go.palette"),
                 menu,
                 tr("Command, unit or step …"),
                 {QStringLiteral("Ctrl+K"), QStringLiteral("Ctrl+Shift+P")},
                 [this] { showPalette(); }});
-  go("go.clear", tr("Clear the selection"), {QStringLiteral("Escape")},
-     [this] { context_.clear(); });
+  go(
+      "go.clear", tr("Clear the selection"), {QStringLiteral("Escape")},
+      [this] { context_.clear(); }, [this] { return context_.canClear(); },
+      tr("Nothing is selected"));
+}
+
+// Shown and edited is what stands there: a bookmark keeps its note until another one is given.
+void MainWindow::editBookmark(Nanoseconds time) {
+  const std::optional<Bookmark> there = timeline_->bookmarkAt(time);
+  auto* dialog = new QInputDialog(this);
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setWindowTitle(there ? tr("Note of the bookmark") : tr("Bookmark"));
+  dialog->setLabelText(tr("Note"));
+  dialog->setTextValue(there ? there->note : QString());
+  connect(dialog, &QInputDialog::textValueSelected, this,
+          [this, time = there ? there->time : time, run = context_.run()](const QString& note) {
+            if (run == context_.run()) {
+              timeline_->setBookmark(time, note);
+            }
+          });
+  dialog->open();
 }
 
 void MainWindow::addViewCommands() {
   const auto has_run = [this] { return context_.run() != nullptr; };
-  const QString menu = tr("&View");
+  const QString menu = tr("&View"), no_run = tr("Open a run first");
   const auto view = [&](const char* id, const QString& title, const QStringList& keys,
-                        std::function<void()> run) {
-    actions_.add({QString::fromUtf8(id), menu, title, keys, std::move(run), has_run});
+                        std::function<void()> run, bool separated = false) {
+    actions_.add(
+        {QString::fromUtf8(id), menu, title, keys, std::move(run), has_run, no_run, separated});
   };
   view("view.in", tr("Zoom in"), {QStringLiteral("W"), QStringLiteral("Ctrl++")},
        [this] { timeline_->zoomBy(0.75); });
@@ -140,18 +173,23 @@ void MainWindow::addViewCommands() {
        [this] { timeline_->scrollBy(-60); });
   view("view.down", tr("Scroll down"), {QStringLiteral("Shift+S")},
        [this] { timeline_->scrollBy(60); });
-  view("view.fit", tr("Fit the selection"), {QStringLiteral("F")},
-       [this] { timeline_->fitSelection(); });
+  view(
+      "view.fit", tr("Fit the selection"), {QStringLiteral("F")},
+      [this] { timeline_->fitSelection(); }, true);
   view("view.all", tr("Fit the whole run"), {QStringLiteral("0")}, [this] { timeline_->fitAll(); });
-  view("view.fold", tr("Fold all ranks"), {QStringLiteral("Ctrl+Shift+F")},
-       [this] { timeline_->setAllCollapsed(true); });
+  view(
+      "view.fold", tr("Fold all ranks"), {QStringLiteral("Ctrl+Shift+F")},
+      [this] { timeline_->setAllCollapsed(true); }, true);
   view("view.unfold", tr("Unfold all ranks"), {QStringLiteral("Ctrl+Shift+U")},
        [this] { timeline_->setAllCollapsed(false); });
   actions_.add({QStringLiteral("view.dark"),
                 menu,
                 tr("Switch between light and dark"),
                 {QStringLiteral("Ctrl+Shift+D")},
-                [this] { setDark(!dark_); }});
+                [this] { setDark(!dark_); },
+                [] { return true; },
+                {},
+                true});
   view("view.reset", tr("Put the panels back"), {}, [this] { panels_->arrange(); });
   for (const Panels::Panel& panel : panels_->all()) {
     QDockWidget* dock = panel.dock;
@@ -160,7 +198,9 @@ void MainWindow::addViewCommands() {
                   tr("Show the panel %1").arg(dock->windowTitle()),
                   {},
                   [this, dock] { panels_->raise(dock->objectName()); },
-                  has_run});
+                  has_run,
+                  no_run,
+                  &panel == &panels_->all().front()});
   }
   actions_.add({QStringLiteral("help.shortcuts"),
                 tr("&Help"),
@@ -186,18 +226,22 @@ void MainWindow::addViewCommands() {
 void MainWindow::addPlanCommands() {
   const auto open = [this] { return session_.isOpen(); };
   const QString menu = tr("&Plan");
+  const QString no_plan = tr("The run has no plan: What if says why"),
+                no_other = tr("Simulate a plan or compare with another run first");
   actions_.add({QStringLiteral("plan.undo"),
                 menu,
                 tr("Undo the last edit of the plan"),
                 {QStringLiteral("Ctrl+Z")},
                 [this] { session_.undoStack().undo(); },
-                [this] { return session_.undoStack().canUndo(); }});
+                [this] { return session_.undoStack().canUndo(); },
+                tr("The plan was not edited")});
   actions_.add({QStringLiteral("plan.redo"),
                 menu,
                 tr("Redo"),
                 {QStringLiteral("Ctrl+Y"), QStringLiteral("Ctrl+Shift+Z")},
                 [this] { session_.undoStack().redo(); },
-                [this] { return session_.undoStack().canRedo(); }});
+                [this] { return session_.undoStack().canRedo(); },
+                tr("Nothing was undone")});
   actions_.add({QStringLiteral("plan.simulate"),
                 menu,
                 tr("Show the run's own plan, simulated"),
@@ -206,7 +250,9 @@ void MainWindow::addPlanCommands() {
                   own_ghost_ = !own_ghost_;
                   updateGhost();
                 },
-                open});
+                open,
+                no_plan,
+                true});
   actions_.add({QStringLiteral("plan.ghosts"),
                 menu,
                 tr("Show or hide the lanes of the other run"),
@@ -215,7 +261,8 @@ void MainWindow::addPlanCommands() {
                   ghosts_ = !ghosts_;
                   updateGhost();
                 },
-                [this] { return session_.isOpen() || compare_.isOpen(); }});
+                [this] { return session_.isOpen() || compare_.isOpen(); },
+                no_other});
   actions_.add({QStringLiteral("plan.fit"),
                 menu,
                 tr("Fit the lanes of the other run"),
@@ -226,7 +273,8 @@ void MainWindow::addPlanCommands() {
                     timeline_->showInterval(*shown);
                   }
                 },
-                [this] { return timeline_->scene().ghost().run != nullptr; }});
+                [this] { return timeline_->scene().ghost().run != nullptr; },
+                no_other});
   for (size_t knob = 0; knob < 3; ++knob) {  // the first knobs are those that are turned most
     actions_.add({QStringLiteral("plan.knob%1").arg(knob),
                   menu,
@@ -242,7 +290,9 @@ void MainWindow::addPlanCommands() {
                     }
                     session_.choose(knob, next % of.choices.size());
                   },
-                  open});
+                  open,
+                  no_plan,
+                  knob == 0});
   }
   actions_.add({QStringLiteral("plan.apply"),
                 menu,
@@ -254,14 +304,21 @@ void MainWindow::addPlanCommands() {
                   dialog->setNameFilters({tr("Plans (*.json)")});
                   connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
                     if (!applyPlan(path)) {
-                      QMessageBox::warning(this, tr("Apply a plan file"), error_);
+                      tell(tr("Apply a plan file"), error_);
                     }
                   });
                   dialog->open();
                 },
-                open});
-  actions_.add(
-      {QStringLiteral("plan.save"), menu, tr("Save the plan …"), {}, [this] { savePlan(); }, open});
+                open,
+                no_plan,
+                true});
+  actions_.add({QStringLiteral("plan.save"),
+                menu,
+                tr("Save the plan …"),
+                {},
+                [this] { savePlan(); },
+                open,
+                no_plan});
 }
 
 void MainWindow::savePlan() {
@@ -274,34 +331,10 @@ void MainWindow::savePlan() {
     try {
       write_file_atomically(path.toStdString(), session_.planJson());
     } catch (const Error& error) {
-      QMessageBox::warning(this, tr("Save the plan"), QString::fromStdString(error.what()));
+      tell(tr("Save the plan"), QString::fromStdString(error.what()));
     }
   });
   dialog->open();
-}
-
-void MainWindow::makeMenus() {
-  QMenu* menu = nullptr;
-  for (const Command& command : actions_.commands()) {
-    if (menu == nullptr || menu->title() != command.menu) {
-      menu = menuBar()->addMenu(command.menu);
-      connect(menu, &QMenu::aboutToShow, this, [this, menu] {
-        for (QAction* action : menu->actions()) {
-          const Command* of = actions_.find(action->objectName());
-          action->setEnabled(of == nullptr || of->enabled());
-        }
-      });
-    }
-    auto* action = menu->addAction(command.title);
-    action->setObjectName(command.id);
-    QList<QKeySequence> keys;
-    for (const QString& key : command.shortcuts) {
-      keys.append(QKeySequence(key));
-    }
-    action->setShortcuts(keys);
-    const QString id = command.id;
-    connect(action, &QAction::triggered, this, [this, id] { actions_.trigger(id); });
-  }
 }
 
 std::vector<PaletteEntry> MainWindow::found(const QString& text) {
@@ -363,7 +396,8 @@ void MainWindow::chooseModel() {
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setFileMode(QFileDialog::ExistingFile);
   dialog->setNameFilters({tr("Hugging Face configurations (config.json)"), tr("All files (*)")});
-  connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::chooseHardware);
+  connect(dialog, &QFileDialog::fileSelected, this,
+          [this](const QString& path) { whenSaved([this, path] { chooseHardware(path); }); });
   dialog->open();
 }
 

@@ -36,14 +36,23 @@ QStringList strings_of(const std::vector<std::filesystem::path>& paths) {
 void MainWindow::addProjectCommands() {
   const QString menu = tr("&File");
   const auto has_run = [this] { return context_.run() != nullptr; };
-  actions_.add({QStringLiteral("file.capture"), menu, tr("Capture on this machine …"), {}, [this] {
-                  showCapture();
-                }});
+  const QString no_run = tr("Open a run first");
+  actions_.add({QStringLiteral("file.capture"),
+                menu,
+                tr("Capture on this machine …"),
+                {},
+                [this] { showCapture(); },
+                [] { return true; },
+                {},
+                true});
   actions_.add({QStringLiteral("file.openProject"),
                 menu,
                 tr("Open a project …"),
                 {QStringLiteral("Ctrl+Alt+O")},
-                [this] { chooseProject(); }});
+                [this] { chooseProject(); },
+                [] { return true; },
+                {},
+                true});
   actions_.add({QStringLiteral("file.saveProject"),
                 menu,
                 tr("Save the project"),
@@ -55,16 +64,23 @@ void MainWindow::addProjectCommands() {
                     saveProject(project_path_);
                   }
                 },
-                has_run});
+                has_run,
+                no_run});
   actions_.add({QStringLiteral("file.saveProjectAs"),
                 menu,
                 tr("Save the project as …"),
                 {QStringLiteral("Ctrl+Shift+S")},
                 [this] { chooseProjectToSave({}); },
-                has_run});
-  actions_.add({QStringLiteral("file.quit"), menu, tr("Quit"), {QStringLiteral("Ctrl+Q")}, [this] {
-                  close();
-                }});
+                has_run,
+                no_run});
+  actions_.add({QStringLiteral("file.quit"),
+                menu,
+                tr("Quit"),
+                {QStringLiteral("Ctrl+Q")},
+                [this] { close(); },
+                [] { return true; },
+                {},
+                true});
   connect(&panels_->notes(), &QPlainTextEdit::textChanged, this, [this] { setChanged(true); });
   connect(timeline_, &TimelineView::bookmarksChanged, this, [this] { setChanged(true); });
   connect(&session_.undoStack(), &QUndoStack::indexChanged, this, [this](int index) {

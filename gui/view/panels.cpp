@@ -26,11 +26,9 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kPauseMilliseconds = 90;
-constexpr int kNameWidth = 380;  // of an event; longer ones are in the inspector
 constexpr int kCategoryWidth = 120;
-constexpr int kParameterWidth = 160;  // names are cut at their left
-constexpr int kMeasuredRows = 100;    // for the widths of columns
-constexpr int kNarrow = 1700;         // windows with no room for the inspector beside the tables
+constexpr int kMeasuredRows = 100;  // for the widths of columns
+constexpr int kNarrow = 1700;       // windows with no room for the inspector beside the tables
 // Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
 // steps.
 constexpr int64_t kWindowedUnits = 1'500'000;
@@ -94,6 +92,7 @@ Panels::Panels(SelectionContext& context,
   notes_->setTabChangesFocus(true);
   notes_->setFrameShape(QFrame::NoFrame);
   add(QStringLiteral("notes"), tr("Notes"), notes_, nullptr);
+  makeMenus();
   connect(&context_, &SelectionContext::runChanged, this, &Panels::runChanged);
   connect(&context_, &SelectionContext::changed, &later_, qOverload<>(&QTimer::start));
   arrange();
@@ -123,13 +122,16 @@ void Panels::makeTree() {
   view->header()->setStretchLastSection(false);
   view->header()->setSectionsMovable(true);
   view->header()->moveSection(UnitTree::kExposed, 1);  // what most come for stands beside the name
+  view->setExpandsOnDoubleClick(false);                // it goes there; what is no unit unfolds
   connect(view->selectionModel(), &QItemSelectionModel::currentChanged, this,
-          [this](const QModelIndex& index) {
-            if (chosen(*tree_view_, index)) {
-              context_.selectUnit(tree.unitAt(index));
-            }
-            module_bar_->setModules(tree.modulesAt(index));
-          });
+          [this](const QModelIndex& index) { module_bar_->setModules(tree.modulesAt(index)); });
+  choosing(*view, [this](const QModelIndex& index) { context_.selectUnit(tree.unitAt(index)); });
+  connect(view, &QTreeView::doubleClicked, this, [view](const QModelIndex& index) {
+    const QModelIndex row = index.siblingAtColumn(0);
+    if (!row.data(UnitTree::kIsUnitRole).toBool()) {
+      view->setExpanded(row, !view->isExpanded(row));
+    }
+  });
   view->setItemDelegateForColumn(UnitTree::kUnits,
                                  new EmphasisDelegate(view, UnitTree::kChangedRole));
   module_bar_ = new ModuleBar(session_);
@@ -139,8 +141,8 @@ void Panels::makeTree() {
       runChanged();  // modules and owners are known now
     }
   });
-  connect(view, &QTreeView::activated, this, &Panels::zoomRequested);
   add(QStringLiteral("modules"), tr("Modules"), stacked({view, module_bar_}), view);
+  view->viewport()->installEventFilter(this);
 }
 
 void Panels::makeOwnership() {
@@ -148,17 +150,19 @@ void Panels::makeOwnership() {
   view->setModel(&ownership);
   view->setAccessibleName(tr("Ownership"));
   view->setTabKeyNavigation(false);
-  view->setTextElideMode(Qt::ElideLeft);
   view->setWordWrap(false);
   view->setAlternatingRowColors(true);
   view->verticalHeader()->hide();
   view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 8);
   slice_ = new SliceDelegate(this);
   view->setItemDelegate(slice_);
-  connect(view, &QTableView::activated, this,
-          [this](const QModelIndex& index) { context_.selectUnit(ownership.unitAt(index)); });
+  connect(view, &QTableView::activated, this, [this](const QModelIndex& index) {
+    context_.selectUnit(ownership.unitAt(index));
+    emit goRequested();
+  });
   ownership_note_ = note(nullptr);
   add(QStringLiteral("ownership"), tr("Ownership"), stacked({ownership_note_, view}), view);
+  view->viewport()->installEventFilter(this);
 }
 
 QTableView* Panels::table(ColumnTable& model, const QString& name) {
@@ -188,25 +192,25 @@ void Panels::makeTables() {
   exposed_note_ = note(nullptr);
   exposed_view_->horizontalHeader()->moveSection(3, 2);  // exposed, then its cause
   exposed_view_->horizontalHeader()->moveSection(6, 3);
-  connect(exposed_view_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
-          [this](const QModelIndex& index) {
-            if (chosen(*exposed_view_, index)) {
-              context_.selectItem(exposed.itemAt(index));
-            }
-          });
-  connect(exposed_view_, &QTableView::activated, this, &Panels::zoomRequested);
+  choosing(*exposed_view_,
+           [this](const QModelIndex& index) { context_.selectItem(exposed.itemAt(index)); });
   add(QStringLiteral("exposed"), tr("Exposed"), stacked({exposed_note_, exposed_view_}),
       exposed_view_);
 
   order_view_ = table(order, tr("Order of collectives"));
   order_view_->setSortingEnabled(false);
+  order_view_->horizontalHeader()->setStretchLastSection(false);
+  for (int column = 1; column <= 3; ++column) {  // planned, issued, started
+    order_view_->horizontalHeader()->setSectionResizeMode(column, QHeaderView::Stretch);
+  }
   order_note_ = note(nullptr);
-  connect(order_view_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
-          [this](const QModelIndex& index) {
-            if (chosen(*order_view_, index)) {
-              context_.selectUnit(order.unitAt(index));
-            }
-          });
+  choosing(*order_view_, [this](const QModelIndex& index) {
+    if (const auto item = order.itemAt(index)) {
+      context_.selectItem(*item);
+    } else {
+      context_.selectUnit(order.unitAt(index));
+    }
+  });
   add(QStringLiteral("order"), tr("Order"), stacked({order_note_, order_view_}), order_view_);
 
   event_view_ = table(events, tr("Events"));
@@ -216,9 +220,8 @@ void Panels::makeTables() {
   search_->setClearButtonEnabled(true);
   event_note_ = note(nullptr);
   connect(search_, &QLineEdit::textChanged, &later_, qOverload<>(&QTimer::start));
-  connect(event_view_, &QTableView::activated, this, [this](const QModelIndex& index) {
+  choosing(*event_view_, [this](const QModelIndex& index) {
     context_.selectItem({shown_rank_, Lane::Source::kEvents, events.eventAt(index)});
-    emit zoomRequested();
   });
   event_dock_ = add(QStringLiteral("events"), tr("Events"),
                     stacked({search_, event_note_, event_view_}), event_view_);
@@ -228,7 +231,8 @@ void Panels::makeTables() {
     }
   });
 
-  event_view_->setColumnWidth(2, kNameWidth);
+  event_view_->horizontalHeader()->setStretchLastSection(false);
+  event_view_->horizontalHeader()->setSectionResizeMode(2, QHeaderView::Stretch);  // the name
   event_view_->setColumnWidth(3, kCategoryWidth);
 
   problem_view_ = table(diagnostics, tr("Diagnostics"));
@@ -279,10 +283,27 @@ void Panels::arrange() {
   window_.resizeDocks({dock("exposed")}, {height * 3 / 10}, Qt::Vertical);
 }
 
-// By whoever looks at it. A view that gets the keyboard's focus makes its first row the current
-// one, but does not select it.
-bool Panels::chosen(const QAbstractItemView& view, const QModelIndex& index) const {
-  return !updating_ && index.isValid() && view.selectionModel()->isSelected(index);
+// Not by the current row: a view that gets the keyboard's focus makes its first row the current
+// one without selecting it, and a press makes a row the current one before it is selected.
+void Panels::choosing(QAbstractItemView& view, std::function<void(const QModelIndex&)> choose) {
+  const auto chosen = [this, choose = std::move(choose)](const QModelIndex& index) {
+    if (!updating_ && index.isValid()) {
+      choose(index);
+    }
+  };
+  connect(view.selectionModel(), &QItemSelectionModel::selectionChanged, this,
+          [this, chosen, &view](const QItemSelection& selected) {
+            if (!selected.isEmpty()) {
+              chosen(selected.indexes().front());
+            } else if (!updating_ && !view.selectionModel()->hasSelection()) {
+              context_.selectUnit(std::nullopt);  // by a click where there is no row
+            }
+          });
+  connect(&view, &QAbstractItemView::clicked, this, chosen);
+  connect(&view, &QAbstractItemView::activated, this, [this, chosen](const QModelIndex& index) {
+    chosen(index);
+    emit goRequested();
+  });
 }
 
 void Panels::setTheme(const Theme& theme) {
@@ -336,28 +357,15 @@ void Panels::runChanged() {
   problem_note_->setText(diagnostics.rowCount() == 0
                              ? tr("Nothing was left out, repaired or doubtful.")
                              : countText(diagnostics.rowCount(), tr("remark"), tr("remarks")));
-  problem_view_->resizeColumnsToContents();
+  fit(*problem_view_);
   tree_view_->expandToDepth(1);
   for (int column = 1; column < UnitTree::kColumnCount; ++column) {
     tree_view_->resizeColumnToContents(column);
   }
   fitTree();
   selectionChanged();
-  exposed_view_->resizeColumnsToContents();
-  order_view_->resizeColumnsToContents();
-  ownership_view_->resizeColumnsToContents();
-  ownership_view_->setColumnWidth(0, std::min(kParameterWidth, ownership_view_->columnWidth(0)));
-  QHeaderView* columns = ownership_view_->horizontalHeader();  // the ranks before the shape
-  columns->moveSection(columns->visualIndex(1), columns->count() - 1);
-}
-
-// Names give way, within reason, so that exposed time and what the plan does need no scrolling.
-void Panels::fitTree() {
-  constexpr int kNarrowest = 130, kWidest = 210;
-  const int others =
-      tree_view_->columnWidth(UnitTree::kExposed) + tree_view_->columnWidth(UnitTree::kUnits);
-  tree_view_->setColumnWidth(
-      UnitTree::kName, std::clamp(tree_view_->viewport()->width() - others, kNarrowest, kWidest));
+  fit(*exposed_view_);
+  measureOwnership();
 }
 
 void Panels::planChanged() {
@@ -438,11 +446,25 @@ void Panels::revealUnit() {
              tree.unitAt(tree_view_->currentIndex())) {
     tree_view_->setCurrentIndex({});
   }
-  if (chosen.item && chosen.item->source == Lane::Source::kCollectives) {
-    const QModelIndex row = exposed.indexOfCollective(chosen.item->ref);
-    exposed_view_->setCurrentIndex(row);
-    if (row.isValid()) {
-      exposed_view_->scrollTo(row);
+  // Tables show what is selected, or that nothing in them is.
+  const auto show = [](QTableView& view, const QModelIndex& row) {
+    if (!row.isValid()) {
+      view.selectionModel()->clearSelection();
+    } else if (!view.selectionModel()->isRowSelected(row.row())) {
+      view.setCurrentIndex(row);
+      view.scrollTo(row);
+    }
+  };
+  const bool collective = chosen.item && chosen.item->source != Lane::Source::kEvents &&
+                          chosen.item->source != Lane::Source::kSections;
+  const bool event = chosen.item && chosen.item->source == Lane::Source::kEvents;
+  show(*exposed_view_, collective ? exposed.indexOfCollective(chosen.item->ref) : QModelIndex());
+  show(*event_view_, event ? events.indexOf(chosen.item->ref) : QModelIndex());
+  const QModelIndexList ordered = order_view_->selectionModel()->selectedRows();
+  if (!ordered.isEmpty()) {
+    const auto item = order.itemAt(ordered.front());
+    if (item ? item != chosen.item : order.unitAt(ordered.front()) != chosen.unit) {
+      show(*order_view_, {});
     }
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <QObject>
@@ -9,6 +10,7 @@
 #include "gui/model/tables.h"
 #include "gui/model/unit_tree.h"
 #include "gui/view/delegates.h"
+#include "gui/view/menu_target.h"
 #include "gui/view/theme.h"
 
 class QAbstractItemView;
@@ -62,7 +64,11 @@ class Panels : public QObject {
   DiagnosticTable diagnostics;
 
  signals:
-  void zoomRequested();  // to what was activated
+  void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
+  void goRequested();  // to what was chosen
+
+ protected:
+  bool eventFilter(QObject* watched, QEvent* event) override;
 
  private:
   QDockWidget* add(const QString& id,
@@ -73,13 +79,20 @@ class Panels : public QObject {
   void makeTree();
   void makeOwnership();
   void makeTables();
+  void makeMenus();
+  [[nodiscard]] MenuTarget target(const QAbstractItemView& view, const QModelIndex& index) const;
   void runChanged();
   void planChanged();
+  static void fit(QTableView& view);
   void fitTree();
+  void measureOwnership();
+  void fitOwnership();
   void selectionChanged();
   void updateEvents();
   void revealUnit();
-  [[nodiscard]] bool chosen(const QAbstractItemView& view, const QModelIndex& index) const;
+  // A row is chosen when it is selected by whoever looks at it, or clicked again, and gone to by a
+  // double click or Enter.
+  void choosing(QAbstractItemView& view, std::function<void(const QModelIndex&)> choose);
 
   SelectionContext& context_;
   PlanSession& session_;
@@ -106,6 +119,8 @@ class Panels : public QObject {
   ShareDelegate* share_ = nullptr;
   SliceDelegate* slice_ = nullptr;
   QDockWidget* event_dock_ = nullptr;
+  static constexpr int kCopiedRows = 20'000;  // of a table, to the clipboard
+  int slice_width_ = 0;                       // of a rank's column of Ownership, at least
   Nanoseconds instant_ = 0;
   size_t shown_rank_ = 0;
   bool updating_ = false;  // a view's selection follows the context, not the other way round

@@ -121,6 +121,25 @@ const LaneRow& TimelineScene::highlighted(const RankData& rank,
   return highlights_.emplace(key, LaneRow(std::move(items))).first->second;
 }
 
+std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
+  if (run_ == nullptr || !selection_.unit || selection_.rank >= run_->ranks.size()) {
+    return std::nullopt;
+  }
+  const RankData& rank = *run_->ranks[selection_.rank];
+  std::optional<Interval> hull;
+  for (size_t lane = 0; lane < rank.lanes.size(); ++lane) {
+    for (size_t row = 0; row < rank.lanes[lane].rows.size(); ++row) {
+      for (const LaneItem& item : highlighted(rank, selection_.rank, lane, row).items()) {
+        if (item.start >= window.start && item.start < window.end) {
+          hull = hull ? Interval{std::min(hull->start, item.start), std::max(hull->end, item.end)}
+                      : Interval{item.start, item.end};
+        }
+      }
+    }
+  }
+  return hull ? std::optional(run_->shown(rank, *hull)) : std::nullopt;
+}
+
 double TimelineScene::utilisation(size_t rank) const {
   const RankData& of = *run_->ranks[rank];
   const analysis::Figures f = of.live.within(run_->own(of, axis.view()));
@@ -152,8 +171,10 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
   if (run_ == nullptr || y < kHeader || x < 0) {
     return out;
   }
-  out.band = layout_.at(y - kHeader + scroll);
-  if (out.band == nullptr || x < kGutter ||
+  if (const TimelineLayout::Band* band = layout_.at(y - kHeader + scroll)) {
+    out.band = *band;
+  }
+  if (!out.band || x < kGutter ||
       (out.band->kind != Band::Kind::kLane && out.band->kind != Band::Kind::kGhostLane)) {
     return out;
   }

@@ -28,8 +28,8 @@ class TimelineScene {
 
   struct Hit {
     std::optional<Selection::Item> item;
-    bool ghost = false;  // of the ghost's run
-    const TimelineLayout::Band* band = nullptr;
+    bool ghost = false;                        // of the ghost's run
+    std::optional<TimelineLayout::Band> band;  // a copy: the layout is made anew by what is clicked
     int64_t merged = 0;  // narrow items under the pixel, where no single one is drawn
     double busy = 0;     // of the pixel, where several are merged
   };
@@ -65,6 +65,9 @@ class TimelineScene {
     size_t lane = 0, row = 0, index = 0;
   };
   [[nodiscard]] std::optional<Place> place(const Selection::Item& item) const;
+  // From the first to the last that the selected rank has of the selected unit, of what begins
+  // within the window; that in the rank's own time, the answer in display time. nullopt: nothing.
+  [[nodiscard]] std::optional<analysis::Interval> unitInterval(const analysis::Interval& window);
   // How busy the rank's compute is in the view, 0 to 1.
   [[nodiscard]] double utilisation(size_t rank) const;
 

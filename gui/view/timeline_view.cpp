@@ -143,128 +143,32 @@ void TimelineView::fitSelection() {
   }
 }
 
+void TimelineView::goToSelection() {
+  const Selection& chosen = context_.current();
+  const RankData* rank = context_.rank();
+  std::optional<analysis::Interval> where = context_.itemInterval();
+  if (!where && rank != nullptr && chosen.unit) {
+    const size_t step = chosen.step.value_or(0);
+    where = scene_.unitInterval(step < rank->figures.steps.size() ? rank->figures.steps[step].window
+                                : rank->timeline.span.empty()
+                                    ? analysis::Interval{}
+                                    : analysis::Interval{rank->timeline.span.front().start,
+                                                         rank->timeline.span.back().end});
+  }
+  where ? showInterval(*where) : fitSelection();
+}
+
 void TimelineView::fitAll() {
   if (scene_.axis.fitAll()) {
     moved();
   }
 }
 
-void TimelineView::selectNeighbour(int way) {
-  const Selection& chosen = context_.current();
-  if (!chosen.item) {
-    return;
-  }
-  const auto where = scene_.place(*chosen.item);
-  if (!where) {
-    return;
-  }
-  const Lane& lane = context_.run()->ranks[chosen.item->rank]->lanes[where->lane];
-  const auto& items = lane.rows[where->row].items();
-  const auto next = static_cast<std::ptrdiff_t>(where->index) + way;
-  if (next >= 0 && next < static_cast<std::ptrdiff_t>(items.size())) {
-    context_.selectItem({chosen.item->rank, lane.source, items[static_cast<size_t>(next)].ref});
-    const auto shown = context_.itemInterval();
-    if (shown && (shown->start < scene_.axis.view().start || shown->end > scene_.axis.view().end)) {
-      const Nanoseconds half = scene_.axis.view().length() / 2;
-      scene_.axis.setView({shown->start - half, shown->start + half});
-      moved();
-    }
-  }
-}
-
-void TimelineView::selectExposed(int way) {
-  const RankData* rank = context_.rank();
-  if (rank == nullptr) {
-    return;
-  }
-  const Selection& chosen = context_.current();
-  const bool has = chosen.item && chosen.item->source == Lane::Source::kCollectives;
-  const auto count = static_cast<std::ptrdiff_t>(rank->timeline.collectives.size());
-  for (std::ptrdiff_t i = has       ? static_cast<std::ptrdiff_t>(chosen.item->ref) + way
-                          : way > 0 ? 0
-                                    : count - 1;
-       i >= 0 && i < count; i += way) {
-    if (!rank->exposed(static_cast<uint32_t>(i)).empty()) {
-      context_.selectItem({chosen.rank, Lane::Source::kCollectives, static_cast<uint32_t>(i)});
-      showInterval(*context_.itemInterval());
-      return;
-    }
-  }
-}
-
-// Forward: from a collective to the first compute that began when it was needed. Back: from an
-// event to the collective that was needed last before it.
-void TimelineView::followArrow(int way) {
-  const RankData* rank = context_.rank();
-  const Selection& chosen = context_.current();
-  if (rank == nullptr || !chosen.item) {
-    return;
-  }
-  if (way > 0 && chosen.item->source == Lane::Source::kCollectives) {
-    const auto needed = rank->timeline.collectives[chosen.item->ref].needed_at;
-    for (const Lane& lane : rank->lanes) {
-      if (!needed || lane.source != Lane::Source::kEvents || lane.kind != Kind::kCompute) {
-        continue;
-      }
-      const size_t next = lane.rows.front().first_ending_after(*needed);
-      if (next < lane.rows.front().items().size()) {
-        context_.selectItem({chosen.item->rank, lane.source, lane.rows.front().items()[next].ref});
-        return;
-      }
-    }
-  } else if (way < 0 && chosen.item->source == Lane::Source::kEvents) {
-    const Nanoseconds at = interval_of(*rank, *chosen.item).end;
-    std::optional<uint32_t> best;
-    for (uint32_t i = 0; i < rank->timeline.collectives.size(); ++i) {
-      const auto needed = rank->timeline.collectives[i].needed_at;
-      if (needed && *needed <= at &&
-          (!best || *needed >= *rank->timeline.collectives[*best].needed_at)) {
-        best = i;
-      }
-    }
-    if (best) {
-      context_.selectItem({chosen.item->rank, Lane::Source::kCollectives, *best});
-    }
-  }
-}
-
-void TimelineView::toggleBookmark(const QString& note) {
-  const auto item = context_.itemInterval();
-  const Nanoseconds time = context_.current().range ? context_.current().range->start
-                           : item                   ? item->start
-                           : scene_.cursor          ? *scene_.cursor
-                                                    : scene_.axis.toTime(scene_.axis.width() / 2.0);
-  auto& marks = scene_.bookmarks;
-  const auto near = std::find_if(marks.begin(), marks.end(), [&](const Bookmark& m) {
-    return std::abs(scene_.axis.toPixel(m.time) - scene_.axis.toPixel(time)) < kSnapPixels;
-  });
-  if (near != marks.end()) {
-    marks.erase(near);
-  } else {
-    marks.push_back(
-        {time, note.isEmpty() ? timeText(time, scene_.axis.nanosecondsPerPixel()) : note});
-    std::sort(marks.begin(), marks.end(),
-              [](const Bookmark& a, const Bookmark& b) { return a.time < b.time; });
-  }
+void TimelineView::toggleRank(size_t rank) {
+  scene_.toggle(rank);
+  updateScrollBars();
+  context_.selectRank(rank);
   viewport()->update();
-  emit bookmarksChanged();
-}
-
-void TimelineView::jumpToBookmark(int way) {
-  const analysis::Interval view = scene_.axis.view();
-  const Nanoseconds middle = view.start + view.length() / 2;
-  const Bookmark* best = nullptr;
-  for (const Bookmark& mark : scene_.bookmarks) {
-    const bool beyond = way > 0 ? mark.time > middle + 1 : mark.time < middle - 1;
-    if (beyond && (best == nullptr || (way > 0) == (mark.time < best->time))) {
-      best = &mark;
-    }
-  }
-  if (best != nullptr) {
-    scene_.axis.setView(
-        {best->time - view.length() / 2, best->time - view.length() / 2 + view.length()});
-    moved();
-  }
 }
 
 void TimelineView::setAllCollapsed(bool collapsed) {
@@ -393,15 +297,12 @@ void TimelineView::mouseReleaseEvent(QMouseEvent* event) {
     return;
   }
   const TimelineScene::Hit hit = scene_.hit(event->position().x(), event->position().y());
-  if (hit.band != nullptr && hit.band->kind == TimelineLayout::Band::Kind::kRank &&
+  if (hit.band && hit.band->kind == TimelineLayout::Band::Kind::kRank &&
       event->position().x() < TimelineScene::kGutter) {
-    scene_.toggle(hit.band->rank);
-    updateScrollBars();
-    context_.selectRank(hit.band->rank);
-    viewport()->update();
+    toggleRank(hit.band->rank);
   } else if (hit.item && !hit.ghost) {
     context_.selectItem(*hit.item);
-  } else if (hit.band != nullptr && event->position().y() > TimelineScene::kHeader) {
+  } else if (hit.band && event->position().y() > TimelineScene::kHeader) {
     if (hit.band->rank != context_.current().rank) {
       context_.selectRank(hit.band->rank);
     } else {
@@ -416,6 +317,37 @@ void TimelineView::mouseDoubleClickEvent(QMouseEvent* event) {
   }
 }
 
+// On what is under the pointer, which is selected; by the keyboard, on what is selected.
+void TimelineView::contextMenuEvent(QContextMenuEvent* event) {
+  event->accept();
+  if (context_.run() == nullptr) {
+    return;
+  }
+  MenuTarget target;
+  const bool mouse = event->reason() == QContextMenuEvent::Mouse;
+  if (mouse) {
+    const TimelineScene::Hit hit = scene_.hit(event->pos().x(), event->pos().y());
+    if (event->pos().x() >= TimelineScene::kGutter) {
+      target.time = scene_.axis.toTime(event->pos().x() - TimelineScene::kGutter);
+    } else if (hit.band && hit.band->kind == TimelineLayout::Band::Kind::kRank) {
+      target.rank = hit.band->rank;
+    }
+    if (hit.item && !hit.ghost) {
+      context_.selectItem(*hit.item);
+      target.item = hit.item;
+    }
+  } else if (context_.current().item) {
+    target.item = context_.current().item;
+    target.time = context_.itemInterval()->start;
+  }
+  if (target.item) {
+    target.unit = unit_of(*context_.run()->ranks[target.item->rank], *target.item);
+    target.text = description_of(*context_.run(), *target.item);
+  }
+  emit menuRequested(
+      target, mouse ? event->globalPos() : viewport()->mapToGlobal(viewport()->rect().center()));
+}
+
 bool TimelineView::viewportEvent(QEvent* event) {
   if (event->type() == QEvent::ToolTip && context_.run() != nullptr) {
     const auto* help = static_cast<QHelpEvent*>(event);
@@ -426,6 +358,9 @@ bool TimelineView::viewportEvent(QEvent* event) {
       QToolTip::hideText();
     }
     return true;
+  }
+  if (event->type() == QEvent::Enter) {  // out of a dialog that has closed, without a move
+    hover(static_cast<QEnterEvent*>(event)->position());
   }
   if (event->type() == QEvent::Leave) {
     scene_.cursor.reset();
