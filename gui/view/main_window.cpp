@@ -171,7 +171,7 @@ void MainWindow::connectViews() {
       return;
     }
     range_label_->setText(tr("%1%2 – %3,  Δ %4")
-                              .arg(context_.current().range ? tr("range ") : QString(),
+                              .arg(context_.current().range ? tr("range ") : tr("view "),
                                    timeText(range.start, resolution),
                                    timeText(range.end, resolution), durationText(range.length())));
     frame_label_->setText((is_simulated(*context_.run()) ? tr("simulated, ") : QString()) +
@@ -258,7 +258,7 @@ void MainWindow::reload() {
   if (!project_path_.isEmpty()) {
     open({project_path_});
   } else if (planned_model_) {
-    whenSaved([this] { openModel(opening_.front(), planned_hardware_); });
+    whenSaved([this, config = opening_.front()] { openModel(config, planned_hardware_); });
   } else {
     open(QStringList(opening_));
   }
