@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "profiler/analysis/action_index.h"
+#include "profiler/analysis/nesting.h"
 #include "profiler/analysis/sources.h"
 
 namespace shardlens::analysis {
@@ -9,6 +12,8 @@ namespace {
 
 using trace::Event;
 using trace::Trace;
+
+constexpr std::string_view kModuleFrame = "nn.Module: ";
 
 bool in_backward(const HookEvent& hook) {
   return hook.hook == Hook::kPreBackward || hook.hook == Hook::kGradsReady ||
@@ -54,12 +59,14 @@ class CollectiveUnits {
     } else {
       by_ranges(c);
     }
+    if (!c.unit && c.issuer != trace::kNoIndex) {
+      by_bucket(c);
+    }
     if (!c.unit) {
-      const bool called = c.issuer != trace::kNoIndex;
-      c.section = called ? timeline_.sections
-                               .at(trace_.events[c.issuer].track, trace_.events[c.issuer].start)
-                               .section
-                         : timeline_.sections.at(c.issued.value_or(c.when.start)).section;
+      by_section(c);
+    }
+    if (!c.unit && c.section == Section::kNone && c.issuer != trace::kNoIndex) {
+      by_module(c);
     }
   }
 
@@ -80,6 +87,69 @@ class CollectiveUnits {
     c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);
     const HookEvent* hook = actions_.hook_of(action);
     c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
+  }
+
+  // An all-reduce of DDP is its bucket's.
+  void by_bucket(Collective& c) {
+    const Event& issuer = trace_.events[c.issuer];
+    const auto place = timeline_.ddp.bucket_at(issuer.track, issuer.start);
+    if (!place) {
+      return;
+    }
+    const DdpPass& pass = timeline_.ddp.passes[place->pass];
+    const DdpBucket& bucket = pass.buckets[place->bucket];
+    c.unit = named(timeline_.ddp.name_of(*place));
+    c.part = UnitPart::kAllReduce;
+    if (c.bytes == 0 && bucket.numel > 0 && bucket.dtype) {
+      c.bytes = bucket.numel * size_of(*bucket.dtype);
+    }
+    if (!timeline_.device) {
+      c.needed_at = pass.compute_end;  // the Reducer waits for all of them there
+    }
+  }
+
+  // What a unit's forward or backward calls, such as tensor parallelism within it, is the unit's.
+  void by_section(Collective& c) {
+    const bool called = c.issuer != trace::kNoIndex;
+    const Owner owner =
+        called ? timeline_.sections.at(trace_.events[c.issuer].track, trace_.events[c.issuer].start)
+               : timeline_.sections.at(c.issued.value_or(c.when.start));
+    c.section = owner.section;
+    if (called && owner.unit != kNoUnit && owner.unit < timeline_.units.size()) {
+      c.unit = owner.unit;
+      c.part = part_of(c.kind, owner.section == Section::kBackward);
+    }
+  }
+
+  // Python's frames name modules by class and number ("Linear_3"). A wrapper's own collectives are
+  // no module's.
+  void by_module(Collective& c) {
+    if (!modules_) {
+      modules_.emplace(trace_,
+                       [&](const Event& e) { return trace_.name(e).starts_with(kModuleFrame); });
+    }
+    const Event& issuer = trace_.events[c.issuer];
+    const std::vector<uint32_t> around = modules_->around(issuer.track, issuer.start);
+    if (around.empty()) {
+      return;
+    }
+    const std::string_view name =
+        trace_.name(trace_.events[around.front()]).substr(kModuleFrame.size());
+    if (!name.starts_with("DistributedDataParallel") &&
+        !name.starts_with("FullyShardedDataParallel")) {
+      c.unit = named(name);
+      c.part = part_of(c.kind, false);
+    }
+  }
+
+  // Its index among the timeline's units, added if new.
+  uint32_t named(std::string_view name) {
+    const auto found = std::find(timeline_.units.begin(), timeline_.units.end(), name);
+    if (found != timeline_.units.end()) {
+      return static_cast<uint32_t>(found - timeline_.units.begin());
+    }
+    timeline_.units.emplace_back(name);
+    return static_cast<uint32_t>(timeline_.units.size() - 1);
   }
 
   // Of its process group; 0 where groups of several sizes leave it open.
@@ -194,7 +264,8 @@ class CollectiveUnits {
   const Trace& trace_;
   Timeline& timeline_;
   ActionIndex actions_;
-  std::vector<Need> needs_;  // by launch
+  std::vector<Need> needs_;             // by launch
+  std::optional<RangeFinder> modules_;  // frames of Python; made when first asked for
 };
 
 }  // namespace

@@ -98,6 +98,9 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   for (size_t i = trace.units.size(); i < timeline.fsdp.units.size(); ++i) {
     timeline.units.push_back(timeline.fsdp.units[i].fqn);
   }
+  if (timeline.fsdp.source == FsdpSource::kNone && trace.units.empty()) {
+    timeline.ddp = read_ddp_log(trace);
+  }
   timeline.diagnostics = timeline.fsdp.diagnostics;
   timeline.device = std::any_of(trace.events.begin(), trace.events.end(), is_device);
   Instants instants(trace.tracks.size());

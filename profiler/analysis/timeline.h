@@ -9,6 +9,7 @@
 #include "core/base/collective.h"
 #include "core/base/units.h"
 #include "core/schedule/action.h"
+#include "profiler/analysis/ddp_log.h"
 #include "profiler/analysis/fsdp_log.h"
 #include "profiler/analysis/intervals.h"
 #include "profiler/analysis/sections.h"
@@ -88,11 +89,12 @@ struct Timeline {
   IntervalSet compute, communication, copy;
   std::vector<Collective> collectives;  // by start
   std::vector<Step> steps;              // by start
-  std::vector<std::string> units;       // FQNs: the trace's, then those that only ranges name
+  std::vector<std::string> units;       // FQNs: the trace's, then what only ranges name
   std::vector<IntervalSet> busy;        // by track: all that counts above, for figures per stream
   std::vector<DeviceEvent> device_events;  // by start
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
   FsdpLog fsdp;                            // what FSDP did, where the trace has its ranges
+  DdpLog ddp;                              // what DDP did, in traces without those
   Sections sections;                       // whose the host's time was
   std::vector<trace::Diagnostic> diagnostics;
 };
