@@ -144,6 +144,11 @@ class DdpReader {
     std::vector<std::pair<bool, DdpMark>> known(trace_.strings.size() * 2);
     for (uint32_t i = 0; i < trace_.events.size(); ++i) {
       const Event& event = trace_.events[i];
+      const trace::ActionArgs* action =
+          event.category == Category::kShardlens ? trace_.action(event) : nullptr;
+      if (action != nullptr && action->action.op == schedule::Op::kAllReduce) {
+        launches_.push_back(event.start);
+      }
       if (event.phase != Phase::kComplete ||
           (event.category != Category::kCpuOp && event.category != Category::kUserAnnotation)) {
         continue;
@@ -162,6 +167,7 @@ class DdpReader {
         copies_in_ = copies_in_ || kind == DdpMark::kCopyIn;
       }
     }
+    std::sort(launches_.begin(), launches_.end());
     std::stable_sort(marks_.begin(), marks_.end(), [&](const Mark& a, const Mark& b) {
       const Event &x = trace_.events[a.event], &y = trace_.events[b.event];
       return x.start != y.start ? x.start < y.start : x.duration > y.duration;
@@ -274,6 +280,10 @@ class DdpReader {
     const CallSize size = size_of_call(event);
     bucket.numel = size.out;
     bucket.dtype = size.dtype;
+    if (!launches_.empty() && !launches_within(when)) {
+      pass_.reduces_used_map = true;  // our engine has an action for each bucket
+      return;
+    }
     const bool integers = size.dtype == DType::kI32 || size.dtype == DType::kI64;
     if (pending_.empty() && (integers || (size.out == gradients_ && !pass_.buckets.empty()))) {
       pass_.reduces_used_map = true;
@@ -292,6 +302,11 @@ class DdpReader {
       bucket.dtype = bucket.gradients.front().dtype;
     }
     pass_.buckets.push_back(std::move(bucket));
+  }
+
+  [[nodiscard]] bool launches_within(const Interval& call) const {
+    const auto first = std::lower_bound(launches_.begin(), launches_.end(), call.start);
+    return first != launches_.end() && *first < call.end;
   }
 
   // NCCL's sizes are in the record within the call.
@@ -321,6 +336,7 @@ class DdpReader {
   const Trace& trace_;
   std::vector<Mark> marks_;  // by time
   bool is_ddp_ = false, has_forward_ = false, copies_in_ = false;
+  std::vector<Nanoseconds> launches_;  // actions of ours, by time
   std::vector<uint32_t> records_;
   bool looked_for_records_ = false;
   DdpLog log_;

@@ -508,15 +508,16 @@ Observation observe(const trace::Run& run) {
     steps += timeline.steps.size();
   }
   const bool replicated = is_replicated(out.plan);
+  bool by_hooks = !replicated;
   if (replicated) {
     const std::vector<trace::Diagnostic> before = out.diagnostics;
-    observe_replicated_steps(run, timelines, out);
-    if (out.steps.empty()) {  // a simulated run has hooks and actions, but no Reducer
+    by_hooks = !observe_replicated_steps(run, timelines, out);
+    if (by_hooks) {  // a simulated run has hooks and actions, but no Reducer
       out.collectives.clear();
       out.diagnostics = before;
     }
   }
-  if (out.steps.empty()) {
+  if (by_hooks) {
     observe_sharded_steps(run, timelines, out);
   }
   if (steps == 0) {

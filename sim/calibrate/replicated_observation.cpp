@@ -61,9 +61,10 @@ Nanoseconds end_of_waits(const DdpPass& pass, const Timeline& timeline, Nanoseco
   Nanoseconds end = pass.backward.end;
   if (pass.copies_out.empty() && !timeline.device) {
     for (const analysis::Collective& each : timeline.collectives) {
-      const bool own = each.issuer != trace::kNoIndex &&
-                       std::any_of(pass.buckets.begin(), pass.buckets.end(),
-                                   [&](const auto& b) { return b.call == each.issuer; });
+      const Nanoseconds issued = each.issued.value_or(each.when.start);
+      const bool own = std::any_of(pass.buckets.begin(), pass.buckets.end(), [&](const auto& b) {
+        return b.when.start <= issued && issued <= b.when.end;
+      });
       if (own && each.when.end <= limit) {
         end = std::max(end, each.when.end);
       }
@@ -357,16 +358,19 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
   return out;
 }
 
-void observe_replicated_steps(const trace::Run& run,
+bool observe_replicated_steps(const trace::Run& run,
                               std::vector<Timeline>& timelines,
                               Observation& out) {
   std::vector<IntervalSet> busy;
+  bool reduces = false;
   for (size_t i = 0; i < timelines.size(); ++i) {
     const analysis::DdpLog log = analysis::read_ddp_log(run.traces[i]);
+    reduces = reduces || !log.passes.empty();
     observe_steps(run.traces[i], timelines[i], log, out);
     busy.push_back(busy_of(timelines[i], log));
   }
   observe_collectives(timelines, busy, timelines.size(), out);
+  return reduces;
 }
 
 }  // namespace shardlens::sim

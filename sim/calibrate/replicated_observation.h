@@ -62,10 +62,11 @@ class ReplicatedReader {
 // Of a DDP trace: the step that the recovered pass ends. As observe(run, recovered).
 [[nodiscard]] Observation observe_replicated(const trace::Run& run,
                                              const analysis::RecoveredPlan& recovered);
-// Adds the steps and collectives of a capture whose units are all replicated.
-void observe_replicated_steps(const trace::Run& run,
-                              std::vector<analysis::Timeline>& timelines,
-                              Observation& out);
+// Adds the steps and collectives of a capture whose units are all replicated. false: it has no
+// Reducer, as simulated runs.
+[[nodiscard]] bool observe_replicated_steps(const trace::Run& run,
+                                            std::vector<analysis::Timeline>& timelines,
+                                            Observation& out);
 
 // Gloo serves one group with several threads, so that collectives of a rank run beside each other,
 // each the longer for it; the simulator's communicators run one after the other. Gives each

@@ -130,6 +130,22 @@ TEST_F(SimulateCommandTest, BadInputIsNamed) {
   refused("--hardware 8xH100 --plan " + folder_ + "/plan.json", 3, "plan.json#/cpu_offload");
 }
 
+// Recorded from PyTorch: six buckets; one cap of 100 MiB makes them one.
+TEST_F(SimulateCommandTest, DdpTracesAreReplayed) {
+  const std::string trace = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/ddp-buckets";
+  const CommandResult own = run("simulate --json --workload " + trace);
+  ASSERT_EQ(own.code, 0) << own.err;
+  const json baseline = json::parse(own.out)["baseline"];
+  EXPECT_GT(baseline["measured_step_ns"].get<int64_t>(), 0);
+  EXPECT_NEAR(baseline["error"].get<double>(), 0, 0.25);
+  std::ofstream(folder_ + "/plan.json")
+      << R"({"version": 1, "bucket_cap_mb": 100, "units": [{"modules": "", "api": "replicate"}]})";
+  EXPECT_EQ(run("simulate --workload " + trace + " --plan " + folder_ + "/plan.json").code, 0);
+  const CommandResult sharded = run("simulate --workload " + trace + " --strategy full_shard");
+  EXPECT_EQ(sharded.code, 3);
+  EXPECT_THAT(sharded.err, HasSubstr("record a step of the model under fully_shard"));
+}
+
 TEST_F(SimulateCommandTest, TextNamesThePeak) {
   const CommandResult result = run("simulate --model " + kLlama + " --hardware 8xH100");
   EXPECT_EQ(result.code, 0) << result.err;

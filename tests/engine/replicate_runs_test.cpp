@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/analysis/analysis.h"
+#include "sim/calibrate/observation.h"
 #include "tests/core/models/checkpoint_builder.h"
 
 namespace shardlens {
@@ -114,6 +115,8 @@ TEST_P(ReplicateRunsTest, MixedPlansTrainLikeEitherApiAlone) {
   expect_losses(mixed.losses, sharded.losses);
   expect_one_order(mixed.run);
   expect_one_order(replicated.run);
+  EXPECT_FALSE(sim::observe(mixed.run).steps.empty());
+  EXPECT_FALSE(sim::observe(replicated.run).steps.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(
