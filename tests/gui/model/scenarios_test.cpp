@@ -210,9 +210,9 @@ TEST_F(ScenariosTest, Captures) {
 }
 
 TEST_F(ScenariosTest, TracesOfPyTorch) {
-  for (const char* name :
-       {"fsdp1-full", "fsdp1-grad-op", "fsdp1-post", "fsdp1-bf16", "fsdp2-default",
-        "fsdp2-no-reshard", "fsdp2-prefetch", "fsdp2-hybrid", "fsdp2-bf16", "fsdp2-group"}) {
+  for (const char* name : {"fsdp1-full", "fsdp1-grad-op", "fsdp1-post", "fsdp1-bf16",
+                           "fsdp2-default", "fsdp2-no-reshard", "fsdp2-prefetch", "fsdp2-hybrid",
+                           "fsdp2-bf16", "fsdp2-group", "ddp-buckets", "ddp-accumulate"}) {
     expect_same_of_run(pytorch_run(name));
   }
   EXPECT_GE(asked_, 30);

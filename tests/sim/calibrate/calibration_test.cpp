@@ -364,7 +364,7 @@ TEST(Calibration, MixedPlansAreReadWithoutTheHooksOfReplicatedUnits) {
   }
   const std::vector<Observation> seen{observe(run)};
   EXPECT_EQ(seen[0].steps.size(), 5U * run.traces.size());
-  const CalibratedTarget found(calibrate(seen));
+  const TargetMachine found(calibrate(seen));
   for (const plan::Operator& op : machine.workload(plan).operators) {
     EXPECT_EQ(found.target().costs->compute(op), machine.truth.compute(op)) << op.name;
   }
