@@ -361,6 +361,7 @@ void MainWindow::openModel(const QString& config, const QString& hardware) {
     planned_model_ = true;
     planned_hardware_ = hardware;
     compare_.close();
+    session_.stop();  // first: without a run, what it has simulated would be shown as one
     context_.setRun(nullptr);
     session_.start(model, hardware);
     start_->showProgress(-1, tr("Simulating %1").arg(config));
@@ -414,8 +415,8 @@ void MainWindow::fail(const QString& message) {
       panel.dock->hide();
     }
     bar_->hide();
+    session_.stop();  // first: without a run, what it has simulated would be shown as one
     context_.setRun(nullptr);
-    session_.stop();
     compare_.close();
     setWindowTitle(QStringLiteral("Shardlens"));
   }

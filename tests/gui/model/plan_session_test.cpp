@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "gui/model/unit_tree.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {
@@ -218,6 +219,34 @@ TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
   state = session_.state();
   state.step.seq = 1 << 20;
   EXPECT_FALSE(PlanSession::simulated(session_.subject(), state, "").error.isEmpty());
+}
+
+// Whatever the plan, the tree of its simulated run sums to its headline.
+TEST_F(PlanSessionTest, TreesOfEveryPlanSumToTheHeadline) {
+  const plan::ModelConfig config = plan::load_model_config(sample_run() + "/config.json");
+  PlanState state;
+  state.plan = plan::strategy_plan("full_shard", plan::module_tree(config));
+  state.hardware = "8xH100";
+  state.world_size = 8;
+  state.seq = 512;
+  for (const PlanKnob& knob : plan_knobs(plan::module_tree(config), state.world_size)) {
+    for (const PlanKnob::Choice& choice : knob.choices) {
+      PlanState next = state;
+      choice.apply(next.plan);
+      const PlanVersion version = PlanSession::simulated(config, next, choice.label);
+      if (version.run == nullptr) {
+        continue;
+      }
+      UnitTree tree;
+      tree.show(version.run, 0);
+      Nanoseconds sum = 0;
+      for (int row = 0; row < tree.rowCount(); ++row) {
+        sum += tree.exposedAt(tree.index(row, 0));
+      }
+      EXPECT_EQ(sum, version.run->ranks[0]->figures.figures.exposed_comm)
+          << knob.title.toStdString() << ": " << choice.label.toStdString();
+    }
+  }
 }
 
 }  // namespace

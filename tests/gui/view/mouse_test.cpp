@@ -485,6 +485,32 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
   }
 }
 
+// A plan that was edited is no run: not when its model is read again, nor when nothing can be read.
+TEST_F(MouseTest, WhatWasSimulatedIsGoneWithItsModel) {
+  const QString config = QString::fromStdString(sample_run() + "/config.json");
+  bool settled = false;
+  QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
+  const auto wait = [&] { return wait_for([&] { return settled; }); };
+  window_->openModel(config);
+  ASSERT_TRUE(wait());
+  const RunPointer first = window_->context().run();
+  ASSERT_NE(first, nullptr);
+  window_->session().choose(2, 2);
+  window_->session().simulateNow();
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  settled = false;
+  window_->actions().trigger("file.reload");
+  EXPECT_EQ(window_->context().run(), nullptr);
+  ASSERT_TRUE(wait());
+  EXPECT_EQ(window_->session().versions().size(), 1);
+  EXPECT_EQ(window_->context().run(), window_->session().current()->run);
+  settled = false;
+  window_->open({"/no/such/trace.json"});
+  ASSERT_TRUE(wait());
+  EXPECT_EQ(window_->context().run(), nullptr);
+  EXPECT_FALSE(window_->timeline().isVisible());
+}
+
 TEST_F(MouseTest, OwnershipSaysWhetherAUnitIsGathered) {
   open(sample_run());
   auto& view = static_cast<QTableView&>(shown("ownership"));
