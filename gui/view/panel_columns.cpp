@@ -33,6 +33,10 @@ void Panels::fit(QTableView& view) {
   for (int column = 0; column < view.model()->columnCount(); ++column) {
     view.setColumnWidth(column, std::min(kWidestColumn, view.columnWidth(column)));
   }
+  const QHeaderView* header = view.horizontalHeader();
+  if (header->stretchLastSection()) {  // takes what the others leave, and no more
+    view.setColumnWidth(header->logicalIndex(header->count() - 1), kNarrowestName);
+  }
 }
 
 // Names take what the figures leave; where that is too little they give way, within reason, so that
@@ -46,7 +50,7 @@ void Panels::fitTree() {
   const int first =
       tree_view_->columnWidth(UnitTree::kExposed) + tree_view_->columnWidth(UnitTree::kUnits);
   tree_view_->setColumnWidth(UnitTree::kName,
-                             width - others >= kWidestName
+                             width - others >= kNarrowestName
                                  ? width - others
                                  : std::clamp(width - first, kNarrowestName, kWidestName));
 }

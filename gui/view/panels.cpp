@@ -200,8 +200,10 @@ void Panels::makeTables() {
   order_view_ = table(order, tr("Order of collectives"));
   order_view_->setSortingEnabled(false);
   order_view_->horizontalHeader()->setStretchLastSection(false);
-  for (int column = 1; column <= 3; ++column) {  // planned, issued, started
-    order_view_->horizontalHeader()->setSectionResizeMode(column, QHeaderView::Stretch);
+  for (int column = 0; column < order.columnCount(); ++column) {
+    const bool named = column >= 1 && column <= 3;  // planned, issued, started
+    order_view_->horizontalHeader()->setSectionResizeMode(
+        column, named ? QHeaderView::Stretch : QHeaderView::ResizeToContents);
   }
   order_note_ = note(nullptr);
   choosing(*order_view_, [this](const QModelIndex& index) {
@@ -273,7 +275,9 @@ void Panels::arrange() {
   }
   dock("exposed")->raise();
   const int width = window_.width(), height = window_.height();
-  window_.resizeDocks({dock("modules")}, {width * 3 / 10}, Qt::Horizontal);
+  // Where there is room for it, all columns of the tree.
+  window_.resizeDocks({dock("modules")}, {narrow ? width * 3 / 10 : width * 35 / 100},
+                      Qt::Horizontal);
   window_.resizeDocks({dock("modules"), dock("ownership")}, {height * 6 / 10, height * 4 / 10},
                       Qt::Vertical);
   if (!narrow) {
