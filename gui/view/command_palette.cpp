@@ -135,6 +135,7 @@ ShortcutSheet::ShortcutSheet(const ActionRegistry& actions, QWidget* parent) : Q
                        "snaps to edges (Alt: freely). "
                        "Shift+drag or the middle button pan. A click selects, a double click zooms "
                        "in on what it hits. "
+                       "The right button offers what can be done with it. "
                        "A rank's name folds it; the strip at the top shows the whole run."))
                .append(tr("<p>Ctrl+K finds every command, those without a key too.</p>"));
   const QString html =

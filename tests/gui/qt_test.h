@@ -22,7 +22,8 @@ template <class Application>
 class QtTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    qputenv("QT_QPA_PLATFORM", "offscreen");
+    qputenv("QT_QPA_PLATFORM",
+            qEnvironmentVariable("SHARDLENS_TEST_PLATFORM", "offscreen").toUtf8());
     static int argc = 1;
     static char name[] = "test";
     static char* argv[] = {name, nullptr};

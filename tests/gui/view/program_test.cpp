@@ -239,39 +239,135 @@ TEST_F(ProgramTest, InstalledItStartsAndItsFilesAreValid) {
   EXPECT_FALSE(QImage(png).isNull());
 }
 
-// Real keys through a real X server: switches to dark and quits; what is left is the setting.
-TEST_F(ProgramTest, KeysReachItThroughX) {
-  if (QStandardPaths::findExecutable("Xvfb").isEmpty() ||
-      QStandardPaths::findExecutable("xdotool").isEmpty()) {
-    GTEST_SKIP() << "needs Xvfb and xdotool";
+// A screen of its own, with a window manager where it is asked for.
+class Screen {
+ public:
+  explicit Screen(bool managed) {
+    server_.start("Xvfb", {"-displayfd", "1", "-screen", "0", "1600x1000x24", "-nolisten", "tcp"});
+    if (!server_.waitForReadyRead(20'000)) {
+      return;
+    }
+    environment_ = QProcessEnvironment::systemEnvironment();
+    environment_.insert("DISPLAY", ":" + QString(server_.readAllStandardOutput()).trimmed());
+    environment_.insert("QT_QPA_PLATFORM", "xcb");
+    environment_.insert("SHARDLENS_TEST_PLATFORM", "xcb");
+    if (managed) {
+      manager_.setProcessEnvironment(environment_);
+      manager_.start("openbox", {"--sm-disable"});
+      manager_.waitForStarted();
+      wait_until([this] { return manages(); }, std::chrono::seconds(20));
+    }
   }
-  QProcess server;
-  server.start("Xvfb", {"-displayfd", "1", "-screen", "0", "1280x800x24", "-nolisten", "tcp"});
-  ASSERT_TRUE(server.waitForReadyRead(20'000)) << server.readAllStandardError().toStdString();
-  QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-  environment.insert("DISPLAY", ":" + QString(server.readAllStandardOutput()).trimmed());
-  environment.insert("QT_QPA_PLATFORM", "xcb");
+  ~Screen() {
+    for (QProcess* process : {&manager_, &server_}) {
+      if (process->state() != QProcess::NotRunning) {
+        process->terminate();
+        process->waitForFinished();
+      }
+    }
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+  [[nodiscard]] const QProcessEnvironment& environment() const { return environment_; }
+  // xdotool's command: without a window manager nobody activates a window.
+  [[nodiscard]] QString focus() const {
+    return manager_.state() == QProcess::NotRunning ? "windowfocus" : "windowactivate";
+  }
+
+ private:
+  // A window that comes before the manager does is not managed.
+  bool manages() {
+    QProcess tool;
+    tool.setProcessEnvironment(environment_);
+    tool.start("xdotool", {"get_num_desktops"});
+    return tool.waitForFinished() && tool.exitCode() == 0;
+  }
+  QProcess server_, manager_;
+  QProcessEnvironment environment_;
+};
+
+std::string missing(std::initializer_list<const char*> programs) {
+  for (const char* program : programs) {
+    if (QStandardPaths::findExecutable(program).isEmpty()) {
+      return program;
+    }
+  }
+  return {};
+}
+
+// Starts the program, lets xdotool do `actions` to its window, and waits for it to end.
+void drive(const Screen& screen, const QStringList& arguments, const QStringList& actions) {
   QProcess program;
-  program.setProcessEnvironment(environment);
-  program.start(QString(SHARDLENS_BIN_DIR) + "/shardlens-gui",
-                {"--config-dir", folder_.path(), sample()});
-  QProcess keys;
-  keys.setProcessEnvironment(environment);
-  keys.start("timeout", {"40", "xdotool", "search", "--sync", "--onlyvisible", "--name",
-                         "llama-emulated8", "windowfocus", "--sync", "key", "w", "key", "w", "key",
-                         "ctrl+shift+d", "key", "ctrl+q"});
-  EXPECT_TRUE(keys.waitForFinished(45'000));
-  EXPECT_EQ(keys.exitCode(), 0) << keys.readAllStandardError().toStdString();
+  program.setProcessEnvironment(screen.environment());
+  program.start(QString(SHARDLENS_BIN_DIR) + "/shardlens-gui", arguments);
+  QProcess tool;
+  tool.setProcessEnvironment(screen.environment());
+  tool.start("timeout", QStringList{"40", "xdotool", "search", "--sync", "--onlyvisible", "--name",
+                                    "llama-emulated8", screen.focus(), "--sync"} +
+                            actions);
+  EXPECT_TRUE(tool.waitForFinished(45'000));
+  EXPECT_EQ(tool.exitCode(), 0) << tool.readAllStandardError().toStdString();
   EXPECT_TRUE(program.waitForFinished(20'000)) << "it did not quit";
+  EXPECT_EQ(program.exitStatus(), QProcess::NormalExit);
   EXPECT_EQ(program.exitCode(), 0);
   EXPECT_EQ(program.readAllStandardError().toStdString(), "");
   program.kill();
   program.waitForFinished();
-  server.terminate();
-  server.waitForFinished();
+}
+
+// Real keys through a real X server: switches to dark and quits; what is left is the setting.
+TEST_F(ProgramTest, KeysReachItThroughX) {
+  if (const std::string none = missing({"Xvfb", "xdotool"}); !none.empty()) {
+    GTEST_SKIP() << "needs " << none;
+  }
+  const Screen screen(false);
+  drive(screen, {"--config-dir", folder_.path(), sample()},
+        {"key", "w", "key", "w", "key", "ctrl+shift+d", "key", "ctrl+q"});
   EXPECT_TRUE(QSettings(folder_.path() + "/shardlens-gui.ini", QSettings::IniFormat)
                   .value("dark")
                   .toBool());
+}
+
+// A real pointer: everything from the tree over the rank's name to the tables is pressed.
+TEST_F(ProgramTest, TheMouseReachesItThroughX) {
+  if (const std::string none = missing({"Xvfb", "xdotool", "openbox"}); !none.empty()) {
+    GTEST_SKIP() << "needs " << none;
+  }
+  const Screen screen(true);
+  QStringList actions;
+  for (int y = 130; y < 780; y += 18) {  // the rank's name is in this column
+    actions += {"mousemove", "--window", "%1", "430", QString::number(y), "click", "1"};
+  }
+  for (const int x : {100, 700, 1100}) {
+    for (int y = 130; y < 740; y += 60) {
+      actions += {"mousemove", "--window", "%1", QString::number(x), QString::number(y), "click"};
+      actions += y % 120 == 10 ? QStringList{"--repeat", "2", "1"} : QStringList{"1"};
+    }
+  }
+  drive(screen, {"--config-dir", folder_.path(), sample()},
+        actions + QStringList{"key", "--window", "0", "Escape", "key", "--window", "0", "ctrl+q"});
+}
+
+// The tests of the mouse and of chance, in windows that a window manager manages.
+TEST_F(ProgramTest, TestsOfTheMousePassUnderAWindowManager) {
+  if (const std::string none = missing({"Xvfb", "xdotool", "openbox"}); !none.empty()) {
+    GTEST_SKIP() << "needs " << none;
+  }
+  const Screen screen(true);
+  QProcessEnvironment environment = screen.environment();
+  environment.insert("SHARDLENS_MONKEY_ACTIONS", "100");
+  for (const char* test : {"gui_view_test --gtest_filter=MouseTest.*",
+                           "gui_monkey_test --gtest_filter=*ACapture:*APlanOnly"}) {
+    QProcess process;
+    process.setProcessEnvironment(environment);
+    process.setProcessChannelMode(QProcess::MergedChannels);
+    QStringList words = QString(test).split(' ');
+    process.start(QString(SHARDLENS_BUILD_DIR) + "/tests/" + words.takeFirst(), words);
+    EXPECT_TRUE(process.waitForFinished(60'000)) << test;
+    EXPECT_EQ(process.exitCode(), 0) << test << ":\n" << process.readAll().toStdString();
+    process.kill();
+    process.waitForFinished();
+  }
 }
 
 }  // namespace

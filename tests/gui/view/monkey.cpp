@@ -1,0 +1,429 @@
+#include "tests/gui/view/monkey.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <QAbstractItemView>
+#include <QApplication>
+#include <QComboBox>
+#include <QContextMenuEvent>
+#include <QDockWidget>
+#include <QFileDialog>
+#include <QMenu>
+#include <QMenuBar>
+#include <QRegularExpression>
+#include <QTest>
+#include <QTreeView>
+#include <QWheelEvent>
+#include <QWindow>
+
+#include "gui/view/capture_dialog.h"
+#include "gui/view/headline_strip.h"
+#include "gui/view/timeline_view.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kWatchMilliseconds = 40;
+constexpr int kPatience = 5;  // ticks of an action before what it waits for is answered
+constexpr qsizetype kLogged = 30;
+
+QString name_of(const QWidget& widget) {
+  const QString name =
+      widget.accessibleName().isEmpty() ? widget.objectName() : widget.accessibleName();
+  return QString::fromUtf8(widget.metaObject()->className()).section(u':', -1) + u' ' + name;
+}
+
+// Every number of the headline in microseconds, the sum first.
+std::vector<int64_t> numbers_of(const QString& headline) {
+  static const QRegularExpression kNumber(QStringLiteral("(-?[0-9]+)\\.([0-9]{3}) (ms|s)\\b"));
+  std::vector<int64_t> out;
+  auto found = kNumber.globalMatch(headline);
+  while (found.hasNext()) {
+    const auto match = found.next();
+    const int64_t value = match.captured(1).toLongLong() * 1000 + match.captured(2).toLongLong();
+    out.push_back(match.captured(3) == QStringLiteral("s") ? value * 1000 : value);
+  }
+  return out;
+}
+
+// Of a list or a combo box; the system's own marks are no rows of ours.
+bool hidden(const QWidget& widget) {
+  return !widget.isVisible() || widget.visibleRegion().isEmpty();
+}
+
+}  // namespace
+
+Monkey::Monkey(MainWindow& window, uint32_t seed) : window_(window), random_(seed) {
+  watch_.setInterval(kWatchMilliseconds);
+  connect(&watch_, &QTimer::timeout, this, &Monkey::answer);
+  watch_.start();
+}
+
+int Monkey::below(int count) {
+  return count <= 1 ? 0 : static_cast<int>(random_() % static_cast<uint32_t>(count));
+}
+
+bool Monkey::chance(double probability) {
+  return static_cast<double>(random_()) < probability * 4294967296.0;
+}
+
+void Monkey::say(const QString& what) {
+  log_.append(what);
+  if (log_.size() > kLogged) {
+    log_.removeFirst();
+  }
+  if (qEnvironmentVariableIsSet("SHARDLENS_MONKEY_LOG")) {
+    std::fprintf(stderr, "%s\n", qPrintable(what));
+  }
+}
+
+QWidget* Monkey::top() {
+  if (QWidget* popup = QApplication::activePopupWidget()) {
+    return popup;
+  }
+  if (QWidget* dialog = QApplication::activeModalWidget()) {
+    return dialog;
+  }
+  QList<QWidget*> floating;
+  for (const Panels::Panel& panel : window_.panels().all()) {
+    if (panel.dock->isFloating() && panel.dock->isVisible() && panel.dock->isWindow()) {
+      floating.append(panel.dock);
+    }
+  }
+  return !floating.isEmpty() && chance(0.3) ? floating[below(static_cast<int>(floating.size()))]
+                                            : &window_;
+}
+
+QWidget* Monkey::someWidget(QWidget& within_top) {
+  QList<QWidget*> all{&within_top};
+  for (QWidget* widget : within_top.findChildren<QWidget*>()) {
+    if (widget->window() == &within_top && !hidden(*widget)) {
+      all.append(widget);
+    }
+  }
+  QWidget* timeline = window_.timeline().viewport();
+  return &within_top == &window_ && !hidden(*timeline) && chance(0.25)
+             ? timeline
+             : all[below(static_cast<int>(all.size()))];
+}
+
+QPoint Monkey::within(const QWidget& widget) {
+  const QRect seen = widget.visibleRegion().boundingRect().intersected(widget.rect());
+  return {seen.left() + below(seen.width()), seen.top() + below(seen.height())};
+}
+
+Qt::KeyboardModifiers Monkey::modifiers() {
+  Qt::KeyboardModifiers out;
+  for (const auto key : {Qt::ShiftModifier, Qt::ControlModifier, Qt::AltModifier}) {
+    out |= chance(0.1) ? Qt::KeyboardModifiers(key) : Qt::KeyboardModifiers();
+  }
+  return out;
+}
+
+void Monkey::click() {
+  QWidget* window = top();
+  QWidget* widget = someWidget(*window);
+  const QPoint at = widget->mapTo(window, within(*widget));
+  const Qt::MouseButton button = chance(0.7)   ? Qt::LeftButton
+                                 : chance(0.7) ? Qt::RightButton
+                                               : Qt::MiddleButton;
+  const bool twice = chance(0.2);
+  say(QStringLiteral("%1 %2 at %3,%4 of %5")
+          .arg(twice ? "double click" : "click")
+          .arg(static_cast<int>(button))
+          .arg(at.x())
+          .arg(at.y())
+          .arg(name_of(*widget)));
+  QWindow* handle = window->windowHandle();
+  if (handle == nullptr) {
+    return;
+  }
+  QTest::mouseMove(handle, at);
+  QPointer<QWindow> alive(handle);
+  twice ? QTest::mouseDClick(handle, button, modifiers(), at)
+        : QTest::mouseClick(handle, button, modifiers(), at);
+  if (button == Qt::RightButton && QApplication::activePopupWidget() == nullptr && alive &&
+      window_.isVisible()) {
+    if (QWidget* under = window->childAt(at)) {
+      QContextMenuEvent event(QContextMenuEvent::Mouse, under->mapFrom(window, at),
+                              window->mapToGlobal(at));
+      QApplication::sendEvent(under, &event);
+    }
+  }
+}
+
+void Monkey::drag() {
+  QWidget* window = top();
+  QWidget* widget = someWidget(*window);
+  const QPoint from = widget->mapTo(window, within(*widget));
+  QPoint to = chance(0.6) ? widget->mapTo(window, within(*widget))
+                          : QPoint(below(window->width()), below(window->height()));
+  const Qt::KeyboardModifiers keys = modifiers();
+  const Qt::MouseButton button = chance(0.85) ? Qt::LeftButton : Qt::MiddleButton;
+  say(QStringLiteral("drag %1,%2 to %3,%4 from %5")
+          .arg(from.x())
+          .arg(from.y())
+          .arg(to.x())
+          .arg(to.y())
+          .arg(name_of(*widget)));
+  QPointer<QWindow> handle(window->windowHandle());
+  const auto press = [&](auto&& step) {
+    if (handle) {
+      step();
+    }
+  };
+  press([&] { QTest::mousePress(handle, button, keys, from); });
+  for (int i = 1; i <= 3; ++i) {
+    press([&] { QTest::mouseMove(handle, from + (to - from) * i / 3); });
+  }
+  press([&] { QTest::mouseRelease(handle, button, keys, to); });
+}
+
+void Monkey::wheel() {
+  QWidget* window = top();
+  QWidget* widget = someWidget(*window);
+  const QPoint at = within(*widget);
+  const QPoint delta =
+      chance(0.8) ? QPoint(0, 120 * (below(7) - 3)) : QPoint(120 * (below(5) - 2), 0);
+  say(QStringLiteral("wheel %1,%2 on %3").arg(delta.x()).arg(delta.y()).arg(name_of(*widget)));
+  QWheelEvent event(at, widget->mapToGlobal(QPointF(at)), {}, delta, Qt::NoButton, modifiers(),
+                    Qt::NoScrollPhase, false);
+  QApplication::sendEvent(widget, &event);
+}
+
+void Monkey::type() {
+  QWidget* window = top();
+  QWidget* widget = window->focusWidget() != nullptr ? window->focusWidget() : window;
+  static const std::vector<Qt::Key> kKeys{
+      Qt::Key_Up,   Qt::Key_Down,   Qt::Key_Left, Qt::Key_Right, Qt::Key_Return, Qt::Key_Tab,
+      Qt::Key_Home, Qt::Key_End,    Qt::Key_A,    Qt::Key_S,     Qt::Key_D,      Qt::Key_W,
+      Qt::Key_E,    Qt::Key_M,      Qt::Key_F,    Qt::Key_0,     Qt::Key_G,      Qt::Key_Period,
+      Qt::Key_Menu, Qt::Key_Escape, Qt::Key_Z,    Qt::Key_Y,     Qt::Key_Space,  Qt::Key_Backspace,
+      Qt::Key_Plus, Qt::Key_PageUp, Qt::Key_F6,   Qt::Key_K,     Qt::Key_1,      Qt::Key_9};
+  const Qt::Key key = kKeys[static_cast<size_t>(below(static_cast<int>(kKeys.size())))];
+  const Qt::KeyboardModifiers keys = modifiers();
+  say(QStringLiteral("key %1 with %2 to %3")
+          .arg(QKeySequence(key).toString())
+          .arg(keys.toInt())
+          .arg(name_of(*widget)));
+  QTest::keyClick(widget, key, keys);
+}
+
+void Monkey::command() {
+  const std::vector<Command>& all = window_.actions().commands();
+  const QString id = all[static_cast<size_t>(below(static_cast<int>(all.size())))].id;
+  if (id == QStringLiteral("file.quit") || QApplication::activeModalWidget() != nullptr) {
+    return;
+  }
+  say(QStringLiteral("command ") + id);
+  window_.actions().trigger(id);
+}
+
+void Monkey::resize() {
+  const QSize size(640 + below(1600), 420 + below(900));
+  say(QStringLiteral("resize to %1x%2").arg(size.width()).arg(size.height()));
+  window_.resize(size);
+}
+
+void Monkey::menu() {
+  const QList<QAction*> menus = window_.menuBar()->actions();
+  QMenu* menu = menus[below(static_cast<int>(menus.size()))]->menu();
+  say(QStringLiteral("menu ") + menu->title());
+  if (QApplication::activeModalWidget() == nullptr &&
+      QApplication::activePopupWidget() == nullptr) {
+    menu->popup(window_.mapToGlobal(QPoint(20, 30)));
+  }
+}
+
+void Monkey::panel() {
+  const auto& all = window_.panels().all();
+  QDockWidget* dock = all[static_cast<size_t>(below(static_cast<int>(all.size())))].dock;
+  const int what = below(6);
+  say(QStringLiteral("panel %1: %2").arg(dock->objectName()).arg(what));
+  if (what == 0) {
+    dock->setFloating(!dock->isFloating());
+  } else if (what == 1) {
+    dock->close();
+  } else if (window_.context().run() != nullptr) {
+    window_.panels().raise(dock->objectName());
+  }
+}
+
+void Monkey::rank() {
+  const RunPointer& run = window_.context().run();
+  if (run == nullptr) {
+    return;
+  }
+  for (const TimelineLayout::Band& band : window_.timeline().scene().layout().bands) {
+    if (band.kind == TimelineLayout::Band::Kind::kRank && chance(0.4)) {
+      const QPoint at(20 + below(80), static_cast<int>(TimelineScene::kHeader + band.top + 8 -
+                                                       window_.timeline().scene().scroll));
+      say(QStringLiteral("rank's name at %1,%2").arg(at.x()).arg(at.y()));
+      QTest::mouseClick(window_.timeline().viewport(), Qt::LeftButton, {}, at);
+      return;
+    }
+  }
+}
+
+// Runs from a timer: where an action is under way, it waits in a loop of its own.
+void Monkey::answer() {
+  if (!acting_) {
+    return;
+  }
+  closeAway();
+  if (++waited_ < kPatience) {
+    return;
+  }
+  if (QWidget* popup = QApplication::activePopupWidget()) {
+    switch (waited_ % 3) {
+      case 0:
+        QTest::keyClick(popup, Qt::Key_Down);
+        break;
+      case 1:
+        QTest::keyClick(popup, Qt::Key_Return);
+        break;
+      default:
+        popup->close();
+    }
+  } else if (window_.windowHandle() != nullptr) {
+    QTest::keyClick(window_.windowHandle(), Qt::Key_Escape);  // ends the dragging of text
+  }
+}
+
+void Monkey::closeAway() {
+  for (QWidget* widget : QApplication::topLevelWidgets()) {
+    auto* dialog = qobject_cast<QDialog*>(widget);
+    if (dialog != nullptr && dialog->isVisible() &&
+        (qobject_cast<QFileDialog*>(dialog) != nullptr ||
+         qobject_cast<CaptureDialog*>(dialog) != nullptr)) {
+      dialog->reject();
+    }
+  }
+}
+
+void Monkey::act() {
+  acting_ = true;
+  waited_ = 0;
+  const int what = below(100);
+  what < 36   ? click()
+  : what < 50 ? drag()
+  : what < 60 ? wheel()
+  : what < 76 ? type()
+  : what < 84 ? command()
+  : what < 87 ? resize()
+  : what < 91 ? menu()
+  : what < 96 ? panel()
+              : rank();
+  closeAway();
+  QApplication::processEvents();
+  closeAway();
+  if (QApplication::activePopupWidget() != nullptr && chance(0.3)) {
+    QApplication::activePopupWidget()->close();
+  }
+  if (QWidget* dialog = QApplication::activeModalWidget(); dialog != nullptr && chance(0.3)) {
+    say(QStringLiteral("close ") + name_of(*dialog));
+    dialog->close();
+  }
+  if (!window_.isVisible() || window_.isMinimized()) {
+    window_.showNormal();
+  }
+  acting_ = false;
+  QApplication::processEvents();
+  QApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
+  window_.panels().flush();
+}
+
+QStringList Monkey::brokenNumbers() {
+  QStringList out;
+  const RankData* rank = window_.context().rank();
+  const std::vector<int64_t> said = numbers_of(window_.headline().bar().text());
+  if (rank == nullptr || said.size() != 5) {
+    return rank == nullptr ? out : QStringList{window_.headline().bar().text()};
+  }
+  if (said[0] != said[1] + said[2] + said[3] + said[4]) {
+    out.append(QStringLiteral("the headline does not sum: ") + window_.headline().bar().text());
+  }
+  const analysis::Figures exact = rank->partition.figures(window_.context().window());
+  if (exact.compute + exact.exposed_comm + exact.exposed_copy + exact.idle != exact.span) {
+    out.append(QStringLiteral("the figures do not sum to their span"));
+  }
+  if (window_.panels().exposed.total() != exact.exposed_comm) {
+    out.append(QStringLiteral("the exposed list does not sum to the headline"));
+  }
+  const UnitTree& tree = window_.panels().tree;
+  Nanoseconds top = 0;
+  for (int row = 0; row < tree.rowCount(); ++row) {
+    top += tree.exposedAt(tree.index(row, 0));
+  }
+  if (top != exact.exposed_comm) {
+    out.append(QStringLiteral("the tree's rows sum to %1 ns, the headline says %2 in %3 of %4")
+                   .arg(top)
+                   .arg(exact.exposed_comm)
+                   .arg(window_.headline().bar().text(), window_.windowTitle()));
+  }
+  return out;
+}
+
+QStringList Monkey::brokenSelection() {
+  QStringList out;
+  const SelectionContext& context = window_.context();
+  const Selection& held = context.current();
+  if (context.run() == nullptr) {
+    return out;
+  }
+  const auto expect = [&out](bool holds, const char* what) {
+    if (!holds) {
+      out.append(QString::fromUtf8(what));
+    }
+  };
+  expect(held.rank < context.run()->ranks.size(), "a rank is selected that the run does not have");
+  expect(window_.timeline().scene().selection() == held, "the timeline shows another selection");
+  const auto boxes = window_.headline().findChildren<QComboBox*>();
+  expect(boxes.size() == 2 && boxes[0]->currentIndex() == static_cast<int>(held.rank) &&
+             boxes[1]->currentIndex() == (held.step ? static_cast<int>(*held.step) + 1 : 0),
+         "the headline's boxes show another rank or step");
+  for (const Panels::Panel& panel : window_.panels().all()) {
+    const QString id = panel.dock->objectName();
+    const QModelIndexList rows =
+        panel.view == nullptr ? QModelIndexList() : panel.view->selectionModel()->selectedRows();
+    if (id == QStringLiteral("modules")) {
+      const UnitTree& tree = window_.panels().tree;
+      const QModelIndex wanted = held.unit ? tree.indexOf(*held.unit) : QModelIndex();
+      expect(!wanted.isValid() || (!rows.isEmpty() && rows.front() == wanted),
+             "Modules does not show the selected unit");
+      expect(held.unit || rows.isEmpty() || !tree.unitAt(rows.front()),
+             "Modules shows a unit that is not selected");
+    } else if (id == QStringLiteral("exposed") && !rows.isEmpty()) {
+      const Selection::Item item = window_.panels().exposed.itemAt(rows.front());
+      expect(held.item && held.item->rank == item.rank && held.item->ref == item.ref,
+             "Exposed shows a collective that is not selected");
+    } else if (id == QStringLiteral("events") && !rows.isEmpty()) {
+      expect(held.item && held.item->source == Lane::Source::kEvents &&
+                 held.item->ref == window_.panels().events.eventAt(rows.front()),
+             "Events shows an event that is not selected");
+    }
+  }
+  return out;
+}
+
+QStringList Monkey::broken() {
+  QStringList out = brokenNumbers() + brokenSelection();
+  for (QMenu* menu : window_.menuBar()->findChildren<QMenu*>()) {
+    for (const QAction* action : menu->actions()) {
+      const Command* command = window_.actions().find(action->objectName());
+      if (command != nullptr && action->isEnabled() != command->enabled()) {
+        out.append(QStringLiteral("%1 is %2")
+                       .arg(command->id, action->isEnabled() ? "enabled" : "not enabled"));
+      }
+    }
+  }
+  const TimeAxis& axis = window_.timeline().scene().axis;
+  if (axis.view().start < axis.bounds().start || axis.view().end > axis.bounds().end ||
+      axis.view().length() <= 0) {
+    out.append(QStringLiteral("the view is not within the run"));
+  }
+  return out;
+}
+
+}  // namespace shardlens::gui

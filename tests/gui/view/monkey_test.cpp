@@ -1,0 +1,99 @@
+#include "tests/gui/view/monkey.h"
+
+#include <cstdlib>
+
+#include <QDir>
+
+#include "profiler/trace/kineto_writer.h"
+#include "tests/gui/view/window_test.h"
+#include "tests/support/generated_run.h"
+
+namespace shardlens::gui {
+namespace {
+
+// Actions of one test, and what they are, can be set: SHARDLENS_MONKEY_ACTIONS (250),
+// SHARDLENS_MONKEY_SEED (1), SHARDLENS_MONKEY_LOG (each action is said).
+int setting(const char* name, int otherwise) {
+  bool set = false;
+  const int value = qEnvironmentVariableIntValue(name, &set);
+  return set ? value : otherwise;
+}
+
+class MonkeyTest : public WindowTest {
+ protected:
+  void SetUp() override {
+    QCoreApplication::setAttribute(Qt::AA_DontUseNativeDialogs);
+    WindowTest::SetUp();
+    QApplication::setQuitOnLastWindowClosed(false);
+    window_->setUnattended();
+    before_ = QDir::currentPath();
+    QDir::setCurrent(folder_.path());  // what is written by name alone is written here
+  }
+  void TearDown() override {
+    QDir::setCurrent(before_);
+    WindowTest::TearDown();
+  }
+  void play(const std::function<void()>& open_again) {
+    const int actions = setting("SHARDLENS_MONKEY_ACTIONS", 250);
+    const QString title = window_->windowTitle();
+    Monkey monkey(*window_, static_cast<uint32_t>(setting("SHARDLENS_MONKEY_SEED", 1)));
+    for (int i = 0; i < actions; ++i) {
+      if (i % 100 == 0 && i > 0 &&
+          (window_->context().run() == nullptr || window_->windowTitle() != title)) {
+        open_again();
+        if (HasFatalFailure()) {
+          return;
+        }
+      }
+      monkey.act();
+      const QStringList broken = monkey.broken();
+      ASSERT_TRUE(broken.isEmpty() && !HasFailure())
+          << "action " << i << ": " << broken.join("; ").toStdString() << "\nafter:\n  "
+          << monkey.log().join("\n  ").toStdString();
+    }
+  }
+  void openModel(const std::string& config) {
+    bool settled = false;
+    const auto connection =
+        QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
+    window_->openModel(QString::fromStdString(config));
+    ASSERT_TRUE(wait_for([&] { return settled && window_->context().run() != nullptr; }));
+    QObject::disconnect(connection);
+    window_->panels().flush();
+  }
+  QString before_;
+};
+
+TEST_F(MonkeyTest, ACapture) {
+  open(sample_run());
+  play([this] { open(sample_run()); });
+}
+
+TEST_F(MonkeyTest, ATraceOfPyTorch) {
+  open(pytorch_run("fsdp2-default"));
+  play([this] { open(pytorch_run("fsdp2-default")); });
+}
+
+TEST_F(MonkeyTest, EightRanksOfGpus) {
+  test::GeneratedRun generated;
+  generated.ranks = 8;
+  generated.steps = 4;
+  const trace::Run run = generated.run();
+  const std::filesystem::path directory = folder_.path().toStdString() + "/run";
+  std::filesystem::create_directory(directory);
+  for (const trace::Trace& each : run.traces) {
+    trace::write_kineto(
+        each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
+  }
+  open(directory.string());
+  ASSERT_EQ(window_->context().run()->ranks.size(), 8);
+  play([&] { open(directory.string()); });
+}
+
+TEST_F(MonkeyTest, APlanOnly) {
+  openModel(sample_run() + "/config.json");
+  play([this] { openModel(sample_run() + "/config.json"); });
+}
+
+}  // namespace
+}  // namespace shardlens::gui
