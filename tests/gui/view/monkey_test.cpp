@@ -56,7 +56,7 @@ class MonkeyTest : public WindowTest {
     bool settled = false;
     const auto connection =
         QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
-    window_->openModel(QString::fromStdString(config));
+    window_->openModel(QString::fromStdString(config), "8xH100");
     ASSERT_TRUE(wait_for([&] { return settled && window_->context().run() != nullptr; }));
     QObject::disconnect(connection);
     window_->panels().flush();

@@ -491,7 +491,7 @@ TEST_F(MouseTest, WhatWasSimulatedIsGoneWithItsModel) {
   bool settled = false;
   QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
   const auto wait = [&] { return wait_for([&] { return settled; }); };
-  window_->openModel(config);
+  window_->openModel(config, "8xH100");
   ASSERT_TRUE(wait());
   const RunPointer first = window_->context().run();
   ASSERT_NE(first, nullptr);
