@@ -68,7 +68,6 @@ sim::Scenario described(const SimulateOptions& options) {
     spec.operator_us = options.operator_us.value_or(spec.operator_us);
     spec.action_us = options.action_us.value_or(spec.action_us);
   });
-  check_step(out.step);
   out.host = options.host;
   out.waits_for_loss = options.waits_for_loss;
   out.rank_slowdown = slowdowns(options, out.world_size);

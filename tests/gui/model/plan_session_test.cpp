@@ -226,14 +226,15 @@ TEST_F(PlanSessionTest, TreesOfEveryPlanSumToTheHeadline) {
   const plan::ModelConfig config = plan::load_model_config(sample_run() + "/config.json");
   PlanState state;
   state.plan = plan::strategy_plan("full_shard", plan::module_tree(config));
-  state.hardware = "8xH100";
+  state.machine = "8xH100";
   state.world_size = 8;
-  state.seq = 512;
+  state.step.seq = 512;
   for (const PlanKnob& knob : plan_knobs(plan::module_tree(config), state.world_size)) {
     for (const PlanKnob::Choice& choice : knob.choices) {
       PlanState next = state;
       choice.apply(next.plan);
-      const PlanVersion version = PlanSession::simulated(config, next, choice.label);
+      const PlanVersion version =
+          PlanSession::simulated(PlanSubject::of(config), next, choice.label);
       if (version.run == nullptr) {
         continue;
       }

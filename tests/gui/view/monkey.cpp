@@ -345,7 +345,7 @@ QStringList Monkey::brokenNumbers() {
     out.append(QStringLiteral("the headline does not sum: ") + window_.headline().bar().text());
   }
   const analysis::Figures exact = rank->partition.figures(window_.context().window());
-  if (exact.compute + exact.exposed_comm + exact.exposed_copy + exact.idle != exact.span) {
+  if (exact.duration() != length_of(window_.context().window())) {
     out.append(QStringLiteral("the figures do not sum to their span"));
   }
   if (window_.panels().exposed.total() != exact.exposed_comm) {
