@@ -19,7 +19,7 @@ namespace {
 using test::Chain;
 
 constexpr int kForwardRanks = 2;
-constexpr const char* kPlans[] = {
+constexpr const char* kForwardsPlans[] = {
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}]})",
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}], "reshard_after_forward": false})",
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}], "layout": "per_parameter"})",
@@ -50,7 +50,7 @@ std::vector<at::Tensor> evaluations_of_plain_training(int steps) {
 TEST(ForwardsTest, EvaluationBetweenStepsSeesTheLastStepAndChangesNothing) {
   constexpr int kSteps = 3;
   const std::vector<at::Tensor> wanted = evaluations_of_plain_training(kSteps);
-  for (const char* plan : kPlans) {
+  for (const char* plan : kForwardsPlans) {
     SCOPED_TRACE(plan);
     test::run_ranks(kForwardRanks, [&](dist::World& world) {
       Chain model = test::make_chain({});

@@ -79,7 +79,7 @@ Trained train_plain(int world_size, int steps, int microbatches, double clip) {
   return result;
 }
 
-struct Case {
+struct FullyShardCase {
   int world_size;
   std::string reshard;
   bool no_shard = false;
@@ -88,7 +88,7 @@ struct Case {
   double clip = 1e9;
 };
 
-void expect_equals_plain(const Case& c) {
+void expect_equals_plain(const FullyShardCase& c) {
   SCOPED_TRACE("W " + std::to_string(c.world_size) + ", reshard " + c.reshard +
                (c.no_shard ? ", no_shard" : "") + ", microbatches " +
                std::to_string(c.microbatches) + (c.sync_every ? "" : " without sync"));

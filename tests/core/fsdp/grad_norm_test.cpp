@@ -22,7 +22,7 @@ using test::Mlp;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-Mlp make_model() {
+Mlp make_norm_model() {
   Mlp model(5, 3);
   const at::NoGradGuard no_grad;
   uint64_t seed = 1;
@@ -36,7 +36,7 @@ at::Tensor loss_of(Mlp& model, int rank) {
   return model(test::seeded({4, 5}, 100 + static_cast<uint64_t>(rank))).pow(2).mean();
 }
 
-struct Case {
+struct GradNormCase {
   int ranks;
   double norm_type, max_norm;
   std::string more = {};
@@ -44,7 +44,7 @@ struct Case {
 };
 
 TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
-  std::vector<Case> cases;
+  std::vector<GradNormCase> cases;
   for (const int ranks : {1, 2, 3}) {
     for (const double type : {1.0, 2.0, 3.0, kInfinity}) {
       cases.push_back({ranks, type, 0.05});
@@ -57,8 +57,8 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
   }
   cases.push_back({2, 1.0, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});
   cases.push_back({2, kInfinity, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});
-  for (const Case& c : cases) {
-    Mlp plain = make_model();
+  for (const GradNormCase& c : cases) {
+    Mlp plain = make_norm_model();
     for (int rank = 0; rank < c.ranks; ++rank) {
       (loss_of(plain, rank) / c.ranks).backward();
     }
@@ -69,7 +69,7 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
         [&](dist::World& world) {
           SCOPED_TRACE("ranks " + std::to_string(c.ranks) + ", norm " +
                        std::to_string(c.norm_type) + c.more);
-          Mlp model = make_model();
+          Mlp model = make_norm_model();
           const auto sharded =
               fully_shard(model.ptr(), test::mlp_plan("null", c.more), {.world = &world});
           loss_of(model, world.rank()).backward();
@@ -88,7 +88,7 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
 
 TEST(GradNormTest, NormTypesThatAreNoneAreNamed) {
   test::run_ranks(1, [](dist::World& world) {
-    Mlp model = make_model();
+    Mlp model = make_norm_model();
     const auto sharded = fully_shard(model.ptr(), test::mlp_plan(), {.world = &world});
     loss_of(model, 0).backward();
     for (const double type : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {

@@ -31,7 +31,7 @@ using testing::ThrowsMessage;
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 using HookedLinear = torch::nn::ModuleHolder<module::Hookable<torch::nn::LinearImpl>>;
 
-constexpr int64_t kWidth = 5;
+constexpr int64_t kLazyRootWidth = 5;
 
 plan::Plan defaults() {
   return plan::parse_plan(R"({"version": 1})", "test");
@@ -43,15 +43,15 @@ struct SequenceImpl : torch::nn::SequentialImpl {
 };
 SHARDLENS_MODULE(Sequence);
 
-Mlp make_model(int64_t blocks = 3) {
-  return test::make_mlp(kWidth, blocks);
+Mlp make_lazy_model(int64_t blocks = 3) {
+  return test::make_mlp(kLazyRootWidth, blocks);
 }
 
 at::Tensor rows_of(int rank) {
-  return test::seeded({4, kWidth}, static_cast<uint64_t>(100 + rank));
+  return test::seeded({4, kLazyRootWidth}, static_cast<uint64_t>(100 + rank));
 }
 
-at::Tensor loss_of(Mlp& model, int rank) {
+at::Tensor lazy_loss_of(Mlp& model, int rank) {
   return model(rows_of(rank)).pow(2).mean();
 }
 
@@ -113,7 +113,7 @@ TEST_F(LazyRootTest, FirstForwardPicksTheRootAndNamesItsUnits) {
 
 // test_fully_shard_double_lazy_init.
 TEST_F(LazyRootTest, PartThatRanBeforeItsRootIsNamed) {
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   shard({model->order[1].ptr()});
   shard({model.ptr()});
   model->order[1](rows_of(0));  // now the root of its own
@@ -130,7 +130,7 @@ TEST_F(LazyRootTest, PartThatRanBeforeItsRootIsNamed) {
 
 // test_fully_shard_multi_module_root.
 TEST_F(LazyRootTest, RootOfSeveralModulesIsRefused) {
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   shard({model->order[0].ptr(), model->order[2].ptr()});
   EXPECT_THAT([&] { (void)model(rows_of(0)); },
               ThrowsMessage<UsageError>(
@@ -139,7 +139,7 @@ TEST_F(LazyRootTest, RootOfSeveralModulesIsRefused) {
 
 TEST_F(LazyRootTest, ParametersAreSlicesAtOnceAndAnOptimizerMayHoldThem) {
   test::run_ranks(2, [](dist::World& two) {
-    Mlp model = make_model(1);
+    Mlp model = make_lazy_model(1);
     const auto all = [&] {
       std::vector<at::Tensor> flat;
       for (const at::Tensor& p : model->parameters()) {
@@ -153,7 +153,7 @@ TEST_F(LazyRootTest, ParametersAreSlicesAtOnceAndAnOptimizerMayHoldThem) {
     EXPECT_EQ(model->in->weight.dim(), 1);
     EXPECT_LT(all().numel(), whole);
     EXPECT_EQ(module_fsdp_state(*model)->handle()->layout().numel(), whole);
-    loss_of(model, two.rank()).backward();
+    lazy_loss_of(model, two.rank()).backward();
     const at::Tensor before = all();
     optimizer.step();
     EXPECT_FALSE(at::equal(before, all()));
@@ -167,11 +167,11 @@ void expect_same_run(const std::function<std::shared_ptr<ShardedModel>(Mlp&, con
     Actions actions[2];
     std::vector<at::Tensor> gradients[2];
     for (int way = 0; way < 2; ++way) {
-      Mlp model = make_model();
+      Mlp model = make_lazy_model();
       const auto sharded = (way == 0 ? a : b)(
           model, {.world = &two, .recorder = &actions[way], .check_ledger = true});
       for (int step = 0; step < 2; ++step) {
-        loss_of(model, two.rank()).backward();
+        lazy_loss_of(model, two.rank()).backward();
         const double norm = sharded->clip_grad_norm(0.1);
         EXPECT_GT(norm, 0.1);
         for (const at::Tensor& p : model->parameters()) {
@@ -241,7 +241,7 @@ TEST_F(LazyRootTest, APlanTakesPartsThatWereShardedBefore) {
 }
 
 TEST_F(LazyRootTest, PoliciesOfAPlanKnowThePartsThatWereShardedBefore) {
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   shard({model->order[1].ptr()});
   const auto outer = [&](const std::string& policy) {
     const plan::Plan plan = plan::parse_plan(
@@ -257,16 +257,16 @@ TEST_F(LazyRootTest, PoliciesOfAPlanKnowThePartsThatWereShardedBefore) {
 }
 
 TEST_F(LazyRootTest, UnitsWithoutACommonRootAreRootsOfTheirOwn) {
-  Mlp plain = make_model();
+  Mlp plain = make_lazy_model();
   for (int rank = 0; rank < 2; ++rank) {
-    (loss_of(plain, rank) / 2).backward();
+    (lazy_loss_of(plain, rank) / 2).backward();
   }
   test::run_ranks(2, [&](dist::World& two) {
-    Mlp model = make_model();
+    Mlp model = make_lazy_model();
     for (test::Block& block : model->order) {
       fully_shard_unit({block.ptr()}, defaults(), {.world = &two, .check_ledger = true});
     }
-    loss_of(model, two.rank()).backward();
+    lazy_loss_of(model, two.rank()).backward();
     for (size_t b = 0; b < model->order.size(); ++b) {
       const auto state = module_fsdp_state(*model->order[b]);
       EXPECT_TRUE(state->is_root());
@@ -284,13 +284,13 @@ TEST_F(LazyRootTest, UnitsWithoutACommonRootAreRootsOfTheirOwn) {
 }
 
 TEST_F(LazyRootTest, RootLeavesReplicatedPartsAlone) {
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   static const composable::Api replicate("replicate");
   composable::apply(replicate, {model->order[1].ptr()}, std::make_shared<composable::State>(),
                     [](const composable::Modules& modules) { return modules; });
   shard({model->order[0].ptr()});
   shard({model.ptr()});
-  loss_of(model, 0).backward();
+  lazy_loss_of(model, 0).backward();
   EXPECT_EQ(model->order[1]->up->weight.dim(), 2);
   EXPECT_EQ(composable::module_state(*model->order[1]->up), nullptr);
   EXPECT_FALSE(composable::is_managed(*model->order[1]));
@@ -300,20 +300,20 @@ TEST_F(LazyRootTest, RootLeavesReplicatedPartsAlone) {
     }
   }
   // A plan does so as well.
-  Mlp other = make_model();
+  Mlp other = make_lazy_model();
   composable::apply(replicate, {other->order[1].ptr()}, std::make_shared<composable::State>(),
                     [](const composable::Modules& modules) { return modules; });
   const auto sharded = fully_shard(
       other.ptr(), plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "test"),
       {.world = world.get()});
-  loss_of(other, 0).backward();
+  lazy_loss_of(other, 0).backward();
   EXPECT_EQ(other->order[1]->up->weight.dim(), 2);
   EXPECT_EQ(sharded->flat_shards().size(), 1U);
 }
 
 // test_managed_modules_nested: the root manages what no nested unit does.
 TEST_F(LazyRootTest, ModulesMapToTheUnitAroundThem) {
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   shard({model->order[0].ptr()});
   shard({model.ptr()});
   const auto root = module_fsdp_state(*model), nested = module_fsdp_state(*model->order[0]);
@@ -326,7 +326,7 @@ TEST_F(LazyRootTest, ModulesMapToTheUnitAroundThem) {
 }
 
 TEST_F(LazyRootTest, WrongApplicationsAreNamed) {
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   EXPECT_THAT([&] { shard({model->layers.ptr()}); },
               ThrowsMessage<UsageError>(HasSubstr(
                   "fully_shard does not support containers that do not implement forward")));
@@ -379,7 +379,7 @@ TEST_F(LazyRootTest, ParameterOfTwoUnitsIsNamedWithBoth) {
 
 TEST_F(LazyRootTest, UnitsOfOneRootMustAgree) {
   const plan::Plan frozen = plan::parse_plan(R"({"version": 1, "views": "frozen"})", "test");
-  Mlp model = make_model();
+  Mlp model = make_lazy_model();
   shard({model->order[0].ptr()}, frozen);
   shard({model.ptr()});
   EXPECT_THAT([&] { (void)model(rows_of(0)); },
@@ -398,10 +398,10 @@ TEST_F(LazyRootTest, NothingIsLeftWhenTheModelDies) {
   const size_t mapped = composable::module_state_count();
   std::weak_ptr<FsdpState> root, child;
   {
-    Mlp model = make_model();
+    Mlp model = make_lazy_model();
     shard({model->order[0].ptr()});
     shard({model.ptr()});
-    loss_of(model, 0).backward();
+    lazy_loss_of(model, 0).backward();
     root = module_fsdp_state(*model);
     child = module_fsdp_state(*model->order[0]);
   }

@@ -23,7 +23,7 @@ using test::seeded;
 using ::testing::HasSubstr;
 
 // `mixed`: of the plan; `unit`: of "layers.1", if given.
-plan::Plan plan_of(const std::string& mixed, const std::string& unit = "") {
+plan::Plan mixed_plan_of(const std::string& mixed, const std::string& unit = "") {
   std::string units = R"([{"modules": ""}, {"modules": "layers.0"}, {"modules": "layers.2"},
                           {"modules": "layers.1")";
   units += (unit.empty() ? "" : R"(, "mixed_precision": )" + unit) + "}]";
@@ -57,10 +57,11 @@ Seen run(Chain& model, const at::Tensor& x, at::Tensor* output = nullptr) {
 TEST(MixedPrecisionTest, OutputDtypeIsWhatAUnitHandsOn) {
   test::run_ranks(2, [](dist::World& world) {
     Chain model = make_chain({});
-    const auto sharded = fully_shard(model.ptr(),
-                                     plan_of(R"({"param_dtype": "bf16", "reduce_dtype": "fp32"})",
-                                             R"({"param_dtype": "bf16", "output_dtype": "fp32"})"),
-                                     {.world = &world, .check_ledger = true});
+    const auto sharded =
+        fully_shard(model.ptr(),
+                    mixed_plan_of(R"({"param_dtype": "bf16", "reduce_dtype": "fp32"})",
+                                  R"({"param_dtype": "bf16", "output_dtype": "fp32"})"),
+                    {.world = &world, .check_ledger = true});
     at::Tensor out;
     const Seen seen = run(model, seeded({3, 5}, 1), &out);
     EXPECT_EQ(seen.input, at::kBFloat16);
@@ -77,7 +78,7 @@ TEST(MixedPrecisionTest, UnitsOverrideThePlan) {
   test::run_ranks(2, [](dist::World& world) {
     Chain model = make_chain({});
     const auto sharded = fully_shard(
-        model.ptr(), plan_of(R"({"param_dtype": "bf16"})", R"({"param_dtype": "fp32"})"),
+        model.ptr(), mixed_plan_of(R"({"param_dtype": "bf16"})", R"({"param_dtype": "fp32"})"),
         {.world = &world, .check_ledger = true});
     const Seen seen = run(model, seeded({3, 5}, 1));
     EXPECT_EQ(seen.input, at::kFloat);
@@ -90,7 +91,7 @@ TEST(MixedPrecisionTest, InputsStayAsTheyAreWithoutCasting) {
   test::run_ranks(2, [](dist::World& world) {
     Chain model = make_chain({});
     const auto sharded = fully_shard(
-        model.ptr(), plan_of(R"({"param_dtype": "bf16", "cast_forward_inputs": false})"),
+        model.ptr(), mixed_plan_of(R"({"param_dtype": "bf16", "cast_forward_inputs": false})"),
         {.world = &world, .check_ledger = true});
     EXPECT_THROW(static_cast<void>(model(seeded({3, 5}, 1))), c10::Error);  // fp32 x bf16
     EXPECT_EQ(sharded->unsharded_bytes(), 0);
@@ -117,7 +118,7 @@ TEST(MixedPrecisionTest, GradientsInEveryDtypeAreNearThoseInFp32) {
       test::run_ranks(ranks, [&](dist::World& world) {
         Chain model = make_chain({});
         const auto sharded =
-            fully_shard(model.ptr(), plan_of(mixed), {.world = &world, .check_ledger = true});
+            fully_shard(model.ptr(), mixed_plan_of(mixed), {.world = &world, .check_ledger = true});
         loss_of(model, world.rank()).backward();
         double error = 0, norm = 0;
         for (const ParameterSlice& slice : sharded->slices()) {
@@ -172,11 +173,12 @@ TEST(MixedPrecisionTest, Fsdp1CastsBuffersAndTheRootsInputs) {
 TEST(MixedPrecisionTest, KeysOfTheOtherDialectAreRefused) {
   test::run_ranks(1, [](dist::World& world) {
     Chain model = make_chain({});
-    EXPECT_THAT(test::message_of<std::exception>([&] {
-                  static_cast<void>(fully_shard(model.ptr(), plan_of(R"({"buffer_dtype": "bf16"})"),
-                                                {.world = &world}));
-                }),
-                HasSubstr("plan.json#/mixed_precision/buffer_dtype: FSDP2 never casts buffers"));
+    EXPECT_THAT(
+        test::message_of<std::exception>([&] {
+          static_cast<void>(fully_shard(model.ptr(), mixed_plan_of(R"({"buffer_dtype": "bf16"})"),
+                                        {.world = &world}));
+        }),
+        HasSubstr("plan.json#/mixed_precision/buffer_dtype: FSDP2 never casts buffers"));
   });
 }
 
@@ -184,8 +186,9 @@ TEST(MixedPrecisionTest, ParametersOfTwoDtypesInOneUnitAreNamed) {
   test::run_ranks(1, [](dist::World& world) {
     Chain model = make_chain({});
     model->links[1]->down->to(at::kDouble);
-    const std::string message = test::message_of<std::exception>(
-        [&] { static_cast<void>(fully_shard(model.ptr(), plan_of("{}"), {.world = &world})); });
+    const std::string message = test::message_of<std::exception>([&] {
+      static_cast<void>(fully_shard(model.ptr(), mixed_plan_of("{}"), {.world = &world}));
+    });
     EXPECT_THAT(message, HasSubstr("'layers.1.up.weight' is Float"));
     EXPECT_THAT(message, HasSubstr("'layers.1.down.weight' is Double"));
   });

@@ -27,7 +27,7 @@ at::Tensor input(int rank, int microbatch) {
   return seeded({2, 5}, static_cast<uint64_t>(10 * rank + microbatch + 1));
 }
 
-plan::Plan plan_of(const std::string& more) {
+plan::Plan reduction_plan_of(const std::string& more) {
   return plan::parse_plan(
       R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}], )" + more + "}",
       "test");
@@ -60,8 +60,8 @@ void expect_gradients(int ranks,
       ranks,
       [&](dist::World& world) {
         Chain model = make_chain({});
-        const auto sharded =
-            fully_shard(model.ptr(), plan_of(settings), {.world = &world, .check_ledger = true});
+        const auto sharded = fully_shard(model.ptr(), reduction_plan_of(settings),
+                                         {.world = &world, .check_ledger = true});
         for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
           if (all_reduce_last) {
             ShardedUnit(model.ptr()).set_requires_all_reduce(microbatch + 1 == kMicrobatches);

@@ -23,7 +23,7 @@ namespace {
 using test::Chain;
 using test::InjectedFailure;
 
-constexpr int kRanks = 2;
+constexpr int kRobustnessRanks = 2;
 
 struct Setting {
   std::string reshard, views;
@@ -41,8 +41,8 @@ plan::Plan plan_of(const Setting& setting) {
       "test");
 }
 
-at::Tensor loss_of(Chain& model, int data, int rank) {
-  return model(test::seeded({3, 5}, static_cast<uint64_t>(100 + data * kRanks + rank)))
+at::Tensor robustness_loss_of(Chain& model, int data, int rank) {
+  return model(test::seeded({3, 5}, static_cast<uint64_t>(100 + data * kRobustnessRanks + rank)))
       .pow(2)
       .mean();
 }
@@ -55,8 +55,8 @@ using Program = std::function<void(const Losses&)>;
 std::vector<at::Tensor> plain_gradients(const test::ChainImpl::Shape& shape,
                                         const Program& program) {
   Chain model = test::make_chain(shape);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    program([&](int data) { return loss_of(model, data, rank) / kRanks; });
+  for (int rank = 0; rank < kRobustnessRanks; ++rank) {
+    program([&](int data) { return robustness_loss_of(model, data, rank) / kRobustnessRanks; });
   }
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& p : model->parameters()) {
@@ -91,12 +91,12 @@ void expect_plain_gradients(const Experiment& experiment) {
   const std::vector<at::Tensor> expected = plain_gradients(experiment.shape, experiment.program);
   for (const Setting& setting : kSettings) {
     SCOPED_TRACE("reshard " + setting.reshard + ", " + setting.views + " views");
-    test::run_ranks(kRanks, [&](dist::World& world) {
+    test::run_ranks(kRobustnessRanks, [&](dist::World& world) {
       SCOPED_TRACE("reshard " + setting.reshard + ", " + setting.views + " views");
       Chain model = test::make_chain(experiment.shape);
       const auto sharded =
           fully_shard(model.ptr(), plan_of(setting), {.world = &world, .check_ledger = true});
-      const Losses loss = [&](int data) { return loss_of(model, data, world.rank()); };
+      const Losses loss = [&](int data) { return robustness_loss_of(model, data, world.rank()); };
       for (int round = 0; round < 2; ++round) {
         if (experiment.disturb) {
           experiment.disturb(model, *sharded, loss);
@@ -219,11 +219,11 @@ TEST(RobustnessTest, ExceptionInBackwardAtAnyLayer) {
 
 // Gradients that a backward left half done are the parameters' gradients, as in plain autograd.
 TEST(RobustnessTest, GradientsOfAnInterruptedBackwardAreThoseReducedBefore) {
-  test::run_ranks(kRanks, [](dist::World& world) {
+  test::run_ranks(kRobustnessRanks, [](dist::World& world) {
     Chain model = test::make_chain({});
     const auto sharded = fully_shard(model.ptr(), plan_of(kSettings[0]), {.world = &world});
     model->links[0]->fail_backward = true;
-    EXPECT_THROW(loss_of(model, 0, world.rank()).backward(), InjectedFailure);
+    EXPECT_THROW(robustness_loss_of(model, 0, world.rank()).backward(), InjectedFailure);
     EXPECT_TRUE(model->links[2]->up->weight.grad().defined());
     EXPECT_FALSE(model->links[0]->up->weight.grad().defined());
     sharded->zero_grad();
@@ -260,14 +260,14 @@ TEST(RobustnessTest, StepsAfterExceptionsTrainAsOneProcessDoes) {
   torch::optim::SGD plain_optimizer(plain->parameters(),
                                     torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < steps; ++step) {
-    for (int rank = 0; rank < kRanks; ++rank) {
-      (loss_of(plain, step, rank) / kRanks).backward();
+    for (int rank = 0; rank < kRobustnessRanks; ++rank) {
+      (robustness_loss_of(plain, step, rank) / kRobustnessRanks).backward();
     }
     plain_optimizer.step();
     plain_optimizer.zero_grad();
   }
   for (const Setting& setting : kSettings) {
-    test::run_ranks(kRanks, [&](dist::World& world) {
+    test::run_ranks(kRobustnessRanks, [&](dist::World& world) {
       SCOPED_TRACE("reshard " + setting.reshard + ", " + setting.views + " views");
       Chain model = test::make_chain({});
       const auto sharded =
@@ -276,10 +276,11 @@ TEST(RobustnessTest, StepsAfterExceptionsTrainAsOneProcessDoes) {
       for (int step = 0; step < steps; ++step) {
         auto& link = model->links[static_cast<size_t>(step) % 3];
         (step % 2 == 0 ? link->fail_forward : link->fail_backward) = true;
-        EXPECT_THROW(loss_of(model, 50 + step, world.rank()).backward(), InjectedFailure);
+        EXPECT_THROW(robustness_loss_of(model, 50 + step, world.rank()).backward(),
+                     InjectedFailure);
         link->fail_forward = link->fail_backward = false;
         optimizer.zero_grad();
-        loss_of(model, step, world.rank()).backward();
+        robustness_loss_of(model, step, world.rank()).backward();
         optimizer.step();
         sharded->optimizer_done();
         optimizer.zero_grad();
@@ -310,7 +311,7 @@ TEST(RobustnessTest, NothingLeaks) {
     SCOPED_TRACE("reshard " + setting.reshard + ", " + setting.views + " views");
     dist::WorldOptions options;
     options.backend = dist::BackendKind::kEmulated;
-    options.world_size = kRanks;
+    options.world_size = kRobustnessRanks;
     auto world = dist::World::join(options);
     Chain model = test::make_chain({.calls = {0, 1, 2, 1}});
     auto sharded =
@@ -319,18 +320,18 @@ TEST(RobustnessTest, NothingLeaks) {
       const auto backward_that_fails = [&](bool in_forward) {
         auto& link = model->links[1];
         (in_forward ? link->fail_forward : link->fail_backward) = true;
-        EXPECT_THROW(loss_of(model, 0, 0).backward(), InjectedFailure);
+        EXPECT_THROW(robustness_loss_of(model, 0, 0).backward(), InjectedFailure);
         link->fail_forward = link->fail_backward = false;
       };
-      loss_of(model, 0, 0).backward();
-      loss_of(model, 0, 0);
+      robustness_loss_of(model, 0, 0).backward();
+      robustness_loss_of(model, 0, 0);
       {
         const at::NoGradGuard no_grad;
-        loss_of(model, 0, 0);
+        robustness_loss_of(model, 0, 0);
       }
       backward_that_fails(true);
       backward_that_fails(false);
-      const at::Tensor twice = loss_of(model, 0, 0);
+      const at::Tensor twice = robustness_loss_of(model, 0, 0);
       twice.backward({}, /*retain_graph=*/true);
       twice.backward();
       sharded->zero_grad();
@@ -357,7 +358,7 @@ TEST(RobustnessTest, NothingLeaks) {
 TEST(RobustnessTest, MisuseIsNamed) {
   dist::WorldOptions options;
   options.backend = dist::BackendKind::kEmulated;
-  options.world_size = kRanks;
+  options.world_size = kRobustnessRanks;
   const auto world = dist::World::join(options);
   Chain model = test::make_chain({});
   const auto sharded = fully_shard(model.ptr(), plan_of(kSettings[0]), {.world = world.get()});

@@ -41,7 +41,7 @@ struct Counts : NullRecorder {
   std::map<Op, int> of;
 };
 
-plan::Plan plan_of(const std::string& more = "") {
+plan::Plan sharded_unit_plan_of(const std::string& more = "") {
   return plan::parse_plan(
       R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}])" + more + "}", "test");
 }
@@ -50,7 +50,7 @@ TEST(ShardedUnitTest, UnshardGathersOneUnitUntilReshard) {
   test::run_ranks(2, [](dist::World& world) {
     Counts counts;
     Chain model = make_chain({}), whole = make_chain({});
-    const auto sharded = fully_shard(model.ptr(), plan_of(),
+    const auto sharded = fully_shard(model.ptr(), sharded_unit_plan_of(),
                                      {.world = &world, .recorder = &counts, .check_ledger = true});
     const ShardedUnit unit(model->links[1].ptr());
     const at::Tensor weight = model->links[1]->up->weight;
@@ -74,7 +74,7 @@ TEST(ShardedUnitTest, AsynchronousUnshardIsCompleteWhenItWasWaitedFor) {
   test::run_ranks(3, [](dist::World& world) {
     Counts counts;
     Chain model = make_chain({}), whole = make_chain({});
-    const auto sharded = fully_shard(model.ptr(), plan_of(),
+    const auto sharded = fully_shard(model.ptr(), sharded_unit_plan_of(),
                                      {.world = &world, .recorder = &counts, .check_ledger = true});
     UnshardHandle root = ShardedUnit(model.ptr()).unshard(/*async=*/true);
     UnshardHandle link = ShardedUnit(model->links[2].ptr()).unshard(/*async=*/true);
@@ -98,7 +98,7 @@ TEST(ShardedUnitTest, AsynchronousUnshardIsCompleteWhenItWasWaitedFor) {
 TEST(ShardedUnitTest, UnshardedParametersAreNoPartOfAGraph) {
   test::run_ranks(2, [](dist::World& world) {
     Chain model = make_chain({});
-    const auto sharded = fully_shard(model.ptr(), plan_of(), {.world = &world});
+    const auto sharded = fully_shard(model.ptr(), sharded_unit_plan_of(), {.world = &world});
     model(seeded({2, 5}, 1)).sum().backward();
     const ShardedUnit unit(model->links[0].ptr());
     unit.unshard();
@@ -111,9 +111,9 @@ TEST(ShardedUnitTest, GradientSyncOfSomeUnits) {
   test::run_ranks(2, [](dist::World& world) {
     Counts counts;
     Chain model = make_chain({}), all = make_chain({});
-    const auto sharded = fully_shard(model.ptr(), plan_of(),
+    const auto sharded = fully_shard(model.ptr(), sharded_unit_plan_of(),
                                      {.world = &world, .recorder = &counts, .check_ledger = true});
-    const auto reference = fully_shard(all.ptr(), plan_of(), {.world = &world});
+    const auto reference = fully_shard(all.ptr(), sharded_unit_plan_of(), {.world = &world});
     const auto rank = static_cast<uint64_t>(world.rank());
     // M = 2 microbatches, two of three blocks without sync in the first: 2 + 4 reduce-scatters.
     for (const bool last : {false, true}) {
@@ -135,7 +135,7 @@ TEST(ShardedUnitTest, GradientSyncOfSomeUnits) {
 TEST(ShardedUnitTest, GradientDivideFactorOfOneUnit) {
   test::run_ranks(2, [](dist::World& world) {
     Chain model = make_chain({});
-    const auto sharded = fully_shard(model.ptr(), plan_of(), {.world = &world});
+    const auto sharded = fully_shard(model.ptr(), sharded_unit_plan_of(), {.world = &world});
     const auto gradients = [&] {
       model(seeded({2, 5}, static_cast<uint64_t>(world.rank()))).sum().backward();
       std::vector<at::Tensor> grads;
@@ -205,8 +205,8 @@ TEST(ShardedUnitTest, UnshardInBackwardOffSavesAnAllGather) {
 TEST(ShardedUnitTest, MisuseIsNamed) {
   test::run_ranks(1, [](dist::World& world) {
     Chain model = make_chain({}), other = make_chain({});
-    const auto sharded = fully_shard(model.ptr(), plan_of(), {.world = &world});
-    const auto elsewhere = fully_shard(other.ptr(), plan_of(), {.world = &world});
+    const auto sharded = fully_shard(model.ptr(), sharded_unit_plan_of(), {.world = &world});
+    const auto elsewhere = fully_shard(other.ptr(), sharded_unit_plan_of(), {.world = &world});
     EXPECT_THAT(test::message_of([&] { ShardedUnit(model->in.ptr()); }),
                 HasSubstr("expected a module that fully_shard was applied to, but got"));
     EXPECT_THAT(test::message_of([&] { ShardedUnit(nullptr); }), HasSubstr("but got none"));
@@ -218,12 +218,12 @@ TEST(ShardedUnitTest, MisuseIsNamed) {
         HasSubstr("below another root"));
     const ShardedUnit gone = [&] {
       Chain brief = make_chain({});
-      const auto handle = fully_shard(brief.ptr(), plan_of(), {.world = &world});
+      const auto handle = fully_shard(brief.ptr(), sharded_unit_plan_of(), {.world = &world});
       return ShardedUnit(brief->links[0].ptr());
     }();
     EXPECT_THAT(test::message_of([&] { static_cast<void>(gone.unshard()); }), HasSubstr("is gone"));
     Chain lazy = make_chain({});
-    fully_shard_unit({lazy->links[0].ptr()}, plan_of(), {.world = &world});
+    fully_shard_unit({lazy->links[0].ptr()}, sharded_unit_plan_of(), {.world = &world});
     EXPECT_THAT(test::message_of([&] { ShardedUnit(lazy->links[0].ptr()).reshard(); }),
                 HasSubstr("has no root yet"));
   });

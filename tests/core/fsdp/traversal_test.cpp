@@ -32,11 +32,11 @@ using testing::ThrowsMessage;
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 using HookedLinear = torch::nn::ModuleHolder<module::Hookable<torch::nn::LinearImpl>>;
 
-struct ChainImpl : torch::nn::SequentialImpl {
+struct NestedChainImpl : torch::nn::SequentialImpl {
   using SequentialImpl::SequentialImpl;
   at::Tensor forward(const at::Tensor& x) { return SequentialImpl::forward(x); }
 };
-SHARDLENS_MODULE(Chain);
+SHARDLENS_MODULE(NestedChain);
 
 struct UnitModuleImpl : torch::nn::Module {
   explicit UnitModuleImpl(int64_t width)
@@ -66,7 +66,7 @@ struct CompositeModelImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(CompositeModel);
 
-plan::Plan plan_of(const std::string& units) {
+plan::Plan traversal_plan_of(const std::string& units) {
   return plan::parse_plan(R"({"version": 1, "units": )" + units + "}", "test");
 }
 
@@ -126,12 +126,14 @@ TEST_F(TraversalTest, StatesComeDepthFirstWithTheModuleThatOwnsThem) {
 // as a whole.
 TEST_F(TraversalTest, NestedWrappedModuleHasTwoLocalRoots) {
   const HookedLinear inner(4, 16), third(16, 4);
-  const Chain second(inner, torch::nn::Linear(16, 16));
+  const NestedChain second(inner, torch::nn::Linear(16, 16));
   const torch::nn::Sequential model(torch::nn::Linear(8, 4), second, third,
                                     torch::nn::Linear(4, 8));
-  const auto a = fully_shard(second.ptr(), plan_of(R"([{"modules": ""}, {"modules": "0"}])"),
-                             {.world = world.get()});
-  const auto b = fully_shard(third.ptr(), plan_of(R"([{"modules": ""}])"), {.world = world.get()});
+  const auto a =
+      fully_shard(second.ptr(), traversal_plan_of(R"([{"modules": ""}, {"modules": "0"}])"),
+                  {.world = world.get()});
+  const auto b =
+      fully_shard(third.ptr(), traversal_plan_of(R"([{"modules": ""}])"), {.world = world.get()});
   EXPECT_THAT(modules_of(fsdp_states_with_modules(model.ptr())),
               ElementsAre(second.ptr(), inner.ptr(), third.ptr()));
   EXPECT_THAT(fsdp_root_states(model.ptr()),
@@ -144,10 +146,12 @@ TEST_F(TraversalTest, UnitsBelowOneBlockAndTheRoot) {
   struct Parts {
     HookedLinear up{3, 5}, down{5, 3};
   } part[2];
-  const Chain model(Chain(part[0].up, part[0].down), Chain(part[1].up, part[1].down));
-  const auto sharded = fully_shard(
-      model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "0.0"}, {"modules": "0.1"}])"),
-      {.world = world.get()});
+  const NestedChain model(NestedChain(part[0].up, part[0].down),
+                          NestedChain(part[1].up, part[1].down));
+  const auto sharded =
+      fully_shard(model.ptr(),
+                  traversal_plan_of(R"([{"modules": ""}, {"modules": "0.0"}, {"modules": "0.1"}])"),
+                  {.world = world.get()});
   EXPECT_THAT(modules_of(fsdp_states_with_modules(model.ptr())),
               ElementsAre(model.ptr(), part[0].up.ptr(), part[0].down.ptr()));
   const auto roots = fsdp_root_states(model.ptr());
@@ -208,8 +212,8 @@ TEST_F(TraversalTest, ReplicatedSubtreeIsNotEntered) {
 
 TEST_F(TraversalTest, ReplicatedRootHasNoStates) {
   Mlp model(4, 2);
-  const auto sharded =
-      fully_shard(model->order[0].ptr(), plan_of(R"([{"modules": ""}])"), {.world = world.get()});
+  const auto sharded = fully_shard(model->order[0].ptr(), traversal_plan_of(R"([{"modules": ""}])"),
+                                   {.world = world.get()});
   mark_replicated(model.ptr());
   EXPECT_THAT(fsdp_states_with_modules(model.ptr()), IsEmpty());
   EXPECT_THAT(fsdp_states(model.ptr()), IsEmpty());
@@ -259,9 +263,10 @@ TEST_F(TraversalTest, StatesOfOtherApisAreNoFsdpStates) {
 
 TEST_F(TraversalTest, HandlesKeepTheOrderAndSkipStatesWithoutParameters) {
   const HookedLinear first(3, 4), second(4, 5);
-  const Chain model(first, second);  // owns nothing itself
-  const auto sharded = fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "*"}])"),
-                                   {.world = world.get()});
+  const NestedChain model(first, second);  // owns nothing itself
+  const auto sharded =
+      fully_shard(model.ptr(), traversal_plan_of(R"([{"modules": ""}, {"modules": "*"}])"),
+                  {.world = world.get()});
   EXPECT_EQ(fsdp_states(model.ptr()).size(), 3U);
   const auto handles = fsdp_handles(model.ptr());
   ASSERT_EQ(handles.size(), 2U);
@@ -325,8 +330,9 @@ TEST_F(TraversalTest, RandomTreesGiveModulesOrder) {
 // test_fully_shard_util: policy {UnitModule}.
 TEST_F(TraversalTest, ShardedTreeIsPrintedWithItsUnits) {
   const CompositeModel model;
-  const auto sharded = fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "u*"}])"),
-                                   {.world = world.get()});
+  const auto sharded =
+      fully_shard(model.ptr(), traversal_plan_of(R"([{"modules": ""}, {"modules": "u*"}])"),
+                  {.world = world.get()});
   const ShardedTree tree = sharded_tree(model.ptr());
   EXPECT_EQ(tree.text, R"([CompositeModel] FULLY SHARDED
     l1[Linear]
@@ -358,8 +364,9 @@ TEST_F(TraversalTest, ShardedTreeIsPrintedWithItsUnits) {
 
 TEST_F(TraversalTest, RootOwnsWhatNoNestedUnitDoes) {
   const CompositeModel model;
-  const auto sharded = fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "u1"}])"),
-                                   {.world = world.get()});
+  const auto sharded =
+      fully_shard(model.ptr(), traversal_plan_of(R"([{"modules": ""}, {"modules": "u1"}])"),
+                  {.world = world.get()});
   const ShardedTree tree = sharded_tree(model.ptr());
   ASSERT_EQ(tree.parameters.size(), 2U);
   EXPECT_THAT(
@@ -373,7 +380,7 @@ TEST_F(TraversalTest, ShardedTreeStartsAtAModuleThatIsNotSharded) {
   const UnitModule unit(2);
   const torch::nn::Sequential model(torch::nn::Linear(2, 2), unit);
   const auto sharded =
-      fully_shard(unit.ptr(), plan_of(R"([{"modules": ""}])"), {.world = world.get()});
+      fully_shard(unit.ptr(), traversal_plan_of(R"([{"modules": ""}])"), {.world = world.get()});
   const ShardedTree tree = sharded_tree(model.ptr());
   EXPECT_THAT(tree.text, AllOf(HasSubstr("[Sequential]\n    0[Linear]\n"),
                                HasSubstr("    1[UnitModule] FULLY SHARDED\n")));
@@ -399,7 +406,7 @@ TEST_F(TraversalTest, EverySubmoduleMapsToTheStateOfItsUnit) {
 TEST_F(TraversalTest, UnitOfSeveralModulesHasOneState) {
   Mlp model(4, 3);
   const auto sharded = fully_shard(
-      model.ptr(), plan_of(R"([{"modules": ""}, {"modules": ["layers.0", "layers.2"]}])"),
+      model.ptr(), traversal_plan_of(R"([{"modules": ""}, {"modules": ["layers.0", "layers.2"]}])"),
       {.world = world.get()});
   EXPECT_EQ(module_fsdp_state(*model->order[0]), module_fsdp_state(*model->order[2]));
   EXPECT_EQ(composable::registry(*model->order[0])->front(),
@@ -441,7 +448,8 @@ TEST_F(TraversalTest, FullyShardRefusesContainersWithoutForward) {
   Mlp model(4, 1);
   EXPECT_THAT(
       [&] {
-        (void)fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "layers"}])"),
+        (void)fully_shard(model.ptr(),
+                          traversal_plan_of(R"([{"modules": ""}, {"modules": "layers"}])"),
                           {.world = world.get()});
       },
       ThrowsMessage<InputError>(HasSubstr("module 'layers' is a ModuleList and has no forward")));
@@ -453,7 +461,8 @@ TEST_F(TraversalTest, UnitsAreChosenByClassAndBySize) {
   for (const char* policy : {"class:Block", "size:50"}) {  // a block has 4·7+7 + 7·4+4 parameters
     Mlp model(4, 2);
     const auto sharded = fully_shard(
-        model.ptr(), plan_of(R"([{"modules": ""}, {"modules": ")" + std::string(policy) + "\"}]"),
+        model.ptr(),
+        traversal_plan_of(R"([{"modules": ""}, {"modules": ")" + std::string(policy) + "\"}]"),
         {.world = world.get()});
     EXPECT_THAT(modules_of(fsdp_states_with_modules(model.ptr())),
                 ElementsAre(model.ptr(), model->order[0].ptr(), model->order[1].ptr()));
@@ -461,7 +470,8 @@ TEST_F(TraversalTest, UnitsAreChosenByClassAndBySize) {
   Mlp model(4, 2);  // a Linear could be one by its size, but has no hooks
   EXPECT_THAT(
       [&] {
-        (void)fully_shard(model.ptr(), plan_of(R"([{"modules": ""}, {"modules": "class:Linear"}])"),
+        (void)fully_shard(model.ptr(),
+                          traversal_plan_of(R"([{"modules": ""}, {"modules": "class:Linear"}])"),
                           {.world = world.get()});
       },
       ThrowsMessage<UsageError>(AllOf(HasSubstr("module 'in'"), HasSubstr("SHARDLENS_MODULE"))));
@@ -469,11 +479,12 @@ TEST_F(TraversalTest, UnitsAreChosenByClassAndBySize) {
 
 TEST_F(TraversalTest, FullyShardRefusesAModelWithAPartThatIsARootOfItsOwn) {
   Mlp model(4, 2);
-  const auto part =
-      fully_shard(model->order[1].ptr(), plan_of(R"([{"modules": ""}])"), {.world = world.get()});
+  const auto part = fully_shard(model->order[1].ptr(), traversal_plan_of(R"([{"modules": ""}])"),
+                                {.world = world.get()});
   EXPECT_THAT(
       [&] {
-        (void)fully_shard(model.ptr(), plan_of(R"([{"modules": ""}])"), {.world = world.get()});
+        (void)fully_shard(model.ptr(), traversal_plan_of(R"([{"modules": ""}])"),
+                          {.world = world.get()});
       },
       ThrowsMessage<UsageError>(HasSubstr("already been lazily initialized for layers.1")));
   EXPECT_EQ(composable::module_state(*model), nullptr);

@@ -26,7 +26,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr int kRanks = 2;
+constexpr int kUnusedRanks = 2;
 
 struct ForkImpl : torch::nn::Module {
   ForkImpl()
@@ -54,7 +54,7 @@ void backward(Fork& model) {
   model(test::seeded({3, 5}, 7)).pow(2).mean().backward();
 }
 
-plan::Plan plan_of(const std::string& dialect, const std::string& layout) {
+plan::Plan unused_plan_of(const std::string& dialect, const std::string& layout) {
   return plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}], "dialect": ")" + dialect +
                               R"(", "layout": ")" + layout + "\"}",
                           "test");
@@ -94,13 +94,13 @@ TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
   for (const json& each : recorded["cases"]) {
     SCOPED_TRACE(each["api"].dump() + each["branches"].dump());
     const std::string dialect = each["api"];
-    test::run_ranks(kRanks, [&](dist::World& world) {
+    test::run_ranks(kUnusedRanks, [&](dist::World& world) {
       Reduced reduced;
       world.set_recorder(&reduced);
       Fork model = make_fork(each["branches"][static_cast<size_t>(world.rank())]);
-      const auto sharded =
-          fully_shard(model.ptr(), plan_of(dialect, dialect == "fsdp1" ? "flat" : "per_parameter"),
-                      {.world = &world, .check_ledger = true});
+      const auto sharded = fully_shard(
+          model.ptr(), unused_plan_of(dialect, dialect == "fsdp1" ? "flat" : "per_parameter"),
+          {.world = &world, .check_ledger = true});
       torch::optim::AdamW optimizer(model->parameters(),
                                     torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
       for (const json& step : each["steps"]) {
@@ -126,14 +126,14 @@ TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
 // What a rank did not use counts as zero in the mean.
 TEST(UnusedTest, RanksMayUseDifferentParametersOfAFlatUnit) {
   Fork plain = make_fork("a");
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kUnusedRanks; ++rank) {
     plain->branch = rank == 0 ? "a" : "b";
-    (plain(test::seeded({3, 5}, 7)).pow(2).mean() / kRanks).backward();
+    (plain(test::seeded({3, 5}, 7)).pow(2).mean() / kUnusedRanks).backward();
   }
-  test::run_ranks(kRanks, [&](dist::World& world) {
+  test::run_ranks(kUnusedRanks, [&](dist::World& world) {
     Fork model = make_fork(world.rank() == 0 ? "a" : "b");
-    const auto sharded =
-        fully_shard(model.ptr(), plan_of("fsdp2", "flat"), {.world = &world, .check_ledger = true});
+    const auto sharded = fully_shard(model.ptr(), unused_plan_of("fsdp2", "flat"),
+                                     {.world = &world, .check_ledger = true});
     backward(model);
     for (const ParameterSlice& slice : sharded->slices()) {
       const at::Tensor expected = plain->parameters()[slice.parameter].grad();
@@ -150,14 +150,14 @@ TEST(UnusedTest, RanksMayUseDifferentParametersOfAFlatUnit) {
 
 // In the per-parameter layout ranks must agree, as in FSDP2; checked, they say where they do not.
 TEST(UnusedTest, RanksThatUseDifferentParametersPerParameterAreNamed) {
-  std::vector<std::string> said(kRanks);
+  std::vector<std::string> said(kUnusedRanks);
   test::run_ranks(
-      kRanks,
+      kUnusedRanks,
       [&](dist::World& world) {
         try {
           Fork model = make_fork(world.rank() == 0 ? "a" : "b");
           const auto sharded =
-              fully_shard(model.ptr(), plan_of("fsdp2", "per_parameter"), {.world = &world});
+              fully_shard(model.ptr(), unused_plan_of("fsdp2", "per_parameter"), {.world = &world});
           backward(model);
         } catch (const RuntimeFault& error) {
           said[static_cast<size_t>(world.rank())] = error.what();
@@ -171,16 +171,16 @@ TEST(UnusedTest, RanksThatUseDifferentParametersPerParameterAreNamed) {
 // A microbatch without sync may use parameters that the others do not.
 TEST(UnusedTest, MicrobatchesMayUseDifferentParameters) {
   Fork plain = make_fork("a");
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kUnusedRanks; ++rank) {
     for (const char* branch : {"a", "b", "b"}) {
       plain->branch = branch;
-      (plain(test::seeded({3, 5}, 7)).pow(2).mean() / kRanks).backward();
+      (plain(test::seeded({3, 5}, 7)).pow(2).mean() / kUnusedRanks).backward();
     }
   }
   for (const bool in_bf16 : {false, true}) {  // then gradients wait in the reduction's input
-    test::run_ranks(kRanks, [&](dist::World& world) {
+    test::run_ranks(kUnusedRanks, [&](dist::World& world) {
       Fork model = make_fork("a");
-      plan::Plan plan = plan_of("fsdp2", "per_parameter");
+      plan::Plan plan = unused_plan_of("fsdp2", "per_parameter");
       if (in_bf16) {
         plan.mixed_precision.reduce_dtype = DType::kBF16;
       }
@@ -207,7 +207,7 @@ TEST(UnusedTest, MicrobatchesMayUseDifferentParameters) {
 }
 
 TEST(UnusedTest, AUnitThatNoRankUsesHasNoGradient) {
-  test::run_ranks(kRanks, [](dist::World& world) {
+  test::run_ranks(kUnusedRanks, [](dist::World& world) {
     test::Chain model = test::make_chain({.calls = {0, 2}});
     const auto sharded = fully_shard(
         model.ptr(),
