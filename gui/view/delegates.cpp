@@ -53,6 +53,8 @@ void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
   QStyledItemDelegate::initStyleOption(option, index);
   option->font.setBold(index.data(role_).toBool());
+  // Names of units tell apart by their ends too; sentences by their begin.
+  option->textElideMode = option->text.count(u' ') <= 1 ? Qt::ElideMiddle : Qt::ElideRight;
 }
 
 }  // namespace shardlens::gui

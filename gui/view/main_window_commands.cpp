@@ -89,41 +89,49 @@ void MainWindow::addGoCommands() {
       "go.forward", tr("Forward to the next selection"), {QStringLiteral("Alt+Right")},
       [this] { context_.forward(); }, [this] { return context_.canGoForward(); },
       tr("Nothing was selected after this"));
-  const auto step = [&](const char* id, const QString& title, const QStringList& keys, int way,
-                        void (TimelineView::*run)(int), auto(TimelineView::*sought)(int) const,
-                        const QString& needs, bool separated = false) {
-    go(
-        id, title, keys, [this, run, way] { (timeline_->*run)(way); },
-        [this, sought, way] { return context_.run() != nullptr && (timeline_->*sought)(way); },
-        needs, separated);
-  };
   const QString no_exposed = tr("No exposed collective there"),
                 no_item = tr("Select an event that has a neighbour there"),
                 no_arrow = tr("Select a collective that something waited for"),
                 no_mark = tr("No bookmark there");
-  step("go.nextExposed", tr("Next exposed collective"), {QStringLiteral("E")}, 1,
-       &TimelineView::selectExposed, &TimelineView::nextExposed, no_exposed, true);
-  step("go.previousExposed", tr("Previous exposed collective"), {QStringLiteral("Shift+E")}, -1,
-       &TimelineView::selectExposed, &TimelineView::nextExposed, no_exposed);
-  step("go.next", tr("Next on the same row"), {QStringLiteral("."), QStringLiteral("Right")}, 1,
-       &TimelineView::selectNeighbour, &TimelineView::neighbour, no_item);
-  step("go.previous", tr("Previous on the same row"), {QStringLiteral(","), QStringLiteral("Left")},
-       -1, &TimelineView::selectNeighbour, &TimelineView::neighbour, no_item);
-  step("go.follow", tr("Follow the arrow to what waits for it"), {QStringLiteral("]")}, 1,
-       &TimelineView::followArrow, &TimelineView::arrowEnd, no_arrow);
-  step("go.followBack", tr("Follow the arrow back to the collective"), {QStringLiteral("[")}, -1,
-       &TimelineView::followArrow, &TimelineView::arrowEnd,
-       tr("Select an event that a collective was needed before"));
+  go(
+      "go.nextExposed", tr("Next exposed collective"), {QStringLiteral("E")},
+      [this] { timeline_->selectExposed(1); },
+      [this] { return timeline_->nextExposed(1).has_value(); }, no_exposed, true);
+  go(
+      "go.previousExposed", tr("Previous exposed collective"), {QStringLiteral("Shift+E")},
+      [this] { timeline_->selectExposed(-1); },
+      [this] { return timeline_->nextExposed(-1).has_value(); }, no_exposed);
+  go(
+      "go.next", tr("Next on the same row"), {QStringLiteral("."), QStringLiteral("Right")},
+      [this] { timeline_->selectNeighbour(1); },
+      [this] { return timeline_->neighbour(1).has_value(); }, no_item);
+  go(
+      "go.previous", tr("Previous on the same row"), {QStringLiteral(","), QStringLiteral("Left")},
+      [this] { timeline_->selectNeighbour(-1); },
+      [this] { return timeline_->neighbour(-1).has_value(); }, no_item);
+  go(
+      "go.follow", tr("Follow the arrow to what waits for it"), {QStringLiteral("]")},
+      [this] { timeline_->followArrow(1); }, [this] { return timeline_->arrowEnd(1).has_value(); },
+      no_arrow);
+  go(
+      "go.followBack", tr("Follow the arrow back to the collective"), {QStringLiteral("[")},
+      [this] { timeline_->followArrow(-1); },
+      [this] { return timeline_->arrowEnd(-1).has_value(); },
+      tr("Select an event that a collective was needed before"));
   go(
       "go.mark", tr("Set or remove a bookmark"), {QStringLiteral("M")},
       [this] { timeline_->toggleBookmark(timeline_->markedTime()); }, has_run, no_run, true);
   go(
       "go.note", tr("Bookmark with a note …"), {QStringLiteral("Shift+M")},
       [this] { editBookmark(timeline_->markedTime()); }, has_run, no_run);
-  step("go.nextMark", tr("Next bookmark"), {QStringLiteral("Ctrl+]")}, 1,
-       &TimelineView::jumpToBookmark, &TimelineView::nextBookmark, no_mark);
-  step("go.previousMark", tr("Previous bookmark"), {QStringLiteral("Ctrl+[")}, -1,
-       &TimelineView::jumpToBookmark, &TimelineView::nextBookmark, no_mark);
+  go(
+      "go.nextMark", tr("Next bookmark"), {QStringLiteral("Ctrl+]")},
+      [this] { timeline_->jumpToBookmark(1); },
+      [this] { return timeline_->nextBookmark(1).has_value(); }, no_mark);
+  go(
+      "go.previousMark", tr("Previous bookmark"), {QStringLiteral("Ctrl+[")},
+      [this] { timeline_->jumpToBookmark(-1); },
+      [this] { return timeline_->nextBookmark(-1).has_value(); }, no_mark);
   go(
       "go.find", tr("Find events by name"), {QStringLiteral("Ctrl+F")},
       [this] { panels_->focusSearch(); }, has_run, no_run, true);

@@ -10,7 +10,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kWidestColumn = 260;    // of a table; what is longer is in the inspector
+constexpr int kWidestColumn = 200;    // of a table; what is longer is in the inspector
 constexpr int kParameterWidth = 160;  // names are cut at their left
 constexpr int kNarrowestName = 130, kWidestName = 210;
 
