@@ -11,6 +11,7 @@
 #include <QFileDialog>
 #include <QMenu>
 #include <QMenuBar>
+#include <QPointer>
 #include <QRegularExpression>
 #include <QTest>
 #include <QTreeView>
@@ -50,6 +51,11 @@ std::vector<int64_t> numbers_of(const QString& headline) {
 // Of a list or a combo box; the system's own marks are no rows of ours.
 bool hidden(const QWidget& widget) {
   return !widget.isVisible() || widget.visibleRegion().isEmpty();
+}
+
+QPoint held_within(const QWindow& window, const QPoint& at) {
+  return {std::clamp(at.x(), 0, std::max(0, window.width() - 1)),
+          std::clamp(at.y(), 0, std::max(0, window.height() - 1))};
 }
 
 }  // namespace
@@ -135,16 +141,18 @@ void Monkey::click() {
           .arg(at.x())
           .arg(at.y())
           .arg(name_of(*widget)));
-  QWindow* handle = window->windowHandle();
-  if (handle == nullptr) {
-    return;
+  const QPointer<QWidget> alive(window);
+  const QPointer<QWindow> handle(window->windowHandle());
+  const Qt::KeyboardModifiers keys = modifiers();
+  if (handle) {
+    QTest::mouseMove(handle, held_within(*handle, at));
   }
-  QTest::mouseMove(handle, at);
-  QPointer<QWindow> alive(handle);
-  twice ? QTest::mouseDClick(handle, button, modifiers(), at)
-        : QTest::mouseClick(handle, button, modifiers(), at);
+  if (handle) {
+    twice ? QTest::mouseDClick(handle, button, keys, held_within(*handle, at))
+          : QTest::mouseClick(handle, button, keys, held_within(*handle, at));
+  }
   if (button == Qt::RightButton && QApplication::activePopupWidget() == nullptr && alive &&
-      window_.isVisible()) {
+      handle) {
     if (QWidget* under = window->childAt(at)) {
       QContextMenuEvent event(QContextMenuEvent::Mouse, under->mapFrom(window, at),
                               window->mapToGlobal(at));
@@ -167,17 +175,16 @@ void Monkey::drag() {
           .arg(to.x())
           .arg(to.y())
           .arg(name_of(*widget)));
-  QPointer<QWindow> handle(window->windowHandle());
-  const auto press = [&](auto&& step) {
-    if (handle) {
-      step();
-    }
-  };
-  press([&] { QTest::mousePress(handle, button, keys, from); });
-  for (int i = 1; i <= 3; ++i) {
-    press([&] { QTest::mouseMove(handle, from + (to - from) * i / 3); });
+  // A window may shrink or go on the way: what is left is let go in the main one.
+  const QPointer<QWindow> handle(window->windowHandle());
+  if (handle) {
+    QTest::mousePress(handle, button, keys, held_within(*handle, from));
   }
-  press([&] { QTest::mouseRelease(handle, button, keys, to); });
+  for (int i = 1; i <= 3 && handle; ++i) {
+    QTest::mouseMove(handle, held_within(*handle, from + (to - from) * i / 3));
+  }
+  QWindow* last = handle ? handle.data() : window_.windowHandle();
+  QTest::mouseRelease(last, button, keys, held_within(*last, to));
 }
 
 void Monkey::wheel() {
@@ -275,13 +282,14 @@ void Monkey::answer() {
   if (++waited_ < kPatience) {
     return;
   }
-  if (QWidget* popup = QApplication::activePopupWidget()) {
+  if (QWidget* popup = QApplication::activePopupWidget();
+      popup != nullptr && popup->windowHandle() != nullptr) {
     switch (waited_ % 3) {
       case 0:
-        QTest::keyClick(popup, Qt::Key_Down);
+        QTest::keyClick(popup->windowHandle(), Qt::Key_Down);
         break;
       case 1:
-        QTest::keyClick(popup, Qt::Key_Return);
+        QTest::keyClick(popup->windowHandle(), Qt::Key_Return);
         break;
       default:
         popup->close();
