@@ -146,7 +146,7 @@ void MainWindow::addGoCommands() {
       tr("Nothing is selected"));
 }
 
-// Shown and edited is what stands there: a bookmark keeps its note until another one is given.
+// A bookmark that is there already is shown to be edited, and keeps its note until then.
 void MainWindow::editBookmark(Nanoseconds time) {
   const std::optional<Bookmark> there = timeline_->bookmarkAt(time);
   auto* dialog = new QInputDialog(this);
