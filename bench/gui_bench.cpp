@@ -220,7 +220,7 @@ int edit() {
   view.resize(1920, 1080);
   view.show();
   QApplication::processEvents();
-  session.start(plan::parse_model_config(kModel, "llama-70b"), 8);
+  session.start(plan::parse_model_config(kModel, "llama-70b"), "8xH100");
   wait_for_version(session);
   context.setRun(session.current()->run);
   std::vector<double> milliseconds;

@@ -19,7 +19,7 @@ struct WorldOptions {
   int world_size = 1;
   int replicate = 1;  // mesh axes; replicate · shard = world_size
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
-  std::shared_ptr<const CollectiveTimer> timer;  // kEmulated
+  std::shared_ptr<const CollectiveTimer> timer = nullptr;  // kEmulated
   Recorder* recorder = nullptr;
   c10::Device device{c10::kCPU};   // of the tensors; CUDA with kNccl and kEmulated alone
   bool force_collectives = false;  // kNccl: through ProcessGroupNCCL in a world of one rank too
