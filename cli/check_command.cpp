@@ -199,7 +199,8 @@ Action add_check_command(CLI::App& app) {
   app.add_option("--metric", options->metrics,
                  "gate on this alone (may be repeated): structure, step_time, exposed_comm; with a "
                  "limit: step_time:3%, exposed_comm:200us")
-      ->option_text("NAME[:LIMIT]");
+      ->option_text("NAME[:LIMIT]")
+      ->allow_extra_args(false);
   add_selection_flags(app, options->selection);
   app.add_flag("--paired", options->paired,
                "the n-th baseline run ran next to the n-th candidate run: compare them in pairs");

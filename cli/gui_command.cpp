@@ -84,11 +84,13 @@ Action add_gui_command(CLI::App& app) {
   flag("--model", "FILE", "a config.json to plan for, simulated in place of a run");
   app.add_option("--plan", options->plans,
                  "simulate this plan file beside the run; may be repeated")
-      ->option_text("FILE");
+      ->option_text("FILE")
+      ->allow_extra_args(false);
   app.add_option("--hardware", options->hardware,
                  "simulate each plan on this spec, a name or a file; may be repeated, and is "
                  "required with --model")
-      ->option_text("SPEC");
+      ->option_text("SPEC")
+      ->allow_extra_args(false);
   app.add_flag("--figures", options->figures,
                "print what the window shows of the run and of each simulated plan as JSON, and "
                "end; needs no display");
@@ -96,7 +98,8 @@ Action add_gui_command(CLI::App& app) {
                "show the run's own plan, simulated, below the run");
   app.add_option("--compare", options->compared,
                  "a run to compare with; may be repeated for its traces")
-      ->option_text("PATH");
+      ->option_text("PATH")
+      ->allow_extra_args(false);
   flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
   flag("--panel", "NAME",
        "modules, ownership, inspector, exposed, order, what-if, compare, events, diagnostics or "

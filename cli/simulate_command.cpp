@@ -117,7 +117,8 @@ Action add_simulate_command(CLI::App& app) {
       ->option_text("one|all [one]");
   app.add_option("--slow-rank", options->slow_ranks,
                  "R:FACTOR: rank R computes FACTOR times as long; may be repeated")
-      ->option_text("R:FACTOR");
+      ->option_text("R:FACTOR")
+      ->allow_extra_args(false);
   static const std::map<std::string, sim::HostMode> kHosts{{"ahead", sim::HostMode::kAhead},
                                                            {"compute", sim::HostMode::kCompute}};
   app.add_option(

@@ -10,6 +10,7 @@
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto_writer.h"
+#include "sim/scenario/prediction_json.h"
 
 #include "cli/capture_directory.h"
 #include "cli/output.h"
@@ -19,40 +20,11 @@ namespace {
 
 constexpr size_t kAliveShown = 8;
 
-nlohmann::ordered_json interval_json(const std::optional<sim::PredictedInterval>& interval) {
-  return interval ? nlohmann::ordered_json{interval->low, interval->high}
-                  : nlohmann::ordered_json();
-}
-
 }  // namespace
 
 std::string simulated_json(const SimulatedResult& result) {
-  nlohmann::ordered_json out;
-  const sim::Prediction& now = result.prediction;
-  out["schema"] = 1;
-  out["machine"] = now.machine;
-  out["step_ns"] = now.figures.duration();
-  out["compute_ns"] = now.figures.compute;
-  out["exposed_comm_ns"] = now.figures.exposed_comm;
-  out["exposed_copy_ns"] = now.figures.exposed_copy;
-  out["idle_ns"] = now.figures.idle;
-  out["tokens_per_s"] = now.tokens_per_s;
-  out["mfu"] = now.mfu ? nlohmann::ordered_json(*now.mfu) : nlohmann::ordered_json();
-  out["peak_allocated_bytes"] = now.memory.peak_allocated;
-  out["peak_reserved_bytes"] = now.memory.peak_reserved;
-  out["fits"] = now.memory.fits;
-  for (int i = 0; i < sim::kMemoryCategoryCount; ++i) {
-    out["memory"][std::string(name_of(static_cast<sim::MemoryCategory>(i)))] =
-        now.memory.at_peak[static_cast<size_t>(i)];
-  }
-  if (now.baseline) {
-    out["baseline"] = {{"measured_step_ns", now.baseline->measured},
-                       {"simulated_step_ns", now.baseline->simulated},
-                       {"error", now.baseline->error()}};
-  }
-  out["interval_ns"] = interval_json(now.interval);
-  out["change_interval_ns"] = interval_json(now.change_interval);
-  out["unknown"] = now.unknown;
+  nlohmann::ordered_json out{{"schema", 1}};
+  out.update(sim::prediction_json(result.prediction));
   return out.dump(1) + "\n";
 }
 

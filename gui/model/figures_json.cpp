@@ -3,18 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/figures_json.h"
+#include "sim/scenario/prediction_json.h"
 
 namespace shardlens::gui {
 namespace {
 
 using nlohmann::ordered_json;
-
-ordered_json baseline_json(const std::optional<sim::Baseline>& baseline) {
-  return baseline ? ordered_json{{"measured_step_ns", baseline->measured},
-                                 {"simulated_step_ns", baseline->simulated},
-                                 {"error", baseline->error()}}
-                  : ordered_json();
-}
 
 ordered_json version_json(const PlanVersion& version) {
   ordered_json out{{"title", version.title.toStdString()},
@@ -23,15 +17,9 @@ ordered_json version_json(const PlanVersion& version) {
     out["error"] = version.error.toStdString();
     return out;
   }
-  const sim::Prediction& now = version.prediction;
-  out["step_ns"] = now.figures.duration();
-  out["compute_ns"] = now.figures.compute;
-  out["exposed_comm_ns"] = now.figures.exposed_comm;
-  out["exposed_copy_ns"] = now.figures.exposed_copy;
-  out["idle_ns"] = now.figures.idle;
-  out["peak_allocated_bytes"] = now.memory.peak_allocated;
-  out["peak_reserved_bytes"] = now.memory.peak_reserved;
-  out["baseline"] = baseline_json(now.baseline);
+  ordered_json figures = sim::prediction_json(version.prediction);
+  figures.erase("machine");  // its choice in the window is there already
+  out.update(figures);
   return out;
 }
 

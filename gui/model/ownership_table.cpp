@@ -76,19 +76,20 @@ void OwnershipTable::show(RunPointer run,
       states_.push_back(at == trace.units.end()
                             ? State::kUnknown
                             : by_trace[static_cast<size_t>(at - trace.units.begin())]);
-      if (known && each.fqn != *unit) {
-        continue;
-      }
-      for (uint32_t i = 0; i < each.parameters.size(); ++i) {
-        rows_.push_back({id, i, each.parameters[i]});
-      }
+    }
+    rows_ = plan::parameter_places(plan());
+    if (known) {
+      std::erase_if(rows_, [&](const plan::ParameterPlace& row) {
+        return row.unit == kNoUnit || plan().units[row.unit].fqn != *unit;
+      });
     }
   }
   endResetModel();
 }
 
-std::string OwnershipTable::unitAt(const QModelIndex& index) const {
-  return plan().units[rows_[static_cast<size_t>(index.row())].unit].fqn;
+std::optional<std::string> OwnershipTable::unitAt(const QModelIndex& index) const {
+  const UnitId unit = rows_[static_cast<size_t>(index.row())].unit;
+  return unit == kNoUnit ? std::nullopt : std::optional(plan().units[unit].fqn);
 }
 
 int OwnershipTable::rowCount(const QModelIndex& parent) const {
@@ -102,7 +103,10 @@ int OwnershipTable::columnCount(const QModelIndex& parent) const {
 }
 
 plan::ShardLayout::Slice OwnershipTable::slice(const QModelIndex& index) const {
-  const Row& row = rows_[static_cast<size_t>(index.row())];
+  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
+  if (row.unit == kNoUnit) {
+    return {0, plan().tree.parameters[row.parameter].numel, 0, 0};
+  }
   const plan::ShardLayout& layout = layouts_[row.unit];
   // Replicas hold the same shards: ranks of a replica are next to each other.
   return layout.slice((index.column() - kFixedColumns) % layout.ranks(), row.index);
@@ -112,9 +116,10 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
   if (!checkIndex(index, CheckIndexOption::IndexIsValid)) {
     return {};
   }
-  const Row& row = rows_[static_cast<size_t>(index.row())];
+  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
   const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
-  const State state = states_[row.unit];
+  const bool ignored = row.unit == kNoUnit;
+  const State state = ignored ? State::kUnknown : states_[row.unit];
   if (role == kStateRole) {
     return static_cast<int>(state);
   }
@@ -124,15 +129,17 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
     }
     switch (index.column()) {
       case 0:
-        return role == Qt::ToolTipRole
-                   ? tr("%1, of unit %2")
-                         .arg(QString::fromStdString(parameter.fqn),
-                              QString::fromStdString(unit_label(plan().units[row.unit].fqn)))
-                   : QString::fromStdString(parameter.fqn);
+        return role != Qt::ToolTipRole ? QString::fromStdString(parameter.fqn)
+               : ignored ? tr("%1: the plan ignores it, every rank holds it whole")
+                               .arg(QString::fromStdString(parameter.fqn))
+                         : tr("%1, of unit %2")
+                               .arg(QString::fromStdString(parameter.fqn),
+                                    QString::fromStdString(unit_label(*unitAt(index))));
       case 1:
         return shape_text(parameter.shape);
       default:
-        return state == State::kUnknown   ? tr("–")
+        return ignored                    ? tr("ignored")
+               : state == State::kUnknown ? tr("–")
                : state == State::kSharded ? tr("sharded")
                                           : tr("unsharded");
     }
@@ -146,6 +153,9 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
                                    .arg(held.param_offset)
                                    .arg(held.param_offset + held.numel);
     case Qt::ToolTipRole: {
+      if (ignored) {
+        return tr("all %1 elements").arg(parameter.numel);
+      }
       const Bytes bytes = size_of(DType::kF32);  // shards are of the master dtype
       return held.numel == 0
                  ? tr("nothing of %1: the shard holds other parameters or padding here")

@@ -118,6 +118,7 @@ void PlanSession::observe() {
   observing_->paths = paths_;
   ticker_.start();
   background_.run([job = observing_] { job->work(); }, [this, job = observing_] { finish(job); });
+  emit stateChanged();
   emit progress(-1, tr("Learning from the run"));
 }
 
@@ -207,6 +208,7 @@ void PlanSession::cancel() {
     observing_.reset();
     ticker_.stop();
     why_ = tr("Learning from the run was stopped.");
+    emit stateChanged();
     emit observed();
   }
   emit simulatedOne();

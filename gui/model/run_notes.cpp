@@ -15,7 +15,7 @@ QString told(const char* text) {
 
 bool is_simulated(const RunData& run) {
   return std::any_of(run.run.traces.begin(), run.run.traces.end(), [](const trace::Trace& trace) {
-    return trace.metadata.backend == "simulated";
+    return trace.metadata.simulated();
   });
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/held_ranges.h"
+#include "core/plan/shard_layout.h"
 #include "gui/model/column_table.h"
 #include "gui/model/run_data.h"
 #include "gui/model/selection_context.h"
@@ -95,7 +97,7 @@ class OwnershipTable : public QAbstractTableModel {
   static constexpr int kFixedColumns = 3;              // parameter, shape, state
 
   using QAbstractTableModel::QAbstractTableModel;
-  // Parameters of the unit, or of all units. Without a plan, none: why() says so. `recovered`: of a
+  // Parameters of the unit, or all of the model. Without a plan, none: why() says so. `recovered`: of a
   // run without a plan of its own, what its trace tells; each unit is then one parameter.
   void show(RunPointer run,
             size_t rank,
@@ -103,7 +105,8 @@ class OwnershipTable : public QAbstractTableModel {
             Nanoseconds instant,
             const PlanPointer& recovered = nullptr);
   [[nodiscard]] QString why() const { return why_; }
-  [[nodiscard]] std::string unitAt(const QModelIndex& index) const;
+  // nullopt: the plan ignores the parameter.
+  [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
 
   [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
   [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
@@ -113,17 +116,12 @@ class OwnershipTable : public QAbstractTableModel {
                                     int role) const override;
 
  private:
-  struct Row {
-    UnitId unit = 0;
-    uint32_t index = 0;      // within the unit
-    uint32_t parameter = 0;  // of the tree
-  };
   [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
   [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
   RunPointer run_;
   PlanPointer plan_;
   QString why_;
-  std::vector<Row> rows_;
+  std::vector<plan::ParameterPlace> rows_;
   std::vector<plan::ShardLayout> layouts_;  // by unit
   std::vector<State> states_;               // by unit
 };

@@ -46,14 +46,23 @@ void ModuleBar::setModules(const std::vector<std::string>& modules) {
   update();
 }
 
+// Why nothing can be edited; "" where it can.
+QString ModuleBar::refusal() const {
+  if (session_.isOpen()) {
+    return modules_.empty() ? tr("Choose a module first") : QString();
+  }
+  if (session_.isObserving()) {
+    return tr("Learning from the run");
+  }
+  return session_.why().isEmpty() ? tr("No run is open") : session_.why();
+}
+
 void ModuleBar::update() {
-  const bool can = session_.isOpen() && !modules_.empty();
+  const QString why = refusal();
   for (QToolButton* button : buttons_) {
-    button->setEnabled(can);
-    button->setToolTip(!session_.isOpen() ? session_.why()
-                       : modules_.empty()
-                           ? tr("Choose a module first")
-                           : tr("%1: %2").arg(name_of(modules_), button->accessibleDescription()));
+    button->setEnabled(why.isEmpty());
+    button->setToolTip(
+        why.isEmpty() ? tr("%1: %2").arg(name_of(modules_), button->accessibleDescription()) : why);
   }
 }
 

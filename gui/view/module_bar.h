@@ -24,6 +24,7 @@ class ModuleBar : public QWidget {
 
  private:
   void fill(size_t knob);
+  [[nodiscard]] QString refusal() const;
   void update();
   PlanSession& session_;
   std::vector<std::string> modules_;

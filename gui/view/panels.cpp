@@ -157,8 +157,10 @@ void Panels::makeOwnership() {
   slice_ = new SliceDelegate(this);
   view->setItemDelegate(slice_);
   connect(view, &QTableView::activated, this, [this](const QModelIndex& index) {
-    context_.selectUnit(ownership.unitAt(index));
-    emit goRequested();
+    if (const auto unit = ownership.unitAt(index)) {
+      context_.selectUnit(unit);
+      emit goRequested();
+    }
   });
   ownership_note_ = note(nullptr);
   add(QStringLiteral("ownership"), tr("Ownership"), stacked({ownership_note_, view}), view);

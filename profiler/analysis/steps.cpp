@@ -73,7 +73,9 @@ void add_steps(const Sources& sources, Timeline& timeline) {
                  : "the trace marks no steps (ProfilerStep#k): figures cover all operators");
     return;
   }
-  if (timeline.device) {
+  // Simulated steps do not overlap, so that the host's marks hold for the device too; before its
+  // first event a step waits for the host, which is part of it.
+  if (timeline.device && !sources.trace.metadata.simulated()) {
     add_device_steps(sources.trace, marks, timeline);
     return;
   }

@@ -405,7 +405,7 @@ RunSummary summarize(const trace::Run& run, const SummaryOptions& options) {
   for (const Trace& trace : run.traces) {
     timelines.push_back(analysis::make_timeline(trace, options.timeline));
     summary.ranks.push_back(trace.metadata.rank.value_or(0));
-    summary.exact = summary.exact && trace.metadata.backend == "simulated";
+    summary.exact = summary.exact && trace.metadata.simulated();
   }
   std::vector<trace::Diagnostic> diagnostics;
   (void)match_ranks(run.traces, timelines, diagnostics);

@@ -204,7 +204,8 @@ std::string html_report(const trace::Run& run,
   }
   Names owners;
   ordered_json data{{"source", run.source},
-                    {"analysis", ordered_json::parse(analysis_json(figures))}};
+                    {"analysis", ordered_json::parse(analysis_json(figures))},
+                    {"simulated", options.simulated}};
   data["detail"] = ordered_json::array();
   const size_t share = options.timeline_bytes / std::max<size_t>(1, analysis.ranks.size());
   for (const RankAnalysis& rank : analysis.ranks) {

@@ -111,7 +111,7 @@ struct Metadata {
   std::optional<int64_t> rank;     // distributedInfo.rank, else from the file's name
   bool rank_is_from_name = false;  // not in the file
   std::optional<int64_t> world_size;
-  std::string backend;               // "gloo", "nccl", "emulated"
+  std::string backend;               // "gloo", "nccl", "emulated", "simulated"
   std::vector<ProcessGroup> groups;  // distributedInfo.pg_config
   Nanoseconds base_time = 0;         // baseTimeNanoseconds; already part of every Event::start
   std::string device_properties;     // JSON array, or ""
@@ -121,6 +121,8 @@ struct Metadata {
   std::vector<Diagnostic> notes;
   std::map<std::string, std::string> other;  // further top-level keys, each as JSON text
   std::map<std::string, std::string> other_distributed;  // further keys of distributedInfo
+
+  [[nodiscard]] bool simulated() const { return backend == "simulated"; }
 };
 
 // One rank's timeline.

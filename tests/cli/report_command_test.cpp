@@ -131,6 +131,28 @@ TEST_F(ReportCommandTest, ShowsWhatAnalyzeSays) {
   }
 }
 
+// The own plan first, then each plan file: the same figures as those of simulate.
+TEST_F(ReportCommandTest, SimulatesPlansOfTheRun) {
+  const std::string kept = folder_ + "/kept.json", capture = SHARDLENS_SOURCE_DIR "/traces/llama-emulated8";
+  std::ofstream(kept) << R"({"version": 1, "reshard_after_forward": false})";
+  for (const std::string& run_path : {capture, kRecorded + "/fsdp2-default"}) {
+    EXPECT_TRUE(data_of(page(run_path))["simulated"].is_null());
+    const json shown = data_of(page("--plan " + kept + " " + run_path))["simulated"];
+    ASSERT_EQ(shown.size(), 2U);
+    EXPECT_EQ(shown[1]["title"], kept);
+    const std::array flags{std::string(), " --plan " + kept};
+    for (size_t i = 0; i < shown.size(); ++i) {
+      json figures = shown[i], said = json::parse(run("simulate --json --workload " + run_path + flags[i]));
+      figures.erase("title");
+      said.erase("schema");
+      EXPECT_EQ(figures, said) << run_path;
+    }
+    EXPECT_EQ(data_of(page("--simulate " + run_path))["simulated"], json::array({shown[0]}));
+  }
+  run("report " + capture + " --plan " + folder_ + "/absent.json --out " + folder_ + "/r.html", 3);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/r.html"));
+}
+
 TEST_F(ReportCommandTest, HasAMemoryCurveWhereTheTraceHasOne) {
   const json with = data_of(page(kRecorded + "/fsdp1-none")),
              without = data_of(page(kRecorded + "/fsdp1-full"));

@@ -142,6 +142,31 @@ TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
   EXPECT_EQ(table.rowCount(), 9);  // q, k, v, o, gate, up, down, two norms
 }
 
+// What the plan ignores is no unit's; each rank holds it whole.
+TEST_F(ModelTest, OwnershipListsIgnoredParameters) {
+  OwnershipTable table;
+  const Tester tester(&table, kMode);
+  trace::Run changed = trace::Run::open(sample_run());
+  plan::Plan plan = changed.planned->plan.plan;
+  plan.ignored_modules = {"lm_head"};
+  changed.planned->plan =
+      plan::resolve(plan, changed.planned->plan.tree, changed.planned->plan.world_size);
+  const auto run = std::make_shared<const RunData>(std::move(changed));
+  table.show(run, 0, std::nullopt, 0);
+  EXPECT_EQ(table.rowCount(), static_cast<int>(run->run.planned->plan.tree.parameters.size()));
+  const int last = table.rowCount() - 1;
+  EXPECT_EQ(table.index(last, 0).data().toString(), "lm_head.weight");
+  EXPECT_EQ(table.index(last, 2).data().toString(), "ignored");
+  EXPECT_FALSE(table.unitAt(table.index(last, 0)));
+  for (int rank = 0; rank < run->run.planned->plan.world_size; ++rank) {
+    const QModelIndex cell = table.index(last, OwnershipTable::kFixedColumns + rank);
+    EXPECT_EQ(cell.data(OwnershipTable::kFromRole).toDouble(), 0);
+    EXPECT_EQ(cell.data(OwnershipTable::kToRole).toDouble(), 1);
+  }
+  table.show(run, 0, "model.layers.0", 0);
+  EXPECT_EQ(table.rowCount(), 9);
+}
+
 TEST_F(ModelTest, OwnershipKnowsWhatIsGatheredAtAnInstant) {
   const RunPointer run = sample();
   const trace::Trace& trace = run->run.traces.front();

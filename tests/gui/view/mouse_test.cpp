@@ -430,7 +430,7 @@ TEST_F(MouseTest, ASimulatedStepIsTheSameEverywhere) {
   const QString step = durationText(window_->session().current()->step());
   window_->context().selectStep(0);
   settle();
-  EXPECT_TRUE(window_->headline().bar().text().startsWith("simulated step "))
+  EXPECT_TRUE(window_->headline().bar().text().startsWith("simulated step " + step + " = "))
       << window_->headline().bar().text().toStdString();
   const QTableView& versions = window_->panels().whatIf().table();
   EXPECT_EQ(versions.model()->index(0, 2).data().toString(), step);

@@ -1,0 +1,51 @@
+#include "sim/scenario/prediction_json.h"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace shardlens::sim {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json baseline_json(const std::optional<Baseline>& baseline) {
+  return baseline ? ordered_json{{"measured_step_ns", baseline->measured},
+                                 {"simulated_step_ns", baseline->simulated},
+                                 {"error", baseline->error()}}
+                  : ordered_json();
+}
+
+ordered_json interval_json(const std::optional<PredictedInterval>& interval) {
+  return interval ? ordered_json{interval->low, interval->high} : ordered_json();
+}
+
+}  // namespace
+
+ordered_json prediction_json(const Prediction& prediction) {
+  const StepFigures& figures = prediction.figures;
+  const StepMemory& memory = prediction.memory;
+  ordered_json out;
+  out["machine"] = prediction.machine;
+  out["step_ns"] = figures.duration();
+  out["compute_ns"] = figures.compute;
+  out["exposed_comm_ns"] = figures.exposed_comm;
+  out["exposed_copy_ns"] = figures.exposed_copy;
+  out["idle_ns"] = figures.idle;
+  out["tokens_per_s"] = prediction.tokens_per_s;
+  out["mfu"] = prediction.mfu ? ordered_json(*prediction.mfu) : ordered_json();
+  out["peak_allocated_bytes"] = memory.peak_allocated;
+  out["peak_reserved_bytes"] = memory.peak_reserved;
+  out["fits"] = memory.fits;
+  for (int i = 0; i < kMemoryCategoryCount; ++i) {
+    out["memory"][std::string(name_of(static_cast<MemoryCategory>(i)))] =
+        memory.at_peak[static_cast<size_t>(i)];
+  }
+  out["baseline"] = baseline_json(prediction.baseline);
+  out["interval_ns"] = interval_json(prediction.interval);
+  out["change_interval_ns"] = interval_json(prediction.change_interval);
+  out["unknown"] = prediction.unknown;
+  return out;
+}
+
+}  // namespace shardlens::sim
