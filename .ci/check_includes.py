@@ -4,7 +4,7 @@
     check_includes.py [ROOT]      prints every violation as file:line, exit 1 if there is one
     check_includes.py --self-test a tree with one violation of each kind must be found out
 
-The tables below are the rule; docs/architecture.md says why. A folder may use what its line names and itself.
+cmake/folders.txt is the rule; docs/architecture.md explains it. A folder may use itself, what its row names, and what these may use.
 """
 import pathlib
 import re
@@ -13,62 +13,47 @@ import tempfile
 
 import checking
 
-PLAN = ["core/base", "core/plan"]
-SCHEDULE = PLAN + ["core/schedule"]
-TRACE = SCHEDULE + ["profiler/trace"]
-ANALYSIS = TRACE + ["profiler/analysis"]
-CHECK = ANALYSIS + ["profiler/check"]
-REPORT = CHECK + ["profiler/report"]
-HARDWARE = REPORT + ["sim/hardware"]
-COST = HARDWARE + ["sim/cost"]
-MEMORY = COST + ["sim/memory"]
-ENGINE = MEMORY + ["sim/engine"]
-CALIBRATE = ENGINE + ["sim/calibrate"]
-SCENARIO = CALIBRATE + ["sim/scenario"]
-TORCH_FREE = SCENARIO + ["sim/validate", "sim/search"]
-DIST = SCHEDULE + ["core/composable", "core/module", "core/dist"]
-FSDP = DIST + ["core/fsdp"]
-LIVE = FSDP + ["core/replicate", "core/models", "core/train"]
+FOLDERS = "cmake/folders.txt"
+ROW = re.compile(r"(\S+)\s+(always|engine|gui|part)\s+(?:yes|no)(?:\s+(.*))?")
 
-USES = {
-    "core/base": [],
-    "core/plan": ["core/base"],
-    "core/schedule": PLAN,
-    "core/composable": SCHEDULE,
-    "core/module": SCHEDULE + ["core/composable"],
-    "core/dist": SCHEDULE,
-    "core/fsdp": DIST,
-    "core/replicate": DIST + ["core/fsdp"],
-    "core/models": SCHEDULE + ["core/module", "core/composable"],
-    "core/train": FSDP + ["core/replicate", "core/models"],
-    "profiler/trace": SCHEDULE,
-    "profiler/record": TRACE,
-    "profiler/analysis": TRACE,
-    "profiler/check": ANALYSIS,
-    "profiler/report": CHECK,
-    "sim/hardware": REPORT,
-    "sim/cost": HARDWARE,
-    "sim/memory": COST,
-    "sim/engine": MEMORY,
-    "sim/calibrate": ENGINE,
-    "sim/scenario": CALIBRATE,
-    "sim/validate": SCENARIO,
-    "sim/search": SCENARIO,
-    "gui/model": TORCH_FREE,
-    "gui/view": TORCH_FREE + ["gui/model"],
-    "cli": TORCH_FREE,
-    "examples": sorted(set(LIVE + TRACE + ["profiler/record"])),
-}
-# Files that may use more than their folder. The worker is the one program with engine, recorder and cost model together.
-EXTRA = {
-    re.compile(r"cli/worker_\w+\.(h|cpp)"): LIVE + ["profiler/record", "sim/cost"],
-    re.compile(r"cli/(supervisor|launch\w*|capture\w*)\.(h|cpp)"): ["profiler/record"],
-}
-# Targets of CMake that may link more than their folder, as EXTRA.
-EXTRA_TARGETS = {"shardlens-worker": LIVE + ["profiler/record", "sim/cost"], "shardlens_capture": ["profiler/record"]}
 
-ENGINE_FOLDERS = {"core/composable", "core/module", "core/fsdp", "core/replicate", "core/dist", "core/models", "core/train"}
-TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker_\w+\.(h|cpp)|(tests/engine|tests/device|bench)/.*")
+def read_folders(root):
+    """(what each folder may include, with what these may include; the folders of the engine), from the list that CMake reads too."""
+    direct, engine = {}, {"core/models"}  # which is built without LibTorch in part
+    for number, line in enumerate((root / FOLDERS).read_text(encoding="utf-8").splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        row = ROW.fullmatch(line.strip())
+        if row is None:
+            raise ValueError(f"{FOLDERS}:{number}: expected 'folder built tests folders…', found '{line}'")
+        direct[row[1]] = (row[3] or "").split()
+        if row[2] == "engine" and not row[1].startswith("examples"):
+            engine.add(row[1])
+    uses = {}
+    for folder in direct:
+        seen, queue = set(), list(direct[folder])
+        while queue:
+            step = queue.pop()
+            if step == folder:
+                raise ValueError(f"{FOLDERS}: {folder} uses itself through {', '.join(direct[folder])}")
+            if step not in direct:
+                raise ValueError(f"{FOLDERS}: {folder} may include {step}, which has no row")
+            if step not in seen:
+                seen.add(step)
+                queue.extend(direct[step])
+        uses[folder] = sorted(seen)
+    return uses, engine
+
+
+try:
+    USES, ENGINE_FOLDERS = read_folders(pathlib.Path(__file__).resolve().parent.parent)
+except ValueError as error:
+    sys.exit(str(error))
+
+# The one program with engine, recorder and cost model together is built in cli/.
+EXTRA_TARGETS = {"shardlens-worker": USES["cli/worker"]}
+
+TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker/.*|(tests/engine|tests/device|bench)/.*")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 CUDA_HEADER = re.compile(r"(cuda|cupti|nvtx3|nccl|nvrtc)\w*[./]")
 CUDA_FILES = re.compile(r"(profiler/record|core/dist)/.*|(tests|bench)/.*")
@@ -81,9 +66,9 @@ TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench", "examples")
 
 
 def folder_of(path):
-    """core/plan/x.h -> core/plan; cli/x.cpp -> cli; None outside the tables."""
-    parts = path.split("/")
-    for length in (2, 1):
+    """core/plan/x.h -> core/plan; cli/x.cpp -> cli: the deepest folder of the list; None outside of them."""
+    parts = path.split("/")[:-1]
+    for length in range(len(parts), 0, -1):
         if "/".join(parts[:length]) in USES:
             return "/".join(parts[:length])
     return None
@@ -95,9 +80,6 @@ def may_use(path):
         return None
     folder = folder_of(path)
     allowed = {folder, *USES.get(folder, [])}
-    for pattern, more in EXTRA.items():
-        if pattern.fullmatch(path):
-            allowed.update(more)
     return allowed
 
 
@@ -119,7 +101,7 @@ def check_file(root, path):
         elif quote == '"':
             yield from check_project_header(root, path, where, header, allowed)
         elif TORCH_HEADER.match(header) and not torch_allowed(path):
-            yield f"{where}: <{header}> is LibTorch's; only the engine folders, profiler/record/operator_observer.cpp and cli/worker_* may include it"
+            yield f"{where}: <{header}> is LibTorch's; only the engine folders, profiler/record/operator_observer.cpp and cli/worker may include it"
         elif CUDA_HEADER.match(header) and not CUDA_FILES.fullmatch(path):
             yield f"{where}: <{header}> is CUDA's; only profiler/record and core/dist may include it"
         elif QT_HEADER.match(header) and not path.startswith(("gui/", "tests/gui/", "bench/gui_")):
@@ -134,7 +116,7 @@ def check_project_header(root, path, where, header, allowed):
         if allowed is not None:
             yield f'{where}: "{header}" belongs to the tests'
     elif target is None:
-        yield f'{where}: "{header}" lies in a folder that .ci/check_includes.py does not know; add it to USES'
+        yield f'{where}: "{header}" is in a folder that {FOLDERS} does not list; add a row'
     elif allowed is not None and target not in allowed:
         yield f'{where}: "{header}" points up: {folder_of(path)} may use {", ".join(sorted(allowed - {folder_of(path)})) or "nothing"}'
 
@@ -187,22 +169,7 @@ def check_links(root):
                 yield f"{path}:{line}: {target} links {linked} of {home[linked]}, which points up"
 
 
-def check_tables():
-    """The tables must themselves have a direction: no folder may be reached from what it uses."""
-    for folder, used in USES.items():
-        seen, queue = set(), list(used)
-        while queue:
-            step = queue.pop()
-            if step == folder:
-                yield f".ci/check_includes.py:1: USES has a cycle through {folder}"
-                break
-            if step not in seen:
-                seen.add(step)
-                queue.extend(USES.get(step, []))
-
-
 def violations(root):
-    yield from check_tables()
     for top in TOP:
         for file in sorted((root / top).glob("**/*")):
             if file.suffix in (".h", ".cpp") and file.is_file():
@@ -217,6 +184,7 @@ def self_test():
         "core/fsdp/banned.cpp": "#include <torch/torch.h>",
         "profiler/trace/sideways.cpp": '#include "sim/cost/cost.h"',
         "profiler/analysis/qt.cpp": "#include <QString>",
+        "profiler/analysis/timeline/up.cpp": '#include "profiler/analysis/overlap/o.h"',
         "sim/cost/cuda.cpp": "#include <cuda_runtime.h>",
         "cli/engine.cpp": '#include "core/fsdp/fsdp.h"',
         "gui/view/lost.cpp": '#include "not_here.h"',
@@ -226,10 +194,11 @@ def self_test():
     }
     good = {
         "core/base/base.h": "#include <string>",
+        "profiler/analysis/overlap/o.h": "#include <string>",
         "core/plan/plan.h": '#include "core/base/base.h"\n// #include "core/fsdp/fsdp.h"',
         "core/fsdp/fsdp.h": '#include <torch/nn/module.h>\n#include "core/plan/plan.h"',
         "sim/cost/cost.h": '#include "core/base/base.h"',
-        "cli/worker_main.cpp": '#include "core/fsdp/fsdp.h"',
+        "cli/worker/worker_main.cpp": '#include "core/fsdp/fsdp.h"',
         "tests/helper.h": '#include "sim/cost/cost.h"',
         "core/base/CMakeLists.txt": "shardlens_library(shardlens_base SOURCES a.cpp LINKS fmt::fmt)",
         "core/fsdp/CMakeLists.txt": "shardlens_library(shardlens_fsdp SOURCES a.cpp LINKS shardlens_base shardlens_torch_cpu) # shardlens_cost",

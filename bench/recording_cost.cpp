@@ -25,14 +25,14 @@
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
-#include "core/train/checkpoint.h"
 #include "core/train/trainer.h"
+#include "core/train/training_checkpoint.h"
 #include "profiler/record/operator_observer.h"
 #include "profiler/record/spool_recorder.h"
 #include "sim/cost/alpha_beta_timer.h"
 
-#include "cli/prepared_run.h"
-#include "cli/run_options.h"
+#include "cli/flags/prepared_run.h"
+#include "cli/flags/run_options.h"
 
 namespace shardlens {
 namespace {

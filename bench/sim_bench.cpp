@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "core/plan/module_tree.h"
+#include "core/plan/resolve.h"
 #include "core/schedule/planned.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/engine/simulator.h"

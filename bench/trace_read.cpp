@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "core/base/error.h"
-#include "profiler/trace/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -34,9 +34,31 @@ if(SHARDLENS_SANITIZE)
   target_link_options(shardlens_options INTERFACE -fsanitize=${SHARDLENS_SANITIZE})
 endif()
 
-# shardlens_library(NAME SOURCES a.cpp ... [LINKS shardlens_base ...])      static library of one folder
+# shardlens_folders(OUT BUILT always|engine|gui|part [TESTED])      the folders of cmake/folders.txt that are built then, in its order;
+# TESTED: only those that tests/ has a folder for
+set(SHARDLENS_FOLDER_LIST ${CMAKE_CURRENT_LIST_DIR}/folders.txt)
+function(shardlens_folders out)
+  cmake_parse_arguments(ARG "TESTED" "BUILT" "" ${ARGN})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${SHARDLENS_FOLDER_LIST})
+  file(STRINGS ${SHARDLENS_FOLDER_LIST} rows REGEX "^[^#]")
+  set(found)
+  foreach(row IN LISTS rows)
+    if(NOT row MATCHES "^([^ ]+) +(always|engine|gui|part) +(yes|no)( |$)")
+      message(FATAL_ERROR "${SHARDLENS_FOLDER_LIST}: expected 'folder built tests …', found '${row}'")
+    endif()
+    if(CMAKE_MATCH_2 STREQUAL ARG_BUILT AND (NOT ARG_TESTED OR CMAKE_MATCH_3 STREQUAL yes))
+      list(APPEND found ${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# shardlens_library(NAME [SOURCES a.cpp ...] [LINKS shardlens_base ...])      static library of one folder; without SOURCES of every .cpp in it
 function(shardlens_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    file(GLOB_RECURSE ARG_SOURCES CONFIGURE_DEPENDS *.cpp)
+  endif()
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC shardlens_options ${ARG_LINKS})
 endfunction()

@@ -6,22 +6,49 @@
 namespace shardlens {
 namespace {
 
+// How much of a message crosses each link of a ring: twice or once (ranks - 1) / ranks of it, all,
+// or nothing.
+enum class Traffic : uint8_t { kTwice, kOnce, kWhole, kNone };
+
 struct CollectiveRow {
   CollectiveKind kind;
-  std::string_view name, kineto,
-      squeezed;  // squeezed: how every c10d spelling contains it once underscores are gone
+  CollectiveRole role;
+  Traffic traffic;
+  std::string_view name;      // ours
+  std::string_view kineto;    // Kineto's
+  std::string_view squeezed;  // in every spelling of c10d once underscores are gone
+  std::string_view kernel;    // NCCL's
 };
 
-// Order matters to parse_collective: the first row whose squeezed spelling occurs wins.
-constexpr std::array<CollectiveRow, 7> kCollectiveRows{{
-    {CollectiveKind::kAllGather, "all_gather", "_allgather_base", "allgather"},
-    {CollectiveKind::kReduceScatter, "reduce_scatter", "_reduce_scatter_base", "reducescatter"},
-    {CollectiveKind::kAllReduce, "all_reduce", "allreduce", "allreduce"},
-    {CollectiveKind::kBroadcast, "broadcast", "broadcast", "broadcast"},
-    {CollectiveKind::kAllToAll, "all_to_all", "all_to_all", "alltoall"},
-    {CollectiveKind::kSendRecv, "send_recv", "send_recv", "sendrecv"},
-    {CollectiveKind::kBarrier, "barrier", "barrier", "barrier"},
+// By CollectiveKind. Order matters to parse_collective: the first row whose squeezed spelling
+// occurs wins.
+constexpr std::array<CollectiveRow, kCollectiveKindCount> kCollectiveRows{{
+    {CollectiveKind::kAllGather, CollectiveRole::kGather, Traffic::kOnce, "all_gather",
+     "_allgather_base", "allgather", "ncclDevKernel_AllGather"},
+    {CollectiveKind::kReduceScatter, CollectiveRole::kReduceScatter, Traffic::kOnce,
+     "reduce_scatter", "_reduce_scatter_base", "reducescatter", "ncclDevKernel_ReduceScatter"},
+    {CollectiveKind::kAllReduce, CollectiveRole::kAllReduce, Traffic::kTwice, "all_reduce",
+     "allreduce", "allreduce", "ncclDevKernel_AllReduce"},
+    {CollectiveKind::kBroadcast, CollectiveRole::kOther, Traffic::kWhole, "broadcast", "broadcast",
+     "broadcast", "ncclDevKernel_Broadcast"},
+    {CollectiveKind::kAllToAll, CollectiveRole::kOther, Traffic::kOnce, "all_to_all", "all_to_all",
+     "alltoall", "ncclDevKernel_SendRecv"},
+    {CollectiveKind::kSendRecv, CollectiveRole::kOther, Traffic::kWhole, "send_recv", "send_recv",
+     "sendrecv", "ncclDevKernel_SendRecv"},
+    {CollectiveKind::kBarrier, CollectiveRole::kOther, Traffic::kNone, "barrier", "barrier",
+     "barrier", "ncclDevKernel_AllReduce"},
 }};
+
+// A kind without a row does not compile.
+consteval bool every_kind_has_its_row() {
+  for (size_t i = 0; i < kCollectiveRows.size(); ++i) {
+    if (static_cast<size_t>(kCollectiveRows[i].kind) != i || kCollectiveRows[i].name.empty()) {
+      return false;
+    }
+  }
+  return true;
+}
+static_assert(every_kind_has_its_row());
 
 }  // namespace
 
@@ -30,6 +57,36 @@ std::string_view name_of(CollectiveKind kind) {
 }
 std::string_view kineto_name(CollectiveKind kind) {
   return kCollectiveRows[static_cast<size_t>(kind)].kineto;
+}
+
+std::string_view kernel_name(CollectiveKind kind) {
+  return kCollectiveRows[static_cast<size_t>(kind)].kernel;
+}
+
+CollectiveRole role_of(CollectiveKind kind) {
+  return kCollectiveRows[static_cast<size_t>(kind)].role;
+}
+
+CollectiveRole role_of(const std::optional<CollectiveKind>& kind) {
+  return kind ? role_of(*kind) : CollectiveRole::kOther;
+}
+
+std::optional<double> bus_factor(CollectiveKind kind, int64_t ranks) {
+  if (ranks < 1) {
+    return std::nullopt;
+  }
+  const auto n = static_cast<double>(ranks);
+  switch (kCollectiveRows[static_cast<size_t>(kind)].traffic) {
+    case Traffic::kTwice:
+      return 2 * (n - 1) / n;
+    case Traffic::kOnce:
+      return (n - 1) / n;
+    case Traffic::kWhole:
+      return 1;
+    case Traffic::kNone:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 std::optional<CollectiveKind> parse_collective(std::string_view name) {

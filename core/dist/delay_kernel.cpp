@@ -108,17 +108,8 @@ extern "C" __global__ void __launch_bounds__(512) ncclDevKernel_Broadcast_EMULAT
 }
 )";
 
-const char* name_of_kernel(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllGather:
-      return "ncclDevKernel_AllGather_EMULATED";
-    case CollectiveKind::kReduceScatter:
-      return "ncclDevKernel_ReduceScatter_EMULATED";
-    case CollectiveKind::kBroadcast:
-      return "ncclDevKernel_Broadcast_EMULATED";
-    default:
-      return "ncclDevKernel_AllReduce_EMULATED";
-  }
+std::string name_of_kernel(CollectiveKind kind) {
+  return std::string(kernel_name(kind)) + "_EMULATED";
 }
 
 void check(cudaError_t error, const char* what) {
@@ -162,8 +153,8 @@ const Kernels& kernels_of_current_device() {
         "loading the kernels");
   for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
                                     CollectiveKind::kAllReduce, CollectiveKind::kBroadcast}) {
-    check(cudaLibraryGetKernel(&kernels.by_kind[kind], library, name_of_kernel(kind)),
-          name_of_kernel(kind));
+    const std::string name = name_of_kernel(kind);
+    check(cudaLibraryGetKernel(&kernels.by_kind[kind], library, name.c_str()), name.c_str());
   }
   return devices.emplace(device, std::move(kernels)).first->second;
 }

@@ -11,11 +11,13 @@
 #include "core/base/error.h"
 #include "core/composable/class_name.h"
 #include "core/dist/world.h"
-#include "core/fsdp/unit.h"
-#include "core/module/checkpoint.h"
+#include "core/fsdp/joining.h"
+#include "core/fsdp/root.h"
+#include "core/module/activation_checkpoint.h"
 #include "core/module/hook_point.h"
 #include "core/module/scalar_type.h"
 #include "core/module/tree_of.h"
+#include "core/plan/resolve.h"
 
 namespace shardlens::fsdp {
 namespace {

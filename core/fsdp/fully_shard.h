@@ -10,7 +10,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include "core/base/recorder.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 
 namespace torch::nn {
 class Module;

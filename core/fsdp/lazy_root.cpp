@@ -10,10 +10,11 @@
 #include "core/base/error.h"
 #include "core/composable/class_name.h"
 #include "core/dist/world.h"
+#include "core/fsdp/joining.h"
 #include "core/fsdp/traversal.h"
-#include "core/fsdp/unit.h"
 #include "core/module/tree_of.h"
 #include "core/plan/glob.h"
+#include "core/plan/resolve.h"
 #include "core/plan/wrap_policy.h"
 
 namespace shardlens::fsdp {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 
 namespace shardlens::fsdp {
 namespace {

@@ -1,3 +1,5 @@
+#include "core/fsdp/root.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +10,6 @@
 #include "core/dist/world.h"
 #include "core/fsdp/input_watch.h"
 #include "core/fsdp/reduction.h"
-#include "core/fsdp/state.h"
 #include "core/module/scalar_type.h"
 
 namespace shardlens::fsdp {
@@ -213,8 +214,8 @@ bool Root::casts_inputs(UnitId unit) const {
 }
 
 // [Note: Recomputation] A forward inside backward is one that a checkpoint runs again
-// (core/module/checkpoint.h). Its graph is thrown away: no views, no hooks on outputs. It may stop
-// early, and then has no kPostForward.
+// (core/module/activation_checkpoint.h). Its graph is thrown away: no views, no hooks on outputs.
+// It may stop early, and then has no kPostForward.
 void Root::recompute(UnitId unit, Hook hook) {
   const uint32_t forwards = progress_[unit].invocation;
   raise({hook, unit, forwards == 0 ? 0 : forwards - 1, /*grad_mode=*/true, /*recompute=*/true});

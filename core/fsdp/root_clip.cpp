@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/dist/world.h"
 #include "core/fsdp/grad_norm.h"
-#include "core/fsdp/state.h"
+#include "core/fsdp/root.h"
 
 namespace shardlens::fsdp {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/state.h"
+#include "core/fsdp/root.h"
 
 namespace shardlens::fsdp {
 

@@ -9,9 +9,10 @@
 
 #include "core/base/error.h"
 #include "core/composable/class_name.h"
+#include "core/fsdp/joining.h"
+#include "core/fsdp/root.h"
 #include "core/fsdp/state.h"
 #include "core/fsdp/traversal.h"
-#include "core/fsdp/unit.h"
 
 namespace shardlens::fsdp {
 namespace {

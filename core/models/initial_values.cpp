@@ -37,7 +37,7 @@ void initial_values(const plan::ModelConfig& config,
     return;
   }
   double deviation = config.initializer_range;
-  if (config.family == plan::ModelConfig::Family::kGpt2 && name.ends_with(".c_proj.weight")) {
+  if (config.family == "gpt2" && name.ends_with(".c_proj.weight")) {
     deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
   }
   const uint64_t key = mix(mix(seed) + index);

@@ -1,7 +1,10 @@
 #include "core/models/model.h"
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
@@ -15,8 +18,6 @@
 namespace shardlens::models {
 namespace {
 
-using Family = plan::ModelConfig::Family;
-
 void require(bool condition,
              const plan::ModelConfig& config,
              const char* key,
@@ -29,10 +30,10 @@ void require(bool condition,
 // What the config may say and the arithmetic here does not cover.
 void check(const plan::ModelConfig& config) {
   require(config.dropout == 0.0, config,
-          config.family == Family::kGpt2 ? "resid_pdrop" : "attention_dropout",
+          config.family == "gpt2" ? "resid_pdrop" : "attention_dropout",
           "dropout " + std::to_string(config.dropout) +
               " is set; training here has no dropout, set every dropout of the model to 0");
-  if (config.family == Family::kLlama) {
+  if (config.family == "llama") {
     require(config.kv_heads > 0 && config.heads % config.kv_heads == 0, config,
             "num_key_value_heads",
             std::to_string(config.kv_heads) + " does not divide the " +
@@ -40,11 +41,27 @@ void check(const plan::ModelConfig& config) {
     require(config.head_dim > 0 && config.head_dim % 2 == 0, config, "head_dim",
             std::to_string(config.head_dim) + " is odd; rotary embedding needs an even one");
   }
-  if (config.family == Family::kGpt2) {
+  if (config.family == "gpt2") {
     require(config.heads > 0 && config.hidden_size % config.heads == 0, config, "n_head",
             std::to_string(config.heads) + " does not divide n_embd " +
                 std::to_string(config.hidden_size));
   }
+}
+
+// The families that can be trained, by config.family.
+using Make = std::shared_ptr<CausalLm> (*)(const plan::ModelConfig& config, Init init);
+constexpr std::array<std::pair<std::string_view, Make>, 3> kFamilies{
+    {{"llama", make_llama}, {"gpt2", make_gpt2}, {"mlp", make_mlp}}};
+
+Make maker_of(const plan::ModelConfig& config) {
+  for (const auto& [family, make] : kFamilies) {
+    if (family == config.family) {
+      return make;
+    }
+  }
+  throw InputError(
+      config.source + "#/model_type",
+      "models of type '" + config.family + "' can be planned and simulated, not trained");
 }
 
 void fill(CausalLm& model, const plan::ModelConfig& config, uint64_t seed) {
@@ -80,18 +97,7 @@ std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config,
                                      uint64_t seed,
                                      c10::Device device) {
   check(config);
-  std::shared_ptr<CausalLm> model;
-  switch (config.family) {
-    case Family::kLlama:
-      model = make_llama(config, init);
-      break;
-    case Family::kGpt2:
-      model = make_gpt2(config, init);
-      break;
-    case Family::kMlp:
-      model = make_mlp(config, init);
-      break;
-  }
+  const std::shared_ptr<CausalLm> model = maker_of(config)(config, init);
   if (init == Init::kRandom) {
     fill(*model, config, seed);
   }

@@ -15,7 +15,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "core/composable/registry.h"
-#include "core/module/checkpoint.h"
+#include "core/module/activation_checkpoint.h"
 
 namespace shardlens::module {
 
@@ -105,7 +105,7 @@ class HookPoint : public composable::StateOwner {
   }
   // Keeps a hook for the life of the module.
   void keep(Handle handle) { kept_.push_back(std::move(handle)); }
-  // By checkpoint() alone (core/module/checkpoint.h).
+  // By checkpoint() alone (core/module/activation_checkpoint.h).
   void set_checkpoint(std::string fqn) { checkpoint_ = std::move(fqn); }
 
  protected:

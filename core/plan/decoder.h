@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::plan {

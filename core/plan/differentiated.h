@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 
 namespace shardlens::plan {
 

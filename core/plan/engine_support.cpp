@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 
 namespace shardlens::plan {
 namespace {

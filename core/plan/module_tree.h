@@ -14,10 +14,9 @@ namespace shardlens::plan {
 // What a Hugging Face config.json says of a causal language model; defaults are transformers'. Only
 // what a family uses is set.
 struct ModelConfig {
-  enum class Family : uint8_t { kLlama, kGpt2, kMlp };
-  Family family = Family::kLlama;
-  std::string source;      // the config.json it was read from, for messages
-  std::string torch_type;  // class name as transformers has it, e.g. "LlamaForCausalLM"
+  std::string family = "llama";  // model_type; core/plan/families has each
+  std::string source;            // the config.json it was read from, for messages
+  std::string torch_type;        // class name as transformers has it, e.g. "LlamaForCausalLM"
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // llama MLP; gpt2 n_inner (4 * hidden by default)

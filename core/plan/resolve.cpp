@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/resolver.h"
+#include "core/plan/plan_resolver.h"
 
 namespace shardlens::plan {
 namespace {}  // namespace

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
-#include "core/plan/resolver.h"
+#include "core/plan/plan_resolver.h"
 #include "core/plan/wrap_policy.h"
 
 namespace shardlens::plan {

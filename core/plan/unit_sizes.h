@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 
 namespace shardlens::plan {
 

@@ -8,7 +8,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/units.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/schedule/action.h"
 
 namespace shardlens::schedule {

@@ -1,6 +1,6 @@
 // The dialect of FSDP1. Source: torch 2.11 fsdp/_runtime_utils.py, _limiter_utils.py,
 // _exec_order_utils.py, _flat_param.py; function names follow them.
-#include "core/schedule/machine.h"
+#include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 

@@ -1,6 +1,6 @@
 // The dialect of FSDP2. Source: torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py;
 // function names follow them.
-#include "core/schedule/machine.h"
+#include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/schedule/machine.h"
+#include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/base/hook.h"
 #include "core/base/result.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/schedule/action.h"
 
 namespace shardlens::schedule {

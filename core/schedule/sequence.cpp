@@ -1,5 +1,5 @@
 // What every dialect shares: which hook is legal when, the optimizer's event, abort.
-#include "core/schedule/machine.h"
+#include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 namespace {

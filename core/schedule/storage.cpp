@@ -1,4 +1,4 @@
-#include "core/schedule/machine.h"
+#include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 

@@ -12,8 +12,9 @@
 
 #include "core/base/error.h"
 #include "core/fsdp/grad_norm.h"
-#include "core/module/checkpoint.h"
+#include "core/module/activation_checkpoint.h"
 #include "core/module/tree_of.h"
+#include "core/plan/resolve.h"
 #include "core/replicate/replicate.h"
 #include "core/schedule/action.h"
 #include "core/schedule/buckets.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/collective.h"
-#include "profiler/analysis/figures.h"
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/timeline/timeline.h"
 
 namespace shardlens::gui {
 

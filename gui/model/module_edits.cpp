@@ -6,6 +6,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 
 namespace shardlens::gui {
 namespace {

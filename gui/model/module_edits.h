@@ -7,7 +7,7 @@
 #include <QString>
 
 #include "core/plan/module_tree.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "gui/model/plan_session.h"
 
 namespace shardlens::gui {

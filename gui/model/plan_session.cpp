@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "profiler/trace/progress.h"
+#include "core/plan/resolve.h"
+#include "profiler/trace/bytes/progress.h"
 
 namespace shardlens::gui {
 namespace {

@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "profiler/analysis/order.h"
-#include "profiler/trace/parallel.h"
+#include "profiler/analysis/order/order_checks.h"
+#include "profiler/trace/bytes/parallel.h"
 
 namespace shardlens::gui {
 namespace {
@@ -74,16 +74,17 @@ bool is_collective(const analysis::UnitSpan& span) {
 }  // namespace
 
 Kind kind_of(std::optional<CollectiveKind> kind) {
-  switch (kind.value_or(CollectiveKind::kBarrier)) {
-    case CollectiveKind::kAllGather:
+  switch (role_of(kind)) {
+    case CollectiveRole::kGather:
       return Kind::kAllGather;
-    case CollectiveKind::kReduceScatter:
+    case CollectiveRole::kReduceScatter:
       return Kind::kReduceScatter;
-    case CollectiveKind::kAllReduce:
+    case CollectiveRole::kAllReduce:
       return Kind::kAllReduce;
-    default:
-      return Kind::kOtherComm;
+    case CollectiveRole::kOther:
+      break;
   }
+  return Kind::kOtherComm;
 }
 
 const char* label_of(Kind kind) {

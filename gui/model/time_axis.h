@@ -5,7 +5,7 @@
 #include <QString>
 
 #include "core/base/units.h"
-#include "profiler/analysis/intervals.h"
+#include "profiler/analysis/events/intervals.h"
 
 namespace shardlens::gui {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
+#include <span>
 
 #include <QComboBox>
 #include <QHBoxLayout>
@@ -27,23 +29,22 @@ using check::Metric;
 constexpr double kLine = 18;  // pixels of a row of the waterfall
 constexpr size_t kShownDifferences = 40;
 
-// The parts of the step time, in the order of metrics.h.
-struct StepPart {
-  Metric metric;
-  const char* name;
-  Ink ink;
-};
-constexpr StepPart kParts[] = {
-    {Metric::kCompute, "compute", Ink::kCompute},
-    {Metric::kExposedAllGatherForward, "▨ all-gather, forward", Ink::kExposed},
-    {Metric::kExposedAllGatherBackward, "▨ all-gather, backward", Ink::kExposed},
-    {Metric::kExposedReduction, "▨ reduction", Ink::kExposed},
-    {Metric::kExposedOther, "▨ other", Ink::kExposed},
-    {Metric::kExposedCopy, "exposed copies", Ink::kCopy},
-    {Metric::kIdleHostLate, "idle: host late", Ink::kIdle},
-    {Metric::kIdleEventWait, "idle: waits for events", Ink::kIdle},
-    {Metric::kIdleGap, "idle: gaps", Ink::kIdle},
-    {Metric::kIdleUnknown, "idle: not known why", Ink::kIdle}};
+// nullopt: no part of the step time.
+std::optional<Ink> ink_of(check::StepPart part) {
+  switch (part) {
+    case check::StepPart::kCompute:
+      return Ink::kCompute;
+    case check::StepPart::kExposed:
+      return Ink::kExposed;
+    case check::StepPart::kCopy:
+      return Ink::kCopy;
+    case check::StepPart::kIdle:
+      return Ink::kIdle;
+    case check::StepPart::kNone:
+      break;
+  }
+  return std::nullopt;
+}
 
 const check::MetricResult* metric_of(const check::CheckResult& result, Metric metric) {
   const auto found = std::find_if(result.metrics.begin(), result.metrics.end(),
@@ -116,10 +117,13 @@ void WaterfallPlot::show(std::shared_ptr<const check::Comparison> comparison) {
     if (step != nullptr) {
       step_ = step->effect;
     }
-    for (const StepPart& part : kParts) {
-      const check::MetricResult* metric = metric_of(comparison->result, part.metric);
+    const std::span<const check::MetricRow> rows = check::metric_table();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto ink = ink_of(rows[i].part);
+      const check::MetricResult* metric =
+          ink ? metric_of(comparison->result, static_cast<Metric>(i)) : nullptr;
       if (metric != nullptr && (metric->effect.baseline != 0 || metric->effect.candidate != 0)) {
-        parts_.push_back({tr(part.name), part.ink, metric->effect.change});
+        parts_.push_back({tr(rows[i].label.data()), *ink, metric->effect.change});
       }
     }
   }

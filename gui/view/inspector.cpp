@@ -9,6 +9,7 @@
 #include "gui/model/run_notes.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/timeline_scene.h"
+#include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {
@@ -183,10 +184,11 @@ QString of_rank(const RunData& run, const RankData& rank) {
   sheet.row(QObject::tr("compute from"),
             rank.figures.device ? QObject::tr("kernels of the device")
                                 : QObject::tr("operators of the host (no device in the trace)"));
-  sheet.row(QObject::tr("communication"),
-            QObject::tr("%1, hidden %2")
-                .arg(durationText(f.comm),
-                     QString::fromStdString(report::format_percent(f.overlap_ratio()))));
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    sheet.row(QObject::tr(row.label.data()),
+              row.time != nullptr ? durationText(row.time(f))
+                                  : QString::fromStdString(report::format_percent(row.ratio(f))));
+  }
   for (const auto& [kind, figures] : f.collectives) {
     sheet.row(escaped(name_of(kind)),
               QObject::tr("%1, %2, exposed <b>%3</b>")

@@ -17,8 +17,8 @@
 #include <QTimer>
 
 #include "core/base/error.h"
-#include "gui/model/figures_json.h"
 #include "gui/model/wait.h"
+#include "gui/model/window_json.h"
 #include "gui/view/headline_strip.h"
 #include "gui/view/main_window.h"
 #include "gui/view/qt_messages.h"

@@ -15,6 +15,7 @@
 #include <QVBoxLayout>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 #include "gui/model/plan_session.h"
 #include "gui/model/time_axis.h"
 #include "gui/view/compare_panel.h"

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "profiler/analysis/unit_work.h"
+#include "profiler/analysis/overlap/unit_work.h"
+#include "profiler/trace/bytes/parallel.h"
 #include "profiler/trace/filter.h"
-#include "profiler/trace/parallel.h"
 
 namespace shardlens::analysis {
 namespace {

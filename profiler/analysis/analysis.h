@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "profiler/analysis/critical_path.h"
-#include "profiler/analysis/figures.h"
-#include "profiler/analysis/frozen_views.h"
-#include "profiler/analysis/idle.h"
-#include "profiler/analysis/launch_figures.h"
-#include "profiler/analysis/matching.h"
-#include "profiler/analysis/memory_figures.h"
-#include "profiler/analysis/observed_order.h"
-#include "profiler/analysis/order.h"
-#include "profiler/analysis/timeline.h"
-#include "profiler/analysis/units.h"
+#include "profiler/analysis/critical_path/critical_path.h"
+#include "profiler/analysis/critical_path/idle.h"
+#include "profiler/analysis/order/observed_order.h"
+#include "profiler/analysis/order/order_checks.h"
+#include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/launch_figures.h"
+#include "profiler/analysis/overlap/memory_figures.h"
+#include "profiler/analysis/overlap/unit_figures.h"
+#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/ranks/rank_matching.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::analysis {

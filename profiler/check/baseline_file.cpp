@@ -66,9 +66,9 @@ StepStructure structure_from(const Json& json) {
 
 Json run_json(const RunSummary& run) {
   Json metrics = Json::object(), ranks = Json::array();
-  for (size_t i = 0; i < kMetricCount; ++i) {
-    if (run.metrics[i]) {
-      metrics[std::string(name_of(static_cast<Metric>(i)))] = *run.metrics[i];
+  for (size_t i = 0; i < metric_table().size(); ++i) {
+    if (const auto& value = run.metrics[static_cast<Metric>(i)]) {
+      metrics[std::string(metric_table()[i].name)] = *value;
     }
   }
   for (const RankStructure& rank : run.structure) {
@@ -113,7 +113,7 @@ RunSummary run_from(const Json& json) {
   run.exact = json.at("exact");
   for (const auto& [name, value] : json.at("metrics_ns").items()) {
     if (const auto metric = parse_metric(name)) {
-      run.metrics[static_cast<size_t>(*metric)] = value.get<double>();
+      run.metrics[*metric] = value.get<double>();
     }
   }
   run.step_parts = parts_of(json.at("step_parts_ns"));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/check/metrics.h"
+#include "profiler/check/check_metrics.h"
 #include "profiler/check/run_summary.h"
 #include "profiler/check/statistics.h"
 #include "profiler/check/structure.h"

@@ -19,7 +19,7 @@ constexpr int64_t kEnoughSteps = 5;
 std::optional<std::vector<double>> values_of(const std::vector<RunSummary>& runs, Metric metric) {
   std::vector<double> out;
   for (const RunSummary& run : runs) {
-    const auto& value = run.metrics[static_cast<size_t>(metric)];
+    const auto& value = run.metrics[metric];
     if (!value) {
       return std::nullopt;
     }
@@ -84,7 +84,7 @@ std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
                 std::min(fewest_steps(baseline), fewest_steps(candidate)) >= kEnoughSteps);
   std::vector<MetricResult> out;
   std::vector<double> p_values;
-  for (size_t i = 0; i < kMetricCount; ++i) {
+  for (size_t i = 0; i < metric_table().size(); ++i) {
     MetricResult result;
     result.metric = static_cast<Metric>(i);
     const auto a = values_of(baseline, result.metric), b = values_of(candidate, result.metric);

@@ -12,12 +12,13 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "profiler/analysis/dependencies.h"
-#include "profiler/analysis/figures.h"
-#include "profiler/analysis/frozen_views.h"
-#include "profiler/analysis/idle.h"
-#include "profiler/analysis/matching.h"
-#include "profiler/analysis/units.h"
+#include "profiler/analysis/critical_path/dependencies.h"
+#include "profiler/analysis/critical_path/idle.h"
+#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/unit_figures.h"
+#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/check/statistics.h"
 
 namespace shardlens::check {
@@ -257,9 +258,7 @@ double sum_of(const std::vector<Part>& parts, std::string_view begin, bool idle 
 
 void set_parts_of_step(RunSummary& summary) {
   const std::vector<Part>& parts = summary.step_parts;
-  const auto set = [&](Metric metric, double ns) {
-    summary.metrics[static_cast<size_t>(metric)] = ns;
-  };
+  const auto set = [&](Metric metric, double ns) { summary.metrics[metric] = ns; };
   set(Metric::kStepTime, sum_of(parts, "") + sum_of(parts, "", true));
   set(Metric::kCompute, sum_of(parts, "compute"));
   set(Metric::kExposedAllGatherForward, sum_of(parts, "all_gather_forward"));
@@ -288,6 +287,26 @@ void add_items(const Rank& rank, const IntervalSet& windows, std::map<ItemKey, I
   }
 }
 
+// Sums of the times in the figure table that are metrics of their own.
+class FigureSums {
+ public:
+  void add(const analysis::Figures& figures) {
+    for (const analysis::FigureRow& row : analysis::figure_table()) {
+      if (!row.metric.empty() && row.time != nullptr) {
+        sums_[*parse_metric(row.metric)] += static_cast<double>(row.time(figures));
+      }
+    }
+  }
+  void set(double steps, MetricValues& metrics) const {
+    for (const auto& [metric, sum] : sums_) {
+      metrics[metric] = sum / steps;
+    }
+  }
+
+ private:
+  std::map<Metric, double> sums_;
+};
+
 void measure_steps(const std::vector<Rank>& ranks,
                    const std::vector<StepTimes>& steps,
                    const SummaryOptions& options,
@@ -297,7 +316,8 @@ void measure_steps(const std::vector<Rank>& ranks,
       steps, ranks.size(), [](const StepTimes& s) { return s.time(); },
       [](const StepTimes& s) { return s.slowest(); }, count);
   PartSums parts;
-  double comm = 0, transfer = 0, wait = 0;
+  FigureSums figure_sums;
+  double transfer = 0, wait = 0;
   int64_t matched = 0;
   std::optional<Nanoseconds> lead;
   std::map<ItemKey, Item> items;
@@ -311,7 +331,7 @@ void measure_steps(const std::vector<Rank>& ranks,
         unit_figures(rank.trace, rank.timeline, rank.partition, windows[r],
                      {rank.frozen ? &*rank.frozen : nullptr});
     add_all(figures, rank.idle.within(windows[r], figures.idle), units, parts);
-    comm += static_cast<double>(figures.comm);
+    figure_sums.add(figures);
     if (options.items) {
       add_items(rank, windows[r], items);
     }
@@ -331,13 +351,13 @@ void measure_steps(const std::vector<Rank>& ranks,
   }
   summary.step_parts = parts.per_step(count);
   set_parts_of_step(summary);
-  summary.metrics[static_cast<size_t>(Metric::kComm)] = comm / n;
+  figure_sums.set(n, summary.metrics);
   if (matched > 0) {
-    summary.metrics[static_cast<size_t>(Metric::kTransfer)] = transfer / n;
-    summary.metrics[static_cast<size_t>(Metric::kPeerWait)] = wait / n;
+    summary.metrics[Metric::kTransfer] = transfer / n;
+    summary.metrics[Metric::kPeerWait] = wait / n;
   }
   if (lead) {
-    summary.metrics[static_cast<size_t>(Metric::kPrefetchLead)] = static_cast<double>(*lead);
+    summary.metrics[Metric::kPrefetchLead] = static_cast<double>(*lead);
   }
 }
 
@@ -358,7 +378,7 @@ void measure_exposed(const std::vector<Rank>& ranks,
     }
   }
   summary.exposed_parts = parts.per_step(count);
-  summary.metrics[static_cast<size_t>(Metric::kExposedComm)] = sum_of(summary.exposed_parts, "");
+  summary.metrics[Metric::kExposedComm] = sum_of(summary.exposed_parts, "");
 }
 
 // Why no verdict may rest on the run.

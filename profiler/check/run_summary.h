@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
-#include "profiler/check/metrics.h"
+#include "profiler/check/check_metrics.h"
 #include "profiler/check/structure.h"
 #include "profiler/trace/run.h"
 

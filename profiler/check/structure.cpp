@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "profiler/analysis/observed_order.h"
+#include "profiler/analysis/order/observed_order.h"
 
 namespace shardlens::check {
 namespace {

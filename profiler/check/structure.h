@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "profiler/analysis/timeline.h"
-#include "profiler/trace/trace.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
 
 namespace shardlens::check {
 

@@ -14,7 +14,7 @@
 
 #include "profiler/record/nvtx_domain.h"
 #include "profiler/record/occupancy.h"
-#include "profiler/trace/event_args.h"
+#include "profiler/trace/model/event_args.h"
 
 namespace shardlens::record {
 namespace {

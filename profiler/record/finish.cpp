@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "profiler/record/rank_now.h"
-#include "profiler/trace/kineto_writer.h"
-#include "profiler/trace/spool_trace.h"
+#include "profiler/trace/kineto/kineto_writer.h"
+#include "profiler/trace/spool/spool_trace.h"
 
 namespace shardlens::record {
 

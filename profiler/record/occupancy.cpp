@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "profiler/trace/spool.h"
+#include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::record {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/base/recorder.h"
-#include "profiler/trace/owner.h"
+#include "profiler/trace/model/owner.h"
 
 namespace shardlens::record {
 

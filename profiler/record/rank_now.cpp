@@ -104,7 +104,7 @@ RankNow read_page(const NowLayout& page) {
   now.issued = get(page.issued);
   now.completed = get(page.completed);
   const uint64_t last = get(page.last_completed);
-  if ((last >> 32) <= static_cast<uint64_t>(CollectiveKind::kBarrier)) {
+  if ((last >> 32) < kCollectiveKindCount) {
     now.last_completed = static_cast<CollectiveKind>(last >> 32);
     now.last_completed_unit = unit_name(names, static_cast<uint32_t>(last));
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "profiler/trace/spool.h"
+#include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::record {
 

@@ -17,7 +17,7 @@
 #include "core/base/units.h"
 #include "profiler/record/now_page.h"
 #include "profiler/record/spool_file.h"
-#include "profiler/trace/spool.h"
+#include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::record {
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/optional_values.h"
 
@@ -9,16 +10,20 @@ namespace {
 using analysis::Analysis;
 using analysis::Figures;
 
-constexpr std::string_view kFigureColumns =
-    "span_ns,compute_ns,comm_ns,overlap_ns,exposed_comm_ns,exposed_copy_ns,idle_ns,overlap_ratio,"
-    "idle_host_late_ns,idle_event_wait_ns,idle_gap_ns,idle_unknown_ns";
+std::string figure_columns() {
+  std::string out;
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    out += fmt::format("{},", row.key);
+  }
+  return out + "idle_host_late_ns,idle_event_wait_ns,idle_gap_ns,idle_unknown_ns";
+}
 
 std::string figures_row(const Figures& f, const analysis::IdleFigures& idle) {
-  const auto ratio = f.overlap_ratio();
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", f.duration(), f.compute, f.comm,
-                     f.overlap, f.exposed_comm, f.exposed_copy, f.idle,
-                     ratio ? fmt::format("{}", *ratio) : "", idle.host_late, idle.event_wait,
-                     idle.gap, idle.unknown);
+  std::string out;
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    out += (row.time != nullptr ? fmt::to_string(row.time(f)) : or_empty(row.ratio(f))) + ",";
+  }
+  return out + fmt::format("{},{},{},{}", idle.host_late, idle.event_wait, idle.gap, idle.unknown);
 }
 
 std::string units_csv(const Analysis& analysis) {
@@ -84,7 +89,7 @@ std::string analysis_csv(const Analysis& analysis, By by) {
     case By::kCollective:
       return collectives_csv(analysis);
     case By::kStep:
-      out = fmt::format("rank,step,{}\r\n", kFigureColumns);
+      out = fmt::format("rank,step,{}\r\n", figure_columns());
       for (const analysis::RankAnalysis& rank : analysis.ranks) {
         for (const analysis::StepAnalysis& step : rank.steps) {
           out += fmt::format("{},{},{}\r\n", rank.rank, step.step,
@@ -93,7 +98,7 @@ std::string analysis_csv(const Analysis& analysis, By by) {
       }
       return out;
     case By::kRank:
-      out = fmt::format("rank,{}\r\n", kFigureColumns);
+      out = fmt::format("rank,{}\r\n", figure_columns());
       for (const analysis::RankAnalysis& rank : analysis.ranks) {
         out += fmt::format("{},{}\r\n", rank.rank, figures_row(rank.figures, rank.idle));
       }

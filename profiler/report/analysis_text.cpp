@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_text.h"
 
@@ -20,9 +21,14 @@ double fraction_of(Nanoseconds part, Nanoseconds whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Durations of the parts as shown, so that they sum to the span as shown.
+// Durations of the parts as shown, so that they sum to the span as shown, which comes last.
 std::vector<std::string> shown_parts(const Figures& f) {
-  const std::array<Nanoseconds, 4> parts{f.compute, f.exposed_comm, f.exposed_copy, f.idle};
+  std::vector<Nanoseconds> parts;
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    if (row.part) {
+      parts.push_back(row.time(f));
+    }
+  }
   std::vector<std::string> out;
   Nanoseconds span = 0;
   for (const Nanoseconds part : round_to_microseconds(parts)) {
@@ -136,22 +142,36 @@ std::string work_table(const RankAnalysis& rank, Style style) {
   return any ? "\n" + table.render(style) : "";
 }
 
+// Columns `first` and those of the figure table.
+Table figures_table(std::vector<Table::Column> first) {
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    if (row.column) {
+      first.push_back({std::string(row.label)});
+    }
+  }
+  return Table(std::move(first));
+}
+
 void figures_row(Table& table, std::vector<std::string> first, const Figures& f) {
-  const std::vector<std::string> shown = shown_parts(f);
-  first.insert(first.end(), {shown[4], shown[0], shown[1], shown[2], shown[3],
-                             format_percent(f.overlap_ratio())});
+  const std::vector<std::string> parts = shown_parts(f);  // the window last
+  size_t part = 0;
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    if (!row.column) {
+      continue;
+    }
+    if (row.time == nullptr) {
+      first.push_back(format_percent(row.ratio(f)));
+    } else if (row.key == "span_ns") {
+      first.push_back(parts.back());
+    } else {
+      first.push_back(row.part ? parts[part++] : format_duration(row.time(f)));
+    }
+  }
   table.row(std::move(first));
 }
 
 std::string step_table(const Analysis& analysis, const TextOptions& options) {
-  Table table({{"rank"},
-               {"step"},
-               {"span"},
-               {"compute"},
-               {"exposed comm"},
-               {"exposed copy"},
-               {"idle"},
-               {"overlap"}});
+  Table table = figures_table({{"rank"}, {"step"}});
   size_t left_out = 0;
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const analysis::StepAnalysis& step : rank.steps) {
@@ -167,8 +187,7 @@ std::string step_table(const Analysis& analysis, const TextOptions& options) {
 }
 
 std::string rank_table(const Analysis& analysis, const TextOptions& options) {
-  Table table(
-      {{"rank"}, {"span"}, {"compute"}, {"exposed comm"}, {"exposed copy"}, {"idle"}, {"overlap"}});
+  Table table = figures_table({{"rank"}});
   for (const RankAnalysis& rank : analysis.ranks) {
     figures_row(table, {std::to_string(rank.rank)}, rank.figures);
   }

@@ -1,5 +1,6 @@
 #include "profiler/report/figures_json.h"
 
+#include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/optional_values.h"
 
 namespace shardlens::report {
@@ -121,14 +122,10 @@ void put_matching(ordered_json& out, const analysis::Matching& matching) {
 }
 
 void put_figures(ordered_json& out, const analysis::Figures& f) {
-  out["span_ns"] = f.duration();
-  out["compute_ns"] = f.compute;
-  out["comm_ns"] = f.comm;
-  out["overlap_ns"] = f.overlap;
-  out["exposed_comm_ns"] = f.exposed_comm;
-  out["exposed_copy_ns"] = f.exposed_copy;
-  out["idle_ns"] = f.idle;
-  out["overlap_ratio"] = or_null(f.overlap_ratio());
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    out[std::string(row.key)] =
+        row.time != nullptr ? ordered_json(row.time(f)) : or_null(row.ratio(f));
+  }
   ordered_json kinds = ordered_json::object();
   for (const auto& [kind, figures] : f.collectives) {
     kinds[std::string(name_of(kind))] = kind_json(figures);

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/analysis/hta.h"
+#include "profiler/analysis/compat/hta.h"
 #include "profiler/report/table.h"
 
 // `analyze --compat hta` as text, JSON and CSV, with HTA's column names.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/report_page.h"
 
@@ -210,6 +211,11 @@ std::string html_report(const trace::Run& run,
   const size_t share = options.timeline_bytes / std::max<size_t>(1, analysis.ranks.size());
   for (const RankAnalysis& rank : analysis.ranks) {
     data["detail"].push_back(rank_json(rank, owners, share));
+  }
+  data["figures"] = ordered_json::array();
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    data["figures"].push_back(
+        {{"key", row.key}, {"label", row.label}, {"time", row.time != nullptr}});
   }
   data["owners"] = owners.list();
   data["kinds"] = ordered_json::array();

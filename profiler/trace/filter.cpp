@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/decimal.h"
+#include "profiler/trace/json/decimal.h"
 
 namespace shardlens::trace {
 namespace {

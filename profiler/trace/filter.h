@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "profiler/trace/growing_array.h"
-#include "profiler/trace/trace.h"
+#include "profiler/trace/model/growing_array.h"
+#include "profiler/trace/model/trace.h"
 
 namespace shardlens::trace {
 

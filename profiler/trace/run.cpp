@@ -12,9 +12,10 @@
 
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
-#include "profiler/trace/parallel.h"
-#include "profiler/trace/spool.h"
-#include "profiler/trace/spool_trace.h"
+#include "core/plan/resolve.h"
+#include "profiler/trace/bytes/parallel.h"
+#include "profiler/trace/spool/spool_format.h"
+#include "profiler/trace/spool/spool_trace.h"
 
 namespace shardlens::trace {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/trace.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/model/trace.h"
 
 namespace shardlens::trace {
 

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "profiler/analysis/timeline.h"
-#include "profiler/trace/trace.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
 
 namespace shardlens::sim {
 

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "profiler/analysis/matching.h"
-#include "profiler/analysis/names.h"
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/ranks/rank_matching.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/replicated_observation.h"
 #include "sim/calibrate/slowdown.h"

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "core/base/collective.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
-#include "profiler/analysis/recovered_plan.h"
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/recover/recovered_plan.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"
 

@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "profiler/analysis/matching.h"
+#include "core/plan/resolve.h"
+#include "profiler/analysis/ranks/rank_matching.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
 #include "sim/calibrate/recorded_tree.h"

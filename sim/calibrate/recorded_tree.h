@@ -1,9 +1,9 @@
 #pragma once
 
 #include "core/plan/module_tree.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
-#include "profiler/analysis/recovered_plan.h"
+#include "profiler/analysis/recover/recovered_plan.h"
 
 namespace shardlens::sim {
 

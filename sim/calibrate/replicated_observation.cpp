@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "profiler/analysis/matching.h"
+#include "core/plan/resolve.h"
+#include "profiler/analysis/ranks/rank_matching.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/step_reader.h"
 

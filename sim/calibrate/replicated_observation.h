@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "profiler/analysis/ddp_log.h"
-#include "profiler/analysis/timeline.h"
-#include "profiler/trace/trace.h"
+#include "profiler/analysis/fsdp_log/ddp_log.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
 #include "sim/calibrate/observation.h"
 
 namespace shardlens::sim {

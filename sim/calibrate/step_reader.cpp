@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "profiler/analysis/ddp_log.h"
-#include "profiler/analysis/names.h"
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/fsdp_log/ddp_log.h"
 
 namespace shardlens::sim {
 namespace {

@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "profiler/analysis/timeline.h"
-#include "profiler/trace/trace.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
 

@@ -369,12 +369,6 @@ class Writer {
     return 0;
   }
 
-  static std::string_view kernel_name(CollectiveKind kind) {
-    return kind == CollectiveKind::kAllGather       ? "ncclDevKernel_AllGather"
-           : kind == CollectiveKind::kReduceScatter ? "ncclDevKernel_ReduceScatter"
-                                                    : "ncclDevKernel_AllReduce";
-  }
-
   struct Group {
     trace::StringId name = trace::kEmptyString, ranks = trace::kEmptyString;
     int64_t size = 1, issued = 0;

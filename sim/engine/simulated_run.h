@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "sim/engine/machine.h"

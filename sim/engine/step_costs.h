@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/hook.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/action.h"

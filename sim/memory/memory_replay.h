@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 

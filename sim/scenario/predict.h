@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/step_figures.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "profiler/analysis/recovered_plan.h"
+#include "profiler/analysis/recover/recovered_plan.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"

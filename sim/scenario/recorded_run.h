@@ -6,10 +6,10 @@
 #include <span>
 
 #include "core/plan/module_tree.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
-#include "profiler/trace/progress.h"
+#include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/run.h"
 #include "sim/calibrate/observation.h"
 #include "sim/scenario/target_machine.h"

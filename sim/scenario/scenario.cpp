@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
 

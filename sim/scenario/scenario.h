@@ -8,7 +8,7 @@
 
 #include "core/plan/decoder.h"
 #include "core/plan/module_tree.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
 #include "profiler/trace/run.h"

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/plan/resolver.h"
+#include "core/plan/plan_resolver.h"
+#include "core/plan/resolve.h"
 #include "core/plan/workload_builder.h"
 #include "sim/engine/alike.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/plan/module_tree.h"
-#include "core/plan/plan.h"
+#include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/steady_step.h"

@@ -18,18 +18,15 @@ constexpr std::array kCollectiveColumns{"source", "gpu",        "n_gpus",  "coll
                                         "algo",   "size_bytes", "time_us", "busbw_GBs"};
 constexpr Bytes kFromHere = Bytes{1} << 20, kLarge = Bytes{64} << 20;
 
-// Bus bandwidth over that of the message (nccl-tests, PERFORMANCE.md).
-double bus_factor(CollectiveKind kind, double ranks) {
-  return (kind == CollectiveKind::kAllReduce ? 2 : 1) * (ranks - 1) / ranks;
-}
-
 std::optional<double> time_of(const CsvRow& row, CollectiveKind kind, double bytes, double ranks) {
   if (const auto us = row.number("time_us"); us && *us > 0) {
     return us;
   }
   const auto bus = row.number("busbw_GBs");
-  return bus && *bus > 0 ? std::optional(bytes * bus_factor(kind, ranks) / (*bus * 1e3))
-                         : std::nullopt;
+  return bus && *bus > 0
+             ? std::optional(bytes * bus_factor(kind, static_cast<int64_t>(ranks)).value_or(1) /
+                             (*bus * 1e3))
+             : std::nullopt;
 }
 
 // The spec of a GPU's type, by how its name begins.

@@ -11,10 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/support/shardlens_command.h"
 
 namespace shardlens {

@@ -1,4 +1,4 @@
-#include "cli/capture_directory.h"
+#include "cli/capture/capture_directory.h"
 
 #include <csignal>
 #include <fstream>

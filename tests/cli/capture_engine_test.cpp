@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "profiler/record/rank_now.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/spool.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::cli {
 namespace {

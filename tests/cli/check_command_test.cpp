@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/support/generated_run.h"
 #include "tests/support/shardlens_command.h"
 

@@ -13,9 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
-#include "profiler/trace/byte_source.h"
-#include "profiler/trace/compression.h"
-#include "profiler/trace/kineto_reader.h"
+#include "profiler/trace/bytes/byte_source.h"
+#include "profiler/trace/bytes/compression.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 
 namespace shardlens {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/host_info.h"
+#include "cli/capture/host_info.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "cli/run_options.h"
+#include "cli/flags/run_options.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 
 #include "core/base/error.h"
 
-#include "cli/prepared_run.h"
+#include "cli/flags/prepared_run.h"
 
 namespace shardlens::cli {
 namespace {

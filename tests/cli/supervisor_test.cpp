@@ -1,4 +1,4 @@
-#include "cli/supervisor.h"
+#include "cli/capture/supervisor.h"
 
 #include <algorithm>
 #include <chrono>

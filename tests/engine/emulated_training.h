@@ -14,6 +14,7 @@
 #include "core/fsdp/executor.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/module/tree_of.h"
+#include "core/plan/resolve.h"
 #include "profiler/record/finish.h"
 #include "profiler/record/operator_observer.h"
 #include "profiler/record/spool_recorder.h"

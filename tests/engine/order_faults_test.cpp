@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "profiler/analysis/order.h"
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/order/order_checks.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "tests/engine/emulated_training.h"
 
 namespace shardlens {

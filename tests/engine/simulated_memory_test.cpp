@@ -11,6 +11,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
+#include "core/plan/resolve.h"
 #include "core/plan/workload_builder.h"
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"

@@ -14,7 +14,7 @@
 
 #include "core/base/collective_timer.h"
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/recovered_plan.h"
+#include "profiler/analysis/recover/recovered_plan.h"
 #include "tests/engine/emulated_training.h"
 #include "tests/support/ranks.h"
 

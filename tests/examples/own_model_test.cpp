@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "profiler/analysis/figures.h"
-#include "profiler/analysis/timeline.h"
-#include "profiler/trace/kineto_reader.h"
+#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 
 namespace shardlens {
 namespace {

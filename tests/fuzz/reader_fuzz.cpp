@@ -12,10 +12,10 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "profiler/trace/byte_source.h"
-#include "profiler/trace/compression.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/bytes/byte_source.h"
+#include "profiler/trace/bytes/compression.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 
 namespace {
 

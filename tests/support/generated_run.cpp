@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/units.h"
-#include "profiler/trace/trace.h"
+#include "profiler/trace/model/trace.h"
 
 namespace shardlens::test {
 namespace {

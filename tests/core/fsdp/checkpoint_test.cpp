@@ -1,6 +1,4 @@
 // Activation checkpointing: alone, and inside and around units.
-#include "core/module/checkpoint.h"
-
 #include <string>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/composable/registry.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/module/activation_checkpoint.h"
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/message_of.h"

@@ -11,6 +11,7 @@
 
 #include "core/models/model.h"
 #include "core/models/ops.h"
+#include "core/plan/resolve.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::models {

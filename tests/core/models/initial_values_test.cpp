@@ -35,7 +35,7 @@ TEST(InitialValuesTest, ASliceIsThatPartOfTheWhole) {
 TEST(InitialValuesTest, WeightsAreNormalWithTheConfigsDeviation) {
   const plan::Parameter weight{"transformer.h.0.attn.c_proj.weight", {300, 1000}, 300000, 0, {}};
   plan::ModelConfig config;
-  config.family = plan::ModelConfig::Family::kGpt2;
+  config.family = "gpt2";
   config.layers = 8;  // 0.02 / sqrt(16) = 0.005
   const auto values = draw(weight, 0, 42, 0, 300000, config);
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) / 300000;

@@ -1,3 +1,5 @@
+#include "core/plan/resolve.h"
+
 #include <algorithm>
 #include <random>
 

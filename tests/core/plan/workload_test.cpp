@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 
 namespace shardlens::plan {
 namespace {

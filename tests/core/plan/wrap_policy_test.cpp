@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 #include "core/plan/tree_builder.h"
 
 namespace shardlens::plan {

@@ -18,6 +18,7 @@
 #include "core/fsdp/state.h"
 #include "core/fsdp/traversal.h"
 #include "core/module/tree_of.h"
+#include "core/plan/resolve.h"
 #include "core/replicate/replicate.h"
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"

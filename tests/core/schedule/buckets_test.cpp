@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/resolve.h"
 #include "core/schedule/planned.h"
 
 namespace shardlens::schedule {

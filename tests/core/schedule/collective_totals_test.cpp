@@ -12,6 +12,7 @@
 
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 
 namespace shardlens::schedule::test {
 namespace {

@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 #include "core/schedule/ledger.h"
 #include "tests/core/schedule/orders_case.h"
 

@@ -9,6 +9,7 @@
 #include "core/dist/world.h"
 #include "core/models/model.h"
 #include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 #include "core/train/parallel_model.h"
 
 namespace shardlens::train {

@@ -1,5 +1,3 @@
-#include "core/train/metrics.h"
-
 #include <fstream>
 #include <limits>
 #include <string>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/train/training_metrics.h"
 #include "tests/core/models/checkpoint_builder.h"
 
 namespace shardlens::train {

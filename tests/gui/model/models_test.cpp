@@ -1,6 +1,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 #include "gui/model/action_registry.h"
 #include "gui/model/tables.h"
 #include "gui/model/unit_tree.h"

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

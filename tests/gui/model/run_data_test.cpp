@@ -8,7 +8,7 @@
 
 #include "gui/model/run_loader.h"
 #include "gui/model/selection_context.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

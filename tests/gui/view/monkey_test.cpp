@@ -4,7 +4,7 @@
 
 #include <QDir>
 
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/window_test.h"
 #include "tests/support/generated_run.h"
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "profiler/analysis/names.h"
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

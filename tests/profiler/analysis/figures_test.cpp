@@ -1,11 +1,10 @@
-#include "profiler/analysis/figures.h"
-
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/overlap/window_figures.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

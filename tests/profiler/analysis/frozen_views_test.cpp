@@ -1,4 +1,4 @@
-#include "profiler/analysis/frozen_views.h"
+#include "profiler/analysis/overlap/frozen_views.h"
 
 #include <filesystem>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "profiler/analysis/intervals.h"
+#include "profiler/analysis/events/intervals.h"
 
 #include <bitset>
 #include <random>

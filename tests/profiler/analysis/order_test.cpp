@@ -1,7 +1,6 @@
-#include "profiler/analysis/order.h"
-
 #include <gtest/gtest.h>
 
+#include "profiler/analysis/order/order_checks.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
-#include "profiler/analysis/recovered_plan.h"
-#include "profiler/analysis/timeline.h"
+#include "profiler/analysis/recover/recovered_plan.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::analysis {

@@ -1,6 +1,6 @@
 // plan --from-trace gives back the plan that was run: PyTorch's, of the recordings, each made under
 // a known plan (tests/tools/record_pytorch_traces.py), and our own, of the committed capture.
-#include "profiler/analysis/recovered_plan.h"
+#include "profiler/analysis/recover/recovered_plan.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/resolve.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/base/dtype.h"
-#include "profiler/trace/trace.h"
+#include "profiler/trace/model/trace.h"
 
 namespace shardlens::test {
 

@@ -1,8 +1,7 @@
-#include "profiler/analysis/units.h"
-
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/overlap/unit_figures.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/owner.h"
+#include "profiler/trace/model/owner.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <string_view>
 
-#include "profiler/trace/owner.h"
-#include "profiler/trace/spool_trace.h"
+#include "profiler/trace/model/owner.h"
+#include "profiler/trace/spool/spool_trace.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

@@ -11,12 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
-#include "profiler/analysis/figures.h"
-#include "profiler/analysis/timeline.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
-#include "profiler/trace/owner.h"
-#include "profiler/trace/spool_trace.h"
+#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
+#include "profiler/trace/model/owner.h"
+#include "profiler/trace/spool/spool_trace.h"
 #include "tests/profiler/record/device_records.h"
 #include "tests/profiler/record/recorded_run.h"
 

@@ -19,7 +19,7 @@
 #include <ATen/record_function.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/spool_trace.h"
+#include "profiler/trace/spool/spool_trace.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

@@ -17,8 +17,8 @@
 
 #include "profiler/record/finish.h"
 #include "profiler/record/rank_now.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

@@ -13,8 +13,8 @@
 #include <ATen/ops/ones.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/spool.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/spool/spool_format.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

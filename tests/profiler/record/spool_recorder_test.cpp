@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/spool.h"
+#include "profiler/trace/spool/spool_format.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

@@ -1,4 +1,4 @@
-#include "profiler/trace/spool_trace.h"
+#include "profiler/trace/spool/spool_trace.h"
 
 #include <algorithm>
 #include <string>

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 
 namespace shardlens::trace {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/trace/decimal.h"
+#include "profiler/trace/json/decimal.h"
 
 #include <gtest/gtest.h>
 

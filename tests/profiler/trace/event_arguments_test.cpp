@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 
 namespace shardlens::trace {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/trace/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 
 #include <fstream>
 #include <random>
@@ -10,7 +10,7 @@
 #include <zstd.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/compression.h"
+#include "profiler/trace/bytes/compression.h"
 
 namespace shardlens::trace {
 namespace {

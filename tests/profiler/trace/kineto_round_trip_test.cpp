@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 
 namespace shardlens::trace {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/trace/read_ahead.h"
+#include "profiler/trace/bytes/read_ahead.h"
 
 #include <algorithm>
 #include <memory>

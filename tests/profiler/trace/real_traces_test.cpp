@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiler/trace/byte_source.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/bytes/byte_source.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 
 namespace shardlens::trace {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "profiler/trace/filter.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 
 namespace shardlens::trace {
 namespace {

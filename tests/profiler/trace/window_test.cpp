@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/compression.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/token_window.h"
+#include "profiler/trace/bytes/compression.h"
+#include "profiler/trace/json/token_window.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 
 namespace shardlens::trace {
 namespace {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/scenario/scenario.h"
 

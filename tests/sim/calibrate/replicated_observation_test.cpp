@@ -9,7 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
-#include "profiler/analysis/recovered_plan.h"
+#include "core/plan/resolve.h"
+#include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/trace/run.h"
 #include "sim/scenario/recorded_run.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/plan/plan.h"
+#include "core/plan/resolve.h"
 #include "core/plan/workload_builder.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"

@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "profiler/analysis/analysis.h"
-#include "profiler/trace/kineto_reader.h"
-#include "profiler/trace/kineto_writer.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/module_tree.h"
+#include "core/plan/resolve.h"
 #include "core/plan/workload_builder.h"
 
 namespace shardlens::sim {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/decoder.h"
+#include "core/plan/resolve.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {

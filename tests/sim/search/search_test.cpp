@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/plan/resolve.h"
+
 namespace shardlens::sim {
 namespace {
 

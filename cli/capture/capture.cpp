@@ -1,0 +1,122 @@
+#include "cli/capture/capture.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+#include "core/plan/workload.h"
+#include "profiler/record/rank_now.h"
+#include "sim/cost/fabric_timer.h"
+
+#include "cli/capture/capture_directory.h"
+#include "cli/capture/host_info.h"
+#include "cli/capture/supervisor.h"
+#include "cli/flags/prepared_run.h"
+#include "cli/flags/run_options.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_device(const RunOptions& options) {
+  if (options.device == Device::kCuda && gpu_count() == 0) {
+    throw InputError("--device cuda",
+                     "this machine has no NVIDIA GPU with a loaded driver; use --device cpu");
+  }
+  if (backend_of(options) == Backend::kNccl && options.nproc > gpu_count()) {
+    throw InputError(
+        fmt::format("--nproc {}", options.nproc),
+        fmt::format("this machine has {} GPU{}, and NCCL takes one rank on each; --backend "
+                    "emulated --world-size {} runs one rank of so many on one GPU",
+                    gpu_count(), gpu_count() == 1 ? "" : "s", options.nproc));
+  }
+  if (backend_of(options) == Backend::kEmulated) {
+    (void)sim::make_collective_timer(hardware_of(options));
+  }
+}
+
+std::string run_json(const RunOptions& options) {
+  nlohmann::ordered_json out;
+  out["schema"] = 1;
+  std::vector<std::string> command = to_arguments(options);
+  command.insert(command.begin(), {"shardlens", "capture"});
+  out["command"] = std::move(command);
+  out["versions"] = {{"shardlens", SHARDLENS_VERSION},
+                     {"torch", SHARDLENS_TORCH_VERSION},
+                     {"compiler", __VERSION__}};
+  out["hardware"] = nlohmann::ordered_json::parse(host_info_json());
+  out["options"] = nlohmann::ordered_json::parse(to_json(options));
+  if (backend_of(options) == Backend::kEmulated) {
+    out["numerics"] = "emulated";
+  }
+  return out.dump(2) + "\n";
+}
+
+DirectoryLock write_inputs(const RunOptions& options, const PreparedRun& run) {
+  const std::string config = plan::read_text_file(run.config.source);
+  DirectoryLock lock = prepare_capture_directory(options.out);
+  write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
+  const plan::Workload workload = plan::step_workload(run.config, run.plan, options.step);
+  write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
+  write_file_atomically(options.out / "run.json", run_json(options));
+  // So that the order check still knows the model when the capture is moved away from it.
+  write_file_atomically(options.out / "config.json", config);
+  return lock;
+}
+
+// The pages that told what a rank was doing have served; what a fault left besides is named.
+std::string tidy(const RunOptions& options, int first_rank, int processes) {
+  std::string spools;
+  std::error_code ignored;
+  for (int rank = first_rank; rank < first_rank + processes; ++rank) {
+    const auto now = record::read_rank_now(record::now_path(options.out, rank));
+    const fs::path spool = record::spool_path(options.out, rank);
+    if (now && now->step < 0) {
+      fs::remove(spool, ignored);  // it never trained: nothing is in it
+    }
+    fs::remove(record::now_path(options.out, rank), ignored);
+    if (fs::exists(spool, ignored)) {
+      spools += (spools.empty() ? "" : ", ") + spool.string();
+    }
+  }
+  return spools;
+}
+
+}  // namespace
+
+int capture(const RunOptions& options, const LineSink& sink) {
+  check(options);
+  check_device(options);
+  check_capture_directory(options.out);
+  const PreparedRun run = prepare_run(options, world_size_of(options));
+  SupervisorOptions supervised;
+  supervised.program = worker_program("capture");
+  supervised.arguments = to_arguments(options);
+  supervised.directory = options.out;
+  supervised.sink = sink;
+  const bool emulated = backend_of(options) == Backend::kEmulated;
+  supervised.processes = emulated ? 1 : static_cast<int>(options.nproc);
+  supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;
+  const DirectoryLock lock = write_inputs(options, run);
+  const SupervisorResult result = supervise(supervised);
+  const std::string spools = tidy(options, supervised.first_rank, supervised.processes);
+  if (result.exit_code != 0) {
+    throw Error(
+        static_cast<ExitCode>(result.exit_code),
+        result.message +
+            (spools.empty() ? "" : "; recorded until then: " + spools + " (analyze reads it)"));
+  }
+  return supervised.processes;
+}
+
+}  // namespace shardlens::cli

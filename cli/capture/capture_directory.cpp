@@ -1,0 +1,113 @@
+#include "cli/capture/capture_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::cli {
+namespace {
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// The name of a file whose writing was interrupted, without the ending of AtomicFile:
+// "plan.json.tmp4711.0".
+std::string without_temporary_ending(const std::string& name) {
+  const size_t at = name.rfind(".tmp");
+  if (at == std::string::npos) {
+    return name;
+  }
+  const std::string_view ending = std::string_view(name).substr(at + 4);
+  const size_t dot = ending.find('.');
+  return dot != std::string_view::npos && is_number(ending.substr(0, dot)) &&
+                 is_number(ending.substr(dot + 1))
+             ? name.substr(0, at)
+             : name;
+}
+
+// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now}, what a
+// killed capture left of these, and its lock; config.json only beside our run.json, or it is
+// somebody's model.
+bool is_ours(const std::filesystem::path& directory, const std::string& file) {
+  const std::string name = without_temporary_ending(file);
+  std::error_code ignored;
+  if (name == "config.json") {
+    return std::filesystem::exists(directory / "run.json", ignored);
+  }
+  constexpr std::array<std::string_view, 5> kNames{"metrics.jsonl", "plan.json", "workload.json",
+                                                   "run.json", DirectoryLock::kFile};
+  if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
+    return true;
+  }
+  const std::string_view view = name;
+  const size_t dot = view.find('.');
+  if (!view.starts_with("rank") || dot == std::string_view::npos ||
+      !is_number(view.substr(4, dot - 4))) {
+    return false;
+  }
+  const std::string_view ending = view.substr(dot);
+  return ending == ".pt.trace.json.gz" || ending == ".spool" || ending == ".now";
+}
+
+std::filesystem::directory_iterator open(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  if (error) {
+    throw UsageError(fmt::format("--out {}: {}", directory.string(), error.message()));
+  }
+  return entries;
+}
+
+}  // namespace
+
+void check_capture_directory(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory, ignored)) {
+    return;
+  }
+  if (!std::filesystem::is_directory(directory, ignored)) {
+    throw UsageError(
+        fmt::format("--out {}: a file of that name is in the way", directory.string()));
+  }
+  DirectoryLock::check(directory);
+  for (const auto& entry : open(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_ours(directory, name) || entry.is_directory(ignored)) {
+      throw UsageError(fmt::format(
+          "--out {}: holds '{}', which is not of a capture; choose another directory or remove it",
+          directory.string(), name));
+    }
+  }
+}
+
+DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) {
+  check_capture_directory(directory);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    throw UsageError(
+        fmt::format("--out {}: cannot be made: {}", directory.string(), error.message()));
+  }
+  DirectoryLock lock(directory);
+  for (const auto& entry : open(directory)) {
+    if (entry.path().filename() == DirectoryLock::kFile) {
+      continue;
+    }
+    std::filesystem::remove(entry.path(), error);
+    if (error) {
+      throw UsageError(fmt::format("--out {}: cannot replace {}: {}", directory.string(),
+                                   entry.path().filename().string(), error.message()));
+    }
+  }
+  return lock;
+}
+
+}  // namespace shardlens::cli

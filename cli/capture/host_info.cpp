@@ -1,0 +1,95 @@
+#include "cli/capture/host_info.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+namespace shardlens::cli {
+namespace {
+
+nlohmann::json cpu_model() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return nullptr;
+}
+
+nlohmann::json memory_bytes() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? nlohmann::json(int64_t{pages} * page) : nlohmann::json(nullptr);
+}
+
+std::string first_word(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string word;
+  in >> word;
+  return word;
+}
+
+}  // namespace
+
+std::string cpu_clocks(const std::filesystem::path& cpus) {
+  std::set<std::string> seen;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(cpus, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path cpufreq = entry->path() / "cpufreq";
+    const std::string governor = first_word(cpufreq / "scaling_governor"),
+                      khz = first_word(cpufreq / "scaling_max_freq");
+    if (governor.empty()) {
+      continue;
+    }
+    const bool known = khz.size() > 3 && khz.find_first_not_of("0123456789") == std::string::npos;
+    seen.insert(governor +
+                (known ? fmt::format(", at most {} MHz", khz.substr(0, khz.size() - 3)) : ""));
+  }
+  return fmt::format("{}", fmt::join(seen, "; "));
+}
+
+std::string host_info_json() {
+  nlohmann::ordered_json out;
+  utsname system{};
+  const bool known = ::uname(&system) == 0;
+  out["host"] = known ? nlohmann::json(system.nodename) : nlohmann::json(nullptr);
+  out["system"] =
+      known
+          ? nlohmann::json(fmt::format("{} {} {}", system.sysname, system.release, system.machine))
+          : nlohmann::json(nullptr);
+  out["cpu"] = cpu_model();
+  out["cores"] = std::thread::hardware_concurrency();
+  const std::string clocks = cpu_clocks();
+  out["clocks"] = clocks.empty() ? nlohmann::json(nullptr) : nlohmann::json(clocks);
+  out["memory_bytes"] = memory_bytes();
+  out["gpus"] = gpu_count();
+  return out.dump();
+}
+
+int gpu_count() {
+  std::error_code error;
+  int count = 0;
+  for (std::filesystem::directory_iterator entry("/proc/driver/nvidia/gpus", error), end;
+       !error && entry != end; entry.increment(error)) {
+    ++count;
+  }
+  // A container may show the devices without that folder.
+  while (count < 64 && std::filesystem::exists("/dev/nvidia" + std::to_string(count), error)) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,107 @@
+#include "cli/capture/interleaved_check.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/StringTools.hpp>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "profiler/check/baseline_file.h"
+#include "profiler/check/statistics.h"
+
+#include "cli/capture/logged_capture.h"
+#include "cli/flags/parse_flags.h"
+#include "cli/flags/run_options.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kFirstLook = 3;  // pairs
+
+// Flags of capture, all but --out.
+RunOptions parse_capture(const std::string& flags, const char* option) {
+  std::vector<std::string> words = CLI::detail::split_up(flags);
+  words.erase(std::remove(words.begin(), words.end(), ""), words.end());
+  for (const std::string& word : words) {
+    if (word == "--out" || word.starts_with("--out=")) {
+      throw UsageError(fmt::format("{}: leave --out away, check says where captures go", option));
+    }
+  }
+  RunOptions options;
+  CLI::App app;
+  add_run_options(app, options);
+  words.insert(words.end(), {"--out", "-"});
+  if (words.size() == 2 || !parse_flags(app, option, "capture", words)) {
+    throw UsageError(
+        fmt::format("{}: expected the flags of a capture, such as "
+                    "\"--model DIR --tokens FILE\"",
+                    option));
+  }
+  return options;
+}
+
+check::RunSummary capture_run(RunOptions flags,
+                              const fs::path& out,
+                              const check::SummaryOptions& summary_options) {
+  flags.out = out;
+  capture_logged(flags);
+  check::RunSummary summary = check::read_runs(out, summary_options).front();
+  summary.source = out.filename().string();
+  return summary;
+}
+
+// Whether no gate can have risen above its limit.
+bool surely_passes(const check::CheckResult& result) {
+  return result.verdict != check::Verdict::kRegression && !result.metrics.empty() &&
+         std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& m) {
+           return !m.gates || m.effect.change + m.half_width < m.limit;
+         });
+}
+
+}  // namespace
+
+check::CheckResult check_interleaved(const InterleavedCheck& what,
+                                     const check::CheckOptions& options,
+                                     const check::SummaryOptions& summary_options) {
+  if (what.runs < kFirstLook) {
+    throw UsageError(fmt::format("--runs: expected {} or more, found {}", kFirstLook, what.runs));
+  }
+  const RunOptions candidate_flags = parse_capture(what.run, "--run"),
+                   baseline_flags = parse_capture(what.against, "--against");
+  const CaptureFolder directory("--out", what.out);
+  std::vector<check::RunSummary> baseline, candidate;
+  check::CheckOptions paired = options;
+  paired.paired = true;
+  const auto looks = static_cast<int>(what.runs - kFirstLook + 1);
+  for (int64_t pair = 1;; ++pair) {
+    for (const bool candidate_now : {pair % 2 == 0, pair % 2 != 0}) {
+      const char* side = candidate_now ? "candidate" : "baseline";
+      fmt::print(stderr, "pair {} of at most {}: {}\n", pair, what.runs, side);
+      (candidate_now ? candidate : baseline)
+          .push_back(capture_run(candidate_now ? candidate_flags : baseline_flags,
+                                 directory.path() / fmt::format("{}-{}", side, pair),
+                                 summary_options));
+    }
+    const int64_t look = pair - kFirstLook + 1;
+    paired.alpha = look >= 1 ? check::alpha_of_look(static_cast<int>(look), looks, options.alpha)
+                             : options.alpha;
+    check::CheckResult result = check::check_runs(baseline, candidate, paired);
+    const bool last = pair == what.runs, decided = look >= 1 && surely_passes(result);
+    // Without metrics the runs are not comparable at all: more of them would not help.
+    if (last || decided || result.metrics.empty() ||
+        result.verdict == check::Verdict::kRegression) {
+      result.alpha = options.alpha;  // of all looks together
+      if (!last) {
+        result.notes.push_back(
+            fmt::format("decided after {} of {} pairs of runs", pair, what.runs));
+      }
+      return result;
+    }
+  }
+}
+
+}  // namespace shardlens::cli

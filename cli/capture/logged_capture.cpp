@@ -1,0 +1,98 @@
+#include "cli/capture/logged_capture.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+#include "cli/capture/capture.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kTold = 12;  // lines
+
+// What workers print, beside the capture.
+class Log {
+ public:
+  explicit Log(const fs::path& path) : path_(path), file_(path) {}
+  void add(int rank, std::string_view line) {
+    file_ << (line.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank)) << line << '\n';
+    last_.emplace_back(line);
+    if (last_.size() > kTold) {
+      last_.pop_front();
+    }
+  }
+  void close() {
+    file_.close();
+    if (!file_) {
+      throw RuntimeFault(fmt::format("cannot write {}", path_.string()));
+    }
+  }
+  [[nodiscard]] std::string last_lines() const { return fmt::format("{}", fmt::join(last_, "\n")); }
+
+ private:
+  fs::path path_;
+  std::ofstream file_;
+  std::deque<std::string> last_;
+};
+
+}  // namespace
+
+CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted)
+    : path_(wanted), keep_(!wanted.empty()) {
+  if (keep_) {
+    std::error_code error;
+    fs::create_directories(path_, error);
+    if (!error) {
+      lock_.emplace(path_, flag);
+    }
+    for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().filename() != DirectoryLock::kFile) {
+        error = std::make_error_code(std::errc::directory_not_empty);
+        break;
+      }
+    }
+    if (error) {
+      throw UsageError(fmt::format("{}: {} is no empty directory", flag, path_.string()));
+    }
+    return;
+  }
+  std::string name = (fs::temp_directory_path() / "shardlens-captures-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) {
+    throw RuntimeFault(fmt::format("cannot make {}: {}", name, std::strerror(errno)));
+  }
+  path_ = name;
+}
+
+CaptureFolder::~CaptureFolder() {
+  if (!keep_) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+}
+
+void capture_logged(const RunOptions& options) {
+  Log log(options.out.string() + ".log");
+  try {
+    (void)capture(options,
+                  [&log](int rank, Output, std::string_view line) { log.add(rank, line); });
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("a capture failed: {}\n{}", error.what(), log.last_lines()));
+  }
+  log.close();
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,350 @@
+#include "cli/capture/supervisor.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "profiler/record/rank_now.h"
+
+namespace shardlens::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A directory that only this user can enter, removed at the end of a scope.
+class PrivateDirectory {
+ public:
+  PrivateDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "shardlens-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {  // mode 0700
+      throw RuntimeFault(fmt::format("cannot make a directory in {}: {}",
+                                     std::filesystem::temp_directory_path().string(),
+                                     std::strerror(errno)));
+    }
+    path_ = name;
+  }
+  ~PrivateDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Turns the signals that matter into reads from a descriptor for a scope, so that nothing runs in a
+// signal handler.
+class SignalReader {
+ public:
+  SignalReader() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+      ::sigaddset(&set, signal);
+    }
+    ::sigprocmask(SIG_BLOCK, &set, &before_);
+    pipe_before_ =
+        ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that went away must not end the run
+    descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (descriptor_ < 0) {
+      throw RuntimeFault(fmt::format("cannot read signals: {}", std::strerror(errno)));
+    }
+  }
+  ~SignalReader() {
+    ::close(descriptor_);
+    ::signal(SIGPIPE, pipe_before_);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalReader(const SignalReader&) = delete;
+  SignalReader& operator=(const SignalReader&) = delete;
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  // Takes all that are there; returns those that ask for an end, or workers to record.
+  [[nodiscard]] std::vector<int> take() const {
+    std::vector<int> ends;
+    signalfd_siginfo info{};
+    while (::read(descriptor_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+      if (info.ssi_signo != SIGCHLD) {
+        ends.push_back(static_cast<int>(info.ssi_signo));
+      }
+    }
+    return ends;
+  }
+
+ private:
+  sigset_t before_{};
+  void (*pipe_before_)(int) = SIG_DFL;
+  int descriptor_ = -1;
+};
+
+// A port that was free a moment ago, for programs that look at MASTER_PORT; our workers meet in
+// SHARDLENS_RENDEZVOUS.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool found = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  if (fd >= 0) {
+    ::close(fd);
+  }
+  return found ? ntohs(address.sin_port) : 29500;
+}
+
+std::vector<std::string> worker_environment(int rank,
+                                            int processes,
+                                            int port,
+                                            const std::filesystem::path& rendezvous) {
+  const std::vector<std::string> ours{fmt::format("RANK={}", rank),
+                                      fmt::format("LOCAL_RANK={}", rank),
+                                      fmt::format("WORLD_SIZE={}", processes),
+                                      "MASTER_ADDR=127.0.0.1",
+                                      fmt::format("MASTER_PORT={}", port),
+                                      "SHARDLENS_RENDEZVOUS=" + rendezvous.string()};
+  std::vector<std::string> environment = ours;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    const bool replaced = std::any_of(
+        ours.begin(), ours.end(), [name](const std::string& our) { return our.starts_with(name); });
+    if (!replaced) {
+      environment.emplace_back(text);
+    }
+  }
+  return environment;
+}
+
+// Without "[rank r] ".
+std::string_view bare(std::string_view line) {
+  const size_t end = line.starts_with("[rank ") ? line.find("] ") : std::string_view::npos;
+  return end == std::string_view::npos ? line : line.substr(end + 2);
+}
+
+// Prints what workers print. A mistake in a file is found by every rank; its message is shown once.
+class Printer {
+ public:
+  void operator()(int rank, Output output, std::string_view line) {
+    if (output == Output::kStdout) {
+      print(stdout, std::string(line) + "\n");
+      return;
+    }
+    const std::string text(bare(line));
+    const auto same = [&](const auto& shown) {
+      return shown.first != rank && shown.second == text;
+    };
+    if (std::any_of(shown_.begin(), shown_.end(), same)) {
+      return;
+    }
+    print(stderr, fmt::format("[rank {}] {}\n", rank, text));
+    shown_.emplace_back(rank, text);
+    if (shown_.size() > kRemembered) {
+      shown_.pop_front();
+    }
+  }
+
+ private:
+  static constexpr size_t kRemembered = 64;
+  static void print(std::FILE* stream, const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stream);
+    std::fflush(stream);
+  }
+  std::deque<std::pair<int, std::string>> shown_;
+};
+
+std::string signal_name(int signal) {
+  return fmt::format("signal {} ({})", signal, ::strsignal(signal));
+}
+
+class Supervision {
+ public:
+  explicit Supervision(const SupervisorOptions& options)
+      : options_(options), sink_(options.sink ? options.sink : LineSink(Printer())) {}
+
+  SupervisorResult run() {
+    const int port = free_port();
+    for (int i = 0; i < options_.processes; ++i) {
+      workers_.push_back(std::make_unique<WorkerProcess>(
+          options_.first_rank + i, options_.program.string(), options_.arguments,
+          worker_environment(i, options_.processes, port, rendezvous_.path() / "store")));
+    }
+    while (!all_ended()) {
+      wait_for_something();
+      for (const int signal : signals_.take()) {
+        on_interrupt(signal);
+      }
+      reap();
+      act_on_deadline();
+    }
+    for (const auto& worker : workers_) {
+      worker->signal_group(SIGKILL);  // what a worker may have started itself
+      worker->drain(sink_);
+    }
+    return result();
+  }
+
+ private:
+  [[nodiscard]] bool all_ended() const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const auto& worker) { return worker->end().has_value(); });
+  }
+
+  void wait_for_something() {
+    std::vector<pollfd> polled{{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
+    for (const auto& worker : workers_) {
+      for (const Output output : {Output::kStdout, Output::kStderr}) {
+        polled.push_back(
+            {.fd = worker->descriptor(output), .events = POLLIN, .revents = 0});  // -1 is ignored
+      }
+    }
+    int timeout = 1000;  // a child that is reaped late is no harm; one that is never noticed is
+    if (deadline_) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(*deadline_ - Clock::now()).count() +
+          1;
+      timeout = static_cast<int>(std::clamp<int64_t>(left, 0, timeout));
+    }
+    ::poll(polled.data(), polled.size(), timeout);
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      for (const Output output : {Output::kStdout, Output::kStderr}) {
+        if (polled[1 + 2 * i + static_cast<size_t>(output)].revents != 0) {
+          workers_[i]->relay(output, sink_);
+        }
+      }
+    }
+  }
+
+  void on_interrupt(int signal) {
+    if (signal == SIGUSR1) {
+      signal_living(signal);
+      return;
+    }
+    if (interrupt_ != 0 || stage_ == Stage::kTerminated) {
+      stage_ = Stage::kTerminated;  // asked again: no more patience
+      deadline_ = Clock::now();
+      return;
+    }
+    interrupt_ = signal;
+    terminate(options_.interrupt_grace);
+  }
+
+  void reap() {
+    for (const auto& worker : workers_) {
+      if (worker->end() || !worker->poll_end() || !worker->end()->failed()) {
+        continue;
+      }
+      if (stage_ == Stage::kRunning) {
+        stage_ = Stage::kBlaming;
+        deadline_ = Clock::now() + options_.blame;
+      }
+      if (stage_ == Stage::kBlaming &&
+          (culprit_ == nullptr || weight(*worker->end()) > weight(*culprit_->end()))) {
+        culprit_ = worker.get();
+      }
+    }
+  }
+
+  // A peer's death shows in the others as a failed collective (exit code 4): those are the least
+  // likely cause.
+  static int weight(const WorkerEnd& end) {
+    if (end.signal != 0) {
+      return 3;
+    }
+    return end.exit_code == static_cast<int>(ExitCode::kRuntime) ? 1 : 2;
+  }
+
+  void act_on_deadline() {
+    if (!deadline_ || Clock::now() < *deadline_) {
+      return;
+    }
+    deadline_.reset();
+    if (stage_ == Stage::kBlaming) {
+      terminate(options_.grace);
+    } else if (stage_ == Stage::kTerminated) {
+      signal_living(SIGKILL);
+    }
+  }
+
+  void terminate(std::chrono::milliseconds grace) {
+    stage_ = Stage::kTerminated;
+    signal_living(SIGTERM);
+    deadline_ = Clock::now() + grace;
+  }
+
+  void signal_living(int signal) {
+    for (const auto& worker : workers_) {
+      if (!worker->end()) {
+        worker->signal_group(signal);
+      }
+    }
+  }
+
+  [[nodiscard]] std::string doing(int rank) const {
+    const auto now = record::read_rank_now(record::now_path(options_.directory, rank));
+    return now && now->step >= 0 ? now->sentence()
+                                 : "";  // before training there is nothing to tell
+  }
+
+  [[nodiscard]] SupervisorResult result() const {
+    const int runtime = static_cast<int>(ExitCode::kRuntime);
+    if (culprit_ != nullptr) {
+      const WorkerEnd& end = *culprit_->end();
+      const int rank = culprit_->rank();
+      std::string message =
+          end.signal != 0 ? fmt::format("rank {} was killed by {}", rank, signal_name(end.signal))
+                          : fmt::format("rank {} failed with exit code {}", rank, end.exit_code);
+      if (const std::string now = doing(rank); !now.empty()) {
+        message += "; it was at " + now;
+      }
+      return {end.signal != 0 ? runtime : end.exit_code, message};
+    }
+    if (interrupt_ != 0) {
+      std::string message = fmt::format("interrupted by {}", signal_name(interrupt_));
+      if (const std::string now = doing(options_.first_rank); !now.empty()) {
+        message += fmt::format("; rank {} was at {}", options_.first_rank, now);
+      }
+      return {runtime, message};
+    }
+    return {};
+  }
+
+  enum class Stage : uint8_t { kRunning, kBlaming, kTerminated };
+
+  const SupervisorOptions& options_;
+  LineSink sink_;
+  const PrivateDirectory rendezvous_;
+  const SignalReader signals_;
+  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  Stage stage_ = Stage::kRunning;
+  std::optional<Clock::time_point> deadline_;  // of the stage
+  const WorkerProcess* culprit_ = nullptr;
+  int interrupt_ = 0;
+};
+
+}  // namespace
+
+SupervisorResult supervise(const SupervisorOptions& options) {
+  return Supervision(options).run();
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,106 @@
+#include <memory>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/analysis/compat/hta.h"
+#include "profiler/report/analysis_report.h"
+#include "profiler/report/hta_report.h"
+#include "profiler/trace/run.h"
+
+#include "cli/command/subcommand.h"
+#include "cli/flags/analysis_flags.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct AnalyzeOptions {
+  AnalysisFlags analysis;
+  bool json = false, csv = false, critical_path = false;
+  std::string by = "unit", compat;
+  std::optional<int64_t> top;
+};
+
+report::By by_of(const std::string& name) {
+  constexpr std::string_view kNames[] = {"unit",   "collective", "step", "rank",
+                                         "stream", "span",       "order"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == name) {
+      return static_cast<report::By>(i);
+    }
+  }
+  throw UsageError(fmt::format(
+      "--by: expected unit, collective, step, rank, stream, span or order, found '{}'", name));
+}
+
+ExitCode run(const AnalyzeOptions& options) {
+  const report::By by = by_of(options.by);
+  if (options.top && *options.top < 1) {
+    throw UsageError(
+        fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
+  }
+  analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
+  settings.detail = by == report::By::kSpan ? analysis::Detail::kAll : analysis::Detail::kNone;
+  settings.critical_path = options.critical_path;
+  if (!options.compat.empty() && options.compat != "hta") {
+    throw UsageError(fmt::format("--compat: expected hta, found '{}'", options.compat));
+  }
+  trace::ReadOptions read;
+  read.keep_args = !options.compat.empty();
+  const trace::Run opened = trace::Run::open(options.analysis.paths, read);
+  if (!options.compat.empty()) {
+    const auto ranks = analysis::hta_figures(opened.traces);
+    write_stdout(options.json  ? report::hta_json(ranks)
+                 : options.csv ? report::hta_csv(ranks)
+                               : report::hta_text(ranks, style_of_stdout()));
+    return ExitCode::kOk;
+  }
+  const analysis::Analysis result = analysis::analyze(opened, settings);
+  if (options.json) {
+    write_stdout(report::analysis_json(result));
+  } else if (options.csv) {
+    write_stdout(report::analysis_csv(result, by));
+  } else {
+    const auto top = options.top ? std::optional(static_cast<size_t>(*options.top)) : std::nullopt;
+    write_stdout(report::analysis_text(result, {by, top, style_of_stdout()}));
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_analyze_command(CLI::App& app) {
+  auto options = std::make_shared<AnalyzeOptions>();
+  add_analysis_flags(app, options->analysis);
+  CLI::Option* json = app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
+  CLI::Option* csv = app.add_flag("--csv", options->csv, "the table that --by names as CSV");
+  csv->excludes(json);
+  CLI::Option* by =
+      app.add_option(
+             "--by", options->by,
+             "table: unit, collective, step, rank, stream, span (every collective, copy and "
+             "run of compute) or order (what each step did, unit by unit)")
+          ->capture_default_str();
+  app.add_option("--top", options->top, "at most N rows, the most exposed; the rest is summed up");
+  CLI::Option* path =
+      app.add_flag("--critical-path", options->critical_path,
+                   "for each step, what its end hangs on: compute, communication, copies, host, "
+                   "launches, idle");
+  path->excludes(csv);
+  CLI::Option* compat =
+      app.add_option("--compat", options->compat,
+                     "hta: what Holistic Trace Analysis would print, by its own definitions");
+  // Its definitions leave no choice.
+  for (CLI::Option* other : {by, path, app.get_option("--steps"), app.get_option("--comm-regex")}) {
+    compat->excludes(other);
+  }
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

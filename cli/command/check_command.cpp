@@ -1,0 +1,216 @@
+#include <charconv>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "profiler/check/baseline_file.h"
+#include "profiler/check/check.h"
+#include "profiler/report/check_report.h"
+
+#include "cli/capture/interleaved_check.h"
+#include "cli/command/subcommand.h"
+#include "cli/flags/analysis_flags.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CheckCommand {
+  std::vector<fs::path> baseline, candidate;
+  std::vector<std::string> metrics;
+  fs::path save_baseline, junit, markdown;
+  std::string inconclusive_is;
+  bool json = false, paired = false;
+  SelectionFlags selection;
+  InterleavedCheck interleaved;
+};
+
+std::vector<check::RunSummary> read_side(const std::vector<fs::path>& paths,
+                                         const check::SummaryOptions& options) {
+  std::vector<check::RunSummary> runs;
+  for (const fs::path& path : paths) {
+    for (check::RunSummary& run : check::read_runs(path, options)) {
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+// "3%", "200us", "1.5ms".
+check::Limit parse_limit(const std::string& text, const std::string& argument) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit(end, text.data() + text.size());
+  check::Limit limit;
+  if (error == std::errc() && value >= 0) {
+    if (unit == "%") {
+      limit.relative = value / 100;
+      return limit;
+    }
+    for (const auto& [name, ns] : {std::pair{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6}}) {
+      if (unit == name) {
+        limit.ns = value * ns;
+        return limit;
+      }
+    }
+  }
+  throw UsageError(
+      fmt::format("--metric {}: expected a limit such as 3% or 200us (%, ns, us, ms), found '{}'",
+                  argument, text));
+}
+
+// Without --metric, structure and both times gate; with it, what it names.
+void set_gates(const std::vector<std::string>& arguments, check::CheckOptions& options) {
+  if (arguments.empty()) {
+    return;
+  }
+  options.gates.clear();
+  options.structure = false;
+  for (const std::string& argument : arguments) {
+    const size_t colon = argument.find(':');
+    const std::string name = argument.substr(0, colon);
+    if (name == "structure" && colon == std::string::npos) {
+      options.structure = true;
+      continue;
+    }
+    const auto metric = check::parse_metric(name);
+    if (!metric || !check::metric_table()[static_cast<size_t>(*metric)].gates) {
+      throw UsageError(
+          fmt::format("--metric {}: expected step_time, exposed_comm or structure, found '{}'{}",
+                      argument, name, metric ? "; it only explains" : ""));
+    }
+    options.gates[*metric] = colon == std::string::npos
+                                 ? std::nullopt
+                                 : std::optional(parse_limit(argument.substr(colon + 1), argument));
+  }
+}
+
+ExitCode exit_code_of(check::Verdict verdict, const std::string& inconclusive_is) {
+  switch (verdict) {
+    case check::Verdict::kPass:
+      return ExitCode::kOk;
+    case check::Verdict::kRegression:
+      return ExitCode::kCheckFailed;
+    case check::Verdict::kInconclusive:
+      break;
+  }
+  return inconclusive_is == "pass"   ? ExitCode::kOk
+         : inconclusive_is == "fail" ? ExitCode::kCheckFailed
+                                     : ExitCode::kInconclusive;
+}
+
+ExitCode report(const check::CheckResult& result, const CheckCommand& options) {
+  if (!options.junit.empty()) {
+    write_file_atomically(options.junit, report::check_junit(result));
+  }
+  if (!options.markdown.empty()) {
+    write_file_atomically(options.markdown, report::check_markdown(result));
+  }
+  write_stdout(options.json ? report::check_json(result)
+                            : report::check_text(result, style_of_stdout()));
+  return exit_code_of(result.verdict, options.inconclusive_is);
+}
+
+void save(const std::vector<check::RunSummary>& runs, const fs::path& path) {
+  for (const check::RunSummary& run : runs) {
+    if (!run.doubts.empty()) {
+      throw InputError(run.source, "no baseline: " + run.doubts.front());
+    }
+  }
+  write_file_atomically(path, check::to_json(runs));
+  fmt::print(stderr, "saved {} {} in {}\n", runs.size(), runs.size() == 1 ? "run" : "runs",
+             path.string());
+}
+
+ExitCode run(const CheckCommand& options) {
+  check::CheckOptions settings;
+  settings.paired = options.paired;
+  set_gates(options.metrics, settings);
+  const check::SummaryOptions selection = summary_options(options.selection);
+  if (!options.inconclusive_is.empty() && options.inconclusive_is != "pass" &&
+      options.inconclusive_is != "fail") {
+    throw UsageError(fmt::format("--inconclusive-is: expected pass or fail, found '{}'",
+                                 options.inconclusive_is));
+  }
+  if (!options.interleaved.run.empty() || !options.interleaved.against.empty()) {
+    if (options.interleaved.run.empty() || options.interleaved.against.empty()) {
+      throw UsageError("--run and --against need each other: flags of capture, as one argument");
+    }
+    if (!options.baseline.empty() || !options.candidate.empty() || options.paired ||
+        !options.save_baseline.empty()) {
+      throw UsageError(
+          "--run captures both sides itself: leave --baseline, --candidate, --paired and "
+          "--save-baseline away");
+    }
+    return report(check_interleaved(options.interleaved, settings, selection), options);
+  }
+  if (options.baseline.empty()) {
+    throw UsageError("--baseline is required: runs, or a file that --save-baseline wrote");
+  }
+  if (options.candidate.empty() && options.save_baseline.empty()) {
+    throw UsageError("--candidate is required (or --save-baseline, to keep the baseline)");
+  }
+  const std::vector<check::RunSummary> baseline = read_side(options.baseline, selection);
+  if (!options.save_baseline.empty()) {
+    save(baseline, options.save_baseline);
+    if (options.candidate.empty()) {
+      return ExitCode::kOk;
+    }
+  }
+  const std::vector<check::RunSummary> candidate = read_side(options.candidate, selection);
+  if (options.paired && baseline.size() != candidate.size()) {
+    throw UsageError(
+        fmt::format("--paired needs as many baseline as candidate runs, found {} and {}",
+                    baseline.size(), candidate.size()));
+  }
+  return report(check::check_runs(baseline, candidate, settings), options);
+}
+
+}  // namespace
+
+Action add_check_command(CLI::App& app) {
+  auto options = std::make_shared<CheckCommand>();
+  app.add_option(
+      "--baseline", options->baseline,
+      "runs before the change: capture directories, directories of several, traces, or a "
+      "file of --save-baseline");
+  app.add_option("--candidate", options->candidate, "runs after it");
+  app.add_option("--run", options->interleaved.run,
+                 "capture the candidate with these flags of capture, in turn with --against")
+      ->option_text("FLAGS");
+  app.add_option("--against", options->interleaved.against, "flags of capture for the baseline")
+      ->option_text("FLAGS");
+  app.add_option("--runs", options->interleaved.runs,
+                 "of --run: captures a side, at most; less when less decide")
+      ->capture_default_str();
+  app.add_option("--out", options->interleaved.out, "of --run: keep the captures here");
+  app.add_option("--metric", options->metrics,
+                 "gate on this alone (may be repeated): structure, step_time, exposed_comm; with a "
+                 "limit: step_time:3%, exposed_comm:200us")
+      ->option_text("NAME[:LIMIT]")
+      ->allow_extra_args(false);
+  add_selection_flags(app, options->selection);
+  app.add_flag("--paired", options->paired,
+               "the n-th baseline run ran next to the n-th candidate run: compare them in pairs");
+  app.add_option("--save-baseline", options->save_baseline, "keep the baseline runs in this file");
+  app.add_option("--inconclusive-is", options->inconclusive_is,
+                 "exit 0 or 1 in place of 5 when there is no verdict")
+      ->option_text("pass|fail");
+  app.add_flag("--json", options->json, "machine output, see docs/ci.md");
+  app.add_option("--junit", options->junit, "write a JUnit XML file too");
+  app.add_option("--markdown", options->markdown, "write a summary in GitHub's Markdown too");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "cli/command/subcommand.h"
+#include "cli/flags/parse_flags.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+const Subcommand& named(std::span<const Subcommand> table, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Subcommand& each : table) {
+    names.emplace_back(each.name);
+    if (each.name == name) {
+      return each;
+    }
+  }
+  throw UsageError(fmt::format("unknown {} '{}'{}\nrun 'shardlens --help' for the subcommands",
+                               name.starts_with('-') ? "flag" : "subcommand", name,
+                               did_you_mean(name, names)));
+}
+
+std::string top_help(std::span<const Subcommand> table) {
+  std::string out =
+      "Shardlens: who owns which bytes, when does each collective run, how much of it is hidden "
+      "under compute,\n"
+      "and what would another sharding plan do?\n\nUsage: shardlens SUBCOMMAND "
+      "[FLAGS]\n\nSubcommands:\n";
+  for (const Subcommand& each : table) {
+    out += fmt::format("  {:<12}{}\n", each.name, each.help);
+  }
+  return out + "\nshardlens SUBCOMMAND --help describes its flags; --version prints the version.\n";
+}
+
+// No flag holds a space, so what looks like one and does is the value of the flag before it:
+// check --run "--model DIR --steps 10".
+void join_quoted_flags(std::vector<std::string>& arguments) {
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& flag = arguments[i - 1];
+    if (arguments[i].starts_with("--") && arguments[i].find(' ') != std::string::npos &&
+        flag.starts_with("--") && flag.find_first_of("= ") == std::string::npos) {
+      arguments[i - 1] += "=" + arguments[i];
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+}
+
+ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Subcommand> table) {
+  if (arguments.empty()) {
+    throw UsageError("expected a subcommand\n\n" + top_help(table));
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    write_stdout(top_help(table));
+    return ExitCode::kOk;
+  }
+  if (arguments[0] == "--version") {
+    write_stdout("shardlens " SHARDLENS_VERSION "\n");
+    return ExitCode::kOk;
+  }
+  const Subcommand& chosen = named(table, arguments[0]);
+  CLI::App app(std::string(chosen.help), "shardlens " + std::string(chosen.name));
+  app.get_formatter()->column_width(34);
+  const Action action = chosen.add(app);
+  std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  join_quoted_flags(rest);
+  if (!parse_flags(app, chosen.name, chosen.name, rest)) {
+    write_stdout(app.help());
+    return ExitCode::kOk;
+  }
+  return action();
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv, std::span<const Subcommand> table) {
+  ExitCode code = ExitCode::kOk;
+  std::string message;
+  try {
+    code = dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), table);
+    flush_stdout();
+  } catch (const Error& error) {
+    code = error.code();
+    message = error.what();
+  } catch (const std::bad_alloc&) {
+    code = ExitCode::kRuntime;
+    message = "out of memory";
+  } catch (const std::exception& error) {
+    code = ExitCode::kRuntime;
+    message = fmt::format("internal error: {}", error.what());
+  }
+  if (!message.empty()) {
+    std::fputs(("shardlens: " + message + (message.ends_with('\n') ? "" : "\n")).c_str(), stderr);
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "profiler/trace/filter.h"
+#include "profiler/trace/kineto/kineto_writer.h"
+#include "profiler/trace/run.h"
+
+#include "cli/capture/directory_lock.h"
+#include "cli/command/subcommand.h"
+#include "cli/flags/step_range.h"
+
+namespace shardlens::cli {
+namespace {
+
+// As Kineto: a whole number of quarters of a year, so that the files of all ranks of a run share
+// it.
+constexpr Nanoseconds kBaseGrain = Nanoseconds{7889238} * 1'000'000'000;
+
+struct ConvertOptions {
+  std::filesystem::path in, out;
+  std::string steps;
+  std::vector<int64_t> ranks;
+  std::vector<std::string> categories;
+};
+
+bool is_trace_file_name(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".json") || name.ends_with(".json.gz");
+}
+
+std::filesystem::path output_of(const ConvertOptions& options, const trace::Trace& trace) {
+  return is_trace_file_name(options.out)
+             ? options.out
+             : options.out / fmt::format("rank{}.pt.trace.json.gz", *trace.metadata.rank);
+}
+
+// First pass over a trace: what the filter has to know of all events, and everything but the
+// events.
+class Survey final : public trace::EventSink {
+ public:
+  explicit Survey(trace::EventFilter& filter) : filter_(filter) {}
+  void event(const trace::Trace& trace, const trace::Event& event, std::string_view) override {
+    filter_.see(trace, event);
+    first_ = std::min(first_.value_or(event.start), event.start);
+  }
+  [[nodiscard]] Nanoseconds first() const { return first_.value_or(0); }
+
+ private:
+  trace::EventFilter& filter_;
+  std::optional<Nanoseconds> first_;
+};
+
+// Second pass: writes the events that stay, their arguments as they were written.
+class Copier final : public trace::EventSink {
+ public:
+  // `base`: added to the times of the file.
+  Copier(const trace::EventFilter& filter, Nanoseconds base, trace::KinetoWriter& writer)
+      : filter_(filter), base_(base), writer_(writer) {}
+  void event(const trace::Trace& trace, const trace::Event& event, std::string_view args) override {
+    trace::Event placed = event;
+    Nanoseconds end = 0;
+    if (!filter_.keeps(trace, event) || __builtin_add_overflow(event.start, base_, &placed.start) ||
+        __builtin_add_overflow(placed.start, placed.duration, &end)) {
+      return;  // the survey has told of times that do not fit
+    }
+    writer_.event(trace, placed, args);
+    ++events_;
+  }
+  [[nodiscard]] int64_t events() const { return events_; }
+
+ private:
+  const trace::EventFilter& filter_;
+  Nanoseconds base_;
+  trace::KinetoWriter& writer_;
+  int64_t events_ = 0;
+};
+
+// One input. Spools are small enough to be in memory; of a trace only what is beside the events is.
+struct Input {
+  std::filesystem::path path;
+  trace::EventFilter filter;
+  trace::Trace trace;
+  Nanoseconds added = 0;  // to each time of the file
+  bool is_spool = false;
+};
+
+Input survey(const std::filesystem::path& path, const trace::Filter& filter) {
+  Input input{path, trace::EventFilter(filter), {}, 0, path.extension() == ".spool"};
+  if (input.is_spool) {
+    input.trace = trace::read_trace(path);
+    input.filter = trace::apply(filter, input.trace);
+    return input;
+  }
+  Survey survey(input.filter);
+  input.trace = trace::read_kineto(path, {.sink = &survey});
+  input.filter.decide(path.string());
+  Nanoseconds& base = input.trace.metadata.base_time;
+  if (!trace::is_of_epoch(survey.first())) {
+    input.added = base;
+  } else if (base == 0) {
+    // Readers that take ts for a double lose nothing when it counts from a near time.
+    base = survey.first() / kBaseGrain * kBaseGrain;
+  }
+  return input;
+}
+
+int64_t write(const Input& input, const std::filesystem::path& out) {
+  if (input.is_spool) {
+    trace::write_kineto(input.trace, out);
+    return static_cast<int64_t>(input.trace.events.size());
+  }
+  trace::TraceFile file(out);
+  trace::KinetoWriter writer(input.trace, file.output());
+  Copier copier(input.filter, input.added, writer);
+  (void)trace::read_kineto(input.path, {.sink = &copier});
+  writer.finish();
+  file.commit();
+  return copier.events();
+}
+
+// Gives every input its rank and puts them in that order, as for all commands.
+void order_by_rank(std::vector<Input>& inputs) {
+  std::vector<trace::Trace> heads;
+  for (Input& input : inputs) {
+    heads.push_back(std::move(input.trace));
+  }
+  trace::Run run = trace::Run::of(std::move(heads));
+  std::vector<Input> ordered;
+  for (trace::Trace& head : run.traces) {
+    const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) {
+      return input.path.string() == head.metadata.source;
+    });
+    ordered.push_back(std::move(*found));
+    ordered.back().trace = std::move(head);
+  }
+  inputs = std::move(ordered);
+}
+
+void choose_ranks(std::vector<Input>& inputs, const ConvertOptions& options) {
+  const auto has = [](const std::vector<int64_t>& ranks, const Input& input) {
+    return std::find(ranks.begin(), ranks.end(), *input.trace.metadata.rank) != ranks.end();
+  };
+  for (const int64_t rank : options.ranks) {
+    if (std::none_of(inputs.begin(), inputs.end(),
+                     [&](const Input& input) { return has({rank}, input); })) {
+      throw InputError(options.in.string(), fmt::format("has no trace of rank {}", rank));
+    }
+  }
+  if (!options.ranks.empty()) {
+    std::erase_if(inputs, [&](const Input& input) { return !has(options.ranks, input); });
+  }
+}
+
+void check_categories(const std::vector<Input>& inputs, const ConvertOptions& options) {
+  std::set<std::string> seen;
+  for (const Input& input : inputs) {
+    for (const auto& category : input.filter.categories()) {
+      seen.insert(category.empty() ? "events without one" : category);
+    }
+  }
+  for (const std::string& category : options.categories) {
+    if (!seen.contains(category)) {
+      throw InputError(options.in.string(), fmt::format("has no event of category '{}'; it has {}",
+                                                        category, fmt::join(seen, ", ")));
+    }
+  }
+}
+
+void tell(const trace::Trace& trace) {
+  for (const trace::Diagnostic& d : trace.diagnostics) {
+    std::fputs(
+        fmt::format("shardlens: {}: {}: {}{}\n", trace.metadata.source, trace::name_of(d.severity),
+                    d.message, d.count == 1 ? "" : fmt::format(" ({} times)", d.count))
+            .c_str(),
+        stderr);
+  }
+}
+
+ExitCode run(const ConvertOptions& options) {
+  trace::Filter filter;
+  if (!options.steps.empty()) {
+    const analysis::StepRange range = parse_step_range(options.steps);
+    filter.steps = {range.first, range.last};
+  }
+  filter.categories = options.categories;
+  std::vector<Input> inputs;
+  for (const std::filesystem::path& path : trace::trace_paths(options.in)) {
+    inputs.push_back(survey(path, filter));
+  }
+  order_by_rank(inputs);
+  choose_ranks(inputs, options);
+  check_categories(inputs, options);
+  if (is_trace_file_name(options.out) && inputs.size() > 1) {
+    throw UsageError(
+        fmt::format("--out: '{}' is one file, but there are {} ranks; name a directory, or one "
+                    "rank with --ranks",
+                    options.out.string(), inputs.size()));
+  }
+  std::optional<DirectoryLock> lock;
+  if (!is_trace_file_name(options.out)) {
+    std::error_code error;
+    std::filesystem::create_directories(options.out, error);
+    if (error) {
+      throw RuntimeFault(
+          fmt::format("'{}' cannot be made: {}", options.out.string(), error.message()));
+    }
+    lock.emplace(options.out);
+  }
+  for (const Input& input : inputs) {
+    tell(input.trace);
+    const std::filesystem::path out = output_of(options, input.trace);
+    const int64_t events = write(input, out);
+    std::fputs(fmt::format("shardlens: {}: {} events\n", out.string(), events).c_str(), stderr);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_convert_command(CLI::App& app) {
+  auto options = std::make_shared<ConvertOptions>();
+  app.add_option("in", options->in,
+                 "a trace (.json, .json.gz, .json.zst), a spool, or a directory of them")
+      ->required();
+  app.add_option(
+         "--out", options->out,
+         "a name ending in .json or .json.gz, or a directory: rank<r>.pt.trace.json.gz each")
+      ->required();
+  app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
+  app.add_option("--ranks", options->ranks, "only these ranks: 0,2")->delimiter(',');
+  app.add_option("--categories", options->categories, "only these categories: cpu_op,kernel")
+      ->delimiter(',');
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

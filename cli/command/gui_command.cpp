@@ -1,0 +1,116 @@
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+
+#include "cli/command/subcommand.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct GuiOptions {
+  std::vector<std::string> paths;
+  std::vector<std::string> plans, compared, hardware;
+  std::map<std::string, std::string> values;  // by flag; as given
+  bool simulate = false, figures = false, selftest = false;
+};
+
+ExitCode run(const GuiOptions& options) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path program = self.parent_path() / "shardlens-gui";
+  if (error || !std::filesystem::exists(program)) {
+    throw RuntimeFault(
+        fmt::format("{}: not there. It needs Qt 6 (Debian: qt6-base-dev qt6-svg-dev): "
+                    "scripts/setup --gui builds "
+                    "it; 'shardlens report' writes a page for a browser instead",
+                    program.string()));
+  }
+  std::vector<std::string> arguments{program.string()};
+  for (const auto& [flag, value] : options.values) {
+    if (!value.empty()) {
+      arguments.push_back(flag);
+      arguments.push_back(value);
+    }
+  }
+  for (const auto& [flag, values] : {std::pair{"--plan", &options.plans},
+                                     {"--compare", &options.compared},
+                                     {"--hardware", &options.hardware}}) {
+    for (const std::string& value : *values) {
+      arguments.insert(arguments.end(), {flag, value});
+    }
+  }
+  if (options.simulate) {
+    arguments.emplace_back("--simulate");
+  }
+  if (options.figures) {
+    arguments.emplace_back("--figures");
+  }
+  if (options.selftest) {
+    arguments.emplace_back("--selftest");
+  }
+  arguments.emplace_back("--");
+  arguments.insert(arguments.end(), options.paths.begin(), options.paths.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) {
+    argv.push_back(argument.data());
+  }
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  throw RuntimeFault(fmt::format("{}: {}", program.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+Action add_gui_command(CLI::App& app) {
+  auto options = std::make_shared<GuiOptions>();
+  app.add_option("paths", options->paths, "traces, or a capture directory")->option_text("[PATH…]");
+  const auto flag = [&](const char* name, const char* text, const char* help) {
+    app.add_option(name, options->values[name], help)->option_text(text);
+  };
+  flag("--select", "UNIT", "select this unit");
+  flag("--step", "N", "select this step");
+  flag("--model", "FILE", "a config.json to plan for, simulated in place of a run");
+  app.add_option("--plan", options->plans,
+                 "simulate this plan file beside the run; may be repeated")
+      ->option_text("FILE")
+      ->allow_extra_args(false);
+  app.add_option("--hardware", options->hardware,
+                 "simulate each plan on this spec, a name or a file; may be repeated, and is "
+                 "required with --model")
+      ->option_text("SPEC")
+      ->allow_extra_args(false);
+  app.add_flag("--figures", options->figures,
+               "print what the window shows of the run and of each simulated plan as JSON, and "
+               "end; needs no display");
+  app.add_flag("--simulate", options->simulate,
+               "show the run's own plan, simulated, below the run");
+  app.add_option("--compare", options->compared,
+                 "a run to compare with; may be repeated for its traces")
+      ->option_text("PATH")
+      ->allow_extra_args(false);
+  flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
+  flag("--panel", "NAME",
+       "modules, ownership, inspector, exposed, order, what-if, compare, events, diagnostics or "
+       "notes");
+  flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
+  flag("--theme", "light|dark", "colours");
+  flag("--size", "WxH", "of the window [1280x800]");
+  flag("--export-png", "FILE", "write a picture of the window and end; needs no display");
+  flag("--config-dir", "DIR", "where settings are kept");
+  app.add_flag("--selftest", options->selftest, "check the window with the run and end");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,459 @@
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/base/format_bytes.h"
+#include "core/plan/plan.h"
+#include "core/plan/resolve.h"
+#include "core/plan/workload.h"
+#include "core/schedule/collective_of.h"
+#include "core/schedule/collective_totals.h"
+#include "core/schedule/planned.h"
+#include "profiler/report/table.h"
+
+#include "cli/capture/worker_process.h"
+#include "cli/command/subcommand.h"
+#include "cli/flags/run_options.h"
+#include "cli/results/output.h"
+#include "cli/results/parameter_ranges.h"
+#include "cli/results/plan_from_trace.h"
+
+namespace shardlens::cli {
+namespace {
+
+using plan::ResolvedPlan;
+using plan::Unit;
+using schedule::PlannedAction;
+
+constexpr int kSteadyStep = 3;
+constexpr int64_t kDefaultRanks = 2;
+
+struct PlanOptions {
+  std::filesystem::path model, plan;
+  std::string strategy = "full_shard", mesh;
+  std::optional<int64_t> world_size;
+  plan::StepSettings step;
+  bool parameters = false, actions = false, json = false, engine = false;
+  std::vector<std::filesystem::path> from_trace;
+  std::filesystem::path out;
+};
+
+std::string shown(std::string_view fqn) {
+  return fqn.empty() ? "(root)" : std::string(fqn);
+}
+
+// What a unit's parameters take in the dtype of the master copy, and how they are split.
+struct UnitBytes {
+  int64_t parameters = 0;
+  Bytes bytes = 0, padding = 0, shard = 0;
+};
+
+UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id) {
+  const plan::ShardLayout layout = plan.layout(id);
+  const Bytes element = size_of(DType::kF32);
+  return {layout.numel(), layout.numel() * element, layout.padding_numel() * element,
+          layout.shard_numel() * element};
+}
+
+// Equal on every rank: shards are padded to the same size, and what is ignored is whole everywhere.
+Bytes rank_bytes(const ResolvedPlan& plan) {
+  Bytes total = 0;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    total += bytes_of(plan, id).shard;
+  }
+  for (const uint32_t parameter : plan.ignored_parameters) {
+    total += plan.tree.parameters[parameter].numel * size_of(DType::kF32);
+  }
+  return total;
+}
+
+schedule::PlannedStep planned_step(const plan::ModelConfig& config,
+                                   const ResolvedPlan& plan,
+                                   const PlanOptions& options) {
+  // The order does not depend on how many tokens there are.
+  plan::StepSettings step = options.step;
+  step.seq = std::min<int64_t>(config.max_positions, 64);
+  return schedule::planned_step(plan::step_workload(config, plan, step), plan, kSteadyStep, step);
+}
+
+int64_t replicated_units(const ResolvedPlan& plan) {
+  return std::count_if(plan.units.begin(), plan.units.end(), [](const Unit& unit) {
+    return unit.api == plan::Api::kReplicate && !unit.parameters.empty();
+  });
+}
+
+nlohmann::ordered_json buckets_json(const ResolvedPlan& plan, const schedule::PlannedStep& step) {
+  auto out = nlohmann::ordered_json::array();
+  for (const schedule::PlannedBucket& bucket : step.buckets) {
+    auto parameters = nlohmann::ordered_json::array();
+    for (const uint32_t parameter : bucket.parameters) {
+      parameters.push_back(plan.tree.parameters[parameter].fqn);
+    }
+    out.push_back({{"name", bucket.name}, {"bytes", bucket.bytes}, {"parameters", parameters}});
+  }
+  return out;
+}
+
+nlohmann::ordered_json collectives_json(const ResolvedPlan& plan,
+                                        const schedule::PlannedStep& step) {
+  auto out = nlohmann::ordered_json::object();
+  for (const schedule::CollectiveTotal& total : schedule::collective_totals(plan, step)) {
+    out[std::string(name_of(total.kind))] = {{"count", total.count}, {"bytes", total.bytes}};
+  }
+  return out;
+}
+
+std::string json_text(const ResolvedPlan& plan,
+                      const schedule::PlannedStep& step,
+                      bool with_actions) {
+  using nlohmann::ordered_json;
+  const auto fqn = [&step](UnitId unit) {
+    return unit == kNoUnit ? ordered_json() : ordered_json(step.unit_names.at(unit));
+  };
+  ordered_json out;
+  out["schema"] = 1;
+  out["units"] = ordered_json::array();
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const UnitBytes unit = bytes_of(plan, id);
+    out["units"].push_back({{"fqn", plan.units[id].fqn},
+                            {"parameters", unit.parameters},
+                            {"bytes", unit.bytes},
+                            {"padding_bytes", unit.padding},
+                            {"shard_bytes", unit.shard}});
+  }
+  out["ranks"] = ordered_json::array();
+  const Bytes per_rank = rank_bytes(plan);
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    out["ranks"].push_back({{"rank", rank}, {"parameter_bytes", per_rank}});
+  }
+  if (!step.buckets.empty()) {
+    out["buckets"] = buckets_json(plan, step);
+  }
+  out["collectives"] = collectives_json(plan, step);
+  if (with_actions) {
+    out["actions"] = ordered_json::array();
+    for (const PlannedAction& planned : step.actions) {
+      out["actions"].push_back({{"seq", planned.seq},
+                                {"hook", name_of(planned.hook.hook)},
+                                {"hook_unit", fqn(planned.hook.unit)},
+                                {"op", name_of(planned.action.op)},
+                                {"unit", fqn(planned.action.unit)},
+                                {"stream", name_of(planned.action.stream)},
+                                {"cause", name_of(planned.action.cause)}});
+    }
+  }
+  return out.dump(1) + "\n";
+}
+
+std::string mesh_words(const ResolvedPlan& plan) {
+  const int64_t replicated = replicated_units(plan);
+  const int64_t with_parameters =
+      std::count_if(plan.units.begin(), plan.units.end(),
+                    [](const Unit& unit) { return !unit.parameters.empty(); });
+  if (replicated > 0 && replicated == with_parameters) {
+    return fmt::format("replicated on {} rank{}", plan.world_size, plan.world_size == 1 ? "" : "s");
+  }
+  if (replicated > 0) {
+    return fmt::format("sharded over {} rank{}, {} of {} units replicated", plan.shard,
+                       plan.shard == 1 ? "" : "s", replicated, with_parameters);
+  }
+  if (plan.replicate == 1) {
+    return fmt::format("sharded over {} rank{}", plan.shard, plan.shard == 1 ? "" : "s");
+  }
+  return plan.shard == 1 ? fmt::format("replicated on {} ranks", plan.replicate)
+                         : fmt::format("{} replicas of {} shards", plan.replicate, plan.shard);
+}
+
+void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
+  int64_t parameters = 0;
+  for (const plan::Parameter& parameter : plan.tree.parameters) {
+    parameters += parameter.numel;
+  }
+  write_stdout(fmt::format("{}  {} from {}: {} blocks, {} parameters\n", bold("model"),
+                           config.torch_type, config.source, plan.tree.blocks.size(),
+                           format_count(parameters)));
+  write_stdout(fmt::format(
+      "{}   {}: {}, {} layout, {}; fp32 master copy\n\n", bold("plan"), plan.plan.source,
+      plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
+      plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", mesh_words(plan)));
+  report::Table table(
+      {{"unit", report::Align::kLeft}, {"parameters"}, {"bytes"}, {"padding"}, {"shard bytes"}});
+  UnitBytes total;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    const UnitBytes unit = bytes_of(plan, id);
+    table.row({shown(plan.units[id].fqn), format_count(unit.parameters), format_bytes(unit.bytes),
+               format_bytes(unit.padding), format_bytes(unit.shard)});
+    total.parameters += unit.parameters;
+    total.bytes += unit.bytes;
+    total.padding += unit.padding;
+    total.shard += unit.shard;
+  }
+  table.row({"total", format_count(total.parameters), format_bytes(total.bytes),
+             format_bytes(total.padding), format_bytes(total.shard)});
+  write_stdout(table.render(style_of_stdout()));
+  const Bytes whole = rank_bytes(plan) - total.shard;
+  write_stdout(fmt::format(
+      "\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
+      plan.world_size == 1 ? "" : "s", format_bytes(rank_bytes(plan)),
+      whole == 0 ? ""
+                 : fmt::format(", {} of them ignored by the plan and whole", format_bytes(whole))));
+}
+
+std::string with_hyphens(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+void print_buckets(const schedule::PlannedStep& step) {
+  write_stdout(
+      fmt::format("\n{}\n", bold("buckets of a steady step, as c10d's Reducer makes them")));
+  report::Table table({{"bucket", report::Align::kLeft}, {"parameters"}, {"bytes"}});
+  for (const schedule::PlannedBucket& bucket : step.buckets) {
+    table.row({bucket.name, format_count(static_cast<int64_t>(bucket.parameters.size())),
+               format_bytes(bucket.bytes)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+}
+
+void print_collectives(const ResolvedPlan& plan,
+                       const schedule::PlannedStep& step,
+                       const PlanOptions& options) {
+  const auto totals = schedule::collective_totals(plan, step);
+  if (totals.empty()) {
+    return;
+  }
+  const std::string microbatches =
+      options.step.accumulate == 1
+          ? ""
+          : fmt::format(" of {} microbatches{}", options.step.accumulate,
+                        !options.step.sync_every_microbatch ? ", the last of which reduces" : "");
+  write_stdout(fmt::format("\n{}\n", bold("a rank's collectives in a step" + microbatches)));
+  report::Table table({{"collective", report::Align::kLeft}, {"count"}, {"bytes"}});
+  for (const schedule::CollectiveTotal& total : totals) {
+    table.row(
+        {with_hyphens(name_of(total.kind)), format_count(total.count), format_bytes(total.bytes)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+}
+
+std::string hook_words(const PlannedAction& planned, const std::vector<std::string>& names) {
+  const std::string unit = shown(names.at(planned.hook.unit));
+  switch (planned.hook.hook) {
+    case Hook::kRootPreForward:
+      return "forward begins";
+    case Hook::kPreForward:
+      return "forward of " + unit;
+    case Hook::kPostForward:
+      return "end of forward of " + unit;
+    case Hook::kPreBackward:
+      return "backward of " + unit;
+    case Hook::kGradsReady:
+      return "gradients of " + unit;
+    case Hook::kBackwardEnd:
+      return "backward ends";
+    case Hook::kOptimizerDone:
+      return "optimizer step";
+    default:
+      return std::string(name_of(planned.hook.hook)) + " of " + unit;
+  }
+}
+
+std::string cause_words(schedule::Cause cause) {
+  switch (cause) {
+    case schedule::Cause::kForwardPrefetch:
+      return "prefetched in forward";
+    case schedule::Cause::kBackwardPrefetch:
+      return "prefetched in backward";
+    case schedule::Cause::kExplicitPrefetch:
+      return "prefetched by the plan";
+    case schedule::Cause::kLimiter:
+      return "held back by the limiter";
+    case schedule::Cause::kUser:
+      return "asked for";
+    case schedule::Cause::kBackwardEnd:
+      return "at the end of backward";
+    case schedule::Cause::kOwn:
+      break;
+  }
+  return "";
+}
+
+void print_order(const schedule::PlannedStep& step, bool every_action) {
+  write_stdout(fmt::format(
+      "\n{}\n",
+      bold(every_action ? "actions of a steady step (the third), in the order planned"
+                        : "collectives of a steady step (the third), in the order planned")));
+  std::vector<report::Table::Column> columns;
+  for (const char* title :
+       every_action ? std::vector<const char*>{"seq", "when", "action", "unit", "stream", "cause"}
+                    : std::vector<const char*>{"when", "collective", "unit", ""}) {
+    columns.push_back({title, report::Align::kLeft});
+  }
+  report::Table table(std::move(columns));
+  size_t rows = 0;
+  for (const PlannedAction& planned : step.actions) {
+    const schedule::Action& action = planned.action;
+    const std::string unit = action.unit == kNoUnit ? "" : shown(step.unit_names.at(action.unit));
+    if (every_action) {
+      table.row({std::to_string(planned.seq), hook_words(planned, step.unit_names),
+                 with_hyphens(name_of(action.op)), unit, std::string(name_of(action.stream)),
+                 std::string(name_of(action.cause))});
+    } else if (schedule::collective_of(action.op)) {
+      table.row({hook_words(planned, step.unit_names), with_hyphens(name_of(action.op)), unit,
+                 cause_words(action.cause)});
+      ++rows;
+    }
+  }
+  write_stdout(every_action || rows > 0 ? table.render(style_of_stdout())
+                                        : "none: there is one rank\n");
+}
+
+// The worker takes this process's place; it prints one more line.
+[[noreturn]] void become_engine(const PlanOptions& options, int64_t world_size) {
+  std::vector<std::string> command{
+      worker_program("plan --engine"), "shard",        "--model",
+      options.model.string(),          "--world-size", std::to_string(world_size)};
+  if (options.plan.empty()) {
+    command.insert(command.end(), {"--strategy", options.strategy});
+  } else {
+    command.insert(command.end(), {"--plan", options.plan.string()});
+  }
+  if (!options.mesh.empty()) {
+    command.insert(command.end(), {"--mesh", options.mesh});
+  }
+  std::vector<char*> arguments;
+  for (std::string& each : command) {
+    arguments.push_back(each.data());
+  }
+  arguments.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execv(arguments[0], arguments.data());
+  throw RuntimeFault(fmt::format("cannot start {}: {}", command[0], std::strerror(errno)));
+}
+
+void print_plan(const PlanOptions& options,
+                const plan::ModelConfig& config,
+                const ResolvedPlan& plan) {
+  const schedule::PlannedStep step = planned_step(config, plan, options);
+  if (options.json) {
+    const std::string text = json_text(plan, step, options.actions);
+    if (options.parameters) {
+      write_json_with_parameters(text, plan);
+    } else {
+      write_stdout(text);
+    }
+    return;
+  }
+  print_units(config, plan);
+  if (options.parameters) {
+    print_parameters(plan);
+  }
+  if (!step.buckets.empty()) {
+    print_buckets(step);
+  }
+  print_collectives(plan, step, options);
+  print_order(step, options.actions);
+}
+
+ExitCode run_plan(const PlanOptions& options) {
+  if (!options.from_trace.empty()) {
+    return plan_from_trace({.traces = options.from_trace,
+                            .out = options.out,
+                            .model = options.model,
+                            .json = options.json,
+                            .parameters = options.parameters});
+  }
+  if (!options.out.empty()) {
+    throw UsageError("--out goes with --from-trace");
+  }
+  if (options.model.empty()) {
+    throw UsageError(
+        "--model is required: a directory with config.json, or a config.json (or --from-trace "
+        "PATH)");
+  }
+  if (options.world_size && *options.world_size < 1) {
+    throw UsageError(fmt::format("--world-size {}: expected at least 1", *options.world_size));
+  }
+  check_step(options.step);
+  const plan::ModelConfig config = plan::load_model_config(options.model);
+  const plan::ModuleTree tree = plan::module_tree(config);
+  plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
+                                         : plan::load_plan(options.plan);
+  if (!options.mesh.empty()) {
+    std::tie(plan.mesh_replicate, plan.mesh_shard) = plan::parse_mesh(options.mesh);
+  }
+  const bool mesh_says = plan.mesh_replicate && plan.mesh_shard;
+  const ResolvedPlan resolved =
+      plan::resolve(plan, tree,
+                    options.world_size.value_or(mesh_says ? *plan.mesh_replicate * *plan.mesh_shard
+                                                          : kDefaultRanks));
+  print_plan(options, config, resolved);
+  if (options.engine) {
+    become_engine(options, resolved.world_size);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_plan_command(CLI::App& app) {
+  const auto options = std::make_shared<PlanOptions>();
+  app.add_option("--model", options->model,
+                 "directory with config.json, or a config.json; required without --from-trace")
+      ->option_text("M");
+  auto* strategy = app.add_option("--strategy", options->strategy,
+                                  "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
+                       ->option_text("S [full_shard]");
+  app.add_option("--plan", options->plan, "plan file (docs/plan.md), instead of --strategy")
+      ->excludes(strategy)
+      ->option_text("F");
+  CLI::Option* from_trace = app.add_option("--from-trace", options->from_trace,
+                                           "recover the plan of a PyTorch FSDP1 or FSDP2 run, or "
+                                           "of a capture, from its traces; with --model, "
+                                           "FSDP1's units get that model's names")
+                                ->option_text("PATH…")
+                                ->excludes(strategy)
+                                ->excludes("--plan");
+  app.add_option("--out", options->out,
+                 "with --from-trace: directory for plan.json and workload.json")
+      ->option_text("DIR");
+  app.add_option("--mesh", options->mesh, "R replicas of S shards; replaces the plan's mesh")
+      ->excludes(from_trace)
+      ->option_text("RxS");
+  app.add_option("--world-size", options->world_size, "number of ranks [those of the mesh, else 2]")
+      ->option_text("W");
+  app.add_option("--accumulate", options->step.accumulate, "microbatches of a step")
+      ->excludes(from_trace)
+      ->option_text("M [1]");
+  app.add_flag("!--no-sync", options->step.sync_every_microbatch,
+               "with --accumulate: only the last microbatch reduces gradients")
+      ->excludes(from_trace);
+  app.add_flag("--parameters", options->parameters,
+               "every parameter and which of its elements each rank holds; with --from-trace, of "
+               "--model or of a capture");
+  app.add_flag("--actions", options->actions,
+               "every action of the planned order, not only collectives")
+      ->excludes(from_trace);
+  app.add_flag("--engine", options->engine,
+               "the engine shards the model too, as rank 0 and before it has memory, and compares "
+               "its shards with the plan's")
+      ->excludes(from_trace);
+  app.add_flag("--json", options->json, "machine-readable output");
+  return [options] { return run_plan(*options); };
+}
+
+}  // namespace shardlens::cli

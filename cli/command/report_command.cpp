@@ -1,0 +1,80 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/base/atomic_file.h"
+#include "core/plan/plan.h"
+#include "profiler/analysis/analysis.h"
+#include "profiler/report/html_report.h"
+#include "profiler/trace/run.h"
+#include "sim/scenario/prediction_json.h"
+#include "sim/scenario/scenario.h"
+
+#include "cli/command/subcommand.h"
+#include "cli/flags/analysis_flags.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct ReportOptions {
+  AnalysisFlags analysis;
+  bool simulate = false;
+  std::vector<std::filesystem::path> plans;
+  std::filesystem::path out;
+};
+
+// The run's own plan and each plan file on the machine of the run, as the page takes them.
+nlohmann::ordered_json simulated(const ReportOptions& options) {
+  const sim::Scenario own = sim::own_scenario(sim::RecordedRun::open(options.analysis.paths));
+  auto versions = nlohmann::ordered_json::array();
+  const auto add = [&versions](const std::string& title, const sim::Scenario& scenario) {
+    nlohmann::ordered_json version{{"title", title}};
+    version.update(sim::prediction_json(sim::evaluate(scenario)));
+    versions.push_back(std::move(version));
+  };
+  add("as recorded", own);
+  for (const std::filesystem::path& file : options.plans) {
+    sim::Scenario scenario = own;
+    scenario.plan = plan::load_plan(file);
+    add(file.string(), scenario);
+  }
+  return versions;
+}
+
+ExitCode run(const ReportOptions& options) {
+  analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
+  settings.detail = analysis::Detail::kAll;
+  const trace::Run opened = trace::Run::open(options.analysis.paths);
+  const analysis::Analysis result = analysis::analyze(opened, settings);
+  report::HtmlOptions page;
+  if (options.simulate || !options.plans.empty()) {
+    page.simulated = simulated(options);
+  }
+  write_file_atomically(options.out, report::html_report(opened, result, page));
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_report_command(CLI::App& app) {
+  auto options = std::make_shared<ReportOptions>();
+  add_analysis_flags(app, options->analysis);
+  app.add_flag("--simulate", options->simulate,
+               "show the run's own plan too, simulated on the machine of the run");
+  app.add_option("--plan", options->plans,
+                 "simulate this plan file on the machine of the run too; may be repeated")
+      ->option_text("FILE")
+      ->allow_extra_args(false);
+  app.add_option("--out", options->out, "the HTML file to write")->required();
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,207 @@
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "core/base/format_bytes.h"
+#include "core/plan/json_reader.h"
+#include "profiler/report/table.h"
+#include "sim/search/search.h"
+
+#include "cli/command/subcommand.h"
+#include "cli/flags/run_options.h"
+#include "cli/flags/scenario_options.h"
+#include "cli/results/output.h"
+#include "cli/results/search_state.h"
+
+namespace shardlens::cli {
+namespace {
+
+constexpr size_t kFrontShown = 12;
+
+struct SearchCommand {
+  RunOptions run;
+  int64_t memory_limit = 0;
+  ScenarioOptions scenario;
+  std::filesystem::path out, state;
+  unsigned threads = 0;
+  bool json = false;
+};
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // a handler sets it
+
+// The first interrupt ends the search with what it has; the second one the process.
+void interrupt(int signal) {
+  interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+std::string json_text(const sim::SearchResult& result,
+                      const std::vector<plan::Plan>& plans,
+                      int64_t ranks) {
+  const auto row = [&](size_t i) {
+    const sim::Found& found = result.pareto[i];
+    return nlohmann::ordered_json{{"name", name_of(found.candidate, ranks)},
+                                  {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i]))},
+                                  {"batch", found.candidate.batch},
+                                  {"accumulate", found.candidate.accumulate},
+                                  {"step_ns", found.outcome.figures.duration()},
+                                  {"peak_allocated_bytes", found.outcome.peak_allocated},
+                                  {"peak_reserved_bytes", found.outcome.peak_reserved},
+                                  {"exposed_comm_ns", found.outcome.figures.exposed_comm}};
+  };
+  nlohmann::ordered_json out;
+  out["schema"] = 1;
+  out["candidates"] = result.all;
+  out["evaluated"] = result.evaluated;
+  out["pruned"] = result.pruned;
+  out["refused"] = result.refused;
+  out["cancelled"] = result.cancelled;
+  out["best"] = nullptr;
+  if (!result.pareto.empty()) {
+    out["best"] = row(0);
+    out["best"]["why"] = result.why;
+  }
+  out["pareto"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < result.pareto.size(); ++i) {
+    out["pareto"].push_back(row(i));
+  }
+  return out.dump(1) + "\n";
+}
+
+void print_text(const sim::SearchResult& result, int64_t ranks) {
+  report::Table table(
+      {{"plan", report::Align::kLeft}, {"step"}, {"exposed communication"}, {"peak reserved"}});
+  for (size_t i = 0; i < std::min(kFrontShown, result.pareto.size()); ++i) {
+    const sim::Found& found = result.pareto[i];
+    table.row({name_of(found.candidate, ranks),
+               report::format_duration(found.outcome.figures.duration()),
+               report::format_duration(found.outcome.figures.exposed_comm),
+               format_bytes(found.outcome.peak_reserved)});
+  }
+  write_stdout(table.render(style_of_stdout()));
+  if (result.pareto.size() > kFrontShown) {
+    write_stdout(fmt::format("{} more that nothing beats in all three\n",
+                             result.pareto.size() - kFrontShown));
+  }
+  write_stdout("\n" + result.why + "\n");
+}
+
+// All that the outcomes depend on.
+std::string identity_of(const SearchCommand& options, const sim::Scenario& scenario) {
+  using nlohmann::json;
+  const plan::ModelConfig* config = scenario.model->config();
+  const sim::Calibration* calibration = scenario.machine->calibration();
+  return json{
+      {"model", config == nullptr ? json() : json::parse(plan::read_text_file(config->source))},
+      {"plan", json::parse(plan::to_json(scenario.plan))},
+      {"hardware", options.run.hardware},
+      {"stack", options.scenario.stack},
+      {"calibration", calibration == nullptr ? json() : json::parse(sim::to_json(*calibration))},
+      {"ranks", scenario.world_size},
+      {"samples", scenario.step.samples()},
+      {"seq", scenario.step.seq.value_or(0)},
+      {"no_sync", !scenario.step.sync_every_microbatch},
+      {"optimizer_states", scenario.step.optimizer_states()},
+      {"memory_limit", options.memory_limit}}
+      .dump();
+}
+
+ExitCode run(const SearchCommand& options) {
+  if (options.memory_limit < 1) {
+    throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
+  }
+  const sim::Scenario scenario = scenario_of(options.run, options.scenario);
+  const int64_t ranks = scenario.world_size;
+  sim::SearchOptions search;
+  search.memory_limit = options.memory_limit;
+  search.threads = options.threads;
+  std::optional<SearchState> state;
+  if (!options.state.empty()) {
+    state.emplace(options.state, identity_of(options, scenario));
+    search.known = state->known();
+  }
+  const bool shows = isatty(STDERR_FILENO) == 1;
+  search.on_progress = [&](const sim::Found& found, size_t done, size_t all) {
+    if (state) {
+      state->add(name_of(found.candidate, ranks), found.outcome);
+    }
+    if (shows && done % 16 == 0) {
+      fmt::print(stderr, "\r{} of at most {} plans", done, all);
+    }
+  };
+  interrupted = false;
+  search.cancelled = &interrupted;
+  std::signal(SIGINT, interrupt);
+  const sim::SearchResult result = sim::search(scenario, search);
+  std::signal(SIGINT, SIG_DFL);
+  fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
+             shows ? "\r" : "", result.evaluated, result.pruned, result.all,
+             result.cancelled ? "; stopped before the end" : "");
+  if (result.refused > 0) {
+    fmt::print(stderr, "{} could not be predicted; the first: {}\n", result.refused,
+               result.refusal);
+  }
+  std::vector<plan::Plan> plans;
+  for (const sim::Found& found : result.pareto) {
+    plans.push_back(plan_of(found.candidate, scenario.plan, scenario.model->tree(), ranks));
+  }
+  if (!plans.empty() && !options.out.empty()) {
+    write_file_atomically(options.out, plan::to_json(plans.front()));
+    const sim::Candidate& best = result.best()->candidate;
+    fmt::print(stderr, "wrote {}; it is for --batch {} --accumulate {}\n", options.out.string(),
+               best.batch, best.accumulate);
+  }
+  if (options.json) {
+    write_stdout(json_text(result, plans, ranks));
+  } else if (!plans.empty()) {
+    print_text(result, ranks);
+  }
+  if (plans.empty()) {
+    fmt::print(stderr, "no plan {}\n",
+               result.cancelled ? "that fits was found so far" : "fits into the memory limit");
+  }
+  return result.cancelled ? ExitCode::kRuntime
+         : plans.empty()  ? ExitCode::kCheckFailed
+                          : ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_search_command(CLI::App& app) {
+  const auto options = std::make_shared<SearchCommand>();
+  app.add_option("--model", options->run.model, "directory with config.json, or a config.json");
+  app.add_option("--plan", options->run.plan,
+                 "plan file whose dialect, layout and precision the search keeps [fsdp2]");
+  add_scenario_options(app, options->run, options->scenario);
+  add_step_options(app, options->run);
+  app.add_option("--memory-limit", options->memory_limit,
+                 "of what the allocator reserves on a GPU; a number of bytes, or 80GiB")
+      ->required()
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("BYTES (required)");
+  app.add_option("--out", options->out, "write the fastest plan, as capture takes it");
+  app.add_option("--state", options->state,
+                 "keep what was simulated in this file, and go on from it");
+  app.add_option("--threads", options->threads, "simulations at a time [cores]");
+  app.add_flag("--json", options->json, "machine-readable output");
+  return [options, &app] {
+    take_given(app, options->run, options->scenario);
+    return run(*options);
+  };
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,148 @@
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "sim/scenario/scenario.h"
+
+#include "cli/capture/capture_directory.h"
+#include "cli/command/subcommand.h"
+#include "cli/flags/run_options.h"
+#include "cli/flags/scenario_options.h"
+#include "cli/results/output.h"
+#include "cli/results/simulated_result.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct SimulateOptions {
+  RunOptions run;
+  ScenarioOptions scenario;
+  std::string ranks = "one";
+  std::vector<std::string> slow_ranks;
+  std::optional<sim::HostMode> host;  // nullopt: as it was measured; of a spec, kAhead
+  bool waits_for_loss = false;
+  std::optional<double> operator_us, action_us;
+  bool json = false;
+};
+
+// "R:FACTOR" of --slow-rank.
+std::vector<double> slowdowns(const SimulateOptions& options, int64_t ranks) {
+  if (options.ranks == "one" && options.slow_ranks.empty()) {
+    return {};
+  }
+  std::vector<double> factors(static_cast<size_t>(ranks), 1.0);
+  for (const std::string& text : options.slow_ranks) {
+    const size_t colon = text.find(':');
+    int64_t rank = -1;
+    double factor = 0;
+    const char* const end = text.data() + text.size();
+    const bool reads =
+        colon != std::string::npos &&
+        std::from_chars(text.data(), text.data() + colon, rank).ptr == text.data() + colon &&
+        std::from_chars(text.data() + colon + 1, end, factor).ptr == end;
+    if (!reads || rank < 0 || rank >= ranks || !(factor >= 1 && factor <= 1000)) {
+      throw UsageError(fmt::format(
+          "--slow-rank '{}': expected RANK:FACTOR, such as 3:1.2, with a rank below {} and a "
+          "factor from 1 to 1000",
+          text, ranks));
+    }
+    factors[static_cast<size_t>(rank)] = factor;
+  }
+  return factors;
+}
+
+sim::Scenario described(const SimulateOptions& options) {
+  sim::Scenario out = scenario_of(options.run, options.scenario, [&](sim::HardwareSpec& spec) {
+    spec.operator_us = options.operator_us.value_or(spec.operator_us);
+    spec.action_us = options.action_us.value_or(spec.action_us);
+  });
+  out.host = options.host;
+  out.waits_for_loss = options.waits_for_loss;
+  out.rank_slowdown = slowdowns(options, out.world_size);
+  return out;
+}
+
+ExitCode run(const SimulateOptions& options) {
+  if (options.ranks != "one" && options.ranks != "all") {
+    throw UsageError(fmt::format("--ranks: expected one or all, found '{}'", options.ranks));
+  }
+  const std::filesystem::path& out = options.run.out;
+  if (!out.empty()) {
+    check_capture_directory(out);
+  }
+  const sim::Scenario scenario = described(options);
+  SimulatedResult result;
+  if (const plan::ModelConfig* config = scenario.model->config()) {
+    result.config = config->source;
+  }
+  if (const auto& recorded = scenario.model->run()) {
+    result.recorded = options.scenario.workload.string();
+    result.recorded_steps = static_cast<int64_t>(recorded->observation().steps.size());
+  }
+  result.prediction = sim::evaluate(scenario, {.timeline = !out.empty(), .alive = !options.json});
+  if (!out.empty()) {
+    write_simulated(result, out);
+    fmt::print(stderr, "simulated {} ranks in {}; next: shardlens analyze {}\n",
+               scenario.world_size, out.string(), out.string());
+  }
+  if (options.json) {
+    write_stdout(simulated_json(result));
+  } else {
+    print_simulated(result);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_simulate_command(CLI::App& app) {
+  const auto options = std::make_shared<SimulateOptions>();
+  RunOptions& run_options = options->run;
+  add_plan_options(app, run_options);
+  add_scenario_options(app, run_options, options->scenario);
+  add_step_options(app, run_options);
+  app.add_option("--ranks", options->ranks, "all: simulate each rank [one: they are alike]")
+      ->option_text("one|all [one]");
+  app.add_option("--slow-rank", options->slow_ranks,
+                 "R:FACTOR: rank R computes FACTOR times as long; may be repeated")
+      ->option_text("R:FACTOR")
+      ->allow_extra_args(false);
+  static const std::map<std::string, sim::HostMode> kHosts{{"ahead", sim::HostMode::kAhead},
+                                                           {"compute", sim::HostMode::kCompute}};
+  app.add_option(
+         "--host", options->host,
+         "ahead: issues and goes on, as on CUDA; compute: does the work itself, as on a CPU")
+      ->transform(CLI::CheckedTransformer(kHosts))
+      ->option_text("ahead|compute [ahead; of a calibration, as it was measured]");
+  app.add_option("--operator-us", options->operator_us,
+                 "the host's cost of an operator [the spec's]")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--action-us", options->action_us,
+                 "the host's cost of an action of the schedule [the spec's]")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--waits-for-loss", options->waits_for_loss,
+               "the training loop reads the loss before it calls backward");
+  // What was measured is not said again.
+  for (const char* flag : {"--operator-us", "--action-us"}) {
+    app.get_option(flag)->excludes("--workload")->excludes("--calibration");
+  }
+  app.add_option("--out", run_options.out, "write a capture directory that analyze reads");
+  app.add_flag("--json", options->json, "machine-readable output");
+  return [options, &app] {
+    take_given(app, options->run, options->scenario);
+    return run(*options);
+  };
+}
+
+}  // namespace shardlens::cli

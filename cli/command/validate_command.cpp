@@ -1,0 +1,238 @@
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/plan/json_reader.h"
+#include "profiler/report/table.h"
+#include "sim/validate/collective_tables.h"
+#include "sim/validate/validation.h"
+
+#include "cli/command/subcommand.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct ValidateOptions {
+  std::filesystem::path runs, stacks, collectives;
+  bool json = false;
+};
+
+std::string json_text(const sim::Validation& result) {
+  nlohmann::ordered_json out;
+  out["schema"] = 1;
+  out["rows"] = nlohmann::ordered_json::array();
+  for (const sim::ValidatedRow& row : result.rows) {
+    nlohmann::ordered_json each;
+    const bool in_scope = row.run.out_of_scope.empty();
+    each["row"] = row.run.row;
+    each["model"] = row.run.model;
+    each["gpu_type"] = row.run.gpu_type;
+    each["in_scope"] = in_scope;
+    each["used_to_fit"] = row.used_to_fit;
+    each["measured"] = row.measured;
+    each["predicted"] = row.predicted;
+    each["error"] = row.error;
+    if (!in_scope || !row.failed.empty()) {
+      each["measured"] = each["predicted"] = each["error"] = nullptr;
+      each["why_not"] = in_scope ? row.failed : row.run.out_of_scope;
+    } else {
+      each["stack"] = row.stack;
+      each["predicted_parts_ns"] = {{"compute", row.figures.compute},
+                                    {"exposed_comm", row.figures.exposed_comm},
+                                    {"exposed_copy", row.figures.exposed_copy},
+                                    {"idle", row.figures.idle}};
+      each["measured_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu;
+      each["predicted_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu / (1 + row.error);
+    }
+    if (row.predicted_peak) {
+      each["measured_peak_gib"] = *row.run.peak_gib;
+      each["predicted_peak_gib"] = *row.predicted_peak;
+      each["peak_error"] = *row.peak_error;
+    }
+    out["rows"].push_back(std::move(each));
+  }
+  out["rows_counted"] = result.counted;
+  out["rows_used_to_fit"] = result.used_to_fit;
+  out["mape"] = result.mape;
+  out["worst"] = result.worst;
+  out["within_15_percent"] = result.within_15_percent;
+  out["spearman"] = result.spearman;
+  return out.dump(1) + "\n";
+}
+
+void print_text(const sim::Validation& result) {
+  report::Table table({{"row"},
+                       {"model", report::Align::kLeft},
+                       {"GPUs", report::Align::kLeft},
+                       {"seq"},
+                       {"batch"},
+                       {"measured s"},
+                       {"predicted s"},
+                       {"error"},
+                       {"peak GiB"},
+                       {"predicted"},
+                       {"", report::Align::kLeft}});
+  for (const sim::ValidatedRow& row : result.rows) {
+    const sim::PublishedRun& run = row.run;
+    const bool predicted = run.out_of_scope.empty() && row.failed.empty();
+    const std::string remark = !run.out_of_scope.empty() ? "not modelled: " + run.out_of_scope
+                               : !row.failed.empty()     ? row.failed
+                               : row.used_to_fit         ? "used to fit"
+                                                         : "";
+    table.row({std::to_string(run.row), run.model, fmt::format("{} {}", run.gpus, run.gpu_type),
+               std::to_string(run.seq), fmt::format("{} x {}", run.microbatch, run.accumulate),
+               predicted ? fmt::format("{:.3f}", row.measured) : "",
+               predicted ? fmt::format("{:.3f}", row.predicted) : "",
+               predicted ? fmt::format("{:+.1f} %", row.error * 100) : "",
+               row.run.peak_gib ? fmt::format("{:.1f}", *row.run.peak_gib) : "",
+               row.predicted_peak
+                   ? fmt::format("{:.1f} ({:+.1f} %)", *row.predicted_peak, *row.peak_error * 100)
+                   : "",
+               remark});
+  }
+  write_stdout(table.render(style_of_stdout()));
+  write_stdout(fmt::format(
+      "\n{} rows in scope that were not used to fit ({} were): mean error {}, "
+      "worst {}, within 15 % {}\n",
+      result.counted, result.used_to_fit, report::format_percent(result.mape),
+      report::format_percent(result.worst), report::format_percent(result.within_15_percent)));
+  for (const auto& [type, value] : result.spearman) {
+    write_stdout(fmt::format("rank correlation of tokens/s per GPU, {}: {:.3f}\n", type, value));
+  }
+}
+
+constexpr double kGoal = 0.05;  // of a curve's mean error
+
+// Over curves that have such sizes.
+struct CurveMean {
+  double sum = 0;
+  int curves = 0, within = 0;
+  void add(const sim::MeanError& error) {
+    sum += error.mean.value_or(0);
+    curves += error.mean ? 1 : 0;
+    within += error.mean && *error.mean <= kGoal ? 1 : 0;
+  }
+  [[nodiscard]] std::string text() const {
+    return curves == 0 ? "no curve has one"
+                       : fmt::format("mean {} over {} curves, {} of them within {}",
+                                     report::format_percent(sum / curves), curves, within,
+                                     report::format_percent(kGoal));
+  }
+};
+
+std::string collectives_json(const std::vector<sim::CurveError>& errors) {
+  const auto value = [](const std::optional<double>& error) {
+    return error ? nlohmann::ordered_json(*error) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json out{{"schema", 1}, {"curves", nlohmann::ordered_json::array()}};
+  for (const sim::CurveError& each : errors) {
+    out["curves"].push_back({{"source", each.measured.source},
+                             {"gpu", each.measured.gpu},
+                             {"algorithm", each.measured.algorithm},
+                             {"collective", name_of(each.measured.curve.kind)},
+                             {"ranks", each.measured.curve.ranks},
+                             {"left_out_sizes", each.left_out.sizes},
+                             {"left_out_error", value(each.left_out.mean)},
+                             {"left_out_sizes_from_64_mib", each.left_out_large.sizes},
+                             {"left_out_error_from_64_mib", value(each.left_out_large.mean)},
+                             {"spec", each.spec},
+                             {"unseen_sizes", each.unseen.sizes},
+                             {"unseen_error", value(each.unseen.mean)}});
+  }
+  return out.dump(1) + "\n";
+}
+
+void print_collectives(const std::vector<sim::CurveError>& errors) {
+  report::Table table({{"GPU", report::Align::kLeft},
+                       {"ranks"},
+                       {"collective", report::Align::kLeft},
+                       {"algorithm", report::Align::kLeft},
+                       {"sizes left out"},
+                       {"error"},
+                       {"from 64 MiB"},
+                       {"spec", report::Align::kLeft},
+                       {"sizes it lacks"},
+                       {"error"}});
+  const auto shown = [](const sim::MeanError& error) {
+    return error.mean ? report::format_percent(*error.mean) : std::string();
+  };
+  CurveMean left_out, large, unseen;
+  for (const sim::CurveError& each : errors) {
+    left_out.add(each.left_out);
+    large.add(each.left_out_large);
+    unseen.add(each.unseen);
+    if (each.left_out.mean || each.unseen.mean) {
+      table.row({each.measured.gpu, std::to_string(each.measured.curve.ranks),
+                 std::string(name_of(each.measured.curve.kind)), each.measured.algorithm,
+                 std::to_string(each.left_out.sizes), shown(each.left_out),
+                 shown(each.left_out_large), each.spec, std::to_string(each.unseen.sizes),
+                 shown(each.unseen)});
+    }
+  }
+  write_stdout(table.render(style_of_stdout()));
+  write_stdout(
+      fmt::format("\nsizes left out, from 1 MiB up: {}\nsizes left out, from 64 MiB up: {}\n"
+                  "sizes that a spec lacks, from 1 MiB up: {}\n",
+                  left_out.text(), large.text(), unseen.text()));
+}
+
+ExitCode run_collectives(const ValidateOptions& options) {
+  const auto errors = sim::collective_errors(sim::load_collective_tables(options.collectives));
+  if (options.json) {
+    write_stdout(collectives_json(errors));
+  } else {
+    print_collectives(errors);
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode run(const ValidateOptions& options) {
+  if (!options.collectives.empty()) {
+    return run_collectives(options);
+  }
+  if (options.runs.empty()) {
+    throw UsageError("--runs or --collectives is required: which table to predict");
+  }
+  std::vector<sim::PublishedRun> runs = sim::load_published_runs(options.runs);
+  const sim::Validation result =
+      options.stacks.empty()
+          ? sim::validate(std::move(runs), sim::builtin_stacks())
+          : sim::validate(std::move(runs), sim::parse_stacks(plan::read_text_file(options.stacks),
+                                                             options.stacks.string()));
+  if (options.json) {
+    write_stdout(json_text(result));
+  } else {
+    print_text(result);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_validate_command(CLI::App& app) {
+  const auto options = std::make_shared<ValidateOptions>();
+  CLI::Option* runs =
+      app.add_option("--runs", options->runs, "published runs, comma-separated (docs/simulator.md)")
+          ->option_text("FILE.csv");
+  app.add_option("--collectives", options->collectives,
+                 "measured collectives instead: how far curves are off at sizes not used")
+      ->option_text("FILE.csv")
+      ->excludes(runs);
+  app.add_option("--stacks", options->stacks,
+                 "constants of GPU types and software stacks [those that come with Shardlens]");
+  app.add_flag("--json", options->json, "machine-readable output");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,49 @@
+#include "cli/flags/analysis_flags.h"
+
+#include <regex>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+#include "cli/flags/step_range.h"
+
+namespace shardlens::cli {
+
+void add_selection_flags(CLI::App& app, SelectionFlags& flags) {
+  app.add_option("--steps", flags.steps, "A:B: only steps A to B - 1");
+  app.add_option("--comm-regex", flags.comm_regex,
+                 "kernels and operators that communicate too, by name");
+}
+
+void add_analysis_flags(CLI::App& app, AnalysisFlags& flags) {
+  app.add_option("paths", flags.paths,
+                 "capture directories, traces (.json, .json.gz, .json.zst) or spools; one run")
+      ->required();
+  add_selection_flags(app, flags.selection);
+}
+
+analysis::AnalysisOptions analysis_options(const SelectionFlags& flags) {
+  analysis::AnalysisOptions options;
+  if (!flags.steps.empty()) {
+    options.steps = parse_step_range(flags.steps);
+  }
+  if (!flags.comm_regex.empty()) {
+    try {
+      options.timeline.communication = std::regex(flags.comm_regex);
+    } catch (const std::regex_error& error) {
+      throw UsageError(fmt::format("--comm-regex: '{}' is no regular expression: {}",
+                                   flags.comm_regex, error.what()));
+    }
+  }
+  return options;
+}
+
+check::SummaryOptions summary_options(const SelectionFlags& flags) {
+  const analysis::AnalysisOptions options = analysis_options(flags);
+  return {.timeline = options.timeline, .steps = options.steps};
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,67 @@
+#include "cli/flags/parse_flags.h"
+
+#include <algorithm>
+
+#include <CLI/App.hpp>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/base/nearest.h"
+
+namespace shardlens::cli {
+namespace {
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      out.push_back("--" + name);
+    }
+  }
+  return out;
+}
+
+void reject_unknown_flags(const CLI::App& command,
+                          std::string_view name,
+                          std::string_view help,
+                          const std::vector<std::string>& arguments) {
+  const std::vector<std::string> valid = flags_of(command);
+  for (const std::string& argument : arguments) {
+    if (argument == "--") {
+      return;
+    }
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (argument.starts_with("--") && std::find(valid.begin(), valid.end(), flag) == valid.end()) {
+      throw UsageError(
+          fmt::format("{}: unknown flag '{}'{}\nrun 'shardlens {} --help' for its flags", name,
+                      flag, did_you_mean(flag, valid), help));
+    }
+  }
+}
+
+}  // namespace
+
+std::string did_you_mean(std::string_view seen, const std::vector<std::string>& valid) {
+  const std::string nearest = nearest_name(seen, valid);
+  return nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
+}
+
+bool parse_flags(CLI::App& app,
+                 std::string_view name,
+                 std::string_view help,
+                 const std::vector<std::string>& arguments) {
+  // CLI11 would complain about what is missing first, and about a mistyped flag without saying
+  // which one was meant.
+  reject_unknown_flags(app, name, help, arguments);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11's order
+  } catch (const CLI::CallForHelp&) {
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(
+        fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", name, error.what(), help));
+  }
+  return true;
+}
+
+}  // namespace shardlens::cli

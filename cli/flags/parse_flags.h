@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace shardlens::cli {
+
+// "; did you mean 'x'?" for the name of `valid` that is nearest to `seen`, "" where none is near.
+[[nodiscard]] std::string did_you_mean(std::string_view seen,
+                                       const std::vector<std::string>& valid);
+
+// Reads `arguments` into what the flags of `app` are bound to; false where they ask for help.
+// Messages begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
+[[nodiscard]] bool parse_flags(CLI::App& app,
+                               std::string_view name,
+                               std::string_view help,
+                               const std::vector<std::string>& arguments);
+
+}  // namespace shardlens::cli

@@ -1,0 +1,140 @@
+#include "cli/flags/prepared_run.h"
+
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/resolve.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct Mesh {
+  int64_t replicate, shard;
+};
+
+std::optional<int64_t> positive(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+Mesh parse_mesh(const std::string& text) {
+  const std::string_view view = text;
+  const size_t cross = view.find('x');
+  if (cross != std::string_view::npos) {
+    const auto replicate = positive(view.substr(0, cross));
+    const auto shard = positive(view.substr(cross + 1));
+    if (replicate && shard) {
+      return {*replicate, *shard};
+    }
+  }
+  throw UsageError(
+      fmt::format("--mesh '{}': expected RxS, replicas times shards, such as 2x4", text));
+}
+
+void apply_mesh(const RunOptions& options, plan::Plan& plan) {
+  if (options.mesh.empty()) {
+    return;
+  }
+  const Mesh mesh = parse_mesh(options.mesh);
+  const bool in_file = !options.plan.empty();
+  const bool other_shard = plan.mesh_shard && *plan.mesh_shard != mesh.shard;
+  const bool other_replicate = plan.mesh_replicate && *plan.mesh_replicate != mesh.replicate;
+  if (other_shard || (in_file && other_replicate)) {
+    throw UsageError(fmt::format("--mesh {} contradicts the mesh of {}: leave one of them out",
+                                 options.mesh, plan.source));
+  }
+  plan.mesh_replicate = mesh.replicate;
+  plan.mesh_shard = mesh.shard;
+}
+
+void apply_precision(const RunOptions& options, plan::Plan& plan) {
+  if (options.precision == Precision::kFp32) {
+    return;  // what a plan says by itself
+  }
+  const DType dtype = options.precision == Precision::kBf16 ? DType::kBF16 : DType::kF16;
+  plan::MixedPrecision& mixed = plan.mixed_precision;
+  if (mixed.param_dtype.value_or(dtype) != dtype ||
+      mixed.reduce_dtype.value_or(DType::kF32) != DType::kF32) {
+    throw UsageError(
+        fmt::format("--precision {0} ({0} parameters, fp32 reduction) contradicts mixed_precision "
+                    "of {1}: leave one of them out",
+                    name_of(options.precision), plan.source));
+  }
+  mixed.param_dtype = dtype;
+  mixed.reduce_dtype = DType::kF32;
+}
+
+void check_samples(const RunOptions& options, const PreparedRun& run) {
+  if (*options.step.seq > run.config.max_positions && run.config.max_positions > 0) {
+    throw InputError("--seq",
+                     fmt::format("{} tokens a sample, but {} has {} positions", *options.step.seq,
+                                 run.config.source, run.config.max_positions));
+  }
+  if (run.samples < 1) {
+    throw InputError(options.tokens.string(),
+                     fmt::format("{} tokens are too few for one sample of --seq {} (it takes {})",
+                                 run.tokens, *options.step.seq, *options.step.seq + 1));
+  }
+  if (run.samples < run.plan.world_size) {
+    throw InputError(options.tokens.string(),
+                     fmt::format("{} ranks, but only {} samples of {} tokens: use fewer ranks, a "
+                                 "shorter --seq or more tokens",
+                                 run.plan.world_size, run.samples, *options.step.seq));
+  }
+}
+
+}  // namespace
+
+plan::Plan plan_of(const RunOptions& options, const plan::ModuleTree& tree) {
+  plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
+                                         : plan::load_plan(options.plan);
+  apply_mesh(options, plan);
+  apply_precision(options, plan);
+  return plan;
+}
+
+PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {
+  PreparedRun run;
+  run.config = plan::load_model_config(options.model);
+  const plan::ModuleTree tree = plan::module_tree(run.config);
+  run.plan = plan::resolve(plan_of(options, tree), tree, world_size);
+  return run;
+}
+
+PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
+  PreparedRun run = resolve_run(options, world_size);
+  plan::require_engine_support(run.plan);
+  run.tokens = count_tokens(options.tokens);
+  run.samples = (run.tokens - 1) / *options.step.seq;
+  check_samples(options, run);
+  return run;
+}
+
+int64_t count_tokens(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  const uintmax_t bytes = regular ? std::filesystem::file_size(path, error) : 0;
+  if (error || !regular || !std::ifstream(path)) {
+    throw InputError(path.string(), error ? error.message() : "cannot be read as a token file");
+  }
+  const std::string name = path.filename().string();
+  const unsigned width = name.ends_with(".u32.bin") ? 4U : (name.ends_with(".bin") ? 2U : 1U);
+  if (bytes % width != 0) {
+    throw InputError(
+        path.string(),
+        fmt::format("{} bytes are no whole number of tokens of {} bytes each", bytes, width));
+  }
+  return static_cast<int64_t>(bytes / width);
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,131 @@
+#include "cli/flags/scenario_options.h"
+
+#include <utility>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "core/base/error.h"
+#include "sim/hardware/stacks.h"
+
+#include "cli/flags/prepared_run.h"
+
+namespace shardlens::cli {
+namespace {
+
+void check_machine(const RunOptions& run, const ScenarioOptions& options) {
+  const bool measured = !options.calibration.empty() || !options.workload.empty();
+  if (run.model.empty() && options.workload.empty()) {
+    throw UsageError("--model is required, unless --workload names a recorded run");
+  }
+  if (run.hardware.starts_with("ab:") && !measured) {
+    throw UsageError(
+        "--hardware ab:…: it says how long collectives take, but not how long a GPU computes; use "
+        "a spec's name or a spec file, or add --calibration");
+  }
+  if (run.hardware.empty() && !measured) {
+    throw UsageError("--hardware is required, unless --calibration says how fast the machine is");
+  }
+  if (run.world_size.value_or(1) < 1) {
+    throw UsageError("--world-size: expected at least 1");
+  }
+}
+
+std::shared_ptr<const sim::TargetMachine> machine_of(
+    const RunOptions& run,
+    const ScenarioOptions& options,
+    const std::function<void(sim::HardwareSpec&)>& adjust) {
+  if (!options.calibration.empty()) {
+    return std::make_shared<const sim::TargetMachine>(
+        sim::load_calibration(options.calibration.string()), run.hardware);
+  }
+  sim::HardwareSpec spec = sim::load_hardware(run.hardware);
+  if (!options.stack.empty()) {
+    spec = sim::under_stack(spec, options.stack);
+  }
+  if (adjust) {
+    adjust(spec);
+  }
+  return std::make_shared<const sim::TargetMachine>(std::move(spec));
+}
+
+}  // namespace
+
+void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options) {
+  CLI::Option* model = app.get_option("--model");
+  model->required(false)->option_text("PATH (required without --workload)");
+  CLI::Option* workload =
+      app.add_option(
+             "--workload", options.workload,
+             "a capture, or traces of PyTorch's FSDP or DDP: its measured compute, instead of a "
+             "model's; what a step is stays as recorded where no flag says otherwise")
+          ->excludes(model);
+  app.add_option("--hardware", run.hardware,
+                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
+                 "--calibration also ab:MICROSECONDS:GBPS")
+      ->option_text("SPEC (required without --calibration)");
+  CLI::Option* calibration =
+      app.add_option("--calibration", options.calibration,
+                     "what `shardlens calibrate` measured: goes before --hardware")
+          ->excludes(workload);
+  app.add_option("--stack", options.stack,
+                 "constants fitted to published runs of a software stack (docs/simulator.md)")
+      ->excludes(workload)
+      ->excludes(calibration);
+  app.add_option("--world-size", run.world_size,
+                 "ranks [the spec's GPUs on all its nodes, or the recorded run's ranks]");
+}
+
+void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {
+  const auto given = [&app](const char* flag) {
+    const CLI::Option* option = app.get_option_no_throw(flag);
+    return option != nullptr && option->count() > 0;
+  };
+  options.plan_given = given("--plan") || given("--strategy");
+  if (!options.workload.empty() && given("--precision")) {
+    throw UsageError(
+        "--precision does not go with --workload: the run has its own; a plan file says another");
+  }
+  options.set_step = [step = run.step, batch = given("--batch"), seq = given("--seq"),
+                      accumulate = given("--accumulate"), no_sync = given("--no-sync"),
+                      optimizer = given("--optimizer"),
+                      momentum = given("--momentum")](plan::StepSettings& out) {
+    out.batch = batch ? step.batch : out.batch;
+    out.seq = seq ? step.seq : out.seq;
+    out.accumulate = accumulate ? step.accumulate : out.accumulate;
+    out.sync_every_microbatch = no_sync ? step.sync_every_microbatch : out.sync_every_microbatch;
+    out.optimizer = optimizer ? step.optimizer : out.optimizer;
+    out.momentum = momentum ? step.momentum : out.momentum;
+  };
+}
+
+sim::Scenario scenario_of(const RunOptions& run,
+                          const ScenarioOptions& options,
+                          const std::function<void(sim::HardwareSpec&)>& adjust) {
+  check_machine(run, options);
+  if (options.workload.empty()) {
+    check_sizes(run.step);
+    sim::Scenario out;
+    out.machine = machine_of(run, options, adjust);
+    out.world_size = run.world_size.value_or(out.machine->ranks());
+    out.model = std::make_shared<const sim::ScenarioModel>(plan::load_model_config(run.model));
+    out.plan = plan_of(run, out.model->tree());
+    out.step = run.step;
+    return out;
+  }
+  sim::Scenario out = sim::own_scenario(sim::RecordedRun::open(std::span(&options.workload, 1)));
+  options.set_step(out.step);
+  check_sizes(out.step);
+  if (!run.hardware.empty()) {
+    out.machine =
+        std::make_shared<const sim::TargetMachine>(*out.machine->calibration(), run.hardware);
+  }
+  out.world_size = run.world_size.value_or(out.world_size);
+  if (options.plan_given) {
+    out.plan = plan_of(run, out.model->tree());
+  }
+  return out;
+}
+
+}  // namespace shardlens::cli

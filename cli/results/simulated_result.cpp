@@ -1,0 +1,132 @@
+#include "cli/results/simulated_result.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/atomic_file.h"
+#include "core/base/format_bytes.h"
+#include "core/plan/json_reader.h"
+#include "profiler/report/table.h"
+#include "profiler/trace/kineto/kineto_writer.h"
+#include "sim/scenario/prediction_json.h"
+
+#include "cli/capture/capture_directory.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+constexpr size_t kAliveShown = 8;
+
+}  // namespace
+
+std::string simulated_json(const SimulatedResult& result) {
+  nlohmann::ordered_json out{{"schema", 1}};
+  out.update(sim::prediction_json(result.prediction));
+  return out.dump(1) + "\n";
+}
+
+void print_simulated(const SimulatedResult& result) {
+  const sim::Prediction& now = result.prediction;
+  const StepFigures& figures = now.figures;
+  const auto share = [&figures](Nanoseconds part) {
+    return report::format_percent(static_cast<double>(part) /
+                                  static_cast<double>(figures.duration()));
+  };
+  if (now.baseline) {
+    write_stdout(
+        fmt::format("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {} step{} of {})\n\n",
+                    bold("baseline"), report::format_duration(now.baseline->measured),
+                    report::format_duration(now.baseline->simulated), now.baseline->error() * 100,
+                    result.recorded_steps, result.recorded_steps == 1 ? "" : "s", result.recorded));
+  }
+  write_stdout(fmt::format("{}  {} on {}, {} ranks\n", bold("step"),
+                           report::format_duration(figures.duration()), now.machine,
+                           now.plan.world_size));
+  report::Table time({{"time", report::Align::kLeft}, {"per step"}, {"share"}});
+  for (const auto& [name, part] : {std::pair{"compute", figures.compute},
+                                   {"exposed communication", figures.exposed_comm},
+                                   {"exposed copies", figures.exposed_copy},
+                                   {"idle", figures.idle}}) {
+    time.row({name, report::format_duration(part), share(part)});
+  }
+  write_stdout(time.render(style_of_stdout()));
+  // A trace whose first embedding has no shapes does not tell how many tokens a step has.
+  const double tokens = now.tokens_per_s;
+  write_stdout(fmt::format("communication {}, of it hidden {}{}{}\n\n",
+                           report::format_duration(figures.comm),
+                           report::format_duration(figures.overlap),
+                           tokens > 0 ? fmt::format("; {:.0f} tokens/s", tokens) : "",
+                           now.mfu ? ", MFU " + report::format_percent(*now.mfu) : ""));
+  const std::string verdict = now.capacity == 0 ? "; the machine's memory is not known"
+                              : now.memory.fits
+                                  ? fmt::format(" of {}: fits", format_bytes(now.capacity))
+                                  : fmt::format(
+                                        " of {}: does not fit; figures are those until "
+                                        "it was out of memory",
+                                        format_bytes(now.capacity));
+  write_stdout(fmt::format("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
+                           format_bytes(now.memory.peak_allocated),
+                           format_bytes(now.memory.peak_reserved), verdict));
+  report::Table alive({{"alive at the peak", report::Align::kLeft},
+                       {"unit", report::Align::kLeft},
+                       {"category", report::Align::kLeft},
+                       {"bytes"}});
+  Bytes rest = 0;
+  for (size_t i = 0; i < now.memory.alive.size(); ++i) {
+    const sim::AliveAtPeak& row = now.memory.alive[i];
+    if (i >= kAliveShown) {
+      rest += row.bytes;
+      continue;
+    }
+    const std::string unit = row.unit == kNoUnit ? "" : now.plan.units[row.unit].fqn;
+    alive.row({row.what, row.unit == 0 ? "(root)" : unit, std::string(name_of(row.category)),
+               format_bytes(row.bytes)});
+  }
+  if (rest > 0) {
+    alive.row({fmt::format("{} more", now.memory.alive.size() - kAliveShown), "", "",
+               format_bytes(rest)});
+  }
+  write_stdout(alive.render(style_of_stdout()));
+}
+
+void write_simulated(const SimulatedResult& result, const std::filesystem::path& out) {
+  const std::string config = result.config.empty() ? "" : plan::read_text_file(result.config);
+  const DirectoryLock lock = prepare_capture_directory(out);
+  const sim::Prediction& now = result.prediction;
+  const plan::ResolvedPlan& plan = now.plan;
+  write_file_atomically(out / "plan.json", plan::to_json(plan.plan));
+  write_file_atomically(out / "workload.json", plan::to_json(now.workload, plan));
+  if (!config.empty()) {
+    write_file_atomically(out / "config.json", config);
+  }
+  nlohmann::ordered_json about;
+  about["schema"] = 1;
+  about["simulated"] = true;
+  about["hardware"] = now.machine;
+  const plan::StepSettings& step = now.settings;
+  about["options"] = {{"model", result.config.string()},
+                      {"world_size", plan.world_size},
+                      {"batch", step.batch},
+                      {"seq", now.workload.seq},
+                      {"accumulate", step.accumulate},
+                      {"no_sync", !step.sync_every_microbatch},
+                      {"optimizer", plan::name_of(step.optimizer)}};
+  if (step.optimizer == plan::Optimizer::kSgd) {
+    about["options"]["momentum"] = step.momentum;
+  }
+  write_file_atomically(out / "run.json", about.dump(2) + "\n");
+  const nlohmann::ordered_json metrics{
+      {"step", sim::kSteadyStep - 1},
+      {"step_ms", static_cast<double>(now.figures.duration()) / 1e6},
+      {"tokens_per_s", now.tokens_per_s}};
+  write_file_atomically(out / "metrics.jsonl", metrics.dump() + "\n");
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    trace::write_kineto(sim::predicted_trace(now, rank),
+                        out / fmt::format("rank{}.pt.trace.json.gz", rank));
+  }
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,288 @@
+#include "cli/worker/worker_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ATen/Parallel.h>
+
+#include "core/base/error.h"
+#include "core/dist/cuda_backends.h"
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "core/models/model.h"
+#include "core/models/safetensors.h"
+#include "core/train/parallel_model.h"
+#include "core/train/token_file.h"
+#include "core/train/trainer.h"
+#include "core/train/training_checkpoint.h"
+#include "core/train/training_metrics.h"
+#include "profiler/record/session.h"
+#include "sim/cost/fabric_timer.h"
+
+#include "cli/capture/directory_lock.h"
+#include "cli/flags/prepared_run.h"
+#include "cli/worker/stop_signal.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The rank's own. Errors: InputError if it cannot be used.
+c10::Device device_of(const RunOptions& options, const Placement& placement) {
+  if (options.device == Device::kCpu) {
+    return c10::kCPU;
+  }
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(placement.local_rank));
+  dist::use_cuda(device);
+  return device;
+}
+
+std::unique_ptr<dist::World> join_world(const RunOptions& options,
+                                        const Placement& placement,
+                                        const PreparedRun& prepared,
+                                        c10::Device device,
+                                        Recorder* recorder) {
+  dist::WorldOptions world;
+  world.device = device;
+  world.force_collectives = options.force_collectives;
+  world.rank = placement.rank;
+  world.world_size = placement.world_size;
+  world.replicate = static_cast<int>(prepared.plan.replicate);
+  world.recorder = recorder;
+  if (backend_of(options) == Backend::kNccl) {
+    world.backend = dist::BackendKind::kNccl;
+  }
+  if (backend_of(options) == Backend::kEmulated) {
+    world.backend = dist::BackendKind::kEmulated;
+    world.timer = sim::make_collective_timer(hardware_of(options));
+  }
+  return dist::World::join(world);
+}
+
+// The groups as core/dist makes them: one per mesh axis that is real, besides the world.
+std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int rank) {
+  const int size = static_cast<int>(plan.world_size);
+  const int shard = static_cast<int>(plan.shard);
+  std::vector<int> all(static_cast<size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<record::GroupInfo> groups{{"world", "all ranks", all}};
+  if (plan.replicate > 1 && shard > 1) {
+    const int first = rank / shard * shard;
+    groups.push_back({"shard", "shard axis", {all.begin() + first, all.begin() + first + shard}});
+    std::vector<int> column;
+    for (int peer = rank % shard; peer < size; peer += shard) {
+      column.push_back(peer);
+    }
+    groups.push_back({"replicate", "replicate axis", column});
+  }
+  for (const plan::Unit& unit : plan.units) {
+    const auto ranks = static_cast<int>(unit.reshard_after_forward.ranks);
+    const std::string name = "sub_shard" + std::to_string(ranks);
+    if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh &&
+        std::ranges::none_of(groups, [&](const auto& group) { return group.name == name; })) {
+      const int first = rank / ranks * ranks;
+      groups.push_back(
+          {name, "part of the shard axis", {all.begin() + first, all.begin() + first + ranks}});
+    }
+  }
+  return groups;
+}
+
+record::SessionOptions session_options(const RunOptions& options,
+                                       const Placement& placement,
+                                       const PreparedRun& prepared) {
+  record::SessionOptions session;
+  session.device = options.device == Device::kCuda;
+  record::SpoolOptions& spool = session.spool;
+  spool.directory = options.out;
+  spool.rank = placement.rank;
+  spool.world_size = placement.world_size;
+  spool.backend = name_of(backend_of(options));
+  spool.groups = groups_of(prepared.plan, placement.rank);
+  spool.warmup = options.warmup;
+  spool.trigger_file = options.trigger_file;
+  spool.on_request = options.on_signal > 0;
+  return session;
+}
+
+train::TrainOptions train_options(const RunOptions& options) {
+  train::TrainOptions train;
+  train.steps = options.steps;
+  train.step = options.step;
+  train.norm_type = options.norm_type;
+  train.scaler.scale = options.loss_scale;
+  train.scaler.growth_interval = options.loss_scale_interval;
+  train.lr = options.lr;
+  train.weight_decay = options.weight_decay;
+  return train;
+}
+
+void fill_parameters(fsdp::ShardedModel& sharded,
+                     const RunOptions& options,
+                     const plan::ModelConfig& config,
+                     int rank) {
+  if (models::has_checkpoint(options.model)) {
+    train::load_parameters(sharded, options.model);
+    return;
+  }
+  if (rank == 0) {
+    fmt::print(stderr, "{} holds no safetensors: random weights from seed {}\n",
+               options.model.string(), options.seed);
+  }
+  train::initialize_parameters(sharded, config, options.seed);
+}
+
+// One line on a terminal is rewritten; in a file a line stands for about every tenth of the run.
+class Progress {
+ public:
+  Progress(int64_t steps, bool emulated, bool shown)
+      : steps_(steps),
+        emulated_(emulated),
+        shown_(shown),
+        terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+  void show(const train::StepReport& report) {
+    const int64_t done = report.step + 1;
+    const int64_t every = std::max<int64_t>(1, steps_ / 10);
+    if (!shown_ || (!terminal_ && done % every != 0 && done != steps_)) {
+      return;
+    }
+    const std::string loss = emulated_ ? "emulated" : fmt::format("loss {:.4f}", report.loss);
+    fmt::print(stderr, "{}step {}/{}  {}  {:.1f} ms  {:.0f} tokens/s{}",
+               terminal_ ? "\r\x1b[K" : "", done, steps_, loss, report.step_ms, report.tokens_per_s,
+               terminal_ && done != steps_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+
+ private:
+  int64_t steps_;
+  bool emulated_, shown_, terminal_;
+};
+
+// Workers that torchrun, srun or mpirun started have no `shardlens capture` that holds the lock.
+std::optional<DirectoryLock> lock_of(const RunOptions& options) {
+  if (std::getenv("SHARDLENS_RENDEZVOUS") != nullptr) {
+    return std::nullopt;
+  }
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error) {
+    throw UsageError(
+        fmt::format("--out {}: cannot be made: {}", options.out.string(), error.message()));
+  }
+  return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
+}
+
+class Worker {
+ public:
+  Worker(const RunOptions& options, const Placement& placement)
+      : options_(options),
+        placement_(placement),
+        lock_(lock_of(options)),
+        stop_(placement.rank),
+        device_(device_of(options, placement)),
+        prepared_(prepare_run(options, placement.world_size)),
+        tokens_(options.tokens) {
+    train::check_tokens(tokens_,
+                        train::shape_of(options.step, placement.rank, placement.world_size),
+                        options.steps * options.step.accumulate, prepared_.config.vocab_size);
+    at::set_num_threads(static_cast<int>(options.threads));
+    session_ = std::make_unique<record::Session>(session_options(options, placement, prepared_));
+    stop_.set_last_words([this] { session_->spool().flush(); });
+    if (options.on_signal > 0) {
+      stop_.set_on_user_signal([this] { session_->spool().request(options_.on_signal); });
+    }
+  }
+  // The signal thread must not outlive what it touches.
+  ~Worker() {
+    stop_.set_last_words(nullptr);
+    stop_.set_on_user_signal(nullptr);
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void run() {
+    try {
+      train();
+    } catch (...) {
+      session_->spool().flush();
+      throw;
+    }
+  }
+
+ private:
+  void train() {
+    world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
+    model_ = models::make_model(prepared_.config, models::Init::kNone, options_.seed, device_);
+    fsdp::Options sharding;
+    sharding.world = world_.get();
+    sharding.recorder = &session_->recorder();
+    sharding.force_collectives = options_.force_collectives;
+    sharded_ = train::apply_plan(model_, prepared_.plan, sharding);
+    fill_parameters(*sharded_, options_, prepared_.config, placement_.rank);
+
+    const bool first = placement_.rank == 0 || world_->emulated();
+    std::optional<train::MetricsFile> metrics;
+    if (first) {
+      metrics.emplace(options_.out / "metrics.jsonl", world_->emulated());
+    }
+    Progress progress(options_.steps, world_->emulated(), first);
+    const train::TrainContext context{
+        model_.get(),          sharded_.get(),        world_.get(),       &tokens_, placement_.rank,
+        placement_.world_size, &session_->recorder(), &stop_.requested(), device_};
+    const int64_t steps =
+        train::train(context, train_options(options_), [&](const train::StepReport& report) {
+          if (metrics) {
+            metrics->write(report);
+          }
+          progress.show(report);
+        });
+    stop_.training_ended();
+    world_->set_recorder(nullptr);
+    (void)session_->finish();
+    if (!options_.save.empty() && steps == options_.steps) {
+      train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
+    }
+    if (steps < options_.steps) {
+      throw RuntimeFault(
+          fmt::format("stopped by a signal after {} of {} steps", steps, options_.steps));
+    }
+  }
+
+  const RunOptions& options_;
+  Placement placement_;
+  std::optional<DirectoryLock> lock_;
+  StopSignal stop_;  // before CUDA makes threads
+  c10::Device device_;
+  PreparedRun prepared_;
+  train::TokenFile tokens_;
+  // Declared in the order in which each needs the one before.
+  std::unique_ptr<record::Session> session_;
+  std::unique_ptr<dist::World> world_;
+  std::shared_ptr<models::CausalLm> model_;
+  std::shared_ptr<fsdp::ShardedModel> sharded_;
+};
+
+}  // namespace
+
+void run_worker(const RunOptions& options, const Placement& placement) {
+  // Not destroyed after an exception: its communication threads may be blocked (see
+  // worker_main.cpp).
+  auto* worker = new Worker(options, placement);
+  worker->run();
+  delete worker;
+}
+
+}  // namespace shardlens::cli

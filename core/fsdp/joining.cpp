@@ -1,0 +1,203 @@
+#include "core/fsdp/joining.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/nn/module.h>
+
+#include "core/base/error.h"
+#include "core/composable/managed.h"
+#include "core/dist/world.h"
+#include "core/fsdp/root.h"
+#include "core/module/hook_point.h"
+#include "core/module/scalar_type.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+using ModulePtr = std::shared_ptr<torch::nn::Module>;
+
+std::string shown(const std::string& fqn) {
+  return fqn.empty() ? "the root" : "'" + fqn + "'";
+}
+
+// Null for a unit that owns no parameters.
+std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
+                                             UnitId id,
+                                             const std::vector<at::Tensor>& parameters,
+                                             const Options& options) {
+  const plan::Unit& unit = plan.units[id];
+  if (unit.parameters.empty()) {
+    return nullptr;
+  }
+  std::vector<FlatParamHandle::Slot> slots;
+  for (const uint32_t index : unit.parameters) {
+    const plan::Parameter& parameter = plan.tree.parameters[index];
+    const at::Tensor& tensor = parameters[index];
+    if (const FsdpState* owner = FsdpState::owner_of(tensor); owner != nullptr) {
+      throw UsageError(fmt::format(
+          "fully_shard: parameter '{}' of unit {} is managed by unit {} already; give tied "
+          "parameters to one unit",
+          parameter.fqn, shown(unit.fqn), shown(owner->handle()->unit())));
+    }
+    if (tensor.scalar_type() != parameters[unit.parameters.front()].scalar_type()) {
+      throw UsageError(fmt::format(
+          "fully_shard: unit {} mixes dtypes: '{}' is {}, '{}' is {}; expected one dtype",
+          shown(unit.fqn), plan.tree.parameters[unit.parameters.front()].fqn,
+          toString(parameters[unit.parameters.front()].scalar_type()), parameter.fqn,
+          toString(tensor.scalar_type())));
+    }
+    slots.push_back({parameter.fqn, tensor, parameter.shape});
+  }
+  const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
+  auto handle = std::make_unique<FlatParamHandle>(
+      unit.fqn, std::move(slots), plan.layout(id), rank,
+      module::to_scalar_type(plan.param_dtype(id)), module::to_scalar_type(plan.reduce_dtype(id)),
+      FlatParamChoices{true, plan.plan.dialect == plan::Dialect::kFsdp1, options.deferred});
+  handle->set_reduction(reduction_of(plan, id));
+  if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
+    handle->set_sub_mesh(unit.reshard_after_forward.ranks);
+    options.world->sub_shard(static_cast<int>(handle->sub_mesh()));  // all ranks meet here
+  }
+  return handle;
+}
+
+// Which state has a parameter. Handles keep their tensors alive, so that an address means one of
+// them as long as its entry stands.
+struct Owners {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, const FsdpState*> of;  // guarded by mutex
+};
+Owners& owners() {
+  static Owners instance;
+  return instance;
+}
+
+}  // namespace
+
+FsdpState::~FsdpState() {
+  const std::lock_guard lock(owners().mutex);
+  for (size_t i = 0; handle_ != nullptr && i < handle_->slots().size(); ++i) {
+    owners().of.erase(handle_->slots()[i].parameter.unsafeGetTensorImpl());
+  }
+}
+
+void FsdpState::set_handle(std::unique_ptr<FlatParamHandle> handle) {
+  const std::lock_guard lock(owners().mutex);
+  handle_ = std::move(handle);
+  for (size_t i = 0; handle_ != nullptr && i < handle_->slots().size(); ++i) {
+    owners().of[handle_->slots()[i].parameter.unsafeGetTensorImpl()] = this;
+  }
+}
+
+const FsdpState* FsdpState::owner_of(const at::Tensor& parameter) {
+  const std::lock_guard lock(owners().mutex);
+  const auto found = owners().of.find(parameter.unsafeGetTensorImpl());
+  return found == owners().of.end() ? nullptr : found->second;
+}
+
+void FsdpState::join(const std::shared_ptr<Root>& root, UnitId unit) {
+  root_ = root;
+  unit_ = unit;
+  application_.reset();
+}
+
+void FsdpState::set_application(Application application) {
+  application_ = std::make_unique<Application>(std::move(application));
+}
+
+void require_shardable(const ModulePtr& module, const std::string& fqn) {
+  static_cast<void>(module::hook_point(fully_shard_api(), *module, fqn));
+  composable::require_once(fully_shard_api(), *module, fqn);
+  if (composable::has_api(*module, "replicate")) {
+    throw UsageError("fully_shard: module " + shown(fqn) +
+                     " already has 'replicate' applied; apply one API per module");
+  }
+}
+
+void shard_unit(const std::shared_ptr<FsdpState>& state,
+                const plan::ResolvedPlan& plan,
+                UnitId id,
+                const composable::Modules& modules,
+                const std::vector<at::Tensor>& parameters,
+                const Options& options) {
+  composable::apply(
+      fully_shard_api(), modules, state,
+      [&](const composable::Modules& given) {
+        state->set_handle(make_handle(plan, id, parameters, options));
+        return given;
+      },
+      plan.units[id].fqn);
+}
+
+void register_hooks(const std::shared_ptr<FsdpState>& state, const composable::Modules& modules) {
+  const std::weak_ptr<FsdpState> weak = state;
+  for (size_t slot = 0; slot < modules.size(); ++slot) {
+    module::HookPoint& point = module::hook_point(fully_shard_api(), *modules[slot], "");
+    point.keep(point.register_pre_forward([weak, slot](module::TensorRefs& inputs) {
+      const auto alive = weak.lock();
+      if (alive == nullptr) {
+        return;
+      }
+      if (alive->application() != nullptr) {
+        init_root(*alive);
+      }
+      if (const auto root = alive->root()) {
+        root->pre_forward(alive->unit(), slot, inputs);
+      }
+    }));
+    point.keep(point.register_post_forward([weak, slot](module::TensorRefs& outputs) {
+      const auto alive = weak.lock();
+      if (const auto root = alive == nullptr ? nullptr : alive->root()) {
+        root->post_forward(alive->unit(), slot, outputs);
+      }
+    }));
+    point.keep(point.register_forward_failed([weak, slot] {
+      const auto alive = weak.lock();
+      if (const auto root = alive == nullptr ? nullptr : alive->root()) {
+        root->forward_failed(alive->unit(), slot);
+      }
+    }));
+  }
+  if (FlatParamHandle* handle = state->handle(); handle != nullptr && handle->requires_grad()) {
+    handle->grad_accumulator()->add_post_hook(
+        std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [weak](const torch::autograd::variable_list& outputs,
+                   const torch::autograd::variable_list& /*inputs*/) {
+              const auto alive = weak.lock();
+              if (const auto root = alive == nullptr ? nullptr : alive->root()) {
+                root->accumulated(alive->unit());
+              }
+              return outputs;
+            }));
+  }
+}
+
+bool is_ignored(const torch::nn::Module& module,
+                const std::unordered_set<const c10::TensorImpl*>& ignored) {
+  if (ignored.empty() || !module.buffers().empty()) {
+    return false;
+  }
+  const std::vector<at::Tensor> parameters = module.parameters();
+  return std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+    return ignored.contains(parameter.unsafeGetTensorImpl());
+  });
+}
+
+void mark_managed(const ModulePtr& module) {
+  std::unordered_set<const torch::nn::Module*> others;
+  for (const auto& each : module->modules()) {
+    if (module_fsdp_state(*each) == nullptr) {
+      others.insert(each.get());
+    }
+  }
+  composable::annotate_managed_modules(module, others, /*use_orig_params=*/true);
+}
+
+}  // namespace shardlens::fsdp

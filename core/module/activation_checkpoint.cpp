@@ -1,0 +1,232 @@
+#include "core/module/activation_checkpoint.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include "core/base/error.h"
+#include "core/composable/contract.h"
+#include "core/module/hook_point.h"
+#include "core/module/tree_of.h"
+#include "core/plan/resolved_plan.h"
+
+namespace shardlens::module {
+namespace {
+
+using torch::autograd::SavedVariableHooks;
+
+// Ends a forward that runs again: all that backward needs is there. No std::exception, so that a
+// forward's own handlers let it pass.
+struct StopRecomputation {};
+
+at::Tensor random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+// Random numbers begin at `state` while this lives.
+class RandomScope {
+ public:
+  explicit RandomScope(const at::Tensor& state) : before_(random_state()) { set(state); }
+  ~RandomScope() { set(before_); }
+  RandomScope(const RandomScope&) = delete;
+  RandomScope& operator=(const RandomScope&) = delete;
+
+ private:
+  static void set(const at::Tensor& state) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(state);
+  }
+  at::Tensor before_;
+};
+
+}  // namespace
+
+// The tensors that one forward keeps, in the order in which autograd saves them.
+class CheckpointScope::Region : public std::enable_shared_from_this<Region> {
+ public:
+  Region(std::string fqn, std::function<void()> again)
+      : fqn_(std::move(fqn)), again_(std::move(again)), random_state_(random_state()) {}
+
+  // Innermost on this thread; null: autograd keeps what it wants.
+  static std::shared_ptr<Region>& active() {
+    thread_local std::shared_ptr<Region> region;
+    return region;
+  }
+
+  // For the next tensor that autograd saves.
+  std::unique_ptr<SavedVariableHooks> hooks();
+
+ private:
+  struct Kept {
+    std::vector<int64_t> shape;
+    at::ScalarType dtype = at::kFloat;
+    at::Tensor value;  // from a recomputation until backward takes it
+  };
+  class Hooks;
+
+  void pack(size_t index, const at::Tensor& tensor);
+  at::Tensor unpack(size_t index);
+  void recompute();
+
+  std::string fqn_;
+  std::function<void()> again_;
+  at::Tensor random_state_;
+  std::vector<Kept> kept_;
+  bool recomputing_ = false;
+  size_t next_ = 0;  // of the tensors that come again
+};
+
+class CheckpointScope::Region::Hooks : public SavedVariableHooks {
+ public:
+  Hooks(std::shared_ptr<Region> region, size_t index) : region_(std::move(region)), index_(index) {}
+  void call_pack_hook(const at::Tensor& tensor) override { region_->pack(index_, tensor); }
+  at::Tensor call_unpack_hook() override { return region_->unpack(index_); }
+
+ private:
+  std::shared_ptr<Region> region_;
+  size_t index_;
+};
+
+std::unique_ptr<SavedVariableHooks> CheckpointScope::Region::hooks() {
+  return std::make_unique<Hooks>(shared_from_this(), recomputing_ ? next_++ : kept_.size());
+}
+
+void CheckpointScope::Region::pack(size_t index, const at::Tensor& tensor) {
+  if (!recomputing_) {
+    kept_.push_back({tensor.sizes().vec(), tensor.scalar_type(), {}});
+    return;
+  }
+  if (index >= kept_.size() || kept_[index].shape != tensor.sizes() ||
+      kept_[index].dtype != tensor.scalar_type()) {
+    throw UsageError(fmt::format(
+        "checkpoint: the forward of '{}' did not run the same in backward: tensor {} of {} that it "
+        "keeps is now of another shape or dtype; a checkpointed forward must depend on its inputs "
+        "and parameters alone",
+        fqn_, index + 1, kept_.size()));
+  }
+  kept_[index].value = tensor.detach();
+  if (index + 1 == kept_.size()) {
+    throw StopRecomputation();
+  }
+}
+
+at::Tensor CheckpointScope::Region::unpack(size_t index) {
+  if (!kept_[index].value.defined()) {  // the first, or a second backward through the graph
+    recompute();
+  }
+  return std::exchange(kept_[index].value, {});
+}
+
+void CheckpointScope::Region::recompute() {
+  const at::AutoGradMode grad_mode(true);
+  const RandomScope random(random_state_);
+  const std::shared_ptr<Region> outer = std::exchange(active(), shared_from_this());
+  recomputing_ = true;
+  next_ = 0;
+  const auto end = [&] {
+    recomputing_ = false;
+    active() = outer;
+  };
+  try {
+    again_();
+  } catch (const StopRecomputation&) {
+    return end();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+  throw UsageError(
+      fmt::format("checkpoint: the forward of '{}' did not run the same in backward: it keeps {} "
+                  "tensors where it kept {}; a checkpointed forward must depend on its inputs and "
+                  "parameters alone",
+                  fqn_, next_, kept_.size()));
+}
+
+namespace {
+
+// Autograd's engine, with hooks for what it saves.
+class CheckpointEngine final : public torch::autograd::Engine {
+ public:
+  static Engine& get() {
+    static auto* engine = new CheckpointEngine;  // outlives every thread, as LibTorch's own
+    return *engine;
+  }
+  std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
+    const auto& region = CheckpointScope::Region::active();
+    return region == nullptr ? nullptr : region->hooks();
+  }
+
+ private:
+  CheckpointEngine() = default;
+};
+
+}  // namespace
+
+CheckpointScope::CheckpointScope(std::string fqn, std::function<void()> again)
+    : region_(std::make_shared<Region>(std::move(fqn), std::move(again))),
+      outer_(std::exchange(Region::active(), region_)) {}
+
+CheckpointScope::~CheckpointScope() {
+  Region::active() = outer_;
+}
+
+const composable::Api& checkpoint_api() {
+  static const composable::Api api("checkpoint");
+  return api;
+}
+
+std::vector<NamedModule> modules_to_checkpoint(const std::shared_ptr<torch::nn::Module>& model,
+                                               const plan::ResolvedPlan& plan) {
+  std::vector<NamedModule> found;
+  if (plan.checkpointed_modules.empty()) {
+    return found;
+  }
+  const ModulesByFqn modules = modules_by_fqn(*model);
+  for (const uint32_t index : plan.checkpointed_modules) {
+    const std::string& fqn = plan.tree.modules[index].fqn;
+    const auto module = modules.find(fqn);
+    if (module == modules.end()) {
+      throw UsageError(
+          fmt::format("checkpoint: the plan names module '{}', which the model has not", fqn));
+    }
+    static_cast<void>(hook_point(checkpoint_api(), *module->second, fqn));
+    composable::require_once(checkpoint_api(), *module->second, fqn);
+    found.push_back({fqn, module->second});
+  }
+  return found;
+}
+
+void checkpoint(const std::shared_ptr<torch::nn::Module>& module, const std::string& fqn) {
+  HookPoint& point = hook_point(checkpoint_api(), *module, fqn);
+  torch::autograd::set_default_engine_stub(&CheckpointEngine::get);
+  struct State : composable::State {};
+  composable::apply(
+      checkpoint_api(), {module}, std::make_shared<State>(),
+      [&](const composable::Modules& given) {
+        point.set_checkpoint(fqn);
+        return given;
+      },
+      fqn);
+}
+
+void refuse_checkpoint(const std::string& fqn) {
+  throw UsageError(
+      fmt::format("checkpoint: the forward of '{}' takes an argument that cannot be copied, so it "
+                  "cannot be kept "
+                  "to run again",
+                  fqn));
+}
+
+}  // namespace shardlens::module

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/plan/json_reader.h"
+
+// Values of a config.json as the families read them. Errors of all: InputError with the place in
+// the file and what was expected.
+namespace shardlens::plan {
+
+// Bounds far above any real model; they keep sizes inside int64 and a damaged file from filling
+// memory.
+inline constexpr int64_t kLargestWidth = int64_t{1} << 20;
+inline constexpr int64_t kLargestVocabulary = int64_t{1} << 27;
+inline constexpr int64_t kLargestLayers = 4096;
+inline constexpr int64_t kLargestPositions = int64_t{1} << 31;
+
+// First of `keys` that the file has (transformers' attribute_map lets gpt2 use either name).
+[[nodiscard]] std::optional<JsonNode> find_any(const JsonNode& root,
+                                               std::initializer_list<std::string_view> keys);
+[[nodiscard]] int64_t integer_or(const std::optional<JsonNode>& node,
+                                 int64_t fallback,
+                                 int64_t low,
+                                 int64_t high);
+// For keys that transformers declares optional: null reads as absent.
+[[nodiscard]] int64_t optional_integer(const std::optional<JsonNode>& node,
+                                       int64_t fallback,
+                                       int64_t low,
+                                       int64_t high);
+[[nodiscard]] bool boolean_or(const JsonNode& root, std::string_view key, bool fallback);
+[[nodiscard]] double number_or(
+    const JsonNode& root, std::string_view key, double fallback, double low, double high);
+[[nodiscard]] std::string activation(const JsonNode& root,
+                                     std::string_view key,
+                                     const std::string& fallback);
+
+}  // namespace shardlens::plan

@@ -1,0 +1,36 @@
+#include "core/plan/families/transformer_parts.h"
+
+namespace shardlens::plan {
+
+std::string activation_type(const std::string& name) {
+  if (name == "gelu_new") {
+    return "NewGELUActivation";
+  }
+  if (name == "gelu") {
+    return "GELUActivation";
+  }
+  return name == "relu" ? "ReLU" : "SiLUActivation";
+}
+
+void rms_norm(WorkloadBuilder& build, const std::string& module, int64_t features, bool residual) {
+  build.enter(module);
+  build.norm("shardlens::rms_norm", "shardlens::rms_norm_backward",
+             {.features = features, .statistics = 1, .weights = 1, .sums_input_grad = residual});
+  build.leave();
+}
+
+void layer_norm(WorkloadBuilder& build,
+                const std::string& module,
+                int64_t features,
+                bool residual) {
+  build.enter(module);
+  build.norm("aten::layer_norm", "aten::native_layer_norm_backward",
+             {.features = features, .statistics = 2, .weights = 2, .sums_input_grad = residual});
+  build.leave();
+}
+
+void head(WorkloadBuilder& build, const ModelConfig& config) {
+  build.linear("lm_head", {.in = config.hidden_size, .out = config.vocab_size});
+}
+
+}  // namespace shardlens::plan

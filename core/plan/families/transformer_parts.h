@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/workload_builder.h"
+
+// What the forwards and trees of several families have in common.
+namespace shardlens::plan {
+
+// The class that transformers' ACT2FN makes for a name.
+[[nodiscard]] std::string activation_type(const std::string& name);
+
+// A norm of `features`. `residual`: its input is used again after it, so that two gradients are
+// summed there.
+void rms_norm(WorkloadBuilder& build,
+              const std::string& module,
+              int64_t features,
+              bool residual = true);
+void layer_norm(WorkloadBuilder& build,
+                const std::string& module,
+                int64_t features,
+                bool residual = true);
+// The output projection without bias.
+void head(WorkloadBuilder& build, const ModelConfig& config);
+
+}  // namespace shardlens::plan

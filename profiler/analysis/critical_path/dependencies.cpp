@@ -1,0 +1,138 @@
+#include "profiler/analysis/critical_path/dependencies.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+using trace::SyncKind;
+
+// "cudaStreamSynchronize", "cudaDeviceSynchronize", "hipEventSynchronize", …
+bool is_host_wait(std::string_view name) {
+  return name.ends_with("Synchronize") || name.find("Synchronize_") != std::string_view::npos;
+}
+
+}  // namespace
+
+Dependencies::Dependencies(const trace::Trace& trace, const Timeline& timeline)
+    : trace_(trace),
+      timeline_(timeline),
+      before_(timeline.device_events.size(), kNone),
+      waited_for_(timeline.device_events.size(), kNone),
+      streams_(trace.tracks.size()),
+      waiting_(trace.tracks.size()) {
+  order_streams();
+  if (!trace.syncs.empty()) {
+    add_stream_waits(LaunchIndex(trace));
+  }
+  add_host_waits();
+}
+
+Nanoseconds Dependencies::end_of(uint32_t i) const {
+  return trace_.events[timeline_.device_events[i].event].end();
+}
+
+Nanoseconds Dependencies::launched(uint32_t i) const {
+  const DeviceEvent& each = timeline_.device_events[i];
+  // Without its launch, it was there before anything that is asked for.
+  return trace_.events[each.launch == trace::kNoIndex ? each.event : each.launch].start;
+}
+
+void Dependencies::order_streams() {
+  for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
+    std::vector<uint32_t>& stream = streams_[trace_.events[timeline_.device_events[i].event].track];
+    if (!stream.empty()) {
+      before_[i] = stream.back();
+    }
+    stream.push_back(i);
+  }
+}
+
+uint32_t Dependencies::last_launched(uint32_t track, Nanoseconds instant) const {
+  if (track == kNone) {
+    return kNone;
+  }
+  // A stream runs in the order of its launches.
+  const std::vector<uint32_t>& stream = streams_[track];
+  const auto after = std::partition_point(stream.begin(), stream.end(),
+                                          [&](uint32_t i) { return launched(i) < instant; });
+  return after == stream.begin() ? kNone : *std::prev(after);
+}
+
+uint32_t Dependencies::stream_track(uint32_t device_track, int64_t stream) const {
+  const trace::Track& device = trace_.tracks[device_track];
+  for (uint32_t i = 0; i < trace_.tracks.size(); ++i) {
+    const trace::Track& track = trace_.tracks[i];
+    if (!streams_[i].empty() && track.pid == device.pid && track.tid == stream) {
+      return i;
+    }
+  }
+  return kNone;
+}
+
+void Dependencies::add_stream_waits(const LaunchIndex& launches) {
+  for (const Event& event : trace_.events) {
+    const trace::SyncArgs* sync = trace_.sync(event);
+    if (sync == nullptr || sync->kind != SyncKind::kStreamWaitEvent || sync->wait_on_stream < 0) {
+      continue;
+    }
+    const uint32_t record = launches.of(sync->wait_on_record),
+                   call = launches.of(event.correlation);
+    const uint32_t track = stream_track(event.track, sync->stream);
+    if (record == trace::kNoIndex || track == kNone) {
+      continue;
+    }
+    const uint32_t source =
+        last_launched(stream_track(event.track, sync->wait_on_stream), trace_.events[record].start);
+    if (source == kNone) {
+      continue;  // nothing was launched before the event was recorded
+    }
+    const Nanoseconds issued = call == trace::kNoIndex ? event.start : trace_.events[call].start;
+    const std::vector<uint32_t>& stream = streams_[track];
+    const auto held = std::partition_point(stream.begin(), stream.end(),
+                                           [&](uint32_t i) { return launched(i) < issued; });
+    if (held != stream.end()) {
+      uint32_t& known = waited_for_[*held];
+      known = known == kNone || end_of(source) > end_of(known) ? source : known;
+    }
+  }
+}
+
+void Dependencies::add_host_waits() {
+  std::vector<std::vector<Interval>> waiting(trace_.tracks.size());
+  for (const Event& event : trace_.events) {
+    if (event.phase != trace::Phase::kComplete ||
+        (event.category != Category::kCudaRuntime && event.category != Category::kCudaDriver) ||
+        !is_host_wait(trace_.name(event))) {
+      continue;
+    }
+    const Interval when{event.start, event.end()};
+    waiting[event.track].push_back(when);
+    host_waits_.push_back({when, event.track, kNone});
+  }
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    waiting_[i] = union_of(std::move(waiting[i]));
+  }
+  std::sort(host_waits_.begin(), host_waits_.end(),
+            [](const HostWait& a, const HostWait& b) { return a.when.end < b.when.end; });
+  // What ended last before the call returned is what it waited for: device time does not say more.
+  std::vector<std::pair<Nanoseconds, uint32_t>> ends;
+  if (!host_waits_.empty()) {
+    for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
+      ends.emplace_back(end_of(i), i);
+    }
+    std::sort(ends.begin(), ends.end());
+  }
+  for (HostWait& wait : host_waits_) {
+    const auto after =
+        std::upper_bound(ends.begin(), ends.end(), std::pair(wait.when.end, trace::kNoIndex));
+    if (after != ends.begin() && std::prev(after)->first > wait.when.start) {
+      wait.until = std::prev(after)->second;
+    }
+  }
+}
+
+}  // namespace shardlens::analysis

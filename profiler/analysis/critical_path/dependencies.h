@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "profiler/analysis/events/intervals.h"
+#include "profiler/analysis/events/launches.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+// What each device event had to wait for besides the event before it in its stream, and when the
+// host waited for the device. From cuda_sync events; empty where the trace has none of them.
+//
+// Complexity  O(n log n).
+class Dependencies {
+ public:
+  static constexpr uint32_t kNone = trace::kNoIndex;
+
+  Dependencies(const trace::Trace& trace, const Timeline& timeline);
+
+  // Positions in Timeline::device_events; kNone: there is none.
+  [[nodiscard]] uint32_t before_in_stream(size_t i) const { return before_[i]; }
+  // The last event behind which an event was recorded that this one's stream waited for, after the
+  // event before it in its stream had been launched.
+  [[nodiscard]] uint32_t waited_for(size_t i) const { return waited_for_[i]; }
+
+  // A call of the host that returns when the device has done what was launched before.
+  struct HostWait {
+    Interval when;
+    uint32_t track = 0;      // of the host
+    uint32_t until = kNone;  // the device event that ended last of those waited for
+  };
+  [[nodiscard]] const std::vector<HostWait>& host_waits() const { return host_waits_; }  // by end
+  // Instants at which the host thread `track` waits.
+  [[nodiscard]] const IntervalSet& waiting(uint32_t track) const { return waiting_.at(track); }
+
+ private:
+  void order_streams();
+  void add_stream_waits(const LaunchIndex& launches);
+  void add_host_waits();
+  // The last event of stream `track` that was launched before `instant`.
+  [[nodiscard]] uint32_t last_launched(uint32_t track, Nanoseconds instant) const;
+  [[nodiscard]] uint32_t stream_track(uint32_t device_track, int64_t stream) const;
+  [[nodiscard]] Nanoseconds end_of(uint32_t i) const;
+  [[nodiscard]] Nanoseconds launched(uint32_t i) const;
+
+  const trace::Trace& trace_;
+  const Timeline& timeline_;
+  std::vector<uint32_t> before_, waited_for_;
+  std::vector<std::vector<uint32_t>> streams_;  // by track: positions in device_events
+  std::vector<HostWait> host_waits_;
+  std::vector<IntervalSet> waiting_;  // by track
+};
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "profiler/analysis/critical_path/dependencies.h"
+#include "profiler/analysis/events/intervals.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+// Idle time by its cause; the causes sum to Figures::idle. docs/metrics.md defines each.
+struct IdleFigures {
+  Nanoseconds host_late = 0;   // what ran next had not been launched
+  Nanoseconds event_wait = 0;  // the host waited for the device, or a stream for an event
+  Nanoseconds gap = 0;         // launched and free to start, but not started
+  Nanoseconds unknown = 0;     // its launch is not in the trace
+};
+
+// Why nothing ran. On a CPU the host is what computes, so all idle time there is the host's.
+class IdleCauses {
+ public:
+  IdleCauses(const trace::Trace& trace, const Timeline& timeline, const Dependencies& dependencies);
+  // `idle`: |window| less all that ran in it.
+  [[nodiscard]] IdleFigures within(const IntervalSet& window, Nanoseconds idle) const;
+
+ private:
+  void explain(const trace::Trace& trace,
+               const Timeline& timeline,
+               const Dependencies& dependencies,
+               const Interval& gap,
+               size_t next);
+
+  bool device_;
+  UnionBuilder host_late_builder_, event_wait_builder_, gap_builder_;
+  IntervalSet host_late_, event_wait_, gap_;
+};
+
+}  // namespace shardlens::analysis

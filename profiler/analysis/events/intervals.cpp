@@ -1,0 +1,96 @@
+#include "profiler/analysis/events/intervals.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shardlens::analysis {
+
+IntervalSet union_of(std::vector<Interval> intervals) {
+  std::erase_if(intervals, [](const Interval& i) { return i.end <= i.start; });
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.start < b.start; });
+  IntervalSet out;
+  for (const Interval& i : intervals) {
+    if (!out.empty() && i.start <= out.back().end) {
+      out.back().end = std::max(out.back().end, i.end);
+    } else {
+      out.push_back(i);
+    }
+  }
+  return out;
+}
+
+IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
+  std::vector<Interval> all(a);
+  all.insert(all.end(), b.begin(), b.end());
+  return union_of(std::move(all));
+}
+
+IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
+  IntervalSet out;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const Nanoseconds start = std::max(a[i].start, b[j].start), end = std::min(a[i].end, b[j].end);
+    if (start < end) {
+      out.push_back({start, end});
+    }
+    a[i].end < b[j].end ? ++i : ++j;
+  }
+  return out;
+}
+
+IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {
+  IntervalSet out;
+  size_t j = 0;
+  for (const Interval& whole : a) {
+    Nanoseconds start = whole.start;
+    while (j < b.size() && b[j].end <= start) {
+      ++j;
+    }
+    for (size_t k = j; k < b.size() && b[k].start < whole.end; ++k) {
+      if (b[k].start > start) {
+        out.push_back({start, b[k].start});
+      }
+      start = std::max(start, b[k].end);
+    }
+    if (start < whole.end) {
+      out.push_back({start, whole.end});
+    }
+  }
+  return out;
+}
+
+Nanoseconds length_of(const IntervalSet& set) {
+  Nanoseconds sum = 0;
+  for (const Interval& i : set) {
+    sum += i.length();
+  }
+  return sum;
+}
+
+bool contains(const IntervalSet& set, Nanoseconds instant) {
+  const auto after = std::upper_bound(set.begin(), set.end(), instant,
+                                      [](Nanoseconds t, const Interval& i) { return t < i.start; });
+  return after != set.begin() && instant < std::prev(after)->end;
+}
+
+IntervalSet clip(const IntervalSet& set, const Interval& window) {
+  auto it = std::upper_bound(set.begin(), set.end(), window.start,
+                             [](Nanoseconds t, const Interval& i) { return t < i.end; });
+  IntervalSet out;
+  for (; it != set.end() && it->start < window.end && window.start < window.end; ++it) {
+    out.push_back({std::max(it->start, window.start), std::min(it->end, window.end)});
+  }
+  return out;
+}
+
+Nanoseconds length_within(const IntervalSet& set, const Interval& window) {
+  auto it = std::upper_bound(set.begin(), set.end(), window.start,
+                             [](Nanoseconds t, const Interval& i) { return t < i.end; });
+  Nanoseconds sum = 0;
+  for (; it != set.end() && it->start < window.end; ++it) {
+    sum += std::min(it->end, window.end) - std::max(it->start, window.start);
+  }
+  return sum;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,58 @@
+#include "profiler/analysis/events/launches.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+
+bool is_launch(const Event& event) {
+  return event.correlation != 0 && event.phase == trace::Phase::kComplete &&
+         (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
+}
+
+// Correlations count up, so neighbours in time become neighbours in memory; the upper bits are
+// spread lest a trace with strides fill one slot.
+size_t slot_of(uint32_t correlation, size_t slots) {
+  constexpr uint32_t kGoldenRatio = 0x9E3779B1U;
+  return (correlation + (correlation >> 12) * kGoldenRatio) & (slots - 1);
+}
+
+}  // namespace
+
+LaunchIndex::LaunchIndex(const trace::Trace& trace) : trace_(trace) {
+  const auto launches =
+      static_cast<size_t>(std::count_if(trace.events.begin(), trace.events.end(), is_launch));
+  slots_.assign(std::bit_ceil(launches + launches / 2 + 1), trace::kNoIndex);
+  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+    if (!is_launch(trace.events[i])) {
+      continue;
+    }
+    const uint32_t correlation = trace.events[i].correlation;
+    size_t slot = slot_of(correlation, slots_.size());
+    while (slots_[slot] != trace::kNoIndex &&
+           trace.events[slots_[slot]].correlation != correlation) {
+      slot = (slot + 1) & (slots_.size() - 1);
+    }
+    if (slots_[slot] == trace::kNoIndex) {
+      slots_[slot] = i;
+    }
+  }
+}
+
+uint32_t LaunchIndex::of(uint32_t correlation) const {
+  if (correlation == 0) {
+    return trace::kNoIndex;
+  }
+  size_t slot = slot_of(correlation, slots_.size());
+  while (slots_[slot] != trace::kNoIndex &&
+         trace_.events[slots_[slot]].correlation != correlation) {
+    slot = (slot + 1) & (slots_.size() - 1);
+  }
+  return slots_[slot];
+}
+
+}  // namespace shardlens::analysis

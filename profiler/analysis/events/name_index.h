@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <regex>
+#include <vector>
+
+#include "core/base/collective.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+// What a name alone says; see names.h.
+struct NameFacts {
+  bool known = false;  // looked at
+  bool communicates = false;
+  bool matches = false;  // --comm-regex
+  bool is_operator = false;
+  bool is_helper = false;
+  bool is_c10d_operator = false;
+  bool is_fsdp_operator = false;  // fsdp::…
+  bool is_c10d_annotation = false;
+  bool is_fsdp_range = false;
+  bool is_fsdp_work = false;  // such a range, around FSDP's own work alone
+  bool is_peer_copy = false;
+  std::optional<CollectiveKind> kind;  // of a communication kernel
+};
+
+// Facts by name of one trace, each distinct name looked at once, when it is first asked for.
+//
+// Threads  one at a time, though of() is const: it fills in on first use.
+class NameIndex {
+ public:
+  NameIndex(const trace::Trace& trace, const std::optional<std::regex>& communication)
+      : trace_(trace), communication_(communication), facts_(trace.strings.size()) {}
+
+  [[nodiscard]] const NameFacts& of(const trace::Event& event) const {
+    NameFacts& facts = facts_[event.name];
+    if (!facts.known) {
+      look_at(event.name, facts);
+    }
+    return facts;
+  }
+
+ private:
+  void look_at(trace::StringId name, NameFacts& facts) const;
+
+  const trace::Trace& trace_;
+  const std::optional<std::regex>& communication_;
+  mutable std::vector<NameFacts> facts_;  // by StringId
+};
+
+}  // namespace shardlens::analysis

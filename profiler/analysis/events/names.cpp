@@ -1,0 +1,161 @@
+#include "profiler/analysis/events/names.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/collective.h"
+#include "profiler/trace/json/decimal.h"
+
+namespace shardlens::analysis {
+namespace {
+
+template <size_t N>
+bool one_of(std::string_view name, const std::array<std::string_view, N>& list) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// How a name of a communication kernel begins, or what it contains; the first row that fits holds.
+struct KernelRow {
+  bool starts;
+  std::string_view text;
+  std::optional<CollectiveKind> kind;  // nullopt: as the rest of the name says, if it does
+};
+
+constexpr std::array<KernelRow, 14> kKernels{{
+    {true, "nccl", std::nullopt},  // ncclKernel_…, ncclDevKernel_…, ncclSymkDevKernel_…
+    {false, "ncclKernel", std::nullopt},
+    {false, "ncclDevKernel", std::nullopt},
+    {false, "ncclSymk", std::nullopt},
+    {true, "rccl", std::nullopt},
+    {true, "hccl", std::nullopt},
+    {false, "mscclKernel", std::nullopt},  // RCCL's MSCCL
+    // torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu
+    {false, "one_shot_all_reduce_kernel", CollectiveKind::kAllReduce},
+    {false, "two_shot_all_reduce_kernel", CollectiveKind::kAllReduce},
+    {false, "multimem_", std::nullopt},
+    {false, "cross_device_reduce_", CollectiveKind::kAllReduce},  // vLLM, SGLang
+    {false, "deep_ep::", CollectiveKind::kAllToAll},
+    {false, "dpsk::ep::", CollectiveKind::kAllToAll},  // DeepEP, as DeepSeek's traces name it
+    {false, "nvshmem", std::nullopt},
+}};
+
+}  // namespace
+
+std::optional<CommunicationKernel> communication_kernel(std::string_view name) {
+  for (const KernelRow& row : kKernels) {
+    if (row.starts ? name.starts_with(row.text) : name.find(row.text) != std::string_view::npos) {
+      return CommunicationKernel{row.kind ? row.kind : parse_collective(name)};
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_peer_copy(std::string_view name) {
+  return name.starts_with("Memcpy PtoP") || name.starts_with("MemcpyPtoP");
+}
+
+bool is_c10d_annotation(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kBackends{
+      "gloo:", "nccl:", "mpi:", "ucc:", "xccl:", "c10d:"};
+  return std::any_of(kBackends.begin(), kBackends.end(), [&](std::string_view b) {
+    return name.starts_with(b) && !name.substr(b.size()).starts_with(':');
+  });
+}
+
+bool is_operator(std::string_view name) {
+  return name.find("::") != std::string_view::npos && !name.starts_with("autograd::") &&
+         !name.starts_with("torch::") && !name.starts_with("c10d::");
+}
+
+bool is_helper_operator(std::string_view name) {
+  constexpr std::array<std::string_view, 47> kHelpers{"aten::resolve_conj",
+                                                      "aten::resolve_neg",
+                                                      "aten::as_strided",
+                                                      "aten::as_strided_",
+                                                      "aten::view",
+                                                      "aten::_reshape_alias",
+                                                      "aten::_unsafe_view",
+                                                      "aten::reshape",
+                                                      "aten::expand",
+                                                      "aten::expand_as",
+                                                      "aten::t",
+                                                      "aten::transpose",
+                                                      "aten::transpose_",
+                                                      "aten::permute",
+                                                      "aten::select",
+                                                      "aten::slice",
+                                                      "aten::narrow",
+                                                      "aten::squeeze",
+                                                      "aten::squeeze_",
+                                                      "aten::unsqueeze",
+                                                      "aten::unsqueeze_",
+                                                      "aten::detach",
+                                                      "aten::detach_",
+                                                      "aten::alias",
+                                                      "aten::split",
+                                                      "aten::split_with_sizes",
+                                                      "aten::chunk",
+                                                      "aten::unbind",
+                                                      "aten::view_as",
+                                                      "aten::view_as_real",
+                                                      "aten::view_as_complex",
+                                                      "aten::unflatten",
+                                                      "aten::flatten",
+                                                      "aten::empty",
+                                                      "aten::empty_like",
+                                                      "aten::empty_strided",
+                                                      "aten::resize_",
+                                                      "aten::resize_as_",
+                                                      "aten::set_",
+                                                      "aten::item",
+                                                      "aten::_local_scalar_dense",
+                                                      "aten::is_nonzero",
+                                                      "aten::lift_fresh",
+                                                      "aten::copy_",
+                                                      "aten::fill_",
+                                                      "aten::zero_",
+                                                      "aten::contiguous"};
+  return one_of(name, kHelpers);
+}
+
+bool is_c10d_operator(std::string_view name) {
+  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::") ||
+         name == "record_param_comms" || name.find("wait_tensor") != std::string_view::npos;
+}
+
+std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
+  constexpr std::string_view kFsdp1 = "FullyShardedDataParallel.";
+  if (name.starts_with(kFsdp1)) {
+    return FsdpRange{name.substr(kFsdp1.size()), std::nullopt, true};
+  }
+  constexpr std::string_view kPrefix = "FSDP::";
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  name.remove_prefix(kPrefix.size());
+  constexpr std::string_view kFor = "_prefetch for ";
+  if (const size_t at = name.find(kFor); at != std::string_view::npos) {
+    return FsdpRange{name.substr(0, at + 9), name.substr(at + kFor.size())};
+  }
+  const size_t open = name.find(" (");
+  if (open == std::string_view::npos || !name.ends_with(')')) {
+    // PyTorch leaves the FQN of the root, which is empty, away.
+    constexpr std::array<std::string_view, 8> kOfUnit{
+        "pre_forward",           "all_gather",          "all_gather_copy_out",
+        "post_forward",          "pre_backward",        "post_backward_accumulate",
+        "post_backward_reshard", "post_backward_reduce"};
+    return FsdpRange{name,
+                     one_of(name, kOfUnit) ? std::optional<std::string_view>("") : std::nullopt};
+  }
+  return FsdpRange{name.substr(0, open), name.substr(open + 2, name.size() - open - 3)};
+}
+
+std::optional<int64_t> parse_profiler_step(std::string_view name) {
+  constexpr std::string_view kPrefix = "ProfilerStep#";
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  return trace::scaled_decimal(name.substr(kPrefix.size()), 0);
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,390 @@
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/collective.h"
+#include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/fsdp_log/fsdp_log.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+using trace::Trace;
+
+constexpr std::string_view kPrefix = "FullyShardedDataParallel.";
+
+// See [Note: Units of FSDP1].
+class Fsdp1Ranges {
+ public:
+  Fsdp1Ranges(const Trace& trace, FsdpLog& log) : trace_(trace), log_(log) {}
+
+  void read() {
+    std::vector<uint32_t> order =
+        by_track_and_start(trace_, [&](const Event& e) { return is_range(e) || is_call(e); });
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      const Event &x = trace_.events[a], &y = trace_.events[b];
+      return x.start != y.start ? x.start < y.start : x.duration > y.duration;
+    });
+    find_roots(order);
+    log_.names_units = false;
+    unit(0);
+    for (const uint32_t index : order) {
+      add(index);
+    }
+    if (by_size_ > 0) {
+      trace::add_diagnostic(
+          log_.diagnostics, trace::Severity::kNote,
+          "FSDP1: hooks of backward that came in another order than forward's were "
+          "matched to units by message size",
+          by_size_);
+    }
+    if (unmatched_ > 0) {
+      trace::add_diagnostic(
+          log_.diagnostics, trace::Severity::kWarning,
+          "FSDP1: hooks of backward that fit no unit, by order or by message size", unmatched_);
+    }
+    trace::add_diagnostic(
+        log_.diagnostics, trace::Severity::kNote,
+        "FSDP1 records no module names: units are numbered in the order of forward");
+  }
+
+ private:
+  struct Open {
+    Nanoseconds end;
+    uint32_t track;
+    std::string_view what;  // "forward", "_pre_forward", …; "" a call of c10d
+    std::optional<uint32_t> unit;
+  };
+  // A unit in the pass that runs.
+  struct InPass {
+    bool began = false, reduced = false;  // backward
+    int order = 0;                        // of the beginning of its backward
+  };
+
+  [[nodiscard]] bool is_range(const Event& e) const {
+    return e.category == Category::kUserAnnotation && trace_.name(e).starts_with(kPrefix);
+  }
+  [[nodiscard]] bool is_call(const Event& e) const {
+    if (e.category != Category::kCpuOp || !trace_.name(e).starts_with("c10d::")) {
+      return false;
+    }
+    const auto kind = parse_collective(trace_.name(e));
+    return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter ||
+           kind == CollectiveKind::kAllReduce;
+  }
+
+  // A root's forward is the one that converts the inputs; activation checkpointing calls forward
+  // again from backward, where it does not.
+  void find_roots(const std::vector<uint32_t>& order) {
+    std::vector<uint32_t> open;
+    for (const uint32_t index : order) {
+      const Event& event = trace_.events[index];
+      while (!open.empty() && trace_.events[open.back()].end() <= event.start) {
+        open.pop_back();
+      }
+      const std::string_view name = trace_.name(event);
+      if (name == "FullyShardedDataParallel.forward") {
+        open.push_back(index);
+      } else if (name == "FullyShardedDataParallel._to_kwargs" && !open.empty()) {
+        roots_.insert(open.back());
+      }
+    }
+  }
+
+  uint32_t unit(uint32_t index) {
+    while (log_.units.size() <= index) {
+      const size_t n = log_.units.size();
+      log_.units.push_back({n == 0 ? "" : fmt::format("unit {}", n), std::nullopt});
+      forward_size_.push_back(-1);
+    }
+    return index;
+  }
+
+  void add(uint32_t index) {
+    const Event& event = trace_.events[index];
+    while (!open_.empty() && open_.back().end <= event.start) {
+      open_.pop_back();
+    }
+    Open open{event.end(), event.track, {}, innermost_unit()};
+    if (is_range(event)) {
+      open.what = trace_.name(event).substr(kPrefix.size());
+      range(index, event, open);
+    } else {
+      call(event);
+    }
+    open_.push_back(open);
+  }
+
+  void range(uint32_t index, const Event& event, Open& open) {
+    if (open.what == "forward") {
+      forward(index, open);
+      return;
+    }
+    if (open.what == "rate_limiter") {
+      log_.limiter_waits.push_back({event.start, event.end()});
+      limiter_ = event.end() - event.start;
+      return;
+    }
+    // A forward that runs again in backward gathers nothing of its own.
+    const bool again = in_backward_ && !is_open("forward");
+    if (open.what == "_pre_forward" && open.unit && !again) {
+      if (forward_prefetched_) {
+        resolve(*forward_prefetched_, *open.unit);
+        forward_prefetched_.reset();
+      }
+      event_of(FsdpCall::kPreForward, *open.unit, event);
+    } else if (open.what == "_post_forward" && open.unit && !again) {
+      ended_.push_back(*open.unit);
+      event_of(FsdpCall::kPostForward, *open.unit, event);
+    } else if (open.what == "_pre_backward_hook") {
+      in_backward_ = true;
+      open.unit = next_backward(event);
+      if (open.unit) {
+        if (backward_prefetched_) {
+          resolve(*backward_prefetched_, *open.unit);
+          backward_prefetched_.reset();
+        }
+        event_of(FsdpCall::kPreBackward, *open.unit, event);
+      }
+    } else if (open.what == "_post_backward_hook") {
+      open.unit = next_reduced(event);
+      if (open.unit) {
+        event_of(FsdpCall::kPostBackward, *open.unit, event);
+      }
+    }
+  }
+
+  void forward(uint32_t index, Open& open) {
+    if (roots_.contains(index) || (roots_.empty() && !is_open("forward") && !in_backward_)) {
+      ++passes_;
+      in_backward_ = false;
+      count_ = 0;
+      ended_.clear();
+      state_.clear();
+      began_ = 0;
+      forward_prefetched_.reset();
+      backward_prefetched_.reset();
+      open.unit = unit(0);
+    } else if (is_open("forward")) {
+      const std::optional<uint32_t> parent = innermost_unit();
+      open.unit = unit(++count_);
+      log_.units[count_].parent = parent;
+    }
+  }
+
+  void call(const Event& event) {
+    const auto kind = parse_collective(trace_.name(event));
+    const std::string_view hook = innermost_hook();
+    const std::optional<uint32_t> unit = innermost_unit();
+    const Nanoseconds limiter = std::exchange(limiter_, 0);
+    if (hook.empty() || !unit) {
+      return;  // the loss, the gradient norm
+    }
+    const bool reduces = kind != CollectiveKind::kAllGather;
+    FsdpEvent& out = event_of(reduces ? FsdpCall::kReduce : FsdpCall::kUnshard, *unit, event);
+    out.limiter = limiter;
+    if (reduces) {
+      return;
+    }
+    const size_t at = log_.events.size() - 1;
+    if (hook == "_pre_forward_prefetch") {
+      out.unshard_by = UnshardBy::kForwardPrefetch;
+      forward_prefetched_ = at;
+    } else if (hook == "_pre_backward_prefetch" || hook == "_post_backward_prefetch") {
+      out.unshard_by = UnshardBy::kBackwardPrefetch;
+      out.after_backward = hook == "_post_backward_prefetch";
+      backward_prefetched_ = at;
+    } else if (hook == "_pre_forward") {
+      forward_size_[*unit] = gathered(event);
+    }
+  }
+
+  // A prefetched unit is the one whose hook comes next.
+  void resolve(size_t event, uint32_t unit) {
+    FsdpEvent& e = log_.events[event];
+    e.unit = unit;
+    log_.prefetches.push_back({e.hook_unit, unit, e.backward, false, e.when.start, e.pass});
+    if (!e.backward && forward_size_[unit] < 0) {
+      const auto call = sizes_.find(e.when.start);
+      forward_size_[unit] = call == sizes_.end() ? -1 : call->second;
+    }
+  }
+
+  // Elements per rank of an all-gather's input or a reduce-scatter's output; of an all-reduce, all.
+  int64_t gathered(const Event& event) {
+    const CallSize size = call_size(trace_, event);
+    const bool reduce = parse_collective(trace_.name(event)) == CollectiveKind::kReduceScatter;
+    const int64_t shard = reduce ? size.out : size.in;
+    sizes_[event.start] = shard;
+    return shard;
+  }
+
+  [[nodiscard]] std::optional<uint32_t> next_backward(const Event& hook) {
+    const int64_t size = size_within(hook, CollectiveKind::kAllGather);
+    std::optional<uint32_t> in_order, fits;
+    for (size_t i = ended_.size(); i-- > 0;) {
+      const uint32_t unit = ended_[i];
+      if (state_[unit].began) {
+        continue;
+      }
+      in_order = in_order ? in_order : std::optional(unit);
+      if (size < 0 || forward_size_[unit] < 0 || forward_size_[unit] == size) {
+        fits = unit;
+        break;
+      }
+    }
+    return taken(in_order, fits, [&](uint32_t unit) {
+      state_[unit].began = true;
+      state_[unit].order = began_++;
+    });
+  }
+
+  [[nodiscard]] std::optional<uint32_t> next_reduced(const Event& hook) {
+    const int64_t size = size_within(hook, CollectiveKind::kReduceScatter);
+    std::vector<uint32_t> candidates;
+    for (const auto& [unit, state] : state_) {
+      if (state.began && !state.reduced && !holds_unreduced(unit)) {
+        candidates.push_back(unit);
+      }
+    }
+    std::sort(candidates.begin(), candidates.end(),
+              [&](uint32_t a, uint32_t b) { return state_[a].order < state_[b].order; });
+    std::optional<uint32_t> in_order, fits;
+    for (const uint32_t unit : candidates) {
+      in_order = in_order ? in_order : std::optional(unit);
+      if (size < 0 || forward_size_[unit] < 0 || forward_size_[unit] == size) {
+        fits = unit;
+        break;
+      }
+    }
+    return taken(in_order, fits, [&](uint32_t unit) { state_[unit].reduced = true; });
+  }
+
+  template <class Take>
+  std::optional<uint32_t> taken(std::optional<uint32_t> in_order,
+                                std::optional<uint32_t> fits,
+                                Take take) {
+    if (!fits) {
+      ++unmatched_;
+      return std::nullopt;
+    }
+    by_size_ += fits != in_order ? 1 : 0;
+    take(*fits);
+    return fits;
+  }
+
+  // Whether a unit within `unit` has still to be reduced in this pass.
+  [[nodiscard]] bool holds_unreduced(uint32_t unit) {
+    return std::any_of(ended_.begin(), ended_.end(), [&](uint32_t other) {
+      if (other == unit || !state_[other].began || state_[other].reduced) {
+        return false;
+      }
+      for (std::optional<uint32_t> up = log_.units[other].parent; up; up = log_.units[*up].parent) {
+        if (*up == unit) {
+          return true;
+        }
+      }
+      return false;
+    });
+  }
+
+  // Elements per rank of the first collective of `kind` that the hook itself calls; -1: none, or
+  // not in the trace.
+  [[nodiscard]] int64_t size_within(const Event& hook, CollectiveKind kind) {
+    const auto& calls = calls_on(hook.track);
+    for (auto it = std::lower_bound(
+             calls.begin(), calls.end(), hook.start,
+             [&](uint32_t c, Nanoseconds t) { return trace_.events[c].start < t; });
+         it != calls.end() && trace_.events[*it].start < hook.end(); ++it) {
+      const Event& call = trace_.events[*it];
+      if (parse_collective(trace_.name(call)) == kind && !within_prefetch(call)) {
+        return gathered(call);
+      }
+    }
+    return -1;
+  }
+
+  const std::vector<uint32_t>& calls_on(uint32_t track) {
+    if (calls_.empty()) {
+      for (const uint32_t i :
+           by_track_and_start(trace_, [&](const Event& e) { return is_call(e); })) {
+        calls_[trace_.events[i].track].push_back(i);
+      }
+      for (const uint32_t i : by_track_and_start(trace_, [&](const Event& e) {
+             return is_range(e) && trace_.name(e).ends_with("_prefetch");
+           })) {
+        prefetch_ranges_[trace_.events[i].track].push_back(
+            {trace_.events[i].start, trace_.events[i].end()});
+      }
+    }
+    return calls_[track];
+  }
+
+  [[nodiscard]] bool within_prefetch(const Event& call) {
+    return contains(prefetch_ranges_[call.track], call.start);
+  }
+
+  FsdpEvent& event_of(FsdpCall what, uint32_t unit, const Event& event) {
+    FsdpEvent out;
+    out.call = what;
+    out.unit = out.hook_unit = unit;
+    out.backward = in_backward_;
+    out.track = event.track;
+    out.when = {event.start, event.end()};
+    out.pass = passes_ == 0 ? 0 : passes_ - 1;
+    if (what == FsdpCall::kUnshard) {
+      (void)gathered(event);
+    }
+    return log_.events.emplace_back(out);
+  }
+
+  [[nodiscard]] bool is_open(std::string_view what) const {
+    return std::any_of(open_.begin(), open_.end(), [&](const Open& o) { return o.what == what; });
+  }
+  [[nodiscard]] std::optional<uint32_t> innermost_unit() const {
+    return open_.empty() ? std::nullopt : open_.back().unit;
+  }
+  // The innermost hook around a call; "" outside of all.
+  [[nodiscard]] std::string_view innermost_hook() const {
+    for (size_t i = open_.size(); i-- > 0;) {
+      if (open_[i].what.starts_with("_")) {
+        return open_[i].what;
+      }
+      if (open_[i].what == "forward") {
+        break;
+      }
+    }
+    return {};
+  }
+
+  const Trace& trace_;
+  FsdpLog& log_;
+  std::unordered_set<uint32_t> roots_;
+  std::vector<Open> open_;
+  uint32_t passes_ = 0, count_ = 0;
+  bool in_backward_ = false;
+  std::vector<uint32_t> ended_;       // units by the end of their forward
+  std::map<uint32_t, InPass> state_;  // not unordered: grows while it is read
+  int began_ = 0;
+  std::optional<size_t> forward_prefetched_, backward_prefetched_;  // events whose unit comes next
+  std::vector<int64_t> forward_size_;                               // by unit; -1: not known
+  std::unordered_map<Nanoseconds, int64_t> sizes_;                  // of calls, by start
+  std::unordered_map<uint32_t, std::vector<uint32_t>> calls_;       // by track
+  std::unordered_map<uint32_t, IntervalSet> prefetch_ranges_;       // by track
+  Nanoseconds limiter_ = 0;
+  int64_t by_size_ = 0, unmatched_ = 0;
+};
+
+}  // namespace
+
+void read_fsdp1(const Trace& trace, FsdpLog& log) {
+  Fsdp1Ranges(trace, log).read();
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,234 @@
+#include "profiler/analysis/fsdp_log/sections.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "profiler/analysis/events/names.h"
+
+namespace shardlens::analysis {
+
+using trace::Category;
+using trace::Event;
+using trace::Phase;
+using trace::Trace;
+
+class SectionBuilder {
+ public:
+  SectionBuilder(const Trace& trace, FsdpLog& log, Sections& out)
+      : trace_(trace), log_(log), out_(out) {
+    out_.tracks_.assign(trace.tracks.size(), false);
+  }
+
+  void build() {
+    if (log_.source == FsdpSource::kNone) {
+      return;
+    }
+    root_ = log_.unit_id("");
+    find_marks();
+    std::stable_sort(marks_.begin(), marks_.end(),
+                     [](const Mark& a, const Mark& b) { return a.time < b.time; });
+    for (size_t i = 0; i < marks_.size(); ++i) {
+      apply(i);
+      cut(marks_[i].time, owner(i));
+    }
+    if (!marks_.empty()) {
+      cut(marks_.back().time, {});
+    }
+  }
+
+ private:
+  enum class Kind : uint8_t {
+    kForward,
+    kForwardEnd,
+    kBackward,
+    kBackwardEnd,
+    kOptimizer,
+    kOptimizerEnd,
+    kNorm,
+    kStep
+  };
+  struct Mark {
+    Nanoseconds time;
+    Kind kind;
+    uint32_t unit = 0;
+  };
+
+  void find_marks() {
+    for (const FsdpEvent& e : log_.events) {
+      out_.tracks_[e.track] = true;
+      if (e.call == FsdpCall::kPreForward) {
+        marks_.push_back({e.when.start, Kind::kForward, e.unit});
+      } else if (e.call == FsdpCall::kPostForward) {
+        marks_.push_back({e.when.end, Kind::kForwardEnd, e.unit});
+      } else if (e.call == FsdpCall::kPreBackward) {
+        marks_.push_back({e.when.start, Kind::kBackward, e.unit});
+      } else if (e.call == FsdpCall::kPostBackward ||
+                 (e.call == FsdpCall::kReduce && log_.source != FsdpSource::kFsdp1)) {
+        marks_.push_back({e.when.end, Kind::kBackwardEnd, e.unit});
+      }
+    }
+    for (const Event& event : trace_.events) {
+      if (event.phase != Phase::kComplete) {
+        continue;
+      }
+      const std::string_view name = trace_.name(event);
+      if (event.category == Category::kUserAnnotation) {
+        if (name.starts_with("Optimizer.")) {
+          out_.tracks_[event.track] = true;
+          marks_.push_back({event.start, Kind::kOptimizer});
+          marks_.push_back({event.end(), Kind::kOptimizerEnd});
+        } else if (parse_profiler_step(name)) {
+          out_.tracks_[event.track] = true;
+          marks_.push_back({event.start, Kind::kStep});
+        }
+      } else if (event.category == Category::kCpuOp &&
+                 (name.ends_with("_norm") || name.find("clip_grad") != std::string_view::npos)) {
+        marks_.push_back({event.start, Kind::kNorm});
+      }
+    }
+  }
+
+  void apply(size_t i) {
+    const Mark& mark = marks_[i];
+    switch (mark.kind) {
+      case Kind::kForward:
+        backward_.clear();
+        forward_.push_back(mark.unit);
+        stage_ = Section::kForward;
+        break;
+      case Kind::kForwardEnd:
+        std::erase(forward_, mark.unit);
+        break;
+      case Kind::kBackward:
+        forward_.clear();
+        std::erase(backward_, mark.unit);
+        backward_.push_back(mark.unit);
+        stage_ = Section::kBackward;
+        break;
+      case Kind::kBackwardEnd:
+        std::erase(backward_, mark.unit);
+        break;
+      case Kind::kOptimizer:
+        ++optimizers_;
+        stage_ = Section::kOptimizer;
+        break;
+      case Kind::kOptimizerEnd:
+        --optimizers_;
+        break;
+      case Kind::kNorm:
+        if (stage_ == Section::kBackward && backward_.empty() &&
+            comes_before_forward(i, Kind::kOptimizer) &&
+            !comes_before_forward(i, Kind::kBackward) &&
+            !comes_before_forward(i, Kind::kBackwardEnd)) {
+          stage_ = Section::kClip;
+        }
+        break;
+      case Kind::kStep:
+        forward_.clear();
+        backward_.clear();
+        stage_ = Section::kNone;
+        break;
+    }
+  }
+
+  // Whether a mark of `kind` follows before the next forward or step.
+  [[nodiscard]] bool comes_before_forward(size_t i, Kind kind) const {
+    for (size_t j = i + 1; j < marks_.size(); ++j) {
+      if (marks_[j].kind == kind) {
+        return true;
+      }
+      if (marks_[j].kind == Kind::kForward || marks_[j].kind == Kind::kStep) {
+        return false;
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool forward_goes_on(size_t i) const {
+    for (size_t j = i + 1; j < marks_.size(); ++j) {
+      const Kind kind = marks_[j].kind;
+      if (kind == Kind::kForward || kind == Kind::kForwardEnd) {
+        return true;
+      }
+      if (kind != Kind::kNorm) {
+        return false;
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] Owner owner(size_t i) const {
+    if (optimizers_ > 0) {
+      return {Section::kOptimizer, kNoUnit};
+    }
+    switch (stage_) {
+      case Section::kForward:
+        if (!forward_.empty()) {
+          return {Section::kForward, forward_.back()};
+        }
+        return forward_goes_on(i)                         ? Owner{Section::kForward, root_}
+               : comes_before_forward(i, Kind::kBackward) ? Owner{Section::kLoss, kNoUnit}
+                                                          : Owner{};
+      case Section::kBackward:
+        if (!backward_.empty()) {
+          return {Section::kBackward, backward_.back()};
+        }
+        return comes_before_forward(i, Kind::kBackward) ||
+                       comes_before_forward(i, Kind::kBackwardEnd)
+                   ? Owner{Section::kBackward, root_}
+                   : Owner{};
+      case Section::kClip:
+        return {Section::kClip, kNoUnit};
+      default:
+        return {};
+    }
+  }
+
+  // From `time` on, the host's time is `owner`'s.
+  void cut(Nanoseconds time, const Owner& owner) {
+    auto& parts = out_.parts_;
+    if (open_ && open_->when.start < time) {
+      open_->when.end = time;
+      if (!parts.empty() && parts.back().owner == open_->owner &&
+          parts.back().when.end == open_->when.start) {
+        parts.back().when.end = time;
+      } else {
+        parts.push_back(*open_);
+      }
+    }
+    open_.reset();
+    if (owner.section != Section::kNone) {
+      open_ = Sections::Part{{time, time}, owner};
+    }
+  }
+
+  const Trace& trace_;
+  FsdpLog& log_;
+  Sections& out_;
+  std::vector<Mark> marks_;
+  std::vector<uint32_t> forward_, backward_;  // units that are open
+  int optimizers_ = 0;
+  Section stage_ = Section::kNone;
+  uint32_t root_ = 0;
+  std::optional<Sections::Part> open_;
+};
+
+Sections::Sections(const Trace& trace, FsdpLog& log) {
+  SectionBuilder(trace, log, *this).build();
+}
+
+Owner Sections::at(uint32_t track, Nanoseconds instant) const {
+  return track < tracks_.size() && tracks_[track] ? at(instant) : Owner{};
+}
+
+Owner Sections::at(Nanoseconds instant) const {
+  const auto after =
+      std::upper_bound(parts_.begin(), parts_.end(), instant,
+                       [](Nanoseconds t, const Part& p) { return t < p.when.start; });
+  if (after == parts_.begin() || instant >= std::prev(after)->when.end) {
+    return {};
+  }
+  return std::prev(after)->owner;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,95 @@
+#include "profiler/analysis/order/observed_order.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "profiler/analysis/events/names.h"
+
+namespace shardlens::analysis {
+namespace {
+
+struct MarkedStep {
+  Nanoseconds start, end;
+  int64_t number;
+};
+
+std::vector<MarkedStep> marked_steps(const trace::Trace& trace) {
+  std::vector<MarkedStep> marks;
+  for (const trace::Event& event : trace.events) {
+    if (event.phase == trace::Phase::kComplete &&
+        event.category == trace::Category::kUserAnnotation) {
+      if (const auto number = parse_profiler_step(trace.name(event))) {
+        marks.push_back({event.start, event.end(), *number});
+      }
+    }
+  }
+  std::sort(marks.begin(), marks.end(),
+            [](const MarkedStep& a, const MarkedStep& b) { return a.start < b.start; });
+  return marks;
+}
+
+}  // namespace
+
+std::vector<ObservedOrder> observed_orders(const trace::Trace& trace, const FsdpLog& log) {
+  const std::vector<MarkedStep> marks = marked_steps(trace);
+  // Units gathered for backward, by pass: their forward freed them.
+  std::set<std::pair<uint32_t, uint32_t>> gathered_again;
+  for (const FsdpEvent& e : log.events) {
+    if (e.call == FsdpCall::kUnshard && e.backward) {
+      gathered_again.insert({e.pass, e.unit});
+    }
+  }
+  std::map<int64_t, std::vector<ObservedEvent>> steps;
+  for (const FsdpEvent& e : log.events) {
+    int64_t step = e.pass;
+    if (!marks.empty()) {
+      const auto after =
+          std::upper_bound(marks.begin(), marks.end(), e.when.start,
+                           [](Nanoseconds t, const MarkedStep& m) { return t < m.start; });
+      if (after == marks.begin() || e.when.start >= std::prev(after)->end) {
+        continue;
+      }
+      step = std::prev(after)->number;
+    }
+    std::optional<ObservedEvent::What> what;
+    if (e.call == FsdpCall::kUnshard) {
+      what = ObservedEvent::What::kUnshard;
+    } else if (e.call == FsdpCall::kReduce) {
+      what = ObservedEvent::What::kReduce;
+    } else if (e.call == FsdpCall::kPostBackward ||
+               (e.call == FsdpCall::kPostForward && gathered_again.contains({e.pass, e.unit}))) {
+      what = ObservedEvent::What::kReshard;
+    }
+    if (what) {
+      const bool unshards = *what == ObservedEvent::What::kUnshard;
+      steps[step].push_back(
+          {*what, e.backward, e.unit, unshards ? e.hook_unit : e.unit, e.unshard_by});
+    }
+  }
+  std::vector<ObservedOrder> orders;
+  for (auto& [step, events] : steps) {
+    const auto same = std::find_if(orders.begin(), orders.end(),
+                                   [&](const ObservedOrder& o) { return o.events == events; });
+    if (same == orders.end()) {
+      orders.push_back({{step}, std::move(events)});
+    } else {
+      same->steps.push_back(step);
+    }
+  }
+  return orders;
+}
+
+std::string_view name_of(ObservedEvent::What what) {
+  constexpr std::string_view kNames[] = {"unshard", "reshard", "reduce"};
+  return kNames[static_cast<size_t>(what)];
+}
+
+std::string_view name_of(UnshardBy by) {
+  constexpr std::string_view kNames[] = {"own", "forward_prefetch", "backward_prefetch",
+                                         "explicit_prefetch"};
+  return kNames[static_cast<size_t>(by)];
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,139 @@
+#include "profiler/analysis/order/order_checks.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/schedule/collective_of.h"
+#include "core/schedule/planned.h"
+#include "profiler/analysis/events/action_index.h"
+
+namespace shardlens::analysis {
+namespace {
+
+// Planned collectives of the n-th step (from 1); from the third on they stay the same.
+class Planner {
+ public:
+  explicit Planner(const trace::PlannedInputs* inputs) : inputs_(inputs) {}
+
+  const std::vector<OrderEntry>& step(int64_t number) {
+    const int n = static_cast<int>(std::clamp<int64_t>(number, 1, 3));
+    const auto [it, fresh] = steps_.try_emplace(n);
+    if (fresh && inputs_ != nullptr) {
+      const schedule::PlannedStep planned =
+          schedule::planned_step(inputs_->workload, inputs_->plan, n, inputs_->settings);
+      for (const schedule::PlannedAction& each : planned.actions) {
+        const auto kind = schedule::collective_of(each.action.op);
+        if (kind && each.action.unit < planned.unit_names.size()) {
+          it->second.push_back({*kind, planned.unit_names[each.action.unit]});
+        }
+      }
+    }
+    return it->second;
+  }
+
+ private:
+  const trace::PlannedInputs* inputs_;
+  std::map<int, std::vector<OrderEntry>> steps_;
+};
+
+void compare(int64_t step,
+             const std::vector<OrderEntry>& expected,
+             const std::vector<OrderEntry>& found,
+             OrderCheck& check) {
+  if (expected.empty() || found.empty()) {
+    return;
+  }
+  const size_t both = std::min(expected.size(), found.size());
+  check.compared += static_cast<int64_t>(both);
+  if (check.first_difference) {
+    return;
+  }
+  size_t i = 0;
+  while (i < both && expected[i] == found[i]) {
+    ++i;
+  }
+  if (i < expected.size() || i < found.size()) {
+    check.first_difference = {step, static_cast<int64_t>(i),
+                              i < expected.size() ? std::optional(expected[i]) : std::nullopt,
+                              i < found.size() ? std::optional(found[i]) : std::nullopt};
+  }
+}
+
+}  // namespace
+
+std::string to_string(const OrderEntry& entry) {
+  return fmt::format("{} ({})", name_of(entry.kind), entry.unit.empty() ? "root" : entry.unit);
+}
+
+std::vector<StepOrder> step_orders(const trace::Trace& trace,
+                                   const Timeline& timeline,
+                                   const trace::PlannedInputs* planned,
+                                   std::vector<trace::Diagnostic>& diagnostics) {
+  const ActionIndex index(trace);
+  std::unordered_map<uint32_t, const Collective*> by_action;
+  for (const Collective& c : timeline.collectives) {
+    if (c.action != 0) {
+      by_action.emplace(c.action, &c);
+    }
+  }
+  Planner planner(planned);
+  std::vector<StepOrder> out;
+  std::vector<std::vector<std::pair<const Collective*, OrderEntry>>> started(timeline.steps.size());
+  for (const Step& step : timeline.steps) {
+    StepOrder& order = out.emplace_back();
+    order.step = step.number;
+    if (planned != nullptr) {
+      try {
+        order.planned = planner.step(step.number + 1);
+      } catch (const Error& error) {
+        trace::add_diagnostic(diagnostics, trace::Severity::kWarning,
+                              fmt::format("the planned order is not known: {}", error.what()));
+        planned = nullptr;
+      }
+    }
+  }
+  for (const ActionIndex::Entry& entry : index.actions()) {
+    const auto kind = schedule::collective_of(entry.args->action.op);
+    const auto after =
+        std::partition_point(timeline.steps.begin(), timeline.steps.end(),
+                             [&](const Step& step) { return step.host.start <= entry.time; });
+    if (!kind || after == timeline.steps.begin() || entry.time >= std::prev(after)->host.end ||
+        entry.args->action.unit >= trace.units.size()) {
+      continue;
+    }
+    const auto step = static_cast<size_t>(after - timeline.steps.begin()) - 1;
+    StepOrder& order = out[step];
+    order.issued.push_back({*kind, trace.units[entry.args->action.unit]});
+    if (const auto ran = by_action.find(entry.seq); ran != by_action.end()) {
+      const Collective& c = *ran->second;
+      const bool named = c.unit && *c.unit < trace.units.size();
+      started[step].emplace_back(
+          &c, OrderEntry{c.kind.value_or(*kind),
+                         named ? trace.units[*c.unit] : order.issued.back().unit});
+    }
+  }
+  for (size_t step = 0; step < out.size(); ++step) {
+    std::stable_sort(started[step].begin(), started[step].end(), [](const auto& a, const auto& b) {
+      return a.first->when.start < b.first->when.start;
+    });
+    for (auto& each : started[step]) {
+      out[step].started.push_back(std::move(each.second));
+    }
+  }
+  return out;
+}
+
+Order check_order(const std::vector<StepOrder>& steps) {
+  Order order;
+  for (const StepOrder& step : steps) {
+    compare(step.step, step.planned, step.issued, order.planned_vs_issued);
+    compare(step.step, step.issued, step.started, order.issued_vs_started);
+  }
+  return order;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,218 @@
+#include "profiler/analysis/overlap/frozen_views.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <unordered_map>
+
+#include "profiler/analysis/events/names.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+
+// What one unit did between two begins of a forward of the model.
+struct UnitPass {
+  std::optional<Interval> forward;      // from its first pre_forward to its last post_forward
+  std::optional<Nanoseconds> backward;  // when its (last) backward began
+  std::vector<size_t> reductions;       // indices of collectives
+  std::optional<Nanoseconds> issued;    // its last reduction
+  std::optional<Nanoseconds> complete;  // its gradients were by then, if it was reduced late
+};
+struct Pass {
+  std::map<uint32_t, UnitPass> units;
+};
+
+class Finder {
+ public:
+  Finder(const trace::Trace& trace,
+         const Timeline& timeline,
+         const Partition& partition,
+         const IntervalSet& window)
+      : trace_(trace), timeline_(timeline), partition_(partition), window_(window) {
+    for (uint32_t i = 0; i < timeline.units.size(); ++i) {
+      units_.emplace(timeline.units[i], i);
+    }
+  }
+
+  std::optional<FrozenViews> run() {
+    collect();
+    out_.is_late.assign(timeline_.collectives.size(), false);
+    for (auto& [begin, pass] : passes_) {
+      if (judge(pass)) {
+        add(pass);
+      }
+    }
+    return out_.backwards > 0 ? std::optional(std::move(out_)) : std::nullopt;
+  }
+
+ private:
+  void collect() {
+    std::vector<Interval> callbacks;
+    std::vector<std::pair<const Event*, FsdpRange>> ranges;
+    for (const Event& event : trace_.events) {
+      if (event.phase != trace::Phase::kComplete || event.category != Category::kUserAnnotation) {
+        continue;
+      }
+      const auto range = parse_fsdp_range(trace_.name(event));
+      if (!range || range->is_fsdp1) {
+        continue;
+      }
+      if (range->what == "root_pre_forward") {
+        passes_[event.start];
+      } else if (range->what == "root_post_backward_callback") {
+        callbacks.push_back({event.start, event.end()});
+      } else if (range->fqn) {
+        ranges.emplace_back(&event, *range);
+      }
+    }
+    for (const auto& [event, range] : ranges) {
+      add_range(*event, range);
+    }
+    const IntervalSet final_callbacks = union_of(std::move(callbacks));
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      const Collective& c = timeline_.collectives[i];
+      const bool reduces = c.part == UnitPart::kReduceScatter || c.part == UnitPart::kAllReduce;
+      if (!reduces || !c.unit || !c.issued || contains(final_callbacks, *c.issued) ||
+          !contains(window_, *c.issued)) {
+        continue;
+      }
+      if (Pass* pass = pass_at(*c.issued)) {
+        UnitPass& unit = pass->units[*c.unit];
+        unit.reductions.push_back(i);
+        unit.issued = std::max(unit.issued.value_or(*c.issued), *c.issued);
+      }
+    }
+  }
+
+  Pass* pass_at(Nanoseconds instant) {
+    const auto after = passes_.upper_bound(instant);
+    return after == passes_.begin() ? nullptr : &std::prev(after)->second;
+  }
+
+  void add_range(const Event& event, const FsdpRange& range) {
+    const auto unit = units_.find(std::string(*range.fqn));
+    Pass* pass = pass_at(event.start);
+    if (unit == units_.end() || pass == nullptr) {
+      return;
+    }
+    UnitPass& at = pass->units[unit->second];
+    if (range.what == "pre_backward") {
+      at.backward = std::max(at.backward.value_or(event.start), event.start);
+    } else if (range.what == "pre_forward" || range.what == "post_forward") {
+      if (at.backward) {
+        return;  // recomputed
+      }
+      at.forward = at.forward ? Interval{std::min(at.forward->start, event.start),
+                                         std::max(at.forward->end, event.end())}
+                              : Interval{event.start, event.end()};
+    }
+  }
+
+  // Whether every reduction waited for the whole backward; See [Note: Frozen views].
+  static bool judge(Pass& pass) {
+    bool any = false;
+    for (auto& [id, u] : pass.units) {
+      if (!u.issued || !u.forward) {
+        continue;
+      }
+      for (const auto& [other, v] : pass.units) {
+        if (other == id || !v.forward || !v.backward || v.forward->end > u.forward->start) {
+          continue;
+        }
+        if (*u.issued <= *v.backward) {
+          return false;
+        }
+        any = true;
+        u.complete = std::min(u.complete.value_or(*v.backward), *v.backward);
+      }
+    }
+    return any;
+  }
+
+  void add(const Pass& pass) {
+    constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
+    Interval hidden{kNever, kNever};  // where fresh views would have let them run
+    Nanoseconds exposed = 0;
+    for (const auto& [id, u] : pass.units) {
+      if (!u.complete) {
+        continue;
+      }
+      hidden.start = std::min(hidden.start, *u.complete);
+      for (const size_t i : u.reductions) {
+        out_.is_late[i] = true;
+        exposed += length_of(partition_.exposed(i, window_));
+        hidden.end = std::min(hidden.end, *timeline_.collectives[i].issued);
+      }
+    }
+    out_.lost +=
+        hidden.start < hidden.end ? std::min(exposed, length_within(timeline_.compute, hidden)) : 0;
+    if (out_.backwards++ == 0) {
+      describe(pass);
+    }
+  }
+
+  struct Happening {
+    Nanoseconds time = 0;
+    uint32_t unit = 0;
+    std::string_view what;
+  };
+
+  [[nodiscard]] std::string words(const Happening& happening) const {
+    const std::string& fqn = timeline_.units[happening.unit];
+    return std::string(happening.what) + " (" + (fqn.empty() ? "root" : fqn) + ")";
+  }
+
+  void describe(const Pass& pass) {
+    std::vector<Happening> found;
+    for (const auto& [id, u] : pass.units) {
+      if (u.backward) {
+        found.push_back({*u.backward, id, "backward"});
+      }
+      for (const size_t i : u.reductions) {
+        const Collective& c = timeline_.collectives[i];
+        found.push_back({*c.issued, id, name_of(c.part)});
+      }
+    }
+    const auto by_time = [](const Happening& a, const Happening& b) { return a.time < b.time; };
+    std::stable_sort(found.begin(), found.end(), by_time);
+    std::vector<Happening> fresh;
+    for (const Happening& each : found) {
+      out_.found.push_back(words(each));
+      const UnitPass& unit = pass.units.at(each.unit);
+      const bool late = unit.complete && each.what != "backward";
+      if (late && (out_.late.empty() || out_.late.back() != timeline_.units[each.unit])) {
+        out_.late.push_back(timeline_.units[each.unit]);
+      }
+      fresh.push_back(late ? Happening{*unit.complete, each.unit, each.what} : each);
+    }
+    // A reduction goes before the backward that begins when its gradients are complete.
+    std::stable_sort(fresh.begin(), fresh.end(), [](const Happening& a, const Happening& b) {
+      return a.time != b.time ? a.time < b.time : a.what != "backward" && b.what == "backward";
+    });
+    for (const Happening& each : fresh) {
+      out_.fresh.push_back(words(each));
+    }
+  }
+
+  const trace::Trace& trace_;
+  const Timeline& timeline_;
+  const Partition& partition_;
+  const IntervalSet& window_;
+  std::unordered_map<std::string, uint32_t> units_;
+  std::map<Nanoseconds, Pass> passes_;  // by begin
+  FrozenViews out_;
+};
+
+}  // namespace
+
+std::optional<FrozenViews> find_frozen_views(const trace::Trace& trace,
+                                             const Timeline& timeline,
+                                             const Partition& partition,
+                                             const IntervalSet& window) {
+  return Finder(trace, timeline, partition, window).run();
+}
+
+}  // namespace shardlens::analysis

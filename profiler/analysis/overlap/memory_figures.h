@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/units.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+struct MemoryPoint {
+  Nanoseconds time = 0;
+  Bytes allocated = 0, reserved = 0;
+};
+
+// A device's memory as PyTorch's profile_memory recorded it.
+struct MemoryFigures {
+  std::string device;  // "cuda:0", "cpu"
+  int64_t events = 0;
+  MemoryPoint peak;  // of allocated; the first instant of it
+  Bytes peak_reserved = 0;
+  struct StepPeak {
+    int64_t step = 0;
+    Bytes allocated = 0;
+  };
+  std::vector<StepPeak> steps;        // host time of the events within ProfilerStep's window
+  std::vector<MemoryPoint> timeline;  // at most kPoints, each the highest of equally many
+  static constexpr size_t kPoints = 512;
+};
+
+// By device, in order of first appearance; empty without [memory] events.
+[[nodiscard]] std::vector<MemoryFigures> memory_figures(const trace::Trace& trace,
+                                                        const Timeline& timeline);
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,443 @@
+#include "profiler/analysis/overlap/unit_figures.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/unit_work.h"
+
+namespace shardlens::analysis {
+namespace {
+
+UnitSpan::Kind span_kind(CollectiveRole role) {
+  switch (role) {
+    case CollectiveRole::kGather:
+      return UnitSpan::Kind::kAllGather;
+    case CollectiveRole::kReduceScatter:
+      return UnitSpan::Kind::kReduceScatter;
+    case CollectiveRole::kAllReduce:
+      return UnitSpan::Kind::kAllReduce;
+    case CollectiveRole::kOther:
+      break;
+  }
+  return UnitSpan::Kind::kOther;
+}
+
+using schedule::Cause;
+
+// What is known of all collectives of a part of a unit before they are summed up.
+struct Gathered {
+  PartFigures figures;
+  std::vector<Interval> busy;
+  std::vector<Nanoseconds> leads;
+  std::array<Nanoseconds, kExposedCauseCount> exposed{};
+  std::array<int64_t, schedule::kCauseCount> issued_by{};
+};
+
+class Attribution {
+ public:
+  Attribution(const trace::Trace& trace,
+              const Timeline& timeline,
+              const Partition& partition,
+              const IntervalSet& window,
+              const UnitContext& context)
+      : trace_(trace),
+        timeline_(timeline),
+        partition_(partition),
+        window_(window),
+        context_(context) {
+    std::unordered_map<uint32_t, Nanoseconds> last_end;  // by track
+    before_.reserve(timeline.collectives.size());
+    for (const Collective& c : timeline.collectives) {
+      const auto [it, fresh] = last_end.try_emplace(c.track, c.when.end);
+      before_.push_back(fresh ? std::nullopt : std::optional(it->second));
+      it->second = std::max(it->second, c.when.end);
+    }
+    find_ends_of_steps();
+  }
+
+  std::vector<UnitFigures> run() {
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      add(i);
+    }
+    for (auto& [key, gathered] : parts_) {
+      const auto& [owner, part] = key;
+      figures_of(owner).parts[static_cast<size_t>(part)] = summed(gathered);
+    }
+    UnitWork made;
+    for (const auto& [key, work] : work_of(made).by_owner) {
+      const auto& [section, unit] = key;
+      UnitFigures& f = figures_of({unit, unit == kNoUnit ? section : Section::kNone});
+      const Nanoseconds compute = length_of(intersect(work.compute, window_));
+      f.compute += compute;
+      f.exposed_copy += length_of(intersect(work.exposed_copy, window_));
+      if (f.is_unit) {
+        (section == Section::kBackward ? f.compute_backward : f.compute_forward) += compute;
+      }
+    }
+    std::vector<UnitFigures> out;
+    for (auto& [owner, figures] : figures_) {
+      const bool empty = !figures.is_unit && figures.compute == 0 && figures.exposed_copy == 0 &&
+                         std::none_of(figures.parts.begin(), figures.parts.end(),
+                                      [](const auto& part) { return part.has_value(); });
+      if (!empty) {
+        out.push_back(std::move(figures));
+      }
+    }
+    const auto none = std::find_if(out.begin(), out.end(), [](const UnitFigures& f) {
+      return f.fqn == "<none>" && !f.is_unit;
+    });
+    if (none != out.end()) {
+      std::rotate(none, none + 1, out.end());  // what is nobody's comes last
+    }
+    return out;
+  }
+
+  std::vector<UnitSpan> collective_spans() {
+    std::vector<UnitSpan> out;
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      const Collective& c = timeline_.collectives[i];
+      if (!contains(window_, c.when.start)) {
+        continue;
+      }
+      UnitSpan span = span_of(owner_of(c), c.when, c.issued);
+      span.kind = span_kind(role_of(c.kind));
+      span.section = !c.unit                                 ? c.section
+                     : c.part == UnitPart::kAllGatherForward ? Section::kForward
+                                                             : Section::kBackward;
+      span.busy = c.when.length();
+      span.needed_at = c.needed_at;
+      span.bytes = c.bytes;
+      span.issued_by = c.issued_by;
+      const IntervalSet exposed = partition_.exposed(i, window_);
+      span.exposed = length_of(exposed);
+      if (span.exposed > 0) {
+        span.cause = cause_of(i, exposed, span.exposed);
+      }
+      out.push_back(std::move(span));
+    }
+    return out;
+  }
+
+  std::vector<UnitSpan> spans() {
+    std::vector<UnitSpan> out = collective_spans();
+    UnitWork made;
+    for (const WorkSpan& work : work_of(made).spans) {
+      if (!contains(window_, work.when.start)) {
+        continue;
+      }
+      UnitSpan span = span_of(
+          {work.owner.unit, work.owner.unit == kNoUnit ? work.owner.section : Section::kNone},
+          work.when, work.launched);
+      span.kind = work.kind == WorkSpan::Kind::kCompute   ? UnitSpan::Kind::kCompute
+                  : work.kind == WorkSpan::Kind::kCopyOut ? UnitSpan::Kind::kCopyOut
+                                                          : UnitSpan::Kind::kCopy;
+      span.section = work.owner.section;
+      span.busy = work.busy;
+      span.exposed = work.exposed;
+      out.push_back(std::move(span));
+    }
+    std::stable_sort(out.begin(), out.end(), [](const UnitSpan& a, const UnitSpan& b) {
+      return a.when.start < b.when.start;
+    });
+    return out;
+  }
+
+ private:
+  // The context's, or else made in `room`.
+  [[nodiscard]] const UnitWork& work_of(UnitWork& room) const {
+    if (context_.work != nullptr) {
+      return *context_.work;
+    }
+    return room = unit_work(trace_, timeline_);
+  }
+
+  // The first all-gather of a step has no compute before it, the last reduction none behind it.
+  void find_ends_of_steps() {
+    first_.assign(timeline_.collectives.size(), false);
+    last_.assign(timeline_.collectives.size(), false);
+    std::vector<bool> seen(timeline_.steps.size() + 1, false);
+    std::vector<std::optional<size_t>> reduction(timeline_.steps.size() + 1);
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      const Collective& c = timeline_.collectives[i];
+      const size_t step = step_of(c.issued.value_or(c.when.start));
+      if (c.unit && c.kind == CollectiveKind::kAllGather && !seen[step]) {
+        seen[step] = true;
+        first_[i] = true;
+      } else if (c.unit && c.kind != CollectiveKind::kAllGather) {
+        reduction[step] = i;
+      }
+    }
+    for (const auto& i : reduction) {
+      if (i) {
+        last_[*i] = true;
+      }
+    }
+  }
+
+  // Index of the step that contains `instant`; steps.size() outside of all.
+  [[nodiscard]] size_t step_of(Nanoseconds instant) const {
+    const auto& steps = timeline_.steps;
+    const auto after =
+        std::upper_bound(steps.begin(), steps.end(), instant,
+                         [](Nanoseconds t, const Step& s) { return t < s.window.start; });
+    if (after == steps.begin() || instant >= std::prev(after)->window.end) {
+      return steps.size();
+    }
+    return static_cast<size_t>(after - steps.begin()) - 1;
+  }
+
+  // A unit, or (kNoUnit) the section that is no unit's.
+  using OwnerKey = std::pair<uint32_t, Section>;
+
+  static OwnerKey owner_of(const Collective& c) {
+    const bool own = c.section == Section::kLoss || c.section == Section::kClip ||
+                     c.section == Section::kOptimizer;
+    return c.unit ? OwnerKey{*c.unit, Section::kNone}
+                  : OwnerKey{kNoUnit, own ? c.section : Section::kNone};
+  }
+  [[nodiscard]] std::string fqn_of(const OwnerKey& owner) const {
+    return owner.first != kNoUnit ? timeline_.units[owner.first]
+                                  : "<" + std::string(name_of(owner.second)) + ">";
+  }
+  UnitFigures& figures_of(const OwnerKey& owner) {
+    const auto [it, fresh] = figures_.try_emplace(owner);
+    if (fresh) {
+      it->second.is_unit = owner.first != kNoUnit;
+      it->second.fqn = fqn_of(owner);
+    }
+    return it->second;
+  }
+  [[nodiscard]] UnitSpan span_of(const OwnerKey& owner,
+                                 const Interval& when,
+                                 std::optional<Nanoseconds> issued) const {
+    UnitSpan span;
+    span.owner = fqn_of(owner);
+    span.is_unit = owner.first != kNoUnit;
+    span.when = when;
+    span.issued = issued;
+    const size_t step = step_of(issued.value_or(when.start));
+    if (step < timeline_.steps.size()) {
+      span.step = timeline_.steps[step].number;
+    }
+    return span;
+  }
+
+  void add(size_t i) {
+    const Collective& c = timeline_.collectives[i];
+    const IntervalSet exposed = partition_.exposed(i, window_);
+    const Nanoseconds exposed_length = length_of(exposed);
+    const bool starts_here = contains(window_, c.when.start);
+    if (!starts_here && exposed_length == 0) {
+      return;
+    }
+    Gathered& g = parts_[{owner_of(c), c.unit ? c.part : UnitPart::kOther}];
+    g.figures.count += starts_here ? 1 : 0;
+    g.figures.bytes += starts_here ? c.bytes : 0;
+    g.figures.exposed += exposed_length;
+    g.busy.push_back(c.when);
+    if (const auto lead = lead_of(c)) {
+      g.leads.push_back(*lead);
+    }
+    if (c.issued_by) {
+      ++g.issued_by[static_cast<size_t>(*c.issued_by)];
+    }
+    if (exposed_length > 0) {
+      g.exposed[static_cast<size_t>(cause_of(i, exposed, exposed_length))] += exposed_length;
+    }
+  }
+
+  [[nodiscard]] std::optional<Nanoseconds> lead_of(const Collective& c) const {
+    if (c.needed_at) {
+      return *c.needed_at - c.when.end;
+    }
+    if (c.kind != CollectiveKind::kAllGather) {
+      return std::nullopt;
+    }
+    const auto next =
+        std::lower_bound(timeline_.compute.begin(), timeline_.compute.end(), c.when.end,
+                         [](const Interval& i, Nanoseconds t) { return i.start < t; });
+    return next == timeline_.compute.end() ? std::nullopt : std::optional(next->start - c.when.end);
+  }
+
+  [[nodiscard]] bool waited_for_peer(const Collective& c,
+                                     const IntervalSet& exposed,
+                                     Nanoseconds length) const {
+    if (!c.last_start || *c.last_start <= c.when.start) {
+      return false;
+    }
+    Nanoseconds waiting = 0;
+    for (const Interval& e : exposed) {
+      waiting += std::max<Nanoseconds>(0, std::min(e.end, *c.last_start) - e.start);
+    }
+    return waiting >= length - waiting;
+  }
+
+  [[nodiscard]] ExposedCause cause_of(size_t i,
+                                      const IntervalSet& exposed,
+                                      Nanoseconds length) const {
+    const Collective& c = timeline_.collectives[i];
+    if (context_.frozen_views != nullptr && context_.frozen_views->is_late[i]) {
+      return ExposedCause::kFrozenViews;
+    }
+    if (waited_for_peer(c, exposed, length)) {
+      return ExposedCause::kPeer;
+    }
+    if (first_[i]) {
+      return ExposedCause::kFirst;
+    }
+    if (host_waited_in_call(c)) {
+      return ExposedCause::kHostIsCompute;
+    }
+    if (c.limiter_wait > 0 && c.limiter_wait >= length - c.limiter_wait) {
+      return ExposedCause::kLimiter;
+    }
+    const Nanoseconds issued = c.issued.value_or(c.when.start);
+    const bool queued = before_[i] && *before_[i] > issued;
+    if (queued && c.when.start - issued >= length - (c.when.start - issued)) {
+      return ExposedCause::kQueued;
+    }
+    const Interval open{issued, c.needed_at.value_or(c.when.end)};
+    const bool compute_beside = open.start < open.end && length_within(timeline_.compute, open) > 0;
+    if (c.kind == CollectiveKind::kAllGather) {
+      return all_gather_cause(c, issued, compute_beside);
+    }
+    if (compute_beside) {
+      return ExposedCause::kBandwidth;
+    }
+    if (c.unit && last_[i]) {
+      return ExposedCause::kLast;
+    }
+    return timeline_.device ? ExposedCause::kLateHost : ExposedCause::kHostIsCompute;
+  }
+
+  // PyTorch on Gloo: the call that issues an all-gather waits for it, prefetch or not.
+  [[nodiscard]] bool host_waited_in_call(const Collective& c) const {
+    return !timeline_.device && c.kind == CollectiveKind::kAllGather &&
+           c.issuer != trace::kNoIndex && c.needed_at == trace_.events[c.issuer].end();
+  }
+
+  [[nodiscard]] ExposedCause all_gather_cause(const Collective& c,
+                                              Nanoseconds issued,
+                                              bool compute_beside) const {
+    const bool prefetched = c.issued_by == Cause::kForwardPrefetch ||
+                            c.issued_by == Cause::kBackwardPrefetch ||
+                            c.issued_by == Cause::kExplicitPrefetch;
+    if (prefetched) {
+      return compute_beside ? ExposedCause::kBandwidth : ExposedCause::kLateHost;
+    }
+    if (c.part == UnitPart::kAllGatherBackward) {
+      return ExposedCause::kNoPrefetch;
+    }
+    if (!timeline_.device) {
+      return ExposedCause::kHostIsCompute;
+    }
+    return contains(timeline_.compute, issued) ? ExposedCause::kBandwidth : ExposedCause::kLateHost;
+  }
+
+  [[nodiscard]] PartFigures summed(Gathered& g) const {
+    PartFigures out = g.figures;
+    out.busy = length_of(intersect(union_of(std::move(g.busy)), window_));
+    if (!g.leads.empty()) {
+      const auto middle = g.leads.begin() + static_cast<std::ptrdiff_t>((g.leads.size() - 1) / 2);
+      std::nth_element(g.leads.begin(), middle, g.leads.end());
+      out.lead = *middle;
+    }
+    if (out.exposed > 0) {
+      const auto most = std::max_element(g.exposed.begin(), g.exposed.end());
+      out.cause = static_cast<ExposedCause>(most - g.exposed.begin());
+    }
+    const auto usual = std::max_element(g.issued_by.begin(), g.issued_by.end());
+    if (*usual > 0) {
+      out.issued_by = static_cast<Cause>(usual - g.issued_by.begin());
+    }
+    return out;
+  }
+
+  const trace::Trace& trace_;
+  const Timeline& timeline_;
+  const Partition& partition_;
+  const IntervalSet& window_;
+  const UnitContext& context_;
+  std::vector<std::optional<Nanoseconds>>
+      before_;                      // latest end of earlier collectives on the same communicator
+  std::vector<bool> first_, last_;  // of their step
+  std::map<std::pair<OwnerKey, UnitPart>, Gathered> parts_;
+  std::map<OwnerKey, UnitFigures> figures_;
+};
+
+}  // namespace
+
+std::string_view name_of(ExposedCause cause) {
+  constexpr std::string_view kNames[] = {
+      "first",   "last",      "no_prefetch",  "late_host",       "queued",
+      "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+std::string_view explanation_of(ExposedCause cause) {
+  switch (cause) {
+    case ExposedCause::kFirst:
+      return "first all-gather of the step: nothing runs before it";
+    case ExposedCause::kLast:
+      return "nothing left to hide under";
+    case ExposedCause::kNoPrefetch:
+      return "issued only when it was needed; prefetch it";
+    case ExposedCause::kLateHost:
+      return "the host issued it late; nothing was left to run beside it";
+    case ExposedCause::kQueued:
+      return "waited behind another collective of its communicator";
+    case ExposedCause::kLimiter:
+      return "held back by limit_all_gathers";
+    case ExposedCause::kBandwidth:
+      return "issued in time, but longer than the compute beside it";
+    case ExposedCause::kFrozenViews:
+      return "views frozen: issued only at the end of backward, its gradients were ready before";
+    case ExposedCause::kHostIsCompute:
+      return "on the CPU the host computes, and it waits right here; only a prefetch helps";
+    case ExposedCause::kPeer:
+      return "another rank came late";
+  }
+  return "";
+}
+
+Nanoseconds UnitFigures::exposed() const {
+  Nanoseconds sum = 0;
+  for (const auto& part : parts) {
+    sum += part ? part->exposed : 0;
+  }
+  return sum;
+}
+
+std::string_view name_of(UnitSpan::Kind kind) {
+  constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "other",
+                                         "copy_out",   "copy",           "compute"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
+                                 const Timeline& timeline,
+                                 const Partition& partition,
+                                 const IntervalSet& window,
+                                 const UnitContext& context) {
+  return Attribution(trace, timeline, partition, window, context).spans();
+}
+
+std::vector<UnitSpan> collective_spans(const trace::Trace& trace,
+                                       const Timeline& timeline,
+                                       const Partition& partition,
+                                       const IntervalSet& window,
+                                       const UnitContext& context) {
+  return Attribution(trace, timeline, partition, window, context).collective_spans();
+}
+
+std::vector<UnitFigures> unit_figures(const trace::Trace& trace,
+                                      const Timeline& timeline,
+                                      const Partition& partition,
+                                      const IntervalSet& window,
+                                      const UnitContext& context) {
+  return Attribution(trace, timeline, partition, window, context).run();
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+
+#include "profiler/analysis/fsdp_log/sections.h"
+#include "profiler/analysis/recover/recorded_operators.h"
+#include "profiler/analysis/recover/recovered_plan.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using plan::Operator;
+using trace::Event;
+using trace::Trace;
+
+class WorkloadRecovery {
+ public:
+  WorkloadRecovery(const Trace& trace,
+                   const FsdpLog& log,
+                   uint32_t pass,
+                   const std::vector<uint32_t>& unit_ids)
+      : trace_(trace), log_(log), pass_(pass), root_(unit_ids.front()) {
+    for (size_t i = 0; i < unit_ids.size(); ++i) {
+      id_of_.emplace(unit_ids[i], static_cast<UnitId>(i));
+    }
+  }
+
+  RecoveredWorkload run(std::vector<trace::Diagnostic>& diagnostics) {
+    FsdpLog copy = log_;
+    sections_ = Sections(trace_, copy);
+    find_window();
+    hooks();
+    operators();
+    find_batch(trace_, window_, out_.workload);
+    std::stable_sort(items_.begin(), items_.end(),
+                     [](const Item& a, const Item& b) { return a.time < b.time; });
+    place();
+    find_forward();
+    if (out_.unshaped > 0) {
+      trace::add_diagnostic(diagnostics, trace::Severity::kNote,
+                            "operators without shapes in the trace (record_shapes=True records "
+                            "them) have no sizes in "
+                            "the workload",
+                            out_.unshaped);
+    }
+    out_.window = window_;
+    return std::move(out_);
+  }
+
+ private:
+  struct Item {
+    Nanoseconds time;
+    Interval when;
+    bool is_hook;
+    HookEvent hook;
+    Operator op;
+  };
+
+  // From the pass's first hook to the end of its optimizer's step.
+  void find_window() {
+    bool any = false;
+    for (const FsdpEvent& e : log_.events) {
+      if (e.pass == pass_) {
+        window_.start = any ? std::min(window_.start, e.when.start) : e.when.start;
+        window_.end = any ? std::max(window_.end, e.when.end) : e.when.end;
+        any = true;
+      }
+    }
+    backward_end_ = window_.end;
+    Nanoseconds next = std::numeric_limits<Nanoseconds>::max();
+    for (const FsdpEvent& e : log_.events) {
+      if (e.pass > pass_) {
+        next = std::min(next, e.when.start);
+      }
+    }
+    for (const Sections::Part& part : sections_.parts()) {
+      const bool own =
+          part.owner.section == Section::kOptimizer || part.owner.section == Section::kClip;
+      if (own && part.when.start >= backward_end_ && part.when.end <= next) {
+        window_.end = std::max(window_.end, part.when.end);
+        optimized_ = optimized_ || part.owner.section == Section::kOptimizer;
+      }
+    }
+  }
+
+  void hook(Nanoseconds time, const Interval& when, Hook kind, UnitId unit) {
+    Item item{time, when, true, {}, {}};
+    item.hook.hook = kind;
+    item.hook.unit = unit;
+    items_.push_back(std::move(item));
+  }
+
+  void hooks() {
+    hook(window_.start, {window_.start, window_.start}, Hook::kRootPreForward, 0);
+    const std::optional<Nanoseconds> root_end = end_of_bare_root();
+    if (root_end) {
+      hook(window_.start, {window_.start, window_.start}, Hook::kPreForward, 0);
+    }
+    for (const FsdpEvent& e : log_.events) {
+      const auto id = id_of_.find(e.unit);
+      if (e.pass != pass_ || id == id_of_.end()) {
+        continue;
+      }
+      if (e.call == FsdpCall::kPreForward) {
+        hook(e.when.start, e.when, Hook::kPreForward, id->second);
+      } else if (e.call == FsdpCall::kPostForward) {
+        hook(e.when.end, e.when, Hook::kPostForward, id->second);
+      } else if (e.call == FsdpCall::kPreBackward) {
+        hook(e.when.start, e.when, Hook::kPreBackward, id->second);
+      } else if (e.call == FsdpCall::kPostBackward) {
+        hook(e.when.start, e.when, Hook::kGradsReady, id->second);
+      }
+    }
+    if (root_end) {
+      hook(*root_end, {*root_end, *root_end}, Hook::kPostForward, 0);
+    }
+    hook(backward_end_, {backward_end_, backward_end_}, Hook::kBackwardEnd, 0);
+    if (optimized_) {
+      hook(window_.end, {window_.end, window_.end}, Hook::kOptimizerDone, 0);
+    }
+  }
+
+  // A root that owns nothing leaves no hooks of its own: its forward is around all others. The end
+  // of the last of them; nullopt: the root has its own.
+  [[nodiscard]] std::optional<Nanoseconds> end_of_bare_root() const {
+    std::optional<Nanoseconds> last;
+    for (const FsdpEvent& e : log_.events) {
+      const bool forward = e.call == FsdpCall::kPreForward || e.call == FsdpCall::kPostForward;
+      if (e.pass != pass_ || !forward) {
+        continue;
+      }
+      if (e.unit == root_) {
+        return std::nullopt;
+      }
+      if (e.call == FsdpCall::kPostForward && !e.backward) {
+        last = std::max(last.value_or(e.when.end), e.when.end);
+      }
+    }
+    return last;
+  }
+
+  void operators() {
+    for (const uint32_t index : leaf_operators(trace_)) {
+      const Event& event = trace_.events[index];
+      if (event.start < window_.start || event.start >= window_.end) {
+        continue;
+      }
+      const Owner owner = sections_.at(event.track, event.start);
+      if (owner.section == Section::kNone || in_hook(event)) {
+        continue;
+      }
+      RecordedOperator recorded = recorded_operator(trace_, event, owner.section);
+      Item item{event.start, {event.start, event.end()}, false, {}, std::move(recorded.op)};
+      Operator& op = item.op;
+      const auto id = id_of_.find(owner.unit == kNoUnit ? root_ : owner.unit);
+      op.unit = id == id_of_.end() ? 0 : id->second;
+      op.module = owner.unit == kNoUnit ? "" : log_.units[owner.unit].fqn;
+      out_.unshaped += recorded.shaped ? 0 : 1;
+      items_.push_back(std::move(item));
+    }
+  }
+
+  // FSDP's own work: copies, casts, concatenations.
+  [[nodiscard]] bool in_hook(const Event& event) const {
+    auto after =
+        std::upper_bound(log_.events.begin(), log_.events.end(), event.start,
+                         [](Nanoseconds t, const FsdpEvent& e) { return t < e.when.start; });
+    for (int looked = 0; after != log_.events.begin() && looked < 16; ++looked) {
+      --after;
+      if (after->track == event.track && event.start < after->when.end) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void place() {
+    plan::Workload& workload = out_.workload;
+    for (Item& item : items_) {
+      out_.times.push_back(item.when);
+      if (item.is_hook) {
+        workload.order.push_back(
+            {plan::WorkloadItem::Kind::kHook, static_cast<uint32_t>(workload.hooks.size())});
+        workload.hooks.push_back(item.hook);
+      } else {
+        workload.order.push_back({plan::WorkloadItem::Kind::kOperator,
+                                  static_cast<uint32_t>(workload.operators.size())});
+        workload.operators.push_back(std::move(item.op));
+      }
+    }
+  }
+
+  // Runs of backward operators, from the first on, against runs of forward operators of the same
+  // unit, from the last on.
+  void find_forward() {
+    std::vector<Operator>& operators = out_.workload.operators;
+    std::vector<uint32_t> ends;  // last operators of the forward's runs
+    for (uint32_t i = 0; i < operators.size(); ++i) {
+      if (operators[i].phase != plan::Phase::kForward && operators[i].phase != plan::Phase::kLoss) {
+        continue;
+      }
+      if (ends.empty() || operators[ends.back()].unit != operators[i].unit) {
+        ends.push_back(i);
+      } else {
+        ends.back() = i;
+      }
+    }
+    std::unordered_map<UnitId, std::vector<uint32_t>> left;  // the last on top
+    for (const uint32_t end : ends) {
+      left[operators[end].unit].push_back(end);
+    }
+    std::optional<UnitId> running;
+    for (Operator& op : operators) {
+      if (op.phase != plan::Phase::kBackward) {
+        continue;
+      }
+      std::vector<uint32_t>& runs = left[op.unit];
+      if (running && *running != op.unit) {
+        // The run before is through, unless it was the unit's only one.
+        std::vector<uint32_t>& before = left[*running];
+        if (before.size() > 1) {
+          before.pop_back();
+        }
+      }
+      running = op.unit;
+      op.forward = runs.empty() ? -1 : static_cast<int32_t>(runs.back());
+    }
+  }
+
+  const Trace& trace_;
+  const FsdpLog& log_;
+  uint32_t pass_, root_;
+  std::unordered_map<uint32_t, UnitId> id_of_;
+  Sections sections_;
+  Interval window_;
+  Nanoseconds backward_end_ = 0;
+  bool optimized_ = false;
+  std::vector<Item> items_;
+  RecoveredWorkload out_;
+};
+
+}  // namespace
+
+RecoveredWorkload recover_workload(const Trace& trace,
+                                   const FsdpLog& log,
+                                   uint32_t pass,
+                                   const std::vector<uint32_t>& unit_ids,
+                                   std::vector<trace::Diagnostic>& diagnostics) {
+  return WorkloadRecovery(trace, log, pass, unit_ids).run(diagnostics);
+}
+
+}  // namespace shardlens::analysis

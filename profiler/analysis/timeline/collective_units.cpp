@@ -1,0 +1,285 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "profiler/analysis/events/action_index.h"
+#include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/timeline/sources.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Event;
+using trace::Trace;
+
+constexpr std::string_view kModuleFrame = "nn.Module: ";
+
+bool in_backward(const HookEvent& hook) {
+  return hook.hook == Hook::kPreBackward || hook.hook == Hook::kGradsReady ||
+         hook.hook == Hook::kBackwardEnd || hook.recompute;
+}
+
+UnitPart part_of(const std::optional<CollectiveKind>& kind, bool backward) {
+  switch (role_of(kind)) {
+    case CollectiveRole::kGather:
+      return backward ? UnitPart::kAllGatherBackward : UnitPart::kAllGatherForward;
+    case CollectiveRole::kReduceScatter:
+      return UnitPart::kReduceScatter;
+    case CollectiveRole::kAllReduce:
+      return UnitPart::kAllReduce;
+    case CollectiveRole::kOther:
+      break;
+  }
+  return UnitPart::kOther;
+}
+
+schedule::Cause cause_of(UnshardBy by) {
+  switch (by) {
+    case UnshardBy::kOwn:
+      return schedule::Cause::kOwn;
+    case UnshardBy::kForwardPrefetch:
+      return schedule::Cause::kForwardPrefetch;
+    case UnshardBy::kBackwardPrefetch:
+      return schedule::Cause::kBackwardPrefetch;
+    case UnshardBy::kExplicitPrefetch:
+      return schedule::Cause::kExplicitPrefetch;
+  }
+  return schedule::Cause::kOwn;
+}
+
+class CollectiveUnits {
+ public:
+  CollectiveUnits(const Sources& sources, Timeline& timeline)
+      : trace_(sources.trace), timeline_(timeline), actions_(sources.trace) {
+    if (timeline.device) {
+      find_device_needs();
+    }
+  }
+
+  void describe(Collective& c) {
+    const ActionIndex::Entry* action = c.action == 0 ? nullptr : actions_.action(c.action);
+    if (action != nullptr) {
+      by_action(c, *action);
+    } else {
+      by_ranges(c);
+    }
+    if (!c.unit && c.issuer != trace::kNoIndex) {
+      by_bucket(c);
+    }
+    if (!c.unit) {
+      by_section(c);
+    }
+    if (!c.unit && c.section == Section::kNone && c.issuer != trace::kNoIndex) {
+      by_module(c);
+    }
+  }
+
+ private:
+  void by_action(Collective& c, const ActionIndex::Entry& action) {
+    c.issued_by = action.args->action.cause;
+    c.needed_at = actions_.needed_at(c.action);
+    // The host of a device only says that a stream shall wait, long before it does.
+    if (timeline_.device && c.issuer != trace::kNoIndex && c.unit) {
+      const Event& issuer = trace_.events[c.issuer];
+      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+      if (call != nullptr && call->call == FsdpCall::kUnshard) {
+        c.needed_at = needed_on_device(c, *call);
+      }
+    }
+    const ActionIndex::Limiter limiter = actions_.limiter(c.action);
+    const bool on_device = timeline_.device && limiter.stream_waits && c.issued;
+    c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);
+    const HookEvent* hook = actions_.hook_of(action);
+    c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
+  }
+
+  // An all-reduce of DDP is its bucket's.
+  void by_bucket(Collective& c) {
+    const Event& issuer = trace_.events[c.issuer];
+    const auto place = timeline_.ddp.bucket_at(issuer.track, issuer.start);
+    if (!place) {
+      return;
+    }
+    const DdpPass& pass = timeline_.ddp.passes[place->pass];
+    const DdpBucket& bucket = pass.buckets[place->bucket];
+    c.unit = named(timeline_.ddp.name_of(*place));
+    c.part = UnitPart::kAllReduce;
+    if (c.bytes == 0 && bucket.numel > 0 && bucket.dtype) {
+      c.bytes = bucket.numel * size_of(*bucket.dtype);
+    }
+    if (!timeline_.device) {
+      c.needed_at = pass.compute_end;  // the Reducer waits for all of them there
+    }
+  }
+
+  // What a unit's forward or backward calls, such as tensor parallelism within it, is the unit's.
+  void by_section(Collective& c) {
+    const bool called = c.issuer != trace::kNoIndex;
+    const Owner owner =
+        called ? timeline_.sections.at(trace_.events[c.issuer].track, trace_.events[c.issuer].start)
+               : timeline_.sections.at(c.issued.value_or(c.when.start));
+    c.section = owner.section;
+    if (called && owner.unit != kNoUnit && owner.unit < timeline_.units.size()) {
+      c.unit = owner.unit;
+      c.part = part_of(c.kind, owner.section == Section::kBackward);
+    }
+  }
+
+  // Python's frames name modules by class and number ("Linear_3"). A wrapper's own collectives are
+  // no module's.
+  void by_module(Collective& c) {
+    if (!modules_) {
+      modules_.emplace(trace_,
+                       [&](const Event& e) { return trace_.name(e).starts_with(kModuleFrame); });
+    }
+    const Event& issuer = trace_.events[c.issuer];
+    const std::vector<uint32_t> around = modules_->around(issuer.track, issuer.start);
+    if (around.empty()) {
+      return;
+    }
+    const std::string_view name =
+        trace_.name(trace_.events[around.front()]).substr(kModuleFrame.size());
+    if (!name.starts_with("DistributedDataParallel") &&
+        !name.starts_with("FullyShardedDataParallel")) {
+      c.unit = named(name);
+      c.part = part_of(c.kind, false);
+    }
+  }
+
+  // Its index among the timeline's units, added if new.
+  uint32_t named(std::string_view name) {
+    const auto found = std::find(timeline_.units.begin(), timeline_.units.end(), name);
+    if (found != timeline_.units.end()) {
+      return static_cast<uint32_t>(found - timeline_.units.begin());
+    }
+    timeline_.units.emplace_back(name);
+    return static_cast<uint32_t>(timeline_.units.size() - 1);
+  }
+
+  // Of its process group; 0 where groups of several sizes leave it open.
+  [[nodiscard]] int64_t ranks_of(const Collective& c) const {
+    if (c.ranks > 0) {
+      return c.ranks;
+    }
+    const auto& groups = trace_.metadata.groups;
+    if (groups.empty()) {
+      return trace_.metadata.world_size.value_or(0);
+    }
+    const bool same = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.size == groups.front().size;
+    });
+    return same ? groups.front().size : 0;
+  }
+
+  void by_ranges(Collective& c) {
+    if (c.unit) {  // named by its arguments
+      const Section section = timeline_.sections.at(c.issued.value_or(c.when.start)).section;
+      c.part = part_of(c.kind, section == Section::kBackward);
+    }
+    if (c.issuer == trace::kNoIndex) {
+      return;
+    }
+    const Event& issuer = trace_.events[c.issuer];
+    if (c.bytes == 0 && issuer.category == trace::Category::kCpuOp) {
+      CallSize size = call_size(trace_, issuer);
+      if (!size.dtype) {
+        size.dtype = call_size(trace_, trace_.events[c.event]).dtype;
+      }
+      c.bytes = size.bytes(c.kind, ranks_of(c));
+    }
+    const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+    if (call == nullptr) {
+      return;
+    }
+    if (!c.unit) {
+      c.unit = call->unit;
+    }
+    c.part = part_of(c.kind, call->backward);
+    c.limiter_wait = call->limiter;
+    if (call->call == FsdpCall::kUnshard) {
+      c.issued_by = cause_of(call->unshard_by);
+    }
+    if (timeline_.device) {
+      c.needed_at = needed_on_device(c, *call);
+    } else if (c.when.end <= call->when.end) {
+      c.needed_at = issuer.end();  // the host waited in the call that issued it
+    } else if (call->call == FsdpCall::kUnshard) {
+      c.needed_at = copied_out(c, *call);
+    }
+  }
+
+  // When the host began to take the parameters out.
+  [[nodiscard]] std::optional<Nanoseconds> copied_out(const Collective& c,
+                                                      const FsdpEvent& call) const {
+    const auto& events = timeline_.fsdp.events;
+    for (auto it = &call; it != events.data() + events.size() && it->pass == call.pass; ++it) {
+      if (it->call == FsdpCall::kCopyOut && it->unit == *c.unit) {
+        return it->when.start;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // When a stream could have begun with what needs a unit: launched, and what ran there before
+  // done.
+  struct Need {
+    Nanoseconds launched;
+    uint32_t unit;
+    Nanoseconds ready;
+  };
+
+  void find_device_needs() {
+    std::vector<std::optional<Nanoseconds>> ends(trace_.tracks.size());
+    for (const DeviceEvent& each : timeline_.device_events) {
+      const Event& event = trace_.events[each.event];
+      const auto before = ends[event.track];
+      ends[event.track] = std::max(before.value_or(event.end()), event.end());
+      if (each.nature == Nature::kCommunication || each.launch == trace::kNoIndex) {
+        continue;
+      }
+      const Event& launch = trace_.events[each.launch];
+      const Owner owner = owner_of(trace_, timeline_, each);
+      if (owner.unit != kNoUnit &&
+          timeline_.fsdp.collective_at(launch.track, launch.start) == nullptr) {
+        needs_.push_back(
+            {launch.start, owner.unit, std::max(launch.start, before.value_or(launch.start))});
+      }
+    }
+    std::stable_sort(needs_.begin(), needs_.end(),
+                     [](const Need& a, const Need& b) { return a.launched < b.launched; });
+  }
+
+  // The unit's first kernel that was launched after the all-gather was called.
+  [[nodiscard]] std::optional<Nanoseconds> needed_on_device(const Collective& c,
+                                                            const FsdpEvent& call) const {
+    if (call.call != FsdpCall::kUnshard) {
+      return std::nullopt;
+    }
+    auto it = std::lower_bound(needs_.begin(), needs_.end(), call.when.end,
+                               [](const Need& n, Nanoseconds t) { return n.launched < t; });
+    for (int looked = 0; it != needs_.end() && looked < 4096; ++it, ++looked) {
+      if (it->unit == *c.unit) {
+        return it->ready;
+      }
+    }
+    return std::nullopt;
+  }
+
+  const Trace& trace_;
+  Timeline& timeline_;
+  ActionIndex actions_;
+  std::vector<Need> needs_;             // by launch
+  std::optional<RangeFinder> modules_;  // frames of Python; made when first asked for
+};
+
+}  // namespace
+
+void attribute_collectives(const Sources& sources, Timeline& timeline) {
+  CollectiveUnits units(sources, timeline);
+  for (Collective& c : timeline.collectives) {
+    units.describe(c);
+  }
+}
+
+}  // namespace shardlens::analysis

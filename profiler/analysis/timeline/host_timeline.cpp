@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/timeline/sources.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+using trace::kNoIndex;
+using trace::Phase;
+using trace::Trace;
+
+// See [Note: Leaf operators] in names.h.
+class LeafOperators {
+ public:
+  LeafOperators(const Sources& sources, Timeline& timeline, Instants& instants)
+      : sources_(sources), trace_(sources.trace), timeline_(timeline), instants_(instants) {}
+
+  void add_all() {
+    const auto wanted = [](const Event& e) {
+      return e.category == Category::kCpuOp || e.category == Category::kUserAnnotation ||
+             e.category == Category::kCommunication;
+    };
+    uint32_t track = kNoIndex;
+    for (const uint32_t index : by_track_and_start(trace_, wanted)) {
+      const Event& event = trace_.events[index];
+      while (!open_.empty() &&
+             (event.track != track || trace_.events[open_.back().event].end() <= event.start)) {
+        close();
+      }
+      track = event.track;
+      open(index);
+    }
+    while (!open_.empty()) {
+      close();
+    }
+  }
+
+ private:
+  // An event that contains the one looked at, with what holds of all within it.
+  struct Frame {
+    uint32_t event;
+    bool in_collective;  // part of one, on the thread of its communicator
+    bool copies;         // within FSDP's ranges or operators
+    bool is_candidate;   // may be a leaf
+    bool is_operator;    // of the kind that makes those around it no leaves
+    bool has_operators;  // below it
+  };
+
+  void open(uint32_t index) {
+    const Event& event = trace_.events[index];
+    const NameFacts& facts = sources_.names.of(event);
+    Frame frame{index, false, false, false, false, false};
+    if (!open_.empty()) {
+      frame.in_collective = open_.back().in_collective;
+      frame.copies = open_.back().copies;
+    }
+    if (event.category == Category::kCpuOp) {
+      frame.copies = frame.copies || facts.is_fsdp_operator;
+      frame.is_candidate =
+          !frame.in_collective && facts.is_operator && !facts.is_c10d_operator && !facts.matches;
+      frame.is_operator = frame.is_candidate && !facts.is_helper;
+    } else if (event.category == Category::kUserAnnotation) {
+      frame.copies = frame.copies || facts.is_fsdp_work;
+    }
+    frame.in_collective =
+        frame.in_collective || facts.matches || is_host_collective(sources_, event);
+    open_.push_back(frame);
+  }
+
+  void close() {
+    const Frame frame = open_.back();
+    open_.pop_back();
+    if (!open_.empty()) {
+      open_.back().has_operators |= frame.has_operators || frame.is_operator;
+    }
+    if (frame.is_candidate && !frame.has_operators) {
+      const Event& event = trace_.events[frame.event];
+      const Interval when = Sources::when(event);
+      instants_.busy[event.track].add(when);
+      (frame.copies ? instants_.copy : instants_.compute).add(when);
+      timeline_.host_events.push_back(
+          {frame.event, frame.event, frame.copies ? Nature::kCopy : Nature::kCompute});
+    }
+  }
+
+  const Sources& sources_;
+  const Trace& trace_;
+  Timeline& timeline_;
+  Instants& instants_;
+  std::vector<Frame> open_;
+};
+
+}  // namespace
+
+void add_host_events(const Sources& sources, Timeline& timeline, Instants& instants) {
+  const Trace& trace = sources.trace;
+  Interval operators{0, -1}, collectives{0, -1};
+  const auto widen = [](Interval& hull, const Interval& by) {
+    hull = hull.length() < 0 ? by
+                             : Interval{std::min(hull.start, by.start), std::max(hull.end, by.end)};
+  };
+  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+    const Event& event = trace.events[i];
+    const bool is_operator = event.phase == Phase::kComplete && event.category == Category::kCpuOp;
+    const Interval when = Sources::when(event);
+    if (is_host_collective(sources, event) || (is_operator && sources.names.of(event).matches)) {
+      Collective c = make_collective(trace, i, collective_row(trace, event));
+      if (c.args == kNoIndex || trace.collectives[c.args].collective == trace::kEmptyString) {
+        c.kind = parse_collective(trace.name(event));
+      }
+      timeline.collectives.push_back(c);
+      instants.busy[event.track].add(when);
+      instants.communication.add(when);
+      widen(collectives, when);
+    } else if (is_operator) {
+      widen(operators, when);
+    }
+  }
+  LeafOperators(sources, timeline, instants).add_all();
+  const Interval& hull = operators.length() >= 0 ? operators : collectives;
+  if (operators.length() >= 0 || !timeline.collectives.empty()) {
+    timeline.span = union_of({hull});
+  }
+}
+
+// Gloo's threads do not say which call they serve. Calls and collectives come in the same order,
+// so the n-th belongs to the n-th, if there are as many of both.
+void match_host_calls(const Sources& sources, Timeline& timeline) {
+  const Trace& trace = sources.trace;
+  std::vector<uint32_t> calls;
+  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+    const Event& event = trace.events[i];
+    if (event.phase == Phase::kComplete && event.category == Category::kCpuOp &&
+        trace.name(event).starts_with("c10d::") && parse_collective(trace.name(event))) {
+      calls.push_back(i);
+    }
+  }
+  std::vector<Collective*> unnamed;
+  for (Collective& c : timeline.collectives) {
+    if (c.args == kNoIndex) {
+      unnamed.push_back(&c);
+    }
+  }
+  if (unnamed.empty()) {
+    return;
+  }
+  if (calls.size() != unnamed.size()) {
+    add_note(timeline,
+             fmt::format("{} collectives for {} calls of c10d in the trace: no unit is theirs",
+                         unnamed.size(), calls.size()));
+    return;
+  }
+  std::stable_sort(calls.begin(), calls.end(), [&](uint32_t a, uint32_t b) {
+    return trace.events[a].start < trace.events[b].start;
+  });
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Event& call = trace.events[calls[i]];
+    unnamed[i]->kind =
+        parse_collective(trace.name(call));  // Gloo's own name may be of what it is made of
+    unnamed[i]->issuer = calls[i];
+    if (call.start <= unnamed[i]->when.start) {
+      unnamed[i]->issued = call.start;
+    }
+  }
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/timeline/sources.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+using trace::Phase;
+using trace::Trace;
+
+std::vector<Step> step_marks(const Trace& trace) {
+  std::vector<Step> marks;
+  for (const Event& event : trace.events) {
+    if (event.phase == Phase::kComplete && event.category == Category::kUserAnnotation) {
+      if (const auto number = parse_profiler_step(trace.name(event))) {
+        marks.push_back({*number, Sources::when(event), Sources::when(event)});
+      }
+    }
+  }
+  std::stable_sort(marks.begin(), marks.end(),
+                   [](const Step& a, const Step& b) { return a.window.start < b.window.start; });
+  return marks;
+}
+
+// A step's device time begins with the first event that it launched.
+void add_device_steps(const Trace& trace, const std::vector<Step>& marks, Timeline& timeline) {
+  std::vector<std::optional<Interval>> launched(marks.size());
+  for (const DeviceEvent& each : timeline.device_events) {
+    if (each.launch == trace::kNoIndex) {
+      continue;
+    }
+    const Event& event = trace.events[each.event];
+    const Nanoseconds called = trace.events[each.launch].start;
+    const auto after =
+        std::upper_bound(marks.begin(), marks.end(), called,
+                         [](Nanoseconds t, const Step& s) { return t < s.window.start; });
+    if (after == marks.begin() || called >= std::prev(after)->window.end) {
+      continue;
+    }
+    auto& hull = launched[static_cast<size_t>(after - marks.begin()) - 1];
+    hull = hull ? Interval{std::min(hull->start, event.start), std::max(hull->end, event.end())}
+                : Interval{event.start, event.end()};
+  }
+  std::vector<Step> found;
+  for (size_t i = 0; i < marks.size(); ++i) {
+    if (launched[i]) {
+      found.push_back({marks[i].number, *launched[i], marks[i].host});
+    } else {
+      add_note(timeline, "steps that launched no device event have no figures");
+    }
+  }
+  for (size_t i = 0; i + 1 < found.size(); ++i) {
+    // Streams may still run the step's last events when the next one's first begins: that time is
+    // the next step's.
+    found[i].window.end = std::max(found[i].window.start, found[i + 1].window.start);
+  }
+  timeline.steps = std::move(found);
+}
+
+}  // namespace
+
+void add_steps(const Sources& sources, Timeline& timeline) {
+  std::vector<Step> marks = step_marks(sources.trace);
+  if (marks.empty()) {
+    add_note(timeline,
+             timeline.device
+                 ? "the trace marks no steps (ProfilerStep#k)"
+                 : "the trace marks no steps (ProfilerStep#k): figures cover all operators");
+    return;
+  }
+  // Simulated steps do not overlap, so that the host's marks hold for the device too; before its
+  // first event a step waits for the host, which is part of it.
+  if (timeline.device && !sources.trace.metadata.simulated()) {
+    add_device_steps(sources.trace, marks, timeline);
+    return;
+  }
+  UnionBuilder windows;
+  for (const Step& step : marks) {
+    windows.add(step.window);
+  }
+  timeline.span = windows.take();
+  timeline.steps = std::move(marks);
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,128 @@
+#include "profiler/analysis/timeline/timeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/dtype.h"
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/timeline/sources.h"
+
+namespace shardlens::analysis {
+
+using trace::Category;
+using trace::Event;
+using trace::Phase;
+using trace::Trace;
+
+bool is_device(const Event& event) {
+  return event.phase == Phase::kComplete &&
+         (event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
+          event.category == Category::kGpuMemset);
+}
+
+bool is_host_collective(const Sources& sources, const Event& event) {
+  return event.phase == Phase::kComplete && (event.category == Category::kCommunication ||
+                                             (event.category == Category::kUserAnnotation &&
+                                              sources.names.of(event).is_c10d_annotation));
+}
+
+void add_note(Timeline& timeline, std::string message, int64_t count) {
+  trace::add_diagnostic(timeline.diagnostics, trace::Severity::kNote, std::move(message), count);
+}
+
+uint32_t collective_row(const Trace& trace, const Event& event) {
+  const trace::CollectiveArgs* args = trace.collective(event);
+  return args == nullptr ? trace::kNoIndex : static_cast<uint32_t>(args - trace.collectives.data());
+}
+
+Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_index) {
+  const Event& event = trace.events[index];
+  Collective c;
+  c.event = index;
+  c.when = {event.start, event.end()};
+  c.track = event.track;
+  c.args = args_index;
+  c.ranks = trace.metadata.world_size.value_or(0);
+  if (args_index == trace::kNoIndex) {
+    return c;
+  }
+  const trace::CollectiveArgs& args = trace.collectives[args_index];
+  if (args.collective != trace::kEmptyString) {
+    c.kind = parse_collective(trace.strings.view(args.collective));
+  }
+  const auto dtype = parse_dtype(trace.strings.view(args.dtype));
+  Bytes bytes = 0;
+  if (dtype && !__builtin_mul_overflow(std::max<int64_t>({args.in_nelems, args.out_nelems, 0}),
+                                       size_of(*dtype), &bytes)) {
+    c.bytes = bytes;
+  }
+  if (args.unit != kNoUnit) {
+    c.unit = args.unit;
+  }
+  if (args.group_size > 0) {
+    c.ranks = args.group_size;
+  }
+  c.action = args.action;
+  if (args.issued != 0) {
+    c.issued = args.issued;
+  }
+  return c;
+}
+
+std::string_view name_of(UnitPart part) {
+  constexpr std::string_view kNames[] = {"all_gather_forward", "all_gather_backward",
+                                         "reduce_scatter", "all_reduce", "other"};
+  return kNames[static_cast<size_t>(part)];
+}
+
+Owner owner_of(const trace::Trace& trace, const Timeline& timeline, const DeviceEvent& event) {
+  // "External id" of PyTorch's traces counts operators.
+  if (timeline.device && timeline.fsdp.source == FsdpSource::kShardlens) {
+    const auto pushed = trace::owner_of_external_id(trace.events[event.event].external_id);
+    if (pushed && (pushed->unit == kNoUnit || pushed->unit < trace.units.size())) {
+      return *pushed;
+    }
+  }
+  const trace::Event& launch = trace.events[event.launch];
+  return timeline.sections.at(launch.track, launch.start);
+}
+
+Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
+  const Sources sources(trace, options);
+  Timeline timeline;
+  options.check();
+  timeline.fsdp = read_fsdp_log(trace);
+  timeline.sections = Sections(trace, timeline.fsdp);
+  options.check();
+  timeline.units = trace.units;
+  for (size_t i = trace.units.size(); i < timeline.fsdp.units.size(); ++i) {
+    timeline.units.push_back(timeline.fsdp.units[i].fqn);
+  }
+  if (timeline.fsdp.source == FsdpSource::kNone && trace.units.empty()) {
+    timeline.ddp = read_ddp_log(trace);
+  }
+  timeline.diagnostics = timeline.fsdp.diagnostics;
+  timeline.device = std::any_of(trace.events.begin(), trace.events.end(), is_device);
+  Instants instants(trace.tracks.size());
+  timeline.device ? add_device_events(sources, timeline, instants)
+                  : add_host_events(sources, timeline, instants);
+  options.check();
+  std::stable_sort(
+      timeline.collectives.begin(), timeline.collectives.end(),
+      [](const Collective& a, const Collective& b) { return a.when.start < b.when.start; });
+  timeline.compute = instants.compute.take();
+  timeline.copy = instants.copy.take();
+  timeline.communication = instants.communication.take();
+  for (UnionBuilder& busy : instants.busy) {
+    timeline.busy.push_back(busy.take());
+  }
+  options.check();
+  add_steps(sources, timeline);
+  if (!timeline.device) {
+    match_host_calls(sources, timeline);
+  }
+  attribute_collectives(sources, timeline);
+  return timeline;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "profiler/trace/json/json_cursor.h"
+#include "profiler/trace/kineto/argument_keys.h"
+#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/model/trace.h"
+
+// How one element of traceEvents becomes an Event; used by the reader alone.
+namespace shardlens::trace {
+
+// Why an element of traceEvents was not taken as it stands.
+enum class Fault : uint8_t {
+  kNoObject,
+  kNoTime,
+  kBadTime,
+  kNoDuration,  // taken, with duration 0
+  kNegativeDuration,
+  kUnknownPhase,
+  kBadArguments,  // taken, without arguments
+  kNotJson,       // taken, NaN and Infinity left out
+  kBadText,       // taken, arguments not kept
+};
+inline constexpr int kFaultCount = 9;
+
+// Adds events to a trace, times still relative to the file's base.
+//
+// Errors  those of JsonCursor; what is JSON but no event is counted as a fault.
+class EventBuilder {
+ public:
+  EventBuilder(Trace& trace, JsonCursor& cursor, const ReadOptions& options)
+      : trace_(trace), cursor_(cursor), options_(options) {}
+
+  // Reads the element at the cursor; nothing is added yet, because the window may end right behind
+  // it.
+  void read();
+  // Adds what read() has read.
+  void add();
+  void set_units(const std::vector<std::string>& fqns);
+  // Puts the faults into the trace's diagnostics, and units that only events name behind the listed
+  // ones.
+  void finish();
+  // Smallest ts.
+  [[nodiscard]] std::optional<Nanoseconds> first_time() const { return first_time_; }
+
+ private:
+  static constexpr int64_t kAbsent = std::numeric_limits<int64_t>::min();
+
+  // One element, as far as it has been read.
+  struct Fields {
+    JsonValue phase, category, name, pid, tid, time, duration, id, other;
+    std::string_view args;
+    uint64_t seen = 0;                                    // bit i: arguments[i] is there
+    std::array<JsonValue, kArgumentCount + 1> arguments;  // the last: any that is not understood
+    static_assert(kArgumentCount < 64);
+  };
+  // An id as written: a number, or a text.
+  struct Id {
+    int64_t number = 0;
+    StringId text = kEmptyString;
+    bool is_text = false;
+  };
+  struct KnownTrack {
+    int64_t pid = 0, tid = 0;
+    uint32_t track = kNoIndex;
+  };
+  struct KnownCategory {
+    std::string text;
+    Category category = Category::kOther;
+    uint8_t other = 0;
+    bool known = false;
+  };
+  struct DeviceHash {
+    size_t operator()(const DeviceArgs& args) const;
+  };
+
+  void read_field(std::string_view key);
+  void read_args();
+
+  [[nodiscard]] bool has(Argument key) const {
+    return (fields_.seen >> static_cast<unsigned>(key) & 1U) != 0;
+  }
+  [[nodiscard]] const JsonValue& argument(Argument key) const {
+    return fields_.arguments[static_cast<size_t>(key)];
+  }
+  // Only of a number or boolean that is there and fits, else `absent`.
+  [[nodiscard]] int64_t number(Argument key, int64_t absent) const;
+  [[nodiscard]] uint32_t small(Argument key) const;        // 0: absent or too large
+  [[nodiscard]] int32_t small_signed(Argument key) const;  // -1: likewise
+  [[nodiscard]] int64_t count(Argument key) const;         // -1: absent or negative
+  // Of a string that is there; valid until the next call, which may need the storage.
+  std::optional<std::string_view> text(Argument key);
+  StringId text_id(Argument key);
+  std::string_view text(const JsonValue& value);
+  UnitId unit_id(const std::optional<std::string_view>& fqn);
+
+  void fault(Fault fault);
+  void name_event();
+  void timed_event(Phase phase);
+  void emit(const Event& event);
+  // Of the arguments, but for what is not JSON; only where they are passed on.
+  std::string args_as_json();
+  bool read_times(Event& event, Phase phase);
+  bool add_detail(Event& event);
+  bool add_action(Event& event);
+  bool add_hook(Event& event);
+  void add_collective(Event& event);
+  void add_sync(Event& event);
+  void add_memory(Event& event);
+  uint32_t device_row();  // kNoIndex: it names no stream
+  void set_category(Event& event);
+  Id id_of(const JsonValue& value);
+  uint32_t track_of_fields();
+
+  Trace& trace_;
+  JsonCursor& cursor_;
+  const ReadOptions& options_;
+  uint64_t byte_ = 0;  // where the element stands, for messages
+  Fields fields_;
+  bool is_object_ = false;
+  std::string storage_;  // of the last escaped text
+  struct Count {
+    int64_t count = 0;
+    uint64_t first = 0;
+  };
+  std::array<Count, kFaultCount> faults_;
+  std::optional<Nanoseconds> first_time_;
+  std::map<std::string, UnitId, std::less<>> units_;
+  std::unordered_map<DeviceArgs, uint32_t, DeviceHash> device_rows_;
+  // What comes again and again, by a few bits of its value.
+  static constexpr size_t kRemembered = 64;
+  std::array<KnownTrack, kRemembered> tracks_;
+  std::array<KnownCategory, kRemembered> categories_;
+  std::array<uint32_t, kRemembered> devices_{};
+};
+
+}  // namespace shardlens::trace

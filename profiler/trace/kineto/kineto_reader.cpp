@@ -1,0 +1,240 @@
+#include "profiler/trace/kineto/kineto_reader.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "profiler/trace/json/decimal.h"
+#include "profiler/trace/json/json_cursor.h"
+#include "profiler/trace/json/token_window.h"
+#include "profiler/trace/kineto/event_builder.h"
+#include "profiler/trace/kineto/top_level.h"
+
+namespace shardlens::trace {
+namespace {
+
+constexpr int64_t kEpochMicroseconds =
+    1'000'000'000'000'000;  // September 2001: no recording lasts that long
+
+class Reader {
+ public:
+  Reader(ByteSource& text, const std::string& source, const ReadOptions& options)
+      : window_(text, source, options.window_bytes),
+        cursor_(window_, source),
+        builder_(trace_, cursor_, options) {
+    trace_.metadata.source = source;
+  }
+
+  Trace run() {
+    if (window_.last() && window_.end() == 0) {
+      throw InputError(trace_.metadata.source, "the file is empty");
+    }
+    size_t done = 0;  // tokens of the window whose contents have been taken
+    while (true) {
+      cursor_.place(done);
+      try {
+        while (place_ != Place::kEnd) {
+          take_piece();
+          done = cursor_.token();
+        }
+        if (done == window_.count() && window_.last()) {
+          break;
+        }
+        if (done < window_.count()) {
+          cursor_.fail(cursor_.byte(), "there is more text after the end of the JSON value");
+        }
+      } catch (const Incomplete&) {
+        // The piece goes on in the next window.
+      }
+      window_.advance(done);
+      done = 0;
+    }
+    if (!has_events_) {
+      throw InputError(trace_.metadata.source, "no trace: it has no list \"traceEvents\"");
+    }
+    finish();
+    return std::move(trace_);
+  }
+
+ private:
+  // What stands at the cursor.
+  enum class Place : uint8_t {
+    kBegin,
+    kFirstMember,
+    kMember,
+    kFirstEvent,
+    kEvent,
+    kMemberEnd,
+    kEnd
+  };
+
+  // Takes one piece of the file and the comma or bracket behind it, or throws without having taken
+  // any of it.
+  void take_piece() {
+    switch (place_) {
+      case Place::kBegin:
+        begin();
+        break;
+      case Place::kFirstMember:
+        place_ = cursor_.take_if('}') ? Place::kEnd : member();
+        break;
+      case Place::kMember:
+        place_ = member();
+        break;
+      case Place::kFirstEvent:
+        place_ = cursor_.take_if(']') ? after_events() : one_event();
+        break;
+      case Place::kEvent:
+        place_ = one_event();
+        break;
+      case Place::kMemberEnd:
+        place_ = cursor_.ends('}') ? Place::kEnd : Place::kMember;
+        break;
+      case Place::kEnd:
+        break;
+    }
+  }
+
+  void begin() {
+    if (cursor_.take_if('{')) {
+      place_ = Place::kFirstMember;
+    } else if (cursor_.take_if('[')) {
+      bare_list_ = has_events_ = true;
+      place_ = Place::kFirstEvent;
+    } else {
+      const uint64_t byte = cursor_.byte();
+      (void)cursor_.value();
+      cursor_.fail(byte, "no trace: expected an object or a list of events");
+    }
+  }
+
+  Place member() {
+    const std::string_view key = cursor_.key();
+    if (key == "traceEvents") {
+      if (cursor_.peek() != '[') {
+        const uint64_t byte = cursor_.byte();
+        (void)cursor_.value();
+        cursor_.fail(byte, "\"traceEvents\" is not a list");
+      }
+      cursor_.take('[', "'['");
+      has_events_ = true;
+      return Place::kFirstEvent;
+    }
+    cursor_.not_json().clear();
+    const JsonValue value = cursor_.value();
+    const bool end = cursor_.ends('}');
+    std::string storage;
+    const std::string name(cursor_.unescaped(key, storage));
+    if (name == "shardlens") {
+      OwnMember own = own_member(value);
+      builder_.set_units(own.units);
+      for (const Diagnostic& note : own.notes) {
+        add_diagnostic(trace_.diagnostics, note.severity, note.message, note.count);
+      }
+      trace_.metadata.notes = std::move(own.notes);
+    } else {
+      read_top_level(name, value, cursor_, trace_);
+    }
+    return end ? Place::kEnd : Place::kMember;
+  }
+
+  Place one_event() {
+    builder_.read();
+    const bool end = cursor_.ends(']');
+    builder_.add();
+    return end ? after_events() : Place::kEvent;
+  }
+
+  [[nodiscard]] Place after_events() const { return bare_list_ ? Place::kEnd : Place::kMemberEnd; }
+
+  // What needs the whole file: the base time may stand behind the events.
+  void finish() {
+    Metadata& m = trace_.metadata;
+    builder_.finish();
+    if (m.base_time != 0 && is_of_epoch(builder_.first_time().value_or(0))) {
+      add_diagnostic(
+          trace_.diagnostics, Severity::kNote,
+          "times are of the epoch although baseTimeNanoseconds is given; the base is not added");
+    } else if (m.base_time != 0) {
+      add_base();
+    }
+    if (!m.rank) {
+      m.rank = rank_of_file_name(std::filesystem::path(m.source).filename().string());
+      m.rank_is_from_name = m.rank.has_value();
+      add_diagnostic(trace_.diagnostics, Severity::kNote,
+                     m.rank
+                         ? fmt::format("the file names no rank; {} is taken from its name", *m.rank)
+                         : std::string("neither the file nor its name names a rank"));
+    }
+  }
+
+  void add_base() {
+    const Nanoseconds base = trace_.metadata.base_time;
+    int64_t left_out = 0;
+    erase_if(trace_.events, [&](Event& event) {
+      Nanoseconds end = 0;
+      const bool fits = !__builtin_add_overflow(event.start, base, &event.start) &&
+                        !__builtin_add_overflow(event.start, event.duration, &end);
+      left_out += fits ? 0 : 1;
+      return !fits;
+    });
+    if (left_out > 0) {
+      add_diagnostic(trace_.diagnostics, Severity::kWarning,
+                     "events left out: with the base time added their time does not fit in 64 bits",
+                     left_out);
+    }
+  }
+
+  Trace trace_;
+  TokenWindow window_;
+  JsonCursor cursor_;
+  EventBuilder builder_;
+  Place place_ = Place::kBegin;
+  bool bare_list_ = false;
+  bool has_events_ = false;
+};
+
+}  // namespace
+
+Trace read_kineto(const std::filesystem::path& path, const ReadOptions& options) {
+  const std::unique_ptr<ByteSource> text = open_source(path, options.progress);
+  return parse_kineto(*text, path.string(), options);
+}
+
+Trace parse_kineto(std::string_view json, const std::string& source, const ReadOptions& options) {
+  if (json.empty()) {
+    throw InputError(source, "the file is empty");
+  }
+  const std::unique_ptr<ByteSource> text = source_of(json);
+  return parse_kineto(*text, source, options);
+}
+
+Trace parse_kineto(ByteSource& text, const std::string& source, const ReadOptions& options) {
+  return Reader(text, source, options).run();
+}
+
+bool is_of_epoch(Nanoseconds first) {
+  return first / 1000 >= kEpochMicroseconds;
+}
+
+std::optional<int64_t> rank_of_file_name(std::string_view name) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (size_t at = name.find("rank"); at != std::string_view::npos;
+       at = name.find("rank", at + 1)) {
+    size_t i = at + 4;
+    if (i < name.size() && (name[i] == '-' || name[i] == '_')) {
+      ++i;
+    }
+    const size_t begin = i;
+    while (i < name.size() && digit(name[i])) {
+      ++i;
+    }
+    if (i > begin) {
+      return scaled_decimal(name.substr(begin, i - begin), 0);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace shardlens::trace
