@@ -51,7 +51,7 @@ TEST_F(ModelTest, BlocksBuiltAlikeAreFolded) {
   const QModelIndex block = tree.indexOf("model.layers.3");
   ASSERT_TRUE(block.isValid());
   const QModelIndex fold = block.parent();
-  EXPECT_EQ(fold.data().toString(), "0 … 5  6 alike");
+  EXPECT_EQ(fold.data().toString(), "0 … 5  6 identical");
   EXPECT_FALSE(tree.unitAt(fold));
   EXPECT_EQ(tree.rowCount(fold), 6);
   EXPECT_EQ(tree.unitsWithin(fold).size(), 6);
