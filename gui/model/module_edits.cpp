@@ -219,7 +219,7 @@ PlanKnob strategy_knob(const Scope& scope) {
   return {QObject::tr("Strategy"),
           QObject::tr("Which API shards the unit"),
           {choice(QObject::tr("fully_shard"), plan::Api::kFullyShard),
-           choice(QObject::tr("replicate (all of it on every rank, as DDP)"), plan::Api::kReplicate)}};
+           choice(QObject::tr("replicate (full copy per rank, as DDP)"), plan::Api::kReplicate)}};
 }
 
 // The next `count` units after `unit` in pre-order that have all-gathers.
