@@ -11,7 +11,7 @@ namespace {
 
 using ModelTest = QtTest<QCoreApplication>;
 using Tester = QAbstractItemModelTester;
-constexpr auto kMode = Tester::FailureReportingMode::Warning;  // which QtTest makes a failure
+constexpr auto kMode = Tester::FailureReportingMode::Warning;  // QtTest makes it a failure
 
 Nanoseconds exposed_of_top(const UnitTree& tree) {
   Nanoseconds sum = 0;
@@ -119,7 +119,7 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
   EXPECT_EQ(table.rowCount(), 0);
 }
 
-// Who owns which elements: every element of every parameter on exactly one rank.
+// Every element of every parameter is owned by exactly one rank.
 TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
   OwnershipTable table;
   const Tester tester(&table, kMode);
@@ -142,7 +142,7 @@ TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
   EXPECT_EQ(table.rowCount(), 9);  // q, k, v, o, gate, up, down, two norms
 }
 
-// What the plan ignores is no unit's; each rank holds it whole.
+// Parameters that the plan ignores belong to no unit; every rank holds all of them.
 TEST_F(ModelTest, OwnershipListsIgnoredParameters) {
   OwnershipTable table;
   const Tester tester(&table, kMode);
@@ -229,7 +229,7 @@ TEST_F(ModelTest, CommandsAreFoundByTheirLetters) {
   registry.add({"b", "M", "Find events", {"Ctrl+F"}, [&] { ran += 10; }, [] { return false; }});
   registry.add({"c", "M", "Zoom to fit", {}, [] {}});
   const auto found = registry.matching("fit");
-  ASSERT_EQ(found.size(), 3);  // the last one by letters alone: FInd evenTs
+  ASSERT_EQ(found.size(), 3);  // the last one matches only by its letters: FInd evenTs
   EXPECT_EQ(found[0]->id, "a");
   EXPECT_EQ(found[1]->id, "c");
   EXPECT_EQ(found[2]->id, "b");
