@@ -35,11 +35,11 @@ int match_score(const QString& text, const QString& title) {
 
 void ActionRegistry::add(Command command) {
   SHARDLENS_CHECK(find(command.id) == nullptr,
-                  "a command's id is taken: " + command.id.toStdString());
+                  "a command's id is already used: " + command.id.toStdString());
   for (const QString& shortcut : command.shortcuts) {
     for (const Command& other : commands_) {
       SHARDLENS_CHECK(!other.shortcuts.contains(shortcut),
-                      "a shortcut is taken: " + shortcut.toStdString());
+                      "a shortcut is already used: " + shortcut.toStdString());
     }
   }
   commands_.push_back(std::move(command));

@@ -9,48 +9,48 @@
 
 namespace shardlens::gui {
 
-// Something that the user can do, with everything that menus, shortcuts, the command palette and
+// An action that the user can run, with everything that menus, shortcuts, the command palette and
 // the sheet of shortcuts need to offer it.
 struct Command {
   QString id;             // "timeline.fit"
-  QString menu;           // of the menu bar that lists it; "" in none
+  QString menu;           // menu of the menu bar that lists it; "": none
   QString title;          // "Fit the selection"
-  QStringList shortcuts;  // as QKeySequence reads them, the first one shown
+  QStringList shortcuts;  // as QKeySequence parses them; the first one is shown
   std::function<void()> run;
   std::function<bool()> enabled = [] { return true; };
-  QString needs = {};      // why it is not enabled, while it is not: "Open a run first"
-  bool separated = false;  // a line in the menu, above it
+  QString needs = {};      // shown while it is disabled: "Open a run first"
+  bool separated = false;  // the menu has a separator above it
 };
 
-// All commands, once. Its order is that of the menus.
+// All commands, each one once, in the order of the menus.
 //
-// Whoever changes what `enabled` asks calls refresh(): menus, buttons and shortcuts follow
-// changed(), at once and not when a menu is opened.
+// Code that changes the state that `enabled` reads must call refresh(). Menus, buttons and
+// shortcuts are updated on changed(), immediately and not only when a menu is opened.
 class ActionRegistry : public QObject {
   Q_OBJECT
  public:
   explicit ActionRegistry(QObject* parent = nullptr) : QObject(parent) {}
-  // An id or a shortcut that is taken is an error of ours.
+  // Throws RuntimeFault (a programming error) if the id or a shortcut is already used.
   void add(Command command);
   [[nodiscard]] const std::vector<Command>& commands() const { return commands_; }
   [[nodiscard]] const Command* find(const QString& id) const;
-  // False where there is none, or it cannot run now.
+  // Runs the command; false if there is no such command or it is disabled.
   bool trigger(const QString& id);
   void refresh();
 
-  // Commands whose titles hold the letters of `text` in order, the best first: words that begin
-  // with it before words that hold it before scattered letters.
+  // Commands whose titles contain the letters of `text` in order, the best match first: `text` at
+  // the start of a word, then within a word, then its letters scattered.
   [[nodiscard]] std::vector<const Command*> matching(const QString& text) const;
 
  signals:
-  void changed();  // what is enabled
+  void changed();  // some command became enabled or disabled
 
  private:
   std::vector<Command> commands_;
-  std::vector<bool> enabled_;  // as changed() told last
+  std::vector<bool> enabled_;  // at the last changed()
 };
 
-// How well `text` fits `title`: 0 not at all, more is better.
+// How well `text` matches `title`: 0: not at all; higher is better.
 [[nodiscard]] int match_score(const QString& text, const QString& title);
 
 }  // namespace shardlens::gui

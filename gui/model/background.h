@@ -8,10 +8,10 @@
 
 namespace shardlens::gui {
 
-// Work on other threads for an object that lives on one.
+// Runs work on other threads on behalf of an object.
 //
-// Ownership  a member of `owner`; its destructor waits for all work, whose end is then not heard.
-// Threads    run() and the destructor: the owner's.
+// Ownership  a member of `owner`. The destructor waits for all work; its `done` is then not called.
+// Threads    run() and the destructor: the owner's thread.
 class Background {
  public:
   explicit Background(QObject* owner) : owner_(owner) {}
@@ -19,8 +19,9 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // `work` on another thread (it must not throw), then `done` on the owner's, from its event loop:
-  // never before run() has returned, so that whoever started it can still connect to what it emits.
+  // Calls `work` on another thread (it must not throw), then `done` on the owner's thread, from its
+  // event loop. `done` is never called before run() has returned, so that the caller can still
+  // connect to the signals that it emits.
   void run(std::function<void()> work, std::function<void()> done);
 
  private:

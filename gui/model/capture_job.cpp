@@ -23,7 +23,7 @@ QStringList CaptureOptions::arguments() const {
   add("--steps", QString::number(steps));
   add("--batch", QString::number(batch));
   add("--seq", QString::number(seq));
-  // An emulated world is one process that runs one rank of many.
+  // With the emulated backend there is one process, which runs one rank of a larger world.
   add(backend == QStringLiteral("emulated") ? "--world-size" : "--nproc", QString::number(nproc));
   return list;
 }
@@ -106,8 +106,9 @@ void CaptureJob::ended(int code, QProcess::ExitStatus status) {
   } else if (status == QProcess::NormalExit && code == 0) {
     emit finished(out_);
   } else {
-    const QString how = status == QProcess::NormalExit ? tr("It ended with code %1.").arg(code)
-                                                       : tr("It was killed by a signal.");
+    const QString how = status == QProcess::NormalExit
+                            ? tr("The capture ended with exit code %1.").arg(code)
+                            : tr("The capture was killed by a signal.");
     emit failed(last_.isEmpty() ? how : last_.join(u'\n'));
   }
 }

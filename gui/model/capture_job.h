@@ -8,7 +8,7 @@
 
 namespace shardlens::gui {
 
-// What is captured, as `shardlens capture` takes it.
+// Options of `shardlens capture`.
 struct CaptureOptions {
   QString model, tokens, out;
   QString strategy = QStringLiteral("full_shard");
@@ -17,10 +17,11 @@ struct CaptureOptions {
   [[nodiscard]] QStringList arguments() const;  // "capture", "--model", …
 };
 
-// One `shardlens capture` at a time, as a process of its own. start() is answered by exactly one of
+// Runs `shardlens capture` as a separate process, one at a time. Each start() emits exactly one of
 // finished(), failed() and cancelled().
 //
-// Threads  the thread it lives on. The destructor ends the process and waits for it.
+// Threads  all members on the object's own thread. The destructor ends the process and waits for
+// it.
 class CaptureJob : public QObject {
   Q_OBJECT
  public:
@@ -28,14 +29,15 @@ class CaptureJob : public QObject {
   ~CaptureJob() override;
 
   void start(const QString& program, const CaptureOptions& options);
-  // Workers finish what they are at; after kGraceMilliseconds the process is killed.
+  // Sends SIGTERM, so that the workers can end cleanly; after kGraceMilliseconds the process is
+  // killed.
   void cancel();
   [[nodiscard]] bool isRunning() const { return process_.state() != QProcess::NotRunning; }
   static constexpr int kGraceMilliseconds = 20'000;
 
  signals:
   void progress(int step, int steps);
-  void line(const QString& text);  // that it printed
+  void line(const QString& text);  // a line that the process printed
   void finished(const QString& out);
   void failed(const QString& message);
   void cancelled();
@@ -46,8 +48,8 @@ class CaptureJob : public QObject {
   void ended(int code, QProcess::ExitStatus status);
   QProcess process_;
   QTimer grace_;
-  QString rest_;      // of a line that is not complete
-  QStringList last_;  // lines, for the message of a failure
+  QString rest_;      // the incomplete last line
+  QStringList last_;  // last lines, for the message of failed()
   QString out_;
   bool cancelling_ = false;
 };

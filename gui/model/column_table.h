@@ -10,32 +10,32 @@
 
 namespace shardlens::gui {
 
-// A table by columns of functions: rows are numbers, sorted by permutation, so that a million of
-// them cost four bytes each and no cell stands in memory.
+// A table whose columns are functions of the row number. Sorting permutes the row numbers, so that
+// a row takes four bytes and no cell is stored.
 class ColumnTable : public QAbstractTableModel {
   Q_OBJECT
  public:
   struct Column {
     QString title;
     std::function<QString(size_t row)> text;
-    // What it is sorted by; without, by the text.
+    // Sort key; nullptr: sorted by the text.
     std::function<double(size_t row)> key = nullptr;
-    bool right = false;  // numbers
+    bool right = false;  // right-aligned, for numbers
     QString help = {};   // tooltip of the title
   };
   static constexpr int kRowRole = Qt::UserRole;           // the row's number before sorting
-  static constexpr int kEmphasisRole = Qt::UserRole + 1;  // bool: the row stands out
+  static constexpr int kEmphasisRole = Qt::UserRole + 1;  // bool: the row is emphasized
 
   explicit ColumnTable(std::vector<Column> columns, QObject* parent = nullptr);
 
-  // Rows 0 … count − 1 of what the functions now speak of.
+  // Shows rows 0 … count − 1 of the data that the functions now read.
   void reset(size_t count);
-  // The rows named, in this order.
+  // Shows these rows, in this order.
   void reset(std::vector<uint32_t> rows);
   void setTooltip(std::function<QString(size_t row)> tooltip) { tooltip_ = std::move(tooltip); }
   void setEmphasis(std::function<bool(size_t row)> emphasis) { emphasis_ = std::move(emphasis); }
   [[nodiscard]] size_t rowAt(const QModelIndex& index) const;
-  [[nodiscard]] QModelIndex indexOf(size_t row) const;  // invalid: not listed
+  [[nodiscard]] QModelIndex indexOf(size_t row) const;  // invalid: the row is not shown
 
   [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
   [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
@@ -43,7 +43,7 @@ class ColumnTable : public QAbstractTableModel {
   [[nodiscard]] QVariant headerData(int section,
                                     Qt::Orientation orientation,
                                     int role) const override;
-  // Kept for what reset() shows next; column −1: as they come.
+  // The order also applies to later reset()s; column −1: unsorted.
   void sort(int column, Qt::SortOrder order) override;
 
  private:
@@ -56,7 +56,7 @@ class ColumnTable : public QAbstractTableModel {
   std::function<bool(size_t)> emphasis_;
 };
 
-// All that the model shows, as RFC 4180 writes it; trees indent the first column by depth.
+// The whole model as CSV (RFC 4180); for trees the first column is indented by depth.
 [[nodiscard]] QByteArray to_csv(const QAbstractItemModel& model);
 
 }  // namespace shardlens::gui

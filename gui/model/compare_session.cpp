@@ -54,7 +54,7 @@ void CompareSession::start(const RunPointer& a,
         emit failed(message);
       }
     };
-    QMetaObject::invokeMethod(this, fail, Qt::QueuedConnection);  // as the loader's would come
+    QMetaObject::invokeMethod(this, fail, Qt::QueuedConnection);  // as the loader's errors
     return;
   }
   const std::vector<std::filesystem::path> first = further_b_.front();

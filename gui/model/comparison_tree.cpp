@@ -11,9 +11,11 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr quintptr kTop = ~quintptr{0};  // internalId of a group; a row's is its group's number
+// internalId of a group. The internalId of a row is the index of its group.
+constexpr quintptr kTop = ~quintptr{0};
 
-QString words(const std::string& name) {  // "all_gather_forward" as the waterfall writes it
+// "all_gather_forward" → "all-gather forward", as in the waterfall.
+QString words(const std::string& name) {
   QString text = QString::fromStdString(name);
   for (const char* collective : {"all_gather", "reduce_scatter", "all_reduce"}) {
     const QString written = QString::fromLatin1(collective);
@@ -194,8 +196,8 @@ QVariant ComparisonTree::data(const QModelIndex& index, int role) const {
     case Qt::DisplayRole:
       return shown(row, index.column());
     case Qt::ToolTipRole:
-      return unmatched          ? tr("%1: on one side only").arg(row.what)
-             : row.within_noise ? tr("%1: changed by no more than noise").arg(row.what)
+      return unmatched          ? tr("%1: only in one of the runs").arg(row.what)
+             : row.within_noise ? tr("%1: the change is within noise").arg(row.what)
                                 : row.what;
     case Qt::TextAlignmentRole:
       return static_cast<int>((index.column() == kWhat ? Qt::AlignLeft : Qt::AlignRight) |
@@ -219,12 +221,12 @@ QVariant ComparisonTree::headerData(int section, Qt::Orientation orientation, in
                                      "Exposed A ▨", "Exposed B ▨", "Δ exposed"};
   constexpr const char* kHelp[] = {
       "Matched by phase, unit, kind and occurrence, never by time; the largest change first",
-      "Time per step in the run that is open",
-      "Time per step in the run that it is compared with",
-      "B less A: ▲ longer, ▼ shorter",
-      "Of A, what no compute ran beside",
-      "Of B, what no compute ran beside",
-      "B less A of it"};
+      "Time per step in run A, the open run",
+      "Time per step in run B",
+      "B minus A: ▲ longer, ▼ shorter",
+      "Time per step in A that did not overlap with compute",
+      "Time per step in B that did not overlap with compute",
+      "Exposed time in B minus exposed time in A"};
   return header_of(tr(kTitles[section]), tr(kHelp[section]), section != kWhat, role);
 }
 

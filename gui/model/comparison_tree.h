@@ -12,18 +12,19 @@
 
 namespace shardlens::gui {
 
-// What differs between two runs, in groups: each group's figures are the sums of its rows'.
+// The differences between two runs, in groups. A group's figures are the sums over its rows.
 //
-// [Note: Two kinds of rows] By::kStep lists what the step consists of (exposed times, compute,
-// idle): disjoint, so that the top rows' changes sum to the step's. The others list every compute,
-// copy and collective by itself, which overlap: their times sum to nothing shown elsewhere.
+// [Note: Two kinds of rows] By::kStep lists the parts of the step (exposed times, compute, idle).
+// They are disjoint, so that the changes of the top rows sum to the step's change. The other
+// groupings list every compute, copy and collective. These overlap in time, so that their sum is
+// not a time shown elsewhere.
 class ComparisonTree : public QAbstractItemModel {
   Q_OBJECT
  public:
   enum class By : uint8_t { kStep, kUnit, kPhase, kKind };
   enum Column { kWhat, kA, kB, kDelta, kExposedA, kExposedB, kExposedDelta, kColumnCount };
-  static constexpr int kShareRole = Qt::UserRole;  // double: |Δ| as a part of the largest group's
-  static constexpr int kNoiseRole = Qt::UserRole + 1;      // bool: no more than noise
+  static constexpr int kShareRole = Qt::UserRole;          // double: |Δ| / largest |Δ| of a group
+  static constexpr int kNoiseRole = Qt::UserRole + 1;      // bool: the change is within noise
   static constexpr int kUnmatchedRole = Qt::UserRole + 2;  // bool: on one side only
 
   using QAbstractItemModel::QAbstractItemModel;
@@ -47,7 +48,7 @@ class ComparisonTree : public QAbstractItemModel {
   struct Row {
     QString what;
     std::optional<std::string> unit;
-    std::optional<double> a, b, exposed_a, exposed_b;  // ns per step; nullopt: not there
+    std::optional<double> a, b, exposed_a, exposed_b;  // ns per step; nullopt: not in this run
     double delta = 0;
     bool within_noise = false;
     void add(const Row& row);

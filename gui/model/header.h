@@ -5,7 +5,7 @@
 
 namespace shardlens::gui {
 
-// What a model's headerData() says of one column, by role. `help`: its tooltip, "" for none.
+// What a model's headerData() returns for one column and `role`. `help`: the tooltip; "": none.
 [[nodiscard]] QVariant header_of(const QString& title, const QString& help, bool right, int role);
 
 }  // namespace shardlens::gui

@@ -9,10 +9,10 @@ namespace {
 
 constexpr double kWidePixels = 1.5;
 constexpr size_t kWalked = 20'000;
-constexpr size_t kPyramidFrom = 16'384;  // items; fewer are walked in any view
-constexpr int kHighestShift = 31;        // a bucket's busy time is a uint32_t
+constexpr size_t kPyramidFrom = 16'384;  // items; rows with fewer have no pyramid
+constexpr int kHighestShift = 31;        // a bucket's busy time must fit a uint32_t
 
-// Pixels' busy times, which become tiles where runs of pixels look alike.
+// The busy fraction of each pixel. Runs of pixels with similar fractions become one tile.
 class Columns {
  public:
   Columns(int width, double ns_per_pixel)
@@ -32,7 +32,7 @@ class Columns {
   }
 
   void append(std::vector<Tile>& out) const {
-    constexpr double kStep = 1.0 / 24;  // finer than a row is high
+    constexpr double kStep = 1.0 / 24;  // smaller than the height of a pixel in a row
     for (size_t x = 0; x < busy_.size();) {
       size_t end = x + 1;
       double sum = busy_[x];
@@ -67,7 +67,7 @@ BusyPyramid::BusyPyramid(const std::vector<LaneItem>& items) {
     ++shift_;
   }
   if ((span >> shift_) > 4 * buckets) {
-    return;  // a few events over years: walking them costs less
+    return;  // few events over a very long time: walking them is cheaper
   }
   levels_.emplace_back(static_cast<size_t>((span >> shift_) + 1));
   for (const LaneItem& item : items) {
@@ -129,7 +129,7 @@ std::vector<LaneRow> rows_of(std::vector<LaneItem> items) {
   }
   const auto overlaps = [](const LaneItem& a, const LaneItem& b) { return b.start < a.end; };
   if (std::adjacent_find(items.begin(), items.end(), overlaps) == items.end()) {
-    std::vector<LaneRow> one;  // most lanes; what follows would copy them
+    std::vector<LaneRow> one;  // the usual case, without the copies made below
     if (!items.empty()) {
       items.shrink_to_fit();
       one.emplace_back(std::move(items));
@@ -191,7 +191,8 @@ void append_tiles(const LaneRow& row,
         static_cast<double>(std::max(items[i].start, view.start) - view.start) / ns_per_pixel;
     const double right =
         static_cast<double>(std::min(items[i].end, view.end) - view.start) / ns_per_pixel;
-    // An item is wide or not by its own length, or it would change its looks at the edge.
+    // The item's full length decides whether it is wide, so that it does not change at the view's
+    // edge.
     if (static_cast<double>(items[i].end - items[i].start) >= kWidePixels * ns_per_pixel) {
       out.push_back({left, right, 1, static_cast<int64_t>(i)});
     } else {

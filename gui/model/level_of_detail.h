@@ -9,39 +9,39 @@
 
 namespace shardlens::gui {
 
-// One thing on a lane. What `ref` counts is the lane's to say.
+// One item on a lane. `ref` is an index whose meaning depends on the lane (see Lane).
 struct LaneItem {
   Nanoseconds start = 0, end = 0;
   uint32_t ref = 0;
 };
 
-// How long something ran in each bucket of time, by buckets of 2^k ns: what a zoomed-out row is
-// drawn from in time that depends on the pixels alone.
+// Busy time per bucket, at several levels with buckets of 2^k ns. A zoomed-out row is drawn from it
+// in time that depends only on the number of pixels.
 //
 // Memory  about 2 bytes per item.
 class BusyPyramid {
  public:
   BusyPyramid() = default;
-  explicit BusyPyramid(const std::vector<LaneItem>& items);  // by start, disjoint
+  explicit BusyPyramid(const std::vector<LaneItem>& items);  // sorted by start, disjoint
   [[nodiscard]] bool empty() const { return levels_.empty(); }
   [[nodiscard]] Nanoseconds finest() const { return Nanoseconds{1} << shift_; }
-  // Busy time within the window, from buckets no longer than `resolution` where there are such; a
-  // bucket cut by the window counts in proportion.
+  // Busy time within the window in ns, from the coarsest level whose buckets are no longer than
+  // `resolution`, else from the finest level. A bucket that the window cuts counts in proportion.
   [[nodiscard]] double busy(const analysis::Interval& window, double resolution) const;
 
  private:
   Nanoseconds origin_ = 0;
   int shift_ = 0;                              // of levels_[0]
-  std::vector<std::vector<uint32_t>> levels_;  // each half as long as the one before
+  std::vector<std::vector<uint32_t>> levels_;  // each half as long as the previous one
 };
 
-// Items that do not overlap, by start.
+// Items that do not overlap, sorted by start.
 class LaneRow {
  public:
   explicit LaneRow(std::vector<LaneItem> items);
   [[nodiscard]] const std::vector<LaneItem>& items() const { return items_; }
   [[nodiscard]] const BusyPyramid& pyramid() const { return pyramid_; }
-  // Index of the first that ends after `instant`; items().size() if none does.
+  // Index of the first item that ends after `instant`; items().size() if there is none.
   [[nodiscard]] size_t first_ending_after(Nanoseconds instant) const;
 
  private:
@@ -49,21 +49,22 @@ class LaneRow {
   BusyPyramid pyramid_;
 };
 
-// Puts items into as few rows as hold them without overlap, so that nothing is drawn over another.
+// Distributes items over rows so that items of a row do not overlap: none is drawn over another.
 [[nodiscard]] std::vector<LaneRow> rows_of(std::vector<LaneItem> items);
 
-// What is drawn of a row: an item of its own, or a stretch of pixels that is busy to some part.
+// A piece of a drawn row: one item, or a stretch of pixels with its busy fraction.
 struct Tile {
   double left = 0, right = 0;  // pixels from the left edge of the view
-  double busy = 1;             // of the stretch, 0 to 1
-  int64_t item = -1;           // index into LaneRow::items(); -1: several, or a part of the row
+  double busy = 1;             // busy fraction of the stretch, 0 to 1
+  int64_t item = -1;           // index into LaneRow::items(); -1: not a single item
 };
 
-// Tiles of `view`, drawn `width` pixels wide, from left to right.
+// Appends the tiles of `view`, drawn `width` pixels wide, from left to right.
 //
-// [Note: Nothing is hidden] An item at least kWidePixels wide is a tile; narrower ones add their
-// time to the pixels that they touch, so that the time that tiles stand for is the row's, at
-// every zoom. Where more than kWalked items are in view, pixels come from the pyramid.
+// [Note: Nothing is hidden] An item at least kWidePixels wide becomes a tile of its own. Narrower
+// items add their time to the pixels that they touch, so that at every zoom the tiles represent the
+// row's total busy time. If more than kWalked items are in view, the pixels' busy times are read
+// from the pyramid.
 void append_tiles(const LaneRow& row,
                   const analysis::Interval& view,
                   int width,

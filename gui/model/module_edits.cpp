@@ -17,7 +17,7 @@ using plan::UnitEntry;
 using Choice = PlanKnob::Choice;
 using Modules = std::vector<std::string>;
 
-// What a knob changes and asks: the entry of one unit.
+// The modules that a knob reads and changes.
 struct Scope {
   plan::ModuleTree tree;
   int64_t world_size = 1;
@@ -27,7 +27,7 @@ struct Scope {
     try {
       return plan::resolve(plan, tree, world_size);
     } catch (const Error&) {
-      return std::nullopt;  // the plan is refused as a whole, and the panel says why
+      return std::nullopt;  // the plan is invalid; the panel shows why
     }
   }
 };
@@ -60,7 +60,8 @@ bool is_entry_of(const UnitEntry& entry, const std::string& module) {
   return std::find(entry.globs.begin(), entry.globs.end(), module) != entry.globs.end();
 }
 
-// Each of the modules is a unit of its own, or one of those sharded together with others.
+// Whether each of the modules belongs to a unit's modules: it is a unit of its own, or is sharded
+// together with other modules.
 bool all_are_units(const ResolvedPlan& plan, const Modules& modules) {
   return std::all_of(modules.begin(), modules.end(), [&](const std::string& name) {
     return std::any_of(plan.units.begin(), plan.units.end(),
@@ -68,7 +69,7 @@ bool all_are_units(const ResolvedPlan& plan, const Modules& modules) {
   });
 }
 
-// Takes the modules out of all entries.
+// Removes the modules from all entries.
 void unwrap(Plan& plan, const Modules& modules) {
   for (UnitEntry& entry : plan.units) {
     std::erase_if(entry.globs, [&](const std::string& glob) {
@@ -95,7 +96,8 @@ void wrap(Plan& plan, const Modules& modules, bool together) {
 }
 
 PlanKnob unit_knob(const Scope& scope) {
-  PlanKnob knob{QObject::tr("Unit"), QObject::tr("Whether it is sharded by itself"), {}};
+  PlanKnob knob{
+      QObject::tr("Unit"), QObject::tr("Whether the module is a unit, sharded separately"), {}};
   const auto own = [scope](Plan& p) {
     p = with_own_entries(p, scope.tree, scope.world_size, scope.modules);
   };
@@ -126,7 +128,7 @@ PlanKnob unit_knob(const Scope& scope) {
          return units_of(p) == std::pair(scope.modules.size(), scope.modules.size());
        }});
   if (several) {
-    knob.choices.push_back({QObject::tr("all together one unit"),
+    knob.choices.push_back({QObject::tr("all together in one unit"),
                             [own, scope](Plan& p) {
                               own(p);
                               wrap(p, scope.modules, true);
@@ -135,8 +137,8 @@ PlanKnob unit_knob(const Scope& scope) {
                               return units_of(p) == std::pair(scope.modules.size(), size_t{1});
                             }});
   }
-  if (scope.modules != Modules{""}) {  // the root holds what nobody else does
-    knob.choices.push_back({QObject::tr("no unit: part of the one around it"),
+  if (scope.modules != Modules{""}) {  // the root unit holds the remaining parameters
+    knob.choices.push_back({QObject::tr("no unit: part of the enclosing unit"),
                             [own, scope](Plan& p) {
                               own(p);
                               unwrap(p, scope.modules);
@@ -185,8 +187,8 @@ PlanKnob reshard_knob(const Scope& scope) {
     return entry_choice(scope, label, &UnitEntry::reshard_after_forward, value);
   };
   PlanKnob knob{QObject::tr("Reshard"),
-                QObject::tr("Whether its parameters are freed between forward and backward"),
-                {choice(QObject::tr("as the plan says"), std::nullopt),
+                QObject::tr("Whether the unit's parameters are freed between forward and backward"),
+                {choice(QObject::tr("the plan's default"), std::nullopt),
                  choice(QObject::tr("freed after forward"), plan::Reshard{How::kYes, 0}),
                  choice(QObject::tr("kept for backward"), plan::Reshard{How::kNo, 0})}};
   if (scope.world_size >= 4 && scope.world_size % 2 == 0) {
@@ -202,8 +204,8 @@ PlanKnob precision_knob(const Scope& scope) {
     return entry_choice(scope, label, &UnitEntry::mixed_precision, value);
   };
   return {QObject::tr("Dtype"),
-          QObject::tr("Of its gathered parameters and reduced gradients"),
-          {choice(QObject::tr("as the plan says"), std::nullopt),
+          QObject::tr("Dtype of the unit's gathered parameters and reduced gradients"),
+          {choice(QObject::tr("the plan's default"), std::nullopt),
            choice(QObject::tr("fp32"), plan::MixedPrecision{}),
            choice(QObject::tr("bf16, gradients reduced in fp32"),
                   plan::MixedPrecision{DType::kBF16, DType::kF32, {}, {}, {}}),
@@ -216,12 +218,12 @@ PlanKnob strategy_knob(const Scope& scope) {
     return entry_choice(scope, label, &UnitEntry::api, api);
   };
   return {QObject::tr("Strategy"),
-          QObject::tr("Which API shards it"),
+          QObject::tr("Which API shards the unit"),
           {choice(QObject::tr("fully_shard"), plan::Api::kFullyShard),
-           choice(QObject::tr("replicate (whole on every rank, as DDP)"), plan::Api::kReplicate)}};
+           choice(QObject::tr("replicate (full copy per rank, as DDP)"), plan::Api::kReplicate)}};
 }
 
-// The units whose all-gathers stand behind the unit's own in pre-order, `count` of them.
+// The next `count` units after `unit` in pre-order that have all-gathers.
 std::vector<std::string> following(const ResolvedPlan& plan, size_t unit, size_t count) {
   std::vector<std::string> out;
   for (size_t u = unit + 1; u < plan.units.size() && out.size() < count; ++u) {
@@ -249,7 +251,7 @@ Choice prefetch_choice(const Scope& scope, const QString& label, size_t count) {
           return;
         }
         const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
-        p.forward_prefetch_lists.clear();  // a depth becomes lists, and then one of them differs
+        p.forward_prefetch_lists.clear();  // the depth is replaced by a list for each of the units
         p.forward_prefetch = 0;
         for (size_t u = 0; u < resolved->units.size(); ++u) {
           const plan::Unit& unit = resolved->units[u];
@@ -280,7 +282,7 @@ Choice prefetch_choice(const Scope& scope, const QString& label, size_t count) {
 
 PlanKnob prefetch_knob(const Scope& scope) {
   return {QObject::tr("Prefetch"),
-          QObject::tr("Which units' parameters are gathered in forward before it computes"),
+          QObject::tr("How many later units are gathered in forward before this unit computes"),
           {prefetch_choice(scope, QObject::tr("none"), 0),
            prefetch_choice(scope, QObject::tr("the next unit"), 1),
            prefetch_choice(scope, QObject::tr("the next two"), 2),
@@ -295,7 +297,7 @@ Plan with_own_entries(const Plan& plan,
                       const Modules& modules) {
   const ResolvedPlan resolved = plan::resolve(plan, tree, world_size);
   const std::set<std::string> names(modules.begin(), modules.end());
-  std::set<int32_t> split;  // entries that also speak of others
+  std::set<int32_t> split;  // entries to replace by one entry per unit
   for (const plan::Unit& unit : resolved.units) {
     if (unit.entry < 0 || holds_any(resolved, unit, names)) {
       split.insert(unit.entry);
@@ -309,7 +311,7 @@ Plan with_own_entries(const Plan& plan,
     }
   }
   for (const plan::Unit& unit : resolved.units) {
-    // A root that owns nothing is there without an entry.
+    // A root without parameters needs no entry.
     if (split.contains(unit.entry) && !(unit.parameters.empty() && unit.entry < 0)) {
       out.units.push_back(entry_of(resolved, unit));
     }
@@ -354,7 +356,7 @@ QString module_plan_text(const ResolvedPlan& plan, uint32_t module) {
 PlanStanding standing_of(const Plan& plan, const plan::ModuleTree& tree, int64_t world_size) {
   PlanStanding out{false, {}};
   try {
-    // As a file, too: some keys go with one API alone.
+    // Also checked as a plan file: some keys are valid only with one API.
     (void)plan::parse_plan(plan::to_json(plan), plan.source);
     const ResolvedPlan resolved = plan::resolve(plan, tree, world_size);
     out.resolves = true;

@@ -12,28 +12,27 @@
 
 namespace shardlens::gui {
 
-// What can be chosen for some modules alone: whether each is a unit, and how that unit is
-// resharded, prefetched, cast and by which API. `modules` are FQNs, several where a folded row is
-// edited. Choices that need units of their own say what to do first (PlanKnob::Choice::apply leaves
-// a plan as it is where a module is no unit).
+// The choices for single modules: whether each is a unit, and that unit's resharding, prefetching,
+// dtypes and API. `modules` are FQNs; several if a folded row is edited. If some of the modules is
+// not a unit, PlanKnob::Choice::apply() of the choices that need units leaves the plan unchanged.
 [[nodiscard]] std::vector<PlanKnob> module_knobs(const plan::ModuleTree& tree,
                                                  int64_t world_size,
                                                  const std::vector<std::string>& modules);
 
-// `plan` with an entry of its own for each unit that holds one of `modules`, so that they can be
-// changed without the others; the same units otherwise. Errors: InputError of resolve().
+// `plan` with a separate entry for each unit that contains one of `modules`, so that these units
+// can be changed without changing others. The units themselves stay the same. Errors: InputError of
+// resolve().
 [[nodiscard]] plan::Plan with_own_entries(const plan::Plan& plan,
                                           const plan::ModuleTree& tree,
                                           int64_t world_size,
                                           const std::vector<std::string>& modules);
 
-// In a few words, how the plan treats the module: "unit, kept, bf16, →2" (so many units
-// prefetched);
-// "" where it is no unit.
+// How the plan treats the module, in a few words: "unit, kept, bf16, →2" (2 units prefetched); ""
+// if the module is not a unit.
 [[nodiscard]] QString module_plan_text(const plan::ResolvedPlan& plan, uint32_t module);
 
-// Whether a plan fits the model, and what stands against it: resolve()'s reason, else the engine's;
-// "" where the engine runs it.
+// Whether a plan fits the model (`resolves`), and why it cannot be run: resolve()'s error, else the
+// engine's; "" if the engine can run it.
 struct PlanStanding {
   bool resolves = true;
   QString why;

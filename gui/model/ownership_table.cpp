@@ -54,12 +54,12 @@ void OwnershipTable::show(RunPointer run,
   states_.clear();
   why_ = run_ == nullptr ? tr("No run is open.") : QString();
   if (run_ != nullptr && plan_ == nullptr) {
-    why_ =
-        tr("Ownership needs the run's plan. A capture directory has it, and of PyTorch's traces it "
-           "is recovered where they have the shapes of operators and the sizes of collectives "
-           "(record_shapes=True).");
+    why_ = tr(
+        "Ownership needs the run's plan. A capture directory contains it. For PyTorch's traces it "
+        "is recovered if they have the shapes of operators and the sizes of collectives "
+        "(record_shapes=True).");
     if (!run_->run.plan_problem.empty()) {
-      why_ = tr("The plan.json beside the traces was not taken: %1")
+      why_ = tr("The plan.json next to the traces could not be used: %1")
                  .arg(QString::fromStdString(run_->run.plan_problem));
     }
     run_.reset();
@@ -108,7 +108,7 @@ plan::ShardLayout::Slice OwnershipTable::slice(const QModelIndex& index) const {
     return {0, plan().tree.parameters[row.parameter].numel, 0, 0};
   }
   const plan::ShardLayout& layout = layouts_[row.unit];
-  // Replicas hold the same shards: ranks of a replica are next to each other.
+  // Every replica has the same shards. The ranks of one replica are consecutive.
   return layout.slice((index.column() - kFixedColumns) % layout.ranks(), row.index);
 }
 
@@ -130,9 +130,9 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
     switch (index.column()) {
       case 0:
         return role != Qt::ToolTipRole ? QString::fromStdString(parameter.fqn)
-               : ignored ? tr("%1: the plan ignores it, every rank holds it whole")
+               : ignored ? tr("%1: ignored by the plan, every rank holds all of it")
                                .arg(QString::fromStdString(parameter.fqn))
-                         : tr("%1, of unit %2")
+                         : tr("%1, in unit %2")
                                .arg(QString::fromStdString(parameter.fqn),
                                     QString::fromStdString(unit_label(*unitAt(index))));
       case 1:
@@ -156,9 +156,9 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
       if (ignored) {
         return tr("all %1 elements").arg(parameter.numel);
       }
-      const Bytes bytes = size_of(DType::kF32);  // shards are of the master dtype
+      const Bytes bytes = size_of(DType::kF32);  // shards are stored in the master dtype
       return held.numel == 0
-                 ? tr("nothing of %1: the shard holds other parameters or padding here")
+                 ? tr("no elements of %1: this rank's shard holds other parameters or padding")
                        .arg(QString::fromStdString(parameter.fqn))
                  : tr("elements [%1, %2) of %3, bytes [%4, %5) of the rank's shard%6")
                        .arg(held.param_offset)

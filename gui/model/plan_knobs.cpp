@@ -22,7 +22,7 @@ Choice strategy(const QString& label, const char* name, const plan::ModuleTree& 
           }};
 }
 
-// Every `together` consecutive blocks one unit, and the root.
+// Units of `together` consecutive blocks each, and the root.
 std::vector<plan::UnitEntry> grouped_blocks(const plan::ModuleTree& tree, size_t together) {
   std::vector<plan::UnitEntry> out;
   for (size_t i = 0; i < tree.blocks.size(); i += together) {
@@ -83,10 +83,10 @@ std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_siz
   std::vector<PlanKnob> out;
   PlanKnob sharding{
       QObject::tr("Sharding"),
-      QObject::tr("How parameters lie on the ranks"),
+      QObject::tr("How parameters are distributed over the ranks"),
       {strategy(QObject::tr("full shard"), "full_shard", tree),
        strategy(QObject::tr("shard grad op (kept after forward)"), "shard_grad_op", tree),
-       strategy(QObject::tr("no shard (whole on every rank)"), "no_shard", tree)}};
+       strategy(QObject::tr("no shard (replicated on every rank)"), "no_shard", tree)}};
   if (world_size >= 4 && world_size % 2 == 0) {
     sharding.choices.push_back(strategy(QObject::tr("hybrid: 2 replicas"), "hybrid_shard", tree));
     const plan::Reshard half{plan::Reshard::Kind::kSubMesh, world_size / 2};
@@ -101,7 +101,7 @@ std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_siz
   out.push_back(std::move(sharding));
   out.push_back(units_knob(tree));
   PlanKnob forward{QObject::tr("Prefetch in forward"),
-                   QObject::tr("How many units ahead parameters are gathered"),
+                   QObject::tr("How many units ahead parameters are gathered in forward"),
                    {}};
   for (const int64_t depth : {0, 1, 2, 3, 4}) {
     forward.choices.push_back(forward_prefetch(depth));
@@ -109,25 +109,25 @@ std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_siz
   out.push_back(std::move(forward));
   out.push_back(
       {QObject::tr("Prefetch in backward"),
-       QObject::tr("Whether the next unit is gathered before this one computes"),
+       QObject::tr("When the next unit is gathered in backward"),
        {value(QObject::tr("before the unit computes"), &Plan::backward_prefetch,
               plan::BackwardPrefetch::kPre),
         {QObject::tr("after it (FSDP1)"),
          [](Plan& p) {
            p.backward_prefetch = plan::BackwardPrefetch::kPost;
-           p.dialect = plan::Dialect::kFsdp1;  // FSDP2 has none
+           p.dialect = plan::Dialect::kFsdp1;  // FSDP2 does not support it
          },
          [](const Plan& p) { return p.backward_prefetch == plan::BackwardPrefetch::kPost; }},
         value(QObject::tr("none"), &Plan::backward_prefetch, plan::BackwardPrefetch::kNone)}});
   out.push_back(
       {QObject::tr("Precision"),
-       QObject::tr("Of gathered parameters and of reduced gradients"),
+       QObject::tr("Dtype of gathered parameters and of reduced gradients"),
        {precision(QObject::tr("fp32"), {}),
         precision(QObject::tr("bf16, gradients reduced in fp32"),
                   {DType::kBF16, DType::kF32, {}, {}, {}}),
         precision(QObject::tr("bf16, gradients too"), {DType::kBF16, DType::kBF16, {}, {}, {}})}});
   out.push_back({QObject::tr("Order of events"),
-                 QObject::tr("Whose rules decide what is issued when"),
+                 QObject::tr("Whether work is issued in the order of FSDP2 or of FSDP1"),
                  {{QObject::tr("FSDP2"),
                    [](Plan& p) {
                      p.dialect = plan::Dialect::kFsdp2;
@@ -137,11 +137,12 @@ std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_siz
                    },
                    [](const Plan& p) { return p.dialect == plan::Dialect::kFsdp2; }},
                   value(QObject::tr("FSDP1"), &Plan::dialect, plan::Dialect::kFsdp1)}});
-  out.push_back({QObject::tr("Layout"),
-                 QObject::tr("Of a unit's shard"),
-                 {value(QObject::tr("one flat parameter"), &Plan::layout, plan::Layout::kFlat),
-                  value(QObject::tr("each parameter by itself"), &Plan::layout,
-                        plan::Layout::kPerParameter)}});
+  out.push_back(
+      {QObject::tr("Layout"),
+       QObject::tr("How a unit is sharded: as one flat parameter, or each parameter separately"),
+       {value(QObject::tr("one flat parameter"), &Plan::layout, plan::Layout::kFlat),
+        value(QObject::tr("each parameter separately"), &Plan::layout,
+              plan::Layout::kPerParameter)}});
   return out;
 }
 

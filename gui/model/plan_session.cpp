@@ -32,7 +32,7 @@ class EditCommand : public QUndoCommand {
 
 }  // namespace
 
-// What is learnt from a run on another thread.
+// The observation of a run on another thread.
 struct PlanSession::Observing {
   RunPointer run;
   std::vector<std::filesystem::path> paths;
@@ -62,7 +62,7 @@ PlanSession::PlanSession(QObject* parent) : QObject(parent) {
     }
     const uint64_t total = observing_->progress.total, read = observing_->progress.bytes;
     emit progress(total > 0 && read < total ? static_cast<int>(100 * read / total) : -1,
-                  tr("Learning from the run"));
+                  tr("Calibrating from the run"));
   });
 }
 
@@ -120,7 +120,7 @@ void PlanSession::observe() {
   ticker_.start();
   background_.run([job = observing_] { job->work(); }, [this, job = observing_] { finish(job); });
   emit stateChanged();
-  emit progress(-1, tr("Learning from the run"));
+  emit progress(-1, tr("Calibrating from the run"));
 }
 
 void PlanSession::finish(const std::shared_ptr<Observing>& job) {
@@ -136,7 +136,7 @@ void PlanSession::finish(const std::shared_ptr<Observing>& job) {
     why_ = job->error;
     const auto& planned = run_->run.planned;
     if (planned && planned->config) {
-      // Its plan can be edited all the same, for a machine that is chosen.
+      // The plan can still be edited and simulated on a machine that the user chooses.
       begin(PlanSubject::of(*planned->config),
             {planned->plan.plan, {}, planned->plan.world_size, planned->settings});
     } else {
@@ -188,7 +188,7 @@ void PlanSession::restore(const std::vector<PlanState>& states,
   restoring_ = true;
   const auto show = [&](size_t i) {
     PlanState state = states[i];
-    state.plan.source = base_.plan.source;  // plans that are alike but for the file are the same
+    state.plan.source = base_.plan.source;  // plans that differ only in it are the same
     edit(titles[i], state);
     simulateNow();
   };
@@ -208,7 +208,7 @@ void PlanSession::cancel() {
     observing_->progress.stop = true;
     observing_.reset();
     ticker_.stop();
-    why_ = tr("Learning from the run was stopped.");
+    why_ = tr("Calibrating from the run was stopped.");
     emit stateChanged();
     emit observed();
   }
@@ -246,7 +246,7 @@ void PlanSession::apply(const PlanState& state, const QString& title) {
   }
   emit stateChanged();
   if (current() != nullptr) {
-    emit simulatedOne();  // known already: undo comes back at once
+    emit simulatedOne();  // already simulated, for example after undo
   } else {
     pause_.start();
   }
@@ -283,7 +283,7 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
 void PlanSession::simulateNow() {
   pause_.stop();
   if (!isOpen() || current() != nullptr || std::ranges::find(asked_, state_) != asked_.end()) {
-    return;  // known, or on its way
+    return;  // already simulated, or in progress
   }
   asked_.push_back(state_);
   cancelled_ = false;

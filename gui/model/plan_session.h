@@ -22,7 +22,8 @@
 
 namespace shardlens::gui {
 
-// One thing about a plan that can be chosen from a list. New ones go into plan_knobs() alone.
+// One property of a plan that is chosen from a list. To add a knob, only plan_knobs() has to
+// change.
 struct PlanKnob {
   struct Choice {
     QString label;
@@ -34,29 +35,31 @@ struct PlanKnob {
 };
 [[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
 
-// What the simulator says of a state.
+// A state and its simulation result.
 struct PlanVersion {
-  QString title;  // of the edit that made it
+  QString title;  // of the edit that created it
   PlanState state;
-  int order = 0;   // of asking for it
-  QString error;   // why there are no figures; "" where there are
-  QString engine;  // what the engine has against the plan; "" if it runs it
-  // Without timeline and workload, which `run` shows; the figures of an error are all 0.
+  int order = 0;   // position in the order of requests
+  QString error;   // why the simulation failed; "": it succeeded
+  QString engine;  // why the engine cannot run the plan; "": it can
+  // Without timeline and workload, which are in `run`. After an error all figures are 0.
   sim::Prediction prediction;
-  RunPointer run;  // one rank's timeline
+  RunPointer run;  // the simulated timeline of one rank
 
   [[nodiscard]] Nanoseconds step() const { return prediction.figures.duration(); }
   [[nodiscard]] Bytes peak() const { return prediction.memory.peak_allocated; }
 };
 
-// The plan that is edited, each edit undoable, and every version that was simulated: as a Scenario
-// (sim/scenario/scenario.h), like everything that asks the simulator.
+// The plan being edited, with undo, and all versions that were simulated. Each version is simulated
+// as a Scenario (sim/scenario/scenario.h).
 //
-// With a run open, the machine of that run is learnt first, in the background: progress() tells how
-// far that is, and observed() that it ended. Until then no plan is simulated.
+// With a run open, the run is first observed in the background: its traces are analyzed and its
+// machine is calibrated from them. progress() reports how far this is, observed() when it ended. No
+// plan is simulated before that.
 //
-// Threads  the thread it lives on; observes and simulates on others, kPause after the last edit,
-//          and tells observed() and simulatedOne() here.
+// Threads  all members on the object's own thread, where observed() and simulatedOne() are emitted.
+//          It observes and simulates on other threads; a simulation starts kPauseMilliseconds after
+//          the last edit.
 class PlanSession : public QObject {
   Q_OBJECT
  public:
@@ -64,27 +67,28 @@ class PlanSession : public QObject {
   explicit PlanSession(QObject* parent = nullptr);
   ~PlanSession() override;
 
-  // Learns from the run and starts from its own plan on its own machine, or says in why() what it
-  // lacks. `paths`: where a run was read from whose traces must be read again (those without a
-  // plan, for the arguments of their events).
+  // Observes the run and starts from its own plan on its own machine; why() has the reason if this
+  // is not possible. `paths`: the files that the run was read from. Traces without a plan are read
+  // again, for the arguments of their events.
   void start(const RunPointer& run, const std::vector<std::filesystem::path>& paths);
-  // From a model alone, fully sharded over as many ranks as `hardware`, a spec's name or file, has.
-  // Errors: InputError.
+  // Starts from a model without a run, fully sharded over all GPUs of `hardware` (a spec's name or
+  // file). Errors: InputError.
   void start(const plan::ModelConfig& config, const QString& hardware);
   void stop();
   // Whether there is a plan to edit.
   [[nodiscard]] bool isOpen() const { return !subject_.empty(); }
   [[nodiscard]] bool isObserving() const { return observing_ != nullptr; }
-  // Why there is nothing to edit, or why the run cannot be simulated on its own machine; "" where
-  // nothing is missing.
+  // Why there is no plan to edit, or why the run cannot be simulated on its own machine; "" if
+  // neither is the case.
   [[nodiscard]] QString why() const { return why_; }
   [[nodiscard]] const plan::ModuleTree& tree() const { return subject_.tree(); }
-  // What was learnt; nullptr without a run, or where it taught nothing.
+  // The observed run; nullptr without a run, or if observing it failed.
   [[nodiscard]] const std::shared_ptr<const sim::RecordedRun>& recorded() const {
     return subject_.recorded;
   }
   [[nodiscard]] const PlanSubject& subject() const { return subject_; }
-  // What the traces of `run` tell of its plan; nullptr: another run, or nothing.
+  // The plan recovered from the traces of `run`; nullptr if the session has another run or no plan
+  // was recovered.
   [[nodiscard]] PlanPointer recovered(const RunPointer& run) const {
     return recorded() == nullptr || run != run_
                ? nullptr
@@ -95,34 +99,35 @@ class PlanSession : public QObject {
   [[nodiscard]] const std::vector<PlanKnob>& knobs() const { return knobs_; }
   [[nodiscard]] QUndoStack& undoStack() { return undo_; }
   [[nodiscard]] const std::vector<PlanVersion>& versions() const { return versions_; }
-  // Of the state as it is; nullptr until it is simulated.
+  // The version of the current state; nullptr until it is simulated.
   [[nodiscard]] const PlanVersion* current() const;
-  // Something is observed or simulated.
+  // Whether an observation or a simulation is in progress.
   [[nodiscard]] bool isBusy() const { return isObserving() || !asked_.empty(); }
   [[nodiscard]] bool isSimulating() const { return !asked_.empty(); }
-  // How well the run's own plan is simulated on its own machine; nullopt where nothing was learnt.
+  // Measured and simulated step of the run's own plan on its own machine; nullopt if no run was
+  // observed.
   [[nodiscard]] std::optional<sim::Baseline> baseline() const;
 
   void choose(size_t knob, size_t choice);
-  void edit(const QString& title, const PlanState& next);  // nothing where nothing changes
+  void edit(const QString& title, const PlanState& next);  // no-op if nothing changes
   [[nodiscard]] std::string planJson() const { return plan::to_json(state_.plan); }
-  // Versions kept in a project, simulated one after the other; the session shows states[current]
-  // and can be edited on from there. While the run is observed that waits; where none is open
-  // nothing happens.
+  // Restores the versions of a project: simulates them one after the other, then shows
+  // states[current], from which editing can continue. While the run is observed, this is postponed.
+  // Without an open session it does nothing.
   void restore(const std::vector<PlanState>& states,
                const std::vector<QString>& titles,
                size_t current);
   void simulateNow();  // without the pause
-  // Ends what is observed or simulated: its result is not heard. resume() begins it again.
+  // Stops observing and simulating; results in progress are discarded. resume() starts again.
   void cancel();
   void resume();
   [[nodiscard]] bool wasCancelled() const { return cancelled_; }
   [[nodiscard]] bool isRestoring() const { return restoring_; }
 
-  // What edit() pushes calls back with.
+  // Called by the undo commands that edit() pushes.
   void apply(const PlanState& state, const QString& title);
 
-  // Simulates a state; any thread. Errors are in the version.
+  // Simulates a state; any thread. Errors are returned in PlanVersion::error.
   [[nodiscard]] static PlanVersion simulated(const PlanSubject& subject,
                                              const PlanState& state,
                                              const QString& title);
@@ -130,9 +135,9 @@ class PlanSession : public QObject {
  signals:
   void stateChanged();
   void simulatedOne();
-  // percent of what is read; -1: not known. `what` says in words what is done.
+  // percent: how much has been read; -1: unknown. `what`: the current activity as text.
   void progress(int percent, const QString& what);
-  // The run was observed, or cannot be (why()).
+  // Observing the run ended, with or without success (why()).
   void observed();
 
  private:
@@ -149,11 +154,11 @@ class PlanSession : public QObject {
   std::vector<PlanVersion> versions_;
   QUndoStack undo_;
   QTimer pause_, ticker_;
-  uint64_t session_ = 0;  // results of an earlier one are not heard
+  uint64_t session_ = 0;  // results of an earlier session are discarded
   int asked_count_ = 0;
   bool cancelled_ = false;
-  std::vector<PlanState> asked_;  // their simulations are under way
-  PlanState base_;                // as the session began: its version comes first
+  std::vector<PlanState> asked_;  // states whose simulations are in progress
+  PlanState base_;  // the state at the start of the session; its version is the first one
   RunPointer run_;
   std::vector<std::filesystem::path> paths_;
   std::shared_ptr<Observing> observing_;
@@ -162,13 +167,12 @@ class PlanSession : public QObject {
     std::vector<QString> titles;
     size_t current = 0;
   };
-  std::optional<Restored> to_restore_;  // when the run is observed
+  std::optional<Restored> to_restore_;  // once the run is observed
   bool restoring_ = false;
   Background background_{this};
 };
 
-// "+2.3 %": how far the simulator is off on the plan as it ran; "not known" where nothing was
-// learnt from a run.
+// "+2.3 %": the simulator's error for the run's own plan; "not known" without an observed run.
 [[nodiscard]] QString baselineText(const std::optional<sim::Baseline>& baseline);
 
 }  // namespace shardlens::gui

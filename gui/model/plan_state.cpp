@@ -40,18 +40,20 @@ std::vector<MachineChoice> machine_choices(const PlanSubject& subject) {
       subject.recorded != nullptr && subject.recorded->observation().host == sim::HostMode::kAhead;
   if (subject.recorded != nullptr) {
     const QString run = QString::fromUtf8(kMachineOfRun);
-    out.push_back({run, machineText(run), QObject::tr("As measured in the run that is open")});
+    out.push_back({run, machineText(run), QObject::tr("The machine as measured in the open run")});
   }
   for (const std::string& name : sim::hardware_names()) {
     const QString spec = QString::fromStdString(name);
     if (device) {
       out.push_back({kRunAnd + spec, machineText(kRunAnd + spec),
-                     QObject::tr("As measured in the run, and for what it does not tell (other "
-                                 "numbers of ranks) as %1's specification")
+                     QObject::tr("The machine as measured in the run; %1's specification for what "
+                                 "cannot be measured there (other numbers of ranks)")
                          .arg(spec)});
     }
     if (subject.of_config != nullptr) {
-      out.push_back({spec, spec, QObject::tr("By its specification; nothing of the run is used")});
+      out.push_back(
+          {spec, spec,
+           QObject::tr("The machine of this specification; nothing measured in the run is used")});
     }
   }
   return out;
@@ -76,7 +78,7 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
   }
   if (own || both) {
     if (subject.recorded == nullptr) {
-      throw InputError("", "the run teaches no machine: choose one under Machine");
+      throw InputError("", "no machine could be calibrated from the run: choose one under Machine");
     }
     out.model = subject.of_run;
     out.machine = own ? subject.recorded->machine()
@@ -87,8 +89,8 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
   }
   if (subject.of_config == nullptr) {
     throw InputError("",
-                     "the traces name no model, so that only the run's own machine can be "
-                     "simulated; a capture directory with config.json names it");
+                     "the traces do not contain the model's configuration, so only the run's own "
+                     "machine can be simulated; open a capture directory with config.json");
   }
   out.model = subject.of_config;
   out.machine =

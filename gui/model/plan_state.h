@@ -13,7 +13,7 @@
 
 namespace shardlens::gui {
 
-// What is edited: a plan, what a step is, and on which machine.
+// The edited state: a plan, the step settings and the machine.
 struct PlanState {
   plan::Plan plan;
   QString machine;  // machine_choices() lists them
@@ -22,11 +22,11 @@ struct PlanState {
   friend bool operator==(const PlanState&, const PlanState&) = default;
 };
 
-// What is planned for: a recorded run, a model, or both.
+// What the plan is for: a recorded run, a model, or both.
 struct PlanSubject {
-  std::shared_ptr<const sim::RecordedRun> recorded;     // nullptr: nothing was learnt from a run
-  std::shared_ptr<const sim::ScenarioModel> of_run;     // its operators
-  std::shared_ptr<const sim::ScenarioModel> of_config;  // nullptr: the model is not known
+  std::shared_ptr<const sim::RecordedRun> recorded;     // nullptr: no run was observed
+  std::shared_ptr<const sim::ScenarioModel> of_run;     // the run's operators
+  std::shared_ptr<const sim::ScenarioModel> of_config;  // nullptr: the model is unknown
 
   [[nodiscard]] static PlanSubject of(std::shared_ptr<const sim::RecordedRun> run);
   [[nodiscard]] static PlanSubject of(const plan::ModelConfig& config);
@@ -36,21 +36,21 @@ struct PlanSubject {
 
 // Machines by name.
 //   "run"           the machine that the run was recorded on
-//   "run+8xH100"    the same, and a spec for what the run does not tell
-//   "8xH100"        a spec alone, by name or as a file
-// Of a run on a CPU the second is not offered: its compute says nothing of a GPU's links.
+//   "run+8xH100"    the same, and a spec for what cannot be measured from the run
+//   "8xH100"        only a spec, by name or file
+// The second is not offered for a run on a CPU, which cannot be combined with a GPU's links.
 inline constexpr const char* kMachineOfRun = "run";
 struct MachineChoice {
   QString name, label, help;
 };
 [[nodiscard]] std::vector<MachineChoice> machine_choices(const PlanSubject& subject);
-// "this run", "8xH100": what a person reads.
+// The machine as shown to the user: "this run", "8xH100".
 [[nodiscard]] QString machineText(const QString& machine);
 
-// Any thread. Errors: InputError for a machine that is not there, or that is missing; UsageError.
+// Any thread. Errors: InputError if no machine is chosen or it is not available; UsageError.
 [[nodiscard]] sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state);
 
-// What a recorded run's own state is. The subject has one.
+// The recorded run's own state. Requires subject.recorded.
 [[nodiscard]] PlanState own_state(const PlanSubject& subject);
 
 }  // namespace shardlens::gui

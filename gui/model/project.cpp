@@ -20,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 
-// As it stands in the file: relative where it lies below it, so that both can be moved together.
+// The path as stored in the file: relative if it is below `directory`, so that both can be moved
+// together.
 std::string written(const fs::path& path, const fs::path& directory) {
   const fs::path relative = path.lexically_relative(directory);
   const bool below = !relative.empty() && *relative.begin() != "..";
@@ -62,7 +63,7 @@ PlanState read_plan(const JsonNode& node, QString& title) {
   node.allow_only(keys);
   PlanState out;
   title = QString::fromStdString(node.require("title").string());
-  // What files of 0.1 call hardware: always a spec.
+  // Files written by version 0.1 have "hardware", which is always a spec, instead of "machine".
   const auto spec = node.find("hardware");
   out.machine = QString::fromStdString(spec ? spec->string() : node.require("machine").string());
   out.world_size = node.require("world_size").integer(1, 1 << 20);
@@ -148,7 +149,7 @@ Project parse_project(std::string_view json, const fs::path& file) {
   root.expect_object("a Shardlens project");
   const JsonNode version = root.require("shardlens_project");
   if (const int64_t found = version.integer(); found != kVersion) {
-    version.fail(fmt::format("version {}, this program reads {}", found, kVersion));
+    version.fail(fmt::format("found version {}, this program reads version {}", found, kVersion));
   }
   const std::array<std::string, 8> keys{
       "shardlens_project", "traces", "compared", "model", "plans", "current", "bookmarks", "notes"};

@@ -16,7 +16,7 @@ using analysis::Collective;
 using analysis::Interval;
 using analysis::Nature;
 
-// What nothing in the app asks for is dropped: on large runs it would be a fifth of what is kept.
+// Analyzes the run and drops what the app does not use: on large runs a fifth of the memory.
 analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progress) {
   analysis::AnalysisOptions options;
   options.detail = analysis::Detail::kCollectives;
@@ -27,7 +27,7 @@ analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progre
     rank.detail->spans.shrink_to_fit();
   }
   for (analysis::Timeline& timeline : out.timelines) {
-    timeline.busy = {};  // summed in RankAnalysis::streams
+    timeline.busy = {};  // RankAnalysis::streams has the sums
     const std::function<void()> parts[] = {[&timeline] { timeline.device_events.shrink_to_fit(); },
                                            [&timeline] { timeline.collectives.shrink_to_fit(); },
                                            [&timeline] { timeline.host_events.shrink_to_fit(); },
@@ -42,11 +42,11 @@ analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progre
 std::vector<analysis::StepOrder> orders_of(const trace::Trace& trace,
                                            const analysis::Timeline& timeline,
                                            const trace::PlannedInputs* planned) {
-  std::vector<trace::Diagnostic> told_already;  // by analyze()
+  std::vector<trace::Diagnostic> told_already;  // analyze() has reported these
   return analysis::step_orders(trace, timeline, planned, told_already);
 }
 
-// Everything that the rank's figures or lanes touch.
+// The interval from the first to the last instant in the rank's figures and lanes.
 std::optional<Interval> hull_of(const RankData& rank) {
   std::optional<Interval> hull;
   const auto take = [&hull](const Interval& i) {
@@ -113,7 +113,8 @@ RankData::RankData(const trace::Trace& trace_in,
   make(planned);
 }
 
-// Rows of what has a nature, as kEvents; counted first, as on large traces growing costs more.
+// Rows of the events with this nature, for Lane::Source::kEvents. They are counted first, which is
+// cheaper on large traces than growing the vector.
 std::vector<LaneRow> RankData::rows_of_events(Nature nature) const {
   const std::vector<analysis::DeviceEvent>& all =
       timeline.device ? timeline.device_events : timeline.host_events;
@@ -188,8 +189,8 @@ void RankData::make(const trace::PlannedInputs* planned) {
   add(Kind::kCopy, Lane::Source::kEvents, copies);
 }
 
-// Spans do not say which collective they came from; both are by start, so the one with the same
-// times and kind is found among few.
+// A span does not refer to the collective that it was made from. Both lists are sorted by start, so
+// the collective with the same times is searched only among those with the same start.
 void RankData::match_spans() {
   span_by_collective_.assign(timeline.collectives.size(), -1);
   if (!figures.detail) {

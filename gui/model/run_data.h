@@ -15,7 +15,7 @@
 
 namespace shardlens::gui {
 
-// What a thing on the timeline is: its hue.
+// What an item on the timeline is; each kind has its own hue.
 enum class Kind : uint8_t {
   kCompute,
   kAllGather,
@@ -37,12 +37,12 @@ struct Lane {
   enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections };
   Kind kind = Kind::kCompute;
   Source source = Source::kEvents;
-  std::vector<LaneRow> rows;  // more than one where things overlap
+  std::vector<LaneRow> rows;  // more than one if items overlap
 };
 
-// One rank, ready to be drawn and asked.
+// One rank, prepared for drawing and for queries.
 //
-// Units  its own clock; display time is that less `shift`.
+// Units  times of the rank's own clock; RunData::shown() converts them to display time.
 class RankData {
  public:
   RankData(const trace::Trace& trace,
@@ -55,26 +55,27 @@ class RankData {
   const analysis::Timeline& timeline;
   analysis::Partition partition;
   LiveFigures live;
-  // Exposed instants of a collective, which sum to exposed_comm over all of them.
+  // Exposed intervals of a collective. Over all collectives their lengths sum to exposed_comm.
   [[nodiscard]] analysis::IntervalSet exposed(uint32_t collective) const {
     return partition.exposed(collective);
   }
-  std::vector<Lane> lanes;                  // only those that hold something
-  std::vector<analysis::StepOrder> orders;  // planned, issued, started
-  Nanoseconds shift = 0;                    // set by RunData
+  std::vector<Lane> lanes;                  // only lanes that are not empty
+  std::vector<analysis::StepOrder> orders;  // planned, issued and started collectives, per step
+  Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData
 
-  // The span in figures.detail that a collective became, which knows its cause; nullptr: none.
+  // The span in figures.detail made from the collective; it has the cause. nullptr: none.
   [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
   // The reverse: index into Timeline::collectives; nullopt for compute and copies.
   [[nodiscard]] std::optional<uint32_t> collective_of(size_t span) const;
-  // "model.layers.3", "(root)", "<clip>": whose the collective is.
+  // The unit (FQN, "" for the root) or section ("<clip>") that the collective belongs to.
   [[nodiscard]] std::string owner_of(uint32_t collective) const;
-  // The unit that the host worked for when it launched the event; "" where nobody tells.
+  // The unit ("(root)" for the root) or section that the host was working on when it launched the
+  // event; "": unknown.
   [[nodiscard]] std::string owner_of_event(uint32_t event) const;
   [[nodiscard]] std::optional<size_t> step_at(Nanoseconds instant) const;  // into figures.steps
 
  private:
-  void make(const trace::PlannedInputs* planned);  // all but `partition` and `live`
+  void make(const trace::PlannedInputs* planned);  // sets all members but `partition` and `live`
   [[nodiscard]] std::vector<LaneRow> rows_of_sections() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_events(analysis::Nature nature) const;
   [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
@@ -84,22 +85,22 @@ class RankData {
   std::vector<int32_t> collective_by_span_;
 };
 
-// A run and everything that views draw from, made once and then shared: no view changes it.
+// A run and everything that views draw. It is built once and then shared; no view changes it.
 //
 // Threads  const members from any thread.
 class RunData {
  public:
-  // Reads nothing; takes seconds on large runs. `progress` may be null, and stops it. Errors: those
-  // of analyze().
+  // Analyzes `run`, which takes seconds on large runs; reads no files. `progress` may be null;
+  // progress->stop ends the analysis. Errors: those of analyze().
   explicit RunData(trace::Run run, const trace::Progress* progress = nullptr);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
   trace::Run run;
-  analysis::Analysis analysis;  // with timelines, and RankDetail of collectives
+  analysis::Analysis analysis;  // with timelines, and with RankDetail of collectives
   std::vector<std::unique_ptr<RankData>> ranks;
-  Nanoseconds origin = 0;    // of display time, so that 0 is the run's first instant
-  Nanoseconds duration = 0;  // of display time
+  Nanoseconds origin = 0;    // subtracted so that display time 0 is the run's first instant
+  Nanoseconds duration = 0;  // in display time
   int64_t event_count = 0;
 
   [[nodiscard]] analysis::Interval shown(const RankData& rank,
@@ -114,9 +115,9 @@ class RunData {
 
 using RunPointer = std::shared_ptr<const RunData>;
 
-// A plan that lives as long as what it belongs to.
+// A plan that keeps its owner (a run or a recording) alive.
 using PlanPointer = std::shared_ptr<const plan::ResolvedPlan>;
-// The run's own plan; nullptr: it has none (what a trace tells of it is in RecordedRun).
+// The run's own plan; nullptr: it has none (a plan recovered from traces is in sim::RecordedRun).
 [[nodiscard]] PlanPointer plan_of(const RunPointer& run);
 
 // "(root)" for the root's "".

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kTickMilliseconds = 60;
 
-// Analyzing leaves holes in several threads' heaps, on large runs a tenth of what stays.
+// Analyzing fragments the heaps of several threads: on large runs by a tenth of the memory kept.
 void give_back_memory() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
@@ -70,7 +70,7 @@ void RunLoader::work(Job& job) {
     job.run = std::make_shared<const RunData>(std::move(run), &job.progress);
     give_back_memory();
   } catch (const std::bad_alloc&) {
-    job.error = tr("This machine has not enough memory for the run.");
+    job.error = tr("This machine does not have enough memory for the run.");
   } catch (const std::exception& error) {
     job.error = QString::fromStdString(error.what());
   }
@@ -117,7 +117,7 @@ void RunLoader::report() {
   const uint64_t read = std::min<uint64_t>(job_->progress.bytes, total);
   const bool reading = !job_->analyzing;
   const int percent = reading && total > 0 ? static_cast<int>(100 * read / total) : -1;
-  // Once: whoever listens paints it.
+  // Emitted only on a change: listeners repaint on each signal.
   if (const std::pair now{reading, percent}; std::exchange(job_->reported, now) != now) {
     emit progress(
         percent,

@@ -18,27 +18,30 @@ namespace shardlens::gui {
 
 [[nodiscard]] std::vector<std::filesystem::path> paths_of(const QStringList& paths);
 
-// The paths of each run: all are one (its traces), but a directory of several runs
-// (check::run_paths()) stands for these. Errors: InputError.
+// The paths of each run. All paths together are the traces of one run, unless some of them are
+// directories of several runs (check::run_paths()): then only these runs are returned, one entry
+// each. Errors: InputError.
 [[nodiscard]] std::vector<std::vector<std::filesystem::path>> runs_of(
     const std::vector<std::filesystem::path>& paths);
 
-// Reads and analyzes a run, of several the first, on another thread. One at a time: a new one stops
-// the one before, and each load answers with exactly one of loaded(), failed() and cancelled().
+// Reads and analyzes a run on another thread; of several runs, the first one. One load at a time: a
+// new load cancels the previous one, and each load emits exactly one of loaded(), failed() and
+// cancelled().
 //
-// Threads  the thread it lives on; signals come there.
+// Threads  all members on the object's own thread; signals are emitted there.
 class RunLoader : public QObject {
   Q_OBJECT
  public:
   explicit RunLoader(QObject* parent = nullptr);
-  ~RunLoader() override;  // stops, and waits for it
+  ~RunLoader() override;  // stops the load and waits for its thread
 
   void load(const std::vector<std::filesystem::path>& paths);
   void cancel();
   [[nodiscard]] bool isLoading() const { return job_ != nullptr; }
 
  signals:
-  // percent of what is read, growing; -1: not known. `what` says in words what is done.
+  // percent: how much has been read, never decreasing; -1: unknown. `what`: the current activity as
+  // text.
   void progress(int percent, const QString& what);
   void loaded(shardlens::gui::RunPointer run);
   void failed(const QString& message);
@@ -49,7 +52,7 @@ class RunLoader : public QObject {
     std::vector<std::filesystem::path> paths;
     trace::Progress progress;
     std::atomic<bool> analyzing{false};
-    std::pair<bool, int> reported{false, -2};  // reading, percent; nothing yet
+    std::pair<bool, int> reported{false, -2};  // last (reading, percent) emitted; -2: none
     RunPointer run;
     QString error;
   };
@@ -57,7 +60,7 @@ class RunLoader : public QObject {
   void finish(const std::shared_ptr<Job>& job);
   void report();
 
-  std::shared_ptr<Job> job_;  // the one that counts; earlier ones run out unheard
+  std::shared_ptr<Job> job_;  // the current load; results of earlier ones are ignored
   QTimer ticker_;
   Background background_{this};
 };

@@ -25,9 +25,10 @@ QStringList notes_of(const RunData& run) {
     out.append(told("Simulated: no number in this window was measured."));
   }
   if (!run.run.plan_problem.empty()) {
-    out.append(told("The plan.json beside the traces was not taken, so there is no planned order, "
-                    "ownership or What if: %1")
-                   .arg(QString::fromStdString(run.run.plan_problem)));
+    out.append(
+        told("The plan.json next to the traces could not be used, so there is no planned order, "
+             "ownership or What if: %1")
+            .arg(QString::fromStdString(run.run.plan_problem)));
   }
   QStringList empty;
   for (const auto& rank : run.ranks) {

@@ -7,11 +7,11 @@
 
 namespace shardlens::gui {
 
-// Whether its traces are the simulator's.
+// Whether the run's traces were written by the simulator.
 [[nodiscard]] bool is_simulated(const RunData& run);
 
-// What whoever opens the run must know before reading a number: that it is simulated, that a plan
-// beside it was not taken and why, that traces are empty. One sentence each; none is usual.
+// What a user must know before reading the run's numbers: it is simulated, the plan next to it
+// could not be used and why, traces are empty. One sentence each; usually there are none.
 [[nodiscard]] QStringList notes_of(const RunData& run);
 
 }  // namespace shardlens::gui

@@ -11,7 +11,7 @@
 
 namespace shardlens::gui {
 
-// What is chosen. Each part may be absent; times are display times.
+// What is selected. Each optional part may be absent. Times are display times.
 struct Selection {
   struct Item {
     size_t rank = 0;  // index into RunData::ranks
@@ -19,7 +19,7 @@ struct Selection {
     uint32_t ref = 0;  // as Lane counts
     friend bool operator==(const Item&, const Item&) = default;
   };
-  size_t rank = 0;                  // that tables and the headline speak of
+  size_t rank = 0;                  // that tables and the headline show
   std::optional<size_t> step;       // index into RankAnalysis::steps
   std::optional<std::string> unit;  // as UnitFigures::fqn
   std::optional<Item> item;
@@ -27,8 +27,8 @@ struct Selection {
   friend bool operator==(const Selection&, const Selection&) = default;
 };
 
-// The one selection that all views show: views ask for a change and draw what changed() tells.
-// back() and forward() walk through what was chosen before.
+// The selection that all views share: a view requests a change here, and every view redraws on
+// changed(). back() and forward() go through the history of selections.
 class SelectionContext : public QObject {
   Q_OBJECT
  public:
@@ -38,21 +38,22 @@ class SelectionContext : public QObject {
   [[nodiscard]] const RunPointer& run() const { return run_; }
   [[nodiscard]] const RankData* rank() const;  // the selected one; nullptr without a run
 
-  void setRun(RunPointer run);  // forgets selection and history
-  // Whoever calls is told too, and must not answer with a further change. A rank or a step that the
-  // run does not have is not taken: nothing changes.
+  void setRun(RunPointer run);  // resets selection and history
+  // changed() reaches the caller too, which must not respond with another change. A selection whose
+  // rank or step the run does not have is ignored.
   void select(const Selection& selection);
   void selectRank(size_t rank);
   void selectStep(std::optional<size_t> step);
   void selectUnit(std::optional<std::string> unit);
-  void selectItem(const Selection::Item& item);  // its unit too, where it has one
+  void selectItem(const Selection::Item& item);  // and the item's unit, if it has one
   void selectRange(std::optional<analysis::Interval> range);
-  void clear();  // all but rank and step
+  void clear();  // keeps rank and step
   [[nodiscard]] bool canClear() const;
 
-  // What figures speak of: the dragged range, else the step, else all; in the rank's own time.
+  // The window that figures are computed for: the dragged range, else the step, else the whole
+  // trace; in the rank's own time.
   [[nodiscard]] analysis::IntervalSet window() const;
-  // When the selected item is, in display time.
+  // Start and end of the selected item, in display time.
   [[nodiscard]] std::optional<analysis::Interval> itemInterval() const;
 
   [[nodiscard]] bool canGoBack() const { return at_ > 0; }
@@ -73,9 +74,9 @@ class SelectionContext : public QObject {
   static constexpr size_t kHistory = 200;
 };
 
-// Start and end of what `item` stands for, in the rank's own time.
+// Start and end of `item`, in the rank's own time.
 [[nodiscard]] analysis::Interval interval_of(const RankData& rank, const Selection::Item& item);
-// Whose it is; nullopt: no unit's.
+// The unit (or section, such as "<clip>") that the item belongs to; nullopt: none.
 [[nodiscard]] std::optional<std::string> unit_of(const RankData& rank, const Selection::Item& item);
 
 }  // namespace shardlens::gui

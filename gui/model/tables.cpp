@@ -12,7 +12,7 @@ QString text(std::string_view view) {
   return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size()));
 }
 
-// The run if it has the rank.
+// `run` if it has the rank, else nullptr.
 RunPointer with_rank(RunPointer run, size_t rank) {
   return run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
 }
@@ -25,9 +25,9 @@ double key_of(const std::optional<Nanoseconds>& value) {
   return value ? static_cast<double>(*value) : -1e300;
 }
 
-// "all-gather (forward)"
+// "all-gather, forward"
 QString part_label(const analysis::Collective& c) {
-  // What has no lane of its own is named as it is: send_recv, broadcast, …
+  // Kinds without a lane of their own keep their name: send_recv, broadcast, …
   const QString kind = c.kind && kind_of(c.kind) == Kind::kOtherComm
                            ? text(name_of(*c.kind))
                            : QString::fromUtf8(label_of(kind_of(c.kind)));
@@ -64,7 +64,7 @@ ExposedTable::ExposedTable(QObject* parent)
             true},
            {tr("Exposed"), [this](size_t r) { return durationText(list_[r].exposed); },
             [this](size_t r) { return static_cast<double>(list_[r].exposed); }, true,
-            tr("Of its time, what no compute ran beside; the column sums to the headline")},
+            tr("Time that did not overlap with compute; the column sums to the headline")},
            {tr("Duration"),
             [this](size_t r) {
               return durationText(of().timeline.collectives[list_[r].collective].when.length());
@@ -83,7 +83,8 @@ ExposedTable::ExposedTable(QObject* parent)
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);
               return key_of(span != nullptr ? span->slack() : std::nullopt);
             },
-            true, tr("From its end to when it was needed; negative: it came late by so much")},
+            true,
+            tr("Time from its end until it was needed; negative: it ended that much too late")},
            {tr("Cause"),
             [this](size_t r) {
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);
@@ -108,7 +109,7 @@ ExposedTable::ExposedTable(QObject* parent)
 void ExposedTable::show(RunPointer run, size_t rank, const analysis::IntervalSet& window) {
   run = with_rank(std::move(run), rank);
   if (run != nullptr && run == run_ && rank == rank_ && window == window_) {
-    return;  // a reset would take the view's scroll position, and a double click its second half
+    return;  // a reset would lose the view's scroll position and interrupt a double click
   }
   run_ = std::move(run);
   rank_ = rank;
@@ -165,17 +166,18 @@ bool differs(const analysis::StepOrder& order, size_t row) {
 }  // namespace
 
 OrderTable::OrderTable(QObject* parent)
-    : ColumnTable({{tr("#"), [](size_t r) { return QString::number(r + 1); },
-                    [](size_t r) { return static_cast<double>(r); }, true},
-                   {tr("Planned"), [this](size_t r) { return entry_text(order_->planned, r); },
-                    nullptr, false, tr("What the schedule answers to the plan's workload")},
-                   {tr("Issued"), [this](size_t r) { return entry_text(order_->issued, r); },
-                    nullptr, false, tr("In the order in which the host called")},
-                   {tr("Started"), [this](size_t r) { return entry_text(order_->started, r); },
-                    nullptr, false, tr("In the order in which they ran on the communicator")},
-                   {tr("Agree"),
-                    [this](size_t r) { return differs(*order_, r) ? tr("✗ differ") : tr("✓"); }}},
-                  parent) {
+    : ColumnTable(
+          {{tr("#"), [](size_t r) { return QString::number(r + 1); },
+            [](size_t r) { return static_cast<double>(r); }, true},
+           {tr("Planned"), [this](size_t r) { return entry_text(order_->planned, r); }, nullptr,
+            false, tr("The order that the schedule derives from the plan and its workload")},
+           {tr("Issued"), [this](size_t r) { return entry_text(order_->issued, r); }, nullptr,
+            false, tr("The order in which the host issued them")},
+           {tr("Started"), [this](size_t r) { return entry_text(order_->started, r); }, nullptr,
+            false, tr("The order in which they started on the communicator")},
+           {tr("Agree"),
+            [this](size_t r) { return differs(*order_, r) ? tr("✗ differ") : tr("✓"); }}},
+          parent) {
   setEmphasis([this](size_t r) { return differs(*order_, r); });
 }
 
@@ -200,7 +202,8 @@ void OrderTable::show(RunPointer run, size_t rank, size_t step) {
       std::max({order_->planned.size(), order_->issued.size(), order_->started.size()});
   if (order_->issued.empty()) {
     verdict_ = tr(
-        "The trace does not say what the schedule issued (PyTorch's profiler does not record it).");
+        "The trace does not contain what the schedule issued (PyTorch's profiler does not record "
+        "it).");
   } else {
     size_t first = 0;
     while (first < rows && !differs(*order_, first)) {
@@ -227,8 +230,9 @@ std::optional<std::string> OrderTable::unitAt(const QModelIndex& index) const {
   return std::nullopt;
 }
 
-// Collectives with actions (issued and started have only those) in the order of start, each with
-// the entry that step_orders() makes of it: the row's is the one before which as many are alike.
+// If the row's entry is the n-th one with its kind and unit in the list, its collective is the n-th
+// one with that kind and unit in the step, by start. (`issued` and `started` list only collectives
+// with actions.)
 std::optional<Selection::Item> OrderTable::itemAt(const QModelIndex& index) const {
   const size_t row = rowAt(index);
   const auto& list = row < order_->started.size() ? order_->started : order_->issued;
@@ -302,7 +306,7 @@ void EventTable::show(RunPointer run,
     return;
   }
   const trace::Trace& trace = run_->ranks[rank_]->trace;
-  // Names are few, events many: a name is looked at once.
+  // There are few names but many events, so each name is matched once.
   std::vector<int8_t> fits(trace.strings.size(), -1);
   const auto fits_name = [&](const trace::Event& event) {
     int8_t& known = fits[event.name];

@@ -12,12 +12,12 @@
 
 namespace shardlens::gui {
 
-// Collectives with exposed time in a window; it sums to the headline's.
+// Collectives with exposed time in a window; these times sum to the headline's exposed time.
 class ExposedTable : public ColumnTable {
   Q_OBJECT
  public:
   explicit ExposedTable(QObject* parent = nullptr);
-  // `window` in the rank's own time. Nothing without a run, or of a rank that it does not have.
+  // `window` in the rank's own time. Empty without a run, or if the run does not have the rank.
   void show(RunPointer run, size_t rank, const analysis::IntervalSet& window);
   [[nodiscard]] Nanoseconds total() const { return total_; }
   [[nodiscard]] Selection::Item itemAt(const QModelIndex& index) const;
@@ -36,16 +36,18 @@ class ExposedTable : public ColumnTable {
   std::vector<Row> list_;
 };
 
-// What was planned, issued and started in a step, side by side; rows where they differ stand out.
+// The collectives planned, issued and started in a step, side by side; rows that differ are
+// emphasized.
 class OrderTable : public ColumnTable {
   Q_OBJECT
  public:
   explicit OrderTable(QObject* parent = nullptr);
   void show(RunPointer run, size_t rank, size_t step);  // index into RankData::orders
-  // In one line: whether the orders agree, or where they first do not.
+  // One line: whether the orders agree, or the first position where they differ.
   [[nodiscard]] QString verdict() const { return verdict_; }
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
-  // The collective that the row's started (else issued) one is on the rank; nullopt: it has none.
+  // The rank's collective that belongs to the row's started entry, else to its issued entry;
+  // nullopt: the rank has none.
   [[nodiscard]] std::optional<Selection::Item> itemAt(const QModelIndex& index) const;
 
  private:
@@ -55,7 +57,7 @@ class OrderTable : public ColumnTable {
   QString verdict_;
 };
 
-// Every event of a rank, or those whose name holds a text, or that lie within a window.
+// Events of a rank: all, or only those that overlap a window and whose names contain a text.
 class EventTable : public ColumnTable {
   Q_OBJECT
  public:
@@ -75,7 +77,7 @@ class EventTable : public ColumnTable {
   QString filter_;
 };
 
-// What was left out, repaired or doubtful.
+// Diagnostics: what was left out or repaired, and what may be wrong.
 class DiagnosticTable : public ColumnTable {
   Q_OBJECT
  public:
@@ -86,19 +88,20 @@ class DiagnosticTable : public ColumnTable {
   RunPointer run_;
 };
 
-// Which elements of each parameter each rank holds, by the plan.
+// Which elements of each parameter each rank holds according to the plan.
 class OwnershipTable : public QAbstractTableModel {
   Q_OBJECT
  public:
   enum class State : uint8_t { kUnknown, kSharded, kUnsharded };
-  // Of the cell's slice: first and last element as parts of the parameter, 0 to 1.
+  // Begin and end of the cell's slice as fractions of the parameter, 0 to 1.
   static constexpr int kFromRole = Qt::UserRole, kToRole = Qt::UserRole + 1;
-  static constexpr int kStateRole = Qt::UserRole + 2;  // of the parameter's unit at the instant
+  static constexpr int kStateRole = Qt::UserRole + 2;  // State of the parameter's unit
   static constexpr int kFixedColumns = 3;              // parameter, shape, state
 
   using QAbstractTableModel::QAbstractTableModel;
-  // Parameters of the unit, or all of the model. Without a plan, none: why() says so. `recovered`: of a
-  // run without a plan of its own, what its trace tells; each unit is then one parameter.
+  // Lists the parameters of `unit`, or of the whole model if `unit` is not one of the plan's units.
+  // Without a plan the table is empty and why() explains it. `recovered`: for a run without a plan
+  // of its own, the plan recovered from its traces, in which each unit is one parameter.
   void show(RunPointer run,
             size_t rank,
             const std::optional<std::string>& unit,
@@ -126,8 +129,8 @@ class OwnershipTable : public QAbstractTableModel {
   std::vector<State> states_;               // by unit
 };
 
-// Whether each of the trace's units (Trace::units) is gathered at `instant` of the rank's own time,
-// as the host issued it; kUnknown where the trace has no actions before.
+// State of each of the trace's units (Trace::units) at `instant` of the rank's own time: kUnsharded
+// or kSharded after the last action that the host issued; kUnknown if there is no earlier action.
 [[nodiscard]] std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace,
                                                              Nanoseconds instant);
 

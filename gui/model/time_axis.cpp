@@ -25,7 +25,7 @@ const Unit& unitFor(double nanoseconds) {
   return kUnits[i];
 }
 
-// 1, 2 or 5 times a power of ten, at least `least`.
+// The smallest value of at least `least` that is 1, 2 or 5 times a power of ten.
 Nanoseconds roundStep(double least) {
   const double power = std::pow(10.0, std::floor(std::log10(std::max(1.0, least))));
   for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
@@ -116,7 +116,7 @@ QString timeText(Nanoseconds time, double resolution) {
 }
 
 QString durationText(Nanoseconds duration) {
-  constexpr Nanoseconds kRounded = 100'000;  // from here on, to the microsecond
+  constexpr Nanoseconds kRounded = 100'000;  // rounded to the microsecond from here on
   if (std::abs(duration) >= kRounded) {
     return QString::fromStdString(report::format_duration(duration));
   }

@@ -9,7 +9,7 @@
 
 namespace shardlens::gui {
 
-// Which stretch of time is in view, and where an instant lies on the screen.
+// The time interval in view, and the conversion between instants and pixels.
 //
 // Units  nanoseconds of the run (0 is its first instant) and pixels from the left edge of the view.
 class TimeAxis {
@@ -20,7 +20,7 @@ class TimeAxis {
     QString label;  // "" for a minor one
   };
 
-  void setBounds(const analysis::Interval& bounds);  // what zooming out ends at
+  void setBounds(const analysis::Interval& bounds);  // the widest view that zooming out reaches
   void setWidth(int pixels);
   [[nodiscard]] const analysis::Interval& bounds() const { return bounds_; }
   [[nodiscard]] const analysis::Interval& view() const { return view_; }
@@ -29,7 +29,8 @@ class TimeAxis {
   [[nodiscard]] double toPixel(Nanoseconds time) const;
   [[nodiscard]] Nanoseconds toTime(double pixel) const;
 
-  // Each keeps the view within the bounds and no shorter than kShortest; true if it changed.
+  // These keep the view within the bounds and at least kShortest long. They return whether the view
+  // changed.
   bool setView(const analysis::Interval& view);
   bool zoom(double factor, double aroundPixel);  // factor < 1: closer
   bool pan(double pixels);
@@ -45,14 +46,15 @@ class TimeAxis {
   int width_ = 1;
 };
 
-// "1.25 ms", with as many digits as `resolution` nanoseconds need.
+// "1.25 ms", with as many digits as a resolution of `resolution` nanoseconds needs.
 [[nodiscard]] QString timeText(Nanoseconds time, double resolution);
-// A duration, everywhere with the same digits: from 0.1 ms as the headline and the command line say
-// it ("0.412 ms", "388.814 ms", "12.250 s"), shorter ones to the nanosecond ("4.200 µs", "812 ns").
+// A duration with the same digits everywhere: from 0.1 ms on, as the headline and the command line
+// print it ("0.412 ms", "388.814 ms", "12.250 s"); shorter ones to the nanosecond ("4.200 µs",
+// "812 ns").
 [[nodiscard]] QString durationText(Nanoseconds duration);
-// "▲ 1.2 ms", "▼ 40 µs", "=": up and down by shape, not by colour alone.
+// "▲ 1.2 ms", "▼ 40 µs", "=": the sign is shown by shape, not only by colour.
 [[nodiscard]] QString deltaText(Nanoseconds delta);
-// The same of a share of `base`: "▼ 3.2 %"; "=" below 0.05 %.
+// The same for the change from `base` to `value` in percent: "▼ 3.2 %"; "=" below 0.05 %.
 [[nodiscard]] QString changeText(double value, double base);
 // "1 event", "9,924 events"
 [[nodiscard]] QString countText(qlonglong count, const QString& one, const QString& many);

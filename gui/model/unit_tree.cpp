@@ -28,7 +28,7 @@ QString duration_or_dash(Nanoseconds value) {
   return value == 0 ? QStringLiteral("–") : durationText(value);
 }
 
-// Bytes of one all-gather of the unit, where there is no plan to ask.
+// Bytes of one all-gather of the unit, for runs without a plan.
 Bytes gathered_bytes(const UnitFigures& unit) {
   for (const auto& part : unit.parts) {
     if (part && part->count > 0 && part->bytes > 0) {
@@ -82,7 +82,7 @@ void UnitTree::addModules() {
                     ? tr("model")
                     : QString::fromStdString(dot == std::string::npos ? module.fqn
                                                                       : module.fqn.substr(dot + 1));
-    // What a trace tells of its plan has no types.
+    // A plan recovered from a trace has no module types.
     node.type = plan_of(run_) == nullptr ? QString() : QString::fromStdString(module.type);
     node.module = static_cast<int>(m);
     if (const auto unit = unit_of_module.find(m); unit != unit_of_module.end()) {
@@ -126,7 +126,8 @@ void UnitTree::addUnits() {
   }
 }
 
-// What is no module of the tree: sections, and units that the plan does not have (a bucket).
+// Adds rows for owners that are not modules of the tree: sections, and units that are not in the
+// plan (DDP's buckets).
 void UnitTree::addOwners() {
   for (const UnitFigures& unit : run_->ranks[rank_]->figures.units) {
     const bool known = std::any_of(nodes_.begin(), nodes_.end(),
@@ -135,13 +136,13 @@ void UnitTree::addOwners() {
       Node node;
       node.name = QString::fromStdString(unit_label(unit.fqn));
       node.unit = unit.fqn;
-      node.type = unit.is_unit ? QString() : tr("no unit's");
+      node.type = unit.is_unit ? QString() : tr("outside the units");
       addNode(-1, std::move(node));
     }
   }
 }
 
-// What must be equal for two subtrees to be built alike.
+// Two subtrees have the same structure if their signatures are equal.
 std::string UnitTree::signature(int id) const {
   const Node& node = nodes_[static_cast<size_t>(id)];
   std::string text =
@@ -170,7 +171,7 @@ std::vector<int> UnitTree::folded(int parent, std::vector<int> siblings) {
       fold.name =
           QStringLiteral("%1 … %2").arg(nodes_[static_cast<size_t>(siblings[i])].name,
                                         nodes_[static_cast<size_t>(siblings[end - 1])].name);
-      fold.type = tr("%1 alike").arg(end - i);
+      fold.type = tr("%1 identical").arg(end - i);
       fold.parent = parent;
       fold.children.assign(siblings.begin() + static_cast<std::ptrdiff_t>(i),
                            siblings.begin() + static_cast<std::ptrdiff_t>(end));
@@ -273,7 +274,7 @@ void UnitTree::setPlan(const plan::ResolvedPlan* edited) {
       node.changed = node.plan != module_plan_text(own, module);
     }
   }
-  for (Node& node : nodes_) {  // folded rows say what is the same for all
+  for (Node& node : nodes_) {  // folded rows show the text that all their rows share
     if (node.module < 0 && !node.children.empty()) {
       const Node& first = nodes_[static_cast<size_t>(node.children.front())];
       node.changed = false;
@@ -437,13 +438,13 @@ QVariant UnitTree::headerData(int section, Qt::Orientation orientation, int role
   constexpr const char* kTitles[] = {"Module",   "Units",    "Parameters", "Compute",
                                      "Gather ▨", "Reduce ▨", "Exposed ▨"};
   constexpr const char* kHelp[] = {
-      "A module and its type; blocks built alike are folded",
-      "What the plan makes of it, or how many units are within the row; bold where it was edited",
-      "Of the whole model, in the master dtype",
-      "Compute of the row's units, forward and backward",
+      "A module and its type; blocks with the same structure are folded",
+      "How the plan treats the module, or the number of units within the row; bold: edited",
+      "Size of all parameters within the row, unsharded, in the master dtype",
+      "Compute time of the row's units, forward and backward",
       "Exposed time of the row's all-gathers",
       "Exposed time of the row's reduce-scatters and all-reduces",
-      "Exposed communication of the row; the top rows sum to the headline"};
+      "Exposed communication of the row's units; the top rows sum to the headline"};
   return header_of(tr(kTitles[section]), tr(kHelp[section]), section > kUnits, role);
 }
 

@@ -11,31 +11,35 @@
 
 namespace shardlens::gui {
 
-// Modules of the plan (of traces without one: the units' names, by component), each with what its
-// subtree cost in a window. Children that are built alike are folded under one row.
+// The plan's modules, each with the cost of its subtree in a window. For traces without a plan, the
+// rows are made from the components of the units' names. Children with the same structure are
+// folded into one row.
 //
-// [Note: Sums] A row's figures are those of all units within it. What belongs to no unit ("<loss>",
-// "<optimizer>", …) has rows of its own beside the model, so that the top rows sum to the headline.
+// [Note: Sums] A row's figures are the sums over all units within it. Time that belongs to no unit
+// ("<loss>", "<optimizer>", …) has top rows of its own next to the model, so that the top rows sum
+// to the headline.
 class UnitTree : public QAbstractItemModel {
   Q_OBJECT
  public:
   enum Column { kName, kUnits, kBytes, kCompute, kGather, kReduce, kExposed, kColumnCount };
-  static constexpr int kUnitRole = Qt::UserRole;  // QString: FQN; null where it is no unit
+  static constexpr int kUnitRole = Qt::UserRole;  // QString: FQN; null if the row is not a unit
   static constexpr int kShareRole =
-      Qt::UserRole + 1;  // double: of the largest exposed time of a row
+      Qt::UserRole + 1;  // double: exposed time / largest exposed time of a top row
   static constexpr int kIsUnitRole = Qt::UserRole + 2;   // bool
-  static constexpr int kChangedRole = Qt::UserRole + 3;  // bool: the edited plan differs
-  static constexpr int kFoldFrom = 4;                    // so many alike are folded
+  static constexpr int kChangedRole = Qt::UserRole + 3;  // bool: differs in the edited plan
+  static constexpr int kFoldFrom = 4;                    // this many equal siblings are folded
 
   using QAbstractItemModel::QAbstractItemModel;
-  // `recovered`: of a run without a plan of its own, what its trace tells; nullptr: nothing.
+  // `recovered`: for a run without a plan of its own, the plan recovered from its traces, or
+  // nullptr.
   void show(RunPointer run, size_t rank, const PlanPointer& recovered = nullptr);
-  // Figures of a window of the rank's own time; show() takes all of it.
+  // Shows the figures of a window in the rank's own time; after show(), those of the whole trace.
   void setWindow(const analysis::IntervalSet& window);
-  // What the edited plan does with each module, in words; nullptr: there is none. Rows that the
-  // run's own plan treats otherwise say so (kChangedRole).
+  // Shows as text how the edited plan treats each module; nullptr: no edited plan. Rows that the
+  // run's own plan treats differently are marked (kChangedRole).
   void setPlan(const plan::ResolvedPlan* edited);
-  // FQNs of the row's module, of all that are folded in it; none for what is no module.
+  // FQN of the row's module; for a folded row, those of all modules in it; empty if it has no
+  // module.
   [[nodiscard]] std::vector<std::string> modulesAt(const QModelIndex& index) const;
   [[nodiscard]] QModelIndex indexOf(const std::string& unit) const;
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
@@ -57,17 +61,17 @@ class UnitTree : public QAbstractItemModel {
  private:
   struct Node {
     QString name;
-    QString type;                     // of the module, or what is folded
-    std::optional<std::string> unit;  // FQN, if it is one
-    int module = -1;                  // of the plan's module tree; -1: none, or several
-    QString plan;                     // what the edited plan does with it
+    QString type;                     // type of the module, or the number of folded rows
+    std::optional<std::string> unit;  // FQN, if the row is a unit
+    int module = -1;                  // index into the plan's module tree; -1: none, or several
+    QString plan;                     // how the edited plan treats the module
     bool changed = false;
     int parent = -1;  // -1: a top row
     int row = 0;
     std::vector<int> children;
-    Bytes bytes = 0;  // of its parameters, whole
+    Bytes bytes = 0;  // of its parameters, unsharded
     int units = 0;
-    // Of the window, summed over the subtree.
+    // Times in the window, summed over the subtree.
     Nanoseconds compute = 0, gather = 0, reduce = 0, other = 0;
     [[nodiscard]] Nanoseconds exposed() const { return gather + reduce + other; }
   };
@@ -85,7 +89,7 @@ class UnitTree : public QAbstractItemModel {
   }
 
   RunPointer run_;
-  PlanPointer plan_;  // the run's; nullptr: none is known
+  PlanPointer plan_;  // the run's plan; nullptr: unknown
   size_t rank_ = 0;
   std::vector<Node> nodes_;
   std::vector<int> top_;

@@ -9,11 +9,12 @@
 
 namespace shardlens::gui {
 
-// Runs the event loop until done(), or for `limit`; what done() says at the end. For programs and
-// tests that nobody looks at: sleeps between events, which processEvents() with a time does not.
+// Runs the event loop until done() returns true or `limit` has passed; returns the last done(). For
+// unattended programs and tests. Sleeps between events, which processEvents() with a time limit
+// does not.
 template <typename Done>
 bool wait_until(const Done& done, std::chrono::milliseconds limit) {
-  QTimer tick;  // for what ends without an event
+  QTimer tick;  // wakes the loop for conditions that change without an event
   tick.start(std::chrono::milliseconds(5));
   const QDeadlineTimer deadline(limit);
   while (!done() && !deadline.hasExpired()) {

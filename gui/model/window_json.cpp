@@ -18,7 +18,7 @@ ordered_json version_json(const PlanVersion& version) {
     return out;
   }
   ordered_json figures = sim::prediction_json(version.prediction);
-  figures.erase("machine");  // its choice in the window is there already
+  figures.erase("machine");  // `out` already has the machine as chosen in the window
   out.update(figures);
   return out;
 }

@@ -10,7 +10,8 @@
 
 namespace shardlens::gui {
 
-// What something on a canvas means; the theme makes a colour of it. The first ones are Kind's.
+// The meaning of something drawn on a canvas; the theme maps it to a colour. The first values are
+// those of Kind, in the same order.
 enum class Ink : uint8_t {
   kCompute,
   kAllGather,
@@ -36,7 +37,8 @@ inline constexpr int kInkCount = 18;
   return static_cast<Ink>(kind);
 }
 
-// Where timelines and charts are drawn: on a painter (screen, PNG, SVG), or in a test's list.
+// The surface that timelines and charts are drawn on: a painter (screen, PNG, SVG) or a test's
+// list.
 class Canvas {
  public:
   Canvas() = default;
@@ -45,12 +47,12 @@ class Canvas {
   virtual ~Canvas() = default;
 
   virtual void fill(const QRectF& area, Ink ink, double opacity = 1) = 0;
-  // Diagonal strokes: exposed, told apart without hue.
+  // Diagonal strokes, which mark exposed time independently of the hue.
   virtual void hatch(const QRectF& area, Ink ink) = 0;
   virtual void frame(const QRectF& area, Ink ink, double width = 1) = 0;
   virtual void line(const QPointF& from, const QPointF& to, Ink ink, bool dashed = false) = 0;
   virtual void arrow(const QPointF& from, const QPointF& to, Ink ink) = 0;
-  // Elided to the area; on `behind`, in black or white, whichever reads better.
+  // Text elided to the area, in black or white, whichever has more contrast on `behind`.
   virtual void label(const QRectF& area, const QString& text, Ink behind) = 0;
   virtual void text(const QRectF& area,
                     const QString& text,

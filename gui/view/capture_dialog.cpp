@@ -41,15 +41,15 @@ CaptureDialog::CaptureDialog(const QString& program, QSettings& settings, QWidge
   nproc_ = number(tr("Ranks"), 64);
   steps_ = number(tr("Steps"), 10'000);
   batch_ = number(tr("Batch"), 4096);
-  batch_->setToolTip(tr("Sequences of each rank in a step"));
+  batch_->setToolTip(tr("Sequences per rank and step"));
   seq_ = number(tr("Sequence"), 1 << 20);
   seq_->setSuffix(tr(" tokens"));
   bar_->setAccessibleName(tr("Progress"));
   log_->setReadOnly(true);
-  log_->setAccessibleName(tr("What the capture prints"));
-  log_->setPlaceholderText(
-      tr("Start runs `shardlens capture` with this; what it prints appears here, and the run is "
-         "opened when it ends."));
+  log_->setAccessibleName(tr("Output of the capture"));
+  log_->setPlaceholderText(tr(
+      "Start runs `shardlens capture` with these options. Its output appears here, and the run is "
+      "opened when it ends."));
   log_->setMaximumBlockCount(2000);
   log_->setTabChangesFocus(true);
   auto* buttons = new QDialogButtonBox;
@@ -181,7 +181,7 @@ void CaptureDialog::begin() {
   settings_.setValue(QStringLiteral("capture/model"), chosen.model);
   settings_.setValue(QStringLiteral("capture/tokens"), chosen.tokens);
   setRunning(true);
-  bar_->setRange(0, 0);  // until the first step tells how many there are
+  bar_->setRange(0, 0);  // busy indicator until the first step is reported
   job_.start(program_, chosen);
 }
 

@@ -15,12 +15,12 @@ class QSpinBox;
 
 namespace shardlens::gui {
 
-// Trains a model on this machine for a few steps and records it. What was entered is kept in
-// `settings`, which must outlive the dialog. Closing it ends a capture that is under way.
+// Trains a model on this machine for a few steps and records the run. The entered model and tokens
+// are kept in `settings`, which must outlive the dialog. Closing the dialog ends a running capture.
 class CaptureDialog : public QDialog {
   Q_OBJECT
  public:
-  // `program`: shardlens.
+  // `program`: path of the shardlens executable.
   CaptureDialog(const QString& program, QSettings& settings, QWidget* parent);
   [[nodiscard]] CaptureOptions options() const;
   void setOptions(const CaptureOptions& options);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kHintRole = Qt::UserRole;
 
-// The shortcut at the right edge of the entry.
+// Draws the shortcut at the right edge of the entry.
 class HintDelegate : public QStyledItemDelegate {
  public:
   using QStyledItemDelegate::QStyledItemDelegate;
@@ -36,7 +36,7 @@ class HintDelegate : public QStyledItemDelegate {
   }
 };
 
-// The rows of one menu.
+// The commands of one menu that have shortcuts, as an HTML table.
 QString sheet_of(const ActionRegistry& actions, const QString& menu) {
   QString html = QStringLiteral("<h3>%1</h3><table cellpadding='2'>")
                      .arg(QString(menu).remove(u'&').toHtmlEscaped());
@@ -124,20 +124,22 @@ ShortcutSheet::ShortcutSheet(const ActionRegistry& actions, QWidget* parent) : Q
       menus.append(command.menu);
     }
   }
-  // Two columns of whole menus, so that all is seen at once.
+  // Two columns of whole menus, so that everything is visible at once.
   QString left, right;
   for (qsizetype i = 0; i < menus.size(); ++i) {
     (2 * i + 1 < menus.size() - 1 ? left : right) += sheet_of(actions, menus[i]);
   }
-  right += QStringLiteral("<h3>%1</h3><p>%2</p>")
-               .arg(tr("Mouse"),
-                    tr("Wheel zooms at the pointer (Ctrl finely, Shift pans). A drag measures and "
-                       "snaps to edges (Alt: freely). "
-                       "Shift+drag or the middle button pan. A click selects, a double click zooms "
-                       "in on what it hits. "
-                       "The right button offers what can be done with it. "
-                       "A rank's name folds it; the strip at the top shows the whole run."))
-               .append(tr("<p>Ctrl+K finds every command, those without a key too.</p>"));
+  right +=
+      QStringLiteral("<h3>%1</h3><p>%2</p>")
+          .arg(tr("Mouse"),
+               tr("The wheel zooms at the pointer (Ctrl: in small steps, Shift: pans). A drag "
+                  "measures and snaps to edges (Alt: does not snap). "
+                  "Shift+drag and a drag with the middle button pan. A click selects, a double "
+                  "click zooms to the item. "
+                  "The right button opens a menu of actions for it. "
+                  "A click on a rank's name folds the rank; the strip at the top shows the "
+                  "whole run."))
+          .append(tr("<p>Ctrl+K finds every command, also those without a shortcut.</p>"));
   const QString html =
       QStringLiteral("<table width='100%'><tr><td width='50%'>%1</td><td>%2</td></tr></table>")
           .arg(left, right);

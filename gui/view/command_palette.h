@@ -13,13 +13,14 @@ namespace shardlens::gui {
 
 class ActionRegistry;
 
-// Something that the palette offers: a command, or a place to go to.
+// An entry of the palette: a command, or a place to go to.
 struct PaletteEntry {
   QString title, hint;
   std::function<void()> run;
 };
 
-// Type to find, Enter to run. Entries are asked for with every letter.
+// Finds entries by typing; Enter runs the current one. `search` is called again on every change of
+// the text.
 class CommandPalette : public QDialog {
   Q_OBJECT
  public:
@@ -40,7 +41,7 @@ class CommandPalette : public QDialog {
   std::vector<PaletteEntry> entries_;
 };
 
-// All commands with their shortcuts, by menu.
+// All commands that have shortcuts, by menu.
 class ShortcutSheet : public QDialog {
   Q_OBJECT
  public:

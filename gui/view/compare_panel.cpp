@@ -62,7 +62,7 @@ QString name_of(const RunPointer& run) {
       (path.has_filename() ? path : path.parent_path()).filename().string());
 }
 
-// What differs besides times, in words.
+// All differences other than times, as text.
 QString story_of(const check::CheckResult& result) {
   QString html;
   const auto list = [&html](const QString& title, const QStringList& lines) {
@@ -80,7 +80,7 @@ QString story_of(const check::CheckResult& result) {
   }
   for (const check::StructuralDifference& d : result.structural) {
     if (structure.size() == static_cast<qsizetype>(kShownDifferences)) {
-      structure.append(QObject::tr("and %1 more: `shardlens compare` lists all")
+      structure.append(QObject::tr("and %1 more: `shardlens compare` lists all of them")
                            .arg(result.structural.size() - kShownDifferences));
       break;
     }
@@ -95,13 +95,13 @@ QString story_of(const check::CheckResult& result) {
   list(QObject::tr("What changed"), causes);
   list(QObject::tr("Structure"), structure);
   list(QObject::tr("Notes"), notes);
-  return html.isEmpty() ? QObject::tr("The two runs do the same things in the same order.") : html;
+  return html.isEmpty() ? QObject::tr("The two runs do the same work in the same order.") : html;
 }
 
 }  // namespace
 
 WaterfallPlot::WaterfallPlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
-  setAccessibleName(tr("From A's step to B's, part by part"));
+  setAccessibleName(tr("Change from A's step to B's, part by part"));
 }
 
 void WaterfallPlot::setTheme(const Theme& theme) {
@@ -210,7 +210,7 @@ ComparePanel::ComparePanel(CompareSession& session, QWidget* parent)
   view_->setAllColumnsShowFocus(true);
   view_->header()->setStretchLastSection(false);
   view_->setItemDelegateForColumn(ComparisonTree::kDelta, share_);
-  story_->setAccessibleName(tr("What changed, in words"));
+  story_->setAccessibleName(tr("What changed, as text"));
   story_->setTextFormat(Qt::RichText);
   story_->setWordWrap(true);
   story_->setTextInteractionFlags(Qt::TextSelectableByMouse);
@@ -277,8 +277,7 @@ void ComparePanel::update() {
   body_->setVisible(comparison != nullptr);
   if (comparison == nullptr) {
     headline_->setText(
-        tr("The run that is open is A. With another one, B, this panel says what changed, part by "
-           "part."));
+        tr("The open run is A. Open a second run, B, to see what changed, part by part."));
     story_->clear();
     headline_->setToolTip({});
     return;

@@ -19,7 +19,7 @@ namespace shardlens::gui {
 
 class ShareDelegate;
 
-// From A's step to B's, part by part: each bar begins where the one above it ended.
+// The change from A's step time to B's, part by part: each bar starts where the bar above it ends.
 class WaterfallPlot : public QWidget {
   Q_OBJECT
  public:
@@ -31,7 +31,7 @@ class WaterfallPlot : public QWidget {
     Ink ink = Ink::kIdle;
     double delta = 0;  // ns per step
   };
-  // What the step consists of; the changes sum to the step's.
+  // The parts of the step; their changes sum to the step's change.
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
   [[nodiscard]] QSize minimumSizeHint() const override;
 
@@ -44,7 +44,7 @@ class WaterfallPlot : public QWidget {
   std::vector<Part> parts_;
 };
 
-// Two runs beside each other: where the change of a step comes from, and every thing that changed.
+// Compares two runs: where the change of the step time comes from, and everything that changed.
 class ComparePanel : public QWidget {
   Q_OBJECT
  public:
@@ -63,8 +63,8 @@ class ComparePanel : public QWidget {
  private:
   void update();
   CompareSession& session_;
-  QWidget* body_ = nullptr;      // all but the headline; with a comparison
-  QPushButton* open_ = nullptr;  // without a comparison
+  QWidget* body_ = nullptr;      // everything but the headline; shown with a comparison
+  QPushButton* open_ = nullptr;  // shown without a comparison
   QLabel* headline_;
   QComboBox* by_;
   QTreeView* view_;

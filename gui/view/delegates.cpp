@@ -43,7 +43,7 @@ void SliceDelegate::paint(QPainter* painter,
   QStyledItemDelegate::paint(painter, option, index);
 }
 
-// Parameters' names tell apart by their ends, everything else by its begin.
+// Names of parameters differ at their ends, so they are elided at the start; other text at the end.
 void SliceDelegate::initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const {
   QStyledItemDelegate::initStyleOption(option, index);
   option->textElideMode = index.column() == 0 ? Qt::ElideLeft : Qt::ElideRight;
@@ -53,7 +53,8 @@ void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
   QStyledItemDelegate::initStyleOption(option, index);
   option->font.setBold(index.data(role_).toBool());
-  // Names of units tell apart by their ends too; sentences by their begin.
+  // Names of units differ at their ends too, so they are elided in the middle; sentences at the
+  // end.
   option->textElideMode = option->text.count(u' ') <= 1 ? Qt::ElideMiddle : Qt::ElideRight;
 }
 

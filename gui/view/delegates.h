@@ -7,7 +7,7 @@
 
 namespace shardlens::gui {
 
-// Draws a part of 1 (a role's double) as a hatched bar behind the text.
+// Draws a fraction from 0 to 1 (the role's value) as a hatched bar at the bottom of the cell.
 class ShareDelegate : public QStyledItemDelegate {
   Q_OBJECT
  public:
@@ -39,7 +39,7 @@ class SliceDelegate : public QStyledItemDelegate {
   const Theme* theme_;
 };
 
-// Bold where the model's role says so.
+// Draws the text bold if the model's value of `role` is true.
 class EmphasisDelegate : public QStyledItemDelegate {
   Q_OBJECT
  public:

@@ -29,7 +29,7 @@ void write_svg(QBuffer& buffer, const QString& title, QWidget& view) {
   }
 }
 
-// Dialogs are windows of their own; in a picture they stand in the middle, in a frame.
+// Dialogs are separate windows; in the picture they are drawn in the middle, with a frame.
 void draw_dialogs(const QWidget& window, QPixmap& picture) {
   QPainter painter(&picture);
   for (QDialog* dialog : window.findChildren<QDialog*>()) {
@@ -70,8 +70,9 @@ bool MainWindow::exportTo(const QString& path, QWidget* view) {
       }
     }
     if (table == nullptr) {
-      error_ = tr("%1: there is no table in this view; expected a panel such as Modules or Events")
-                   .arg(path);
+      error_ =
+          tr("%1: no table in this view; expected a panel with a table, such as Modules or Events")
+              .arg(path);
       return false;
     }
     bytes = to_csv(*table->model());

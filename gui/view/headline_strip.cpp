@@ -18,7 +18,7 @@ namespace shardlens::gui {
 
 namespace {
 
-constexpr int kShortest = 4;  // of the ways to write the headline
+constexpr int kShortest = 4;  // index of the shortest form of the headline
 
 }  // namespace
 
@@ -102,8 +102,8 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
     }
     x += wide;
   };
-  // 0: all in words with shares; 1: short words; 2: no shares either; 3: no words, the bar below
-  // and the tooltip have them; 4: what it sums to.
+  // 0: full names and shares; 1: short names and shares; 2: short names; 3: no names (they are in
+  // the tooltip); 4: only the total.
   const auto write = [&](int terse) {
     x = 4;
     say(title_ + u' ', Ink::kFaintText, false);
@@ -137,7 +137,7 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
     }
   };
   int terse = 0;
-  for (; terse < kShortest; ++terse) {  // the note goes before the words do
+  for (; terse < kShortest; ++terse) {  // the note is dropped before the names are
     write(terse);
     if (x + (terse < 2 ? 12 + plain.horizontalAdvance(note_) : 4) < width()) {
       break;

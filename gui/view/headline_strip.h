@@ -11,8 +11,8 @@ class QComboBox;
 
 namespace shardlens::gui {
 
-// What a window of a rank consists of, as text and as one bar: compute + exposed communication +
-// exposed copies + idle = the window. The rounded numbers sum, too.
+// The parts of a window of a rank, as text and as one bar: compute + exposed communication +
+// exposed copies + idle = the window. The rounded numbers also sum exactly.
 class HeadlineBar : public QWidget {
   Q_OBJECT
  public:
@@ -37,19 +37,19 @@ class HeadlineBar : public QWidget {
   analysis::Figures figures_;
 };
 
-// The bar, with the rank and the step that it speaks of.
+// The bar, with boxes to choose the rank and the step that it shows.
 class HeadlineStrip : public QWidget {
   Q_OBJECT
  public:
   explicit HeadlineStrip(SelectionContext& context, QWidget* parent = nullptr);
   void setTheme(const Theme& theme) { bar_->setTheme(theme); }
-  // While a range is dragged; nullopt: back to the selection.
+  // Shows a range while it is dragged; nullopt: shows the selection again.
   void showRange(std::optional<analysis::Interval> range);
   [[nodiscard]] HeadlineBar& bar() { return *bar_; }
 
  private:
-  void fill();    // the boxes, after another run
-  void update();  // after another selection
+  void fill();    // fills the boxes after the run changed
+  void update();  // after the selection changed
   SelectionContext& context_;
   QComboBox* ranks_;
   QComboBox* steps_;

@@ -62,7 +62,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
     }
     if (const auto slack = span->slack()) {
       sheet.row(QObject::tr("slack"),
-                *slack < 0 ? QObject::tr("%1, it came late").arg(durationText(*slack))
+                *slack < 0 ? QObject::tr("%1, it ended too late").arg(durationText(*slack))
                            : durationText(*slack));
     }
     if (span->step) {
@@ -94,10 +94,10 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
     sheet.row(QObject::tr("ranks"), QString::number(c.ranks));
   }
   if (c.limiter_wait > 0) {
-    sheet.row(QObject::tr("held by limiter"), durationText(c.limiter_wait));
+    sheet.row(QObject::tr("waited for limiter"), durationText(c.limiter_wait));
   }
   if (c.last_start && *c.last_start > c.when.start) {
-    sheet.row(QObject::tr("last rank came"),
+    sheet.row(QObject::tr("last rank started"),
               QObject::tr("%1 after this one").arg(durationText(*c.last_start - c.when.start)));
   }
   return sheet.done();
@@ -136,7 +136,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
                    [&unit](const analysis::UnitFigures& u) { return u.fqn == unit; });
   Sheet sheet(QObject::tr("unit %1, all steps").arg(escaped(unit_label(unit))));
   if (found == rank.figures.units.end()) {
-    sheet.row(QObject::tr("figures"), QObject::tr("nothing of it ran on this rank"));
+    sheet.row(QObject::tr("figures"), QObject::tr("no events of this unit on this rank"));
     return sheet.done();
   }
   sheet.row(QObject::tr("compute"),
@@ -198,8 +198,8 @@ QString of_rank(const RunData& run, const RankData& rank) {
   for (const analysis::StragglerFigures& straggler : run.analysis.matching.stragglers) {
     if (straggler.rank == rank.figures.rank && straggler.last > 0) {
       sheet.row(
-          QObject::tr("came last"),
-          QObject::tr("to %1, held others up %2")
+          QObject::tr("started last"),
+          QObject::tr("in %1, delayed others by %2")
               .arg(countText(straggler.last, QObject::tr("collective"), QObject::tr("collectives")),
                    durationText(straggler.held_up)));
     }

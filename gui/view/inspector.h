@@ -6,7 +6,7 @@
 
 namespace shardlens::gui {
 
-// Everything that is known of what is selected: an event, a collective, a unit, or the rank.
+// All details of the selection: an event, a collective, a unit, or the rank.
 class Inspector : public QTextBrowser {
   Q_OBJECT
  public:
@@ -17,7 +17,7 @@ class Inspector : public QTextBrowser {
   SelectionContext& context_;
 };
 
-// As HTML; names from the trace are escaped.
+// The details of the selection as HTML; names from the trace are escaped.
 [[nodiscard]] QString inspected(const SelectionContext& context);
 
 }  // namespace shardlens::gui

@@ -29,7 +29,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr std::chrono::minutes kLongest{30};  // a run without a user must end
+constexpr std::chrono::minutes kLongest{30};  // time limit of an unattended run
 int warnings = 0;
 
 void count_warnings(QtMsgType type, const QMessageLogContext& /*context*/, const QString& message) {
@@ -97,29 +97,31 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
                                QStringLiteral("[PATH…]"));
   option("select", "select this unit", "UNIT");
   option("step", "select this step", "N");
-  option("model", "a config.json to plan for, simulated in place of a run", "FILE");
-  option("hardware",
-         "simulate each plan on this spec, a name or a file; may be repeated, and is required with "
-         "--model",
-         "SPEC");
-  option("plan", "simulate this plan file beside the run; may be repeated", "FILE");
+  option("model", "a model's config.json; its plan is simulated and shown instead of a run",
+         "FILE");
+  option(
+      "hardware",
+      "simulate each plan on this spec (a name or a file); may be repeated; required with --model",
+      "SPEC");
+  option("plan", "simulate this plan file too; may be repeated", "FILE");
   option("simulate", "show the run's own plan, simulated, below the run");
-  option("compare",
-         "a run to compare with, or a directory of several; may be repeated for its traces",
-         "PATH");
-  option("range", "select this stretch of time, as 12ms..18ms", "FROM..TO");
+  option(
+      "compare",
+      "a run to compare with, or a directory of several runs; may be repeated for the run's traces",
+      "PATH");
+  option("range", "select this range of time, such as 12ms..18ms", "FROM..TO");
   option("panel",
          "bring this panel to the front: modules, ownership, inspector, exposed, order, what-if, "
          "compare, events, diagnostics or notes",
          "NAME");
   option("dialog", "open this dialog: capture, palette or shortcuts", "NAME");
   option("theme", "light or dark", "THEME");
-  option("size", "of the window [1280x800]", "WxH");
-  option("export-png", "write a picture of the window and end", "FILE");
+  option("size", "size of the window [1280x800]", "WxH");
+  option("export-png", "write a picture of the window and exit", "FILE");
   option("figures",
-         "print what the window shows of the run and of each simulated plan as JSON, and end");
-  option("selftest", "check the window with the run (or the sample run) and end");
-  option("config-dir", "where settings are kept", "DIR");
+         "print the window's figures of the run and of each simulated plan as JSON, and exit");
+  option("selftest", "check the window with the run (or the sample run) and exit");
+  option("config-dir", "directory of the settings file", "DIR");
   parser.addHelpOption();
   if (!parser.parse(arguments)) {
     throw UsageError(parser.errorText().toStdString());
@@ -162,7 +164,7 @@ Options parse(QCommandLineParser& parser, const QStringList& arguments, QString&
   return out;
 }
 
-// A panel by the name that the window shows, or by that of its command: "What if", what-if, whatif.
+// Brings a panel to the front by its title or its id: "What if", what-if, whatif.
 void raise(const QString& name, MainWindow& window) {
   const auto plain = [](QString text) {
     return text.remove(QRegularExpression(QStringLiteral("[^A-Za-z]"))).toLower();
@@ -180,10 +182,10 @@ void raise(const QString& name, MainWindow& window) {
     known.append(title);
   }
   throw UsageError("--panel: no panel '" + name.toStdString() +
-                   "'; there are: " + known.join(QStringLiteral(", ")).toStdString());
+                   "'; expected one of: " + known.join(QStringLiteral(", ")).toStdString());
 }
 
-// --plan, --hardware and --simulate: one after the other, so that each is a version.
+// --plan, --hardware and --simulate: simulated one after the other, so that each becomes a version.
 void simulate(const Options& options, MainWindow& window) {
   PlanSession& session = window.session();
   const auto simulated = [&session] {
@@ -223,7 +225,7 @@ void simulate(const Options& options, MainWindow& window) {
   }
 }
 
-// --step, --select, --range and --panel, once the run is there.
+// --step, --select, --range and --panel, once the run is loaded.
 void apply(const Options& options, MainWindow& window) {
   SelectionContext& context = window.context();
   const RankData* rank = context.rank();
@@ -248,7 +250,7 @@ void apply(const Options& options, MainWindow& window) {
         options.select == QStringLiteral("(root)") ? "" : options.select.toStdString();
     if (!window.panels().tree.indexOf(unit).isValid()) {
       throw InputError("--select",
-                       "no unit '" + unit + "' in the run; the Modules panel lists them");
+                       "no unit '" + unit + "' in the run; the panel Modules lists its units");
     }
     context.selectUnit(unit);
   }
@@ -281,7 +283,7 @@ void open_dialog(const QString& name, MainWindow& window) {
   }
 }
 
-// Lets layouts, paints and timers of a window that nobody sees run.
+// Runs the pending layouts, paints and timers of an unattended window.
 void settle(MainWindow& window) {
   QApplication::processEvents();
   window.panels().flush();
@@ -344,7 +346,7 @@ int show(const Options& options, QSettings& settings) {
   };
   if (options.alone()) {
     QTimer::singleShot(kLongest, qApp, [] {
-      std::fprintf(stderr, "shardlens-gui: gave up after %d minutes\n",
+      std::fprintf(stderr, "shardlens-gui: stopped after the time limit of %d minutes\n",
                    static_cast<int>(kLongest.count()));
       QApplication::exit(static_cast<int>(ExitCode::kRuntime));
     });
@@ -378,7 +380,7 @@ int show(const Options& options, QSettings& settings) {
 
 int main(int argc, char** argv) {
   using namespace shardlens;
-  // Qt ends the process where it finds no display; say what to do instead.
+  // Without a display Qt would end the process, so print what to do instead.
   const bool headless = qEnvironmentVariableIsEmpty("DISPLAY") &&
                         qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY") &&
                         qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM");
@@ -389,10 +391,11 @@ int main(int argc, char** argv) {
             argument == "--figures" || argument == "--help" || argument == "-h";
   }
   if (headless && !alone) {
-    std::fprintf(stderr,
-                 "shardlens-gui: no display here (DISPLAY and WAYLAND_DISPLAY are not set); "
-                 "--export-png FILE, --figures and --selftest "
-                 "need none, and `shardlens report` writes a page for a browser\n");
+    std::fprintf(
+        stderr,
+        "shardlens-gui: no display (DISPLAY and WAYLAND_DISPLAY are not set); "
+        "--export-png FILE, --figures and --selftest need no display, and `shardlens report` "
+        "writes a page for a browser\n");
     return static_cast<int>(ExitCode::kRuntime);
   }
   if (headless) {
@@ -412,7 +415,7 @@ int main(int argc, char** argv) {
       std::printf("%s", qPrintable(parser.helpText()));
       return 0;
     }
-    // What nobody looks at leaves no traces in the user's settings.
+    // Unattended runs do not change the user's settings.
     const QTemporaryDir scratch;
     if (config.isEmpty()) {
       config = options.alone()

@@ -34,7 +34,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kStateVersion = 1;  // of the saved layout; another one is not restored
+constexpr int kStateVersion = 1;  // of the saved layout; other versions are not restored
 constexpr qsizetype kRecent = 10;
 const QString kRecentKey = QStringLiteral("recent");
 
@@ -90,7 +90,7 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
   addCompareCommands();
   addViewCommands();
   start_ = new StartPage(actions_);
-  start_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Ignored);  // docks are not beside it
+  start_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Ignored);  // it is shown without docks
   pages_->addWidget(start_);
   pages_->addWidget(workspace_);
   makeMenus();
@@ -107,7 +107,7 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
 }
 
 MainWindow::~MainWindow() {
-  // What they tell while they go would reach a window that is half gone.
+  // Signals emitted during destruction would reach a partly destroyed window.
   for (QObject* member : std::initializer_list<QObject*>{&actions_, &context_, &loader_, &session_,
                                                          &session_.undoStack(), &compare_}) {
     member->disconnect(this);
@@ -127,7 +127,7 @@ void MainWindow::connectViews() {
   connect(start_, &StartPage::openRequested, this, &MainWindow::open);
   connect(start_, &StartPage::cancelRequested, this, [this] {
     loader_.cancel();
-    if (context_.run() == nullptr && session_.isOpen()) {  // a new plan
+    if (context_.run() == nullptr && session_.isOpen()) {  // a plan for a model
       session_.stop();
       start_->endProgress();
       emit settled();
@@ -188,7 +188,7 @@ void MainWindow::connectViews() {
   });
 }
 
-// Panels behind a tab are visible to Qt, though nobody sees them: Tab passes them by.
+// Qt treats panels behind a tab as visible, although they are covered. Tab skips them.
 bool MainWindow::focusNextPrevChild(bool next) {
   const auto covered = [this](const QWidget* widget) {
     return std::ranges::any_of(panels_->all(), [widget](const Panels::Panel& panel) {
@@ -204,7 +204,7 @@ bool MainWindow::focusNextPrevChild(bool next) {
   return true;
 }
 
-// Left and Right are shortcuts, but walk along the tabs of panels where those have the keyboard.
+// Left and Right are shortcuts, but switch tabs while a tab bar of panels has the focus.
 bool MainWindow::event(QEvent* event) {
   if (event->type() == QEvent::ShortcutOverride &&
       qobject_cast<QTabBar*>(QApplication::focusWidget()) != nullptr) {
@@ -253,7 +253,7 @@ void MainWindow::openTraces(const QStringList& paths) {
   loader_.load(paths_of(paths));
 }
 
-// What is open, from where it came: a project with its plans and notes, a model, or traces.
+// Reads again what is open: a project with its plans and notes, a model, or traces.
 void MainWindow::reload() {
   if (!project_path_.isEmpty()) {
     open({project_path_});
@@ -301,7 +301,7 @@ void MainWindow::loaded(const RunPointer& run) {
   emit settled();
 }
 
-// Bookmarks are kept by the run's absolute paths: "nanoseconds note" each.
+// Bookmarks are stored under the run's absolute paths, each as "nanoseconds note".
 void MainWindow::keepBookmarks() {
   QStringList list;
   for (const Bookmark& mark : timeline_->scene().bookmarks) {
@@ -351,7 +351,7 @@ void MainWindow::openModel(const QString& config, const QString& hardware) {
   }
   try {
     if (hardware.isEmpty()) {
-      throw UsageError("no machine to simulate the model on: name one with --hardware");
+      throw UsageError("no machine to simulate the model on: give one with --hardware");
     }
     const plan::ModelConfig model = plan::load_model_config(config.toStdString());
     (void)sim::load_hardware(hardware.toStdString());
@@ -361,7 +361,7 @@ void MainWindow::openModel(const QString& config, const QString& hardware) {
     planned_model_ = true;
     planned_hardware_ = hardware;
     compare_.close();
-    session_.stop();  // first: without a run, what it has simulated would be shown as one
+    session_.stop();  // first: without a run, its simulation would be shown as the run
     context_.setRun(nullptr);
     session_.start(model, hardware);
     start_->showProgress(-1, tr("Simulating %1").arg(config));
@@ -415,7 +415,7 @@ void MainWindow::fail(const QString& message) {
       panel.dock->hide();
     }
     bar_->hide();
-    session_.stop();  // first: without a run, what it has simulated would be shown as one
+    session_.stop();  // first: without a run, its simulation would be shown as the run
     context_.setRun(nullptr);
     compare_.close();
     setWindowTitle(QStringLiteral("Shardlens"));

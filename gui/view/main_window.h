@@ -31,28 +31,33 @@ class NoticeBar;
 class StartPage;
 class TimelineView;
 
-// The window: start page until a run is open, then headline, timeline and the docks around it.
+// The main window: the start page until a run is open, then the headline, the timeline and the
+// docks around it.
 //
-// Threads  the GUI thread; runs are read on another (RunLoader).
+// Threads  the GUI thread; runs are read on another thread (RunLoader).
 class MainWindow : public QMainWindow {
   Q_OBJECT
  public:
-  // `settings` keeps layout, theme and recent files; it must outlive the window.
+  // `settings` stores layout, theme and recent files; it must outlive the window.
   explicit MainWindow(QSettings& settings, QWidget* parent = nullptr);
   ~MainWindow() override;
 
-  // Traces, capture directories, or one project; asks first where a project would lose changes.
+  // Opens traces, capture directories, or one project. Asks the user first if the open project has
+  // unsaved changes.
   void open(const QStringList& paths);
-  // A model's config.json, fully sharded over the ranks of a spec and simulated, in place of a run.
-  // `hardware`: a spec's name or file; "": asks for it (unattended, that is lastError()).
+  // Opens a model's config.json instead of a run: the model is fully sharded over the GPUs of a
+  // spec and simulated. `hardware`: a spec's name or file; "": the user is asked (if unattended,
+  // this is an error: lastError()).
   void openModel(const QString& config, const QString& hardware);
-  // Figures are not kept: plans are simulated again when it is opened. False, and lastError(),
-  // where it cannot be written.
+  // Saves without figures: the plans are simulated again when the project is opened. Returns false
+  // and sets lastError() if the file cannot be written.
   bool saveProject(const QString& path);
   [[nodiscard]] Project project() const;
-  // A plan file as an edit of the session's plan. False, and lastError(), where it cannot be.
+  // Applies a plan file as an edit of the session's plan. Returns false and sets lastError() on
+  // failure.
   bool applyPlan(const QString& path);
-  // Another run, B, beside the one that is open; settled() tells when it is there, or lastError().
+  // Compares the open run with another run, B. settled() is emitted when B is loaded or loading
+  // failed (lastError()).
   void compareWith(const QStringList& paths);
   void setDark(bool dark);
   [[nodiscard]] bool isDark() const { return dark_; }
@@ -66,20 +71,21 @@ class MainWindow : public QMainWindow {
   [[nodiscard]] PlanSession& session() { return session_; }
   [[nodiscard]] CompareSession& compare() { return compare_; }
 
-  // A small capture that comes with the program; "" where it was not installed.
+  // Path of the small capture that comes with the program; "" if it is not installed.
   [[nodiscard]] QString sampleRun() const;
-  // By the name's ending: PNG or SVG of `view`, or CSV of its table. nullptr: PNG of the whole
-  // window, SVG of the timeline, CSV of the modules. Errors: lastError(); false.
+  // Writes by the extension of `path`: PNG or SVG of `view`, or CSV of its table. `view` nullptr:
+  // PNG of the whole window, SVG of the timeline, CSV of the modules. Returns false and sets
+  // lastError() on failure.
   bool exportTo(const QString& path, QWidget* view = nullptr);
-  // The panel that has the keyboard's focus, else the timeline.
+  // The panel that has the keyboard focus, else the timeline.
   [[nodiscard]] QWidget* focusedView() const;
-  // Nobody looks: nothing is asked, and messages are lastError() alone.
+  // For use without a user: no questions are asked, and messages are only in lastError().
   void setUnattended() { unattended_ = true; }
-  // What the last load or export had to say against it; "" if nothing.
+  // The error of the last load or export; "": none.
   [[nodiscard]] QString lastError() const { return error_; }
 
  signals:
-  // A load has ended, well or not.
+  // A load has ended, with or without success.
   void settled();
 
  protected:
@@ -127,7 +133,7 @@ class MainWindow : public QMainWindow {
   void connectViews();
   void loaded(const RunPointer& run);
   void fail(const QString& message);
-  // A message of its own, where somebody sees it.
+  // Shows a message box, unless unattended.
   void tell(const QString& title, const QString& message);
   void remember(const QStringList& paths);
   void showPalette();
@@ -145,14 +151,14 @@ class MainWindow : public QMainWindow {
   CompareSession compare_;
   QStringList comparing_;       // paths of B
   bool ghosts_ = true;          // whether simulated lanes are shown
-  bool own_ghost_ = false;      // of the run's own plan too, before it is edited
-  QStringList opening_;         // of the run that is open
-  QStringList wanted_;          // of the one that is being read
+  bool own_ghost_ = false;      // whether the run's own plan is shown simulated before it is edited
+  QStringList opening_;         // paths of the open run
+  QStringList wanted_;          // paths of the run that is being read
   bool planned_model_ = false;  // opening_ is a config.json
   QString planned_hardware_;
   QString project_path_;  // "": none
   QString opening_project_;
-  std::optional<Project> pending_;  // restored when its run is there
+  std::optional<Project> pending_;  // to be restored when its run is loaded
   bool changed_ = false, restoring_ = false;
   QString error_;
   bool dark_ = false;

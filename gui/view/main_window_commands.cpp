@@ -91,7 +91,7 @@ void MainWindow::addGoCommands() {
       tr("Nothing was selected after this"));
   const QString no_exposed = tr("No exposed collective there"),
                 no_item = tr("Select an event that has a neighbour there"),
-                no_arrow = tr("Select a collective that something waited for"),
+                no_arrow = tr("Select a collective that compute waited for"),
                 no_mark = tr("No bookmark there");
   go(
       "go.nextExposed", tr("Next exposed collective"), {QStringLiteral("E")},
@@ -110,14 +110,14 @@ void MainWindow::addGoCommands() {
       [this] { timeline_->selectNeighbour(-1); },
       [this] { return timeline_->neighbour(-1).has_value(); }, no_item);
   go(
-      "go.follow", tr("Follow the arrow to what waits for it"), {QStringLiteral("]")},
+      "go.follow", tr("Follow the arrow to the compute that waits"), {QStringLiteral("]")},
       [this] { timeline_->followArrow(1); }, [this] { return timeline_->arrowEnd(1).has_value(); },
       no_arrow);
   go(
       "go.followBack", tr("Follow the arrow back to the collective"), {QStringLiteral("[")},
       [this] { timeline_->followArrow(-1); },
       [this] { return timeline_->arrowEnd(-1).has_value(); },
-      tr("Select an event that a collective was needed before"));
+      tr("Select an event with an earlier collective that was needed"));
   go(
       "go.mark", tr("Set or remove a bookmark"), {QStringLiteral("M")},
       [this] { timeline_->toggleBookmark(timeline_->markedTime()); }, has_run, no_run, true);
@@ -146,7 +146,7 @@ void MainWindow::addGoCommands() {
       tr("Nothing is selected"));
 }
 
-// A bookmark that is there already is shown to be edited, and keeps its note until then.
+// If there is already a bookmark, its note is edited; it stays until the dialog is accepted.
 void MainWindow::editBookmark(Nanoseconds time) {
   const std::optional<Bookmark> there = timeline_->bookmarkAt(time);
   auto* dialog = new QInputDialog(this);
@@ -198,7 +198,7 @@ void MainWindow::addViewCommands() {
                 [] { return true; },
                 {},
                 true});
-  view("view.reset", tr("Put the panels back"), {}, [this] { panels_->arrange(); });
+  view("view.reset", tr("Reset the layout of the panels"), {}, [this] { panels_->arrange(); });
   for (const Panels::Panel& panel : panels_->all()) {
     QDockWidget* dock = panel.dock;
     actions_.add({QStringLiteral("panel.") + dock->objectName(),
@@ -220,12 +220,12 @@ void MainWindow::addViewCommands() {
                   sheet->open();
                 }});
   actions_.add({QStringLiteral("help.about"), tr("&Help"), tr("About Shardlens"), {}, [this] {
-                  auto* box =
-                      new QMessageBox(QMessageBox::NoIcon, tr("About Shardlens"),
-                                      tr("Shardlens %1\nWho owns which bytes, when each collective "
-                                         "runs, and how much of it is hidden.\nMIT license")
-                                          .arg(QStringLiteral(SHARDLENS_VERSION)),
-                                      QMessageBox::Ok, this);
+                  auto* box = new QMessageBox(
+                      QMessageBox::NoIcon, tr("About Shardlens"),
+                      tr("Shardlens %1\nWhich rank owns which bytes, when each collective "
+                         "runs, and how much of it is hidden.\nMIT license")
+                          .arg(QStringLiteral(SHARDLENS_VERSION)),
+                      QMessageBox::Ok, this);
                   box->setAttribute(Qt::WA_DeleteOnClose);
                   box->open();
                 }});
@@ -234,7 +234,7 @@ void MainWindow::addViewCommands() {
 void MainWindow::addPlanCommands() {
   const auto open = [this] { return session_.isOpen(); };
   const QString menu = tr("&Plan");
-  const QString no_plan = tr("The run has no plan: What if says why"),
+  const QString no_plan = tr("The run has no plan: the panel What if shows why"),
                 no_other = tr("Simulate a plan or compare with another run first");
   actions_.add({QStringLiteral("plan.undo"),
                 menu,
@@ -283,11 +283,11 @@ void MainWindow::addPlanCommands() {
                 },
                 [this] { return timeline_->scene().ghost().run != nullptr; },
                 no_other});
-  for (size_t knob = 0; knob < 3; ++knob) {  // the first knobs are those that are turned most
+  for (size_t knob = 0; knob < 3; ++knob) {  // the first knobs are the most used ones
     actions_.add({QStringLiteral("plan.knob%1").arg(knob),
                   menu,
                   knob == 0   ? tr("Next kind of sharding")
-                  : knob == 1 ? tr("Next way to make units")
+                  : knob == 1 ? tr("Next grouping into units")
                               : tr("Prefetch one unit further in forward"),
                   {},
                   [this, knob] {
@@ -410,7 +410,7 @@ void MainWindow::chooseModel() {
 }
 
 void MainWindow::chooseExport() {
-  QWidget* view = focusedView();  // the dialog takes the focus
+  QWidget* view = focusedView();  // before the dialog takes the focus
   QString name = tr("timeline");
   for (const Panels::Panel& panel : panels_->all()) {
     name = panel.dock->widget() == view ? panel.dock->windowTitle() : name;

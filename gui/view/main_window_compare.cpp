@@ -109,7 +109,8 @@ void MainWindow::chooseOther() {
   dialog->open();
 }
 
-// B's rank below the chosen one, so that its step of the same number begins where A's does.
+// B's rank below the selected one, shifted so that its step with the same number starts where A's
+// step starts.
 Ghost MainWindow::comparedGhost() const {
   const RankData& a = *context_.rank();
   const RunData& b = *compare_.b();
@@ -128,7 +129,7 @@ Ghost MainWindow::comparedGhost() const {
     }
     ghost.start = context_.run()->shown(a, steps[step].window).start -
                   b.shown(ghost.data(), others[other].window).start;
-    ghost.note = tr("%1, its step %2 (%3) beside A's step %4 (%5)")
+    ghost.note = tr("%1: its step %2 (%3) and A's step %4 (%5)")
                      .arg(label_of(comparing_))
                      .arg(others[other].step)
                      .arg(durationText(others[other].window.length()))
@@ -140,7 +141,8 @@ Ghost MainWindow::comparedGhost() const {
   return ghost;
 }
 
-// The simulated step under the measured one, from where the chosen step (else the first) began.
+// The simulated step below the measured run, starting where the selected (else the first) step
+// starts.
 Ghost MainWindow::simulatedGhost() const {
   const RankData& rank = *context_.rank();
   const PlanVersion* version = session_.current();
@@ -153,14 +155,15 @@ Ghost MainWindow::simulatedGhost() const {
           context_.current().rank,
           start,
           tr("simulated"),
-          tr("one step of the %1 plan, %2, from the same instant; simulator off by: %3")
+          tr("one step of the %1 plan, %2, starting with the measured step; simulator error: %3")
               .arg(version == &session_.versions().front() ? tr("run's own") : tr("edited"),
                    durationText(version->step()), baselineText(version->prediction.baseline))};
 }
 
 void MainWindow::updateGhost() {
   const PlanVersion* version = session_.current();
-  if (context_.run() == nullptr && version != nullptr) {  // a new plan: it is the run
+  if (context_.run() == nullptr && version != nullptr) {
+    // The plan was made for a model: its simulation is shown as the run.
     start_->endProgress();
     if (version->run == nullptr) {
       fail(version->error);
@@ -180,7 +183,7 @@ void MainWindow::updateGhost() {
     }
   } else if (compares) {
     timeline_->setGhost(comparedGhost());
-  } else if (version != nullptr) {  // while the next version is simulated the last one stays
+  } else if (version != nullptr) {  // nullptr: the last version stays until the next is simulated
     timeline_->setGhost(version->run == nullptr ? Ghost{} : simulatedGhost());
   }
 }

@@ -12,7 +12,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kRecentNames = 80;  // characters of a path in the menu; all of it is its tooltip
+constexpr int kRecentNames = 80;  // characters of a path in the menu; the tooltip has all of it
 
 QString shortened(const QString& path) {
   return path.size() <= kRecentNames ? path : u'…' + path.right(kRecentNames - 1);
@@ -47,7 +47,7 @@ void MainWindow::makeMenus() {
         const QStringList paths = chosen->data().toStringList();
         if (!paths.isEmpty()) {
           open(paths);
-        } else {  // later: it is one of the entries that go
+        } else {  // later, since it removes the entry that is being handled
           QMetaObject::invokeMethod(this, &MainWindow::forgetRecent, Qt::QueuedConnection);
         }
       });
@@ -56,7 +56,8 @@ void MainWindow::makeMenus() {
   fillRecent();
 }
 
-// Shortcuts are their menus' actions: what is enabled follows what can be done, at once.
+// Shortcuts belong to the menus' actions, so these are enabled and disabled immediately when a
+// command's state changes.
 void MainWindow::followActions() {
   const auto refresh = [this] { actions_.refresh(); };
   connect(&actions_, &ActionRegistry::changed, this, [this] {
@@ -95,7 +96,7 @@ void MainWindow::fillRecent() {
   recent_->setEnabled(!recent_->isEmpty());
   if (!recent_->isEmpty()) {
     recent_->addSeparator();
-    recent_->addAction(tr("Forget these"));
+    recent_->addAction(tr("Clear this list"));
   }
 }
 

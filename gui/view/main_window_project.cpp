@@ -153,7 +153,7 @@ void MainWindow::openProject(const QString& path) {
   }
 }
 
-// What a project keeps beside its run, once that is there.
+// Restores the rest of a project once its run is loaded.
 void MainWindow::restoreProject() {
   const std::optional<Project> project = std::exchange(pending_, std::nullopt);
   const QString path = std::exchange(opening_project_, {});
@@ -197,16 +197,16 @@ void MainWindow::chooseProjectToSave(const std::function<void()>& then) {
   dialog->open();
 }
 
-// Runs `then` once what was changed is saved or given up; not at all where the user says so.
+// Runs `then` after the changes were saved or discarded; not at all if the user cancels.
 void MainWindow::whenSaved(const std::function<void()>& then) {
   if (!changed_ || unattended_ || project_path_.isEmpty()) {
-    then();  // without a project nothing was promised: bookmarks are kept anyway
+    then();  // without a project there is nothing to save; bookmarks are stored anyway
     return;
   }
-  auto* box = new QMessageBox(
-      QMessageBox::Question, tr("Shardlens"),
-      tr("%1 has changes that are not saved.").arg(QFileInfo(project_path_).fileName()),
-      QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel, this);
+  auto* box =
+      new QMessageBox(QMessageBox::Question, tr("Shardlens"),
+                      tr("%1 has unsaved changes.").arg(QFileInfo(project_path_).fileName()),
+                      QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel, this);
   box->setAttribute(Qt::WA_DeleteOnClose);
   connect(box, &QMessageBox::buttonClicked, this, [this, box, then](QAbstractButton* button) {
     const auto chosen = box->standardButton(button);

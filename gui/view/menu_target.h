@@ -9,14 +9,14 @@
 
 namespace shardlens::gui {
 
-// What a context menu was asked for on; its entries follow from what is known of it.
+// What a context menu was opened on. The menu's entries depend on the members that are set.
 struct MenuTarget {
-  QString text;  // that Copy takes; "": nothing to copy
+  QString text;  // text for Copy; "": nothing to copy
   std::optional<Selection::Item> item;
   std::optional<std::string> unit;
-  std::optional<Nanoseconds> time;  // where a bookmark would be set, in display time
-  std::optional<size_t> rank;       // whose name it is: it can be folded
-  QByteArray table;                 // all of it as CSV; empty: it is no table
+  std::optional<Nanoseconds> time;  // time of a bookmark set here, in display time
+  std::optional<size_t> rank;       // the rank whose name was clicked; it can be folded
+  QByteArray table;                 // the whole table as CSV; empty: not a table
 };
 
 }  // namespace shardlens::gui

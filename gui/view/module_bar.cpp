@@ -12,7 +12,7 @@ namespace {
 QString name_of(const std::vector<std::string>& modules) {
   const QString first = QString::fromStdString(unit_label(modules.front()));
   return modules.size() == 1 ? first
-                             : QObject::tr("%1 and %2 alike").arg(first).arg(modules.size() - 1);
+                             : QObject::tr("%1 and %2 more").arg(first).arg(modules.size() - 1);
 }
 
 }  // namespace
@@ -46,13 +46,13 @@ void ModuleBar::setModules(const std::vector<std::string>& modules) {
   update();
 }
 
-// Why nothing can be edited; "" where it can.
+// Why nothing can be edited; "": editing is possible.
 QString ModuleBar::refusal() const {
   if (session_.isOpen()) {
     return modules_.empty() ? tr("Choose a module first") : QString();
   }
   if (session_.isObserving()) {
-    return tr("Learning from the run");
+    return tr("Calibrating from the run");
   }
   return session_.why().isEmpty() ? tr("No run is open") : session_.why();
 }
@@ -89,7 +89,7 @@ void ModuleBar::fill(size_t knob) {
       refusal = QString::fromStdString(error.what());
     }
     if (!held && refusal.isEmpty() && next == state) {
-      refusal = tr("It is no unit: make it one first.");
+      refusal = tr("The module is not a unit: make it one first.");
     }
     const PlanStanding standing = standing_of(next.plan, session_.tree(), state.world_size);
     if (refusal.isEmpty() && !standing.resolves) {
@@ -97,7 +97,7 @@ void ModuleBar::fill(size_t knob) {
     }
     QString text = choice.label;
     if (refusal.isEmpty() && !standing.why.isEmpty()) {
-      text = tr("%1   (the engine cannot yet)").arg(choice.label);
+      text = tr("%1   (not supported by the engine yet)").arg(choice.label);
     }
     QAction* action = menu->addAction(text);
     action->setCheckable(true);

@@ -12,15 +12,15 @@ class QToolButton;
 
 namespace shardlens::gui {
 
-// What the plan can do differently with the modules that are chosen in the tree: a button for each
-// knob, its choices in a menu. What the engine cannot run is marked, with its reason as a tooltip.
+// Edits how the plan treats the modules selected in the tree: one button per knob, with its choices
+// in a menu. Choices that the engine cannot run are marked, with the reason as a tooltip.
 class ModuleBar : public QWidget {
   Q_OBJECT
  public:
   explicit ModuleBar(PlanSession& session, QWidget* parent = nullptr);
-  void setModules(const std::vector<std::string>& modules);  // FQNs; none: nothing is chosen
+  void setModules(const std::vector<std::string>& modules);  // FQNs; empty: no module is selected
   [[nodiscard]] size_t count() const { return buttons_.size(); }
-  [[nodiscard]] QMenu& menu(size_t knob);  // filled as it would open now
+  [[nodiscard]] QMenu& menu(size_t knob);  // filled as if it were opened now
 
  private:
   void fill(size_t knob);

@@ -17,7 +17,7 @@ NoticeBar::NoticeBar(QWidget* parent) : QWidget(parent), label_(new QLabel) {
   auto* more = new QToolButton;
   more->setText(tr("Diagnostics"));
   more->setFocusPolicy(Qt::StrongFocus);
-  more->setToolTip(tr("Everything that was left out, repaired or is doubtful"));
+  more->setToolTip(tr("Everything that was left out or repaired, or that may be wrong"));
   auto* close = new QToolButton;
   close->setText(QStringLiteral("×"));
   close->setAccessibleName(tr("Hide the notice"));

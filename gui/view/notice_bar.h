@@ -7,8 +7,8 @@ class QLabel;
 
 namespace shardlens::gui {
 
-// A strip above the timeline with what must be known about the run before reading it; hidden
-// where there is nothing.
+// A strip above the timeline with notices that the user must know before reading the run's numbers.
+// Hidden if there are none.
 class NoticeBar : public QWidget {
   Q_OBJECT
  public:
@@ -17,7 +17,7 @@ class NoticeBar : public QWidget {
   [[nodiscard]] QString text() const;
 
  signals:
-  void moreRequested();  // the diagnostics
+  void moreRequested();  // the user asked for the diagnostics
 
  private:
   QLabel* label_;

@@ -20,7 +20,7 @@ void PainterCanvas::fill(const QRectF& area, Ink ink, double opacity) {
 }
 
 void PainterCanvas::hatch(const QRectF& area, Ink ink) {
-  // Its own strokes, not a brush pattern, whose phase would jump with the area while panning.
+  // Drawn as lines: a brush pattern would jump with the area while panning.
   constexpr double kGap = 5;
   painter_.save();
   painter_.setClipRect(area, Qt::IntersectClip);

@@ -8,7 +8,7 @@
 
 namespace shardlens::gui {
 
-// A canvas on a QPainter: screen, image or SVG. Painter and theme must outlive it.
+// A canvas that draws on a QPainter: screen, image or SVG. Painter and theme must outlive it.
 class PainterCanvas final : public Canvas {
  public:
   PainterCanvas(QPainter& painter, const Theme& theme);

@@ -10,13 +10,13 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kWidestColumn = 200;    // of a table; what is longer is in the inspector
-constexpr int kParameterWidth = 160;  // names are cut at their left
+constexpr int kWidestColumn = 200;    // of a table; the inspector shows longer text
+constexpr int kParameterWidth = 160;  // names are elided at the start
 constexpr int kNarrowestName = 130, kWidestName = 210;
 
 }  // namespace
 
-// Columns follow the width of their dock.
+// Columns are fitted to the width of their dock.
 bool Panels::eventFilter(QObject* watched, QEvent* event) {
   if (event->type() == QEvent::Resize) {
     if (tree_view_ != nullptr && watched == tree_view_->viewport()) {
@@ -34,13 +34,13 @@ void Panels::fit(QTableView& view) {
     view.setColumnWidth(column, std::min(kWidestColumn, view.columnWidth(column)));
   }
   const QHeaderView* header = view.horizontalHeader();
-  if (header->stretchLastSection()) {  // takes what the others leave, and no more
+  if (header->stretchLastSection()) {  // it is stretched to the width that remains
     view.setColumnWidth(header->logicalIndex(header->count() - 1), kNarrowestName);
   }
 }
 
-// Names take what the figures leave; where that is too little they give way, within reason, so that
-// exposed time and what the plan does need no scrolling.
+// Names take the width that the figures leave. If that is too little, names are narrowed (within
+// limits) so that the exposed time and the plan's text are visible without scrolling.
 void Panels::fitTree() {
   const int width = tree_view_->viewport()->width();
   int others = 0;
@@ -58,19 +58,19 @@ void Panels::fitTree() {
 void Panels::measureOwnership() {
   ownership_view_->resizeColumnsToContents();
   ownership_view_->setColumnWidth(0, std::min(kParameterWidth, ownership_view_->columnWidth(0)));
-  constexpr int kNow = 2;  // what it says changes with the selected event
+  constexpr int kNow = 2;  // its text changes with the selected event
   const int widest = ownership_view_->fontMetrics().horizontalAdvance(tr("unsharded")) + 16;
   ownership_view_->setColumnWidth(kNow, std::max(widest, ownership_view_->columnWidth(kNow)));
   slice_width_ = 0;
   for (int column = OwnershipTable::kFixedColumns; column < ownership.columnCount(); ++column) {
     slice_width_ = std::max(slice_width_, ownership_view_->columnWidth(column));
   }
-  QHeaderView* columns = ownership_view_->horizontalHeader();  // the ranks before the shape
+  QHeaderView* columns = ownership_view_->horizontalHeader();  // ranks are shown before the shape
   columns->moveSection(columns->visualIndex(1), columns->count() - 1);
   fitOwnership();
 }
 
-// The ranks share what the dock has room for.
+// The columns of ranks share the remaining width of the dock.
 void Panels::fitOwnership() {
   const int ranks = ownership.columnCount() - OwnershipTable::kFixedColumns;
   if (ranks <= 0) {

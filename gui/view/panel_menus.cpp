@@ -12,7 +12,7 @@
 namespace shardlens::gui {
 namespace {
 
-// The row as the view shows it: columns in their order on the screen, with tabs between them.
+// The row as the view shows it: visible columns in their order on the screen, separated by tabs.
 QString row_text(const QHeaderView& header, const QModelIndex& index) {
   QStringList cells;
   for (int at = 0; at < header.count(); ++at) {
@@ -24,7 +24,8 @@ QString row_text(const QHeaderView& header, const QModelIndex& index) {
   return cells.join(u'\t');
 }
 
-// Left and Right fold trees and walk along rows, though they are shortcuts elsewhere.
+// In these views Left and Right fold trees and move along rows, although they are shortcuts
+// elsewhere.
 class ArrowKeys : public QObject {
  public:
   using QObject::QObject;

@@ -28,10 +28,10 @@ namespace {
 
 constexpr int kPauseMilliseconds = 90;
 constexpr int kCategoryWidth = 120;
-constexpr int kMeasuredRows = 100;  // for the widths of columns
-constexpr int kNarrow = 1700;       // windows with no room for the inspector beside the tables
-// Figures per unit of a window cost a pass over the trace: beyond this, they stay those of all
-// steps.
+constexpr int kMeasuredRows = 100;  // rows that are measured for the widths of columns
+constexpr int kNarrow = 1700;       // in narrower windows the inspector is not next to the tables
+// Computing the figures per unit for a window takes a pass over the trace. On traces with more
+// events than this, the figures of all steps are shown for every window.
 constexpr int64_t kWindowedUnits = 1'500'000;
 
 QLabel* note(QWidget* parent) {
@@ -42,7 +42,7 @@ QLabel* note(QWidget* parent) {
   return label;
 }
 
-// The keyboard's focus to the first that takes it, in the order of Tab.
+// Gives the keyboard focus to the first widget that accepts it, in Tab order.
 void focusFirst(QWidget& content) {
   QWidget* at = &content;
   do {
@@ -89,7 +89,7 @@ Panels::Panels(SelectionContext& context,
           [this](const QString& unit) { context_.selectUnit(unit.toStdString()); });
   notes_ = new QPlainTextEdit;
   notes_->setAccessibleName(tr("Notes"));
-  notes_->setPlaceholderText(tr("What you found. Saved with the project (Ctrl+S)."));
+  notes_->setPlaceholderText(tr("Your notes. They are saved with the project (Ctrl+S)."));
   notes_->setTabChangesFocus(true);
   notes_->setFrameShape(QFrame::NoFrame);
   add(QStringLiteral("notes"), tr("Notes"), notes_, nullptr);
@@ -122,8 +122,8 @@ void Panels::makeTree() {
   view->setItemDelegateForColumn(UnitTree::kExposed, share_);
   view->header()->setStretchLastSection(false);
   view->header()->setSectionsMovable(true);
-  view->header()->moveSection(UnitTree::kExposed, 1);  // what most come for stands beside the name
-  view->setExpandsOnDoubleClick(false);                // it goes there; what is no unit unfolds
+  view->header()->moveSection(UnitTree::kExposed, 1);  // next to the name, as it is used most
+  view->setExpandsOnDoubleClick(false);                // goes to a unit; unfolds other rows
   connect(view->selectionModel(), &QItemSelectionModel::currentChanged, this,
           [this](const QModelIndex& index) { module_bar_->setModules(tree.modulesAt(index)); });
   choosing(*view, [this](const QModelIndex& index) { context_.selectUnit(tree.unitAt(index)); });
@@ -139,7 +139,7 @@ void Panels::makeTree() {
   connect(&session_, &PlanSession::stateChanged, this, &Panels::planChanged);
   connect(&session_, &PlanSession::observed, this, [this] {
     if (session_.recovered(context_.run()) != nullptr && plan_of(context_.run()) == nullptr) {
-      runChanged();  // modules and owners are known now
+      runChanged();  // the recovered plan has modules and owners
     }
   });
   add(QStringLiteral("modules"), tr("Modules"), stacked({view, module_bar_}), view);
@@ -193,7 +193,7 @@ QTableView* Panels::table(ColumnTable& model, const QString& name) {
 void Panels::makeTables() {
   exposed_view_ = table(exposed, tr("Exposed collectives"));
   exposed_note_ = note(nullptr);
-  exposed_view_->horizontalHeader()->moveSection(3, 2);  // exposed, then its cause
+  exposed_view_->horizontalHeader()->moveSection(3, 2);  // exposed time, then its cause
   exposed_view_->horizontalHeader()->moveSection(6, 3);
   choosing(*exposed_view_,
            [this](const QModelIndex& index) { context_.selectItem(exposed.itemAt(index)); });
@@ -278,7 +278,7 @@ void Panels::arrange() {
   }
   dock("exposed")->raise();
   const int width = window_.width(), height = window_.height();
-  // Where there is room for it, all columns of the tree.
+  // If there is room, the tree is wide enough for all its columns.
   window_.resizeDocks({dock("modules")}, {narrow ? width * 3 / 10 : width * 35 / 100},
                       Qt::Horizontal);
   window_.resizeDocks({dock("modules"), dock("ownership")}, {height * 6 / 10, height * 4 / 10},
@@ -290,8 +290,8 @@ void Panels::arrange() {
   window_.resizeDocks({dock("exposed")}, {height * 3 / 10}, Qt::Vertical);
 }
 
-// Not by the current row: a view that gets the keyboard's focus makes its first row the current
-// one without selecting it, and a press makes a row the current one before it is selected.
+// The current row is not used: a view that gets the keyboard focus makes its first row current
+// without selecting it, and a mouse press makes a row current before it is selected.
 void Panels::choosing(QAbstractItemView& view, std::function<void(const QModelIndex&)> choose) {
   const auto chosen = [this, choose = std::move(choose)](const QModelIndex& index) {
     if (!updating_ && index.isValid()) {
@@ -303,7 +303,7 @@ void Panels::choosing(QAbstractItemView& view, std::function<void(const QModelIn
             if (!selected.isEmpty()) {
               chosen(selected.indexes().front());
             } else if (!updating_ && !view.selectionModel()->hasSelection()) {
-              context_.selectUnit(std::nullopt);  // by a click where there is no row
+              context_.selectUnit(std::nullopt);  // the user clicked outside of all rows
             }
           });
   connect(&view, &QAbstractItemView::clicked, this, chosen);
@@ -362,7 +362,7 @@ void Panels::runChanged() {
   tree.show(run, shown_rank_, session_.recovered(run));
   diagnostics.show(run);
   problem_note_->setText(diagnostics.rowCount() == 0
-                             ? tr("Nothing was left out, repaired or doubtful.")
+                             ? tr("No diagnostics: nothing was left out or repaired.")
                              : countText(diagnostics.rowCount(), tr("remark"), tr("remarks")));
   fit(*problem_view_);
   tree_view_->expandToDepth(1);
@@ -387,7 +387,7 @@ void Panels::planChanged() {
     tree_view_->resizeColumnToContents(UnitTree::kUnits);
     fitTree();
   } catch (const Error&) {
-    tree.setPlan(nullptr);  // the What if panel says what is wrong with it
+    tree.setPlan(nullptr);  // the What if panel shows the error
   }
 }
 
@@ -409,9 +409,8 @@ void Panels::selectionChanged() {
   exposed_note_->setText(
       rank == nullptr ? QString()
       : exposed.rowCount() == 0
-          ? tr("No communication is exposed: all of it ran beside compute, or "
-               "there was none.")
-          : tr("%1, together %2 exposed")
+          ? tr("No communication is exposed: all of it overlapped with compute, or there was none.")
+          : tr("%1, %2 exposed in total")
                 .arg(countText(exposed.rowCount(), tr("collective"), tr("collectives")),
                      durationText(exposed.total())));
   order.show(context_.run(), chosen.rank, chosen.step.value_or(0));
@@ -453,7 +452,7 @@ void Panels::revealUnit() {
              tree.unitAt(tree_view_->currentIndex())) {
     tree_view_->setCurrentIndex({});
   }
-  // Tables show what is selected, or that nothing in them is.
+  // Tables highlight the selected item, or no row if it is not in the table.
   const auto show = [](QTableView& view, const QModelIndex& row) {
     if (!row.isValid()) {
       view.selectionModel()->clearSelection();

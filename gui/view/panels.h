@@ -31,7 +31,7 @@ class ModuleBar;
 class PlanSession;
 class WhatIfPanel;
 
-// The docks around the timeline: each shows the selection and changes it.
+// The docks around the timeline. Each dock shows the selection and can change it.
 class Panels : public QObject {
   Q_OBJECT
  public:
@@ -42,19 +42,19 @@ class Panels : public QObject {
 
   struct Panel {
     QDockWidget* dock = nullptr;
-    QAbstractItemView* view = nullptr;  // whose model is exported as CSV; may be null
+    QAbstractItemView* view = nullptr;  // its model is exported as CSV; may be null
   };
   [[nodiscard]] const std::vector<Panel>& all() const { return panels_; }
   void setTheme(const Theme& theme);
-  void arrange();  // as at the first start
+  void arrange();  // restores the layout of the first start
   [[nodiscard]] WhatIfPanel& whatIf() { return *what_if_; }
   [[nodiscard]] ModuleBar& moduleBar() { return *module_bar_; }
   [[nodiscard]] QPlainTextEdit& notes() { return *notes_; }
   [[nodiscard]] ComparePanel& compare() { return *compare_; }
-  void raise(const QString& id);  // the panel of that name
+  void raise(const QString& id);  // brings the panel with this id to the front
   void focusSearch();
-  void setInstant(Nanoseconds shown);  // that ownership states speak of
-  void flush();                        // updates now what waits for a pause in typing or dragging
+  void setInstant(Nanoseconds shown);  // the instant of Ownership's unit states
+  void flush();                        // runs pending delayed updates now
 
   UnitTree tree;
   OwnershipTable ownership;
@@ -65,7 +65,7 @@ class Panels : public QObject {
 
  signals:
   void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
-  void goRequested();  // to what was chosen
+  void goRequested();  // to show the selection in the timeline
 
  protected:
   bool eventFilter(QObject* watched, QEvent* event) override;
@@ -90,8 +90,8 @@ class Panels : public QObject {
   void selectionChanged();
   void updateEvents();
   void revealUnit();
-  // A row is chosen when it is selected by whoever looks at it, or clicked again, and gone to by a
-  // double click or Enter.
+  // Calls `choose` when the user selects a row or clicks it again. A double click or Enter also
+  // emits goRequested().
   void choosing(QAbstractItemView& view, std::function<void(const QModelIndex&)> choose);
 
   SelectionContext& context_;
@@ -119,11 +119,11 @@ class Panels : public QObject {
   ShareDelegate* share_ = nullptr;
   SliceDelegate* slice_ = nullptr;
   QDockWidget* event_dock_ = nullptr;
-  static constexpr int kCopiedRows = 20'000;  // of a table, to the clipboard
-  int slice_width_ = 0;                       // of a rank's column of Ownership, at least
+  static constexpr int kCopiedRows = 20'000;  // larger tables cannot be copied as a whole
+  int slice_width_ = 0;                       // minimum width of a rank's column in Ownership
   Nanoseconds instant_ = 0;
   size_t shown_rank_ = 0;
-  bool updating_ = false;  // a view's selection follows the context, not the other way round
+  bool updating_ = false;  // views are being updated from the context and must not change it
 };
 
 }  // namespace shardlens::gui

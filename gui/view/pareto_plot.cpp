@@ -31,7 +31,7 @@ std::vector<size_t> pareto(const std::vector<PlanVersion>& versions) {
 
 ParetoPlot::ParetoPlot(PlanSession& session, QWidget* parent)
     : QWidget(parent), session_(session), theme_(&Theme::light()) {
-  setAccessibleName(tr("Step time against peak memory"));
+  setAccessibleName(tr("Step time and peak memory of all versions"));
   connect(&session_, &PlanSession::simulatedOne, this, qOverload<>(&QWidget::update));
   connect(&session_, &PlanSession::stateChanged, this, qOverload<>(&QWidget::update));
 }
@@ -76,7 +76,7 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   for (size_t i = 1; i < front.size(); ++i) {
     canvas.line(at(versions[front[i - 1]]), at(versions[front[i]]), Ink::kAccent, true);
   }
-  // Versions whose marks lie on one another share a name: "v0 v1".
+  // Versions whose marks overlap share a label: "v0 v1".
   struct Mark {
     QPointF at;
     QString name;
@@ -111,7 +111,8 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
     QFont bold = font();
     bold.setBold(true);
     const QSizeF size(QFontMetricsF(bold).horizontalAdvance(mark.name) + 2, 16);
-    // Beside its mark, within the plot, where no other name stands: versions often lie close.
+    // Next to its mark, within the plot and without overlapping other labels, as versions are often
+    // close.
     const QPointF places[] = {
         {7, -8}, {-7 - size.width(), -8}, {-size.width() / 2, -22}, {-size.width() / 2, 6}};
     QRectF place(mark.at + places[0], size);

@@ -9,7 +9,8 @@
 
 namespace shardlens::gui {
 
-// Step time against peak memory of all versions; those that no other beats in both are joined.
+// Plots step time and peak memory of all versions. Versions on the Pareto front are joined by a
+// line.
 class ParetoPlot : public QWidget {
   Q_OBJECT
  public:
@@ -25,7 +26,7 @@ class ParetoPlot : public QWidget {
   const Theme* theme_;
 };
 
-// Versions by number that no other beats in step time and peak memory at once, by step time.
+// Indices of the versions on the Pareto front of step time and peak memory, sorted by step time.
 [[nodiscard]] std::vector<size_t> pareto(const std::vector<PlanVersion>& versions);
 
 }  // namespace shardlens::gui

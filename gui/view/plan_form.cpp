@@ -18,7 +18,8 @@
 namespace shardlens::gui {
 namespace {
 
-// Tells before its list opens, which is as wide as what it says; the box itself may be narrower.
+// Calls `about_to_show` before its list opens. The list is as wide as its text; the box may be
+// narrower.
 class KnobBox : public QComboBox {
  public:
   explicit KnobBox(std::function<void()> about_to_show) : tell_(std::move(about_to_show)) {}
@@ -55,7 +56,7 @@ void fitList(QComboBox* box) {
   box->setMinimumContentsLength(8);
 }
 
-// AdamW; SGD with momentum, and without.
+// Index in the list of optimizers: AdamW, SGD with momentum, SGD.
 int indexOf(const plan::StepSettings& step) {
   return step.optimizer == plan::Optimizer::kAdamW ? 0 : step.momentum > 0 ? 1 : 2;
 }
@@ -82,7 +83,7 @@ PlanForm::PlanForm(PlanSession& session, QWidget* parent)
   update();
 }
 
-// Scrolls up and down only: as wide as what it holds.
+// The form scrolls only vertically, so it must be as wide as its content.
 bool PlanForm::eventFilter(QObject* object, QEvent* event) {
   if (object == box_ && event->type() == QEvent::LayoutRequest) {
     setMinimumWidth(box_->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width());
@@ -199,14 +200,15 @@ void PlanForm::addStep() {
   sync_ = addList(tr("Reduced"), tr("Which microbatches reduce gradients"),
                   {tr("every microbatch"), tr("the last microbatch")},
                   [](PlanState& s, int v) { s.step.sync_every_microbatch = v == 0; });
-  optimizer_ = addList(tr("Optimizer"), tr("What it reads, writes and keeps counts"),
+  optimizer_ = addList(tr("Optimizer"), tr("Its reads, writes and state count in time and memory"),
                        {tr("AdamW"), tr("SGD with momentum"), tr("SGD")},
                        [](PlanState& s, int v) { setOptimizer(s.step, v); });
   const bool known = session_.subject().of_config != nullptr;
   const QString why =
       known
           ? QString()
-          : tr("As recorded: the traces do not name the model, so that other sizes are not known");
+          : tr("As recorded: the traces do not contain the model's configuration, so other values "
+               "cannot be simulated");
   for (QWidget* box : {static_cast<QWidget*>(batch_), static_cast<QWidget*>(seq_),
                        static_cast<QWidget*>(optimizer_)}) {
     box->setEnabled(known);
@@ -214,7 +216,7 @@ void PlanForm::addStep() {
   }
 }
 
-// Refused, unknown to the run, or more than the engine can do: in this order.
+// Checks in this order: the plan is invalid, it cannot be simulated, the engine cannot run it.
 QString PlanForm::standing(const PlanState& state, QString& suffix) const {
   const PlanStanding plan = standing_of(state.plan, session_.tree(), state.world_size);
   if (!plan.resolves) {
@@ -229,11 +231,11 @@ QString PlanForm::standing(const PlanState& state, QString& suffix) const {
   }
   if (!refusal.isEmpty()) {
     suffix = session_.recorded() != nullptr && state.machine == QLatin1String(kMachineOfRun)
-                 ? tr("   (the run does not tell)")
+                 ? tr("   (not known from the run)")
                  : tr("   (not simulated)");
     return refusal;
   }
-  suffix = plan.why.isEmpty() ? QString() : tr("   (the engine cannot yet)");
+  suffix = plan.why.isEmpty() ? QString() : tr("   (not supported by the engine yet)");
   return plan.why;
 }
 
@@ -268,7 +270,7 @@ void PlanForm::update() {
   for (size_t i = 0; i < knobs_.size(); ++i) {
     const QSignalBlocker quiet(knobs_[i]);
     const auto& choices = session_.knobs()[i].choices;
-    while (knobs_[i]->count() > static_cast<int>(choices.size())) {  // other ranks, other choices
+    while (knobs_[i]->count() > static_cast<int>(choices.size())) {  // they depend on the ranks
       knobs_[i]->removeItem(knobs_[i]->count() - 1);
     }
     for (int c = 0; c < static_cast<int>(choices.size()); ++c) {

@@ -13,8 +13,8 @@ class QSpinBox;
 
 namespace shardlens::gui {
 
-// What can be chosen of a session's state: the plan's knobs, the machine, ranks and what a step is.
-// A choice that cannot be simulated, or that the engine cannot run, says so before it is made.
+// Form for a session's state: the plan's knobs, the machine, the ranks and the step settings.
+// Choices that cannot be simulated, or that the engine cannot run, are marked in the lists.
 class PlanForm : public QScrollArea {
   Q_OBJECT
  public:
@@ -26,8 +26,8 @@ class PlanForm : public QScrollArea {
   bool eventFilter(QObject* object, QEvent* event) override;
 
  private:
-  void rebuild();  // after another model
-  void update();   // what is chosen
+  void rebuild();  // after the model or the machines changed
+  void update();   // shows the session's state
   void addKnobs();
   void addMachine();
   void addStep();
@@ -37,7 +37,8 @@ class PlanForm : public QScrollArea {
                      const std::vector<QString>& labels,
                      std::function<void(PlanState&, int)> set);
   void markChoices(size_t knob);
-  // Why the state cannot be simulated, or not be run; "" where it can.
+  // Why the state cannot be simulated, or the engine cannot run it; "" if both are possible.
+  // `suffix`: a short form of the reason, for the entry in the list.
   [[nodiscard]] QString standing(const PlanState& state, QString& suffix) const;
 
   PlanSession& session_;
@@ -48,7 +49,7 @@ class PlanForm : public QScrollArea {
   QSpinBox *ranks_ = nullptr, *batch_ = nullptr, *seq_ = nullptr, *accumulate_ = nullptr;
   QComboBox *sync_ = nullptr, *optimizer_ = nullptr;
   std::vector<MachineChoice> machines_;
-  std::vector<QString> titles_;  // of the knobs that the form is made for
+  std::vector<QString> titles_;  // titles of the knobs that the form has now
 };
 
 }  // namespace shardlens::gui

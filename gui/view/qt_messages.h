@@ -4,8 +4,9 @@
 
 namespace shardlens::gui {
 
-// What Qt says of the machine rather than of us: the offscreen platform's missing features, and
-// where it puts its sockets. Everything else that it warns of is a fault of ours.
+// Whether one of Qt's messages is about the machine, not about a fault of the program: features
+// that the offscreen platform lacks, and the directory of its sockets. All other warnings are
+// faults.
 [[nodiscard]] inline bool is_platform_notice(const QString& message) {
   return message.contains(QStringLiteral("This plugin does not support")) ||
          message.contains(QStringLiteral("XDG_RUNTIME_DIR"));

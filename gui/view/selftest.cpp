@@ -11,7 +11,7 @@
 namespace shardlens::gui {
 namespace {
 
-// Commands that wait for an answer, or end the program.
+// Commands that wait for the user or end the program.
 bool asks(const QString& id) {
   return id.startsWith(QStringLiteral("file.")) || id.startsWith(QStringLiteral("help.")) ||
          id == QStringLiteral("go.palette") || id == QStringLiteral("plan.save") ||
@@ -45,7 +45,7 @@ QStringList selftest(MainWindow& window) {
     const analysis::Figures figures = rank->partition.figures(context.window());
     expect(figures.compute + figures.exposed_comm + figures.exposed_copy + figures.idle ==
                figures.duration(),
-           where + QStringLiteral(": the headline's parts do not sum to it"));
+           where + QStringLiteral(": the headline's parts do not sum to its total"));
     expect(window.panels().exposed.total() == figures.exposed_comm,
            where + QStringLiteral(": the exposed list does not sum to the headline"));
     expect(exposed_of_top_rows(window.panels().tree) == figures.exposed_comm,

@@ -6,8 +6,8 @@ namespace shardlens::gui {
 
 class MainWindow;
 
-// What `--selftest` checks of a window with an open run: that every command runs, that rows and
-// parts sum to the headline, and that an export is written. Returns what failed, in words.
+// The checks of `--selftest` on a window with an open run: every command runs, rows and parts sum
+// to the headline, and exports are written. Returns a description of each failed check.
 [[nodiscard]] QStringList selftest(MainWindow& window);
 
 }  // namespace shardlens::gui

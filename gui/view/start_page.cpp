@@ -15,7 +15,7 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
     : QWidget(parent),
       message_(new QLabel(this)),
       recent_(new QListWidget(this)),
-      recent_title_(new QLabel(tr("Opened before"), this)),
+      recent_title_(new QLabel(tr("Recent"), this)),
       progress_text_(new QLabel(this)),
       progress_(new QProgressBar(this)),
       cancel_(new QPushButton(tr("Cancel"), this)) {
@@ -32,10 +32,11 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
   large.setBold(true);
   title->setFont(large);
   column->addWidget(title);
-  auto* what = new QLabel(tr("Who owns which bytes, when each collective runs, how much of it is "
-                             "hidden under compute, and what "
-                             "another sharding plan would do."),
-                          this);
+  auto* what =
+      new QLabel(tr("Shows which rank owns which bytes, when each collective runs, how much "
+                    "of it is hidden behind compute, and what another sharding plan would "
+                    "change."),
+                 this);
   what->setWordWrap(true);
   column->addWidget(what);
   column->addSpacing(10);

@@ -12,13 +12,14 @@ namespace shardlens::gui {
 
 class ActionRegistry;
 
-// What is there before a run: what can be opened, what was opened last, and how a load comes along.
+// The page shown while no run is open: what can be opened, recent files, and the progress of a
+// load.
 class StartPage : public QWidget {
   Q_OBJECT
  public:
   explicit StartPage(ActionRegistry& actions, QWidget* parent = nullptr);
   void setRecent(const QStringList& paths);
-  void showMessage(const QString& message);  // of a load that failed; "" takes it away
+  void showMessage(const QString& message);  // error of a failed load; "": hides the message
   void showProgress(int percent, const QString& what);
   void endProgress();
 

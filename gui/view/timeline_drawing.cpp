@@ -13,10 +13,10 @@ using analysis::Interval;
 
 constexpr double kLabelPixels = 14;  // narrower boxes have no text
 constexpr double kCharacterPixels = 6.3, kElidedPixels = 48;
-constexpr double kDimmed = 0.28;    // what is not the selected unit's
-constexpr size_t kMostArrows = 24;  // in view; beyond, only the selected one's
+constexpr double kDimmed = 0.28;    // opacity of items outside the selected unit
+constexpr size_t kMostArrows = 24;  // with more collectives in view, only the selected one has one
 
-// The text, or its last component where that alone has room, or nothing.
+// The text if it fits, else its last component if that fits, else an empty string.
 QString fitting(const QString& text, double width) {
   const auto fits = [width](const QString& t) {
     return static_cast<double>(t.size()) * kCharacterPixels <= width;
@@ -28,7 +28,7 @@ QString fitting(const QString& text, double width) {
   return last.size() < text.size() && fits(last) ? last : QString();
 }
 
-// A box keeps one pixel of air to its neighbour, where it can.
+// A box leaves one pixel of space to the next one if it is wide enough.
 QRectF box(const QRectF& area, double left, double right, double busy) {
   const double gap = right - left > 3 ? 1 : 0;
   const double height = std::max(1.0, std::round((area.height() - 2) * busy));
@@ -167,7 +167,7 @@ void TimelineScene::drawTile(Canvas& canvas,
   }
 }
 
-// The part of a collective that nothing hid, hatched on its bar.
+// Hatches the exposed parts of a collective on its bar.
 void TimelineScene::drawExposedPart(Canvas& canvas,
                                     const RunData& run,
                                     const RankData& rank,
@@ -182,7 +182,7 @@ void TimelineScene::drawExposedPart(Canvas& canvas,
   }
 }
 
-// A collapsed rank: how busy its compute is, and ticks where communication is exposed.
+// A collapsed rank: the busy fraction of its compute, and ticks where communication is exposed.
 void TimelineScene::drawSummary(Canvas& canvas, const RankData& rank, const QRectF& area) {
   const Interval view = run_->own(rank, axis.view());
   const QRectF upper(area.left(), area.top(), area.width(), area.height() * 0.6);
@@ -259,7 +259,7 @@ void TimelineScene::drawSelection(Canvas& canvas) const {
   }
 }
 
-// From each collective to what waited for it: the end of the bar to the instant it was needed.
+// Arrows from the end of each collective to the instant at which it was needed.
 void TimelineScene::drawArrows(Canvas& canvas) const {
   for (size_t r = 0; r < run_->ranks.size(); ++r) {
     const RankData& rank = *run_->ranks[r];
@@ -325,7 +325,7 @@ void TimelineScene::drawArrows(Canvas& canvas) const {
   }
 }
 
-// The whole run, all ranks: how exposed each pixel is, and where the view lies in it.
+// The whole run over all ranks: the exposed fraction of each pixel, and the position of the view.
 void TimelineScene::drawMinimap(Canvas& canvas) {
   const QRectF area(kGutter, 4, width_ - kGutter, kMinimap - 6);
   const int width = axis.width();

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kRankHeight = 22, kSummaryHeight = 22, kLaneHeight = 22, kRowHeight = 14,
                  kHostHeight = 16, kMemoryHeight = 54, kGap = 2;
-constexpr size_t kMostRows = 6;  // of one lane; deeper overlaps are reached by the events list
+constexpr size_t kMostRows = 6;  // of one lane; items on further rows are found in Events
 
 double height_of(const Lane& lane) {
   if (lane.source == Lane::Source::kSections) {

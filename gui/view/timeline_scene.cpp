@@ -102,7 +102,7 @@ std::string TimelineScene::ownerOf(const RankData& rank, const Lane& lane, uint3
   return owner == "(root)" ? "" : owner;
 }
 
-// Items of the row that belong to the selected unit; made once per selection.
+// The items of the row that belong to the selected unit, computed once per selection.
 const LaneRow& TimelineScene::highlighted(const RankData& rank,
                                           size_t rank_index,
                                           size_t lane,
@@ -236,7 +236,7 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
     const Nanoseconds from = axis.toTime(x - kGutter - reach),
                       to = axis.toTime(x - kGutter + reach);
     const Interval own = run_->own(rank, {from, to});
-    constexpr int kLooked = 200;  // more edges within reach are closer together than a pixel
+    constexpr int kLooked = 200;  // if more are within reach, they are less than a pixel apart
     int looked = 0;
     for (size_t i = row.first_ending_after(own.start);
          i < row.items().size() && row.items()[i].start <= own.end && looked < kLooked;
@@ -254,7 +254,7 @@ QString short_name(const std::string& fqn) {
     return QStringLiteral("root");
   }
   const QString text = QString::fromStdString(fqn);
-  // The last two components tell blocks apart; what stands before is the same for all.
+  // The last two components distinguish blocks; the rest is the same for all of them.
   const qsizetype last = text.lastIndexOf(u'.');
   const qsizetype before = last > 0 ? text.lastIndexOf(u'.', last - 1) : -1;
   return before < 0 ? text : text.mid(before + 1);

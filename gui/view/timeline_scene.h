@@ -16,10 +16,10 @@
 
 namespace shardlens::gui {
 
-// The timeline as a picture of its state: drawn on any canvas, asked what lies where.
+// The state of the timeline. It can be drawn on any canvas, and hit() finds what is at a position.
 //
-// Layout  ruler and minimap at the top, then the steps (kHeader high), lane names at the left
-//         (kGutter wide), the rest scrolls by `scroll` pixels.
+// Layout  at the top minimap, ruler and steps (kHeader high together), at the left the lane names
+//         (kGutter wide); the rest scrolls by `scroll` pixels.
 // Units   pixels of the whole widget; times are display times (RunData::shown).
 class TimelineScene {
  public:
@@ -28,10 +28,10 @@ class TimelineScene {
 
   struct Hit {
     std::optional<Selection::Item> item;
-    bool ghost = false;                        // of the ghost's run
-    std::optional<TimelineLayout::Band> band;  // a copy: the layout is made anew by what is clicked
-    int64_t merged = 0;  // narrow items under the pixel, where no single one is drawn
-    double busy = 0;     // of the pixel, where several are merged
+    bool ghost = false;                        // `item` is in the ghost's run
+    std::optional<TimelineLayout::Band> band;  // a copy, since a click can rebuild the layout
+    int64_t merged = 0;                        // number of items under the pixel
+    double busy = 0;                           // busy fraction of the pixel
   };
 
   void setRun(RunPointer run);
@@ -49,7 +49,7 @@ class TimelineScene {
 
   [[nodiscard]] const RunPointer& run() const { return run_; }
   [[nodiscard]] const Ghost& ghost() const { return ghost_; }
-  // When the ghost is, in display time; nullopt without one.
+  // Start and end of the ghost, in display time; nullopt without a ghost.
   [[nodiscard]] std::optional<analysis::Interval> ghostInterval() const;
   [[nodiscard]] const TimelineLayout& layout() const { return layout_; }
   [[nodiscard]] const std::set<size_t>& collapsed() const { return collapsed_; }
@@ -57,18 +57,18 @@ class TimelineScene {
 
   void draw(Canvas& canvas);
   [[nodiscard]] Hit hit(double x, double y) const;
-  // Start or end of something within `reach` pixels of x, on the band at y or else any; else the
-  // time at x.
+  // The nearest start or end, within `reach` pixels of x, of an item on the band at y or of a step
+  // of any rank; the time at x if there is none.
   [[nodiscard]] Nanoseconds snap(double x, double y, double reach) const;
-  // Where the item lies in its lane: lane, row and index. nullopt: it is in none.
+  // Lane, row and index of the item; nullopt: it is in no lane.
   struct Place {
     size_t lane = 0, row = 0, index = 0;
   };
   [[nodiscard]] std::optional<Place> place(const Selection::Item& item) const;
-  // From the first to the last that the selected rank has of the selected unit, of what begins
-  // within the window; that in the rank's own time, the answer in display time. nullopt: nothing.
+  // The interval, in display time, that contains all items of the selected unit on the selected
+  // rank that start within `window` (in the rank's own time); nullopt: there are none.
   [[nodiscard]] std::optional<analysis::Interval> unitInterval(const analysis::Interval& window);
-  // How busy the rank's compute is in the view, 0 to 1.
+  // Fraction of the view in which the rank computes, 0 to 1.
   [[nodiscard]] double utilisation(size_t rank) const;
 
  private:
@@ -112,8 +112,7 @@ class TimelineScene {
 
   RunPointer run_;
   Ghost ghost_;
-  // Between the display time of a run that is drawn and the axis: the ghost's own zero is
-  // elsewhere.
+  // Offset from a drawn run's display time to the axis; it is not 0 for the ghost.
   [[nodiscard]] Nanoseconds shiftOf(const RunData& run) const {
     return &run == ghost_.run.get() ? ghost_.start : 0;
   }
@@ -123,14 +122,14 @@ class TimelineScene {
   std::set<size_t> collapsed_;
   TimelineLayout layout_;
   double width_ = 0, height_ = 0;
-  std::vector<float> heat_;  // exposed part of each pixel of the minimap
+  std::vector<float> heat_;  // exposed fraction of each pixel of the minimap
   std::map<std::tuple<size_t, size_t, size_t>, LaneRow> highlights_;  // of the selected unit
-  std::vector<Tile> tiles_;  // kept between rows for its memory
+  std::vector<Tile> tiles_;  // a member only to reuse its memory
 };
 
-// "layers.3" of "model.layers.3", "root" of "".
+// "layers.3" for "model.layers.3", "root" for "".
 [[nodiscard]] QString short_name(const std::string& fqn);
-// Text for a tooltip and the inspector's title: what the item is, whose, when and how long.
+// Text for tooltips and the status bar: what the item is, its unit, its duration and its start.
 [[nodiscard]] QString description_of(const RunData& run, const Selection::Item& item);
 
 }  // namespace shardlens::gui

@@ -317,7 +317,8 @@ void TimelineView::mouseDoubleClickEvent(QMouseEvent* event) {
   }
 }
 
-// On what is under the pointer, which is selected; by the keyboard, on what is selected.
+// The menu is for the item under the pointer, which is selected first. If the menu was opened with
+// the keyboard, it is for the selected item.
 void TimelineView::contextMenuEvent(QContextMenuEvent* event) {
   event->accept();
   if (context_.run() == nullptr) {
@@ -359,7 +360,7 @@ bool TimelineView::viewportEvent(QEvent* event) {
     }
     return true;
   }
-  if (event->type() == QEvent::Enter) {  // out of a dialog that has closed, without a move
+  if (event->type() == QEvent::Enter) {  // also when a dialog closes, without a mouse move
     hover(static_cast<QEnterEvent*>(event)->position());
   }
   if (event->type() == QEvent::Leave) {

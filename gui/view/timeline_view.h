@@ -12,11 +12,12 @@
 
 namespace shardlens::gui {
 
-// The timeline as a widget: shows the selection of `context` and changes it.
+// The timeline widget. It shows the selection of `context` and can change it.
 //
-// Mouse  wheel zooms at the pointer (Ctrl finely), Shift+wheel and Shift+drag pan, a drag measures
-//        and snaps to edges (Alt: freely), a click selects, a double click zooms in on what it
-//        hits; the minimap takes clicks and drags, a rank's name folds it.
+// Mouse  The wheel zooms at the pointer (with Ctrl in small steps); Shift+wheel and Shift+drag pan.
+//        A drag measures and snaps to edges (with Alt it does not snap). A click selects; a double
+//        click zooms to the item. Clicks and drags on the minimap move the view; a click on a
+//        rank's name folds the rank.
 class TimelineView : public QAbstractScrollArea {
   Q_OBJECT
  public:
@@ -26,36 +27,38 @@ class TimelineView : public QAbstractScrollArea {
   [[nodiscard]] TimelineScene& scene() { return scene_; }
   void setGhost(const Ghost& ghost);
 
-  // Commands; each redraws and tells viewChanged().
-  void zoomBy(double factor);  // around the pointer, else the middle
-  void panBy(double part);     // of the width
+  // Commands. They redraw and emit viewChanged() if the view changed.
+  void zoomBy(double factor);  // around the pointer, else around the middle
+  void panBy(double part);     // as a fraction of the width
   void scrollBy(int pixels);
-  void fitSelection();   // range, item or step; else all
-  void goToSelection();  // item, unit (within the step, else the first one), or as fitSelection()
+  void fitSelection();   // range, item or step; else the whole run
+  void goToSelection();  // item, unit (in the selected, else the first step), or as fitSelection()
   void fitAll();
   void showInterval(const analysis::Interval& shown);
-  // Each does nothing where the function below it finds nothing.
-  void selectNeighbour(int way);  // next (+1) or previous item of the selected one's row
-  void selectExposed(int way);    // next or previous exposed collective of the rank
-  void followArrow(int way);      // from a collective to what waits for it, and back
+  // Each of these does nothing if the corresponding function below returns nullopt.
+  void selectNeighbour(int way);  // next (+1) or previous (-1) item on the selected item's row
+  void selectExposed(int way);    // next (+1) or previous (-1) exposed collective of the rank
+  void followArrow(int way);      // from a collective to what waits for it (+1), and back (-1)
   void jumpToBookmark(int way);
   [[nodiscard]] std::optional<Selection::Item> neighbour(int way) const;
   [[nodiscard]] std::optional<Selection::Item> nextExposed(int way) const;
   [[nodiscard]] std::optional<Selection::Item> arrowEnd(int way) const;
   [[nodiscard]] std::optional<Nanoseconds> nextBookmark(int way) const;
-  // What a bookmark set now marks: the instant under the pointer, else where the range, else the
-  // item begins, else the middle of the view.
+  // The time of a bookmark set now: the instant under the pointer, else the start of the range,
+  // else of the item, else the middle of the view.
   [[nodiscard]] Nanoseconds markedTime() const;
-  // The bookmark that is drawn there, within some pixels.
+  // The bookmark drawn within some pixels of `time`.
   [[nodiscard]] std::optional<Bookmark> bookmarkAt(Nanoseconds time);
-  void toggleBookmark(Nanoseconds time);  // removes the one that is there, with its note
-  // Sets one, or gives the one that is there another note; "": its time is its note.
+  // Sets a bookmark, or removes the one at `time` with its note.
+  void toggleBookmark(Nanoseconds time);
+  // Sets a bookmark, or changes the note of the one at `time`. An empty note becomes its time as
+  // text.
   void setBookmark(Nanoseconds time, const QString& note);
-  void toggleRank(size_t rank);  // folds or unfolds, and chooses it
+  void toggleRank(size_t rank);  // folds or unfolds the rank, and selects it
   void setAllCollapsed(bool collapsed);
-  // Nanoseconds that the last frame took to paint.
+  // Painting time of the last frame in nanoseconds.
   [[nodiscard]] qint64 lastFrame() const { return last_frame_; }
-  // Draws what is on the screen.
+  // Draws the timeline as on the screen.
   void drawOn(QPainter& painter);
 
  signals:
@@ -63,7 +66,7 @@ class TimelineView : public QAbstractScrollArea {
   void bookmarksChanged();
   void hovered(const QString& description);
   void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
-  // While a range is dragged, with what it is; finally nullopt.
+  // The range while it is dragged; nullopt when the drag ends.
   void dragging(std::optional<shardlens::analysis::Interval> range);
 
  protected:
@@ -83,7 +86,7 @@ class TimelineView : public QAbstractScrollArea {
   std::vector<Bookmark>::iterator bookmarkNear(Nanoseconds time);
   void runChanged();
   void selectionChanged();
-  void moved();  // after the axis changed
+  void moved();  // redraws and emits viewChanged()
   void updateScrollBars();
   void moveMinimapTo(double x);
   void hover(const QPointF& at);

@@ -6,7 +6,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kMarkPixels = 6;  // a bookmark so near is the one that is meant
+constexpr double kMarkPixels = 6;  // a position this close to a bookmark refers to it
 
 bool is_collective(const Selection::Item& item) {
   return item.source == Lane::Source::kCollectives || item.source == Lane::Source::kExposed;
@@ -69,8 +69,8 @@ void TimelineView::selectExposed(int way) {
   }
 }
 
-// Forward: from a collective to the first compute that began when it was needed. Back: from an
-// event to the collective that was needed last before it.
+// Forward: from a collective to the first compute event that ends after the instant at which it was
+// needed. Back: from an event to the collective that was needed last before the event's end.
 std::optional<Selection::Item> TimelineView::arrowEnd(int way) const {
   const RankData* rank = context_.rank();
   const Selection& chosen = context_.current();

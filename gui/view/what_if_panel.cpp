@@ -31,7 +31,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
         [of, text](size_t r) { return of(r).error.isEmpty() ? text(of(r)) : QStringLiteral("–"); };
   };
   const auto base = [&session]() -> const PlanVersion& { return session.versions().front(); };
-  // The most important first: those that find no room are hidden from the last on.
+  // The most important columns first: without enough room, columns are hidden from the last one on.
   return {
       {QObject::tr("#"), [](size_t r) { return QStringLiteral("v%1").arg(r); },
        [](size_t r) { return static_cast<double>(r); }},
@@ -41,19 +41,20 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
       {QObject::tr("Δ step"), figure([base](const PlanVersion& v) {
          return changeText(static_cast<double>(v.step()), static_cast<double>(base().step()));
        }),
-       nullptr, true, QObject::tr("Against v0, simulated as well")},
+       nullptr, true, QObject::tr("Change from v0, which is simulated too")},
       {QObject::tr("Off by"), figure([](const PlanVersion& v) {
          return v.prediction.baseline ? baselineText(v.prediction.baseline) : QStringLiteral("–");
        }),
        nullptr, true,
-       QObject::tr("The simulator's error on the plan as it ran, whose step was measured; a "
-                   "version that learns nothing from the run has none")},
+       QObject::tr(
+           "The simulator's error for the run's own plan, whose step was measured; none for "
+           "versions that use no measurement of the run")},
       {QObject::tr("Machine"), [of](size_t r) { return machineText(of(r).state.machine); }},
       {QObject::tr("Peak"), figure([](const PlanVersion& v) {
          return bytes_text(v.peak()) + (v.prediction.memory.fits ? QString() : QObject::tr(" ✗"));
        }),
        [of](size_t r) { return static_cast<double>(of(r).peak()); }, true,
-       QObject::tr("Allocated on the rank that needs most; ✗: more than the device has")},
+       QObject::tr("Allocated on the rank that needs the most; ✗: more than the device has")},
       {QObject::tr("Δ peak"), figure([base](const PlanVersion& v) {
          return changeText(static_cast<double>(v.peak()), static_cast<double>(base().peak()));
        }),
@@ -86,7 +87,7 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   note_->setWordWrap(true);
   note_->setContentsMargins(8, 4, 8, 4);
   note_->setTextFormat(Qt::RichText);
-  note_->setAccessibleName(tr("What the simulator says"));
+  note_->setAccessibleName(tr("Result of the simulation"));
   connect(note_, &QLabel::linkActivated, this, [this](const QString& link) {
     link == QStringLiteral("#stop") ? session_.cancel() : session_.resume();
   });
@@ -151,7 +152,7 @@ void WhatIfPanel::resizeEvent(QResizeEvent* event) {
   fitColumns();
 }
 
-// What finds no room is in the rows' tooltips.
+// Hidden columns are in the rows' tooltips.
 void WhatIfPanel::fitColumns() {
   constexpr int kChange = 1, kAlways = 8, kWidestChange = 180;
   for (int column = kAlways; column < versions_.columnCount(); ++column) {
@@ -174,17 +175,17 @@ QString WhatIfPanel::note() const {
   return note_->text();
 }
 
-// What was learnt from the run, and how far it holds.
+// The simulator's error for the run's own plan, or why it is unknown.
 QString WhatIfPanel::baselineNote() const {
   if (const auto baseline = session_.baseline()) {
-    return tr("As run: measured %1 a step, simulated %2 on its own machine: the simulator is off "
-              "by %3. ")
+    return tr("The run's own plan: %1 per step measured, %2 simulated on the run's machine; "
+              "simulator error %3. ")
         .arg(durationText(baseline->measured), durationText(baseline->simulated),
              baselineText(baseline));
   }
-  return session_.why().isEmpty()
-             ? tr("Nothing measured to compare with. ")
-             : tr("The run teaches no machine: %1 ").arg(session_.why().toHtmlEscaped());
+  return session_.why().isEmpty() ? tr("There is no measurement to compare with. ")
+                                  : tr("No machine could be calibrated from the run: %1 ")
+                                        .arg(session_.why().toHtmlEscaped());
 }
 
 void WhatIfPanel::update() {
@@ -195,7 +196,7 @@ void WhatIfPanel::update() {
   }
   if (!session_.isOpen()) {
     note_->setText(session_.wasCancelled()
-                       ? tr("%1 <a href='#again'>Learn from it</a>").arg(session_.why())
+                       ? tr("%1 <a href='#again'>Calibrate</a>").arg(session_.why())
                        : session_.why().toHtmlEscaped());
     return;
   }

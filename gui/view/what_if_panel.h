@@ -15,7 +15,7 @@ namespace shardlens::gui {
 class ParetoPlot;
 class PlanForm;
 
-// Choose what the plan does; see what the simulator says, beside what was measured.
+// Edits the plan and shows the simulated versions next to the measured run.
 class WhatIfPanel : public QWidget {
   Q_OBJECT
  public:
@@ -31,7 +31,7 @@ class WhatIfPanel : public QWidget {
 
  private:
   void update();
-  void fitColumns();  // of the table, to its width
+  void fitColumns();  // hides the last columns that do not fit the table's width
   [[nodiscard]] QString baselineNote() const;
   PlanSession& session_;
   PlanForm* form_;
@@ -39,7 +39,7 @@ class WhatIfPanel : public QWidget {
   ColumnTable versions_;
   QTableView* table_;
   ParetoPlot* plot_;
-  QString learning_;  // how far learning from the run has come
+  QString learning_;  // progress of observing the run, as text
 };
 
 }  // namespace shardlens::gui

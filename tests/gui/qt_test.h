@@ -17,7 +17,7 @@
 
 namespace shardlens::gui {
 
-// A test with an application, in which whatever Qt warns of is a failure.
+// A test with a Qt application. Every warning that Qt prints is a test failure.
 template <class Application>
 class QtTest : public testing::Test {
  protected:
@@ -28,7 +28,7 @@ class QtTest : public testing::Test {
     static char name[] = "test";
     static char* argv[] = {name, nullptr};
     if (QCoreApplication::instance() == nullptr) {
-      new Application(argc, argv);  // lives as long as the process: Qt wants it gone last
+      new Application(argc, argv);  // never deleted: Qt needs it to outlive everything else
     }
   }
   void SetUp() override { qInstallMessageHandler(&QtTest::fail); }
@@ -57,7 +57,7 @@ inline RunPointer open_run(const std::string& path) {
   return std::make_shared<const RunData>(trace::Run::open(path));
 }
 
-// The sample, read once.
+// The sample run, read once.
 inline RunPointer sample() {
   static const RunPointer kRun = open_run(sample_run());
   return kRun;

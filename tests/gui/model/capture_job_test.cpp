@@ -8,7 +8,7 @@
 namespace shardlens::gui {
 namespace {
 
-// Programs that stand in for `shardlens`: what the job makes of what they print and how they end.
+// Runs scripts instead of `shardlens` and checks how the job handles their output and exit.
 class CaptureJobTest : public QtTest<QCoreApplication> {
  protected:
   void SetUp() override {

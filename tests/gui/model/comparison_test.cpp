@@ -25,7 +25,7 @@ class ComparisonTest : public QtTest<QCoreApplication> {
         check::compare_runs({check::summarize(trace::Run::open(a), items)},
                             {check::summarize(trace::Run::open(b), items)}));
   }
-  // Whether changed() (true) or failed() (false) came.
+  // Waits for changed() (true) or failed() (false).
   bool answered() {
     QString message;
     bool changed = false;
@@ -67,7 +67,7 @@ TEST_F(ComparisonTest, PartsSumToTheStepsChange) {
   EXPECT_NEAR(sum, step, 1e-3);
 }
 
-// However they are grouped, every item is there once, and groups are the sums of their rows.
+// With every grouping each item is listed once, and the groups sum to the total change.
 TEST_F(ComparisonTest, GroupsHoldEveryItemOnce) {
   const auto comparison = compared(pytorch_run("fsdp2-prefetch"), pytorch_run("fsdp2-no-reshard"));
   double total = 0;
@@ -78,7 +78,7 @@ TEST_F(ComparisonTest, GroupsHoldEveryItemOnce) {
     by_unit[item.key.unit] += item.delta;
     alone += item.matched() ? 0 : 1;
   }
-  EXPECT_GT(alone, 0);  // without resharding no parameters are gathered in backward
+  EXPECT_GT(alone, 0);  // without resharding there are no all-gathers in backward
   ComparisonTree tree;
   const QAbstractItemModelTester tester(&tree,
                                         QAbstractItemModelTester::FailureReportingMode::Warning);
@@ -130,7 +130,7 @@ TEST_F(ComparisonTest, TheOtherRunIsReadAndCompared) {
   EXPECT_FALSE(session_.isOpen());
 }
 
-// Several runs a side: as `shardlens compare` of the two directories.
+// With several runs per side the result is that of `shardlens compare` for the two directories.
 TEST_F(ComparisonTest, DirectoriesOfRunsAreComparedWhole) {
   const QTemporaryDir folder;
   const std::filesystem::path root = folder.path().toStdString();
@@ -160,7 +160,7 @@ TEST_F(ComparisonTest, DirectoriesOfRunsAreComparedWhole) {
   ASSERT_TRUE(answered());
   EXPECT_EQ(session_.countOfA(), 3U);
   EXPECT_EQ(session_.b(), a);
-  session_.start(a, {root});  // holds directories of runs, none itself
+  session_.start(a, {root});  // contains directories of runs, but no run
   EXPECT_FALSE(answered());
   EXPECT_TRUE(message_.contains("holds neither traces")) << message_.toStdString();
 }
@@ -169,7 +169,7 @@ TEST_F(ComparisonTest, WhatCannotBeComparedIsAMessage) {
   session_.start(sample(), {std::string("/no/such/run")});
   EXPECT_FALSE(answered());
   EXPECT_TRUE(message_.contains("/no/such/run")) << message_.toStdString();
-  // Another number of ranks.
+  // A run with another number of ranks.
   session_.start(sample(), {pytorch_run("fsdp2-default")});
   EXPECT_FALSE(answered());
   EXPECT_FALSE(message_.isEmpty());

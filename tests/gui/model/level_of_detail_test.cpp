@@ -40,7 +40,7 @@ double drawn(const std::vector<Tile>& tiles, const analysis::Interval& view, int
   return sum;
 }
 
-// Whatever the zoom, what is drawn stands for exactly the time that the row is busy.
+// At every zoom the drawn tiles represent exactly the row's busy time.
 TEST(LevelOfDetailTest, TilesStandForTheRowsTimeAtEveryZoom) {
   std::mt19937 random(7);
   const std::vector<LaneItem> items = random_items(random, 3000, 40'000);
@@ -79,7 +79,7 @@ TEST(LevelOfDetailTest, ThePyramidKeepsTheTimeOfManyEvents) {
         std::all_of(tiles.begin(), tiles.end(), [](const Tile& t) { return t.item == -1; }));
     const double exact = static_cast<double>(busy_within(items, view));
     EXPECT_NEAR(drawn(tiles, view, 1920) / exact, 1, 0.002) << part;
-    // Half busy on average: a solid bar, which coalescing alone would draw, is far off.
+    // The row is half busy on average, so a solid bar, as from merging tiles only, would fail.
     EXPECT_NEAR(drawn(tiles, view, 1920) / static_cast<double>(view.length()),
                 exact / static_cast<double>(view.length()), 0.002);
   }
@@ -128,7 +128,7 @@ TEST(LevelOfDetailTest, NothingToDrawIsNothing) {
   EXPECT_TRUE(tiles.empty());
 }
 
-// A few events over centuries must not make a table of all the time between.
+// A few events over centuries must not allocate buckets for all the time between them.
 TEST(LevelOfDetailTest, APyramidOverCenturiesIsNotBuilt) {
   std::vector<LaneItem> items;
   for (uint32_t i = 0; i < 17'000; ++i) {

@@ -12,7 +12,7 @@ namespace {
 
 using ModelTest = QtTest<QCoreApplication>;
 using Tester = QAbstractItemModelTester;
-constexpr auto kMode = Tester::FailureReportingMode::Warning;  // which QtTest makes a failure
+constexpr auto kMode = Tester::FailureReportingMode::Warning;  // QtTest makes it a failure
 
 Nanoseconds exposed_of_top(const UnitTree& tree) {
   Nanoseconds sum = 0;
@@ -52,7 +52,7 @@ TEST_F(ModelTest, BlocksBuiltAlikeAreFolded) {
   const QModelIndex block = tree.indexOf("model.layers.3");
   ASSERT_TRUE(block.isValid());
   const QModelIndex fold = block.parent();
-  EXPECT_EQ(fold.data().toString(), "0 … 5  6 alike");
+  EXPECT_EQ(fold.data().toString(), "0 … 5  6 identical");
   EXPECT_FALSE(tree.unitAt(fold));
   EXPECT_EQ(tree.rowCount(fold), 6);
   EXPECT_EQ(tree.unitsWithin(fold).size(), 6);
@@ -120,7 +120,7 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
   EXPECT_EQ(table.rowCount(), 0);
 }
 
-// Who owns which elements: every element of every parameter on exactly one rank.
+// Every element of every parameter is owned by exactly one rank.
 TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
   OwnershipTable table;
   const Tester tester(&table, kMode);
@@ -143,7 +143,7 @@ TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
   EXPECT_EQ(table.rowCount(), 9);  // q, k, v, o, gate, up, down, two norms
 }
 
-// What the plan ignores is no unit's; each rank holds it whole.
+// Parameters that the plan ignores belong to no unit; every rank holds all of them.
 TEST_F(ModelTest, OwnershipListsIgnoredParameters) {
   OwnershipTable table;
   const Tester tester(&table, kMode);
@@ -230,7 +230,7 @@ TEST_F(ModelTest, CommandsAreFoundByTheirLetters) {
   registry.add({"b", "M", "Find events", {"Ctrl+F"}, [&] { ran += 10; }, [] { return false; }});
   registry.add({"c", "M", "Zoom to fit", {}, [] {}});
   const auto found = registry.matching("fit");
-  ASSERT_EQ(found.size(), 3);  // the last one by letters alone: FInd evenTs
+  ASSERT_EQ(found.size(), 3);  // the last one matches only by its letters: FInd evenTs
   EXPECT_EQ(found[0]->id, "a");
   EXPECT_EQ(found[1]->id, "c");
   EXPECT_EQ(found[2]->id, "b");

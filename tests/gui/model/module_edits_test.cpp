@@ -25,7 +25,7 @@ class ModuleEditsTest : public QtTest<QCoreApplication> {
     }
     throw std::runtime_error("no knob " + title.toStdString());
   }
-  // The plan after the choice whose label begins so; it must hold then.
+  // The plan after applying the choice whose label starts with `label`; the choice must then hold.
   plan::Plan chosen(plan::Plan plan,
                     const QString& title,
                     const Modules& modules,
@@ -42,7 +42,7 @@ class ModuleEditsTest : public QtTest<QCoreApplication> {
   plan::ResolvedPlan resolved(const plan::Plan& plan) {
     return plan::resolve(plan, tree(), kRanks);
   }
-  // FQNs of all units, each with how it is resharded.
+  // All units by FQN.
   std::map<std::string, plan::Unit> units(const plan::Plan& plan) {
     std::map<std::string, plan::Unit> out;
     for (const plan::Unit& unit : resolved(plan).units) {
@@ -116,10 +116,10 @@ TEST_F(ModuleEditsTest, PrefetchNamesTheFollowingUnits) {
     return out;
   };
   EXPECT_EQ(names("model.layers.1"), (Modules{"model.layers.2", "model.layers.3"}));
-  EXPECT_EQ(names("model.layers.2"), (Modules{"model.layers.3"}));  // as the depth had it
+  EXPECT_EQ(names("model.layers.2"), (Modules{"model.layers.3"}));  // as with the previous depth
 }
 
-// What no unit is cannot be set before it is made one.
+// Choices for a module that is not a unit change nothing until it is made a unit.
 TEST_F(ModuleEditsTest, WithoutAUnitNothingChanges) {
   for (const char* title : {"Reshard", "Dtype", "Strategy", "Prefetch"}) {
     for (const PlanKnob::Choice& choice : knob(title, {"model.layers.2.mlp"}).choices) {

@@ -48,12 +48,12 @@ TEST_F(PlanSessionTest, LearnsFromTheRunAndStartsFromItsOwnPlan) {
   EXPECT_EQ(session_.current()->error.toStdString(), "");
   ASSERT_TRUE(session_.baseline());
   EXPECT_EQ(session_.baseline()->simulated, session_.versions()[0].step());
-  // The run's own plan, simulated, is near what was measured.
+  // The simulated step of the run's own plan is close to the measured step.
   EXPECT_NEAR(session_.baseline()->error(), 0, 0.06);
   EXPECT_EQ(session_.versions()[0].prediction.baseline, session_.baseline());
 }
 
-// What the traces of PyTorch tell of modules and sizes, and the run's own machine.
+// The plan is recovered from PyTorch's traces, and the run's own machine is calibrated from them.
 TEST_F(PlanSessionTest, LearnsFromPyTorchTraces) {
   const RunPointer run = open_run(pytorch_run("fsdp2-default"));
   start(run, pytorch_run("fsdp2-default"));
@@ -64,7 +64,7 @@ TEST_F(PlanSessionTest, LearnsFromPyTorchTraces) {
   simulate();
   EXPECT_EQ(session_.current()->error.toStdString(), "");
   ASSERT_TRUE(session_.baseline());
-  // Without the model's file only the run's own machine can be simulated on.
+  // Without the model's config.json only the run's own machine can be simulated.
   for (const MachineChoice& each : machine_choices(session_.subject())) {
     EXPECT_TRUE(each.name.startsWith(kMachineOfRun)) << each.name.toStdString();
   }
@@ -72,7 +72,7 @@ TEST_F(PlanSessionTest, LearnsFromPyTorchTraces) {
   other.step.batch += 1;
   EXPECT_TRUE(PlanSession::simulated(session_.subject(), other, "").error.contains("config.json"));
   other = session_.state();
-  other.world_size = 4;  // collectives between four ranks were never seen
+  other.world_size = 4;  // the run has no collectives between four ranks
   EXPECT_FALSE(PlanSession::simulated(session_.subject(), other, "").error.isEmpty());
 }
 
@@ -118,7 +118,7 @@ TEST_F(PlanSessionTest, UndoReturnsExactlyAndWithoutSimulatingAgain) {
   EXPECT_EQ(session_.versions().size(), 2);
 }
 
-// Each choice of each knob takes hold, and is what the panel then shows.
+// After a choice is applied it holds, so that the panel shows it.
 TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
   session_.start(llama_70b(), "8xH100");
   for (const PlanKnob& each : session_.knobs()) {
@@ -136,8 +136,8 @@ TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
   }
 }
 
-// Directions that do not depend on the cost model: gathering less often needs more memory, and
-// prefetching in forward hides more.
+// Effects that do not depend on the cost model: gathering less often needs more memory, and
+// prefetching in forward does not increase the exposed communication.
 TEST_F(PlanSessionTest, WhatIfAnswersPointTheRightWay) {
   const plan::ModelConfig config = llama_70b();
   session_.start(config, "8xH200");
@@ -158,7 +158,7 @@ TEST_F(PlanSessionTest, WhatIfAnswersPointTheRightWay) {
   EXPECT_EQ(base.run->ranks[0]->figures.figures.compute, base.prediction.figures.compute);
 }
 
-// Where nothing has to be gathered, hooks do nothing: their backward is told apart all the same.
+// Units without all-gathers in backward still have a backward section on the host.
 TEST_F(PlanSessionTest, EveryUnitHasItsBackwardOnTheHost) {
   const plan::ModelConfig config = llama_70b();
   session_.start(config, "8xH200");
@@ -179,7 +179,7 @@ TEST_F(PlanSessionTest, EveryUnitHasItsBackwardOnTheHost) {
   EXPECT_EQ(backward, forward);
 }
 
-// A project's versions come back in order, the run's own once.
+// A project's versions are restored in order, and the run's own plan is not duplicated.
 TEST_F(PlanSessionTest, VersionsAreRestored) {
   start(sample(), sample_run());
   PlanState own = session_.state(), ahead = own, fewer = own;
@@ -188,7 +188,7 @@ TEST_F(PlanSessionTest, VersionsAreRestored) {
   fewer.world_size = 4;
   session_.restore({own, ahead, fewer}, {"own", "ahead", "fewer"}, 1);
   ASSERT_TRUE(wait_for([&] { return !session_.isSimulating(); }));
-  ASSERT_EQ(session_.versions().size(), 3);  // none twice, though the last was under way when asked
+  ASSERT_EQ(session_.versions().size(), 3);  // one was requested twice but simulated once
   EXPECT_EQ(session_.versions()[1].title, "ahead");
   EXPECT_EQ(session_.versions()[2].state.world_size, 4);
   EXPECT_EQ(session_.state().plan.forward_prefetch, 2);
@@ -221,7 +221,7 @@ TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
   EXPECT_FALSE(PlanSession::simulated(session_.subject(), state, "").error.isEmpty());
 }
 
-// Whatever the plan, the tree of its simulated run sums to its headline.
+// For every plan, the tree of the simulated run sums to its headline.
 TEST_F(PlanSessionTest, TreesOfEveryPlanSumToTheHeadline) {
   const plan::ModelConfig config = plan::load_model_config(sample_run() + "/config.json");
   PlanState state;

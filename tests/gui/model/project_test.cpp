@@ -34,7 +34,7 @@ Project example(const fs::path& directory) {
   return project;
 }
 
-// Plans know which file they come from, in which projects differ.
+// Clears the source files of plans, which differ between projects.
 void forget_sources(Project& project) {
   for (PlanState& state : project.plans) {
     state.plan.source = {};
@@ -53,7 +53,7 @@ TEST(ProjectTest, ComesBackAsItWasSaved) {
   EXPECT_EQ(to_json(read, file), to_json(project, file));
 }
 
-// What lies below the file moves with it.
+// Paths below the project file stay valid when both are moved.
 TEST(ProjectTest, PathsBelowTheFileAreRelative) {
   const Project project = example("/data/work");
   const std::string json = to_json(project, "/data/work/p.shardlens");

@@ -33,7 +33,7 @@ void expect_equal(const analysis::Figures& live,
   }
 }
 
-// The headline of a dragged range is the analyzer's, for any range.
+// For any dragged range the live headline equals the analyzer's.
 TEST_F(RunDataTest, LiveFiguresAreTheAnalyzersForAnyWindow) {
   std::mt19937 random(5);
   for (const std::string& path :
@@ -107,7 +107,7 @@ TEST_F(RunDataTest, MakingItEndsWhereItIsStopped) {
 
 class RunLoaderTest : public QtTest<QCoreApplication> {
  protected:
-  // Some megabytes, so that reading them takes a while.
+  // A trace of some megabytes, so that reading it takes a while.
   std::string long_trace() {
     const std::string path = folder_.path().toStdString() + "/rank0.json";
     trace::Trace trace;
@@ -138,7 +138,7 @@ TEST_F(RunLoaderTest, PercentGrows) {
   EXPECT_TRUE(std::ranges::all_of(percents, [](int p) { return p >= 0 && p <= 100; }));
 }
 
-// What was cancelled is not heard of again, whatever it was doing.
+// A cancelled load emits nothing more, whether it was reading or analyzing.
 TEST_F(RunLoaderTest, CancelWhileReadingAndWhileAnalyzing) {
   const std::string path = long_trace();
   for (const char* doing : {"Reading", "Analyzing"}) {
@@ -154,7 +154,7 @@ TEST_F(RunLoaderTest, CancelWhileReadingAndWhileAnalyzing) {
     });
     loader.load({path});
     ASSERT_TRUE(wait_for([&] { return !loader.isLoading(); })) << doing;
-    EXPECT_EQ(cancelled + others, 1) << doing;  // where it was done too soon, it was loaded
+    EXPECT_EQ(cancelled + others, 1) << doing;  // it may have been loaded before the cancel
     loader.load({sample_run()});
     ASSERT_TRUE(wait_for([&] { return !loader.isLoading(); })) << doing;
     EXPECT_EQ(cancelled + others, 2) << doing;

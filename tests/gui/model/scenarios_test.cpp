@@ -1,4 +1,4 @@
-// Whatever is asked, the app's model and the commands give the same figures, to the nanosecond and
+// For every scenario the app's model and the commands give the same figures, to the nanosecond and
 // byte: captures of many kinds, traces of PyTorch, models on specs.
 #include <fstream>
 
@@ -37,10 +37,10 @@ Ended shardlens(const std::vector<std::string>& arguments) {
           process.readAllStandardError().toStdString()};
 }
 
-// A capture as `simulate --out` leaves it: its plan file, its ranks and what a step is.
+// A capture written by `simulate --out`: its plan file, its ranks and its step settings.
 struct Capture {
   const char* name;
-  const char* plan;  // a plan file
+  const char* plan;  // contents of a plan file
   int64_t ranks;
   std::vector<std::string> step;
 };
@@ -90,7 +90,7 @@ class ScenariosTest : public QtTest<QCoreApplication> {
     session_.start(open_run(run), {run});
     ASSERT_TRUE(wait_for([&] { return !session_.isBusy(); }));
   }
-  // Asks for a state; what the window then shows of it.
+  // Simulates a state; returns its version as the window shows it.
   json shown(const PlanState& state) {
     session_.edit("edited", state);
     session_.simulateNow();
@@ -98,7 +98,7 @@ class ScenariosTest : public QtTest<QCoreApplication> {
     const auto at = static_cast<size_t>(session_.current() - session_.versions().data());
     return json::parse(figures_json(nullptr, session_)).at("versions").at(at);
   }
-  // Of a state, by the app's model and by a command.
+  // Checks that the app's model and a command give the same figures for a state.
   void expect_same(const PlanState& state, std::vector<std::string> arguments) {
     const std::string plan = path("asked.json");
     write(plan, plan::to_json(state.plan));
@@ -123,8 +123,8 @@ class ScenariosTest : public QtTest<QCoreApplication> {
                   app["exposed_copy_ns"].get<int64_t>() + app["idle_ns"].get<int64_t>());
   }
 
-  // The run's own state, another plan, and what the run does not tell; of captures other steps and
-  // another machine too.
+  // Checks the run's own state, another plan, and more ranks than the run had; for captures also
+  // other step settings and another machine.
   void expect_same_of_run(const std::string& run) {
     SCOPED_TRACE(run);
     open(run);
@@ -216,7 +216,7 @@ TEST_F(ScenariosTest, TracesOfPyTorch) {
     expect_same_of_run(pytorch_run(name));
   }
   EXPECT_GE(asked_, 30);
-  EXPECT_GE(refused_, 1);  // collectives between ranks that were never seen
+  EXPECT_GE(refused_, 1);  // the run has no collectives between that many ranks
 }
 
 TEST_F(ScenariosTest, ModelsOnSpecs) {
@@ -235,7 +235,7 @@ TEST_F(ScenariosTest, ModelsOnSpecs) {
   }
 }
 
-// What a search calls the best is what simulate says of that plan, on a spec and on a run.
+// `search` reports the same figures for its best plan as `simulate` does, on a spec and on a run.
 TEST_F(ScenariosTest, BestOfASearch) {
   const std::string config = path("config.json"), plan = path("best.json");
   const std::vector<std::vector<std::string>> machines{

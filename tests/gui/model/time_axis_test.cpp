@@ -78,7 +78,7 @@ TEST(TimeAxisTest, TextsHaveTheDigitsThatTheyNeed) {
   EXPECT_EQ(durationText(-9'100'000), "-9.100 ms");
 }
 
-// A step is the same text in the headline, in tables, in notes and on the command line.
+// A duration has the same text in the headline, in tables, in notes and on the command line.
 TEST(TimeAxisTest, DurationsAreSaidAsTheHeadlineSaysThem) {
   for (const Nanoseconds duration :
        {100'000LL, 412'345LL, 388'814'123LL, 388'814'700LL, 1'250'000'000LL, 12'250'499'999LL}) {

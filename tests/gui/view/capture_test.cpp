@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The dialog with `shardlens capture` itself, two ranks on this machine.
+// The dialog with the real `shardlens capture`: two ranks on this machine.
 class CaptureTest : public QtTest<QApplication> {
  protected:
   static constexpr std::chrono::seconds kLongest{90};

@@ -14,9 +14,9 @@
 namespace shardlens::gui {
 namespace {
 
-// Pictures that must be the same to the last pixel, with a font of our own. Another Qt or another
-// FreeType draws letters otherwise, so they are compared on Debian 12 alone. After a change that is
-// meant: SHARDLENS_UPDATE_GOLDENS=1 writes them anew; look at each.
+// Pictures that must be the same to the last pixel, drawn with the tests' own font. Other versions
+// of Qt or FreeType draw letters differently, so they are compared only on Debian 12. After an
+// intended change SHARDLENS_UPDATE_GOLDENS=1 rewrites them; look at each one.
 class GoldenTest : public QtTest<QApplication> {
  protected:
   void SetUp() override {
@@ -75,7 +75,7 @@ TEST_F(GoldenTest, AWholeRun) {
 TEST_F(GoldenTest, AStepInTheDark) {
   TimelineScene scene;
   scene.setRun(sample());
-  drawn(scene, Theme::night());  // sizes it: a fit needs to know how wide it is
+  drawn(scene, Theme::night());  // sets the size, which fit() needs
   const RankData& rank = *sample()->ranks.front();
   Selection selection;
   selection.step = 2;

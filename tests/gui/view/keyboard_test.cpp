@@ -11,8 +11,8 @@ namespace {
 
 class KeyboardTest : public WindowTest {};
 
-// Without a mouse: Tab comes by everything that is shown and back to where it began, Shift+Tab too,
-// and a panel that is called for has the keyboard.
+// Without a mouse: Tab and Shift+Tab reach everything that is shown and return to the start, and a
+// panel that is opened by its command gets the focus.
 TEST_F(KeyboardTest, TheKeyboardReachesEverything) {
   open(sample_run());
   window_->activateWindow();
@@ -48,7 +48,7 @@ TEST_F(KeyboardTest, TheKeyboardReachesEverything) {
   }
 }
 
-// Coming by a table is not choosing in it; an arrow key is.
+// Moving the focus to a table selects nothing in it; an arrow key does.
 TEST_F(KeyboardTest, TabIntoATableChoosesNothing) {
   open(sample_run());
   window_->activateWindow();
@@ -66,14 +66,14 @@ TEST_F(KeyboardTest, TabIntoATableChoosesNothing) {
     EXPECT_TRUE(panel.view->hasFocus()) << id.toStdString();
     EXPECT_EQ(window_->context().current(), before) << id.toStdString();
     QTest::keyClick(panel.view, Qt::Key_Down);
-    QTest::keyClick(panel.view, Qt::Key_Up);  // the first row, which stands for something
+    QTest::keyClick(panel.view, Qt::Key_Up);  // the first row, which has a unit or an item
     EXPECT_NE(window_->context().current(), before) << id.toStdString();
     window_->context().select(before);
     window_->panels().flush();
   }
 }
 
-// Whatever takes the keyboard says what it is.
+// Every widget that takes the keyboard focus has an accessible name.
 TEST_F(KeyboardTest, WhatTakesTheFocusHasAName) {
   open(sample_run());
   for (const QWidget* widget : window_->findChildren<QWidget*>()) {

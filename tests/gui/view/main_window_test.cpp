@@ -39,7 +39,7 @@ namespace {
 
 class MainWindowTest : public WindowTest {
  protected:
-  // The headline's numbers, rounded so that they sum, are those of `exact`.
+  // Checks that the headline shows the figures of `exact`, rounded so that they sum.
   void expect_headline(const analysis::Figures& exact) {
     const QString text = window_->headline().bar().text();
     const std::array parts{exact.compute, exact.exposed_comm, exact.exposed_copy, exact.idle};
@@ -235,14 +235,15 @@ TEST_F(MainWindowTest, BookmarksAreSetFoundAndRemoved) {
   ASSERT_EQ(scene().bookmarks.size(), 1);
   EXPECT_EQ(scene().bookmarks[0].time, 1'000'000);
   open(sample_run());
-  ASSERT_EQ(scene().bookmarks.size(), 1);  // kept with the run
+  ASSERT_EQ(scene().bookmarks.size(), 1);  // stored with the run
   EXPECT_EQ(scene().bookmarks[0].time, 1'000'000);
   window_->context().selectRange(analysis::Interval{1'000'000, 2'000'000});
   QTest::keyClick(window_.get(), Qt::Key_M);
   EXPECT_TRUE(scene().bookmarks.empty());
 }
 
-// The headline, the exposed list and the tree say of each step what the analyzer says of it alone.
+// For each step the headline, the exposed list and the tree show the figures of an analysis of only
+// that step.
 TEST_F(MainWindowTest, EveryStepsNumbersAreTheAnalyzers) {
   for (const std::string& path : {sample_run(), pytorch_run("fsdp2-default")}) {
     open(path);
@@ -277,8 +278,8 @@ TEST_F(MainWindowTest, EveryStepsNumbersAreTheAnalyzers) {
   }
 }
 
-// Of any dragged range, headline, exposed list and tree are the partition's of a timeline made
-// anew.
+// For any dragged range the headline, the exposed list and the tree show the figures of a newly
+// made partition.
 TEST_F(MainWindowTest, AnyRangesNumbersAreTheAnalyzers) {
   open(sample_run());
   const trace::Run run = trace::Run::open(sample_run());
@@ -323,7 +324,7 @@ TEST_F(MainWindowTest, AnotherRunIsComparedBelow) {
       EXPECT_NEAR(sum, metric.effect.change, 1e-3);
     }
   }
-  // B's lanes: its step begins where A's does.
+  // B's step is drawn starting where A's step starts.
   const Ghost& ghost = scene().ghost();
   ASSERT_EQ(ghost.run, window_->compare().b());
   const Nanoseconds a =
@@ -385,7 +386,7 @@ TEST_F(MainWindowTest, AProjectKeepsRunsPlansAndNotes) {
   EXPECT_TRUE(settings_->value("recent").toStringList().first().endsWith("work.shardlens"));
   window_->panels().notes().setPlainText("more");
   EXPECT_TRUE(window_->isWindowModified());
-  EXPECT_FALSE(window_->close());  // it asks
+  EXPECT_FALSE(window_->close());  // it asks the user first
   auto* box = window_->findChild<QMessageBox*>();
   ASSERT_NE(box, nullptr);
   box->button(QMessageBox::Discard)->click();
@@ -431,7 +432,7 @@ TEST_F(MainWindowTest, AModuleIsEditedInTheTree) {
   EXPECT_FALSE(tree.indexOf("model.layers.2").data(UnitTree::kChangedRole).toBool());
   ASSERT_TRUE(choose(0, "no unit"));
   EXPECT_EQ(row.data().toString(), "no unit");
-  // What it is no longer cannot be set, and says why.
+  // Choices for a module that is no longer a unit are disabled, with the reason as a tooltip.
   for (QAction* action : bar.menu(1).actions()) {
     EXPECT_FALSE(action->isEnabled());
     EXPECT_FALSE(action->toolTip().isEmpty());
@@ -442,7 +443,7 @@ TEST_F(MainWindowTest, AModuleIsEditedInTheTree) {
   EXPECT_EQ(window_->session().state().plan, sample()->run.planned->plan.plan);
 }
 
-// A program that stands in for `shardlens` writes what the sample run is.
+// A script replaces `shardlens`; the sample run is used as its output.
 TEST_F(MainWindowTest, ACaptureIsStartedFromTheWindow) {
   const QString program = folder_.path() + "/shardlens";
   QFile script(program);
@@ -475,7 +476,7 @@ TEST_F(MainWindowTest, ACaptureIsStartedFromTheWindow) {
   EXPECT_FALSE(dialog.isVisible());
 }
 
-// As picture, drawing and table, each view by itself; what it cannot be is said.
+// Each view is exported as PNG, SVG and CSV; an export that is not possible is an error message.
 TEST_F(MainWindowTest, AnyViewIsExported) {
   open(sample_run());
   const QString base = folder_.path() + "/view";

@@ -26,7 +26,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kWatchMilliseconds = 40;
-constexpr int kPatience = 5;  // ticks of an action before what it waits for is answered
+constexpr int kPatience = 5;  // ticks before a nested event loop is answered
 constexpr qsizetype kLogged = 30;
 
 QString name_of(const QWidget& widget) {
@@ -48,7 +48,7 @@ std::vector<int64_t> numbers_of(const QString& headline) {
   return out;
 }
 
-// Of a list or a combo box; the system's own marks are no rows of ours.
+// Whether the widget is hidden or completely covered.
 bool hidden(const QWidget& widget) {
   return !widget.isVisible() || widget.visibleRegion().isEmpty();
 }
@@ -175,7 +175,7 @@ void Monkey::drag() {
           .arg(to.x())
           .arg(to.y())
           .arg(name_of(*widget)));
-  // A window may shrink or go on the way: what is left is let go in the main one.
+  // The window may shrink or close during the drag; then the button is released in the main window.
   const QPointer<QWindow> handle(window->windowHandle());
   if (handle) {
     QTest::mousePress(handle, button, keys, held_within(*handle, from));
@@ -273,7 +273,7 @@ void Monkey::rank() {
   }
 }
 
-// Runs from a timer: where an action is under way, it waits in a loop of its own.
+// Called by a timer. If an action is in progress, it is waiting in a nested event loop.
 void Monkey::answer() {
   if (!acting_) {
     return;
@@ -295,7 +295,7 @@ void Monkey::answer() {
         popup->close();
     }
   } else if (window_.windowHandle() != nullptr) {
-    QTest::keyClick(window_.windowHandle(), Qt::Key_Escape);  // ends the dragging of text
+    QTest::keyClick(window_.windowHandle(), Qt::Key_Escape);  // ends a text drag
   }
 }
 
@@ -365,7 +365,7 @@ QStringList Monkey::brokenNumbers() {
     top += tree.exposedAt(tree.index(row, 0));
   }
   if (top != exact.exposed_comm) {
-    out.append(QStringLiteral("the tree's rows sum to %1 ns, the headline says %2 in %3 of %4")
+    out.append(QStringLiteral("the tree's rows sum to %1 ns, the headline shows %2 in %3 of %4")
                    .arg(top)
                    .arg(exact.exposed_comm)
                    .arg(window_.headline().bar().text(), window_.windowTitle()));

@@ -13,17 +13,17 @@
 
 namespace shardlens::gui {
 
-// Presses, drags, scrolls, resizes, opens menus and types in a window, as chance has it: the same
-// seed does the same. Dialogs that write files or start programs are closed as they come; what
-// waits in an event loop of its own (a button's menu) is answered from a timer.
+// Clicks, drags, scrolls, resizes, opens menus and types in a window at random; the same seed
+// repeats the same actions. Dialogs that write files or start programs are closed when they open.
+// Widgets that run an event loop of their own (a button's menu) are answered from a timer.
 class Monkey : public QObject {
  public:
   Monkey(MainWindow& window, uint32_t seed);
-  // One action and what follows from it at once; what it was is in log().
+  // Performs one action and processes its events; log() records the action.
   void act();
-  // What the last actions were, the latest last.
+  // The last actions, the latest one last.
   [[nodiscard]] const QStringList& log() const { return log_; }
-  // What does not hold of the window now; empty: all does.
+  // The invariants that the window violates now; empty: none.
   [[nodiscard]] QStringList broken();
 
  private:
@@ -31,8 +31,8 @@ class Monkey : public QObject {
   bool chance(double probability);
   QPoint within(const QWidget& widget);
   void say(const QString& what);
-  [[nodiscard]] QWidget* top();              // what a press would reach: popup, dialog or window
-  QWidget* someWidget(QWidget& within_top);  // visible, any of them
+  [[nodiscard]] QWidget* top();  // the widget that gets a click: popup, dialog or window
+  QWidget* someWidget(QWidget& within_top);  // a random visible widget
   Qt::KeyboardModifiers modifiers();
   void click();
   void drag();
@@ -43,8 +43,8 @@ class Monkey : public QObject {
   void menu();
   void panel();
   void rank();
-  void answer();     // nested event loops
-  void closeAway();  // what must not be answered
+  void answer();     // ends nested event loops
+  void closeAway();  // closes dialogs that must not be answered
   QStringList brokenNumbers();
   QStringList brokenSelection();
 

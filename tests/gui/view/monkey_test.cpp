@@ -11,8 +11,8 @@
 namespace shardlens::gui {
 namespace {
 
-// Actions of one test, and what they are, can be set: SHARDLENS_MONKEY_ACTIONS (250),
-// SHARDLENS_MONKEY_SEED (1), SHARDLENS_MONKEY_LOG (each action is said).
+// Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250); SHARDLENS_MONKEY_SEED
+// (1); SHARDLENS_MONKEY_LOG, prints each action.
 int setting(const char* name, int otherwise) {
   bool set = false;
   const int value = qEnvironmentVariableIntValue(name, &set);
@@ -27,7 +27,7 @@ class MonkeyTest : public WindowTest {
     QApplication::setQuitOnLastWindowClosed(false);
     window_->setUnattended();
     before_ = QDir::currentPath();
-    QDir::setCurrent(folder_.path());  // what is written by name alone is written here
+    QDir::setCurrent(folder_.path());  // files with relative names are written here
   }
   void TearDown() override {
     QDir::setCurrent(before_);

@@ -26,14 +26,14 @@
 namespace shardlens::gui {
 namespace {
 
-// The window as a hand with a mouse has it: every press goes to what is under the pointer.
+// The window used with a mouse: every click goes to the widget under the pointer.
 class MouseTest : public WindowTest {
  protected:
   TimelineScene& scene() { return window_->timeline().scene(); }
   QWidget* canvas() { return window_->timeline().viewport(); }
   const Selection& chosen() { return window_->context().current(); }
 
-  // The middle of a band of the timeline, scrolled to; x in pixels of the widget.
+  // Scrolls to a band of the timeline and returns its middle; x in pixels of the widget.
   QPoint on(TimelineLayout::Band::Kind kind, size_t rank, int x) {
     for (const TimelineLayout::Band& band : scene().layout().bands) {
       if (band.kind == kind && band.rank == rank) {
@@ -68,7 +68,7 @@ class MouseTest : public WindowTest {
     QTest::mouseClick(view.viewport(), Qt::LeftButton, {}, at(view, index));
     settle();
   }
-  // As a hand does it: two clicks with a moment between them, in which timers run.
+  // Like a user: two clicks, with timers running between them.
   void double_click(QAbstractItemView& view, const QModelIndex& index) {
     const QPoint where = at(view, index);
     QTest::mouseClick(view.viewport(), Qt::LeftButton, {}, where);
@@ -134,7 +134,7 @@ TEST_F(MouseTest, AClickInModulesSelectsAndADoubleClickGoesThere) {
   ASSERT_TRUE(where);
   EXPECT_LE(seen.start, where->start);
   EXPECT_GE(seen.end, where->end);
-  // What is selected already is selected again by a click.
+  // A click on the current row selects its unit again.
   window_->context().clear();
   settle();
   click(view, row);
@@ -158,7 +158,7 @@ TEST_F(MouseTest, AClickInATableSelectsAndADoubleClickGoesThere) {
     EXPECT_EQ(chosen().item, window_->panels().exposed.itemAt(exposed.model()->index(row, 0)));
   }
   goes_there(exposed, 2);
-  // Sorted, it stays so when something else is selected.
+  // The table stays sorted when the selection changes.
   window_->panels().exposed.sort(0, Qt::AscendingOrder);
   const QVariant first = exposed.model()->index(0, 0).data();
   window_->context().selectStep(1);
@@ -182,7 +182,7 @@ TEST_F(MouseTest, AClickInATableSelectsAndADoubleClickGoesThere) {
   goes_there(events, 5);
 }
 
-// What a table highlights is what is selected.
+// Tables highlight only what is selected.
 TEST_F(MouseTest, TablesLetGoOfWhatIsNoLongerSelected) {
   open(sample_run());
   QAbstractItemView& exposed = shown("exposed");
@@ -209,7 +209,7 @@ TEST_F(MouseTest, AClickOnAChangeSelectsItsUnit) {
   EXPECT_EQ(chosen().unit, panel.tree.unitAt(row));
 }
 
-// Menus, shortcuts and the palette offer what is possible now, whether a menu was opened or not.
+// Menus and shortcuts are enabled by the current state, whether or not a menu was opened.
 TEST_F(MouseTest, WhatIsEnabledFollowsWhatIsPossible) {
   const auto expect_in_step = [this](const char* when) {
     int entries = 0;
@@ -237,7 +237,7 @@ TEST_F(MouseTest, WhatIsEnabledFollowsWhatIsPossible) {
   expect_in_step("without a run");
   open(sample_run());
   expect_in_step("with a run");
-  // A menu that was open while nothing could be undone has frozen nothing.
+  // A menu that was opened while undo was disabled must not keep it disabled.
   open_menus();
   QTest::keyClick(window_.get(), Qt::Key_E);
   EXPECT_TRUE(chosen().item);
@@ -270,7 +270,7 @@ TEST_F(MouseTest, ArrowKeysFoldTrees) {
   EXPECT_TRUE(view.isExpanded(fold));
   QTest::keyClick(&view, Qt::Key_Left);
   EXPECT_FALSE(view.isExpanded(fold));
-  // In the timeline they walk along the row.
+  // In the timeline they move along the row.
   window_->timeline().setFocus();
   QTest::keyClick(window_.get(), Qt::Key_E);
   const auto first = chosen().item;
@@ -292,7 +292,7 @@ TEST_F(MouseTest, ABookmarkIsSetUnderThePointerAndKeepsItsNote) {
   EXPECT_EQ(scene().bookmarks[0].time, under);
   const auto ask = [this, pointer](const char* text) {
     QTest::mouseMove(canvas(), pointer - QPoint(3, 0));
-    QTest::mouseMove(canvas(), pointer);  // a dialog took it away
+    QTest::mouseMove(canvas(), pointer);  // the dialog took the pointer
     window_->actions().trigger("go.note");
     QApplication::processEvents();
     auto* dialog = window_->findChild<QInputDialog*>();
@@ -301,7 +301,7 @@ TEST_F(MouseTest, ABookmarkIsSetUnderThePointerAndKeepsItsNote) {
       dialog->setTextValue(text);
       dialog->accept();
     } else {
-      EXPECT_EQ(dialog->textValue(), "late here");  // what is there is edited
+      EXPECT_EQ(dialog->textValue(), "late here");  // the existing note is edited
       dialog->reject();
     }
     QTest::qWait(1);
@@ -318,7 +318,7 @@ TEST_F(MouseTest, ABookmarkIsSetUnderThePointerAndKeepsItsNote) {
   EXPECT_EQ(scene().bookmarks[0].note, "and why");
 }
 
-// The right button selects what it hits and offers what can be done with it.
+// The right button selects the item under the pointer and opens a menu of actions for it.
 TEST_F(MouseTest, ContextMenusOfferWhatCanBeDone) {
   open(sample_run());
   const auto menu = [this]() -> QMenu* {
@@ -396,7 +396,7 @@ TEST_F(MouseTest, WhatWasOpenedBeforeIsInTheMenu) {
     recent = menu->title() == "Open recent" ? menu : recent;
   }
   ASSERT_NE(recent, nullptr);
-  ASSERT_EQ(recent->actions().size(), 4);  // two, a line, and to forget them
+  ASSERT_EQ(recent->actions().size(), 4);  // two runs, a separator, "Clear this list"
   bool settled = false;
   QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
   recent->actions()[1]->trigger();
@@ -408,7 +408,7 @@ TEST_F(MouseTest, WhatWasOpenedBeforeIsInTheMenu) {
   EXPECT_FALSE(recent->isEnabled());
 }
 
-// Reading another run that is given up leaves the open one, its bookmarks under its own name.
+// Cancelling the load of another run keeps the open run; bookmarks are stored under its own path.
 TEST_F(MouseTest, AReadingThatIsGivenUpLeavesTheRunAsItWas) {
   open(sample_run());
   window_->open({QString::fromStdString(pytorch_run("fsdp2-default"))});
@@ -421,7 +421,7 @@ TEST_F(MouseTest, AReadingThatIsGivenUpLeavesTheRunAsItWas) {
   EXPECT_EQ(scene().bookmarks[0].note, "mine");
 }
 
-// One simulated step is one number, wherever it is said, and said to be simulated.
+// A simulated step time is the same text everywhere and is marked as simulated.
 TEST_F(MouseTest, ASimulatedStepIsTheSameEverywhere) {
   bool settled = false;
   QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
@@ -439,7 +439,7 @@ TEST_F(MouseTest, ASimulatedStepIsTheSameEverywhere) {
   EXPECT_TRUE(window_->notice().text().contains("Simulated"));
   EXPECT_TRUE(inspected(window_->context()).isEmpty() ||
               window_->findChild<Inspector*>()->toPlainText().contains("simulated"));
-  // Beside a run, the lanes of its own plan say the same number as the table.
+  // With a run open, the lanes of its simulated plan show the same number as the table.
   open(sample_run());
   EXPECT_FALSE(window_->notice().isVisible());
   window_->session().simulateNow();
@@ -469,7 +469,7 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
   said_everywhere("plan.json");
   EXPECT_TRUE(window_->panels().ownership.why().contains("plan.json"));
   EXPECT_TRUE(window_->session().why().contains("plan.json"));
-  std::filesystem::remove(directory / "workload.json");  // of no use without, and broken still
+  std::filesystem::remove(directory / "workload.json");  // plan.json is still broken
   open(directory.string());
   said_everywhere("plan.json");
   const std::string empty = folder_.path().toStdString() + "/empty.json";
@@ -485,7 +485,7 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
   }
 }
 
-// A plan that was edited is no run: not when its model is read again, nor when nothing can be read.
+// A simulated plan is not shown as a run after its model is read again, or after reading fails.
 TEST_F(MouseTest, WhatWasSimulatedIsGoneWithItsModel) {
   const QString config = QString::fromStdString(sample_run() + "/config.json");
   bool settled = false;
@@ -517,7 +517,7 @@ TEST_F(MouseTest, OwnershipSaysWhetherAUnitIsGathered) {
   EXPECT_GE(view.columnWidth(2), view.fontMetrics().horizontalAdvance("unsharded") + 8);
   double_click(view, view.model()->index(1, 0));
   EXPECT_EQ(chosen().unit, window_->panels().ownership.unitAt(view.model()->index(0, 0)));
-  // The ranks share the dock's width.
+  // The columns of ranks share the dock's width.
   window_->resize(2400, 1000);
   for (const Panels::Panel& panel : window_->panels().all()) {
     if (panel.view == &view) {

@@ -17,7 +17,7 @@
 namespace shardlens::gui {
 namespace {
 
-// shardlens-gui as a program.
+// Runs the shardlens-gui executable.
 class ProgramTest : public QtTest<QCoreApplication> {
  protected:
   struct Ended {
@@ -96,7 +96,7 @@ TEST_F(ProgramTest, WrongInputIsAMessageAndTheRightCode) {
   EXPECT_FALSE(QFileInfo::exists(png));
 }
 
-// `shardlens gui` hands everything on.
+// `shardlens gui` passes all arguments on.
 TEST_F(ProgramTest, TheSubcommandIsTheProgram) {
   const QString png = folder_.path() + "/out.png";
   const Ended ended =
@@ -109,7 +109,7 @@ TEST_F(ProgramTest, TheSubcommandIsTheProgram) {
   EXPECT_EQ(run({"gui", "--nonsense"}, {}, "/shardlens").code, 2);
   EXPECT_EQ(run({"gui", sample(), "--dialog", "none", "--export-png", png}, {}, "/shardlens").code,
             2);
-  // The run's own plan, simulated, changes the picture; a trace without a plan has none.
+  // Showing the run's own plan, simulated, changes the picture.
   const QImage alone(png);
   EXPECT_EQ(
       run({"gui", sample(), "--step", "3", "--simulate", "--export-png", png, "--size", "1000x700"},
@@ -117,13 +117,13 @@ TEST_F(ProgramTest, TheSubcommandIsTheProgram) {
           .code,
       0);
   EXPECT_NE(QImage(png), alone);
-  // PyTorch's traces tell their plan and their machine too.
+  // Plan and machine are also recovered from PyTorch's traces.
   const QString trace = QString(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-prefetch";
   const Ended told = run({"gui", trace, "--simulate", "--export-png", png}, {}, "/shardlens");
   EXPECT_EQ(told.code, 0) << told.error.toStdString();
 }
 
-// What the window shows, as JSON: headline of `analyze`, versions of `simulate`.
+// The window's figures as JSON: the headline as in `analyze`, the versions as in `simulate`.
 TEST_F(ProgramTest, PrintsItsFigures) {
   const QString plan = folder_.path() + "/plan.json";
   QFile file(plan);
@@ -151,7 +151,7 @@ TEST_F(ProgramTest, PrintsItsFigures) {
   EXPECT_EQ(run({"gui", sample(), "--plan", "none.json", "--figures"}, {}, "/shardlens").code, 3);
 }
 
-// A model and plans alone: what is simulated stands in place of a run.
+// A model and plans without a run: the simulation is shown instead of a run.
 TEST_F(ProgramTest, AModelIsPlannedForWithoutARun) {
   const QString png = folder_.path() + "/out.png", plan = folder_.path() + "/plan.json";
   QFile file(plan);
@@ -166,11 +166,11 @@ TEST_F(ProgramTest, AModelIsPlannedForWithoutARun) {
   const QStringList on{"--hardware", "8xH100", "--export-png", png};
   EXPECT_EQ(run(QStringList{"--model", plan} + on).code, 3);
   EXPECT_EQ(run(QStringList{"--model", model, "--plan", model} + on).code, 3);
-  // A machine is chosen, never assumed.
+  // There is no default machine.
   const Ended none = run({"--model", model, "--export-png", png});
   EXPECT_NE(none.code, 0);
   EXPECT_TRUE(none.error.contains("--hardware")) << none.error.toStdString();
-  // Panels go by the name in the window, however it is written; an unknown one lists them.
+  // Panels are found by title or id; the error for an unknown panel lists the panels.
   for (const char* name : {"what-if", "whatif", "What if"}) {
     EXPECT_EQ(run(QStringList{"--model", model, "--panel", name} + on).code, 0) << name;
   }
@@ -185,7 +185,7 @@ TEST_F(ProgramTest, WithoutADisplayItSaysWhatToDo) {
   EXPECT_TRUE(ended.error.contains("--export-png")) << ended.error.toStdString();
 }
 
-// `cmake --install` alone: menu entry, file types, icon, and a program that runs from there.
+// `cmake --install` installs the menu entry, the file types, the icon, and a program that runs.
 TEST_F(ProgramTest, InstalledItStartsAndItsFilesAreValid) {
   const QString prefix = folder_.path() + "/prefix", share = prefix + "/share/";
   const auto ends_well = [](const QString& program, const QStringList& arguments) {
@@ -219,7 +219,7 @@ TEST_F(ProgramTest, InstalledItStartsAndItsFilesAreValid) {
   for (const QString& type : opened.split(';', Qt::SkipEmptyParts)) {
     EXPECT_TRUE(known.contains(QString("<mime-type type=\"%1\">").arg(type))) << type.toStdString();
   }
-  // Where they are at hand, those who read these files have a word too.
+  // If they are installed, the standard validators of these files are run too.
   const std::pair<QString, QStringList> readers[] = {
       {"desktop-file-validate", {desktop}},
       {"appstreamcli", {"validate", "--no-net", metainfo}},
@@ -239,7 +239,7 @@ TEST_F(ProgramTest, InstalledItStartsAndItsFilesAreValid) {
   EXPECT_FALSE(QImage(png).isNull());
 }
 
-// A screen of its own, with a window manager where it is asked for.
+// A separate X server, with a window manager if `managed`.
 class Screen {
  public:
   explicit Screen(bool managed) {
@@ -269,13 +269,13 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
   [[nodiscard]] const QProcessEnvironment& environment() const { return environment_; }
-  // xdotool's command: without a window manager nobody activates a window.
+  // xdotool's command for focusing; a window can be activated only with a window manager.
   [[nodiscard]] QString focus() const {
     return manager_.state() == QProcess::NotRunning ? "windowfocus" : "windowactivate";
   }
 
  private:
-  // A window that comes before the manager does is not managed.
+  // Whether the window manager is running; it does not manage windows opened earlier.
   bool manages() {
     QProcess tool;
     tool.setProcessEnvironment(environment_);
@@ -295,7 +295,7 @@ std::string missing(std::initializer_list<const char*> programs) {
   return {};
 }
 
-// Starts the program, lets xdotool do `actions` to its window, and waits for it to end.
+// Starts the program, lets xdotool perform `actions` on its window, and waits until it ends.
 void drive(const Screen& screen, const QStringList& arguments, const QStringList& actions) {
   QProcess program;
   program.setProcessEnvironment(screen.environment());
@@ -315,7 +315,7 @@ void drive(const Screen& screen, const QStringList& arguments, const QStringList
   program.waitForFinished();
 }
 
-// Real keys through a real X server: switches to dark and quits; what is left is the setting.
+// Keys sent through an X server: switches to the dark theme and quits; the setting must be saved.
 TEST_F(ProgramTest, KeysReachItThroughX) {
   if (const std::string none = missing({"Xvfb", "xdotool"}); !none.empty()) {
     GTEST_SKIP() << "needs " << none;
@@ -328,7 +328,7 @@ TEST_F(ProgramTest, KeysReachItThroughX) {
                   .toBool());
 }
 
-// A real pointer: everything from the tree over the rank's name to the tables is pressed.
+// Clicks sent through an X server: on the tree, the rank's name, the timeline and the tables.
 TEST_F(ProgramTest, TheMouseReachesItThroughX) {
   if (const std::string none = missing({"Xvfb", "xdotool", "openbox"}); !none.empty()) {
     GTEST_SKIP() << "needs " << none;
@@ -348,7 +348,7 @@ TEST_F(ProgramTest, TheMouseReachesItThroughX) {
         actions + QStringList{"key", "--window", "0", "Escape", "key", "--window", "0", "ctrl+q"});
 }
 
-// The tests of the mouse and of chance, in windows that a window manager manages.
+// The mouse tests and the random tests, with a window manager.
 TEST_F(ProgramTest, TestsOfTheMousePassUnderAWindowManager) {
   if (const std::string none = missing({"Xvfb", "xdotool", "openbox"}); !none.empty()) {
     GTEST_SKIP() << "needs " << none;

@@ -6,7 +6,7 @@
 
 namespace shardlens::gui {
 
-// Keeps what was drawn.
+// A canvas that records what is drawn.
 class Recorder final : public Canvas {
  public:
   struct Drawn {

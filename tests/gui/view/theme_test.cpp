@@ -19,7 +19,8 @@ Rgb linear_of(const QColor& c) {
   return {linear(c.redF()), linear(c.greenF()), linear(c.blueF())};
 }
 
-// What a dichromat sees. Source: Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+// A colour as a dichromat sees it. Source: Machado, Oliveira and Fernandes (2009), severity 1, on
+// linear RGB.
 Rgb seen(const Rgb& c, const std::array<std::array<double, 3>, 3>& m) {
   Rgb out{};
   for (size_t i = 0; i < 3; ++i) {
@@ -69,7 +70,7 @@ TEST(ThemeTest, TextHasTheContrastThatWcagAsksFor) {
   }
 }
 
-// Lanes stand next to each other: their hues differ for everyone.
+// Lanes are next to each other, so their hues must differ with any colour blindness.
 TEST(ThemeTest, KindsDifferWithAnyColourBlindness) {
   for (const Theme* theme : {&Theme::light(), &Theme::night()}) {
     for (const auto* eye : {&kNormal, &kProtan, &kDeutan, &kTritan}) {

@@ -45,7 +45,7 @@ class TimelineSceneTest : public QtTest<QApplication> {
   TimelineScene scene_;
 };
 
-// The area of compute's boxes is the busy part of its lane, at every zoom.
+// At every zoom the area of the compute boxes is the busy fraction of the lane.
 TEST_F(TimelineSceneTest, DrawnComputeIsTheAnalyzers) {
   const RankData& rank = *sample()->ranks[0];
   const TimelineLayout::Band& lane = band(Lane::Source::kEvents, Kind::kCompute);
@@ -64,7 +64,7 @@ TEST_F(TimelineSceneTest, DrawnComputeIsTheAnalyzers) {
     const analysis::Interval own = sample()->own(rank, scene_.axis.view());
     const double busy = static_cast<double>(length_within(rank.timeline.compute, own)) /
                         static_cast<double>(own.length());
-    // Boxes leave a pixel of air to their neighbours. A bar drawn solid would be 0.2 off.
+    // Boxes leave a pixel of space between them. A solid bar would differ by 0.2.
     EXPECT_NEAR(area / ((kWidth - TimelineScene::kGutter) * (lane.height - 2)), busy, 0.12) << zoom;
   }
 }

@@ -13,7 +13,7 @@
 
 namespace shardlens::gui {
 
-// A test with the main window, shown at 1280x800, its settings in a folder of the test's.
+// A test with the main window, shown at 1280x800, with its settings in a temporary folder.
 class WindowTest : public QtTest<QApplication> {
  protected:
   void SetUp() override {
