@@ -18,13 +18,17 @@ PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
 
 
 def listed(root, file):
-    """Whether the CMakeLists.txt of the file's folder, or of the nearest folder above that has one, names it."""
+    """Whether the CMakeLists.txt of the file's folder, or of the nearest folder above that has one, builds it: by name, by a pattern, or because
+    a library there takes every source of its folder."""
     folder = file.parent
     while folder != root.parent:
         lists = folder / "CMakeLists.txt"
         if lists.is_file():
-            words = re.split(r"[\s()\"]+", re.sub(r"#[^\n]*", "", lists.read_text(encoding="utf-8")))
-            return file.relative_to(folder).as_posix() in words
+            text = re.sub(r"#[^\n]*", "", lists.read_text(encoding="utf-8"))
+            words = re.split(r"[\s()\"]+", text)
+            path = file.relative_to(folder)
+            takes_all = any("SOURCES" not in body for body in re.findall(r"shardlens_library\(([^)]*)\)", text))
+            return takes_all or path.as_posix() in words or f"{path.parent.as_posix()}/*.cpp" in words
         folder = folder.parent
     return False
 
@@ -62,7 +66,8 @@ def self_test():
         "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
     }
     good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
-            "core/base/a.h": "#pragma once"}
+            "core/base/a.h": "#pragma once", "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
+            "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": "int a;"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for path, text in {**good, **cases}.items():

@@ -54,7 +54,7 @@ std::string run_json(const RunOptions& options) {
   out["versions"] = {{"shardlens", SHARDLENS_VERSION},
                      {"torch", SHARDLENS_TORCH_VERSION},
                      {"compiler", __VERSION__}};
-  out["hardware"] = nlohmann::ordered_json::parse(host_info_json());
+  out["hardware"] = nlohmann::ordered_json::parse(host_info_json(options.host_name));
   out["options"] = nlohmann::ordered_json::parse(to_json(options));
   if (backend_of(options) == Backend::kEmulated) {
     out["numerics"] = "emulated";

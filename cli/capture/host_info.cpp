@@ -60,15 +60,12 @@ std::string cpu_clocks(const std::filesystem::path& cpus) {
   return fmt::format("{}", fmt::join(seen, "; "));
 }
 
-std::string host_info_json() {
+std::string host_info_json(bool with_name) {
   nlohmann::ordered_json out;
-  utsname system{};
-  const bool known = ::uname(&system) == 0;
-  out["host"] = known ? nlohmann::json(system.nodename) : nlohmann::json(nullptr);
-  out["system"] =
-      known
-          ? nlohmann::json(fmt::format("{} {} {}", system.sysname, system.release, system.machine))
-          : nlohmann::json(nullptr);
+  if (utsname system{}; with_name && ::uname(&system) == 0) {
+    out["host"] = system.nodename;
+    out["system"] = fmt::format("{} {} {}", system.sysname, system.release, system.machine);
+  }
   out["cpu"] = cpu_model();
   out["cores"] = std::thread::hardware_concurrency();
   const std::string clocks = cpu_clocks();

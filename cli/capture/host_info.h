@@ -5,9 +5,9 @@
 
 namespace shardlens::cli {
 
-// What run.json says of the machine: {"host", "system", "cpu", "cores", "clocks", "memory_bytes",
-// "gpus"}; a value that the system does not tell is null.
-[[nodiscard]] std::string host_info_json();
+// What run.json has of the machine: {"cpu", "cores", "clocks", "memory_bytes", "gpus"}; a value that
+// the system does not give is null. `with_name`: "host" and "system" (the kernel) too.
+[[nodiscard]] std::string host_info_json(bool with_name = false);
 
 // How the cores' frequency is chosen, such as "performance, at most 3500 MHz": `cpus` holds a
 // directory cpu<n>/cpufreq for each (Linux, Documentation/admin-guide/pm/cpufreq.rst). Cores that

@@ -53,6 +53,8 @@ void add_world_options(CLI::App& app, RunOptions& o) {
       "spec file [ab:5000:inf]");
   app.add_flag("--force-collectives", o.force_collectives,
                "issue collectives over groups of one rank too");
+  app.add_flag("--host-name", o.host_name,
+               "write this machine's name and kernel into run.json too");
 }
 
 void add_training_options(CLI::App& app, RunOptions& o) {
@@ -314,6 +316,9 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   }
   if (o.force_collectives) {
     out.emplace_back("--force-collectives");
+  }
+  if (o.host_name) {
+    out.emplace_back("--host-name");
   }
   return out;
 }

@@ -54,6 +54,7 @@ struct RunOptions {
   int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all
   int64_t threads = 1;                 // of a worker's operators
   bool force_collectives = false;      // issue collectives over groups of one rank too
+  bool host_name = false;              // run.json has the machine's name and kernel
 
   friend bool operator==(const RunOptions&, const RunOptions&) = default;
 };

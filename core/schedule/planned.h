@@ -46,7 +46,7 @@ struct PlannedStep {
 // [Note: Operators of a backward] They run when the node of the forward operator that they
 // differentiate does, so they follow the hooks in whatever order these come.
 
-// The `step`-th step (from 1); design.md's "steady step" is the third. Errors: RuntimeFault if the
+// The `step`-th step (from 1); the third is steady: from then on nothing changes. Errors: RuntimeFault if the
 // schedule refuses a hook.
 [[nodiscard]] PlannedStep planned_step(const plan::Workload& workload,
                                        const plan::ResolvedPlan& plan,

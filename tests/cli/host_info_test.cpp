@@ -52,6 +52,14 @@ TEST_F(CpuClocksTest, WhatTheSystemDoesNotSayIsLeftOut) {
   EXPECT_EQ(cpu_clocks(cpus_), "schedutil");
 }
 
+// A capture may be handed on: it names the machine only where that was asked for.
+TEST(HostInfoTest, NameAndKernelAreLeftOutUnlessAskedFor) {
+  for (const char* key : {"host", "system"}) {
+    EXPECT_FALSE(nlohmann::json::parse(host_info_json()).contains(key));
+    EXPECT_TRUE(nlohmann::json::parse(host_info_json(true)).contains(key));
+  }
+}
+
 TEST(HostInfoTest, NullIsWhatIsNotKnown) {
   const auto info = nlohmann::json::parse(host_info_json());
   EXPECT_GE(info["cores"].get<int>(), 1);

@@ -63,7 +63,7 @@ TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
                   {"reduce_scatter", {{"count", 5}, {"bytes", kRoot + kBlocks}}}}));
 }
 
-// design.md: all-gathers G + (G - 1), reduce-scatters G, with the root kept.
+// All-gathers G + (G - 1), reduce-scatters G, with the root kept.
 TEST_F(PlanCommandTest, ActionsCountCollectivesAsPyTorchDoes) {
   const auto counts = [this](const std::string& flags) {
     std::map<std::string, int> out;

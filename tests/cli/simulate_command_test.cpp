@@ -35,7 +35,7 @@ class SimulateCommandTest : public ShardlensCommandTest {
   }
 };
 
-// llama-tiny: 4 blocks of 45 440 parameters, 32 832 in the root (shared/README of its fixture); 8
+// llama-tiny: 4 blocks of 45 440 parameters, 32 832 in the root (tests/data/llama-tiny); 8
 // ranks divide both.
 TEST_F(SimulateCommandTest, JsonHasThePinnedShape) {
   const json out = simulated("--hardware 8xH100 --batch 2 --seq 32");

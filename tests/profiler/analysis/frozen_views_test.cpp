@@ -281,7 +281,7 @@ TEST(FrozenViewsTest, CommittedCaptureIsFresh) {
 }
 
 TEST(FrozenViewsTest, RecordedTracesAreFresh) {
-  const std::filesystem::path recorded = SHARDLENS_SHARED_TRACES;
+  const std::filesystem::path recorded = SHARDLENS_OTHER_TRACES;
   if (!std::filesystem::is_directory(recorded)) {
     GTEST_SKIP() << "no recorded traces at " << recorded;
   }

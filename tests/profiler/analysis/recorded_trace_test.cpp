@@ -9,7 +9,7 @@
 namespace shardlens::analysis {
 namespace {
 
-const std::filesystem::path kTraces = SHARDLENS_SHARED_TRACES;
+const std::filesystem::path kTraces = SHARDLENS_OTHER_TRACES;
 
 class RecordedTraceTest : public testing::Test {
  protected:

@@ -99,7 +99,7 @@ TEST(RecoveredDdp, SaysWhatIsNotInTheTrace) {
 // ResNet-50 has 25,557,032 parameters (He et al. 2015; torchvision's table of models).
 TEST(RecoveredDdp, ReadsNcclTraces) {
   const std::filesystem::path path =
-      SHARDLENS_SHARED_TRACES "/third_party/nccl_parser_config/nccl_data.json.gz";
+      SHARDLENS_OTHER_TRACES "/third_party/nccl_parser_config/nccl_data.json.gz";
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is absent";
   }

@@ -13,7 +13,7 @@
 namespace shardlens::trace {
 namespace {
 
-const std::filesystem::path kTraces = SHARDLENS_SHARED_TRACES;
+const std::filesystem::path kTraces = SHARDLENS_OTHER_TRACES;
 
 class RealTracesTest : public testing::Test {
  protected:

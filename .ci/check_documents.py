@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Checks what the documents point to: links, headings and paths exist, and no file cites what is outside of the repository.
+
+    check_documents.py [ROOT]       prints every violation as file:line, exit 1 if there is one
+    check_documents.py --self-test  a tree with one violation of each kind must be found out
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+import checking
+
+LINK = re.compile(r"(?<!\!)\[[^\]]*\]\(([^)\s]+)\)|\!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
+CODE = re.compile(r"`([^`]+)`")
+TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench", "scripts", "docs", "cmake", "traces", "examples", ".ci")
+PATH = re.compile(r"(?<![\w./-])((?:%s)/[\w./-]*\w)(?![\w/]*[*{<…])" % "|".join(re.escape(t) for t in TOP))
+OUTSIDE = re.compile(r"\.\./shared|(?<![\w/.-])design(?:_next)?\.md|(?<!docs/)(?<![\w(])shared/(?:design|schedule|knowledge|seeds|traces|reference)")
+SOURCES = (".h", ".cpp", ".py", ".md", ".txt", ".cmake", ".sh", "")
+SKIPPED = {"build", "out", ".git", "data"}
+
+
+def anchors(document):
+    """The anchors of a document's headings, as GitHub makes them."""
+    found, fenced = set(), False
+    for line in document.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        if not fenced and line.startswith("#"):
+            title = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("#").strip())
+            found.add(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"))
+    return found
+
+
+def check_links(root, document):
+    path = document.relative_to(root).as_posix()
+    fenced = False
+    for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+            continue
+        if fenced:
+            continue
+        for match in LINK.finditer(re.sub(r"`[^`]*`", "", line)):
+            target = next(group for group in match.groups() if group)
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            at = (document.parent / file).resolve() if file else document
+            if not at.exists():
+                yield f"{path}:{number}: the link {target} leads nowhere"
+            elif anchor and at.suffix == ".md" and anchor not in anchors(at):
+                yield f"{path}:{number}: {file or path} has no heading #{anchor}"
+        for code in CODE.findall(line):
+            for named in PATH.findall(code):
+                if not (root / named).exists() and not list(root.glob(named + ".*")):
+                    yield f"{path}:{number}: there is no {named}"
+
+
+def violations(root):
+    for file in sorted(root.glob("**/*")):
+        relative = file.relative_to(root)
+        if not file.is_file() or SKIPPED & set(relative.parts) or file.suffix not in SOURCES or relative.name == "check_documents.py":
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if outside := OUTSIDE.search(line):
+                yield f"{relative.as_posix()}:{number}: cites {outside.group()}, which is not in the repository"
+        if file.suffix == ".md":
+            yield from check_links(root, file)
+
+
+def self_test():
+    cases = {
+        "docs/link.md": "[there](absent.md)",
+        "docs/anchor.md": "[there](good.md#no-such)",
+        "docs/path.md": "see `core/absent.cpp`",
+        "core/cites.h": "// as des" + "ign.md has it",
+        "tests/outside.py": 'TRACES = "../sha' + 'red/traces"',
+    }
+    good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md"}
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in {**good, **cases}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        found = list(violations(root))
+    if sorted(line.split(":")[0] for line in found) != sorted(cases):
+        print("self-test: found\n  " + "\n  ".join(found) + "\nexpected one violation in each of\n  " + "\n  ".join(sorted(cases)))
+        return 1
+    print(f"check_documents self-test: {len(cases)} violations found, {len(good)} clean files passed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(checking.run("check_documents", violations, self_test, "links and paths of the documents exist"))
