@@ -12,6 +12,7 @@
 #include "core/models/safetensors.h"
 #include "tests/core/models/checkpoint_builder.h"
 #include "tests/engine/worker_process.h"
+#include "tests/support/case_name.h"
 
 // Worker processes against what PyTorch recorded (tests/data/RECORDED.md).
 namespace shardlens {
@@ -155,7 +156,12 @@ std::vector<Case> recorded_runs() {
   return runs;
 }
 
-INSTANTIATE_TEST_SUITE_P(Recorded, ParityTest, ::testing::ValuesIn(recorded_runs()));
+INSTANTIATE_TEST_SUITE_P(Recorded,
+                         ParityTest,
+                         ::testing::ValuesIn(recorded_runs()),
+                         [](const auto& run) {
+                           return test::case_name(::testing::PrintToString(run.param));
+                         });
 
 TEST(RerunTest, SameSeedGivesTheSameBits) {
   const Case run{"llama-tiny", "", 2, {"--steps", "5"}};

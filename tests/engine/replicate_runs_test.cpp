@@ -13,6 +13,7 @@
 #include "profiler/analysis/analysis.h"
 #include "sim/calibrate/observation.h"
 #include "tests/core/models/checkpoint_builder.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens {
 namespace {
@@ -77,6 +78,10 @@ struct Model {
   const char* blocks;
 };
 
+void PrintTo(const Model& model, std::ostream* out) {
+  *out << model.name;
+}
+
 class ReplicateRunsTest : public ::testing::TestWithParam<Model> {};
 
 TEST_P(ReplicateRunsTest, BucketsAreReducedInThePlannedOrder) {
@@ -124,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
     ReplicateRunsTest,
     ::testing::Values(Model{"llama-tiny", R"("model.embed_tokens")", "model.layers.*"},
                       Model{"gpt2-tiny", R"(["transformer.wte", "lm_head"])", "transformer.h.*"}),
-    [](const auto& info) { return info.index == 0 ? "Llama" : "Gpt2"; });
+    [](const auto& model) { return test::case_name(model.param.name); });
 
 TEST(EmulatedReplicateTest, RanksHaveTheSameOrder) {
   const Captured run = [] {

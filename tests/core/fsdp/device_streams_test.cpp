@@ -135,9 +135,14 @@ TEST_F(DeviceStreamsTest, HostWaitsOrderAllStreams) {
 }
 
 struct Case {
+  const char* name;
   plan::Dialect dialect;
   plan::Layout layout;
 };
+
+void PrintTo(const Case& each, std::ostream* out) {
+  *out << each.name;
+}
 
 class PlannedMemoryTest : public DeviceStreamsTest, public testing::WithParamInterface<Case> {
  protected:
@@ -200,11 +205,13 @@ TEST_P(PlannedMemoryTest, TheSchedulesOwnWaitsLetItGo) {
   EXPECT_LE(shallow, 6);
   EXPECT_EQ(most_held(12), shallow);
 }
-INSTANTIATE_TEST_SUITE_P(Dialects,
-                         PlannedMemoryTest,
-                         testing::Values(Case{plan::Dialect::kFsdp2, plan::Layout::kFlat},
-                                         Case{plan::Dialect::kFsdp2, plan::Layout::kPerParameter},
-                                         Case{plan::Dialect::kFsdp1, plan::Layout::kFlat}));
+INSTANTIATE_TEST_SUITE_P(
+    Dialects,
+    PlannedMemoryTest,
+    testing::Values(Case{"fsdp2_flat", plan::Dialect::kFsdp2, plan::Layout::kFlat},
+                    Case{"fsdp2_per_parameter", plan::Dialect::kFsdp2, plan::Layout::kPerParameter},
+                    Case{"fsdp1_flat", plan::Dialect::kFsdp1, plan::Layout::kFlat}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace shardlens::fsdp

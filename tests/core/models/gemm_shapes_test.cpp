@@ -12,6 +12,7 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/workload.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::models {
 namespace {
@@ -76,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "models/gpt2-tied",
                                            "models/gpt2-untied-inner",
                                            "models/mlp-untied",
-                                           "models/mlp-tied"));
+                                           "models/mlp-tied"),
+                         [](const auto& each) { return test::case_name(each.param); });
 
 }  // namespace
 }  // namespace shardlens::models

@@ -1,11 +1,14 @@
 #include "core/plan/module_tree.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "tests/support/case_name.h"
 
 namespace shardlens::plan {
 namespace {
@@ -93,11 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers,
                                          "gpt2-mapped-names",
                                          "mlp-untied",
                                          "mlp-tied"),
-                         [](const auto& each) {
-                           std::string name = each.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& each) { return test::case_name(each.param); });
 
 TEST(ModuleTreeOwnModelTest, MlpHasTheDocumentedModules) {
   const ModuleTree tree = module_tree(parse_model_config(

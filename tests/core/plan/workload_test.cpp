@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::plan {
 namespace {
@@ -74,11 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers,
                                          "gpt2-mapped-names",
                                          "mlp-untied",
                                          "mlp-tied"),
-                         [](const auto& each) {
-                           std::string name = each.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& each) { return test::case_name(each.param); });
 
 std::string hooks_of(const Step& step) {
   std::string out;

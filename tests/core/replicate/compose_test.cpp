@@ -132,6 +132,9 @@ struct Config {
   const char* name;  // test_compose's
   const char* units;
 };
+void PrintTo(const Config& config, std::ostream* out) {
+  *out << config.name;
+}
 class ComposeTest : public ::testing::TestWithParam<Config> {};
 
 TEST_P(ComposeTest, TrainsLikeReplicateOnTheWholeModel) {
@@ -175,6 +178,9 @@ struct ByHand {
   const char* name;
   std::vector<std::pair<const char*, char>> applied;  // FQN; f fully_shard, r replicate
 };
+void PrintTo(const ByHand& config, std::ostream* out) {
+  *out << config.name;
+}
 class ByHandTest : public ::testing::TestWithParam<ByHand> {};
 
 TEST_P(ByHandTest, TrainsLikeReplicateOnTheWholeModel) {
@@ -274,7 +280,14 @@ std::vector<at::Tensor> train_ignoring(dist::World& world, const std::string& ig
   return model->parameters();
 }
 
-class IgnoredTest : public ::testing::TestWithParam<const char*> {};
+struct Ignored {
+  const char* name;
+  const char* plan;  // JSON
+};
+void PrintTo(const Ignored& ignored, std::ostream* out) {
+  *out << ignored.name;
+}
+class IgnoredTest : public ::testing::TestWithParam<Ignored> {};
 
 TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
   test::run_ranks(2, [&](dist::World& world) {
@@ -283,7 +296,7 @@ TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
     fsdp::Options options;
     options.world = &world;
     options.check_ledger = true;
-    const plan::Plan plan = plan::parse_plan(GetParam(), "test");
+    const plan::Plan plan = plan::parse_plan(GetParam().plan, "test");
     const auto handle = apply_plan(
         model.ptr(), plan::resolve(plan, module::tree_of(*model), world.size()), options);
     EXPECT_EQ(fsdp::module_fsdp_state(*model->u1), nullptr);
@@ -308,10 +321,16 @@ TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
 INSTANTIATE_TEST_SUITE_P(
     Plans,
     IgnoredTest,
-    ::testing::Values(
-        R"({"version": 1, "units": [{"modules": ""}, {"modules": "u2"}], "ignored_modules": ["u1"]})",
-        R"({"version": 1, "units": [{"modules": ""}], "ignored_parameters": ["u1.**"]})",
-        R"({"version": 1, "units": [{"modules": "", "api": "replicate"}], "ignored_modules": ["u1"]})"));
+    ::testing::Values(Ignored{"modules",
+                              R"({"version": 1, "units": [{"modules": ""}, {"modules": "u2"}],
+                                  "ignored_modules": ["u1"]})"},
+                      Ignored{"parameters",
+                              R"({"version": 1, "units": [{"modules": ""}],
+                                  "ignored_parameters": ["u1.**"]})"},
+                      Ignored{"modules_of_replicate",
+                              R"({"version": 1, "units": [{"modules": "", "api": "replicate"}],
+                                  "ignored_modules": ["u1"]})"}),
+    [](const auto& ignored) { return std::string(ignored.param.name); });
 
 TEST(IgnoredByHandTest, UnitsIgnoreToo) {
   test::run_ranks(2, [&](dist::World& world) {

@@ -159,12 +159,17 @@ TEST_P(Parity, AccumulatesWithoutSync) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Parity, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Ranks, Parity, ::testing::Values(1, 2, 3), [](const auto& each) {
+  return "ranks_" + std::to_string(each.param);
+});
 
 struct Setting {
   const char* name;
   void (*set)(Options&);
 };
+void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
+}
 class SettingTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(SettingTest, TrainsLikeOneProcess) {

@@ -2,7 +2,6 @@
 // a known plan (tests/tools/record_pytorch_traces.py), and our own, of the committed capture.
 #include "profiler/analysis/recovered_plan.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -13,6 +12,7 @@
 #include "core/plan/json_reader.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -41,6 +41,10 @@ struct Recording {
   int layers = 2;
   int64_t ranks = 2;
 };
+
+void PrintTo(const Recording& recording, std::ostream* out) {
+  *out << recording.name;
+}
 
 class RecoveredPlanTest : public testing::TestWithParam<Recording> {};
 
@@ -99,11 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Recordings,
                                          Recording{"fsdp1-forward", "llama-tiny", 3},
                                          Recording{"fsdp1-none"},
                                          Recording{"fsdp1-bf16", "gpt2-tiny"}),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& each) { return test::case_name(each.param.name); });
 
 // Our capture lists the plan beside the trace; the trace alone must tell the same.
 TEST(RecoveredPlanOfACaptureTest, OrdersWhatThePlanOrders) {

@@ -74,7 +74,8 @@ TEST_P(ReadAheadTest, EndsWhileBlocksAreUnread) {
 
 INSTANTIATE_TEST_SUITE_P(From,
                          ReadAheadTest,
-                         testing::Values(size_t{0}, size_t{300'000}, kAheadFrom));
+                         testing::Values(size_t{0}, size_t{300'000}, kAheadFrom),
+                         [](const auto& each) { return "byte_" + std::to_string(each.param); });
 
 }  // namespace
 }  // namespace shardlens::trace

@@ -2,6 +2,7 @@
 #include "sim/engine/simulated_run.h"
 
 #include <filesystem>
+#include <string>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -73,7 +74,12 @@ INSTANTIATE_TEST_SUITE_P(
     SimulatedRunTest,
     ::testing::Combine(::testing::Values(HostMode::kAhead, HostMode::kCompute),
                        ::testing::Values("full_shard", "shard_grad_op", "no_shard", "hybrid_shard"),
-                       ::testing::Bool()));
+                       ::testing::Bool()),
+    [](const auto& each) {
+      const bool ahead = std::get<0>(each.param) == HostMode::kAhead;
+      return std::string(ahead ? "host_ahead_" : "host_computes_") + std::get<1>(each.param) +
+             (std::get<2>(each.param) ? "_per_parameter" : "_flat");
+    });
 
 TEST(SimulatedTraceTest, IsReadBackAsItWasWritten) {
   const Chain chain = make_chain({.layers = 3});

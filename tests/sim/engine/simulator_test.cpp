@@ -3,6 +3,7 @@
 // and 170 ms); the rest worked by hand from the order of collectives that PyTorch issues.
 #include "sim/engine/simulator.h"
 
+#include <string>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -53,7 +54,13 @@ INSTANTIATE_TEST_SUITE_P(Grid,
                          ::testing::Combine(::testing::Values(1, 2, 3, 8),
                                             ::testing::Values(100, 250),
                                             ::testing::Values(1, 99, 100, 180, 700),
-                                            ::testing::Bool()));
+                                            ::testing::Bool()),
+                         [](const auto& each) {
+                           return "layers_" + std::to_string(std::get<0>(each.param)) +
+                                  "_forward_" + std::to_string(std::get<1>(each.param)) +
+                                  "_all_gather_" + std::to_string(std::get<2>(each.param)) +
+                                  (std::get<3>(each.param) ? "_fsdp1" : "_fsdp2");
+                         });
 
 class BackwardTest
     : public ::testing::TestWithParam<std::tuple<int, Nanoseconds, Nanoseconds, Nanoseconds>> {
@@ -96,7 +103,13 @@ INSTANTIATE_TEST_SUITE_P(Grid,
                          ::testing::Combine(::testing::Values(1, 2, 3, 7),
                                             ::testing::Values(100, 300),
                                             ::testing::Values(10, 90, 200),
-                                            ::testing::Values(10, 80, 290)));
+                                            ::testing::Values(10, 80, 290)),
+                         [](const auto& each) {
+                           return "layers_" + std::to_string(std::get<0>(each.param)) +
+                                  "_backward_" + std::to_string(std::get<1>(each.param)) +
+                                  "_all_gather_" + std::to_string(std::get<2>(each.param)) +
+                                  "_reduce_scatter_" + std::to_string(std::get<3>(each.param));
+                         });
 
 // A frozen layer has no gradients of its own, so half a backward and no reduction; the next
 // all-gather, which else waits for that reduction, hides it. With nothing trainable before it, it

@@ -27,6 +27,10 @@ struct Kind {
   HostMode host = HostMode::kAhead;
 };
 
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
 class EvaluatorTest : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
