@@ -1,5 +1,6 @@
-// The engine as on a device: collectives issued at once, streams and events one to one, memory held
-// for streams; with tensors on the CPU, so that the numbers must be those of the CPU's executor.
+// The engine as it runs on a device: collectives are issued at once, streams and events map one to
+// one, memory is held for streams. Tensors are on the CPU, so the numbers must equal those of the
+// CPU's executor.
 #include <memory>
 #include <string>
 #include <vector>
