@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Each folder holds a config.json and what transformers 5.23 makes of it
+// Each folder contains a config.json and the modules that transformers 5.23 builds from it
 // (tests/tools/module_fixtures.py).
 class ModuleTreeTest : public testing::TestWithParam<std::string> {
  protected:

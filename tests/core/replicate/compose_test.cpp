@@ -129,7 +129,7 @@ void expect_equal(const Trained& found, const Trained& wanted) {
 constexpr const char* kAllReplicated = R"([{"modules": "", "api": "replicate"}])";
 
 struct Config {
-  const char* name;  // test_compose's
+  const char* name;  // as in test_compose
   const char* units;
 };
 void PrintTo(const Config& config, std::ostream* out) {
@@ -237,7 +237,7 @@ struct TwoHeadsImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(TwoHeads);
 
-// Two backwards reach the trunk before its bucket, which waits for the other head, is through.
+// Two backwards reach the trunk before its bucket is reduced, which waits for the other head.
 TEST(ReplicateTest, ParameterThatIsReadyTwiceIsNamed) {
   test::run_ranks(2, [](dist::World& world) {
     TwoHeads net;
@@ -252,14 +252,15 @@ TEST(ReplicateTest, ParameterThatIsReadyTwiceIsNamed) {
             &std::exception::what,
             ::testing::AllOf(::testing::HasSubstr("Expected to mark a variable ready only once"),
                              ::testing::HasSubstr("trunk.inner.")))));
-    state->abort();  // the next iteration is as any
+    state->abort();  // the next iteration is normal
     const auto again = net->forward(values({2, kWidth}, world.rank()));
     (again[0] + again[1]).sum().backward();
     EXPECT_TRUE(net->trunk->inner->weight.grad().defined());
   });
 }
 
-// What each rank computes without any engine: gradients of `ignored` are its own, all others means.
+// The parameters that each rank computes without the engine: gradients of `ignored` are the rank's
+// own, all others are averaged.
 std::vector<at::Tensor> train_ignoring(dist::World& world, const std::string& ignored) {
   Model model = model_of(0);
   OptimizerOptions adam;

@@ -144,7 +144,7 @@ TEST_P(CountsTest, InsideNoSync) {
   EXPECT_EQ(kept.counts_of("sync"), (Counts{g, 0, g, 0}));
 }
 
-// Unshards and post-backwards alone, "A" and "P" events.
+// Only the unshards and post-backwards, "A" and "P" events.
 std::string gathers_and_post_backwards(const std::string& events) {
   std::istringstream in(events.substr(events.find('|') + 1));
   std::string out;
