@@ -1,5 +1,4 @@
-// Captures of plans with replicated units: losses, the order of buckets, and what analyze makes of
-// them.
+// Captures of plans with replicated units: losses, the order of buckets, and their analysis.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -50,7 +49,8 @@ std::string plan_file(const TemporaryDirectory& directory, const std::string& pl
   return "--plan " + models::testing::write(directory.path() / "plan.json", plan).string();
 }
 
-// Planned from config.json, issued by the Reducer, started by the communication thread.
+// Expects that buckets are planned from config.json, issued by the Reducer and started by the
+// communication thread in one order.
 void expect_one_order(const trace::Run& run) {
   const analysis::Analysis found = analysis::analyze(run);
   for (const analysis::RankAnalysis& rank : found.ranks) {

@@ -1,4 +1,4 @@
-// Plans of DDP's traces against what DDP said of its own buckets (<recording>.expected.json).
+// Plans of DDP's traces, compared with the buckets that DDP reported (<recording>.expected.json).
 #include <filesystem>
 
 #include <gmock/gmock.h>
