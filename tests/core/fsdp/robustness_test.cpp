@@ -344,8 +344,8 @@ TEST(RobustnessTest, NothingLeaks) {
       round();
     }
     Live after_many;
-    EXPECT_LE(after_many.requests,
-              after_one.requests + 1);  // the thread may still have its last one
+    // The communication thread may still have its last request.
+    EXPECT_LE(after_many.requests, after_one.requests + 1);
     after_many.requests = after_one.requests;
     EXPECT_EQ(after_many, after_one);
     EXPECT_EQ(sharded->unsharded_bytes(), 0);

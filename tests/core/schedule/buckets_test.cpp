@@ -88,8 +88,8 @@ void expect_as_recorded(const json& file) {
     for (int iteration = 1; iteration <= 3 && !error; ++iteration) {
       SCOPED_TRACE("iteration " + std::to_string(iteration));
       const std::string key = "it" + std::to_string(iteration);
-      const json& expected =
-          run[run.contains(key) ? key : "it2"];  // it3 is recorded where it differs
+      // The third iteration is recorded only where it differs.
+      const json& expected = run[run.contains(key) ? key : "it2"];
       bool rebuilt = false;
       const json found = run_iteration(model, expected["ready"], gradients.size(), rebuilt);
       EXPECT_EQ(found["buckets"], expected["buckets"]);

@@ -174,8 +174,8 @@ TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
       exposed += collective ? span.exposed : 0;
       if (collective) {
         if (!name.starts_with("ddp-") || span.kind == UnitSpan::Kind::kAllReduce) {
-          EXPECT_NE(span.owner, "<none>")
-              << name;  // DDP's broadcasts of buffers belong to no bucket
+          // DDP's broadcasts of buffers belong to no bucket.
+          EXPECT_NE(span.owner, "<none>") << name;
         }
         EXPECT_EQ(span.exposed > 0, span.cause.has_value()) << name;
         ASSERT_TRUE(span.issued) << name;

@@ -1,4 +1,4 @@
-// A simulated step as traces: what analyze says of them equals what the simulator counted.
+// A simulated step as traces: analyze finds the figures that the simulator counted.
 #include "sim/engine/simulated_run.h"
 
 #include <filesystem>
