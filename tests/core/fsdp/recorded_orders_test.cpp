@@ -88,9 +88,9 @@ class Events : public NullRecorder {
   std::map<UnitId, bool> full_;
 };
 
-// As recorded, without the codes for leaving a hook. What FSDP2 finds in its final callback comes
-// before it, since here accumulators announce gradients, as in FSDP1; a unit without any is freed
-// in it.
+// The recorded events without the codes for leaving a hook. What FSDP2 does in its final callback
+// for units with gradients comes before the callback, since here accumulators announce gradients,
+// as in FSDP1. Units without gradients are freed in the callback.
 std::string normal(const OrdersCase::Iteration& recorded, bool fsdp1) {
   std::vector<std::string> tokens, callback, group;
   std::set<std::string> gathered;

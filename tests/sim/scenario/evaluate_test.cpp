@@ -112,9 +112,9 @@ TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   EXPECT_EQ(elements * 4, parameters);
 }
 
-// Traces of a simulated step are like those of a capture: with each of these plans, the run that they
-// record predicts its own step. Hooks without work, for example where parameters are kept, are in
-// order, too.
+// Traces of a simulated step are like those of a capture: with each of these plans, the run that
+// they record predicts its own step. Hooks without work, for example where parameters are kept, are
+// in order, too.
 TEST(Evaluate, ASimulatedRunTeachesItsOwnStep) {
   for (const char* plan : {R"({"version": 1})", R"({"version": 1, "reshard_after_forward": false})",
                            R"({"version": 1, "dialect": "fsdp1", "reshard_after_forward": false})",
