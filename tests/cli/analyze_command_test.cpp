@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Runs `shardlens` on a capture directory that holds what a run of llama-tiny would: plan,
-// workload, and for each rank a trace in which every planned action is issued, its collectives run
-// one after another, 10 us each, and a matrix product of 20 us follows.
+// Runs `shardlens` on a capture directory like that of a run of llama-tiny: plan, workload, and for
+// each rank a trace that issues every planned action. Collectives run one after another for 10 us,
+// each followed by a matrix product of 20 us.
 class AnalyzeCommandTest : public ShardlensCommandTest {
  protected:
   void SetUp() override {
@@ -119,7 +119,7 @@ TEST_F(AnalyzeCommandTest, AnOrderAsPlannedAgrees) {
     EXPECT_EQ(order.at("issued_vs_started").at("compared"),
               order.at("planned_vs_issued").at("compared"));
     EXPECT_TRUE(order.at("issued_vs_started").at("first_difference").is_null());
-    // 10 us of each collective exposed, and nothing else but compute.
+    // All 10 us of each collective are exposed; the other time is compute, and 1 us idle per step.
     const int64_t count = order.at("issued_vs_started").at("compared");
     EXPECT_EQ(rank.at("exposed_comm_ns"), count * 10'000);
     EXPECT_EQ(rank.at("compute_ns"), count * 20'000);

@@ -43,7 +43,7 @@ TEST_F(CalibrateCommandTest, WritesWhatSimulateTakes) {
   EXPECT_GT(written["emulated"]["overhead_us"].get<double>(), 0);
   EXPECT_LT(written["emulated"]["overhead_us"].get<double>(), 1000);
   EXPECT_EQ(json::parse(text(file)), written);
-  // Candidates whose collectives were not measured are left out by name.
+  // Candidates whose collectives were not measured are counted as refused.
   const CommandResult search = run("search --json --memory-limit 1GiB --batch 1 --seq 16 --model " +
                                    kCapture + " --calibration " + file);
   ASSERT_EQ(search.code, 0) << search.err;
@@ -56,7 +56,7 @@ TEST_F(CalibrateCommandTest, WritesWhatSimulateTakes) {
                                " --batch 4 --seq 128 --world-size 8";
   const int64_t slow = answer(simulate)["step_ns"];
   const int64_t fast = answer(simulate + " --hardware ab:0:inf")["step_ns"];
-  // Of the plan's 20 collectives, those that nothing hides cost 5 ms each.
+  // Each of the plan's 20 collectives costs 5 ms where it is exposed.
   EXPECT_GT(slow - fast, 10'000'000);
   EXPECT_GT(fast, 100'000'000);
 }
@@ -68,8 +68,8 @@ TEST_F(CalibrateCommandTest, SimulatesARecordedRunAfterItsOwnBaseline) {
   EXPECT_GT(out["step_ns"].get<int64_t>(), 100'000'000);
 }
 
-// The trace was recorded on a busy machine, so that times say little; but what is taken apart has
-// to come together again.
+// The trace was recorded on a busy machine, so its times mean little. But its own plan, simulated
+// from the parts of the trace, must give about the measured step time.
 TEST_F(CalibrateCommandTest, SimulatesPyTorchsTraceUnderOtherPlans) {
   const json same = answer("simulate --json --workload " + kPyTorch);
   EXPECT_NEAR(same["baseline"]["error"].get<double>(), 0, 0.25);
@@ -100,7 +100,7 @@ TEST_F(CalibrateCommandTest, SaysWhatSimulateCannotTake) {
   refused("simulate --workload " + kCapture + " --precision bf16", 2, "--precision");
   refused(model + " --calibration " + kCapture + "/plan.json", 3, "plan.json");
   refused(model + " --calibration /nowhere", 3, "/nowhere");
-  // Two ranks were recorded; collectives between four are not known.
+  // Two ranks were recorded; times of collectives between four are unknown.
   refused("simulate --world-size 4 --workload " + kPyTorch, 3, "between 4 ranks");
   EXPECT_EQ(run("simulate --world-size 4 --hardware 8xH100 --workload " + kPyTorch).code, 0);
 }

@@ -51,7 +51,7 @@ TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
     put(name);
   }
   check_capture_directory(path_);
-  EXPECT_TRUE(fs::exists(path_ / "run.json")) << "a check must change nothing";
+  EXPECT_TRUE(fs::exists(path_ / "run.json")) << "a check must not change anything";
   EXPECT_EQ(refusal(), "");
   EXPECT_TRUE(fs::is_empty(path_));
 }
@@ -68,11 +68,11 @@ TEST_F(CaptureDirectoryTest, TouchesNothingWhereSomethingElseIs) {
     fs::remove_all(path_);
   }
   fs::create_directories(path_);
-  put("config.json");  // without run.json beside it: somebody's model
+  put("config.json");  // no run.json next to it: this may be a user's model
   EXPECT_THAT(refusal(), testing::HasSubstr("'config.json'"));
   EXPECT_TRUE(fs::exists(path_ / "config.json"));
   fs::remove_all(path_);
-  fs::create_directories(path_ / "plan.json");  // a directory is none of ours, whatever its name
+  fs::create_directories(path_ / "plan.json");  // a directory is not part of a capture
   EXPECT_THAT(refusal(), testing::HasSubstr("plan.json"));
 }
 
@@ -81,7 +81,7 @@ TEST_F(CaptureDirectoryTest, RefusesAFileInTheWay) {
   EXPECT_THAT(refusal(), testing::HasSubstr("in the way"));
 }
 
-// A process that has done something and then waits for its end.
+// A child process that runs `act` and then waits until it is killed.
 class Holder {
  public:
   template <typename Act>
@@ -131,7 +131,7 @@ TEST_F(CaptureDirectoryTest, ASecondProcessIsRefusedUntilTheFirstEnds) {
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), testing::StartsWith(expected));
   }
-  holder.kill();  // as by kill -9: the file stays, the lock does not
+  holder.kill();  // SIGKILL: the file stays, the lock does not
   EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
   check_capture_directory(path_);
   EXPECT_EQ(refusal(), "");

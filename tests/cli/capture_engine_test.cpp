@@ -64,7 +64,7 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // Exit code, or -1 after a minute.
+  // The exit code, or -1 after a minute.
   int wait() {
     for (int i = 0; i < 6000; ++i) {
       int status = 0;
@@ -121,7 +121,7 @@ class CaptureEngineTest : public testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // Until a rank has ended a few steps, or a minute.
+  // Waits until the rank has reached that step; false after a minute.
   bool trained(int rank, int64_t steps) const {
     for (int i = 0; i < 6000; ++i) {
       const auto now = record::read_rank_now(record::now_path(out(), rank));
@@ -182,7 +182,7 @@ TEST_F(CaptureEngineTest, NamesAKilledRankAndItsLastActionAndKeepsTheSpools) {
   }
 }
 
-// Rank 1 is stopped, rank 0 comes to wait for it in a bucket's all-reduce, rank 1 dies there.
+// Rank 1 is stopped until rank 0 waits for it in a bucket's all-reduce; then rank 1 is killed.
 TEST_F(CaptureEngineTest, RankKilledInsideAnAllReduceOfReplicateEndsTheRun) {
   Capture capture(folder_, flags({"--strategy", "replicate", "--steps", "100000"}));
   ASSERT_TRUE(trained(1, 3)) << capture.messages();
@@ -194,7 +194,7 @@ TEST_F(CaptureEngineTest, RankKilledInsideAnAllReduceOfReplicateEndsTheRun) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const auto now = record::read_rank_now(record::now_path(out(), 0));
     inside = now && now->waits_for == schedule::Op::kAllReduce;
-    if (!inside) {  // it waits for the loss, say
+    if (!inside) {  // rank 0 waits for something else, for example the loss
       ::kill(workers[1], SIGCONT);
     }
   }
@@ -208,7 +208,7 @@ TEST_F(CaptureEngineTest, RankKilledInsideAnAllReduceOfReplicateEndsTheRun) {
   EXPECT_TRUE(fs::exists(record::spool_path(out(), 0)));
 }
 
-// Each signal to `capture` asks for the next two steps.
+// Each signal to `capture` requests the recording of the next two steps.
 TEST_F(CaptureEngineTest, RecordsTheStepsAfterASignal) {
   Capture capture(folder_, flags({"--steps", "200", "--on-signal", "2"}));
   ASSERT_TRUE(trained(1, 20)) << capture.messages();
@@ -277,8 +277,8 @@ TEST_F(CaptureEngineTest, RunsOneRankOfAnEmulatedWorld) {
   EXPECT_THAT(slurp(out() / "metrics.jsonl"), HasSubstr("\"numerics\": \"emulated\""));
 }
 
-// What PyTorch's scaler does with the same (tests/data/grad_scaler.json): a step whose gradients
-// overflow is skipped and halves the scale, good ones in a row double it.
+// As PyTorch's scaler does (tests/data/grad_scaler.json): a step whose gradients overflow is
+// skipped and halves the scale; several good steps in a row double it.
 TEST_F(CaptureEngineTest, Fp16SkipsStepsThatOverflowAndScalesTheLoss) {
   const auto run = [&](const std::string& scale) {
     Capture capture(folder_, flags({"--precision", "fp16", "--loss-scale", scale,
@@ -323,7 +323,7 @@ TEST_F(CaptureEngineTest, SaysOnceWhatIsWrongWithACheckpoint) {
   EXPECT_EQ(messages.find("model.safetensors", messages.find('\n', first)), std::string::npos)
       << messages;
   EXPECT_FALSE(fs::exists(record::spool_path(out(), 0)))
-      << "a run that never trained recorded nothing";
+      << "a run that never trained must not record anything";
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 class CheckCommandTest : public ShardlensCommandTest {
  protected:
-  // `runs` runs below NAME, each a directory of its ranks' traces.
+  // Writes `runs` runs below the directory NAME, each as a directory of its ranks' traces.
   std::string write(const std::string& name, GeneratedRun what, int runs = 3, uint64_t seed = 1) {
     for (int run = 0; run < runs; ++run) {
       what.seed = seed + static_cast<uint64_t>(run);
@@ -147,7 +147,7 @@ TEST_F(CheckCommandTest, WhatCannotBeComparedGetsNoVerdict) {
   GeneratedRun three;
   three.ranks = 3;
   refused(write("three", three, 1), 3, "only runs of the same ranks");
-  // One element without a time: read, but a record is lost.
+  // One element has no time: the file is read, but that record is lost.
   fs::create_directories(folder_ + "/lost");
   fs::copy(base + "/run0/rank1.pt.trace.json", folder_ + "/lost");
   std::string holed = whole;
@@ -194,7 +194,7 @@ TEST_F(CheckCommandTest, NamedOperatorsCountAsCommunication) {
     return values;
   };
   auto usual = metrics(""), all = metrics(" --comm-regex sgemm");
-  // All that was computed, but for the optimizer, now communicates, hidden by nothing.
+  // All compute except the optimizer now counts as communication, and all of it is exposed.
   const double expected = usual["exposed_comm"] + usual["compute"] - what.optimizer;
   EXPECT_NEAR(all["comm"], expected, 0.03 * expected);
   EXPECT_NEAR(all["compute"], what.optimizer, 0.03 * what.optimizer);

@@ -35,12 +35,12 @@ TEST_F(CheckEngineTest, AnotherStructureIsFoundAfterOnePair) {
   EXPECT_THAT(out["causes"].dump(), HasSubstr("backward_prefetch: was"));
 }
 
-// Times are those of the machine: the limit is one that any machine keeps.
+// Times depend on the machine: the limit is one that every machine stays below.
 TEST_F(CheckEngineTest, SameProgramIsDecidedByTheThirdPair) {
   const CommandResult result =
       run("check --against " + flags() + " --run " + flags() + " --runs 3 --out " + folder_ +
           "/kept --metric structure --metric step_time:100s --json");
-  EXPECT_EQ(result.code, 2);  // seconds are no unit of a limit
+  EXPECT_EQ(result.code, 2);  // seconds are not a unit of limits
   const CommandResult again =
       run("check --against " + flags() + " --run " + flags() + " --runs 3 --out " + folder_ +
           "/kept --metric structure --metric step_time:100000ms --json");

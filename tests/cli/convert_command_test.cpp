@@ -1,5 +1,5 @@
-// `shardlens convert` on traces of other tools: what stays, what is written as it was, and that
-// others can read it.
+// `shardlens convert` on traces of other tools: which events stay, what is copied unchanged, and
+// that other tools can read the output.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Two steps of one operator, its launch, its kernel and the arrow between; the first step's kernel
-// runs only in the second. Ids are step * 10 + …
+// Two steps, each with one operator, its launch, its kernel and the flow arrow between them; the
+// first step's kernel runs only during the second step. Ids are step * 10 + …
 const std::string kSteps = R"(
   {"ph": "M", "name": "process_name", "ts": 0, "pid": 9, "tid": 0, "args": {"name": "python"}},
   {"ph": "M", "name": "thread_name", "ts": 0, "pid": 9, "tid": 9, "args": {"name": "main"}},
@@ -76,7 +76,7 @@ class ConvertCommandTest : public testing::Test {
     return result;
   }
 
-  // By a parser that is not ours.
+  // Parsed by nlohmann::json instead of our own reader.
   static json parsed(const fs::path& path) {
     return json::parse(trace::read_all(*trace::open_source(path)));
   }
@@ -150,7 +150,7 @@ TEST_F(ConvertCommandTest, EveryDialectOfTimeKeepsItsNanoseconds) {
     ASSERT_EQ(convert(in, out).code, 0);
     EXPECT_EQ(starts(out), starts(in)) << name;
   }
-  // Small numbers, which a reader that takes them for doubles does not round.
+  // Times are so small that a reader that stores them as doubles does not round them.
   const json times = parsed(folder_ / "outrank0.json");
   EXPECT_LT(times.at("traceEvents").back().at("ts").get<double>(), 1e13);
 }
@@ -186,7 +186,7 @@ TEST_F(ConvertCommandTest, HolisticTraceAnalysisOpensIt) {
     GTEST_SKIP() << "SHARDLENS_TEST_PYTHON is not set (scripts/test sets it)";
   }
   write("rank0.json", file(R"("distributedInfo": {"rank": 0, "world_size": 2}, )"));
-  write("rank1.json", file(""));  // HTA itself refuses this one: it names no rank
+  write("rank1.json", file(""));  // HTA itself refuses this file, which has no rank
   const fs::path out = folder_ / "out";
   ASSERT_EQ(convert(folder_ / "in", out).code, 0);
   const std::string command = std::string(python) +
@@ -200,7 +200,7 @@ TEST_F(ConvertCommandTest, HolisticTraceAnalysisOpensIt) {
   std::ifstream in(folder_ / "hta");
   std::string seen;
   std::getline(in, seen);
-  // Complete events of each rank / step marks / collectives; flows are no rows of HTA's.
+  // Per rank: complete events / step marks / collectives; HTA has no rows for flows.
   EXPECT_EQ(seen, "0=7/2/0 1=7/2/0");
 }
 

@@ -1,4 +1,4 @@
-// Every command that writes a capture directory leaves one alone that another process writes to.
+// No command that writes a capture directory touches one that another process is writing.
 
 #include <filesystem>
 #include <string>
@@ -53,7 +53,7 @@ TEST_F(DirectoryLockTest, CommandsAreRefusedAndTouchNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 1);
 }
 
-// The file of a process that was killed is no lock, and goes with the next one.
+// A lock file left by a killed process does not lock the directory; the next command removes it.
 TEST_F(DirectoryLockTest, CommandsLeaveNoLock) {
   for (const std::string& command : commands()) {
     fs::create_directory(out());

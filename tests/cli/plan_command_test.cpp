@@ -37,7 +37,7 @@ class PlanCommandTest : public ShardlensCommandTest {
   }
 };
 
-// llama-tiny by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
+// llama-tiny, computed by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
 TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   const json out = json_of("plan --model " + kData + "/llama-tiny --world-size 3");
   EXPECT_EQ(out.size(), 4U);
@@ -167,7 +167,7 @@ TEST_F(PlanParametersTest, FlatParametersAreCutAnywhere) {
                                   padding(2, {108, 116})}));
 }
 
-// Chunks of 3 rows of 5, then 3 of 1, …; the last rank's are shorter and padded.
+// Chunks of 3 rows of 5 elements, then 3 rows of 1, …; the last rank's are shorter and padded.
 TEST_F(PlanParametersTest, PerParameterOnesAreCutByRows) {
   const json out = json_of(plan(R"(, "layout": "per_parameter")") + " --world-size 3");
   EXPECT_EQ(of(out, "layers.0.fc1.weight")["held"],
@@ -183,7 +183,7 @@ TEST_F(PlanParametersTest, PerParameterOnesAreCutByRows) {
 TEST_F(PlanParametersTest, ReplicasHoldTheSame) {
   EXPECT_EQ(of(json_of(plan("") + " --mesh 2x2"), "embed_tokens.weight")["held"],
             (json{held({0, 2}, {0, 15}, {0, 60}), held({1, 3}, {15, 30}, {0, 60})}));
-  // no_shard pads to the world's size all the same: 85 to 88.
+  // no_shard, too, pads to a multiple of the world size: 85 to 88.
   const json whole = json_of(plan(R"(, "mesh": {"shard": 1})") + " --world-size 4");
   EXPECT_EQ(of(whole, "layers.0.fc2.bias")["held"],
             json::array({held({0, 1, 2, 3}, {0, 5}, {320, 340})}));
@@ -204,7 +204,7 @@ TEST_F(PlanParametersTest, IgnoredAndReplicatedOnesAreWhole) {
             (json{held({0}, {0, 15}, {0, 60}), held({1}, {15, 30}, {0, 60})}));
 }
 
-// A 16-byte boundary is 8 elements of bf16; what is held is fp32 all the same.
+// 16 bytes are 8 elements of bf16, the gathered dtype; shards are still fp32.
 TEST_F(PlanParametersTest, AlignmentIsOfTheGatheredDtype) {
   const json out =
       json_of(plan(R"(, "mixed_precision": {"param_dtype": "bf16"})") + " --world-size 1");
@@ -385,7 +385,7 @@ TEST_F(PlanCommandTest, FromTraceSaysWhatItDoesNotFind) {
   EXPECT_EQ(run("plan --from-trace " + folder_ + "/absent.json").code, 3);
   EXPECT_EQ(run("plan --model " + kData + "/llama-tiny --out " + folder_).code, 2);
   EXPECT_EQ(run("plan --from-trace " + other + " --strategy full_shard").code, 2);
-  // A model that is not the trace's: four blocks, where the recording has two.
+  // A model other than the trace's: four blocks, where the recording has two.
   const CommandResult wrong = run("plan --model " + kData + "/llama-tiny --from-trace " + kData +
                                   "/pytorch_traces/fsdp1-full/rank0.pt.trace.json.gz");
   EXPECT_EQ(wrong.code, 3);

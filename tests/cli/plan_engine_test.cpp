@@ -1,4 +1,4 @@
-// `plan --engine`: the engine shards a model that no machine here could hold.
+// `plan --engine`: the engine shards a model that does not fit in this machine's memory.
 #include <chrono>
 #include <fstream>
 
@@ -17,7 +17,7 @@ using testing::StartsWith;
 
 class PlanEngineTest : public ShardlensCommandTest {
  protected:
-  // Meta's 70 billion parameters, of which 8 ranks hold 8 819 213 312 each.
+  // Meta's model of 70 billion parameters; each of 8 ranks has 8 819 213 312 of them.
   [[nodiscard]] std::string llama_70b() const {
     std::ofstream(folder_ + "/config.json") << R"({"model_type": "llama", "vocab_size": 128256,
       "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,

@@ -1,4 +1,4 @@
-// `calibrate --probe`: what this machine is, from runs that it makes itself.
+// `calibrate --probe` measures this machine with runs that it starts itself.
 #include <fstream>
 #include <map>
 
@@ -33,7 +33,7 @@ TEST_F(ProbeTest, MeasuresThisMachineForModelsThatDidNotRun) {
     sizes[curve["kind"]] = curve["points"].size();
     largest[curve["kind"]] = curve["points"].back()[0];
   }
-  // Root and blocks of four widths; of what is replicated, buckets.
+  // Root and blocks of four widths; replicated models have buckets.
   EXPECT_EQ(sizes["all_gather"], 8U);
   EXPECT_EQ(sizes["reduce_scatter"], 8U);
   EXPECT_GE(sizes["all_reduce"], 4U);
@@ -43,7 +43,7 @@ TEST_F(ProbeTest, MeasuresThisMachineForModelsThatDidNotRun) {
     gemms += each["name"] == "aten::mm" ? 1 : 0;
   }
   EXPECT_GT(gemms, 20);
-  // The captures that were kept are captures like others.
+  // The captures that --keep kept are ordinary captures.
   EXPECT_EQ(run("analyze '" + kept + "/hidden 128, 2 x 64 tokens, full_shard' --json").code, 0);
 
   std::ofstream(folder_ + "/config.json") << R"({"model_type": "llama", "vocab_size": 1000,

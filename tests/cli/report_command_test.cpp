@@ -1,5 +1,5 @@
-// `shardlens report`: the page is whole, loads nothing, shows what analyze says, and names from a
-// trace stay text.
+// `shardlens report`: the page is complete, loads nothing, shows the figures of analyze, and names
+// from a trace stay text.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +27,7 @@ const std::string kRecorded = SHARDLENS_TEST_DATA "/pytorch_traces";
 
 class ReportCommandTest : public ShardlensCommandTest {
  protected:
-  // What it wrote to stdout; its messages are in `err_`.
+  // Returns what the command wrote to stdout; its messages are in `err_`.
   std::string run(const std::string& arguments, int expected = 0) {
     CommandResult result = ShardlensCommandTest::run(arguments);
     EXPECT_EQ(result.code, expected) << result.err;
@@ -49,7 +49,7 @@ class ReportCommandTest : public ShardlensCommandTest {
   std::string err_;
 };
 
-// Where --out leads somewhere, the page goes there.
+// If --out is a link or a descriptor, the page is written to its target.
 TEST_F(ReportCommandTest, OutMayBeALinkOrADescriptor) {
   const std::string trace = kRecorded + "/fsdp2-default";
   const std::string expected = page(trace);
@@ -66,7 +66,7 @@ TEST_F(ReportCommandTest, OutMayBeALinkOrADescriptor) {
 // Every element that is opened is closed, in order.
 void expect_well_formed(std::string page) {
   static const std::set<std::string> kVoid{"meta", "br", "hr", "img", "input", "link"};
-  for (const char* raw : {"script", "style"}) {  // their content is no markup
+  for (const char* raw : {"script", "style"}) {  // their content is not markup
     const std::string open = std::string("<") + raw, close = std::string("</") + raw + ">";
     for (size_t at = 0; (at = page.find(open, at)) != std::string::npos;) {
       const size_t from = page.find('>', at) + 1, to = page.find(close, from);
@@ -93,7 +93,7 @@ void expect_well_formed(std::string page) {
 }
 
 void expect_self_contained(std::string page) {
-  // The one address in it is the name of SVG, which nothing fetches.
+  // The only address in the page is the namespace of SVG, which nothing fetches.
   const std::string svg = "http://www.w3.org/2000/svg";
   for (size_t at = 0; (at = page.find(svg)) != std::string::npos;) {
     page.erase(at, svg.size());
@@ -113,8 +113,7 @@ TEST_F(ReportCommandTest, ShowsWhatAnalyzeSays) {
     const json data = data_of(html), analysis = json::parse(run("analyze --json " + paths));
     EXPECT_EQ(data["analysis"], analysis) << paths;
     ASSERT_EQ(data["detail"].size(), analysis["ranks"].size());
-    // What is drawn hatched is the step's exposed communication, and so are the collectives' shares
-    // of it.
+    // The hatched intervals of a step add up to its exposed communication.
     for (size_t rank = 0; rank < data["detail"].size(); ++rank) {
       ASSERT_EQ(data["detail"][rank]["steps"].size(), analysis["ranks"][rank]["steps"].size());
       for (size_t s = 0; s < data["detail"][rank]["steps"].size(); ++s) {
@@ -131,7 +130,7 @@ TEST_F(ReportCommandTest, ShowsWhatAnalyzeSays) {
   }
 }
 
-// The own plan first, then each plan file: the same figures as those of simulate.
+// The run's own plan comes first, then each plan file, with the figures that simulate prints.
 TEST_F(ReportCommandTest, SimulatesPlansOfTheRun) {
   const std::string kept = folder_ + "/kept.json", capture = SHARDLENS_SOURCE_DIR "/traces/llama-emulated8";
   std::ofstream(kept) << R"({"version": 1, "reshard_after_forward": false})";
@@ -194,7 +193,7 @@ TEST_F(ReportCommandTest, HostileNamesStayText) {
   const std::string html = page(trace);
   expect_well_formed(html);
   expect_self_contained(html);
-  // The page's own two scripts and nothing else.
+  // The page has its own two scripts and no others.
   size_t scripts = 0;
   for (size_t at = 0; (at = html.find("</script", at)) != std::string::npos; ++at) {
     ++scripts;

@@ -42,7 +42,7 @@ RunOptions usable() {
   return options;
 }
 
-// "" if `act` throws nothing, else exit code and message.
+// "" if `act` does not throw, else exit code and message.
 std::string refusal(const std::function<void()>& act) {
   try {
     act();
@@ -86,7 +86,7 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.step.accumulate = 3;
   o.step.sync_every_microbatch = false;
   o.step.optimizer = plan::Optimizer::kSgd;
-  o.lr = 0.1 + 0.2;  // no short decimal
+  o.lr = 0.1 + 0.2;  // has no short decimal form
   o.weight_decay = 0;
   o.step.momentum = 1e-9;
   o.step.clip = 0.7;

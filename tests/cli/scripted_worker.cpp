@@ -1,4 +1,4 @@
-// A worker for supervisor tests: does what the argument for its RANK says, e.g. `0=sleep 1=kill`.
+// A worker for supervisor tests: performs the action given for its RANK, e.g. `0=sleep 1=kill`.
 
 #include <chrono>
 #include <csignal>
@@ -23,7 +23,7 @@ namespace {
   }
 }
 
-// A file beside the rendezvous tells tests that every worker got here; all wait for all.
+// Creates this rank's file next to the rendezvous store, then waits for the files of all ranks.
 void meet_others(int rank, int size) {
   const std::filesystem::path directory =
       std::filesystem::path(std::getenv("SHARDLENS_RENDEZVOUS")).parent_path();
@@ -54,7 +54,7 @@ int act(const std::string& what, int rank) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     return std::atoi(what.c_str() + 10);
   }
-  if (what.starts_with("now:")) {  // leaves a page, then is killed
+  if (what.starts_with("now:")) {  // writes a page, then is killed
     shardlens::record::NowPage page(shardlens::record::now_path(what.substr(4), rank));
     page.units(std::vector<std::string>{"", "layers.0"});
     page.step(4, true);
@@ -83,7 +83,7 @@ int act(const std::string& what, int rank) {
     for (int i = 0; i < 200000; ++i) {
       std::printf("line %d of a long output that fills every pipe\n", i);
     }
-  } else if (what == "orphan") {  // leaves a child that holds the pipes
+  } else if (what == "orphan") {  // leaves a child that keeps the pipes open
     if (::fork() == 0) {
       std::printf("orphan %d\n", static_cast<int>(::getpid()));
       std::fflush(stdout);

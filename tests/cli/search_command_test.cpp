@@ -30,7 +30,7 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   json plan;
   std::ifstream(out) >> plan;
   EXPECT_EQ(plan, found["best"]["plan"]);
-  // What simulate says of that plan.
+  // simulate predicts the same for that plan.
   const CommandResult again =
       run("simulate --model " + std::string(SHARDLENS_TEST_DATA) + "/llama-tiny --hardware 8xH100" +
           " --seq 32 --plan " + out + " --batch " + found["best"]["batch"].dump() +
@@ -39,7 +39,7 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
 }
 
-// On a spec of two nodes both commands take all their ranks.
+// With a spec of two nodes, both commands use the ranks of both nodes.
 TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
   json spec;
   std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/../../sim/hardware/specs/4xPCIe.json") >> spec;
@@ -50,7 +50,7 @@ TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
   std::ofstream(hardware) << spec;
   const std::string flags = "--model " + std::string(SHARDLENS_TEST_DATA) +
                             "/llama-tiny --hardware " + hardware + " --seq 32 --json ";
-  // Six microbatches with one reduction: a step that is simulated in part (sim/engine/alike.h).
+  // Six microbatches with one reduction: only part of the step is simulated (sim/engine/alike.h).
   const CommandResult searched =
       run("search " + flags + "--batch 6 --no-sync --memory-limit 1GiB --out " + plan);
   ASSERT_EQ(searched.code, 0) << searched.err;

@@ -86,7 +86,8 @@ TEST_F(SimulateCommandTest, OutIsACaptureThatAnalyzeReads) {
   }
 }
 
-// One rank that computes twice as long holds all up; ranks alike simulated one by one are as one.
+// A rank that computes twice as long delays all ranks; simulating each of several identical ranks
+// gives the same result as simulating one.
 TEST_F(SimulateCommandTest, EachRank) {
   const std::string flags = "--hardware 8xH100 --batch 64 --seq 64 ";
   const json one = simulated(flags), all = simulated(flags + "--ranks all"),
@@ -130,7 +131,7 @@ TEST_F(SimulateCommandTest, BadInputIsNamed) {
   refused("--hardware 8xH100 --plan " + folder_ + "/plan.json", 3, "plan.json#/cpu_offload");
 }
 
-// Recorded from PyTorch: six buckets; one cap of 100 MiB makes them one.
+// Recorded from PyTorch with six buckets; a cap of 100 MiB joins them into one.
 TEST_F(SimulateCommandTest, DdpTracesAreReplayed) {
   const std::string trace = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/ddp-buckets";
   const CommandResult own = run("simulate --json --workload " + trace);

@@ -164,7 +164,7 @@ TEST(SupervisorTest, LeavesNoGrandchildBehind) {
   const auto lines = ran.of(0, Output::kStdout);
   ASSERT_EQ(lines.size(), 1U);
   const int orphan = std::atoi(lines[0].c_str() + 7);
-  // A zombie that nobody reaps here still answers; what matters is that it does not run.
+  // A zombie that is not reaped still accepts signals; what matters is that it does not run.
   const auto running = [orphan] {
     return alive(orphan) &&
            ::access(("/proc/" + std::to_string(orphan) + "/exe").c_str(), R_OK) == 0;
@@ -182,8 +182,8 @@ TEST(SupervisorTest, EndsTheRunWhenInterrupted) {
     std::vector<std::string> lines;
     options.sink = [&](int, Output, std::string_view text) {
       lines.emplace_back(text);
-      ::kill(::getpid(),
-             signal);  // as soon as the worker ignores SIGTERM; blocked, so read by the supervisor
+      // Sent once the worker ignores SIGTERM. The signal is blocked, so the supervisor reads it.
+      ::kill(::getpid(), signal);
     };
     result = supervise(options);
     EXPECT_EQ(result.exit_code, 4);

@@ -20,7 +20,7 @@ TEST_F(ValidateCommandTest, JsonHasARowForEachRunAndFiguresOfThoseThatCount) {
   ASSERT_EQ(result.code, 0) << result.err;
   const nlohmann::json out = nlohmann::json::parse(result.out);
   EXPECT_EQ(out["schema"], 1);
-  EXPECT_EQ(out["rows"].size(), 237U);  // of the file
+  EXPECT_EQ(out["rows"].size(), 237U);  // as many as in the file
   int64_t used = 0;
   for (const nlohmann::json& row : out["rows"]) {
     used += row["used_to_fit"].get<bool>() ? 1 : 0;

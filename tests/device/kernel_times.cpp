@@ -1,7 +1,7 @@
-// A known sequence of kernels between two CUDA events, recorded through CUPTI: as many kernels as
-// were launched, none dropped, and times within 1 % of what the events say.
+// Records a known sequence of kernels between two CUDA events through CUPTI. The trace must have
+// every kernel that was launched, and its times must be within 1 % of the events' elapsed time.
 //
-//   kernel_times      one line of JSON; exit 0: so it is, 1: it is not, 77: there is no GPU
+//   kernel_times      prints one line of JSON; exit 0: passed, 1: failed, 77: there is no GPU
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ namespace shardlens {
 namespace {
 
 constexpr int kKernels = 1000;
-constexpr Nanoseconds kDuration = 500'000;  // so that the gaps between kernels do not count
+constexpr Nanoseconds kDuration = 500'000;  // so long that the gaps between kernels do not matter
 constexpr double kTolerance = 0.01;
 
 void check(cudaError_t error) {
@@ -35,7 +35,7 @@ void check(cudaError_t error) {
   }
 }
 
-// Milliseconds that the device took for them.
+// Runs the kernels; returns the milliseconds that the device took.
 double run_kernels(cudaStream_t stream) {
   cudaEvent_t begin = nullptr, end = nullptr;
   check(cudaEventCreate(&begin));
@@ -64,7 +64,7 @@ std::filesystem::path record(const std::filesystem::path& directory, double& ela
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   dist::DelayLaunch warm_up;
   warm_up.stream = stream;
-  dist::launch_delay(warm_up);  // compiles
+  dist::launch_delay(warm_up);  // compiles the kernel
   check(cudaStreamSynchronize(stream));
   recorder.step_begin(0);
   tracer->enable(true);
@@ -81,7 +81,7 @@ bool is_near(double value, double expected) {
 int main() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    fmt::print(stderr, "kernel_times: there is no GPU here that CUDA can use\n");
+    fmt::print(stderr, "kernel_times: CUDA found no usable GPU on this machine\n");
     return 77;
   }
   std::string name = (std::filesystem::temp_directory_path() / "shardlens-times-XXXXXX").string();

@@ -1,4 +1,4 @@
-// How much of collectives that take a known time stays exposed beside layers that compute for a
+// Measures how much of collectives of a known duration stays exposed when layers compute for a
 // known time: three layers, the root owns no parameters, one communicator (the setting of PyTorch's
 // test_fully_shard_overlap). With forward c, backward b, all-gather a, reduce-scatter r of a layer
 // and N layers:
@@ -6,14 +6,14 @@
 //   a <= c, gathered ahead             forward a + N c        (85 ms at 25 and 10)
 //   a >= c, gathered ahead             forward N a + c
 //   a + r <= b, gathered ahead         backward a + N b + r   (170 ms at 50 and 10)
-//   no backward prefetch               backward N (a + b + r): behind the reduction before it
-//   told of the optimizer's end        an all-gather runs beside what compute does after it
+//   no backward prefetch               backward N (a + b + r): after the previous reduction
+//   optimizer_done() was called        an all-gather overlaps the compute that follows the call
 //
-//   overlap_times cpu|cuda      one line of JSON; exit 0: so it is, 1: it is not, 77: no GPU here
+//   overlap_times cpu|cuda      prints one line of JSON; exit 0: passed, 1: failed, 77: no GPU
 //
 // On a CPU layers sleep and the host is the compute stream; on a GPU they multiply matrices and the
-// host runs ahead. Each figure is the least of several: what is asked is what the schedule allows,
-// not how busy the machine is.
+// host runs ahead. Each figure is the least of several measurements: the question is what the
+// schedule allows, not how busy the machine is.
 
 #include <algorithm>
 #include <chrono>
@@ -49,7 +49,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLayers = 3, kRounds = 7;
 constexpr double kForwardMs = 25, kDelayMs = 10, kLongDelayMs = 40;
 
-// Compute of a known length on the current stream; `units` of a layer's forward.
+// Compute of a known length on the current stream, in units of a layer's forward.
 class Work {
  public:
   static Work& of_program() {
@@ -62,7 +62,7 @@ class Work {
       return;
     }
     matrix_ = at::ones({2048, 2048}, at::TensorOptions(at::kFloat).device(device)) / 2048;
-    run_products(50);  // clocks rise
+    run_products(50);  // raises the GPU's clocks
     const double each = timed([this] { run_products(100); }) / 100;
     products_ = std::max(1, static_cast<int>(std::lround(kForwardMs / each)));
   }
@@ -73,7 +73,7 @@ class Work {
       run_products(units * products_);
     }
   }
-  // Milliseconds until the device is through with it.
+  // Milliseconds until the device has finished `work`.
   [[nodiscard]] double timed(const std::function<void()>& work) const {
     synchronize();
     const auto begin = Clock::now();
@@ -140,7 +140,7 @@ struct Times {
   double forward_ms = 1e9, backward_ms = 1e9;
 };
 
-// Sharded over two ranks with collectives of `delay_ms`; negative: not sharded.
+// A model sharded over two ranks with collectives of `delay_ms`; negative: not sharded.
 class Trained {
  public:
   Trained(c10::Device device, double delay_ms, std::string_view plan_keys)
@@ -168,7 +168,7 @@ class Trained {
       const double forward = Work::of_program().timed([&] { loss = net_(input_).sum(); });
       const double backward = Work::of_program().timed([&] { loss.backward(); });
       finish_step();
-      if (round > 0) {  // the first learns the order
+      if (round > 0) {  // the first round records the order of units
         least.forward_ms = std::min(least.forward_ms, forward);
         least.backward_ms = std::min(least.backward_ms, backward);
       }
@@ -176,7 +176,8 @@ class Trained {
     return least;
   }
 
-  // Of a step whose compute goes on for a layer's forward after the optimizer.
+  // Milliseconds of a step after whose optimizer compute continues for a layer's forward. `tells`:
+  // whether optimizer_done() is called before that compute.
   double busy_step_ms(bool tells) {
     double least = 1e9;
     for (int round = 0; round < kRounds; ++round) {
@@ -225,7 +226,7 @@ class Identities {
     expect("backward without prefetch", behind.backward_ms, kLayers * (a + b + a));
     const Times slow = sharded(kLongDelayMs, kAhead);
     expect("forward, a >= c", slow.forward_ms, kLayers * kLongDelayMs + c);
-    if (!device_.is_cpu()) {  // there the host is the compute stream and comes too late
+    if (!device_.is_cpu()) {  // on a CPU, the host computes and issues the all-gather too late
       Trained net(device_, a, kAhead);
       const double untold = net.busy_step_ms(false), told = net.busy_step_ms(true);
       expect("saved by the optimizer's event", untold - told, a);
@@ -236,7 +237,7 @@ class Identities {
   [[nodiscard]] const nlohmann::ordered_json& rows() const { return rows_; }
 
  private:
-  // A little slack above: hooks, launches, and threads that wake late.
+  // Some slack above the identity: hooks, launches, and threads that wake late.
   void expect(std::string_view what, double measured_ms, double identity_ms) {
     const bool holds =
         measured_ms >= 0.97 * identity_ms - 1 && measured_ms <= 1.05 * identity_ms + 4;
@@ -254,7 +255,7 @@ class Identities {
 
 int main(std::string_view name) {
   if (name != "cpu" && name != "cuda") {
-    fmt::print(stderr, "overlap_times: cpu or cuda, not \"{}\"\n", name);
+    fmt::print(stderr, "overlap_times: expected cpu or cuda, found \"{}\"\n", name);
     return 2;
   }
   const c10::Device device = name == "cpu" ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);

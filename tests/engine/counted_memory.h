@@ -1,4 +1,4 @@
-// What the engine allocates, byte by byte.
+// Counts the bytes that the engine allocates.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace shardlens::test {
 enum class Role : uint8_t { kOther, kUnsharded, kCommunication, kGradient };
 inline constexpr size_t kRoleCount = 4;
 
-// Counts what passes through LibTorch's CPU allocator while it is in place.
+// Counts the allocations of LibTorch's CPU allocator once it is installed.
 class CountingAllocator final : public c10::Allocator {
  public:
   static CountingAllocator& instance() {
@@ -48,14 +48,14 @@ class CountingAllocator final : public c10::Allocator {
     }
     return {data, data, &release, c10::kCPU};
   }
-  // LibTorch also allocates without a DataPtr, and gives such memory back by its address alone.
+  // LibTorch also allocates without a DataPtr, and then frees memory by its address only.
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* target, const void* source, size_t bytes) const override {
     inner_->copy_data(target, source, bytes);
   }
-  // Of what this thread allocates from now on.
+  // The role of all memory that this thread allocates from now on.
   static void set_role(Role role) { role_ = role; }
-  // Of a tensor's block from now on.
+  // The role of a tensor's block from now on.
   void set_role(const at::Tensor& tensor, Role role) {
     if (!tensor.defined()) {
       return;
@@ -74,8 +74,9 @@ class CountingAllocator final : public c10::Allocator {
     int64_t bytes = 0;
     std::array<int64_t, kRoleCount> by_role{};
   };
-  // The most since the last call, and what it was for. What turns out to be a gradient later is one
-  // from the begin: autograd makes it before it says so.
+  // The largest number of bytes since the last call, and their roles. A block that becomes a
+  // gradient later counts as one from the beginning: autograd allocates it before the engine gets
+  // it.
   Peak take_peak() {
     const std::lock_guard lock(mutex_);
     Peak out{peak_, {}};
@@ -112,7 +113,7 @@ class CountingAllocator final : public c10::Allocator {
   };
 
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {
-    c10::SetCPUAllocator(this, /*priority=*/1);  // for good: its blocks may outlive a test
+    c10::SetCPUAllocator(this, /*priority=*/1);  // never removed: its blocks may outlive a test
   }
   static void release(void* data) {
     CountingAllocator& self = instance();
@@ -137,9 +138,9 @@ class CountingAllocator final : public c10::Allocator {
   int64_t now_ = 0, live_ = 0, peak_ = 0, peak_at_ = 0;
 };
 
-// Each collective ends before the next action: FSDP1 gives a reduction's input back while it is
-// still read, so how long its bytes live would be a question of time. Watches unsharded parameters,
-// and says what memory is for.
+// Waits for each collective before the next action: FSDP1 frees a reduction's input while it is
+// still read, so the lifetime of its bytes would depend on timing. Also measures unsharded
+// parameters and sets the role of memory.
 class PromptExecutor final : public fsdp::Executor {
  public:
   PromptExecutor(std::vector<fsdp::FlatParamHandle*> handles, dist::World& world, int64_t& most)

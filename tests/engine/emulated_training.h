@@ -34,10 +34,10 @@ struct EmulatedTraining {
   std::function<void(Mlp&)> change = {};              // after sharding
   MakeExecutor make_executor = {};                    // empty: the engine's own
   std::shared_ptr<const CollectiveTimer> timer = {};  // empty: no delay
-  bool operators = false;                             // whether the trace holds them
+  bool operators = false;                             // whether the trace has them
 };
 
-// The forward that the config promises: the root around the blocks in order.
+// The planned forward: the root around the blocks, in order.
 inline plan::Workload workload_of(const plan::ResolvedPlan& plan) {
   plan::Workload workload;
   const auto hook = [&](Hook kind, UnitId unit) {
@@ -63,7 +63,7 @@ inline plan::Workload workload_of(const plan::ResolvedPlan& plan) {
   return workload;
 }
 
-// The capture of such a training, with the plan and the forward that it was to run.
+// Runs the training and returns its capture, with the plan and the planned forward.
 inline trace::Run captured(const EmulatedTraining& training) {
   namespace fs = std::filesystem;
   std::string directory = (fs::temp_directory_path() / "shardlens_capture_XXXXXX").string();

@@ -1,6 +1,6 @@
-// Bytes that the engine has allocated, phase by phase, against counts of the buffers that must be
-// alive: fsdp.md's formulas are PyTorch's own bounds (test_fully_shard_memory), the rest is worked
-// out below.
+// Bytes that the engine has allocated, phase by phase, compared with counts of the buffers that
+// must be alive: fsdp.md's formulas are PyTorch's own bounds (test_fully_shard_memory), the rest is
+// worked out below.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -27,7 +27,7 @@ struct Sizes {
 struct Peaks {
   double initial = 0;  // of fully_shard, beyond the model that it is given
   double sharded = 0, forward = 0, between = 0, backward = 0, after = 0, optimizer = 0, end = 0;
-  double in_flight_forward = 0, in_flight_backward = 0;  // unsharded parameters alone
+  double in_flight_forward = 0, in_flight_backward = 0;  // unsharded parameters only
 };
 
 struct Measured {
@@ -91,7 +91,7 @@ Measured measure(const std::string& plan, bool root_owns) {
     peaks.optimizer = peak();
     sharded->zero_grad();
     peaks.end = live();
-    if (step == 0) {  // without its states, which formulas for forward and backward do not count
+    if (step == 0) {  // with AdamW's new states, which are subtracted below
       EXPECT_NEAR(peaks.optimizer, 4 * result.sizes.shard(), 0.05 * result.sizes.block);
       EXPECT_NEAR(peaks.end, 3 * result.sizes.shard(), 0.05 * result.sizes.block);
     }
@@ -106,7 +106,8 @@ Measured measure(const std::string& plan, bool root_owns) {
 
 struct Case {
   std::string plan;
-  // In blocks, roots: beyond the shard. `forward`, `between` and `backward` as in Peaks.
+  // Numbers of blocks and roots in addition to the shard, for the members of the same name in
+  // Peaks.
   std::pair<double, double> forward, between, backward;
   std::pair<double, double> in_flight = {2, 1};  // unsharded parameters in backward
 };
@@ -128,13 +129,14 @@ void expect_count(const Case& test, bool root_owns) {
   EXPECT_NEAR(peaks.backward, expected(test.backward), tolerance);
   EXPECT_NEAR(peaks.after, 2 * sizes.shard(), tolerance);
   EXPECT_NEAR(peaks.end, sizes.shard(), tolerance);
-  // To the byte. Activations are no part of it, so in forward it is that peak without the shard.
+  // Exact to the byte, since no activations are counted: in forward, that peak without the shard.
   const auto unsharded = [&, &sizes = sizes](std::pair<double, double> count) {
     return count.first * sizes.block + count.second * sizes.root;
   };
   EXPECT_EQ(peaks.in_flight_forward, unsharded(test.forward));
   EXPECT_EQ(peaks.in_flight_backward, unsharded(test.in_flight));
-  // One unit at a time: its shard and its unsharded parameters beside the tensors that it had.
+  // Units are sharded one at a time: a unit's shard and unsharded parameters are allocated while
+  // its original tensors are still alive.
   EXPECT_LE(peaks.initial, 1.5 * std::max(sizes.block, sizes.root) + tolerance);
 }
 
@@ -145,7 +147,7 @@ void expect_count(const Case& test, bool root_owns) {
 // Backward of block 1, the middle one: X; blocks 1 and 0 (prefetched), 2B; fsdp2 keeps the input of
 //   block 2's reduce-scatter, B, fsdp1 does not; the reduced gradient of block 2, B/2; block 1's
 //   gradients as autograd made them, B; the gradients of the root's output layer, X/2.
-// Its reduction, after its parameters are gone: block 0, B; the gradients as they came and as the
+// Its reduction, after its parameters are freed: block 0, B; the gradients as they came and as the
 //   reduce-scatter reads them, 2B; reduced ones of blocks 2 and 1, B; X + X/2.
 const Case kCases[] = {
     // The last forward copies block 2 out while its gathered bytes are there.
@@ -168,7 +170,7 @@ const Case kCases[] = {
     {R"("layout": "flat")", {1, 1}, {0, 1}, {4.5, 1.5}},
     {R"("layout": "flat", "limit_all_gathers": false)", {1, 1}, {0, 1}, {4.5, 1.5}},
     {R"("layout": "flat", "forward_prefetch": 1)", {2, 1}, {0, 1}, {4.5, 1.5}},
-    // Block 2's reduction is as large: blocks 1 and 0, 2B; gradients twice, 2B; B/2.
+    // Block 2's reduction is equally large: blocks 1 and 0, 2B; gradients twice, 2B; B/2.
     {R"("layout": "flat", "reshard_after_forward": false)", {3, 1}, {3, 1}, {4.5, 1.5}, {3, 1}},
     {R"("layout": "flat", "reshard_after_forward": false, "limit_all_gathers": false)",
      {3, 1},
@@ -245,7 +247,7 @@ TEST(MemoryTest, PerParameterShardingKeepsPyTorchsBounds) {
       EXPECT_LE(peaks.forward, 3 * sizes.block + sizes.root + s + slack);
       EXPECT_LE(peaks.backward, 3 * sizes.block + sizes.root + 2 * s + slack);
     }
-    // Nothing is there without need: the bounds are met, not merely kept.
+    // The peaks are also close to the bounds.
     EXPECT_GE(peaks.forward, 3 * sizes.block + s);
     EXPECT_GE(peaks.backward, s + 4.5 * sizes.block);
   }

@@ -1,4 +1,4 @@
-// Planted faults: each must show up in the right pair of orders, named.
+// Injected faults: each must be found, and named, in the right one of the two compared orders.
 #include <functional>
 #include <memory>
 #include <utility>
@@ -39,8 +39,8 @@ void expect_difference(const analysis::OrderCheck& check,
   EXPECT_EQ(check.first_difference->found, found);
 }
 
-// Executes what the schedule prefetches for backward only when the unit itself asks: the prefetch
-// is dropped.
+// Executes the schedule's prefetches for backward only when the unit itself runs, as if they were
+// dropped.
 class LateExecutor : public fsdp::Executor {
  public:
   using Executor::Executor;
@@ -62,8 +62,8 @@ class LateExecutor : public fsdp::Executor {
   schedule::ActionList held_;
 };
 
-// Issues each prefetched all-gather in its place, but hands it to the communication thread only
-// behind the next reduce-scatter.
+// Issues a prefetched all-gather in its place, but passes it to the communication thread only after
+// the next reduce-scatter.
 class DelayingExecutor : public fsdp::Executor {
  public:
   using Executor::Executor;
@@ -84,7 +84,7 @@ class DelayingExecutor : public fsdp::Executor {
 
  protected:
   void all_gather(const schedule::Action& action, Unit& unit) override {
-    // The first block's has no reduce-scatter of its own unit to hide behind before it is needed.
+    // Not the first block's: no reduce-scatter follows before that all-gather is needed.
     if (action.cause == schedule::Cause::kBackwardPrefetch && action.unit == 2) {
       held_ = action;
       held_sequence_ = sequence_;

@@ -12,8 +12,9 @@
 #include "core/models/safetensors.h"
 #include "tests/core/models/checkpoint_builder.h"
 #include "tests/engine/worker_process.h"
+#include "tests/support/case_name.h"
 
-// Worker processes against what PyTorch recorded (tests/data/RECORDED.md).
+// Worker processes compared with recordings of PyTorch (tests/data/RECORDED.md).
 namespace shardlens {
 namespace {
 
@@ -52,7 +53,7 @@ struct Outcome {
   std::map<std::string, std::vector<float>> parameters;
 };
 
-// `keep`: where the saved model goes if the test wants it afterwards.
+// `keep`: where to save the model if the test needs it afterwards.
 Outcome train(const Case& run, const std::filesystem::path& keep = {}) {
   const TemporaryDirectory directory;
   const auto save = keep.empty() ? directory.path() / "saved" : keep;
@@ -155,7 +156,12 @@ std::vector<Case> recorded_runs() {
   return runs;
 }
 
-INSTANTIATE_TEST_SUITE_P(Recorded, ParityTest, ::testing::ValuesIn(recorded_runs()));
+INSTANTIATE_TEST_SUITE_P(Recorded,
+                         ParityTest,
+                         ::testing::ValuesIn(recorded_runs()),
+                         [](const auto& run) {
+                           return test::case_name(::testing::PrintToString(run.param));
+                         });
 
 TEST(RerunTest, SameSeedGivesTheSameBits) {
   const Case run{"llama-tiny", "", 2, {"--steps", "5"}};
@@ -178,7 +184,7 @@ TEST(RerunTest, FrozenViewsGiveTheSameBits) {
   }
 }
 
-// In blocks, of blocks and around units, under every way to hold parameters.
+// Checkpoints in blocks, of blocks and around units, with each combination of the settings below.
 TEST(RerunTest, CheckpointsGiveTheSameBits) {
   const std::vector<std::string> flags{"--steps", "2", "--accumulate", "2", "--no-sync"};
   for (const char* held : {R"({})", R"({"mesh": {"shard": 1}})",
@@ -213,8 +219,7 @@ TEST(RandomWeightsTest, AreTheSameForEveryWorldSize) {
   EXPECT_NE(one, drawn(1, "6"));
 }
 
-// What transformers makes of a saved directory: its loss on the batch that the next step would
-// read.
+// Prints transformers' loss for a saved directory, on the batch that the next step would read.
 constexpr const char* kNextLoss = R"(
 import sys, numpy, torch
 from transformers import AutoModelForCausalLM

@@ -1,5 +1,4 @@
-// Captures of plans with replicated units: losses, the order of buckets, and what analyze makes of
-// them.
+// Captures of plans with replicated units: losses, the order of buckets, and their analysis.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "profiler/analysis/analysis.h"
 #include "sim/calibrate/observation.h"
 #include "tests/core/models/checkpoint_builder.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens {
 namespace {
@@ -49,7 +49,8 @@ std::string plan_file(const TemporaryDirectory& directory, const std::string& pl
   return "--plan " + models::testing::write(directory.path() / "plan.json", plan).string();
 }
 
-// Planned from config.json, issued by the Reducer, started by the communication thread.
+// Expects that buckets are planned from config.json, issued by the Reducer and started by the
+// communication thread in one order.
 void expect_one_order(const trace::Run& run) {
   const analysis::Analysis found = analysis::analyze(run);
   for (const analysis::RankAnalysis& rank : found.ranks) {
@@ -76,6 +77,10 @@ struct Model {
   const char* embedding;
   const char* blocks;
 };
+
+void PrintTo(const Model& model, std::ostream* out) {
+  *out << model.name;
+}
 
 class ReplicateRunsTest : public ::testing::TestWithParam<Model> {};
 
@@ -124,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
     ReplicateRunsTest,
     ::testing::Values(Model{"llama-tiny", R"("model.embed_tokens")", "model.layers.*"},
                       Model{"gpt2-tiny", R"(["transformer.wte", "lm_head"])", "transformer.h.*"}),
-    [](const auto& info) { return info.index == 0 ? "Llama" : "Gpt2"; });
+    [](const auto& model) { return test::case_name(model.param.name); });
 
 TEST(EmulatedReplicateTest, RanksHaveTheSameOrder) {
   const Captured run = [] {

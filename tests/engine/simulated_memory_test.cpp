@@ -1,5 +1,5 @@
-// The simulator's memory of a step beside what the engine allocates in it: a Llama of four blocks,
-// two ranks, the third step.
+// The simulator's memory of a step compared with what the engine allocates in it: a Llama of four
+// blocks, two ranks, the third step.
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ namespace shardlens {
 namespace {
 
 constexpr int64_t kBatch = 2, kSeq = 64;
-// Of a block: two norms, four projections of attention and three of the MLP, in fp32.
+// Bytes of a block: two norms, four projections of attention and three of the MLP, in fp32.
 constexpr double kUnitBytes = 4 * (2 * 256 + 2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 704);
 
 plan::ModelConfig llama() {
@@ -131,9 +131,9 @@ TEST(SimulatedMemoryTest, PeaksAreThoseOfTheEngine) {
     EXPECT_EQ(at_peak(sim::MemoryCategory::kOptimizer), 2 * engine.parameters);
     EXPECT_EQ(at_peak(sim::MemoryCategory::kUnsharded), engine.of(test::Role::kUnsharded));
     EXPECT_EQ(at_peak(sim::MemoryCategory::kCommunication), engine.of(test::Role::kCommunication));
-    // Where a block is run again, two moments of its backward are within 1 % of each other, and the
-    // peak is not at the same one: a part of one unit's gradients. The gradient of a norm in bf16
-    // is fp32 until it is reduced.
+    // With recomputation, memory at two moments of a block's backward differs by less than 1 %, and
+    // the two peaks may be at different ones; then gradients differ by up to one unit's. In bf16,
+    // the gradient of a norm is fp32 until it is reduced.
     const bool again = !resolved.plan.activation_checkpointing.empty();
     const double apart = again ? kUnitBytes : resolved.param_dtype(0) == DType::kBF16 ? 2 * 256 : 0;
     EXPECT_NEAR(static_cast<double>(at_peak(sim::MemoryCategory::kGradients)),

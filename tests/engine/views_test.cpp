@@ -1,4 +1,4 @@
-// Fresh and frozen parameter views: what each does to the order of a backward, and to its overlap.
+// Fresh and frozen parameter views: their effect on the order of a backward, and on its overlap.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -42,7 +42,7 @@ plan::Plan plan_of_blocks(int64_t blocks, const std::string& reshard, const std:
                    "test");
 }
 
-// Backwards and reduce-scatters in the order in which they came.
+// Backwards and reduce-scatters in the order in which they ran.
 struct BackwardOrder : NullRecorder {
   uint32_t hook(const HookEvent& event) override {
     if (event.hook == Hook::kPreBackward) {
@@ -60,8 +60,8 @@ struct BackwardOrder : NullRecorder {
   std::string seen;
 };
 
-// PyTorch 2.11's order with fresh views is in tests/data/orders.json; that of a captured graph was
-// tried on LibTorch by itself: B3 B2 B1 B0 RS3 RS2 RS1 RS0.
+// PyTorch 2.11's order with fresh views is in tests/data/orders.json; the order with a captured
+// graph was measured on LibTorch without the engine: B3 B2 B1 B0 RS3 RS2 RS1 RS0.
 TEST(ViewsTest, OrderOfABackwardOnGloo) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"fresh", "Br B3 RS3 B2 RS2 B1 RS1 B0 RS0 RSr"},
@@ -90,7 +90,7 @@ TEST(ViewsTest, FrozenOrderIsThePlannedOne) {
   const analysis::OrderCheck& check = result.ranks.at(0).order.planned_vs_issued;
   EXPECT_EQ(check.compared, 3 * 14);
   EXPECT_FALSE(check.first_difference.has_value());
-  // The forward that was planned for fresh views is another order.
+  // A plan with fresh views has another order.
   trace::Run mistaken = run;
   mistaken.planned->plan.plan.views = plan::Views::kFresh;
   const analysis::Analysis other = analysis::analyze(mistaken);
@@ -147,8 +147,8 @@ class Constant : public CollectiveTimer {
 constexpr Nanoseconds kDelay = 6'000'000;
 constexpr int64_t kWidth = 64;
 
-// Rows for which a block's backward takes six collectives, where one all-gather and one
-// reduce-scatter have to hide.
+// Rows for which a block's backward takes as long as six collectives; it must hide one all-gather
+// and one reduce-scatter.
 int64_t rows_of_heavy_blocks() {
   test::Block block(kWidth);
   constexpr int64_t kRows = 4000;
@@ -164,8 +164,8 @@ int64_t rows_of_heavy_blocks() {
 }
 
 struct Exposed {
-  std::vector<double> steps;  // exposed time of reduce-scatters, in units of one
-  std::vector<std::optional<ExposedCause>> causes;  // of the blocks
+  std::vector<double> steps;  // exposed time of reduce-scatters, as a multiple of `one`
+  std::vector<std::optional<ExposedCause>> causes;  // of the blocks' reduce-scatters
   Nanoseconds lost = 0, one = 0;
 };
 
@@ -196,10 +196,10 @@ Exposed exposed_reductions(const std::string& views, int64_t rows) {
   return result;
 }
 
-// Emulated world of 8, four blocks and the root: G = 5 reduce-scatters of r each. Fresh: what ends
-// the step, the last block's and the root's, is exposed. Frozen: all are. Other load on the machine
-// lengthens compute and single steps: r is the measured one, and the best and the middle step
-// count.
+// Emulated world of 8, four blocks and the root: G = 5 reduce-scatters of r each. With fresh views,
+// the two that end the step, of block 0 and the root, are exposed; with frozen views, all are.
+// Other load on the machine lengthens compute and single steps, so r is measured, and the best step
+// (fresh) and the median step (frozen) count.
 TEST(ViewsTest, FrozenViewsExposeEveryReduceScatter) {
   at::set_num_threads(1);
   const int64_t rows = rows_of_heavy_blocks();

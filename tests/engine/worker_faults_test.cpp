@@ -12,7 +12,7 @@
 #include "tests/core/models/checkpoint_builder.h"
 #include "tests/engine/worker_process.h"
 
-// One clear message and the right exit code for what goes wrong in a run.
+// Every failure of a run gives one clear message and the right exit code.
 namespace shardlens {
 namespace {
 
@@ -34,7 +34,7 @@ class WorkerFaultsTest : public ::testing::Test {
     std::vector<std::string> out{"--model",  (kData / "llama-tiny").string(),
                                  "--tokens", (kData / "tokens.u16.bin").string(),
                                  "--out",    (directory_.path() / "out").string()};
-    // The last of a flag given twice would be an error: ours replace the defaults.
+    // A flag may not be given twice, so `more` replaces the defaults.
     for (size_t i = 0; i + 1 < more.size(); i += 2) {
       const auto found = std::find(out.begin(), out.end(), more[i]);
       if (found != out.end()) {
@@ -58,7 +58,7 @@ class WorkerFaultsTest : public ::testing::Test {
   static int lines_of(const std::string& text) {
     return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
   }
-  // A copy of llama-tiny whose files a test may spoil.
+  // A copy of llama-tiny whose files a test may damage.
   std::filesystem::path model_copy() {
     const auto copy = directory_.path() / "model";
     std::filesystem::copy(kData / "llama-tiny", copy);

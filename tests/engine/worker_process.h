@@ -18,7 +18,7 @@ extern char** environ;
 
 namespace shardlens::testing {
 
-// One shardlens-worker as a launcher starts it. Killed when the test lets go of it.
+// One shardlens-worker, started as a launcher does. The destructor kills it.
 class WorkerProcess {
  public:
   WorkerProcess(int rank,
@@ -85,7 +85,7 @@ class WorkerProcess {
   pid_t pid_ = -1;
 };
 
-// All ranks of a world on this machine.
+// Starts all ranks of a world on this machine.
 inline std::vector<WorkerProcess> start_world(int world_size,
                                               const std::filesystem::path& directory,
                                               const std::vector<std::string>& flags) {

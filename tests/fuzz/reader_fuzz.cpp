@@ -1,5 +1,5 @@
-// The reader on any bytes: it gives a trace or an InputError, the same in windows of any size, and
-// what it read can be written and read again.
+// Fuzzes the reader: any bytes give a trace or an InputError, the same with windows of any size,
+// and a trace can be written and read again.
 //
 // The first byte of the input chooses: bit 0 keeps arguments; bits 1 and 2: 0 the rest is JSON, 1
 // it is a file of any kind (compressed or not), 2 and 3 it is JSON that gzip compresses first, in
@@ -23,7 +23,7 @@ using namespace shardlens;         // NOLINT: a fuzz target is one file
 using namespace shardlens::trace;  // NOLINT
 
 constexpr size_t kSmallWindow = 96,
-                 kLargeWindow = 8192;  // a whole input, or about as many as it has lines
+                 kLargeWindow = 8192;  // about one per line; one per input
 
 void require(bool condition, const char* what) {
   if (!condition) {
@@ -49,8 +49,8 @@ Outcome read(ByteSource& source, const ReadOptions& options) {
   return outcome;
 }
 
-// A whole window is searched for bytes that are not UTF-8 before its tokens are looked at, so which
-// of several faults is named may differ.
+// A whole window is searched for bytes that are not UTF-8 before its tokens are read, so with
+// several faults the one that is named may differ.
 void require_same(const Outcome& a, const Outcome& b) {
   require(a.trace.has_value() == b.trace.has_value(), "windows agree that it is a trace");
   if (!a.trace) {

@@ -1,5 +1,5 @@
-// Runs a fuzz target on every file of the directories that are named: libFuzzer's driver needs
-// clang.
+// Runs a fuzz target on every file of the given directories, without libFuzzer's driver, which
+// needs clang.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

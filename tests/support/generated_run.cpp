@@ -65,7 +65,7 @@ class RunGenerator {
     return std::max(1000.0, ns * pace_ * (1 + share * normal_(random_)));
   }
 
-  // What the host does for `body`, as a range around it.
+  // Runs `body` on the host, inside a range.
   template <typename Body>
   void range(Rank& rank, const std::string& name, const Body& body) {
     const Nanoseconds start = rank.now;
@@ -91,7 +91,7 @@ class RunGenerator {
     rank.trace.events[event].correlation = rank.correlation;
   }
 
-  // On all ranks: each starts when it can, all end at once. `ready`: by rank.
+  // A collective on all ranks: each starts as soon as it can, all end at once. `ready`: by rank.
   void collective(bool gathers, double ns, const std::vector<Nanoseconds>& ready, Bytes bytes) {
     std::vector<Nanoseconds> starts;
     Nanoseconds last = 0;
@@ -165,7 +165,7 @@ class RunGenerator {
     collective(false, ns, ends(), bytes(unit));
   }
 
-  [[nodiscard]] std::vector<Nanoseconds> ends() const {  // of what computes so far
+  [[nodiscard]] std::vector<Nanoseconds> ends() const {  // of compute so far
     std::vector<Nanoseconds> out;
     for (const Rank& rank : ranks_) {
       out.push_back(rank.compute_end);
@@ -243,7 +243,7 @@ class RunGenerator {
            what_.not_prefetched.end();
   }
 
-  // What unit `hook` prefetches: the one before it.
+  // Prefetches `unit` for its backward, unless the run leaves that out.
   void prefetch(int unit) {
     if (unit >= 0 && prefetched(unit)) {
       around(fmt::format("FSDP::backward_prefetch for {}", name(unit)),

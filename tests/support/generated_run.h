@@ -8,27 +8,28 @@
 
 namespace shardlens::test {
 
-// A sharded training run on GPUs as Kineto would record it, from a small model: a stream of compute
-// and one of communication per kind, collectives that begin on each rank by itself and end on all
-// at once, and noise as real runs have it. What it does is in its fields, so that the truth about
-// two runs is known without looking at them.
+// A sharded training run of a small model on GPUs as Kineto would record it: one stream for compute
+// and one for each kind of communication, collectives that begin on each rank separately and end on
+// all at once, and noise as in real runs. The fields define the run, so that the differences of two
+// runs are known.
 struct GeneratedRun {
   int ranks = 2, layers = 4, steps = 20;
   uint64_t seed = 1;
-  // Standard deviations, as shares: of a run, of a step (half of it carried on to the next), of an
-  // operator, of a collective; and how often a step takes half as long again.
+  // Standard deviations as shares of the time: of a run, of a step (half of which carries over to
+  // the next one), of an operator, of a collective; and the share of steps that take half as long
+  // again.
   double run_noise = 0.003, step_noise = 0.01, operator_noise = 0.02, collective_noise = 0.05;
   double hiccups = 0.02;
-  int warmup = 0;  // slow steps at the begin
+  int warmup = 0;  // slow steps at the beginning
   // Nanoseconds.
   double forward = 1.0e6, backward = 2.0e6, all_gather = 0.6e6, reduce_scatter = 0.8e6,
          optimizer = 1.0e6;
-  double more_compute = 0;  // of a step, in all of its forwards together
-  double more_exposed = 0;  // the step's last reduce-scatter, which nothing can hide, takes longer
-  double hidden_all_gather = 1;            // factor of the all-gathers for backward
-  int slow_step = -1;                      // takes ten times as long
-  std::vector<int> not_prefetched;         // layers
-  bool late_reductions = false;            // as frozen views make them
+  double more_compute = 0;          // of a step, in all of its forwards together
+  double more_exposed = 0;          // of the step's last reduce-scatter, which nothing can hide
+  double hidden_all_gather = 1;     // factor of the all-gathers for backward
+  int slow_step = -1;               // takes ten times as long
+  std::vector<int> not_prefetched;  // layers
+  bool late_reductions = false;     // as frozen views make them
   bool reductions_beside_gathers = false;  // one stream for all collectives
   int64_t layer_bytes = 4096;
   std::string layer_name = "layers.{}";

@@ -6,7 +6,7 @@
 
 namespace shardlens::test {
 
-// What `act` fails with, or "accepted". Other exceptions than `Error` go on.
+// The message of the `Error` that `act` throws, or "accepted". Other exceptions propagate.
 template <typename Error = UsageError, typename F>
 std::string message_of(const F& act) {
   try {

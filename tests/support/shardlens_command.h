@@ -14,11 +14,11 @@
 namespace shardlens {
 
 struct CommandResult {
-  int code = -1;  // -1: it did not exit by itself
+  int code = -1;  // -1: ended by a signal
   std::string out, err;
 };
 
-// Runs `shardlens ARGUMENTS` as a user would, through the shell, beside a folder of the test's own.
+// Runs `shardlens ARGUMENTS` as a user would, through the shell. `folder_` is temporary.
 class ShardlensCommandTest : public testing::Test {
  protected:
   void SetUp() override {

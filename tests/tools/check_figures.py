@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `shardlens analyze --json` with tests/tools/trace_oracle.py, to the nanosecond.
 
-    check_figures.py --shardlens BIN generated [--seeds N]      traces of generate_traces.py, also against the truth they were made from
+    check_figures.py --shardlens BIN generated [--seeds N]      traces of generate_traces.py, also with the figures that it made them with
     check_figures.py --shardlens BIN recorded PATH…             every *.json, *.json.gz below the paths
 
 Exit 0: equal, 1: the first differences are printed, 77 (CTest: skipped): no trace below the paths.
@@ -29,11 +29,11 @@ def analyze(shardlens, path):
 def differences(where, expected, found):
     for key in KEYS:
         if expected[key] != found[key]:
-            yield f"{where}: {key} should be {expected[key]}, is {found[key]}"
+            yield f"{where}: {key}: expected {expected[key]}, found {found[key]}"
     if "steps" not in expected:
         return
     if [s["step"] for s in expected["steps"]] != [s["step"] for s in found["steps"]]:
-        yield f"{where}: other steps: {[s['step'] for s in expected['steps']]}, {[s['step'] for s in found['steps']]}"
+        yield f"{where}: expected the steps {[s['step'] for s in expected['steps']]}, found {[s['step'] for s in found['steps']]}"
         return
     for one, other in zip(expected["steps"], found["steps"]):
         yield from differences(f"{where} step {one['step']}", one, other)
@@ -43,7 +43,7 @@ def parts_sum(where, rank):
     for each in [rank, *rank["steps"]]:
         idle = each.get("idle")
         if idle is not None and sum(idle.values()) != each["idle_ns"]:
-            yield f"{where}: causes of idle time sum to {sum(idle.values())}, not {each['idle_ns']}"
+            yield f"{where}: causes of idle time sum to {sum(idle.values())}, expected {each['idle_ns']}"
         if sum(c["exposed_ns"] for c in each["collectives"].values()) != each["exposed_comm_ns"]:
             yield f"{where}: exposed time of collectives does not sum to {each['exposed_comm_ns']}"
 
@@ -57,8 +57,8 @@ def check_generated(shardlens, seeds):
             for expected, rank in zip(truth["ranks"], found["ranks"], strict=True):
                 where = f"seed {seed} ({truth['shape']}) rank {expected['rank']}"
                 traces += 1
-                wrong += differences(where + " against the truth", expected, rank)
-                wrong += differences(where + " against the oracle", trace_oracle.figures(expected["file"]), rank)
+                wrong += differences(where + ", generated figures", expected, rank)
+                wrong += differences(where + ", trace_oracle.py", trace_oracle.figures(expected["file"]), rank)
                 wrong += parts_sum(where, rank)
             wrong += check_matching(f"seed {seed} ({truth['shape']})", truth, found)
     return wrong, traces
@@ -70,13 +70,13 @@ def check_matching(where, truth, found):
         return
     for rank, clock in zip(truth["ranks"], found["clocks"], strict=True):
         if clock["offset_ns"] != rank["clock_ns"]:
-            yield f"{where}: clock of rank {rank['rank']} is off by {rank['clock_ns']}, found {clock['offset_ns']}"
+            yield f"{where}: clock of rank {rank['rank']}: expected an offset of {rank['clock_ns']}, found {clock['offset_ns']}"
         if clock["collectives"] != truth["collectives"]:
-            yield f"{where}: {truth['collectives']} collectives, {clock['collectives']} matched"
+            yield f"{where}: expected {truth['collectives']} matched collectives, found {clock['collectives']}"
     for kind, wait in truth["wait_ns"].items():
         seen = sum(rank["collectives"].get(kind, {}).get("wait_ns") or 0 for rank in found["ranks"])
         if seen != wait:
-            yield f"{where}: ranks wait {wait} ns in {kind}, found {seen}"
+            yield f"{where}: expected that ranks wait {wait} ns in {kind}, found {seen}"
 
 
 def check_recorded(shardlens, paths):

@@ -4,7 +4,7 @@
     check_hta_compat.py --shardlens BIN PATH…     every trace below the paths that HTA can open
 
 Exit 0: equal, 1: differences are printed, 77 (CTest: skipped): no trace, or HolisticTraceAnalysis is not installed.
-Set SHARDLENS_TEST_PYTHON to an interpreter that has it.
+Set SHARDLENS_TEST_PYTHON to a Python interpreter that has it.
 """
 import argparse
 import contextlib
@@ -32,7 +32,7 @@ except ImportError as error:
 
 
 def by_hta(path):
-    """Row of HTA's two tables for one trace, or what went wrong in it."""
+    """The row of HTA's two tables for one trace, or HTA's error as text."""
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         shutil.copy(path, directory)
         try:
@@ -40,7 +40,7 @@ def by_hta(path):
             row = analysis.get_comm_comp_overlap(visualize=False).iloc[0].to_dict()
             row.update(analysis.get_temporal_breakdown(visualize=False).iloc[0].to_dict())
             return row
-        except BaseException as error:  # HTA fails in many ways
+        except BaseException as error:  # HTA raises many kinds of errors
             return f"{type(error).__name__}: {error}"
 
 

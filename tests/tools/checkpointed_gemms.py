@@ -25,7 +25,7 @@ CASES = [
 
 
 class Products(TorchDispatchMode):
-    """Below autograd: an operator at which the recomputation stops has begun, and does not run."""
+    """Records products below autograd: the operator at which recomputation stops begins above, but does not run."""
 
     def __init__(self):
         super().__init__()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/data/corrupt: damaged traces, and expected.json with what the reader has to say about each.
+"""Writes tests/data/corrupt: damaged traces, and expected.json with what the reader must report for each.
 
     corrupt_traces.py DIR
 
-Where a fault is, is counted here, not taken from the reader. An entry is {"code": 3, "says": [parts of the message]}, or for a file whose rest
+Positions of faults are computed here, not taken from the reader. An entry is {"code": 3, "says": [parts of the message]}, or for a file whose rest
 is usable {"code": 0, "events": n} with, where something was left out, {"says": [part of a diagnostic], "count": how often}.
 """
 import ctypes
@@ -28,7 +28,7 @@ def add(name, content, code, says=(), **more):
 
 
 def broken(name, content, at, *says):
-    """`at`: byte of the fault; None: it has none."""
+    """`at`: byte of the fault; None: the message has no position."""
     add(name, content, 3, ([] if at is None else [f"at byte {at}: "]) + list(says))
 
 

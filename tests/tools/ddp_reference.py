@@ -5,8 +5,8 @@
 
 The model is a chain of torch.nn.Linear(width[i], width[i + 1]) of at least 60 MB. The file has the layout of
 ddp_buckets.json: models as [[name, bytes], ...]; per run and iteration the buckets in launch order as
-[bytes, [parameter indices in bucket order]], `ready`, the order in which gradients became ready, `launch`, how many were
-when each bucket was launched, and the numbers of collectives (from the profiler).
+[bytes, [parameter indices in bucket order]], `ready`, the order in which gradients became ready, `launch`, how many gradients
+were ready when each bucket was launched, and the numbers of collectives (from the profiler).
 """
 import argparse, json, warnings
 import torch, torch.distributed as dist, torch.multiprocessing as mp, torch.nn as nn

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The engine against the simulator: random small models and plans, each captured (real ranks over Gloo) and simulated.
+"""Compares the engine with the simulator: random small models and plans, each captured (real ranks over Gloo) and simulated.
 
     engine_against_simulator.py --bin build/release/bin [--plans 200] [--seed 1] [--jobs 1] [--keep DIR]
 
-Of the third step, rank by rank, all must be equal: every hook event (hook, unit, invocation, recompute, gradients; not where units are
+In the third step of every rank, these must be equal: every hook event (hook, unit, invocation, recompute, gradients; not where units are
 replicated, which have none), every action of the schedule in order (operation, unit, stream, buffer with its generation, event, cause,
 axis), and for each group of ranks its collectives in the order in which they ran (kind, unit, dtype, elements in and out, the action that
 issued them). Plans that the engine or the simulator refuses by name are drawn again and counted. Exit code 0: all equal; 1: a difference,
-or a run that failed. `--keep` leaves the files of plans that differ there.
+or a run that failed. `--keep` keeps the files of plans that differ in DIR.
 """
 import argparse
 import collections
@@ -22,12 +22,12 @@ import sys
 import tempfile
 
 TOKENS = pathlib.Path(__file__).resolve().parent.parent / "data" / "tokens.u16.bin"
-STEP = 2  # from 0: the simulator's
+STEP = 2  # from 0; the step that the simulator writes
 REFUSED = ("not supported by the engine yet", "not supported by the simulator yet", "are not supported by the simulator yet")
 
 
 def draw_model(draw):
-    """A config.json and what its blocks, their parts and all other modules with parameters are called."""
+    """A config.json, the names of its blocks, and names of parts of a block."""
     layers, heads = draw.randint(1, 4), draw.choice([1, 2, 4])
     hidden, vocab = heads * draw.choice([4, 8, 12]), draw.randint(256, 300)
     family = draw.choice(["llama", "gpt2", "mlp"])
@@ -106,7 +106,7 @@ def read_step(path):
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     window = next(e for e in events if e.get("name") == f"ProfilerStep#{STEP}")
     inside = [e for e in events if "ts" in e and window["ts"] <= e["ts"] < window["ts"] + window["dur"]]
-    host, seen = [], {}  # events; of each action's seq, the how-manieth action it is
+    host, seen = [], {}  # events; action's seq -> index of the action in the step
     for e in inside:
         args = e.get("args", {})
         if e.get("cat") == "shardlens" and ("op" in args or "hook" in args):
@@ -114,7 +114,7 @@ def read_step(path):
             if "op" in args:
                 seen[args["seq"]] = len(seen)
     groups = collections.defaultdict(list)
-    # By the action that issued them: one of the loop itself (loss, gradient norm) has none.
+    # Only those that an action issued: collectives of the training loop itself (loss, gradient norm) have none.
     for e in sorted((e for e in events if "Collective name" in e.get("args", {})), key=lambda e: e["ts"]):
         args = e["args"]
         if args.get("action") in seen:
@@ -135,7 +135,7 @@ def compare(run, simulated, world, replicated):
     for rank in range(world):
         name = f"rank{rank}.pt.trace.json.gz"
         (host, groups), (planned, expected) = read_step(run / name), read_step(simulated / name)
-        if replicated:  # such a unit has no hooks of ours, a bucket has
+        if replicated:  # replicated units have no hooks in the engine, but buckets have hooks in the simulator
             host, planned = ([e for e in events if "op" in e] for events in (host, planned))
         if not host and groups:
             return f"rank {rank}: no actions in the capture"
@@ -155,7 +155,7 @@ def count(run):
 
 
 class Trial:
-    """One model and plan: what was drawn, what became of it."""
+    """One model and plan: what was drawn, and the result of the comparison."""
 
     def __init__(self, binaries, seed, directory):
         draw = random.Random(seed)
@@ -200,7 +200,7 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path)
     options = parser.parse_args()
     if not (options.bin / "shardlens").is_file():
-        parser.error(f"--bin {options.bin}: there is no shardlens in it")
+        parser.error(f"--bin {options.bin}: expected a directory with shardlens, found none there")
     equal, drawn, actions, collectives, different = 0, 0, 0, 0, []
     kinds, refused = collections.Counter(), collections.Counter()
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch FSDP2 on one GPU, the peer of `shardlens capture --device cuda`: same model, tokens, precision and optimizer.
+"""PyTorch FSDP2 on one GPU, to compare with `shardlens capture --device cuda`: same model, tokens, precision and optimizer.
 
     fsdp2_on_gpu.py --model DIR --tokens FILE [--steps N] [--batch B] [--seq T] [--world-size W]
 
-W = 1: FSDP2 over one rank. W > 1: rank 0 of W on a fake group, whose collectives do nothing. Needs torch alone: the Llama is written out here, with
-the arithmetic of transformers' own. Prints {"step_ms": […], "loss": […]} as its last line.
+W = 1: FSDP2 over one rank. W > 1: rank 0 of W on a fake group, whose collectives do nothing. Needs only torch: the Llama is implemented here, with
+the arithmetic of transformers. Prints {"step_ms": […], "loss": […]} as its last line.
 """
 import argparse
 import json
@@ -92,7 +92,7 @@ class Llama(nn.Module):
 
 
 def batches(path, seq, batch, world_size, rank=0):
-    """As docs/cli.md says of --tokens: sample i is tokens[i·T … i·T+T]."""
+    """As docs/cli.md defines for --tokens: sample i is tokens[i·T … i·T+T]."""
     tokens = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint16).to(torch.int64)
     samples = (tokens.numel() - 1) // seq
     step = 0
@@ -138,7 +138,7 @@ def main():
         logits = model(tokens[:, :-1].contiguous())
         loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
         loss.backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])  # reported every step, as ours
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])  # reported every step, as Shardlens does
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())

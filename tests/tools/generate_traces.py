@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes runs of sharded training whose figures are known, because the traces are cut from them.
+"""Generates traces of sharded training whose figures are known, because the traces are made from them.
 
-    generate_traces.py SEED DIR      writes DIR/rank<r>.json and prints the truth as JSON
+    generate_traces.py SEED DIR      writes DIR/rank<r>.json and prints the known figures as JSON
 
-A run is a list of segments, each with a length and with what goes on in it: any of compute, comm, copy, or nothing. The truth is sums of
-lengths. Kernels (or operators) are cut from runs of segments in which their kind goes on: several behind each other, some that overlap the
-next one in their stream as programmatic dependent launch makes them, so that nothing of the truth is left in single events.
-Ranks share the segments, and a collective ends at once on all of them; some ranks come late to it. Each rank has its own clock.
+A run is a list of segments, each with a length and a set of activities: compute, comm, copy, or none. The known figures are sums of
+lengths. Consecutive segments with one activity are cut into kernels (or operators): several in a row, some of which overlap the next one
+in their stream, as with programmatic dependent launch, so that the figures cannot be read from single events.
+Ranks share the segments, and a collective ends on all of them at once; some ranks start it late. Each rank has its own clock.
 """
 import json
 import random
@@ -33,7 +33,7 @@ class Segment:
 
 
 def make_step(rng, start, grid, layers):
-    """Segments of one step; the first and the last do something, so that device windows are where the segments are."""
+    """Segments of one step; the first and the last compute, so that device windows begin and end with the segments."""
     segments = []
     for _ in range(layers * 4):
         active = {kind for kind, share in (("compute", 0.6), ("comm", 0.5), ("copy", 0.2)) if rng.random() < share}
@@ -49,7 +49,7 @@ def make_step(rng, start, grid, layers):
 
 
 def runs(segments, kind):
-    """Longest runs of consecutive segments in which `kind` goes on."""
+    """Longest series of consecutive segments with activity `kind`."""
     run = []
     for segment in segments:
         if kind in segment.active:
@@ -71,7 +71,7 @@ def cut(rng, start, end, grid):
 
 
 def truth_of(segments, late):
-    """Figures by the segments; `late`: segments in which this rank's comm has not begun."""
+    """Figures computed from the segments; `late`: segments in which this rank's comm has not begun."""
     f = dict.fromkeys(("span_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"), 0)
     for s in segments:
         active = s.active - {"comm"} if id(s) in late else s.active
@@ -86,7 +86,7 @@ def truth_of(segments, late):
 
 
 class Writer:
-    """One rank's rows; times in nanoseconds, written as the dialect of the clock wants them."""
+    """One rank's rows; times in nanoseconds, written in the format `times`."""
 
     def __init__(self, times, clock):
         self.times, self.clock, self.rows = times, clock, []
@@ -117,7 +117,7 @@ def comm_args(run, kind, rank, world, sequence):
 
 
 class Device:
-    """Launches and kernels of one rank. A launch stands `lead` before its kernel, a little later where another one is in the way."""
+    """Launches and kernels of one rank. A launch is `lead` before its kernel, or a little later if the previous launch is too close."""
 
     def __init__(self, rng, writer, dialect, grid, lead):
         self.rng, self.writer, self.dialect, self.grid, self.lead = rng, writer, dialect, grid, lead
@@ -147,7 +147,7 @@ def write_device(rng, writer, dialect, grid, steps, late, rank, world):
     for number, segments in enumerate(steps, 3):
         host = (segments[0].start - device.lead - 2 * grid, segments[-1].end - device.lead - 2 * grid)
         writer.add("user_annotation", f"ProfilerStep#{number}", 1, 1, *host)
-        writer.add("user_annotation", wrap, 1, 1, host[0], host[1])  # contains all launches and must not make copies of them
+        writer.add("user_annotation", wrap, 1, 1, host[0], host[1])  # contains all launches, but their kernels must not count as copies
         for run in runs(segments, "compute"):
             for start, end in cut(rng, run[0].start, run[-1].end, grid):
                 device.event("kernel", rng.choice(["ampere_sgemm_128x64_nn", "triton_poi_fused_0", "MemsetLikeButSync_kernel"]), 7, start, end)
@@ -229,7 +229,7 @@ def generate(seed, directory):
     for _ in range(world):
         late = {id(run[0]) for segments in steps for run in runs(segments, "comm") if len(run) > 1 and rng.random() < 0.4}
         lates.append(late)
-    # An odd number of ranks has a middle one; with an even number the lower middle is the reference.
+    # The reference is the clock in the middle; with an even number of ranks, the lower of the two.
     clocks = [rng.randint(-50, 50) * 1000 for _ in range(world)]
     middle = sorted(clocks)[(world - 1) // 2]
     clocks = [c - middle for c in clocks]
@@ -237,7 +237,7 @@ def generate(seed, directory):
     for rank in range(world):
         writer = Writer(times, clocks[rank])
         (write_device if on_device else write_host)(random.Random(seed * 100 + rank), writer, dialect, grid, steps, lates[rank], rank, world)
-        if on_device:  # on a thread, of two events with the same start and end the first in the file contains the other
+        if on_device:  # not on the host: of two events of a thread with equal times, the first in the file contains the other
             rng.shuffle(writer.rows)
         files[rank].write_text(writer.text(rank, world))
     truth = truths(steps, lates, clocks, files)

@@ -16,7 +16,7 @@ import torch.multiprocessing as mp
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 INITIAL, INTERVAL = 8.0, 3
-# What the loss's derivative is on ranks 0 and 1, before scaling.
+# The loss's derivative on ranks 0 and 1, before scaling.
 STEPS = [(1.0, 2.0), ("inf", 1.0), (0.5, 0.25), (1.0, "nan"), (1.0, 1.0), (1.0, 1.0), (2.0, -1.0), (1.0, 1.0), ("-inf", "inf"), (0.125, 4.0),
          (1.0, 1.0), (1.0, 1.0), (1.0, 1.0)]
 

@@ -3,7 +3,7 @@
     python tests/tools/module_fixtures.py tests/data/models        (torch 2.11, transformers 5.23)
 
 expected.json: modules [fqn, class], parameters [fqn, shape] (named_parameters()), aliases {first fqn: [later fqns]}, rope, and the GEMMs of one
-step as the profiler sees them: [name, m, n, k, batch] of every aten::mm, aten::addmm and aten::bmm, in the order they ran, for
+step as the profiler records them: [name, m, n, k, batch] of every aten::mm, aten::addmm and aten::bmm, in the order they ran, for
 forward (with loss) and backward. expected.json is never written by Shardlens.
 """
 
@@ -49,7 +49,7 @@ class MlpBlock(torch.nn.Module):
 
 
 class MlpForCausalLM(torch.nn.Module):
-    """Family "mlp" of docs/plan.md, written down independently of Shardlens."""
+    """Family "mlp" of docs/plan.md, implemented independently of Shardlens."""
 
     def __init__(self, vocab, hidden, layers, inner, tied):
         super().__init__()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens a capture directory in Holistic Trace Analysis and prints what it sees: `rank=events/steps/communication …`.
+"""Opens a capture directory in Holistic Trace Analysis and prints what it finds: `rank=events/steps/communication …`.
 
     open_in_hta.py DIR
 
@@ -22,7 +22,7 @@ except ImportError as error:
 def main():
     source = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()):
-        # HTA takes every JSON file of a directory for a trace.
+        # HTA reads every JSON file of a directory as a trace.
         for trace in source.glob("rank*.pt.trace.json.gz"):
             shutil.copy(trace, directory)
         traces = Trace(trace_dir=directory)

@@ -7,7 +7,7 @@
 Gloo ranks on the CPU, one thread each, batch 2, seq 64, AdamW, lr 1e-3, weight decay 0.01. Per model and world size: loss (mean over ranks and
 microbatches) and grad_norm (before clipping) per step; param_sum and param_norm, the float64 sum and L2 norm of all parameters after the last; and
 the collectives of forward and backward in the order in which PyTorch issued them, `sequences` of [kind, dtype, elements of the unsharded side, group size]
-with `steps` saying which of them each step had; `norm`: those of a gradient norm. fsdp2 also has flat_numel: the padded size of the flat parameter of each unit as FSDP1 makes it.
+and `steps`, the index into `sequences` for each step; `norm`: the collectives of a gradient norm. fsdp2 also has flat_numel: the padded size of each unit's flat parameter in FSDP1.
 """
 import argparse
 import contextlib
@@ -96,7 +96,7 @@ def shard_fsdp2(m, plan, world):
             members[0].set_unshard_in_backward(False)
     order = [n for n, _ in m.named_modules() if any(n in fqns for fqns, _ in units)]
     forward = plan.get("forward_prefetch", {})
-    if isinstance(forward, int):  # a depth: each unit the next ones, in the order of their forwards
+    if isinstance(forward, int):  # a depth: each unit prefetches the next ones, in the order of their forwards
         inner = [n for n in order if n]
         forward = {n: inner[i:i + forward] for i, n in zip([0] + [i + 1 for i in range(len(inner))], [""] + inner)}
     for fqn, targets in forward.items():
@@ -138,7 +138,7 @@ def shard_ddp(m, plan, world):
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
     settings = ("bucket_cap_mb", "find_unused_parameters", "static_graph", "gradient_as_bucket_view")
     replicated = torch.nn.parallel.DistributedDataParallel(m, **{key: plan[key] for key in settings if key in plan})
-    replicated.register_comm_hook(None, allreduce_hook)  # does what the Reducer does, through a function that is watched
+    replicated.register_comm_hook(None, allreduce_hook)  # as the Reducer does, but through a function that Collectives records
     return replicated
 
 
@@ -156,7 +156,7 @@ def flat_numels(m, plan, world):
 
 
 class Collectives:
-    """Wraps torch.distributed's collectives; keeps what is issued while `on`."""
+    """Wraps torch.distributed's collectives; records those issued while `on`."""
 
     def __init__(self):
         self.seen, self.on = [], False
@@ -211,7 +211,7 @@ def prepared(model, plan):
 
 
 class FunctionalAllReduces(TorchDispatchMode):
-    """Those of DTensors, which go past torch.distributed's functions."""
+    """Records all-reduces of DTensors, which do not call torch.distributed's functions."""
 
     def __init__(self, seen):
         super().__init__()
@@ -303,7 +303,7 @@ def train(model, spec, plan, rank, world, collectives):
 
 
 def whole_parameters(m, fsdp1):
-    """Tied ones once."""
+    """All parameters, unsharded; tied ones once."""
     if fsdp1:
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         with FSDP.summon_full_params(m):
@@ -312,7 +312,7 @@ def whole_parameters(m, fsdp1):
 
 
 def readable(recorded):
-    """JSON with a sequence, and every other list, on a line of its own."""
+    """JSON with each sequence, and every other list, on a line of its own."""
     def one_line(match):
         return re.sub(r"\s+", " ", match[0]).replace("[ ", "[").replace(" ]", "]")
     text = re.sub(r"\[\s+([^][{}]*?)\s+\]", one_line, json.dumps(recorded, indent=1))

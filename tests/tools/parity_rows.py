@@ -2,15 +2,15 @@
 
 parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
 
-    plan    plan file without version and layout; "{blocks}" stands for the glob of the model's layers, "{block:2}" for one of them, "{embedding}"
-            for a module of the root. Default units: every block, the root. A mesh is given by its number of replicas,
+    plan    plan file without version and layout; "{blocks}" is replaced by the glob of the model's layers, "{block:2}" by one of them, "{embedding}"
+            by a module of the root. Default units: every block, the root. A mesh is given by its number of replicas,
             {"replicate": R} or "all".
     run     accumulate (microbatches), no_sync, clip, norm_type: as capture's flags
     worlds, models, layouts, steps    where they differ from the defaults below (hybrid meshes and sub-meshes of two ranks need four)
     tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
 
 Layouts. Dialect fsdp1 and replicate (DDP) have the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
-only per-parameter sharding, so the flat layout's bytes are held against those of a flat parameter of PyTorch's FSDP1 over the same unit (FSDP1 has no
+only per-parameter sharding, so the flat layout's bytes are compared with those of a flat parameter of PyTorch's FSDP1 over the same unit (FSDP1 has no
 units of several modules: those run in the per-parameter layout).
 """
 import re

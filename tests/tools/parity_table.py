@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The parity table: runs every row of parity_rows.py in Shardlens and holds it against what PyTorch did (tests/data/parity, see parity_record.py).
+"""The parity table: runs every row of parity_rows.py in Shardlens and compares it with PyTorch (tests/data/parity, see parity_record.py).
 
     parity_table.py [ROW…] [--bin build/release/bin] [--fast] [--worlds 2,3] [--models llama-tiny] [--layouts flat] [--json]
 
 A line per row, layout, model and world size: the worst relative error of a loss, of a gradient norm, and of the parameters' norm after the last
-step; the collectives of one step; and whether kind, dtype, elements, group size and order of each were PyTorch's in every step, those of the
-gradient norm included. Besides, every action that the engine issued in its third step must be the one that `shardlens plan` names.
+step; the collectives of one step; and whether kind, dtype, elements, group size and order of each are PyTorch's in every step, including those
+of the gradient norm. In addition, every action that the engine issues in its third step must be the one that `shardlens plan` lists.
 Exit code 0: all equal; 1: a mismatch, or a run that failed; 2: usage.
 """
 import argparse
@@ -25,7 +25,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 DATA = TESTS / "data"
 DTYPES = {"Float": "fp32", "BFloat16": "bf16", "Half": "fp16"}
 KINDS = {"_allgather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter", "allreduce": "all_reduce"}
-NORM_TOLERANCE = 10  # of a gradient norm, in tolerances of the loss: a sum of squares in another order
+NORM_TOLERANCE = 10  # of a gradient norm, in multiples of the loss's tolerance: its squares are summed in another order
 
 
 def capture_flags(run):
@@ -38,7 +38,7 @@ def capture_flags(run):
 
 
 def capture(binaries, spec, model, world, layout, out):
-    """Runs the row; what a failed run said, or None."""
+    """Runs the row; returns the message of a failed run, or None."""
     plan = out / "row.json"
     plan.write_text(json.dumps(parity_rows.plan_of(spec, model, world, layout)))
     command = [binaries / "shardlens", "capture", "--model", DATA / model, "--tokens", DATA / "tokens.u16.bin", "--out", out / "run",
@@ -53,7 +53,7 @@ def metrics(out):
 
 
 class Trace:
-    """Rank 0's."""
+    """Rank 0's trace."""
 
     def __init__(self, out):
         self.events = json.loads(gzip.decompress((out / "run" / "rank0.pt.trace.json.gz").read_bytes()))["traceEvents"]
@@ -63,7 +63,7 @@ class Trace:
         return next(i for i, (begin, end) in enumerate(self.windows) if begin <= ts < end)
 
     def instants(self, key):
-        """Hooks or actions by their number: (time, args)."""
+        """Hooks or actions by sequence number: (time, args)."""
         return {e["args"]["seq"]: (e["ts"], e["args"]) for e in self.events if e.get("cat") == "shardlens" and key in e.get("args", {})}
 
 
@@ -85,7 +85,7 @@ def planned_actions(binaries, spec, model, world, out):
 
 
 def plan_difference(issued, planned, replicated):
-    """Where the engine did something else than the plan says, or None. Of replicated units without their hooks: those are the Reducer's own."""
+    """The first action of the engine that differs from the plan, or None. Hooks of replicated units are not compared: they are the Reducer's own."""
     if replicated:
         issued, planned = [a[2:] for a in issued], [a[2:] for a in planned]
     for i, (found, expected) in enumerate(itertools.zip_longest(issued, planned)):
@@ -96,7 +96,7 @@ def plan_difference(issued, planned, replicated):
 
 def collectives(trace):
     """Collectives on units as [unit, kind, dtype, elements of the unsharded side, group size], in issue order, per step; and the last other
-    one of a step in fp32, [kind, dtype, elements, group size]: that of the gradient norm. (Losses are fp64; a scaler asks for infinities before.)"""
+    one of a step in fp32, [kind, dtype, elements, group size]: that of the gradient norm. (Losses are fp64; a scaler looks for infinities before.)"""
     actions = trace.instants("op")
     steps, norms = [[] for _ in trace.windows], [[] for _ in trace.windows]
     all_of_them = [(e["ts"], e["args"]) for e in trace.events if "Collective name" in e.get("args", {})]
@@ -170,7 +170,7 @@ def compare(binaries, spec, recorded, model, world, layout):
 
 
 def runs(options):
-    """(row, model, world size, layout) of every run that was asked for."""
+    """(row, model, world size, layout) of every selected run."""
     for number, name in enumerate(options.rows or parity_rows.ROWS):
         spec = parity_rows.row(name)
         models, worlds, layouts = spec["models"], spec["worlds"], spec["layouts"]
@@ -185,10 +185,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(parity_rows.ROWS))
     parser.add_argument("--bin", type=pathlib.Path, default=TESTS.parent / "build" / "release" / "bin")
-    parser.add_argument("--fast", action="store_true", help="each row once: its smallest world, models and layouts in turn")
-    parser.add_argument("--worlds", help="of these sizes only, as 2,3")
-    parser.add_argument("--models", help="of these models only")
-    parser.add_argument("--layouts", help="of these layouts only")
+    parser.add_argument("--fast", action="store_true", help="each row once: with its smallest world size, and models and layouts alternately")
+    parser.add_argument("--worlds", help="only these world sizes, as 2,3")
+    parser.add_argument("--models", help="only these models")
+    parser.add_argument("--layouts", help="only these layouts")
     parser.add_argument("--json", action="store_true", help="one object per line")
     options = parser.parse_args()
     if unknown := set(options.rows) - set(parity_rows.ROWS):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Records what PyTorch's own FSDP1, FSDP2 and DDP leave in torch.profiler's traces, each run under a plan that is known.
+"""Records torch.profiler's traces of PyTorch's own FSDP1, FSDP2 and DDP, each run with a known plan.
 
     pip install torch==2.11.0 transformers safetensors numpy
     record_pytorch_traces.py --out tests/data/pytorch_traces [--only NAME]
 
 Per setting NAME: NAME/rank<r>.pt.trace.json.gz (Gloo CPU ranks, one thread each, one or two steps after two that are not
-recorded) and NAME/plan.json, the plan of docs/plan.md that the setting amounts to: what `plan --from-trace` must give back.
-Of DDP also ../NAME.expected.json: what DDP itself says of its buckets after the last step (_get_ddp_logging_data), with the names of
-their parameters. The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without what no analysis reads
-(flows, strides, concrete inputs), so that they stay small.
+recorded) and NAME/plan.json, the same setting as a plan of docs/plan.md: what `plan --from-trace` must recover.
+For DDP also ../NAME.expected.json: the buckets that DDP itself reports after the last step (_get_ddp_logging_data), with the names of
+their parameters. The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without parts that no analysis
+reads (flows, strides, concrete inputs), so that they stay small.
 """
 import argparse
 import contextlib
@@ -30,7 +30,7 @@ from fsdp_reference import blocks
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 WARMUP, BATCH, SEQ = 2, 2, 32
 
-# name: (api, what PyTorch is told, what the plan then is)
+# name: the API, PyTorch's settings, and the same settings as a plan
 LAYERS = [{"modules": "model.layers.*"}, {"modules": ""}]
 BF16 = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
 SETTINGS = {
@@ -53,7 +53,7 @@ SETTINGS = {
         units=LAYERS, dialect="fsdp1", reshard_after_forward=False)),
     "fsdp1-post": dict(api="fsdp1", layers=3, steps=1, prefetch="BACKWARD_POST", plan=dict(
         units=LAYERS, dialect="fsdp1", backward_prefetch="post")),
-    # Its gradients are ready a hook later, so that BACKWARD_POST beside it would prefetch nothing.
+    # With forward prefetch, gradients are ready one hook later, and BACKWARD_POST would prefetch nothing.
     "fsdp1-forward": dict(api="fsdp1", layers=3, steps=1, forward_prefetch=True, plan=dict(
         units=LAYERS, dialect="fsdp1", forward_prefetch=1)),
     "fsdp1-none": dict(api="fsdp1", steps=1, memory=True, prefetch=None, limit=False, plan=dict(
@@ -116,7 +116,7 @@ SHARD = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": replicate_ddp}
 
 
 def buckets_of(ddp):
-    """What DDP says of its buckets, with names for the indices."""
+    """The buckets that DDP reports, with names instead of indices."""
     said = ddp._get_ddp_logging_data()
     names = [name for name, _ in ddp.module.named_parameters()]
     indices = said["rebuilt_per_bucket_param_indices"]
@@ -155,7 +155,7 @@ def work(rank, s, store, out):
 
 
 def slim(trace):
-    """Without flows, frames of Python that are no module's and the arguments that nothing reads."""
+    """The trace without flows, Python frames other than those of modules, and arguments that nothing reads."""
     trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") not in ("fwdbwd", "ac2g") and
                             (e.get("cat") != "python_function" or e["name"].startswith("nn.Module: "))]
     for e in trace["traceEvents"]:
@@ -168,7 +168,7 @@ def slim(trace):
 
 
 def plan_of(s):
-    """The plan file that a setting amounts to."""
+    """The plan file of a setting."""
     plan = {"version": 1, "layout": "per_parameter" if s["api"] == "fsdp2" else "flat", **s["plan"]}
     for key, value in (("forward", "forward_prefetch"), ("backward", "backward_prefetch")):
         if key in s:

@@ -3,7 +3,8 @@
 
     trace_oracle.py TRACE…      prints one JSON object per trace
 
-Independent of Shardlens: its own reading (decimal timestamps), its own classification after docs/metrics.md, no code and no output of ours.
+Independent of Shardlens: its own reader (decimal timestamps) and its own classification after docs/metrics.md; it uses no code and no output
+of Shardlens.
 """
 import gzip
 import json
@@ -72,7 +73,7 @@ def read(path):
 
 
 class Threads:
-    """Which ranges contain an instant of a thread, by looking at all of them that may."""
+    """Finds the ranges that contain an instant of a thread, by comparing with every range of that thread."""
 
     def __init__(self, ranges):
         self.by_thread = defaultdict(list)
@@ -159,7 +160,7 @@ def windows_of(events, classified, device):
 
 
 def sweep(windows, classified):
-    """Walks over every instant at which something begins or ends."""
+    """Goes through all instants at which an event or a window begins or ends, in order."""
     changes = []
     for start, end in windows:
         if end > start:

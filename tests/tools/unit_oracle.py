@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Per-unit figures of a PyTorch FSDP trace of CPU ranks, computed apart from the program and by other means.
+"""Per-unit figures of a PyTorch FSDP trace of CPU ranks, computed independently of Shardlens and in another way.
 
     unit_oracle.py TRACE.json[.gz]      prints one JSON object, times in integer nanoseconds
 
 No code and no output of Shardlens: decimal timestamps, plain loops over all events. For each unit and step:
 calls of c10d within its ranges, by kind, with their messages in bytes, and the compute of the unit: leaf operators whose
-start lies in its forward (pre_forward to post_forward) or backward (pre_backward to post_backward), innermost unit first.
+start is in its forward (pre_forward to post_forward) or backward (pre_backward to post_backward), innermost unit first.
 """
 import collections
 import decimal
@@ -45,7 +45,7 @@ def is_operator(e):
 
 
 def leaves(events):
-    """Operators that contain no other but helpers, on threads that do not serve a communicator."""
+    """Operators that contain no operators other than helpers, on threads that do not serve a communicator."""
     serving = [e for e in events if re.match(r"gloo:[^:]", e["name"])]
     by_thread = collections.defaultdict(list)
     for e in events:
@@ -88,8 +88,8 @@ def fsdp2_windows(events):
 
 
 def fsdp1_windows(events):
-    """The same of FSDP1, whose ranges have no names: one root with units in a chain, as the recordings have it. Their forwards
-    come in order, their backwards the other way round, the root's around all."""
+    """The same for FSDP1, whose ranges have no names: one root with units in a chain, as in the recordings. Their forwards
+    are in order, their backwards in reverse order, the root's around all."""
     prefix = "FullyShardedDataParallel."
     ranges = sorted((e for e in events if e["name"].startswith(prefix)), key=lambda e: e["start"])
     of = lambda what, within: [r for r in ranges if r["name"] == prefix + what and within["start"] <= r["start"] < within["end"]]

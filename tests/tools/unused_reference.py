@@ -2,10 +2,10 @@
 
     python tests/tools/unused_reference.py tests/data        (torch 2.11)
 
-The model is one unit with three Linear(5, 5): `a`, `b` and `never`; a case says which of them each rank runs in each step (AdamW, lr 1e-2, weight
+The model is one unit with three Linear(5, 5): `a`, `b` and `never`; a case states which of them each rank runs in each step (AdamW, lr 1e-2, weight
 decay 0.1). Values come from torch.randn with a generator: parameter i has seed i + 1, the input [3, 5] seed 7. Per step: the elements of each
-reduce-scatter's input, and each rank's gradient of its slice of every parameter (null: none); then the parameters after the last step. FSDP2 on ranks
-that differ is no case: their reduce-scatters have different sizes, and PyTorch hangs or fails.
+reduce-scatter's input, and each rank's gradient of its slice of every parameter (null: none); then the parameters after the last step. There is no
+case of FSDP2 on ranks that differ: their reduce-scatters have different sizes, and PyTorch hangs or fails.
 """
 
 import json

@@ -1,5 +1,5 @@
-// The captures under traces/ are what `scripts/demo --analysis` shows: their figures must stay what
-// they were when they were read by hand, and other tools must open them.
+// `scripts/demo --analysis` shows the captures under traces/: their figures must stay those that
+// were read by hand, and other tools must be able to open them.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -47,7 +47,7 @@ TEST(CommittedCaptureTest, FiguresAreThoseNotedInItsReadme) {
   const nlohmann::json expected = nlohmann::json::parse(file);
   for (const auto& [key, value] : expected.items()) {
     nlohmann::json with_expected = rank[key];
-    with_expected.merge_patch(value);  // further keys may have come
+    with_expected.merge_patch(value);  // ignores keys that were added later
     EXPECT_EQ(rank[key], with_expected) << key;
   }
 }
@@ -75,7 +75,7 @@ TEST(CommittedCaptureTest, HolisticTraceAnalysisOpensIt) {
       run(std::string(python) + " " SHARDLENS_SOURCE_DIR "/tests/tools/open_in_hta.py " + kCapture +
           " 2>/dev/null");
   ASSERT_EQ(output.status, 0) << output.text;
-  // rank=events/steps/collectives; the loss is all-reduced once a step.
+  // rank=events/steps/collectives; the loss is all-reduced once per step.
   EXPECT_NE(output.text.find("0="), std::string::npos);
   EXPECT_NE(output.text.find("/3/" + std::to_string(3 * (7 + 6 + 7 + 1))), std::string::npos)
       << output.text;

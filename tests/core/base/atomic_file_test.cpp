@@ -30,7 +30,7 @@ class AtomicFileTest : public testing::Test {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  // Temporary files count.
+  // Number of files, with temporary ones.
   [[nodiscard]] size_t entries() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(directory_.path()), {}));
   }
@@ -45,7 +45,7 @@ TEST_F(AtomicFileTest, HasItsNameOnlyWhenItIsWhole) {
     EXPECT_FALSE(fs::exists(at("a")));
   }
   EXPECT_EQ(entries(), 0U);
-  const std::string large(200'000, 'x');  // several of its buffers
+  const std::string large(200'000, 'x');  // larger than several write buffers
   AtomicFile file(at("a"));
   file.write("one ");
   file.write(large);
@@ -60,7 +60,7 @@ TEST_F(AtomicFileTest, SymlinksStayAndTheirTargetsAreReplaced) {
   std::ofstream(at("data/old")) << "before";
   fs::create_symlink("data/old", at("link"));  // relative to the link's folder
   fs::create_symlink("link", at("link_to_link"));
-  const std::ifstream reader(at("data/old"));  // sees the old file to its end
+  const std::ifstream reader(at("data/old"));  // keeps the old file open
   write_file_atomically(at("link_to_link"), "after");
   EXPECT_TRUE(fs::is_symlink(at("link")));
   EXPECT_TRUE(fs::is_symlink(at("link_to_link")));
@@ -99,7 +99,7 @@ TEST_F(AtomicFileTest, AFifosReaderGetsTheBytes) {
   EXPECT_TRUE(fs::is_fifo(at("fifo")));
 }
 
-// What a shell's `>> log` and `>(command)` give a program.
+// Paths as a program gets them from a shell's `>> log` and `>(command)`.
 TEST_F(AtomicFileTest, DescriptorsOfTheProcessAreWrittenWhereTheyAre) {
   const int fd = ::open(at("log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0);

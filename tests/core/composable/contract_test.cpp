@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "tests/core/composable/toy_model.h"
 
-// Lines of PyTorch's test/distributed/_composable/test_contract.py, and of contract.py itself.
+// Cases of PyTorch's test/distributed/_composable/test_contract.py, and of contract.py itself.
 namespace shardlens::composable {
 namespace {
 
@@ -30,7 +30,7 @@ Modules unchanged(const Modules& modules) {
   return modules;
 }
 
-// Gives its modules a Number and, on each of them, a hook that counts it up.
+// Gives its modules one shared Number as their state and changes nothing else.
 struct CountingApi {
   explicit CountingApi(const std::string& name) : api(name) {}
   std::shared_ptr<Number> operator()(const Modules& modules) const {
@@ -162,7 +162,7 @@ TEST(ContractTest, ListSharesOneStateAndOneRegistryItem) {
   }
   torch::nn::Linear fresh(5, 5);
   EXPECT_THROW((void)api({fresh.ptr(), m[0].ptr()}), UsageError);
-  EXPECT_EQ(registry(*fresh), nullptr);  // all of a list or nothing
+  EXPECT_EQ(registry(*fresh), nullptr);  // applied to all modules of a list or to none
 }
 
 TEST(ContractTest, OnlyRootModulesOfAListAreTouched) {
@@ -191,7 +191,7 @@ TEST(ContractTest, EmptyListAndNullModuleAreRefused) {
   EXPECT_THROW(apply(api, {nullptr}, state, unchanged), UsageError);
 }
 
-// Applies `body` to a Toy, expects the error and that the model looks untouched to every getter.
+// Applies `body` to a Toy and expects the error, and no registry or state on the model after it.
 void expect_refused(const Body& body, const Toy& model, const testing::Matcher<std::string>& text) {
   const Api api("api");
   const auto state = std::make_shared<Number>();
@@ -224,7 +224,7 @@ TEST(ContractTest, ReplacementWithEqualNamesIsAccepted) {
   EXPECT_THAT(updated, ElementsAre(other.ptr()));
 }
 
-// In which the parts of a Toy are registered in another order or under other names.
+// A Toy whose parts are registered in another order or under other names.
 struct VariantImpl : torch::nn::Module {
   explicit VariantImpl(const std::string& kind) {
     const bool swap = kind == "parameter order";
@@ -386,7 +386,7 @@ TEST(ContractTest, GettersCalledOftenChangeNothing) {
   EXPECT_EQ(model->named_parameters().keys(), parameters);
   EXPECT_EQ(untouched->named_buffers().keys(), buffers);
   EXPECT_EQ(untouched->named_modules().keys(), modules);
-  EXPECT_EQ(state.use_count(), 2);  // ours and the module's: no getter kept one
+  EXPECT_EQ(state.use_count(), 2);  // this test's and the module's: no getter kept one
   model->forward(at::zeros({1, 5}));
   EXPECT_EQ(hooks, 1);
   EXPECT_EQ(model.ptr().use_count(), 1);
@@ -412,7 +412,7 @@ TEST(ContractTest, ManagedModuleCannotBeCopied) {
   EXPECT_THAT([&] { (void)linear->clone(); },
               ThrowsMessage<UsageError>(AllOf(HasSubstr("fully_shard does not support copying"),
                                               HasSubstr("Linear"), HasSubstr("state dict"))));
-  // Nor as a part of a module that may be copied itself.
+  // Nor can it be copied as part of a module that can be copied itself.
   torch::nn::Sequential parent;
   parent->push_back("part", linear);
   EXPECT_THROW((void)parent->clone(), UsageError);

@@ -144,7 +144,8 @@ TEST(ModuleMapTest, EntriesOfDeadModulesAreSwept) {
   for (int i = 0; i < 10000; ++i) {
     map.set(std::make_shared<torch::nn::Module>(), value);
   }
-  EXPECT_LE(value.use_count(), 66);  // ours, the live one's, and what died since the last sweep
+  // This test's, the live module's, and those of modules that died since the last sweep.
+  EXPECT_LE(value.use_count(), 66);
   EXPECT_EQ(map.size(), 1U);
   EXPECT_EQ(map.find(*alive), value);
 }
@@ -227,7 +228,7 @@ TEST(AnnotateManagedTest, NothingOnTheModuleChanges) {
   EXPECT_EQ(model->named_modules().keys(), modules);
   EXPECT_EQ(registry(*model), nullptr);
   EXPECT_EQ(module_state_count(), mapped);
-  for (int i = 0; i < 1000; ++i) {  // the getters are pure as well
+  for (int i = 0; i < 1000; ++i) {  // getters change nothing either
     ASSERT_FALSE(is_managed(*torch::nn::Linear(1, 1)));
   }
 }

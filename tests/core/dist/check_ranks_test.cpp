@@ -1,5 +1,4 @@
-// What the ranks of a world say about each other: where they go different ways, and after a
-// timeout.
+// What the ranks of a world report about each other where they diverge, and after a timeout.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -25,7 +24,7 @@ void checked(WorldOptions& options) {
   options.check_ranks = true;
 }
 
-// What each rank failed with, "" for one that did not.
+// The error message of each rank, "" for a rank that did not fail.
 std::vector<std::string> failures(int world_size,
                                   const std::function<void(World&)>& body,
                                   const std::function<void(WorldOptions&)>& adjust = checked) {
@@ -82,7 +81,7 @@ TEST(CheckRanksTest, AnotherCollectiveAndAnotherSizeAreNamed) {
                          HasSubstr("rank 1: all_reduce of the loss"))));
 }
 
-// Uneven inputs: one rank is through while the other goes on.
+// Uneven inputs: one rank is done while the other continues.
 TEST(CheckRanksTest, RankThatLeavesEarlyIsNamed) {
   const auto said = failures(2, [](World& world) {
     for (int step = 0; step < (world.rank() == 1 ? 2 : 3); ++step) {
@@ -125,7 +124,7 @@ TEST(CheckRanksTest, TimeoutSaysWhatEveryRankIsAt) {
   const auto said = failures(
       3,
       [&](World& world) {
-        if (world.rank() == 1) {  // computes for ever
+        if (world.rank() == 1) {  // stands in for an endless computation
           std::unique_lock lock(mutex);
           changed.wait_for(lock, std::chrono::seconds(20), [&] { return failed > 0; });
           return;
@@ -140,7 +139,7 @@ TEST(CheckRanksTest, TimeoutSaysWhatEveryRankIsAt) {
         }
       },
       [](WorldOptions& options) { options.timeout = std::chrono::seconds(3); });
-  // Who fails first says it; the other may find the first one gone.
+  // The rank that fails first reports this; the other may only find that the first is gone.
   const size_t first = said[0].find("rank 1 is") != std::string::npos ? 0 : 2;
   EXPECT_THAT(said[first], HasSubstr("rank 1 is not waiting; the last collective that it ended is "
                                      "barrier of joining"));

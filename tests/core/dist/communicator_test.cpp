@@ -96,7 +96,7 @@ TEST(CommunicatorTest, RequestsRunInIssueOrderAndStampTheirTimes) {
   EXPECT_TRUE(local->done());
   EXPECT_EQ(order, std::vector<int>{1});
   EXPECT_TRUE(at::equal(gathered, filled(16, 7)));
-  EXPECT_TRUE(at::equal(scattered, at::arange(6, 8, at::kFloat)));  // the own chunk
+  EXPECT_TRUE(at::equal(scattered, at::arange(6, 8, at::kFloat)));  // the rank's own chunk
   EXPECT_EQ(timer->bytes, 16 * 4);  // the larger message: the reduce-scatter's input
   ASSERT_EQ(recorder.records.size(), 2U);
   const CollectiveRecord& a = recorder.records[0];

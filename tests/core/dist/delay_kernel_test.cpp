@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A100, H100 and H200, B200; without a device.
+// A100, H100 and H200, B200. Compiling needs no device.
 TEST(DelayKernelTest, CompilesForTheArchitecturesOfTheNamedHardware) {
   for (const int capability : {80, 90, 100}) {
     const std::vector<char> code = compile_delay_kernels(capability);
@@ -40,8 +40,8 @@ TEST(DelayKernelTest, AnArchitectureThatDoesNotExistIsAMessage) {
               HasSubstr("emulated collective"));
 }
 
-// The kernels' own source as a program of the host, where threads run one after the other and a
-// look at the clock takes a microsecond.
+// The kernels' source compiled as a program of the host, where threads run one after the other and
+// every read of the clock takes a microsecond.
 class DelayKernelOnTheHost : public testing::Test {
  protected:
   using Kernel = void (*)(const void*,
@@ -127,14 +127,14 @@ void* DelayKernelOnTheHost::library_ = nullptr;
 
 TEST_F(DelayKernelOnTheHost, AnAllGatherRepeatsTheOwnShard) {
   for (const int unit : {16, 4, 2, 1}) {
-    const size_t slice = static_cast<size_t>(unit) * 1237;  // no multiple of the threads
+    const size_t slice = static_cast<size_t>(unit) * 1237;  // not a multiple of the threads
     const std::vector<unsigned char> in = numbered(slice);
     std::vector<unsigned char> out(4 * slice + 1, 77);
     run("ncclDevKernel_AllGather_EMULATED", in.data(), out.data(), slice, 2, 4, unit, 50'000);
     for (size_t i = 0; i < 4 * slice; ++i) {
       ASSERT_EQ(out[i], in[i % slice]) << "unit " << unit << ", byte " << i;
     }
-    EXPECT_EQ(out.back(), 77);  // nothing beyond
+    EXPECT_EQ(out.back(), 77);  // nothing is written beyond the end
   }
 }
 
@@ -175,7 +175,7 @@ TEST_F(DelayKernelOnTheHost, AllReducesAndBroadcastsLeaveTheirTensor) {
   }
 }
 
-// Neither earlier, nor later by more than a few looks at the clock; also with nothing to move.
+// It does not end early, nor late by more than a few reads of the clock; also with nothing to copy.
 TEST_F(DelayKernelOnTheHost, ItTakesTheTimeItWasGiven) {
   for (const size_t slice : {size_t{0}, size_t{16} * 5000}) {
     const std::vector<unsigned char> in = numbered(slice);

@@ -52,7 +52,7 @@ struct LinkImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(Link);
 
-// A link as a module's only part.
+// A module whose only part is a link.
 struct CasingImpl : torch::nn::Module {
   explicit CasingImpl(Link inside) : link(register_module("link", std::move(inside))) {}
   at::Tensor forward(const at::Tensor& x) { return link(x); }
@@ -108,8 +108,8 @@ struct ChainImpl : torch::nn::Module {
     return shape.root_owns ? out(hidden) : hidden;
   }
   Shape shape;
-  int64_t unused = -1;       // runs too, and nothing becomes of its output
-  bool skip_failed = false;  // goes on without a link that throws
+  int64_t unused = -1;       // a link that also runs, and whose output is dropped; -1: none
+  bool skip_failed = false;  // skip a link that throws
   torch::nn::Linear in{nullptr}, out{nullptr};
   torch::nn::ModuleList layers;
   std::vector<Link> links;

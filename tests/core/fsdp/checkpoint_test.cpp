@@ -1,4 +1,6 @@
-// Activation checkpointing: alone, and inside and around units.
+// Activation checkpointing: without units, and inside and around units.
+#include "core/module/activation_checkpoint.h"
+
 #include <string>
 #include <vector>
 
@@ -29,7 +31,8 @@ using test::make_chain;
 using test::seeded;
 using ::testing::HasSubstr;
 
-// Linear, ReLU, Linear; says how far its forwards got and whether what lies between is still kept.
+// Linear, ReLU, Linear; counts forwards that begin and end, and observes whether the activations
+// between the linears are still kept.
 struct ProbeImpl : torch::nn::Module {
   ProbeImpl()
       : up(register_module("up", torch::nn::Linear(4, 6))),
@@ -66,7 +69,7 @@ TEST(CheckpointTest, DropsWhatForwardKeepsAndRunsItAgainUpToTheLastOfIt) {
   expected.pow(2).sum().backward();
   out.pow(2).sum().backward();
   EXPECT_EQ(probe->begun, 2);
-  EXPECT_EQ(probe->ended, 1);  // the last linear's inputs are the last to come back
+  EXPECT_EQ(probe->ended, 1);  // recomputation ends with the last linear's input
   EXPECT_TRUE(probe->between[1].expired());
   EXPECT_TRUE(at::equal(y.grad(), x.grad()));
   for (size_t i = 0; i < plain->parameters().size(); ++i) {
@@ -123,12 +126,12 @@ TEST(CheckpointTest, RandomNumbersComeAgain) {
   Dropout model;
   checkpoint(model.ptr());
   const at::Tensor out = model(at::ones({16, 8}));
-  static_cast<void>(at::dropout(at::ones({100}), 0.5, true));  // others draw in between
+  static_cast<void>(at::dropout(at::ones({100}), 0.5, true));  // uses the same generator
   out.sum().backward();
   EXPECT_TRUE(at::equal(model->weight.grad(), out.sum(0)));  // the same mask, weight 1
 }
 
-// The `calls`-th forward does something else.
+// The second forward differs from the first: it saves other tensors, or fewer.
 struct FickleImpl : torch::nn::Module {
   FickleImpl() : weight(register_parameter("weight", at::ones({4}))) {}
   at::Tensor forward(const at::Tensor& x) {
@@ -169,7 +172,7 @@ TEST(CheckpointTest, WhatCannotBeCheckpointedIsNamed) {
 
 struct Case {
   std::string units, checkpoints;
-  std::string more;  // of the plan
+  std::string more;  // keys of the plan
   int replicate = 1;
 };
 

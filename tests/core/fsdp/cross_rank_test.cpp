@@ -1,5 +1,5 @@
-// Ranks whose models or programs differ, with ranks checked: every rank says so, at once, and names
-// unit, parameter and ranks.
+// Ranks whose models or programs differ, with checks between ranks: every rank fails at once, with
+// a message that names unit, parameter and ranks.
 #include <chrono>
 
 #include <gmock/gmock.h>
@@ -23,8 +23,7 @@ using testing::IsEmpty;
 constexpr const char* kPlan =
     R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}]})";
 
-// What each of two ranks failed with when it trains `steps(rank)` steps of the model of
-// `shape(rank)`.
+// The errors of two ranks, each of which trains a model of `shape(rank)` for `steps(rank)` steps.
 std::vector<std::string> train(
     const std::function<test::ChainImpl::Shape(int)>& shape,
     const std::function<int(int)>& steps = [](int) { return 2; }) {

@@ -28,7 +28,7 @@ using testing::HasSubstr;
 class DeviceStreamsTest : public testing::Test {
  protected:
   void SetUp() override { fake = {}; }
-  void TearDown() override { fake.finished = true; }  // so that the streams can be left
+  void TearDown() override { fake.finished = true; }  // else the destructor waits
   DeviceStreams& streams() {
     if (!streams_) {
       streams_.emplace(kFakeDevice, std::chrono::milliseconds(30));
@@ -36,7 +36,7 @@ class DeviceStreamsTest : public testing::Test {
     }
     return *streams_;
   }
-  // Memory that is retired; whether it lives still.
+  // Retires new memory. The result expires when the memory is freed.
   std::weak_ptr<void> retired(Stream first, Stream last) {
     auto memory = std::make_shared<int>(1);
     std::weak_ptr<void> watch = memory;
@@ -59,7 +59,7 @@ TEST_F(DeviceStreamsTest, EventsGoOneToOne) {
   streams().issued(Stream::kAllGather);
   streams().record(7, Stream::kAllGather);
   streams().wait(7, Stream::kCompute);
-  streams().record(7, Stream::kAllGather);  // again: a wait is for the last recording
+  streams().record(7, Stream::kAllGather);  // again: a wait is for the latest record
   streams().wait(7, Stream::kReduceScatter);
   EXPECT_THAT(fake.log,
               ElementsAre("record 0 on 2", "0 waits for 0", "record 0 on 2", "3 waits for 0"));
@@ -78,29 +78,29 @@ TEST_F(DeviceStreamsTest, AWaitForWhatWasNeverRecordedIsOurOwnFault) {
   EXPECT_THROW(streams().wait(0, Stream::kAllGather), RuntimeFault);
 }
 
-// Compute reads what the all-gather's stream owns: its next block must come behind that.
+// Compute reads memory of the all-gather's stream, which may reuse it only after that read.
 TEST_F(DeviceStreamsTest, MemoryIsHeldUntilItsStreamIsBehindItsLastUse) {
-  streams().record(0, Stream::kCompute);  // before the last use: says nothing of it
+  streams().record(0, Stream::kCompute);  // before the last use: does not cover it
   const auto memory = retired(Stream::kAllGather, Stream::kCompute);
   EXPECT_EQ(streams().held(), 1);
   streams().wait(0, Stream::kAllGather);
   EXPECT_FALSE(memory.expired());
   streams().record(1, Stream::kCompute);
-  streams().wait(1, Stream::kReduceScatter);  // another stream's wait
+  streams().wait(1, Stream::kReduceScatter);  // a wait of another stream
   EXPECT_FALSE(memory.expired());
   streams().record(2, Stream::kReduceScatter);
-  streams().wait(2, Stream::kAllGather);  // behind reduce-scatter, which is behind compute
+  streams().wait(2, Stream::kAllGather);  // after reduce-scatter, which is after compute
   EXPECT_TRUE(memory.expired());
   EXPECT_EQ(streams().held(), 0);
 }
 
-// As FSDP2 drops a reduction's input: compute has waited for the reduction already.
+// As when FSDP2 frees a reduction's input: compute has already waited for the reduction.
 TEST_F(DeviceStreamsTest, MemoryThatIsOrderedAlreadyGoesAtOnce) {
   streams().issued(Stream::kReduceScatter);
   streams().record(0, Stream::kReduceScatter);
   streams().wait(0, Stream::kCompute);
   EXPECT_TRUE(retired(Stream::kCompute, Stream::kReduceScatter).expired());
-  streams().issued(Stream::kReduceScatter);  // the next reduction, which nobody has waited for
+  streams().issued(Stream::kReduceScatter);  // the next reduction: no stream has waited for it
   EXPECT_FALSE(retired(Stream::kCompute, Stream::kReduceScatter).expired());
 }
 
@@ -111,7 +111,7 @@ TEST_F(DeviceStreamsTest, MemoryOfOneStreamGoesAtOnce) {
 TEST_F(DeviceStreamsTest, MemoryThatTheDeviceIsThroughWithGoesToo) {
   const auto memory = retired(Stream::kAllGather, Stream::kCompute);
   fake.finished = true;
-  static_cast<void>(retired(Stream::kAllGather, Stream::kCompute));  // looks at all of it
+  static_cast<void>(retired(Stream::kAllGather, Stream::kCompute));  // checks all retired memory
   EXPECT_TRUE(memory.expired());
 }
 
@@ -119,7 +119,7 @@ TEST_F(DeviceStreamsTest, TheHostWaitsNoLongerThanItsTimeout) {
   streams().record(0, Stream::kAllGather);
   try {
     streams().host_wait(0);
-    FAIL() << "it came back";
+    FAIL() << "host_wait() returned";
   } catch (const RuntimeFault& fault) {
     EXPECT_THAT(fault.what(), HasSubstr("did not finish"));
   }
@@ -136,14 +136,19 @@ TEST_F(DeviceStreamsTest, HostWaitsOrderAllStreams) {
 }
 
 struct Case {
+  const char* name;
   plan::Dialect dialect;
   plan::Layout layout;
 };
 
+void PrintTo(const Case& each, std::ostream* out) {
+  *out << each.name;
+}
+
 class PlannedMemoryTest : public DeviceStreamsTest, public testing::WithParamInterface<Case> {
  protected:
-  // The most that three steps of so many layers hold at once, on a device that never gets through
-  // with anything by itself.
+  // The largest number of blocks held at once in three steps with that many layers, on a device
+  // that never completes anything by itself.
   size_t most_held(int64_t layers) {
     plan::ModelConfig config =
         plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny");
@@ -194,18 +199,20 @@ class PlannedMemoryTest : public DeviceStreamsTest, public testing::WithParamInt
   }
 };
 
-// The waits of a real schedule alone bound what is held, however deep the model is.
+// The schedule's own waits are enough to bound the memory held, whatever the depth of the model.
 TEST_P(PlannedMemoryTest, TheSchedulesOwnWaitsLetItGo) {
   const size_t shallow = most_held(4);
   EXPECT_GT(shallow, 0);
   EXPECT_LE(shallow, 6);
   EXPECT_EQ(most_held(12), shallow);
 }
-INSTANTIATE_TEST_SUITE_P(Dialects,
-                         PlannedMemoryTest,
-                         testing::Values(Case{plan::Dialect::kFsdp2, plan::Layout::kFlat},
-                                         Case{plan::Dialect::kFsdp2, plan::Layout::kPerParameter},
-                                         Case{plan::Dialect::kFsdp1, plan::Layout::kFlat}));
+INSTANTIATE_TEST_SUITE_P(
+    Dialects,
+    PlannedMemoryTest,
+    testing::Values(Case{"fsdp2_flat", plan::Dialect::kFsdp2, plan::Layout::kFlat},
+                    Case{"fsdp2_per_parameter", plan::Dialect::kFsdp2, plan::Layout::kPerParameter},
+                    Case{"fsdp1_flat", plan::Dialect::kFsdp1, plan::Layout::kFlat}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace shardlens::fsdp

@@ -1,5 +1,6 @@
-// The engine as on a device: collectives issued at once, streams and events one to one, memory held
-// for streams; with tensors on the CPU, so that the numbers must be those of the CPU's executor.
+// The engine as it runs on a device: collectives are issued at once, streams and events map one to
+// one, memory is held for streams. Tensors are on the CPU, so the numbers must equal those of the
+// CPU's executor.
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ namespace shardlens::fsdp {
 namespace {
 
 struct TrainingCase {
+  const char* name;
   std::string plan;  // JSON
   int ranks = 2, replicate = 1;
   int microbatches = 1;
@@ -26,7 +28,8 @@ struct TrainingCase {
 };
 
 void PrintTo(const TrainingCase& c, std::ostream* out) {
-  *out << c.plan << ", " << c.ranks << " ranks, " << c.microbatches << " microbatches";
+  *out << c.name << ": " << c.plan << ", " << c.ranks << " ranks, " << c.microbatches
+       << " microbatches";
 }
 
 struct Outcome {
@@ -91,23 +94,28 @@ INSTANTIATE_TEST_SUITE_P(
     Plans,
     DeviceTrainingTest,
     testing::Values(
-        TrainingCase{plan_of("")},
-        TrainingCase{plan_of(R"(, "dialect": "fsdp1")")},
+        TrainingCase{"defaults", plan_of("")},
+        TrainingCase{"fsdp1", plan_of(R"(, "dialect": "fsdp1")")},
         TrainingCase{
+            "fsdp1_prefetch_without_limit",
             plan_of(R"(, "dialect": "fsdp1", "forward_prefetch": 1, "limit_all_gathers": false)")},
-        TrainingCase{plan_of(R"(, "layout": "per_parameter")"), 3},
-        TrainingCase{plan_of(R"(, "views": "frozen")")},
-        TrainingCase{plan_of(R"(, "reshard_after_forward": true, "forward_prefetch": 2)"), 3},
-        TrainingCase{plan_of(R"(, "reshard_after_forward": 2)"), 4},
-        TrainingCase{plan_of(R"(, "reshard_after_forward": false)"), 2, 1, 3, false},
-        TrainingCase{plan_of(""), 2, 1, 3, true},
-        TrainingCase{plan_of(""), 2, 1, 3, false},
+        TrainingCase{"per_parameter", plan_of(R"(, "layout": "per_parameter")"), 3},
+        TrainingCase{"frozen_views", plan_of(R"(, "views": "frozen")")},
+        TrainingCase{"reshard_with_prefetch",
+                     plan_of(R"(, "reshard_after_forward": true, "forward_prefetch": 2)"), 3},
+        TrainingCase{"reshard_to_2_ranks", plan_of(R"(, "reshard_after_forward": 2)"), 4},
+        TrainingCase{"no_reshard_accumulated", plan_of(R"(, "reshard_after_forward": false)"), 2, 1,
+                     3, false},
+        TrainingCase{"microbatches_with_sync", plan_of(""), 2, 1, 3, true},
+        TrainingCase{"microbatches_without_sync", plan_of(""), 2, 1, 3, false},
         TrainingCase{
+            "mixed_precision",
             plan_of(R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})"), 3,
             1, 2, false},
-        TrainingCase{plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
-        TrainingCase{plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
-        TrainingCase{plan_of(R"(, "gradient_divide_factor": 3.0)")}));
+        TrainingCase{"hybrid_shard", plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
+        TrainingCase{"replicated", plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
+        TrainingCase{"gradient_divide_factor", plan_of(R"(, "gradient_divide_factor": 3.0)")}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace shardlens::fsdp

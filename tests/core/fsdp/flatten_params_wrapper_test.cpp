@@ -27,7 +27,7 @@
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/stack.h"
 
-// Lines of PyTorch's test/distributed/fsdp/test_flatten_params_wrapper.py (1.12) and
+// Cases of PyTorch's test/distributed/fsdp/test_flatten_params_wrapper.py (1.12) and
 // test_fsdp_flatten_params.py (2.x).
 namespace shardlens::fsdp {
 namespace {
@@ -146,7 +146,7 @@ TEST(FlattenParamsWrapperTest, NumberOfParametersStays) {
   EXPECT_EQ(wrapper->flat_param().numel(), before);
   EXPECT_THAT(wrapper->named_parameters().keys(), ElementsAre("flat_param"));
   EXPECT_TRUE(wrapper->flat_param().is_leaf());
-  // Flattened parameters are views without a registration.
+  // Flattened parameters are views and are not registered.
   EXPECT_FALSE(test.encoder(0)->linear1->weight.is_leaf());
 }
 
@@ -154,7 +154,7 @@ TEST(FlattenParamsWrapperTest, SharedParametersAreCountedOnce) {
   TransformerCase test(true);
   const int64_t before = numel_of(*test.model);
   EXPECT_EQ(before, numel_of(*TransformerCase(false).model) -
-                        2 * (2 * 32 * 128 + 128 + 32));  // two FFNs with biases less
+                        2 * (2 * 32 * 128 + 128 + 32));  // without two FFNs and their biases
   const auto wrapper = flatten_params(test.model.ptr(), test.model->parameters());
   EXPECT_EQ(wrapper->flat_param().numel(), before);
   EXPECT_THAT(wrapper->shared_names(), Contains("decoder.layers.1.linear2.weight"));
@@ -226,7 +226,7 @@ TEST(FlattenParamsWrapperTest, TrainingStepIsThePlainModules) {
   for (const at::Tensor& parameter : plain->parameters()) {
     grads.push_back(parameter.grad().flatten());
   }
-  // stepped() ran one backward: gradients lie in the order of the parameters.
+  // stepped() ran one backward: gradients are in the order of the parameters.
   EXPECT_TRUE(at::allclose(wrapper->flat_param().grad(), at::cat(grads)));
 }
 
@@ -241,7 +241,7 @@ TEST(FlattenParamsWrapperTest, ViewsAreMadeAnewInEveryForward) {
   {
     const at::NoGradGuard no_grad;
     EXPECT_FALSE(wrapper->forward(x).requires_grad());
-    wrapper->flat_param().zero_();  // what the next forward must see
+    wrapper->flat_param().zero_();  // the next forward must see this
   }
   EXPECT_EQ(wrapper->forward(x).abs().sum().item<double>(), 0);
 }
@@ -319,7 +319,7 @@ TEST(FlattenParamsWrapperTest, MembersAndIndexReachTheWrappedModule) {
   EXPECT_EQ(&wrapper->module(), stack.get());
   EXPECT_EQ((*wrapper)->size(), 5U);  // SequentialImpl::size
   EXPECT_EQ((*wrapper)[4], stack->children()[4]);
-  // What neither has does not compile, and what the wrapped module cannot be asked neither.
+  // A member that neither class has does not compile, nor does [] if the wrapped module has none.
   using OfLinear = FlattenParamsWrapper<torch::nn::LinearImpl>;
   static_assert(HasMembers<OfLinear> && !HasOtherMembers<OfLinear> && !HasIndex<OfLinear>);
   static_assert(HasIndex<FlattenParamsWrapper<StackImpl>>);
@@ -389,7 +389,7 @@ TEST(FlattenParamsWrapperTest, DeviceMoveIsFollowedByViewsAndTraining) {
   EXPECT_EQ(wrapper->forward(on_device.to(at::kHalf)).scalar_type(), at::kHalf);
 }
 
-// LibTorch moves parameters in place, which it cannot between a device with memory and one without.
+// LibTorch moves parameters in place; from a device with memory to one without it cannot.
 TEST(FlattenParamsWrapperTest, MoveToTheMetaDeviceIsRefusedAndChangesNothing) {
   Stack plain = make_stack(7, true), stack = make_stack(7, true);
   const auto wrapper = flatten_params(stack.ptr(), stack->parameters());
@@ -545,7 +545,8 @@ TEST(WrapperStateDictTest, ArchiveHoldsCleanedKeys) {
   const at::Tensor x = at::ones({1, 10});
   EXPECT_TRUE(at::equal(wrapper->forward(x), plain.get()->forward(x)));
   {
-    // Loading gives leaves other storage; the scope's end brings the values to the flat parameter.
+    // Loading replaces the leaves' storage; the end of the scope copies the values to the flat
+    // parameter.
     const at::NoGradGuard no_grad;
     wrapper->flat_param().zero_();
     const auto scope = wrapper->unflatten_as_params();

@@ -1,4 +1,4 @@
-// Forwards that are no step's: evaluation between steps, and methods other than forward.
+// Forwards outside training, for evaluation between steps, and methods other than forward.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ at::Tensor input_of(int step, int rank) {
   return test::seeded({3, 5}, static_cast<uint64_t>(100 + step * kForwardRanks + rank));
 }
 
-// Values of an evaluation after each step, of one process that sees the data of all ranks.
+// Values of an evaluation after each step, from one process that has the data of all ranks.
 std::vector<at::Tensor> evaluations_of_plain_training(int steps) {
   Chain model = test::make_chain({});
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));

@@ -1,4 +1,4 @@
-// Frozen parameters and units; shards that get their storage late.
+// Frozen parameters and units; shards whose storage is allocated later.
 #include <map>
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ torch::optim::AdamWOptions options() {
   return torch::optim::AdamWOptions(1e-2).weight_decay(0.1);  // decay would move frozen ones
 }
 
-// One process that sees the data of all ranks.
+// Trains in one process that has the data of all ranks.
 std::vector<at::Tensor> train_plain(const std::vector<std::string>& frozen) {
   Chain model = test::make_chain({});
   freeze(model, frozen);
@@ -156,7 +156,7 @@ TEST(FrozenTest, FreezingAfterShardingIsNamed) {
               AllOf(HasSubstr("'layers.0.up.bias'"), HasSubstr("was not frozen when the unit")));
 }
 
-// By a plan's key, of a whole model and of units that are applied one by one.
+// With the plan's key, for a whole model and for units that are applied one by one.
 TEST(FrozenTest, PlansFreeze) {
   const std::vector<at::Tensor> wanted = train_plain({"layers.1.up", "in.weight"});
   for (const bool by_hand : {false, true}) {
@@ -205,8 +205,8 @@ void train(Chain& model, ShardedModel& sharded, int rank) {
   }
 }
 
-// Sharded before there is any memory, as on PyTorch's meta device; then trained to the same bits as
-// a model that had its values from the beginning.
+// Sharded while parameters have no memory, as on PyTorch's meta device; then trained to the same
+// bits as a model that had its values from the beginning.
 TEST(DeferredTest, ShardsGetTheirStorageWhenAskedForIt) {
   for (const char* plan : kPlans) {
     SCOPED_TRACE(plan);

@@ -53,7 +53,7 @@ struct Trained {
   std::vector<at::Tensor> parameters;
 };
 
-// What one process that sees every rank's rows computes: the truth for each strategy.
+// Results of one process that has every rank's rows: the reference for every strategy.
 Trained train_plain(int world_size, int steps, int microbatches, double clip) {
   Mlp model = make_model();
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
@@ -194,8 +194,8 @@ TEST(FullyShardTest, UnshardedStorageExistsOnlyWhileItIsNeeded) {
     const at::Tensor loss = loss_of(model, rows_of(0, world.rank()));
     const auto states = fsdp_states(model.ptr());
     ASSERT_EQ(states.size(), 4U);
-    // After forward the root alone is kept: in 5·5+5, out 2·5+2, each start on 16 bytes: 25→28,
-    // 5→8, 10→12, 2; rounded to 2.
+    // After forward only the root stays unsharded: in 5·5+5, out 2·5+2, each start on a 16-byte
+    // boundary: 25→28, 5→8, 10→12, 2; the sum is a multiple of 2 ranks.
     EXPECT_EQ(states[0]->handle()->layout().padded_numel(), 28 + 8 + 12 + 2);
     EXPECT_EQ(sharded->unsharded_bytes(), states[0]->handle()->layout().padded_numel() * 4);
     // The post hook registered by the user runs after the unit's own: the block is resharded
@@ -384,8 +384,8 @@ TEST(FullyShardTest, ParameterUsedWithoutItsUnitsForwardIsNamed) {
   const auto world = dist::World::join(single);
   Mlp model = make_model();
   const auto sharded = fully_shard(model.ptr(), mlp_plan(), {.world = world.get()});
-  const at::Tensor hidden =
-      model->order[0]->down->bias;  // a slice: block 0 runs later, but not around this use
+  // A slice: block 0 runs later, but not around this use.
+  const at::Tensor hidden = model->order[0]->down->bias;
   const at::Tensor loss = loss_of(model, rows_of(0, 0)) + model->order[2]->down->bias.sum();
   EXPECT_THAT([&] { loss.backward(); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("layers.2.down.bias")));
@@ -419,7 +419,8 @@ TEST(FullyShardTest, TwoHundredStepsGrowNothing) {
     Mlp model = make_model();
     const auto sharded = fully_shard(model.ptr(), mlp_plan(), {.world = &world});
     torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1e-3));
-    // Ranks are threads: one at a time, or each sees the file that the other one reads through.
+    // Ranks are threads of one process: without the lock, each would count the file that the other
+    // one has open to read /proc.
     static std::mutex one_at_a_time;
     const auto open_files = [] {
       const std::lock_guard lock(one_at_a_time);
@@ -448,7 +449,7 @@ TEST(FullyShardTest, TwoHundredStepsGrowNothing) {
       sharded->optimizer_done();
       optimizer.zero_grad();
     }
-    // On a busy machine a rank that stalls tells the others, through a file that is open meanwhile.
+    // On a busy machine a rank that stalls informs the others through a file, which is then open.
     for (int i = 0; i < 300 && open_files() > files; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

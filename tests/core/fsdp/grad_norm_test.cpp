@@ -1,4 +1,5 @@
-// Norms and clipping over uneven shards against torch::nn::utils::clip_grad_norm_ on one process.
+// Norms and clipping over uneven shards, compared with torch::nn::utils::clip_grad_norm_ on one
+// process.
 #include <limits>
 #include <string>
 #include <vector>
@@ -51,8 +52,8 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
       cases.push_back({ranks, type, 1e6});  // nothing to clip
     }
   }
-  for (const double type :
-       {1.0, 2.0, kInfinity}) {  // a rank of three has nothing of the last layer
+  // One rank of three has no elements of the last layer.
+  for (const double type : {1.0, 2.0, kInfinity}) {
     cases.push_back({3, type, 0.05, R"(, "layout": "per_parameter")"});
   }
   cases.push_back({2, 1.0, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});

@@ -55,7 +55,7 @@ at::Tensor lazy_loss_of(Mlp& model, int rank) {
   return model(rows_of(rank)).pow(2).mean();
 }
 
-// Every action of a run in words.
+// Every action of a run, as text.
 struct Actions : NullRecorder {
   void units(std::span<const std::string> fqns) override { names.assign(fqns.begin(), fqns.end()); }
   void action(uint32_t /*seq*/, const schedule::Action& action) override {
@@ -96,7 +96,7 @@ TEST_F(LazyRootTest, FirstForwardPicksTheRootAndNamesItsUnits) {
              out_proj = module_fsdp_state(*part[0].out_proj);
   EXPECT_FALSE(root->is_root() || in_proj->is_root());
   EXPECT_EQ(root->root(), nullptr);
-  EXPECT_THAT(fqns_of(*in_proj), ElementsAre("weight", "bias"));  // as seen from itself
+  EXPECT_THAT(fqns_of(*in_proj), ElementsAre("weight", "bias"));  // relative to itself
 
   model(at::ones({2, 3}));
   EXPECT_TRUE(root->is_root());
@@ -116,7 +116,7 @@ TEST_F(LazyRootTest, PartThatRanBeforeItsRootIsNamed) {
   Mlp model = make_lazy_model();
   shard({model->order[1].ptr()});
   shard({model.ptr()});
-  model->order[1](rows_of(0));  // now the root of its own
+  model->order[1](rows_of(0));  // now it is a root of its own
   for (int attempt = 0; attempt < 2; ++attempt) {
     EXPECT_THAT([&] { (void)model(rows_of(0)); },
                 ThrowsMessage<UsageError>(AllOf(
@@ -160,7 +160,7 @@ TEST_F(LazyRootTest, ParametersAreSlicesAtOnceAndAnOptimizerMayHoldThem) {
   });
 }
 
-// The same plan, whichever way it is given: every action, gradient and name.
+// Expects two ways of applying one plan to give the same actions, gradients and names.
 void expect_same_run(const std::function<std::shared_ptr<ShardedModel>(Mlp&, const Options&)>& a,
                      const std::function<std::shared_ptr<ShardedModel>(Mlp&, const Options&)>& b) {
   test::run_ranks(2, [&](dist::World& two) {
@@ -248,7 +248,7 @@ TEST_F(LazyRootTest, PoliciesOfAPlanKnowThePartsThatWereShardedBefore) {
         R"({"version": 1, "units": [{"modules": ""}, {"modules": ")" + policy + "\"}]}", "test");
     static_cast<void>(fully_shard(model.ptr(), plan, {.world = world.get()}));
   };
-  // As PyTorch's policies, which find "an FSDP-managed module already".
+  // As PyTorch's policies do for "an FSDP-managed module already".
   EXPECT_THAT([&] { outer("class:Block"); },
               ThrowsMessage<UsageError>(HasSubstr("fully_shard has already been applied")));
   EXPECT_THAT([&] { outer("size:10"); }, ThrowsMessage<UsageError>(HasSubstr(
@@ -299,7 +299,7 @@ TEST_F(LazyRootTest, RootLeavesReplicatedPartsAlone) {
       EXPECT_THAT(fqn, testing::Not(testing::StartsWith("layers.1")));
     }
   }
-  // A plan does so as well.
+  // With a plan, too.
   Mlp other = make_lazy_model();
   composable::apply(replicate, {other->order[1].ptr()}, std::make_shared<composable::State>(),
                     [](const composable::Modules& modules) { return modules; });
@@ -311,7 +311,7 @@ TEST_F(LazyRootTest, RootLeavesReplicatedPartsAlone) {
   EXPECT_EQ(sharded->flat_shards().size(), 1U);
 }
 
-// test_managed_modules_nested: the root manages what no nested unit does.
+// test_managed_modules_nested: the root manages the modules that no nested unit manages.
 TEST_F(LazyRootTest, ModulesMapToTheUnitAroundThem) {
   Mlp model = make_lazy_model();
   shard({model->order[0].ptr()});

@@ -1,4 +1,4 @@
-// Which dtypes a unit computes, reduces and hands on in.
+// The dtypes of a unit's computation, reduction and output.
 #include <cmath>
 #include <string>
 
@@ -22,7 +22,7 @@ using test::make_chain;
 using test::seeded;
 using ::testing::HasSubstr;
 
-// `mixed`: of the plan; `unit`: of "layers.1", if given.
+// `mixed`: mixed_precision of the plan; `unit`: that of "layers.1", if given.
 plan::Plan mixed_plan_of(const std::string& mixed, const std::string& unit = "") {
   std::string units = R"([{"modules": ""}, {"modules": "layers.0"}, {"modules": "layers.2"},
                           {"modules": "layers.1")";
@@ -36,7 +36,7 @@ struct Seen {
   at::ScalarType input = at::kByte, output = at::kByte, weight = at::kByte;
 };
 
-// What the middle block is given and gives: hooks that come after the unit's own.
+// The middle block's dtypes of input, weight and output, seen by hooks after the unit's own.
 Seen run(Chain& model, const at::Tensor& x, at::Tensor* output = nullptr) {
   Seen seen;
   test::Link& link = model->links[1];
@@ -66,7 +66,7 @@ TEST(MixedPrecisionTest, OutputDtypeIsWhatAUnitHandsOn) {
     const Seen seen = run(model, seeded({3, 5}, 1), &out);
     EXPECT_EQ(seen.input, at::kBFloat16);
     EXPECT_EQ(seen.weight, at::kBFloat16);
-    EXPECT_EQ(seen.output, at::kFloat);  // and its neighbour casts it back
+    EXPECT_EQ(seen.output, at::kFloat);  // the next unit casts it back
     EXPECT_EQ(out.scalar_type(), at::kBFloat16);
     for (const at::Tensor& shard : sharded->flat_shards()) {
       EXPECT_EQ(shard.grad().scalar_type(), at::kFloat);
@@ -113,7 +113,7 @@ TEST(MixedPrecisionTest, GradientsInEveryDtypeAreNearThoseInFp32) {
           R"({"param_dtype": "fp16"})", R"({"param_dtype": "fp16", "reduce_dtype": "fp32"})",
           R"({"reduce_dtype": "bf16"})", R"({"reduce_dtype": "fp16"})"}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + mixed);
-      // bf16 keeps 8 bits, and a ReLU may fall to its other side.
+      // bf16 has 8 significant bits, and rounding may change the sign of a ReLU's input.
       const double tolerance = mixed.find("bf16") == std::string::npos ? 1e-2 : 1e-1;
       test::run_ranks(ranks, [&](dist::World& world) {
         Chain model = make_chain({});

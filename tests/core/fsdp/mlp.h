@@ -46,7 +46,7 @@ struct MlpImpl : torch::nn::Module {
   }
   torch::nn::Linear in, out{nullptr};
   torch::nn::ModuleList layers;
-  std::vector<Block> order;  // in which forward calls them
+  std::vector<Block> order;  // as forward calls them
 };
 SHARDLENS_MODULE(Mlp);
 

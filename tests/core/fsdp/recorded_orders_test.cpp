@@ -1,4 +1,4 @@
-// The engine against what PyTorch's FSDP1 and FSDP2 did (tests/data/orders.json): every all-gather,
+// The engine compared with PyTorch's FSDP1 and FSDP2 (tests/data/orders.json): every all-gather,
 // wait, free, reduction and hook of every recorded program that the engine can run.
 #include <algorithm>
 #include <map>
@@ -24,7 +24,7 @@ using schedule::Stream;
 using schedule::test::OrdersCase;
 using test::Chain;
 
-// Writes down what happens in the codes of orders.json.
+// Records the engine's events in the codes of orders.json.
 class Events : public NullRecorder {
  public:
   explicit Events(bool fsdp1) : fsdp1_(fsdp1) {}
@@ -88,9 +88,9 @@ class Events : public NullRecorder {
   std::map<UnitId, bool> full_;
 };
 
-// As recorded, without the codes for leaving a hook. What FSDP2 finds in its final callback comes
-// before it, since here accumulators announce gradients, as in FSDP1; a unit without any is freed
-// in it.
+// The recorded events without the codes for leaving a hook. What FSDP2 does in its final callback
+// for units with gradients comes before the callback, since here accumulators announce gradients,
+// as in FSDP1. Units without gradients are freed in the callback.
 std::string normal(const OrdersCase::Iteration& recorded, bool fsdp1) {
   std::vector<std::string> tokens, callback, group;
   std::set<std::string> gathered;
@@ -145,7 +145,7 @@ bool engine_runs(const OrdersCase& recorded) {
          !std::set<std::string>{"groups", "no_unshard_emb", "branches"}.contains(recorded.special);
 }
 
-// checkpoint(fully_shard(block)): a module around the unit is the checkpoint.
+// checkpoint(fully_shard(block)): the checkpoint is a module around the unit.
 bool encased(const OrdersCase& recorded) {
   return recorded.ac == "outside" || recorded.ac == "composable";
 }
@@ -213,7 +213,7 @@ nlohmann::json plan_of(const OrdersCase& recorded) {
   return plan;
 }
 
-// What was done differently with FSDP2's setters: before all iterations, and before each.
+// What the program set with FSDP2's setters before all iterations.
 void set(const OrdersCase& recorded, const Chain& model) {
   if (recorded.special == "set_raf_true" || recorded.special == "set_raf_false") {
     ShardedUnit(model.ptr())

@@ -1,5 +1,5 @@
-// Gradients over two mesh axes and with a divisor of the user's, against one process that sees all
-// ranks' data.
+// Gradients over two mesh axes and with a divisor set by the user, compared with one process that
+// has all ranks' data.
 #include "core/fsdp/reduction.h"
 
 #include <map>
@@ -33,7 +33,7 @@ plan::Plan reduction_plan_of(const std::string& more) {
       "test");
 }
 
-// Of all ranks' microbatches added up, by FQN, flattened.
+// Gradients summed over all ranks' microbatches, by FQN, flattened.
 std::map<std::string, at::Tensor> summed_gradients(int ranks) {
   Chain whole = make_chain({});
   for (int rank = 0; rank < ranks; ++rank) {
@@ -86,7 +86,7 @@ void expect_gradients(int ranks,
 TEST(ReductionTest, EveryLayoutAndMeshAverages) {
   for (const std::string layout : {"flat", "per_parameter"}) {
     const std::string key = R"("layout": ")" + layout + "\"";
-    expect_gradients(3, 1, key, 3);  // neither 5 nor 7 rows can be cut in three equal parts
+    expect_gradients(3, 1, key, 3);  // neither 5 nor 7 rows divide by three
     expect_gradients(4, 2, key + R"(, "mesh": {"replicate": 2})", 4);
     expect_gradients(4, 1, key + R"(, "reshard_after_forward": 2)", 4);
     expect_gradients(2, 2, key + R"(, "mesh": {"shard": 1})", 2);
@@ -106,7 +106,7 @@ TEST(ReductionTest, DivideFactorTakesThePlaceOfTheRanks) {
   expect_gradients(2, 1, R"("gradient_divide_factor": 3)", 3);
   expect_gradients(2, 1, R"("gradient_divide_factor": 2)", 2);
   expect_gradients(4, 2, R"("gradient_divide_factor": 3, "mesh": {"replicate": 2})", 3);
-  // Equal to the shard axis: averaged there, summed over the replicas, as in PyTorch.
+  // Equal to the size of the shard axis: averaged there, summed over replicas, as in PyTorch.
   expect_gradients(4, 2, R"("gradient_divide_factor": 2, "mesh": {"replicate": 2})", 2);
   expect_gradients(1, 1, R"("gradient_divide_factor": 4)", 4);
 }

@@ -48,11 +48,11 @@ at::Tensor robustness_loss_of(Chain& model, int data, int rank) {
       .mean();
 }
 
-// Gradients of the parameters of one process that sees the data of all ranks. `backward` runs
-// backward on the loss that it is given a way to compute.
+// A program computes losses with the function that it gets, and runs backward on them.
 using Losses = std::function<at::Tensor(int data)>;
 using Program = std::function<void(const Losses&)>;
 
+// Gradients of the parameters of one process that has the data of all ranks.
 std::vector<at::Tensor> plain_gradients(const test::ChainImpl::Shape& shape,
                                         const Program& program) {
   Chain model = test::make_chain(shape);
@@ -81,7 +81,7 @@ void expect_gradients(Chain& model,
   }
 }
 
-// `disturb` runs before `program`, and what it leaves must not matter.
+// `disturb` runs before `program` and must not change its gradients.
 struct Experiment {
   test::ChainImpl::Shape shape = {};
   std::function<void(Chain&, ShardedModel&, const Losses&)> disturb = {};
@@ -194,7 +194,7 @@ TEST(RobustnessTest, ExceptionInForwardAtAnyLayer) {
           model->links[layer]->fail_forward = true;
           EXPECT_THROW(loss(3), InjectedFailure);
           model->links[layer]->fail_forward = false;
-          EXPECT_EQ(sharded.unsharded_bytes(), 0);  // nobody had to call abort()
+          EXPECT_EQ(sharded.unsharded_bytes(), 0);  // without a call of abort()
         }});
   }
 }
@@ -213,12 +213,12 @@ TEST(RobustnessTest, ExceptionInBackwardAtAnyLayer) {
             EXPECT_TRUE(p.is_leaf());
             EXPECT_EQ(p.dim(), 1);
           }
-          model->zero_grad();  // what was reduced before is there, as without sharding
+          model->zero_grad();  // gradients from before the failure remain, as without sharding
         }});
   }
 }
 
-// Gradients that a backward left half done are the parameters' gradients, as in plain autograd.
+// Gradients reduced before a backward failed are the parameters' gradients, as in plain autograd.
 TEST(RobustnessTest, GradientsOfAnInterruptedBackwardAreThoseReducedBefore) {
   test::run_ranks(kRobustnessRanks, [](dist::World& world) {
     Chain model = test::make_chain({});
@@ -345,7 +345,8 @@ TEST(RobustnessTest, NothingLeaks) {
       round();
     }
     Live after_many;
-    EXPECT_LE(after_many.requests, after_one.requests + 1);  // the thread may hold its last one
+    // The communication thread may still have its last request.
+    EXPECT_LE(after_many.requests, after_one.requests + 1);
     after_many.requests = after_one.requests;
     EXPECT_EQ(after_many, after_one);
     EXPECT_EQ(sharded->unsharded_bytes(), 0);
@@ -379,7 +380,7 @@ TEST(RobustnessTest, MisuseIsNamed) {
   const at::Tensor y = model(x).sum();
   EXPECT_THAT([&] { y.backward({}, /*retain_graph=*/true, /*create_graph=*/true); },
               rejects("gradients of gradients"));
-  // Every time the model is as before.
+  // After each of these errors the model is as before.
   model(x).sum().backward();
   EXPECT_EQ(sharded->unsharded_bytes(), 0);
 }

@@ -8,7 +8,7 @@
 
 namespace shardlens::test {
 
-// Normal values. Not by at::manual_seed: ranks are threads and share the default generator.
+// Normal values from an own generator: ranks are threads and share the default one.
 inline at::Tensor seeded(at::IntArrayRef sizes, uint64_t seed) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::randn(sizes, generator);

@@ -30,7 +30,7 @@ using test::make_chain;
 using test::seeded;
 using ::testing::HasSubstr;
 
-// How many collectives were issued since the last look: all-gathers, reduce-scatters, all-reduces.
+// Counts collectives issued since the last take(): all-gathers, reduce-scatters, all-reduces.
 struct Counts : NullRecorder {
   void action(uint32_t /*seq*/, const schedule::Action& action) override { ++of[action.op]; }
   std::vector<int> take() {
@@ -58,8 +58,8 @@ TEST(ShardedUnitTest, UnshardGathersOneUnitUntilReshard) {
     unit.unshard();
     EXPECT_EQ(counts.take(), (std::vector{1, 0, 0}));
     EXPECT_TRUE(at::equal(weight.detach(), whole->links[1]->up->weight.detach()));
-    EXPECT_EQ(model->links[0]->up->weight.dim(), 1);  // not recursive, nor of its neighbours
-    // The forward takes what is there.
+    EXPECT_EQ(model->links[0]->up->weight.dim(), 1);  // other units stay sharded
+    // The forward uses parameters that are already gathered.
     model(seeded({2, 5}, 1)).sum().backward();
     EXPECT_EQ(counts.take(), (std::vector{3 + 3, 4, 0}));
     unit.unshard();
@@ -87,7 +87,7 @@ TEST(ShardedUnitTest, AsynchronousUnshardIsCompleteWhenItWasWaitedFor) {
     EXPECT_TRUE(at::equal(model->in->weight.detach(), whole->in->weight.detach()));
     ShardedUnit(model.ptr()).reshard();
     ShardedUnit(model->links[2].ptr()).reshard();
-    // One that nothing waited for is taken by the forward.
+    // The forward also uses an all-gather that nothing waited for.
     static_cast<void>(ShardedUnit(model->links[0].ptr()).unshard(/*async=*/true));
     model(seeded({2, 5}, 1)).sum().backward();
     EXPECT_EQ(counts.take(), (std::vector{4 + 3, 4, 0}));
@@ -159,7 +159,7 @@ TEST(ShardedUnitTest, GradientDivideFactorOfOneUnit) {
   });
 }
 
-// Linear alone: nothing of its backward needs the weight when its input needs no gradient.
+// Only a Linear: its backward does not need the weight if its input needs no gradient.
 struct EntryImpl : torch::nn::Module {
   EntryImpl() : linear(register_module("linear", torch::nn::Linear(5, 5))) {}
   at::Tensor forward(const at::Tensor& x) { return linear(x); }

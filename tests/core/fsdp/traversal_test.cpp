@@ -78,7 +78,7 @@ std::vector<ModulePtr> modules_of(const std::vector<StateWithModule>& found) {
   return modules;
 }
 
-// Leaves the mark of replicate() on a module; the state dies, which no walk may mind.
+// Registers replicate() on a module. Its state is destroyed at once, which must not matter.
 void mark_replicated(const ModulePtr& module) {
   static const composable::Api replicate("replicate");
   composable::apply(replicate, {module}, std::make_shared<composable::State>(),
@@ -87,7 +87,7 @@ void mark_replicated(const ModulePtr& module) {
 
 class TraversalTest : public testing::Test {
  protected:
-  // Module i of a bare tree, with a state of its own if asked for.
+  // Adds a module without contents below `parent`, with its own state if `with_state`.
   ModulePtr add(const ModulePtr& parent, const std::string& name, bool with_state) {
     auto module = std::make_shared<torch::nn::Module>();
     if (with_state) {
@@ -285,7 +285,7 @@ TEST_F(TraversalTest, RandomTreesGiveModulesOrder) {
     std::set<const torch::nn::Module*> replicated;
     for (int i = 1; i < 20; ++i) {
       const ModulePtr parent = all[random() % all.size()];
-      if (random() % 5 == 0) {  // a module again, below a later one: no cycle
+      if (random() % 5 == 0) {  // the same module again, below a later one: no cycle
         const size_t from = random() % all.size(), to = random() % all.size();
         if (from < to) {
           all[from]->register_module("s" + std::to_string(i), all[to]);
@@ -304,7 +304,8 @@ TEST_F(TraversalTest, RandomTreesGiveModulesOrder) {
         replicated.insert(all.back().get());
       }
     }
-    // The rule by the book: modules() order, each module and state once, nothing under replicate.
+    // The same rule, written directly: modules() order, each module and state once, nothing under
+    // replicate.
     std::vector<ModulePtr> expected;
     std::set<const torch::nn::Module*> seen;
     std::set<const FsdpState*> known;
@@ -385,7 +386,7 @@ TEST_F(TraversalTest, ShardedTreeStartsAtAModuleThatIsNotSharded) {
   EXPECT_THAT(tree.text, AllOf(HasSubstr("[Sequential]\n    0[Linear]\n"),
                                HasSubstr("    1[UnitModule] FULLY SHARDED\n")));
   ASSERT_EQ(tree.parameters.size(), 1U);
-  EXPECT_EQ(tree.parameters[0].second.front(), "1.l1.weight");  // from the printed root
+  EXPECT_EQ(tree.parameters[0].second.front(), "1.l1.weight");  // relative to the printed root
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -456,7 +457,7 @@ TEST_F(TraversalTest, FullyShardRefusesContainersWithoutForward) {
   EXPECT_EQ(composable::registry(*model), nullptr);
 }
 
-// PyTorch's auto-wrap policies over a live model: its own classes.
+// PyTorch's auto-wrap policies on a live model, with the model's own classes.
 TEST_F(TraversalTest, UnitsAreChosenByClassAndBySize) {
   for (const char* policy : {"class:Block", "size:50"}) {  // a block has 4·7+7 + 7·4+4 parameters
     Mlp model(4, 2);
@@ -467,7 +468,7 @@ TEST_F(TraversalTest, UnitsAreChosenByClassAndBySize) {
     EXPECT_THAT(modules_of(fsdp_states_with_modules(model.ptr())),
                 ElementsAre(model.ptr(), model->order[0].ptr(), model->order[1].ptr()));
   }
-  Mlp model(4, 2);  // a Linear could be one by its size, but has no hooks
+  Mlp model(4, 2);  // a Linear has no hooks and cannot be a unit
   EXPECT_THAT(
       [&] {
         (void)fully_shard(model.ptr(),

@@ -1,4 +1,4 @@
-// Parameters that some or all ranks do not use, against what PyTorch did
+// Parameters that some or all ranks do not use, compared with PyTorch
 // (tests/tools/unused_reference.py).
 #include <fstream>
 #include <mutex>
@@ -123,7 +123,7 @@ TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
   }
 }
 
-// What a rank did not use counts as zero in the mean.
+// A parameter that a rank did not use counts as zero in the mean.
 TEST(UnusedTest, RanksMayUseDifferentParametersOfAFlatUnit) {
   Fork plain = make_fork("a");
   for (int rank = 0; rank < kUnusedRanks; ++rank) {
@@ -148,7 +148,8 @@ TEST(UnusedTest, RanksMayUseDifferentParametersOfAFlatUnit) {
   });
 }
 
-// In the per-parameter layout ranks must agree, as in FSDP2; checked, they say where they do not.
+// In the per-parameter layout, ranks must use the same parameters, as in FSDP2. With checks between
+// ranks, the error names the differences.
 TEST(UnusedTest, RanksThatUseDifferentParametersPerParameterAreNamed) {
   std::vector<std::string> said(kUnusedRanks);
   test::run_ranks(
@@ -177,7 +178,7 @@ TEST(UnusedTest, MicrobatchesMayUseDifferentParameters) {
       (plain(test::seeded({3, 5}, 7)).pow(2).mean() / kUnusedRanks).backward();
     }
   }
-  for (const bool in_bf16 : {false, true}) {  // then gradients wait in the reduction's input
+  for (const bool in_bf16 : {false, true}) {  // in bf16, gradients wait in the reduction's input
     test::run_ranks(kUnusedRanks, [&](dist::World& world) {
       Fork model = make_fork("a");
       plan::Plan plan = unused_plan_of("fsdp2", "per_parameter");

@@ -13,7 +13,7 @@ namespace shardlens::models::testing {
 
 using test::TemporaryDirectory;
 
-// The bytes of a safetensors file put together by hand, right or wrong.
+// The bytes of a safetensors file with this header and data, which need not be valid.
 inline std::string raw_file(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
   std::string out(sizeof(length), '\0');

@@ -13,6 +13,7 @@
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::models {
 namespace {
@@ -77,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "models/gpt2-tied",
                                            "models/gpt2-untied-inner",
                                            "models/mlp-untied",
-                                           "models/mlp-tied"));
+                                           "models/mlp-tied"),
+                         [](const auto& each) { return test::case_name(each.param); });
 
 }  // namespace
 }  // namespace shardlens::models

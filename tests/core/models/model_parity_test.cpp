@@ -66,7 +66,7 @@ std::vector<uint16_t> read_tokens() {
   return out;
 }
 
-// Ten AdamW steps of the unsharded model against what PyTorch recorded with one rank.
+// Compares ten AdamW steps of the unsharded model with PyTorch's, recorded with one rank.
 void expect_parity(const std::string& name) {
   at::set_num_threads(1);
   const auto config = plan::load_model_config(kData / name);

@@ -1,5 +1,7 @@
 #include "core/models/ops.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
@@ -36,7 +38,9 @@ class OpsTest : public ::testing::TestWithParam<int> {
   }
   void TearDown() override { at::set_num_threads(1); }
 };
-INSTANTIATE_TEST_SUITE_P(Threads, OpsTest, ::testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Threads, OpsTest, ::testing::Values(1, 2), [](const auto& each) {
+  return "threads_" + std::to_string(each.param);
+});
 
 TEST_P(OpsTest, ProjectAndItsGradients) {
   for (const bool transposed : {true, false}) {

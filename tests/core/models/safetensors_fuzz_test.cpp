@@ -19,7 +19,7 @@ namespace {
 using testing::TemporaryDirectory;
 using testing::write;
 
-// Opens whatever the bytes are; every tensor that is accepted has to be readable in full.
+// Opens a file of any bytes; every tensor that is accepted must be readable in full.
 void open_and_touch(const std::filesystem::path& path) {
   try {
     const Checkpoint checkpoint = Checkpoint::open(path);

@@ -13,7 +13,7 @@ namespace {
 
 using testing::TemporaryDirectory;
 
-// Interpreter with safetensors installed; scripts/test sets it where the test extras are.
+// Needs SHARDLENS_TEST_PYTHON, a Python interpreter with safetensors; scripts/test sets it.
 class SafetensorsPythonTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -32,7 +32,7 @@ int64_t elements(const ModuleTree& tree) {
   return count;
 }
 
-// Counts that llm-foundry and Llama 3.1 print of their models.
+// The parameter counts that llm-foundry and Llama 3.1 state for these models.
 TEST(Decoder, HasAsManyParametersAsTheModelsItStandsFor) {
   EXPECT_EQ(parameter_count(kMpt125m), 125311488);
   EXPECT_EQ(elements(decoder_tree(kMpt125m)), 125311488);
@@ -80,7 +80,7 @@ TEST(Decoder, StepOfAnUntiedUngatedOneHasEveryWeightOnce) {
   const ModuleTree tree = decoder_tree(shape);
   const ResolvedPlan plan = resolve(strategy_plan("full_shard", tree), tree, 8);
   const Workload workload = decoder_workload(shape, plan, {.batch = 1, .seq = 128});
-  // Forward: two products of each attention and two of each MLP, and the head; backward twice.
+  // Forward: two products per attention, two per MLP, and the head; backward: twice as many.
   int products[2] = {0, 0};
   for (const Operator& op : workload.operators) {
     if (op.kind == OperatorKind::kGemm) {

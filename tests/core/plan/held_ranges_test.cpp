@@ -57,7 +57,7 @@ TEST(HeldRangesTest, ParametersWithoutElementsAreNowhere) {
   }
 }
 
-// Of any layout: every element of a parameter is held once within a replica, and ranges and padding
+// In any layout, every element of a parameter is held once within a replica, and ranges and padding
 // fill each shard without overlap.
 TEST(HeldRangesTest, RangesTileParametersAndShards) {
   std::mt19937 random(7);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same cases every time

@@ -36,7 +36,7 @@ ModelConfig config_of(const std::string& model) {
   return load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/" + model);
 }
 
-// What transformers says each config.json means.
+// Compares the numbers read from each config.json with those that transformers reads.
 TEST(ModelConfigTest, LlamaReadsLikeTransformers) {
   for (const std::string model :
        {"llama-defaults", "llama-untied", "llama-tied-gqa", "llama-biases", "llama-head-dim",
@@ -157,7 +157,7 @@ TEST(ModelConfigTest, MessagesNameFilePointerAndWhatWasExpected) {
   EXPECT_THAT(config_error_of(""), HasSubstr("not valid JSON"));
 }
 
-// Damaged or absurd configs end as InputError or as a model whose sizes are sane.
+// A damaged or absurd config gives an InputError or a model with valid sizes.
 TEST(ModelConfigTest, MutatedConfigsNeverEscapeAsAnotherError) {
   std::mt19937_64 engine(11);
   const auto pick = [&engine](size_t limit) {

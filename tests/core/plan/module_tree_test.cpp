@@ -1,5 +1,6 @@
 #include "core/plan/module_tree.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -7,12 +8,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/case_name.h"
+
 namespace shardlens::plan {
 namespace {
 
 using nlohmann::json;
 
-// Each folder holds a config.json and what transformers 5.23 makes of it
+// Each folder contains a config.json and the modules that transformers 5.23 builds from it
 // (tests/tools/module_fixtures.py).
 class ModuleTreeTest : public testing::TestWithParam<std::string> {
  protected:
@@ -93,11 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers,
                                          "gpt2-mapped-names",
                                          "mlp-untied",
                                          "mlp-tied"),
-                         [](const auto& each) {
-                           std::string name = each.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& each) { return test::case_name(each.param); });
 
 TEST(ModuleTreeOwnModelTest, MlpHasTheDocumentedModules) {
   const ModuleTree tree = module_tree(parse_model_config(

@@ -23,7 +23,7 @@ std::string parse_error_of(const std::string& text) {
   return "accepted";
 }
 
-// The rest of a plan around the keys that a test is about.
+// A plan with the given keys.
 std::string with(const std::string& keys) {
   return R"({"version": 1, "units": [{"modules": ""}], )" + keys + "}";
 }
@@ -220,7 +220,7 @@ TEST(PlanJsonTest, DialectsKeepTheirLimits) {
           R"({"version": 1, "dialect": "fsdp1", "units": [{"modules": "", "unshard_in_backward": false}]})"),
       HasSubstr("plan.json#/units/0/unshard_in_backward: dialect fsdp1 has no"));
   EXPECT_THAT(parse_error_of(with(R"("unshard_in_backward": false)")),
-              HasSubstr("#/unshard_in_backward: unknown key"));  // of every unit, nothing would run
+              HasSubstr("#/unshard_in_backward: unknown key"));  // not for a whole plan
   EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp1", "forward_prefetch": 2)")),
               HasSubstr("#/forward_prefetch: expected an integer from 0 to 1, found 2"));
 }
@@ -362,7 +362,7 @@ TEST(PlanJsonTest, AnyPlanSurvivesARoundTrip) {
   }
 }
 
-// Damaged files give an InputError or a plan, never anything else.
+// A damaged file gives an InputError or a plan, and nothing else.
 TEST(PlanJsonTest, MutatedTextNeverEscapesAsAnotherError) {
   int accepted = 0;
   int rejected = 0;

@@ -170,7 +170,7 @@ TEST(ResolveTest, AListIsOneUnit) {
   EXPECT_TRUE(plan.units[0].parameters.empty());
   EXPECT_EQ(plan.layout(0).shard_numel(), 0);
   EXPECT_THAT(parameter_names(plan, 6), ElementsAre("model.norm.weight", "lm_head.weight"));
-  // A module inside another of the list adds nothing.
+  // A module inside another one of the list adds no parameters.
   const ResolvedPlan inside = resolved(
       R"([{"modules": ["model.layers.0", "model.layers.0.mlp"]}, {"modules": ""}])", 2, tree);
   EXPECT_THAT(unit_names(inside), ElementsAre("", "model.layers.0"));
@@ -323,8 +323,8 @@ TEST(ResolveTest, IgnoredParametersAreInNoUnit) {
             0U);
 }
 
-// By hand: the MLP's three matrices of a block have 172·64 each; of 45 440 elements 12 416 are
-// left.
+// By hand: the three MLP matrices of a block have 172·64 elements each, which leaves 12 416 of its
+// 45 440.
 TEST(ResolveTest, FrozenParametersAreGatheredAndNotReduced) {
   const ModuleTree tree = llama();
   const auto frozen = [&](const std::string& globs, const std::string& layout, int64_t ranks) {
@@ -368,7 +368,7 @@ TEST(ResolveTest, OverridesApplyToTheirUnits) {
   EXPECT_EQ(plan.units[1].gradient_divide_factor, 3);
 }
 
-// llama-tiny by hand: one block has q 64·64, k and v 32·64, o 64·64, three MLP matrices 172·64 and
+// llama-tiny, by hand: one block has q 64·64, k and v 32·64, o 64·64, three MLP matrices 172·64 and
 // two norms of 64.
 TEST(ResolveTest, LayoutsHaveTheSizesOfTheUnits) {
   const ModuleTree tree = llama();

@@ -93,7 +93,7 @@ TEST(ShardLayoutTest, GivesTheBytesThatPyTorchGathers) {
     const Layout kind = fsdp1 ? Layout::kFlat : Layout::kPerParameter;
     const bool bf16 = test.value("mp", 0) == 1;
     for (const json& size : test["sizes"]) {
-      // Smaller groups gather what a sub-mesh kept: shard/k ranks' shards each.
+      // A smaller group gathers what its sub-mesh kept: each rank has the shards of several ranks.
       if (size[0] != "A" || size[2] != shard || no_shard) {
         continue;
       }

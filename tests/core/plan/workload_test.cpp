@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::plan {
 namespace {
@@ -38,7 +39,7 @@ Step step_of(const std::string& model,
 
 const std::string kFullShard = R"({"version": 1})";
 
-// What PyTorch's profiler saw in a step of transformers' own model
+// Compared with the operators that PyTorch's profiler recorded in a step of transformers' own model
 // (tests/tools/module_fixtures.py).
 class WorkloadGemmTest : public testing::TestWithParam<std::string> {};
 
@@ -75,11 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers,
                                          "gpt2-mapped-names",
                                          "mlp-untied",
                                          "mlp-tied"),
-                         [](const auto& each) {
-                           std::string name = each.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& each) { return test::case_name(each.param); });
 
 std::string hooks_of(const Step& step) {
   std::string out;
@@ -105,7 +102,7 @@ TEST(WorkloadTest, UnitsOfSeveralModulesSpanThem) {
       R"({"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ["model.norm", "lm_head"]},
                                 {"modules": "model.embed_tokens"}]})",
       2, 1, 4);
-  // The root owns nothing, so it has no gradients to wait for.
+  // The root owns no parameters, so it has no gradients to wait for.
   EXPECT_EQ(hooks_of(step),
             "root_pre_forward:0 pre_forward:0 pre_forward:1 post_forward:1 pre_forward:2 "
             "post_forward:2 pre_forward:3 "
@@ -155,8 +152,8 @@ TEST(WorkloadTest, EveryItemIsInOrderOnceAndBackwardMirrorsForward) {
   }
 }
 
-// What PyTorch ran in a backward under non-reentrant checkpointing
-// (tests/tools/checkpointed_gemms.py): which products run again, and where.
+// Which products PyTorch runs again in a backward under non-reentrant checkpointing, and where
+// (tests/tools/checkpointed_gemms.py).
 TEST(CheckpointedWorkloadTest, BackwardRunsTheProductsThatPyTorchRuns) {
   json cases;
   std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/checkpointed_gemms.json") >> cases;
@@ -190,8 +187,8 @@ TEST(CheckpointedWorkloadTest, BackwardRunsTheProductsThatPyTorchRuns) {
   }
 }
 
-// llama-untied by hand, as below: a layer keeps its input alone, [32, 32]; backward then makes
-// again all that it would have kept, but for that input.
+// llama-untied, by hand as below: a layer keeps only its input, [32, 32]; backward recomputes
+// everything else that the layer would have kept.
 TEST(CheckpointedWorkloadTest, LayersKeepTheirInputAlone) {
   const Step plain = step_of("models/llama-untied", kFullShard, 2, 2, 16);
   const Step step =
@@ -217,7 +214,8 @@ TEST(CheckpointedWorkloadTest, HooksOfUnitsInsideComeAgain) {
   EXPECT_EQ(hooks_of(inside), hooks_of(step_of("models/llama-untied", kFullShard, 2, 1, 4)));
   const Step around = step_of("models/llama-untied",
                               R"({"version": 1, "activation_checkpointing": ["model"]})", 2, 1, 4);
-  // The final norm, the last to keep something, belongs to the root: both layers run again whole.
+  // The final norm, the last operator that keeps a tensor, belongs to the root, so both layers are
+  // recomputed in full.
   std::string again;
   for (const HookEvent& event : around.workload.hooks) {
     if (event.recompute) {
@@ -228,7 +226,7 @@ TEST(CheckpointedWorkloadTest, HooksOfUnitsInsideComeAgain) {
   EXPECT_EQ(parse_workload(to_json(around.workload, around.plan), "w"), around.workload);
 }
 
-// One layer of llama-untied by hand: batch 2, seq 16 → 32 rows; hidden 32, inner 88, 4 heads of 8,
+// One layer of llama-untied, by hand: batch 2, seq 16 → 32 rows; hidden 32, inner 88, 4 heads of 8,
 // vocabulary 96, fp32.
 TEST(WorkloadTest, SavedBytesCountEachKeptTensorOnce) {
   const Step step = step_of("models/llama-untied", kFullShard, 2, 2, 16);
@@ -237,7 +235,7 @@ TEST(WorkloadTest, SavedBytesCountEachKeptTensorOnce) {
   for (const Operator& op : step.workload.operators) {
     (op.unit == 1 ? layer : outside) += op.unit == 2 ? 0 : op.saved;
   }
-  // Two norm inputs with one statistic a row, q/k/v's input, q, k, v, attention's output and
+  // Two norm inputs with one statistic per row, q/k/v's input, q, k, v, attention's output and
   // log-sums, the MLP's input, gate, up, product.
   const Bytes row = 2 * (32 + 1) + 32 + 3 * 32 + 32 + 4 + 32 + 3 * 88;
   EXPECT_EQ(layer, 32 * row * 4);
@@ -293,12 +291,12 @@ TEST(WorkloadTest, FrozenParametersHaveNoGradients) {
   EXPECT_EQ(all.embeddings, 1);
   EXPECT_EQ(counts({"lm_head.weight"}).gradients, 4 * 14 + 1);
   EXPECT_EQ(counts({"model.layers.*.mlp.**"}).gradients, 4 * 11 + 2);
-  // Up to the third block nothing has a backward; its norm needs the gradients of q, k and v.
+  // Nothing before the third block has a backward; that block's norm needs gradients of q, k and v.
   const Counts prefix =
       counts({"model.embed_tokens.weight", "model.layers.0.**", "model.layers.1.**"});
   EXPECT_EQ(prefix.gradients, 2 * 14 + 2);
   EXPECT_EQ(prefix.embeddings, 0);
-  // The input of q, k and v is kept once by whichever of them needs it, and not if none does.
+  // The input of q, k and v is kept once if any of them needs it, and not if none does.
   const Bytes input = 8 * config.hidden_size * size_of(DType::kF32);
   const std::string attention = "model.layers.0.self_attn.";
   EXPECT_EQ(all.saved - counts({attention + "q_proj.*", attention + "k_proj.*"}).saved, 0);

@@ -64,7 +64,7 @@ TEST(WrapPolicyTest, SizeChoosesWhatPyTorchWraps) {
   const ModuleTree tree = builder.take();
   EXPECT_THAT(chosen("size:40", tree), ElementsAre("2"));
   EXPECT_THAT(chosen("size:30", tree), ElementsAre("0", "1", "2.0", "2.1"));
-  EXPECT_THAT(chosen("size:61", tree), IsEmpty());  // the root alone is so large
+  EXPECT_THAT(chosen("size:61", tree), IsEmpty());  // only the root is so large
 }
 
 // By hand: a layer has 45,440 parameters, 33,024 of them in its mlp, each of whose three matrices
@@ -72,7 +72,7 @@ TEST(WrapPolicyTest, SizeChoosesWhatPyTorchWraps) {
 TEST(WrapPolicyTest, SizeCountsWhatUnitsBelowDidNotTake) {
   EXPECT_THAT(chosen("size:40000", small_llama()),
               ElementsAre("model.layers.0", "model.layers.1", "model.layers.2", "model.layers.3"));
-  // The layers' rests, 12,416 each, and the norm's 64 are left to `model`.
+  // The remaining 12,416 of each layer and the norm's 64 are left to `model`.
   EXPECT_THAT(chosen("size:16384", small_llama()),
               ElementsAre("model", "model.embed_tokens", "model.layers.0.mlp", "model.layers.1.mlp",
                           "model.layers.2.mlp", "model.layers.3.mlp", "lm_head"));
@@ -101,7 +101,7 @@ TEST(WrapPolicyTest, PlansTakePoliciesForGlobs) {
             fqns_of(resolved(layers)));
   EXPECT_EQ(fqns_of(resolved(R"([{"modules": "size:40000"}, {"modules": ""}])")),
             fqns_of(resolved(layers)));
-  // In a list all are one unit.
+  // In a list, all of them form one unit.
   EXPECT_EQ(resolved(R"([{"modules": ["class:LlamaMLP"]}, {"modules": ""}])").units.size(), 2U);
   const Plan plan = parse_plan(R"({"version": 1, "units": [{"modules": "class:A"}]})", "a.json");
   EXPECT_EQ(parse_plan(to_json(plan), "a.json"), plan);
@@ -115,7 +115,7 @@ TEST(WrapPolicyTest, MistakesNameThePlace) {
             HasSubstr("did you mean 'class:LlamaDecoderLayer'?")));
   EXPECT_THAT(policy_error_of(R"([{"modules": "size:100000000"}, {"modules": ""}])"),
               HasSubstr("chooses no module: none but the root is so large"));
-  // Wrapping twice.
+  // A module cannot be wrapped twice.
   EXPECT_THAT(
       policy_error_of(R"([{"modules": "class:LlamaDecoderLayer"}, {"modules": "model.layers.2"},
                            {"modules": ""}])"),

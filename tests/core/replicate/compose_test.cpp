@@ -130,9 +130,12 @@ void expect_equal(const Trained& found, const Trained& wanted) {
 constexpr const char* kAllReplicated = R"([{"modules": "", "api": "replicate"}])";
 
 struct Config {
-  const char* name;  // test_compose's
+  const char* name;  // as in test_compose
   const char* units;
 };
+void PrintTo(const Config& config, std::ostream* out) {
+  *out << config.name;
+}
 class ComposeTest : public ::testing::TestWithParam<Config> {};
 
 TEST_P(ComposeTest, TrainsLikeReplicateOnTheWholeModel) {
@@ -176,6 +179,9 @@ struct ByHand {
   const char* name;
   std::vector<std::pair<const char*, char>> applied;  // FQN; f fully_shard, r replicate
 };
+void PrintTo(const ByHand& config, std::ostream* out) {
+  *out << config.name;
+}
 class ByHandTest : public ::testing::TestWithParam<ByHand> {};
 
 TEST_P(ByHandTest, TrainsLikeReplicateOnTheWholeModel) {
@@ -232,7 +238,7 @@ struct TwoHeadsImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(TwoHeads);
 
-// Two backwards reach the trunk before its bucket, which waits for the other head, is through.
+// Two backwards reach the trunk before its bucket is reduced, which waits for the other head.
 TEST(ReplicateTest, ParameterThatIsReadyTwiceIsNamed) {
   test::run_ranks(2, [](dist::World& world) {
     TwoHeads net;
@@ -247,14 +253,15 @@ TEST(ReplicateTest, ParameterThatIsReadyTwiceIsNamed) {
             &std::exception::what,
             ::testing::AllOf(::testing::HasSubstr("Expected to mark a variable ready only once"),
                              ::testing::HasSubstr("trunk.inner.")))));
-    state->abort();  // the next iteration is as any
+    state->abort();  // the next iteration is normal
     const auto again = net->forward(values({2, kWidth}, world.rank()));
     (again[0] + again[1]).sum().backward();
     EXPECT_TRUE(net->trunk->inner->weight.grad().defined());
   });
 }
 
-// What each rank computes without any engine: gradients of `ignored` are its own, all others means.
+// The parameters that each rank computes without the engine: gradients of `ignored` are the rank's
+// own, all others are averaged.
 std::vector<at::Tensor> train_ignoring(dist::World& world, const std::string& ignored) {
   Model model = model_of(0);
   OptimizerOptions adam;
@@ -275,7 +282,14 @@ std::vector<at::Tensor> train_ignoring(dist::World& world, const std::string& ig
   return model->parameters();
 }
 
-class IgnoredTest : public ::testing::TestWithParam<const char*> {};
+struct Ignored {
+  const char* name;
+  const char* plan;  // JSON
+};
+void PrintTo(const Ignored& ignored, std::ostream* out) {
+  *out << ignored.name;
+}
+class IgnoredTest : public ::testing::TestWithParam<Ignored> {};
 
 TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
   test::run_ranks(2, [&](dist::World& world) {
@@ -284,7 +298,7 @@ TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
     fsdp::Options options;
     options.world = &world;
     options.check_ledger = true;
-    const plan::Plan plan = plan::parse_plan(GetParam(), "test");
+    const plan::Plan plan = plan::parse_plan(GetParam().plan, "test");
     const auto handle = apply_plan(
         model.ptr(), plan::resolve(plan, module::tree_of(*model), world.size()), options);
     EXPECT_EQ(fsdp::module_fsdp_state(*model->u1), nullptr);
@@ -309,10 +323,16 @@ TEST_P(IgnoredTest, ParametersStayWholeAndKeepTheirOwnGradients) {
 INSTANTIATE_TEST_SUITE_P(
     Plans,
     IgnoredTest,
-    ::testing::Values(
-        R"({"version": 1, "units": [{"modules": ""}, {"modules": "u2"}], "ignored_modules": ["u1"]})",
-        R"({"version": 1, "units": [{"modules": ""}], "ignored_parameters": ["u1.**"]})",
-        R"({"version": 1, "units": [{"modules": "", "api": "replicate"}], "ignored_modules": ["u1"]})"));
+    ::testing::Values(Ignored{"modules",
+                              R"({"version": 1, "units": [{"modules": ""}, {"modules": "u2"}],
+                                  "ignored_modules": ["u1"]})"},
+                      Ignored{"parameters",
+                              R"({"version": 1, "units": [{"modules": ""}],
+                                  "ignored_parameters": ["u1.**"]})"},
+                      Ignored{"modules_of_replicate",
+                              R"({"version": 1, "units": [{"modules": "", "api": "replicate"}],
+                                  "ignored_modules": ["u1"]})"}),
+    [](const auto& ignored) { return std::string(ignored.param.name); });
 
 TEST(IgnoredByHandTest, UnitsIgnoreToo) {
   test::run_ranks(2, [&](dist::World& world) {

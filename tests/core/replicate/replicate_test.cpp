@@ -90,7 +90,7 @@ void step(torch::nn::Module& module) {
   }
 }
 
-// One process that sees every rank's data. Per step, `microbatches` losses a rank are summed.
+// Parameters of one process that has every rank's data. A step sums `microbatches` losses per rank.
 std::vector<at::Tensor> expected(int world, int steps, int microbatches = 1) {
   Net net;
   for (int i = 0; i < steps; ++i) {
@@ -116,7 +116,7 @@ class Parity : public ::testing::TestWithParam<int> {};
 TEST_P(Parity, SingleModuleTrainsLikeOneProcess) {
   const int world_size = GetParam();
   run_ranks(world_size, [&](dist::World& world) {
-    Net net(world.rank());  // rank 0's values count
+    Net net(world.rank());  // rank 0's values are broadcast
     const auto names = net->named_parameters().keys();
     const auto state = replicate(net.ptr(), options(world));
     for (int i = 0; i < 3; ++i) {
@@ -159,12 +159,17 @@ TEST_P(Parity, AccumulatesWithoutSync) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Parity, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Ranks, Parity, ::testing::Values(1, 2, 3), [](const auto& each) {
+  return "ranks_" + std::to_string(each.param);
+});
 
 struct Setting {
   const char* name;
   void (*set)(Options&);
 };
+void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
+}
 class SettingTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(SettingTest, TrainsLikeOneProcess) {
@@ -175,7 +180,7 @@ TEST_P(SettingTest, TrainsLikeOneProcess) {
     replicate(net.ptr(), with);
     for (int i = 0; i < 4; ++i) {
       loss_of(net->forward(input(world.rank(), i))).backward();
-      if (with.gradient_as_bucket_view && i == 3) {  // one buffer for all
+      if (with.gradient_as_bucket_view && i == 3) {  // one buffer for all gradients
         EXPECT_EQ(net->fc1->weight.grad().storage().data(),
                   net->fc3->weight.grad().storage().data());
       }
@@ -386,7 +391,7 @@ TEST(ReplicateTest, AbortAfterAnExceptionInBackward) {
   });
 }
 
-// Runs before the buckets are reduced, as the default does, and remembers them.
+// A comm hook that records each bucket and returns it as it is.
 using Seen = std::vector<std::pair<int64_t, std::vector<const c10::TensorImpl*>>>;
 class Watching final : public c10d::CppCommHookInterface<Seen*> {
  public:
@@ -439,7 +444,7 @@ struct ChainImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(Chain);
 
-// Buckets as c10d's Reducer hands them to a hook, in launch order, against DDP in Python.
+// Buckets as c10d's Reducer passes them to a hook, in launch order, compared with DDP in Python.
 TEST(BucketsTest, AreThoseOfDdpOn64Megabytes) {
   json file;
   std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/ddp_buckets_large.json") >> file;
@@ -483,7 +488,7 @@ TEST(BucketsTest, AreThoseOfDdpOn64Megabytes) {
   });
 }
 
-// The torch-free model against c10d's own function on random parameters of two dtypes.
+// The torch-free model compared with c10d's own function, on random parameters of two dtypes.
 TEST(BucketsTest, TheModelAssignsAsC10dDoes) {
   std::mt19937 random(7);
   const auto pick = [&](int64_t low, int64_t high) {
@@ -545,7 +550,8 @@ class Collected final : public NullRecorder {
   std::map<std::string, int> counts_;
 };
 
-// bn4x256 in ddp_buckets.json: one broadcast of buffers a forward and dtype, two at the rebuild.
+// bn4x256 in ddp_buckets.json: one broadcast of buffers per forward and dtype, two more at the
+// rebuild.
 TEST(ReplicateTest, CollectivesAreRecordedAndAsManyAsDdps) {
   run_ranks(2, [&](dist::World& world) {
     Collected recorded;

@@ -1,4 +1,4 @@
-// The schedule allocates nothing once it is made, apart from the caller's action list.
+// Once constructed, the schedule allocates nothing, except in the caller's action list.
 #include <cstdlib>
 #include <new>
 #include <string>
@@ -75,7 +75,7 @@ TEST(AllocationTest, NoneAfterConstruction) {
       }
       backward(made.value(), out);
     }
-    for (int evaluation = 0; evaluation < 1000; ++evaluation) {  // grows nothing either
+    for (int evaluation = 0; evaluation < 1000; ++evaluation) {  // nothing grows either
       out.clear();
       forward(made.value(), out, false);
     }

@@ -40,7 +40,7 @@ TEST(AutogradQueueTest, ANodeWaitsForAllThatDependsOnIt) {
   queue.at(first, 1);
   queue.at(second, 2);
   EXPECT_THAT(order(queue, second), ElementsAre(2, 1, 0));
-  // From the middle, what the rest of the graph would have asked is not waited for.
+  // When backward starts in the middle, nodes outside that part of the graph are not waited for.
   EXPECT_THAT(order(queue, first), ElementsAre(1, 0));
 }
 
@@ -61,7 +61,7 @@ TEST(AutogradQueueTest, HooksOfATensorRunInOrderOfRegistrationBeforeItsNode) {
   queue.before(root, 0);
   queue.before(root, 1);
   EXPECT_THAT(order(queue, root), ElementsAre(0, 1, 2));
-  EXPECT_THAT(order(queue, root), ElementsAre(0, 1, 2));  // the graph stays
+  EXPECT_THAT(order(queue, root), ElementsAre(0, 1, 2));  // the graph is kept
 }
 
 }  // namespace

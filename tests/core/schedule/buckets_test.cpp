@@ -45,8 +45,8 @@ BucketOptions options_of(const json& kwargs) {
   return options;
 }
 
-// What an iteration did, in the form of the recording: buckets and how many gradients were ready
-// when each was launched.
+// Runs an iteration and returns it in the form of the recording: buckets, and how many gradients
+// were ready when each was launched.
 json run_iteration(BucketModel& model, const json& ready, size_t gradients, bool& rebuilt) {
   std::vector<bool> used(gradients, false);
   for (const uint32_t gradient : ready) {
@@ -89,7 +89,8 @@ void expect_as_recorded(const json& file) {
     for (int iteration = 1; iteration <= 3 && !error; ++iteration) {
       SCOPED_TRACE("iteration " + std::to_string(iteration));
       const std::string key = "it" + std::to_string(iteration);
-      const json& expected = run[run.contains(key) ? key : "it2"];  // it3 only where it differs
+      // The third iteration is recorded only where it differs.
+      const json& expected = run[run.contains(key) ? key : "it2"];
       bool rebuilt = false;
       const json found = run_iteration(model, expected["ready"], gradients.size(), rebuilt);
       EXPECT_EQ(found["buckets"], expected["buckets"]);
@@ -115,7 +116,7 @@ TEST(BucketModelTest, DoesWhatDdpWasSeenToDoWith64Megabytes) {
   expect_as_recorded(file);
 }
 
-// The whole way from config.json: module tree, workload, autograd's order, buckets.
+// From config.json over module tree, workload and autograd's order to buckets.
 TEST(PlannedBucketsTest, AreThoseOfDdpInEveryStep) {
   const json file = recorded("ddp_buckets.json");
   int compared = 0;
@@ -180,7 +181,7 @@ TEST(PlannedBucketsTest, AccumulationWithoutSyncLaunchesOnlyInTheLastMicrobatch)
 }
 
 TEST(BucketModelTest, AFullBucketClosesWhenItReachesItsLimit) {
-  // 3 + 4 overshoots 5; 5 alone reaches it; 1 stays open.
+  // Limit 5: 3 + 4 exceeds it, 5 reaches it, and 1 is left for a last bucket.
   const std::vector<Gradient> gradients{{3}, {4}, {5}, {1}};
   const std::vector<Bytes> limits{5};
   const std::vector<Bucket> expected{{{0, 1}, 7}, {{2}, 5}, {{3}, 1}};
@@ -201,7 +202,7 @@ TEST(BucketModelTest, WithoutGradientsThereAreNoBuckets) {
   EXPECT_TRUE(model.end().empty());
 }
 
-// A gradient that never comes holds back its bucket and those behind it.
+// A gradient that never arrives delays its bucket and all later ones.
 TEST(BucketModelTest, AReadyBucketWaitsForEarlierOnes) {
   BucketOptions options;
   options.cap = 1;

@@ -1,4 +1,4 @@
-// Counts and bytes of a step against what PyTorch did (tests/data/parity), and by hand.
+// Counts and bytes of a step, compared with PyTorch (tests/data/parity) and worked out by hand.
 #include "core/schedule/collective_totals.h"
 
 #include <fstream>
@@ -37,7 +37,7 @@ std::vector<CollectiveTotal> planned(const std::string& keys, int world, Microba
   return collective_totals(plan, step);
 }
 
-// Of llama-tiny's last step: kind → count, bytes.
+// Totals of llama-tiny's last step: kind → count, bytes.
 using Totals = std::map<std::string, std::pair<int64_t, Bytes>>;
 Totals recorded(const std::string& row, int world) {
   std::ifstream file(kData + "/parity/" + row + ".json");

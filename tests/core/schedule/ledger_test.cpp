@@ -1,4 +1,4 @@
-// Each invariant, broken by hand in an otherwise right action stream.
+// Each invariant, broken by hand in an otherwise valid action stream.
 #include "core/schedule/ledger.h"
 
 #include <algorithm>
@@ -117,8 +117,8 @@ TEST_F(LedgerTest, FreeWhileFullIsRefused) {
 }
 
 TEST_F(LedgerTest, FreeOfWhatACollectiveReadsIsRefused) {
-  // The gradient goes back right after its reduce-scatter was issued, before anything waited for
-  // that.
+  // The gradient is freed right after its reduce-scatter was issued, before anything waited for the
+  // reduce-scatter.
   ActionList actions = actions_;
   const size_t free = find(Op::kFree, 1, BufferKind::kUnshardedGrad);
   const size_t scatter = find(Op::kReduceScatter, 1);
@@ -195,7 +195,7 @@ TEST_F(LedgerTest, MostDroppedActionsAreNoticed) {
     noticed += caught ? 1 : 0;
     const Op op = actions_[i].op;
     if (op == Op::kAlloc || op == Op::kFree || op == Op::kAllGather || op == Op::kUseShard) {
-      // A gradient's free is noticed by the next one's generation only.
+      // A missing free of a gradient is noticed only by the generation of the next gradient.
       const bool last_grad = actions_[i].buffer.kind == BufferKind::kUnshardedGrad &&
                              actions_[i].buffer.generation == 1;
       EXPECT_TRUE(caught || last_grad) << i << " " << name_of(op);

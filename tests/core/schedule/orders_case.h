@@ -14,7 +14,7 @@ namespace shardlens::schedule::test {
 
 // One recorded configuration of tests/data/orders.json; field names are those of its schema.
 struct OrdersCase {
-  // What happened in one entry of `its`, with "=i" resolved.
+  // One entry of `its`, with "=i" resolved.
   struct Iteration {
     std::string label;
     std::string events;
@@ -52,7 +52,7 @@ struct OrdersUnit {
                                              plan::Layout layout);
 [[nodiscard]] ScheduleOptions options_of(const OrdersCase& test, plan::Layout layout);
 
-// The events of a recorded entry, which blanks separate.
+// The events of a recorded entry, split at blanks.
 [[nodiscard]] std::vector<std::string> tokens_of(const std::string& events);
 
 }  // namespace shardlens::schedule::test

@@ -25,8 +25,8 @@ std::string join(const std::vector<std::string>& tokens) {
   return out;
 }
 
-// FSDP1 makes compute wait for its unshard stream before every use; where nothing was issued on the
-// stream since, that waits for nothing and leaves no action.
+// FSDP1 makes compute wait for its unshard stream before every use. If nothing was issued on that
+// stream since the last wait, our schedule has no action for it.
 class VacuousWaits {
  public:
   std::string drop(const std::string& events) {
@@ -63,15 +63,15 @@ const std::vector<OrdersCase>& cases() {
   return all;
 }
 
-// World size 1 under FSDP2: PyTorch copies each shard into an unsharded parameter and frees that
-// again. The shard is the whole, so here it is used as it is: no waits, and it is put back once,
-// after backward.
+// World size 1 under FSDP2: PyTorch copies each shard into an unsharded parameter and frees the
+// copy again. The shard is the whole parameter, so our schedule uses it directly: no waits, and one
+// reshard, after backward.
 bool is_copy_of_whole(const OrdersCase& test) {
   return test.api == "fsdp2" && test.world == 1;
 }
 
-// The final callback's part of the events in no order and without its calls: kBackwardEnd finishes
-// units in one pass, PyTorch calls post_backward on each.
+// The events, with those of the final callback sorted and without its post_backward calls:
+// kBackwardEnd finishes all units in one pass, PyTorch calls post_backward on each.
 std::string unordered_final_callback(const std::string& events) {
   std::vector<std::string> kept, inside;
   bool in = false;
@@ -120,7 +120,7 @@ std::string difference(const OrdersCase& test, plan::Layout layout, FinalCallbac
   return {};
 }
 
-// How many cases match; each that does not is a failure of its own (the first few are shown).
+// Number of cases that match; the first few that do not are added as failures.
 size_t matching(plan::Layout layout, FinalCallback final_callback, size_t& compared) {
   size_t matched = 0;
   int shown = 0;
@@ -174,7 +174,7 @@ std::set<Collective> recorded_collectives(const OrdersCase& test) {
   return rows;
 }
 
-// What the collectives of a unit move, from plan::ShardLayout alone.
+// Sizes of a unit's collectives, computed only from plan::ShardLayout.
 class Sizes {
  public:
   Sizes(const OrdersCase& test, const OrdersUnit& unit) : test_(test) {
@@ -247,7 +247,7 @@ TEST(OrdersTest, CollectivesMoveWhatPyTorchMoves) {
   }
 }
 
-// PyTorch 2.11 copies the pending all-gather over 2 ranks out as one over 4 and raises.
+// PyTorch 2.11 copies the pending all-gather over 2 ranks out as if it were over 4, and raises.
 TEST(OrdersTest, SubShardedUnitThatTheFirstBackwardMissedIsGatheredOnce) {
   for (const OrdersCase& test : cases()) {
     if (test.error.empty()) {

@@ -1,4 +1,4 @@
-// The planned step of a real model's workload against what PyTorch did with a model of as many
+// The planned step of a real model's workload, compared with PyTorch's step of a model with as many
 // blocks.
 #include "core/schedule/planned.h"
 
@@ -42,7 +42,7 @@ std::string name(UnitId unit) {
   return unit == 0 ? "r" : std::to_string(unit - 1);
 }
 
-// In the codes of orders.json.
+// The step in the codes of orders.json.
 std::string events(const PlannedStep& step, bool fsdp1) {
   std::string out;
   const auto write = [&out](char code, UnitId unit) {
@@ -93,8 +93,8 @@ std::string events(const PlannedStep& step, bool fsdp1) {
   return out;
 }
 
-// As recorded, except: no '|'; waits of FSDP1 that wait for nothing are left out; what FSDP2 finds
-// in its final callback comes before it, since here accumulators announce gradients.
+// The recorded events, except: no '|'; waits of FSDP1 that wait for nothing are left out; what
+// FSDP2 does in its final callback comes before it, since here accumulators announce gradients.
 std::string normal(const std::string& recorded, bool fsdp1) {
   std::vector<std::string> tokens;
   std::map<std::string, bool> pending;
@@ -139,8 +139,8 @@ const OrdersCase& recorded(const std::string& id) {
   return *found;
 }
 
-// The planned third step against the third recorded iteration (or the last: two are recorded where
-// they are alike).
+// Compares the planned third step with the last recorded iteration: the third, or the second where
+// both are the same.
 void expect_as_recorded(const std::string& id,
                         const std::string& strategy,
                         int64_t world,
@@ -216,8 +216,8 @@ TEST(PlannedTest, FrozenUnitsAreAsRecorded) {
   }
 }
 
-// Nothing before the first parameter that is not frozen has a backward: no pre-backward, no
-// gradients. FSDP2 gathers it all the same, one unit ahead (orders.json, root=0, frozen=[0]).
+// Nothing before the first trainable parameter has a backward: no pre-backward, no gradients.
+// FSDP2's prefetch still gathers one unit ahead (orders.json, root=0, frozen=[0]).
 TEST(PlannedTest, FrozenPrefixHasNoBackward) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2, [](plan::Plan& p) {
@@ -231,7 +231,7 @@ TEST(PlannedTest, FrozenPrefixHasNoBackward) {
       backward += (backward.empty() ? "" : " ") + token;
     }
   }
-  // The third block's inputs have no gradient, and so it is reduced at the end, after the root.
+  // The third block's inputs have no gradient, so the block is reduced at the end, after the root.
   EXPECT_EQ(backward, "Ar A0 A1 A2 A3 Br A3 B3 A2 P3 R3 B2 A1 Pr Rr P2 R2");
   for (const plan::Operator& op : workload.operators) {
     EXPECT_FALSE(op.phase == plan::Phase::kBackward && op.module.starts_with("model.layers.0"))
@@ -239,8 +239,8 @@ TEST(PlannedTest, FrozenPrefixHasNoBackward) {
   }
 }
 
-// "outside": what PyTorch writes as checkpoint(fully_shard(block)). Here a layer is the checkpoint
-// and the unit, the last part of it, lies inside.
+// "outside": checkpoint(fully_shard(block)) in PyTorch. Here a layer is the checkpoint, and the
+// unit is the last part of that layer.
 TEST(PlannedTest, CheckpointedStepsAreAsRecorded) {
   for (const std::string dialect : {"fsdp2", "fsdp1"}) {
     for (const bool keep : {false, true}) {
@@ -273,14 +273,14 @@ TEST(PlannedTest, AccumulationWithoutSync) {
                    /*sync_every_microbatch=*/false);
   const OrdersCase& test = recorded("api=fsdp2.N=4.root=1.raf=null.plan=acc");
   std::string expected;
-  for (size_t i = 3; i < 6; ++i) {  // acc acc sync, the second time
+  for (size_t i = 3; i < 6; ++i) {  // the second round of acc, acc, sync
     expected += (expected.empty() ? "" : " ") + normal(test.iterations.at(i).events, false);
   }
   EXPECT_EQ(events(step, false), expected);
 }
 
-// What PyTorch's test_gradient_accumulation counts where set_reshard_after_backward(False) is on
-// for all but the last of M microbatches: forward gathers G times, backward (G - 1) · M.
+// The counts of PyTorch's test_gradient_accumulation with set_reshard_after_backward(False) in all
+// but the last of M microbatches: G all-gathers in forward, (G - 1) · M in backward.
 TEST(PlannedTest, UnitsThatStayWholeBetweenMicrobatches) {
   constexpr int kMicrobatches = 3;
   const plan::ModelConfig config = llama();
@@ -298,8 +298,8 @@ TEST(PlannedTest, UnitsThatStayWholeBetweenMicrobatches) {
   }
 }
 
-// set_requires_all_reduce(False) for all but the last microbatch: each reduces over its shards, one
-// over the replicas.
+// set_requires_all_reduce(False) for all but the last microbatch: every microbatch reduces over the
+// shards, only the last one over the replicas.
 TEST(PlannedTest, ReplicasMeetInTheLastMicrobatch) {
   const plan::ModelConfig config = llama();
   for (const auto& [every, shards] : {std::pair{true, 2}, {false, 2}, {false, 1}}) {
@@ -338,10 +338,9 @@ TEST(PlannedTest, EmbeddingIsNotGatheredForItsBackward) {
   }
 }
 
-// FSDP2 sees the end of a backward at the gradients of the unit's inputs, which positions do not
-// have: the position table comes last, after the root that was used before it. Source: PyTorch's
-// run of the same plan, tests/data/parity/fsdp2-unshard-in-backward.json, in which the engine's
-// collectives are PyTorch's.
+// FSDP2 detects the end of a unit's backward at the gradients of the unit's inputs. Positions have
+// none, so the position table is reduced last, even after the root. Source: PyTorch's run of the
+// same plan, tests/data/parity/fsdp2-unshard-in-backward.json, which has the same collectives.
 TEST(PlannedTest, UnitOfIndicesIsReducedAtTheEnd) {
   const plan::ModelConfig config =
       plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/gpt2-tiny");
@@ -364,8 +363,8 @@ TEST(PlannedTest, UnitOfIndicesIsReducedAtTheEnd) {
                                      "transformer.h.0", "", "transformer.wpe"));
 }
 
-// Views made once, up front: every backward first, then every reduce-scatter; all overlap lost.
-// Source: engine facts in docs/schedule.md, measured on LibTorch for four layers.
+// With views made once, up front, every backward comes first, then every reduce-scatter, and
+// nothing overlaps. Source: engine facts in docs/schedule.md, measured on LibTorch for four layers.
 TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan =
@@ -405,7 +404,7 @@ TEST(PlannedTest, ActionsAreNumberedAndKeepTheInvariants) {
   EXPECT_EQ(plan::module_tree(config).blocks.size(), static_cast<size_t>(kLayers));
 }
 
-// Hand-made: hooks without operators, a block used twice.
+// Written by hand: hooks without operators, and a block that is used twice.
 TEST(PlannedTest, HandMadeWorkloads) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2);
@@ -430,9 +429,9 @@ TEST(PlannedTest, HandMadeWorkloads) {
       backward.emplace_back(event.hook, event.unit);
     }
   }
-  // The root's output is the last block's, whose hook came first. The block that was used twice
-  // ends its later use without gradients; they are complete after the older of its two views, as in
-  // PyTorch (orders.json, calls).
+  // The root's output is also the last block's, whose hook was registered first. Gradients of the
+  // block that is used twice are not complete after the backward of its later use, but after that
+  // of its earlier one, as in PyTorch (orders.json, calls).
   const auto at = [](Hook what, UnitId unit) { return std::pair(what, unit); };
   EXPECT_THAT(backward, ::testing::ElementsAre(at(Hook::kPreBackward, 2), at(Hook::kPreBackward, 0),
                                                at(Hook::kGradsReady, 2), at(Hook::kPreBackward, 2),
@@ -445,7 +444,7 @@ TEST(PlannedTest, HandMadeWorkloads) {
   EXPECT_THROW(planned_step(wrong, plan), RuntimeFault);
 }
 
-// With fresh views autograd goes backwards through forward, so the order is the workload's own.
+// With fresh views, autograd visits the forward in reverse, so the order is that of the workload.
 void expect_order_of_workload(const plan::ModelConfig& config, const plan::ResolvedPlan& plan) {
   const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
   const PlannedStep step = planned_step(workload, plan);

@@ -102,7 +102,7 @@ Setting random_setting(Random& random, uint32_t units) {
   return setting;
 }
 
-// A schedule, its twin that never sees a refused hook, and the ledger of what they do.
+// A schedule, its twin that gets only the accepted hooks, and the ledger of their actions.
 class Rig {
  public:
   Rig(const std::vector<UnitSpec>& units, const ScheduleOptions& options)
@@ -111,7 +111,7 @@ class Rig {
         twin_(std::move(Schedule::make(units, options).value())),
         ledger_(units, options) {}
 
-  // Whether the hook was accepted.
+  // Returns whether the hook was accepted.
   bool raise(const HookEvent& event) {
     std::vector<UnitState> before;
     for (UnitId id = 0; id < units_.size(); ++id) {
@@ -132,8 +132,8 @@ class Rig {
       return false;
     }
     ActionList again{Action{}};
-    EXPECT_TRUE(twin_.on(event, again).ok()) << "refused hooks left a trace";
-    EXPECT_EQ(actions, again) << "refused hooks left a trace";
+    EXPECT_TRUE(twin_.on(event, again).ok()) << "refused hooks changed the schedule";
+    EXPECT_EQ(actions, again) << "refused hooks changed the schedule";
     for (size_t i = 1; i < actions.size(); ++i) {
       const Result<void> kept = ledger_.consume(actions[i]);
       EXPECT_TRUE(kept.ok()) << kept.message() << " at " << name_of(event.hook) << " of unit "
@@ -165,7 +165,7 @@ class Rig {
 
 HookEvent random_hook(Random& random, uint32_t units) {
   HookEvent event;
-  // Forward and backward hooks come more often than the others, so that streams get somewhere.
+  // Forward and backward hooks are more frequent than others, so that many of them are accepted.
   const Hook often[] = {Hook::kPreForward, Hook::kPostForward, Hook::kPreBackward,
                         Hook::kGradsReady};
   event.hook =
@@ -202,7 +202,7 @@ TEST(ScheduleProperties, AnyAcceptedStreamKeepsTheInvariants) {
     }
     rig.finish();
   }
-  EXPECT_GT(accepted, 30000U);  // the streams are neither all wrong nor all right
+  EXPECT_GT(accepted, 30000U);  // the streams have enough valid and enough invalid hooks
   EXPECT_GT(refused, 10000U);
 }
 
@@ -287,7 +287,7 @@ TEST(ScheduleProperties, AnyModelRunsAndMayFailAnywhere) {
   }
 }
 
-// The limiter's purpose: two all-gathers in flight at most, whatever the host runs ahead.
+// The limiter keeps at most two all-gathers in flight, however far the host runs ahead.
 TEST(ScheduleProperties, InFlightStaysWithinTheLimit) {
   for (const plan::Dialect dialect : {plan::Dialect::kFsdp1, plan::Dialect::kFsdp2}) {
     ScheduleOptions options;

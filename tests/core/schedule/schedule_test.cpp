@@ -1,5 +1,4 @@
-// Hooks that are wrong where they come, settings, options, and what a step looks like action by
-// action.
+// Hooks in the wrong order, settings, options, and the actions of a step.
 #include "core/schedule/schedule.h"
 
 #include <string>
@@ -225,8 +224,8 @@ TEST(ScheduleTest, AccumulationWithoutSyncOnlyReshards) {
   EXPECT_THAT(words(on(Hook::kGradsReady, 1)),
               ElementsAre("use_shard", "free unsharded", "record compute"));
   on(Hook::kBackwardEnd, 0);
-  // The gradient that is waiting is reduced by the next backward with sync, even if that brings
-  // none of its own.
+  // The waiting gradient is reduced by the next backward with sync, even if that backward has no
+  // gradients of its own.
   sync.flag = true;
   ASSERT_TRUE(on.schedule().set(0, sync, Recurse::kYes).ok());
   on.forward(2);
@@ -250,7 +249,7 @@ TEST(ScheduleTest, CausesSayWhoAskedForAnAllGather) {
   on.forward(4);
   const ActionList root = on(Hook::kPreBackward, 0);
   ASSERT_GE(root.size(), 2U);
-  EXPECT_EQ(root[1].unit, 3U);  // the alloc; before it the limiter's wait
+  EXPECT_EQ(root[1].unit, 3U);  // the alloc; root[0] is the limiter's wait
   EXPECT_EQ(root[0].cause, Cause::kLimiter);
   EXPECT_EQ(root[1].cause, Cause::kBackwardPrefetch);
   on(Hook::kAbort, 0);
@@ -299,7 +298,7 @@ TEST(ScheduleTest, WrongSequencesNameUnitStateAndHook) {
   }
   on(Hook::kPostForward, 0);
   on(Hook::kPreBackward, 2);
-  // Unit 1's parameters were used by something else than its own forward.
+  // Something other than unit 1's forward used its parameters.
   EXPECT_THAT(on.refusal({.hook = Hook::kGradsReady, .unit = 1}),
               HasSubstr("were its parameters used outside its forward?"));
   EXPECT_EQ(on.schedule().state(2), UnitState::kUnsharded);
@@ -352,8 +351,8 @@ TEST(ScheduleTest, SettingsThatDoNotExistAreRefused) {
   EXPECT_THAT(fsdp1.schedule().set(1, setting, Recurse::kNo).message(), HasSubstr("names unit 8"));
 }
 
-// Two stages of a pipeline on one set of streams: the second's reduction releases the first's
-// buffers, and the ledger of both together is in order.
+// Two stages of a pipeline on one set of streams: a reduction of the second stage releases buffers
+// of the first, and one ledger accepts the actions of both.
 TEST(ScheduleTest, RootsMayShareTheirStreams) {
   const auto comm = make_comm_state();
   const std::vector<UnitSpec> units = blocks(2);
@@ -381,8 +380,8 @@ TEST(ScheduleTest, RootsMayShareTheirStreams) {
       raise(*root, Hook::kPostForward, 0);
     }
     for (Schedule* root : {&second, &first}) {
-      last.flag =
-          root == &first;  // the second stage's backward leaves its last reduction to the first's
+      // The second stage's backward leaves its last reduction to the first stage's.
+      last.flag = root == &first;
       ASSERT_TRUE(root->set(root->first_unit(), last, Recurse::kNo).ok());
       raise(*root, Hook::kPreBackward, 0);
       for (UnitId unit : {2U, 1U}) {

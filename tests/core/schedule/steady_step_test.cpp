@@ -1,4 +1,4 @@
-// One step of one microbatch leaves behind what two whole ones do.
+// After one step of one microbatch, the next step equals the third of three full steps.
 #include "core/schedule/steady_step.h"
 
 #include <map>
@@ -53,7 +53,7 @@ plan::Plan random_plan(Chooser& choose, const plan::ModuleTree& tree) {
   return plan;
 }
 
-// FSDP1's limiter numbers its events on and on: they have to be the same ones, not of one number.
+// FSDP1's limiter never reuses event numbers, so events must correspond one to one, not be equal.
 void expect_same(const PlannedStep& found, const PlannedStep& expected) {
   EXPECT_EQ(found.order, expected.order);
   EXPECT_EQ(found.unit_names, expected.unit_names);

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -62,7 +63,12 @@ class CountsTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
 };
 INSTANTIATE_TEST_SUITE_P(Blocks,
                          CountsTest,
-                         ::testing::Combine(::testing::Values(2, 5, 16, 64), ::testing::Bool()));
+                         ::testing::Combine(::testing::Values(2, 5, 16, 64), ::testing::Bool()),
+                         [](const auto& each) {
+                           const std::string blocks = std::to_string(std::get<0>(each.param));
+                           return "blocks_" + blocks +
+                                  (std::get<1>(each.param) ? "_with_root" : "_without_root");
+                         });
 
 TEST_P(CountsTest, PerIteration) {
   const int64_t kept = root ? g - 1 : n;
@@ -138,7 +144,7 @@ TEST_P(CountsTest, InsideNoSync) {
   EXPECT_EQ(kept.counts_of("sync"), (Counts{g, 0, g, 0}));
 }
 
-// Unshards and post-backwards alone, "A" and "P" events.
+// Only the unshards and post-backwards, "A" and "P" events.
 std::string gathers_and_post_backwards(const std::string& events) {
   std::istringstream in(events.substr(events.find('|') + 1));
   std::string out;

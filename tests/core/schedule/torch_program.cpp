@@ -51,7 +51,7 @@ void TorchProgram::set(Setting::Kind kind, bool flag, UnitId unit, Recurse recur
   }
 }
 
-// FSDP2 switches before a microbatch; FSDP1's no_sync is around it.
+// FSDP2's setters are called before a microbatch; FSDP1's no_sync encloses it.
 void TorchProgram::set_flags(const std::string& label) {
   const bool last = label != "acc" && label != "micro";
   if (test_.fsdp1()) {
@@ -98,8 +98,7 @@ void TorchProgram::render(const Action& action, const Action* before) {
       return write('X', action.unit);
     case Op::kHostWait:
       return write('L', action.unit);
-    case Op::kStreamWait:  // FSDP1 waits for the whole unshard stream; an event of another stream
-                           // is something else
+    case Op::kStreamWait:  // recorded: FSDP1's wait of compute for its whole unshard stream
       if (fsdp1 && action.stream == Stream::kCompute && action.cause != Cause::kBackwardEnd) {
         write('W', action.unit);
       }
@@ -215,8 +214,8 @@ TorchProgram::Value TorchProgram::block(UnitId unit, Value input) {
   x = apply(unit, x, false);
   x = apply(unit, x, true);
   if ((test_.ac == "outside" || test_.ac == "composable") && x.node != AutogradQueue::kNone) {
-    graph_.at(x.node,
-              tag(Happening::kRecompute, unit));  // the first saved tensor that is asked for
+    // The first saved tensor that backward reads.
+    graph_.at(x.node, tag(Happening::kRecompute, unit));
   }
   return x;
 }
@@ -338,8 +337,8 @@ void TorchProgram::final_callback() {
         post_backward(unit);
       }
       after_backward_[unit] = false;
-      // A state is listed once per module; from the second time on it is idle again, so
-      // post_backward is called in vain.
+      // A state is listed once per module. From the second time on it is idle again, and
+      // post_backward has nothing to do.
       for (int64_t module = 1;
            module < units_[unit].modules && final_callback_ == FinalCallback::kPerUnit; ++module) {
         post_backward(unit);

@@ -21,9 +21,9 @@ enum class FinalCallback : uint8_t {
              // finishes the rest
 };
 
-// Runs a recorded configuration the way PyTorch would have run it, but with our schedule: a small
-// model of autograd decides which hook fires when, and what the schedule answers is written down in
-// the codes of orders.json. Every action goes through a Ledger.
+// Runs a recorded configuration as PyTorch would, but with our schedule: a small model of autograd
+// decides which hook runs when, and the schedule's actions are written in the codes of orders.json.
+// A Ledger checks every action.
 class TorchProgram {
  public:
   TorchProgram(const OrdersCase& test, plan::Layout layout, FinalCallback final_callback);
@@ -37,7 +37,7 @@ class TorchProgram {
   [[nodiscard]] const std::vector<Action>& actions() const {
     return actions_;
   }  // of the last entry
-  // What the schedule or the ledger refused; empty: nothing.
+  // Messages of the schedule or the ledger; empty: nothing was refused.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:

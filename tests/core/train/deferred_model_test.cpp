@@ -1,4 +1,4 @@
-// A model far larger than this machine is sharded before it has any memory.
+// A model far larger than this machine's memory is sharded before its memory is allocated.
 #include <chrono>
 #include <fstream>
 #include <numeric>
@@ -19,7 +19,7 @@ constexpr const char* kLlama70b = R"({"model_type": "llama", "vocab_size": 12825
   "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
   "num_attention_heads": 64, "num_key_value_heads": 8, "max_position_embeddings": 8192})";
 
-// Bytes of this process in memory, now.
+// Resident bytes of this process.
 int64_t resident() {
   std::ifstream in("/proc/self/statm");
   int64_t total = 0, pages = 0;
@@ -53,9 +53,9 @@ TEST(DeferredModelTest, SeventyBillionParametersOnEightRanks) {
   for (const plan::Parameter& parameter : tree.parameters) {
     all += parameter.numel;
   }
-  EXPECT_EQ(all, 70'553'706'496);  // what Meta's model has
+  EXPECT_EQ(all, 70'553'706'496);  // as Meta's model
   EXPECT_EQ(sharded->flat_shards().size(), 81U);
-  EXPECT_EQ(held, all / 8);  // every unit of it divides by 8
+  EXPECT_EQ(held, all / 8);  // every unit's size divides by 8
   EXPECT_LT(resident() - before, int64_t{2} << 30);
   EXPECT_LT(seconds.count(), 10);
   RecordProperty("seconds", std::to_string(seconds.count()));

@@ -36,7 +36,7 @@ OptimizerOptions plain_sgd() {
   return options;
 }
 
-// tests/tools/grad_scaler_reference.py
+// Reference: tests/tools/grad_scaler_reference.py.
 TEST(GradScalerTest, ScalesSkipsAndGrowsAsPyTorchsOnTwoRanks) {
   json recorded;
   std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/grad_scaler.json") >> recorded;
@@ -65,7 +65,7 @@ TEST(GradScalerTest, ScalesSkipsAndGrowsAsPyTorchsOnTwoRanks) {
   });
 }
 
-// A rank that holds nothing of the parameters takes part.
+// A rank without any part of the parameters still takes part.
 TEST(GradScalerTest, RanksWithoutGradientsSkipToo) {
   test::run_ranks(2, [](dist::World& world) {
     GradScaler scaler(&world);

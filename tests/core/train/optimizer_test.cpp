@@ -23,8 +23,8 @@ void expect_all(const at::Tensor& tensor, double value) {
   }
 }
 
-// Two parameters with other gradients in every step, against the algorithms as torch.optim
-// documents them.
+// Two parameters with different gradients in every step, compared with the algorithms that
+// torch.optim documents.
 TEST(OptimizerTest, AdamWFollowsItsDefinition) {
   std::vector<at::Tensor> shards{shard(1.0, 0), shard(-2.0, 0)};
   const auto optimizer = make_optimizer(shards, {.lr = 0.1, .weight_decay = 0.05});

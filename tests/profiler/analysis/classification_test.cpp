@@ -107,7 +107,7 @@ TEST(ClassificationTest, GpuKernelsUnderFsdpRangesOfTheirLaunchAreCopies) {
   EXPECT_EQ(t.compute, (IntervalSet{{110, 150}}));
 }
 
-// FSDP1's forward contains the module's, and the units' within it.
+// FSDP1's forward contains the module's forward, which contains those of inner units.
 TEST(ClassificationTest, Fsdp1sOwnWorkIsCopiedAndTheModulesComputes) {
   TraceBuilder b;
   b.range("FullyShardedDataParallel.forward", 0, 100);
@@ -134,8 +134,8 @@ TEST(ClassificationTest, GpuCollectivesGetTheUnitOfTheRangeThatLaunchedThem) {
   EXPECT_EQ(c.issued, 25);
 }
 
-// RCCL names no collective and gives no arguments: those of record_param_comms around the launch
-// serve.
+// RCCL's kernels name no collective and have no arguments; those of the record_param_comms around
+// the launch are used.
 TEST(ClassificationTest, ArgumentsOfAKernelMayStandAtItsCall) {
   TraceBuilder b;
   trace::CollectiveArgs args;

@@ -1,4 +1,4 @@
-// Idle causes, launches and critical paths of small device traces, worked by hand.
+// Idle causes, launches and critical paths of small device traces, worked out by hand.
 #include <ostream>
 #include <vector>
 
@@ -21,7 +21,7 @@ uint32_t call(TraceBuilder& b, std::string_view name, Nanoseconds start, Nanosec
   return correlation;
 }
 
-// `stream` waits, from `instant` on, for what `source` had been given before the event's record.
+// From `instant` on, `stream` waits for the work that was given to `source` before `recorded`.
 void stream_wait(
     TraceBuilder& b, int32_t stream, int32_t source, Nanoseconds recorded, Nanoseconds instant) {
   const uint32_t record = call(b, "cudaEventRecord", recorded, recorded + 1);
@@ -88,7 +88,7 @@ TEST(IdleTest, AStreamThatWaitsForAnEventWaits) {
   expect_sum(rank.idle, rank.figures.idle);
 }
 
-// The same, but launched only at 22, when the event had happened: free to start.
+// The same, but launched only at 22, after the event had happened: free to start.
 TEST(IdleTest, AnEventThatHadHappenedHoldsNobody) {
   TraceBuilder b;
   b.device(Category::kKernel, "a", 7, 1, 5, 20);
@@ -193,7 +193,7 @@ TEST(CriticalPathTest, OnACpuTheHostIsThePath) {
   EXPECT_EQ(length(path, Bound::kHost), 40);
 }
 
-// Both ranks' paths of two traces that are matched by order.
+// Both ranks' critical paths, for two traces that are matched by order.
 std::vector<RankAnalysis> analyzed_together(TraceBuilder& first, TraceBuilder& second) {
   AnalysisOptions options;
   options.critical_path = true;
@@ -220,8 +220,8 @@ std::vector<Stretch> stretches(const RankAnalysis& rank) {
 
 constexpr std::string_view kAllGather = "ncclDevKernel_AllGather_RING_LL(x)";
 
-// Rank 0 is at the all-gather at 30, rank 1, whose clock shows 1000 too much, at 80, behind its
-// gemm. From 80 on data moves.
+// Rank 0 reaches the all-gather at 30. Rank 1, whose clock is 1000 ahead, reaches it at 80, after
+// its gemm. Data moves from 80 on.
 TEST(CriticalPathTest, ACollectiveHangsOnTheRankThatComesLast) {
   TraceBuilder early(0), late(1);
   early.step(1, 0, 20);
@@ -245,8 +245,8 @@ TEST(CriticalPathTest, ACollectiveHangsOnTheRankThatComesLast) {
   EXPECT_EQ(longest.length, 68);
 }
 
-// Rank 1 is late because its host launches late, after rank 0 was late to the one before: the path
-// goes over to rank 1 and back.
+// Rank 0 is late to the first collective, and rank 1 to the second because its host launches late:
+// the path goes over to rank 1 and back.
 TEST(CriticalPathTest, APathGoesFromRankToRank) {
   TraceBuilder first(0), second(1);
   first.step(1, 0, 90);
@@ -268,7 +268,8 @@ TEST(CriticalPathTest, APathGoesFromRankToRank) {
   EXPECT_EQ(stretches(ranks[0]), path);
 }
 
-// On CPUs: rank 1 computes until 70 before it comes to the all-reduce that rank 0 waits in from 20.
+// On CPUs: rank 1 computes until 70 before it reaches the all-reduce, where rank 0 waits from 20
+// on.
 TEST(CriticalPathTest, OnACpuTheHostThatComesLastIsThePath) {
   TraceBuilder early(0), late(1);
   const auto all_reduce = [](TraceBuilder& b, Nanoseconds start) {

@@ -35,7 +35,7 @@ TEST(FiguresTest, DeviceTraceByHand) {
   b.device(Category::kGpuMemcpy, "Memcpy DtoD", 7, -1, 18, 25);
   b.device(Category::kGpuMemset, "Memset", 7, -1, 42, 44);
   b.device(Category::kKernel, "gemm", 7, -1, 48, 50);
-  // Neither is busy time: a hull of kernels, and a synchronisation.
+  // Neither is busy time: a range around kernels, and a synchronisation.
   b.trace.add_complete(Category::kGpuUserAnnotation, "ProfilerStep#1", b.trace.track(0, 7), 0, 90);
   b.trace.add_complete(Category::kCudaSync, "Stream Wait Event", b.trace.track(0, 7), 40, 95);
   const Analysis result = analyze(trace::Run::of({b.finish()}));
@@ -57,7 +57,7 @@ TEST(FiguresTest, DeviceTraceByHand) {
   expect_sums(f);
 }
 
-// Two steps of 100 with a gap of 20 between them that is no one's.
+// Two steps of 100, with a gap of 20 between them that belongs to neither.
 TEST(FiguresTest, HostTraceCoversItsSteps) {
   TraceBuilder b;
   b.step(1, 0, 100);
@@ -154,8 +154,7 @@ TEST(FiguresTest, AnEmptyTraceHasFiguresOfNothing) {
   EXPECT_EQ(result.ranks.at(0).figures.duration(), 0);
 }
 
-// Random traces against counting every nanosecond: what an instant is follows from the definitions
-// alone.
+// Random traces, compared with counting every nanosecond by the definitions.
 TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
   constexpr int kInstants = 200;
   std::mt19937 random(5);

@@ -19,8 +19,8 @@ using test::TraceBuilder;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Writes a step as FSDP2's ranges tell it, ten nanoseconds per event. No actions: as in a trace of
-// PyTorch, only the unit of a collective is known.
+// Builds a step of FSDP2's ranges, without actions: as in a trace of PyTorch, only the unit of a
+// collective is known.
 class Step {
  public:
   Step() { b.step(1, 0, 10'000); }
@@ -38,7 +38,7 @@ class Step {
     range("FSDP::pre_backward" + suffix(unit));
     compute(length);
   }
-  // Runs beside what comes next.
+  // Overlaps what follows.
   void reduce(const std::string& unit, Nanoseconds length = 30) {
     const Nanoseconds issued = now;
     range("FSDP::post_backward_reduce" + suffix(unit));
@@ -119,7 +119,7 @@ TEST(FrozenViewsTest, ReductionsBehindTheWholeBackwardAreNamed) {
   EXPECT_THAT(frozen->fresh, ElementsAre("backward (root)", "backward (2)", "reduce_scatter (2)",
                                          "backward (1)", "reduce_scatter (1)", "backward (0)",
                                          "reduce_scatter (0)", "reduce_scatter (root)"));
-  // Two of 30 ns; backward had 200 ns of compute to hide them under.
+  // Two reductions of 30 ns; backward had 200 ns of compute that could have hidden them.
   EXPECT_EQ(frozen->lost, 60);
   const auto cause = [&](const std::string& fqn) {
     for (const UnitFigures& unit : result.ranks[0].units) {
@@ -181,8 +181,7 @@ TEST(FrozenViewsTest, EachBackwardIsJudgedAlone) {
   EXPECT_EQ(step.found()->backwards, 3);
 }
 
-// Without sync no microbatch but the last reduces; between forward and backward of one, all units
-// of the others have run.
+// Without sync, only the last microbatch reduces, after all units have run in the others.
 TEST(FrozenViewsTest, AccumulationIsNotAccused) {
   for (const bool sync : {true, false}) {
     Step step;
@@ -215,8 +214,8 @@ TEST(FrozenViewsTest, TwoForwardsBeforeABackwardAreNotAccused) {
   EXPECT_FALSE(step.found().has_value());
 }
 
-// A single unit, one block below the root, and a block around which the embedding is tied to the
-// head: reductions at the end are the only ones possible.
+// A single unit; one block below the root; and one block inside a unit of tied embedding and head:
+// in each, reductions are possible only at the end.
 TEST(FrozenViewsTest, UnitsAroundOthersAreNoEvidence) {
   Step alone;
   alone.root_begins();
@@ -250,7 +249,7 @@ TEST(FrozenViewsTest, UnitsAroundOthersAreNoEvidence) {
   EXPECT_FALSE(tied.found().has_value());
 }
 
-// FSDP2 sees the end of units whose inputs need no gradient only in its final callback.
+// FSDP2 reduces units whose inputs need no gradient only in its final callback.
 TEST(FrozenViewsTest, ReductionsOfTheFinalCallbackAreNoEvidence) {
   Step step;
   step.root_begins();
@@ -265,7 +264,7 @@ TEST(FrozenViewsTest, ReductionsOfTheFinalCallbackAreNoEvidence) {
   EXPECT_FALSE(step.found().has_value());
 }
 
-// From the trace alone, as if no plan were known.
+// From only the trace, as if no plan were known.
 void expect_fresh(const std::filesystem::path& path) {
   trace::Run run = trace::Run::open(path);
   run.planned.reset();

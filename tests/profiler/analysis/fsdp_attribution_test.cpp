@@ -1,4 +1,5 @@
-// Whose work is whose, on traces that PyTorch recorded (tests/data/RECORDED.md) and on built ones.
+// Which unit work belongs to, in traces that PyTorch recorded (tests/data/RECORDED.md) and in built
+// ones.
 #include <filesystem>
 #include <map>
 
@@ -44,7 +45,7 @@ void expect_sums(const RankAnalysis& rank) {
   EXPECT_EQ(exposed, rank.figures.exposed_comm);
 }
 
-// Expected by tests/tools/unit_oracle.py on the same file, which shares nothing with the program.
+// Expected values are from tests/tools/unit_oracle.py, which shares no code with the program.
 // Bytes by hand: a layer has 45 440 parameters, embedding, last norm and head 32 832; 4 bytes each,
 // two steps.
 TEST(FsdpAttributionTest, Fsdp2UnitsAreThoseOfAnIndependentCount) {
@@ -71,7 +72,7 @@ TEST(FsdpAttributionTest, Fsdp2UnitsAreThoseOfAnIndependentCount) {
     EXPECT_EQ(u.parts[1] ? u.parts[1]->count : 0, row.backward_gathers);
     if (u.parts[1]) {
       EXPECT_EQ(u.parts[1]->issued_by, schedule::Cause::kBackwardPrefetch);
-      // Gloo: the call that prefetches waits, so that nothing can run beside it.
+      // Gloo: the call that prefetches also waits, so nothing can overlap it.
       EXPECT_EQ(u.parts[1]->cause, ExposedCause::kHostIsCompute);
     }
   }
@@ -79,8 +80,8 @@ TEST(FsdpAttributionTest, Fsdp2UnitsAreThoseOfAnIndependentCount) {
   EXPECT_GT(unit(result, "<loss>").compute, 0);
 }
 
-// Likewise; FSDP1's list form of all-gather records the number of its inputs only, and Gloo's range
-// their type.
+// The same for FSDP1, whose list form of all-gather records only the number of its inputs; Gloo's
+// range has their type.
 TEST(FsdpAttributionTest, Fsdp1UnitsAreThoseOfAnIndependentCount) {
   const Analysis result = recorded("fsdp1-full");
   expect_sums(result.ranks.at(0));
@@ -102,8 +103,8 @@ TEST(FsdpAttributionTest, Fsdp1UnitsAreThoseOfAnIndependentCount) {
   }
 }
 
-// Parameters are gathered as bf16 and gradients reduced as fp32; of 32 832 elements per unit at
-// least, twice.
+// Parameters are gathered as bf16 and gradients reduced as fp32: at least 32 832 elements per unit,
+// twice.
 TEST(FsdpAttributionTest, Fsdp1GathersInTheTypeOfItsParameters) {
   const Analysis result = recorded("fsdp1-bf16");
   for (const char* fqn : {"", "unit 1", "unit 2"}) {
@@ -114,8 +115,8 @@ TEST(FsdpAttributionTest, Fsdp1GathersInTheTypeOfItsParameters) {
   }
 }
 
-// What FSDP does by default, from knowledge of its code: the last unit's backward prefetches the
-// one before it, the root is kept after forward.
+// The first step's observed events as text. FSDP's default, by its code: the last unit's backward
+// prefetches the unit before it, and the root is kept after forward.
 std::string in_words(const RankAnalysis& rank) {
   std::string out;
   for (const ObservedEvent& e : rank.observed.at(0).events) {
@@ -164,7 +165,7 @@ TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
     const std::string name = entry.path().filename().string();
     const Analysis result = recorded(name, Detail::kAll);
     const RankAnalysis& rank = result.ranks.at(0);
-    if (!name.starts_with("ddp-")) {  // DDP has no ranges that tell whose compute it is
+    if (!name.starts_with("ddp-")) {  // DDP has no ranges that assign compute to units
       expect_sums(rank);
     }
     Nanoseconds exposed = 0;
@@ -173,7 +174,8 @@ TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
       exposed += collective ? span.exposed : 0;
       if (collective) {
         if (!name.starts_with("ddp-") || span.kind == UnitSpan::Kind::kAllReduce) {
-          EXPECT_NE(span.owner, "<none>") << name;  // DDP's broadcasts of buffers are no bucket's
+          // DDP's broadcasts of buffers belong to no bucket.
+          EXPECT_NE(span.owner, "<none>") << name;
         }
         EXPECT_EQ(span.exposed > 0, span.cause.has_value()) << name;
         ASSERT_TRUE(span.issued) << name;
@@ -238,7 +240,7 @@ TEST(FsdpAttributionTest, DeviceStepByHand) {
     }
   }
   ASSERT_EQ(spans.size(), 3U);
-  // The compute stream came to a's copy-out when the embedding was done, at 300; the parameters at
+  // The compute stream reached a's copy-out after the embedding, at 300; the parameters arrived at
   // 350.
   const UnitSpan& gather = *spans.at("all_gather a");
   EXPECT_EQ(gather.issued, 95);
@@ -246,12 +248,12 @@ TEST(FsdpAttributionTest, DeviceStepByHand) {
   EXPECT_EQ(gather.slack(), -50);
   EXPECT_EQ(gather.exposed, 50);
   EXPECT_EQ(spans.at("all_gather ")->cause, ExposedCause::kFirst);
-  // 705 to 710 and 750 to 805 have nothing beside them.
+  // 705 to 710 and 750 to 805 overlap nothing.
   EXPECT_EQ(spans.at("reduce_scatter a")->exposed, 5 + 55);
   EXPECT_EQ(spans.at("reduce_scatter a")->section, Section::kBackward);
 }
 
-// Threads that never run FSDP's hooks, such as a data loader's, work for nobody.
+// Work of threads that never run FSDP's hooks, such as a data loader's, belongs to no unit.
 TEST(FsdpAttributionTest, OtherThreadsBelongToNobody) {
   TraceBuilder b;
   b.step(1, 0, 1000);

@@ -60,7 +60,7 @@ bool is_canonical(const IntervalSet& set) {
   return true;
 }
 
-// Against a set of single nanoseconds.
+// Compared with a set of single nanoseconds.
 TEST(IntervalsTest, AgreesWithCountingEveryNanosecond) {
   std::mt19937 random(3);
   const auto draw = [&] {

@@ -1,4 +1,4 @@
-// Collectives of several ranks, worked by hand.
+// Collectives of several ranks, worked out by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ Analysis analyzed(std::vector<trace::Trace> traces) {
   return analyze(trace::Run::of(std::move(traces)));
 }
 
-// Three ranks; rank 2's clock shows 1000 too much. Ends are common but for 3 ns of noise once.
+// Three ranks; rank 2's clock is 1000 ahead. All end together, except for 3 ns of noise once.
 TEST(MatchingTest, ClocksSkewAndWaits) {
   std::vector<trace::Trace> traces;
   traces.push_back(rank_of(0, {{100, 200}, {300, 400}, {500, 600}}));
@@ -86,7 +86,7 @@ TEST(MatchingTest, BandwidthsFollowNcclTests) {
   EXPECT_EQ(bus_factor(CollectiveKind::kAllReduce, 0), std::nullopt);
 }
 
-// Without numbers the n-th belongs to the n-th, until one differs.
+// Without sequence numbers, the n-th collectives of all ranks match, until one differs.
 TEST(MatchingTest, WhatDiffersIsSaidAndNotMatched) {
   using enum CollectiveKind;
   std::vector<trace::Trace> traces;

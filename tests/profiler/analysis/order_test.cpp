@@ -49,8 +49,8 @@ TEST(OrderTest, AMissingCollectiveIsADifference) {
   EXPECT_EQ(check.issued_vs_started.first_difference->found, std::nullopt);
 }
 
-// Issued a, b; on two communicators b starts first. A collective that starts after its step's end
-// still counts to it.
+// Issued a, b; on two communicators b starts first. A collective that starts after the end of its
+// step still counts for that step.
 TEST(OrderTest, IssuedAndStartedComeFromTheTrace) {
   TraceBuilder b;
   b.step(3, 0, 100);

@@ -1,5 +1,5 @@
-// A trace that PyTorch FSDP2 recorded on two Gloo ranks; no part of the repository, so these tests
-// skip where it is absent.
+// A trace that PyTorch FSDP2 recorded on two Gloo ranks. It is not part of the repository; without
+// it these tests are skipped.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST_F(RecordedTraceTest, GlooFsdp2HasEveryCollectiveAtItsUnit) {
     EXPECT_EQ(f.collectives.at(CollectiveKind::kReduceScatter).count, 9);
     EXPECT_GT(f.compute, 0);
     EXPECT_GT(f.exposed_copy, 0);
-    // The three layers, what lies between them, and what is no unit's.
+    // The three layers, what runs between them, and what belongs to no unit.
     ASSERT_GE(rank.units.size(), 3U);
     Nanoseconds exposed = 0;
     for (const UnitFigures& unit : rank.units) {
@@ -57,7 +57,7 @@ TEST_F(RecordedTraceTest, GlooFsdp2HasEveryCollectiveAtItsUnit) {
   EXPECT_EQ(result.ranks[0].units.at(1).parts[1]->issued_by, schedule::Cause::kBackwardPrefetch);
 }
 
-// Computed before by an independent program from the same file: comm 46876.493 us, exposed
+// Values that an independent program computed from the same file: comm 46876.493 us, exposed
 // 39559.468 us.
 TEST_F(RecordedTraceTest, NcclTraceEqualsAnIndependentCount) {
   const Analysis result = analyze(trace::Run::open(kTraces / "third_party/nccl_parser_config"));

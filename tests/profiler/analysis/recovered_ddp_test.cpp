@@ -1,4 +1,4 @@
-// Plans of DDP's traces against what DDP said of its own buckets (<recording>.expected.json).
+// Plans of DDP's traces, compared with the buckets that DDP reported (<recording>.expected.json).
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -71,7 +72,8 @@ TEST_P(RecoveredDdpTest, IsThePlanThatWasRun) {
 
 INSTANTIATE_TEST_SUITE_P(Recorded,
                          RecoveredDdpTest,
-                         testing::Values("ddp-buckets", "ddp-accumulate"));
+                         testing::Values("ddp-buckets", "ddp-accumulate"),
+                         [](const auto& each) { return test::case_name(each.param); });
 
 TEST(RecoveredDdp, KnowsMicrobatchesAndModules) {
   const RecoveredPlan one = recover_plan(read(kRecordings / "ddp-buckets").traces.front());

@@ -1,8 +1,7 @@
-// plan --from-trace gives back the plan that was run: PyTorch's, of the recordings, each made under
-// a known plan (tests/tools/record_pytorch_traces.py), and our own, of the committed capture.
+// plan --from-trace recovers the plan that was run: from PyTorch's recordings, each made with a
+// known plan (tests/tools/record_pytorch_traces.py), and from our own committed capture.
 #include "profiler/analysis/recover/recovered_plan.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -14,6 +13,7 @@
 #include "core/plan/resolve.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -28,7 +28,7 @@ RecoveredPlan recovered(const std::filesystem::path& path) {
   return recover_plan(trace::Run::open(path, options).traces.front());
 }
 
-// The fixture's model cut to so many layers.
+// The fixture's model cut to `layers` layers.
 plan::ModuleTree tree_of(const std::string& model, int layers) {
   const std::filesystem::path path = kData / model / "config.json";
   nlohmann::json config = nlohmann::json::parse(plan::read_text_file(path));
@@ -43,6 +43,10 @@ struct Recording {
   int64_t ranks = 2;
 };
 
+void PrintTo(const Recording& recording, std::ostream* out) {
+  *out << recording.name;
+}
+
 class RecoveredPlanTest : public testing::TestWithParam<Recording> {};
 
 TEST_P(RecoveredPlanTest, IsThePlanThatWasRun) {
@@ -56,7 +60,7 @@ TEST_P(RecoveredPlanTest, IsThePlanThatWasRun) {
   EXPECT_EQ(found.world_size, r.ranks);
   const plan::ResolvedPlan ran =
       plan::resolve(plan::load_plan(folder / "plan.json"), tree, r.ranks);
-  // Through the file, as a user gets it.
+  // Through a plan file, as a user gets it.
   const plan::Plan written = plan::parse_plan(plan::to_json(found.plan), "recovered");
   const plan::ResolvedPlan again = plan::resolve(written, tree, found.world_size);
   EXPECT_EQ(again.plan.dialect, ran.plan.dialect);
@@ -100,13 +104,9 @@ INSTANTIATE_TEST_SUITE_P(Recordings,
                                          Recording{"fsdp1-forward", "llama-tiny", 3},
                                          Recording{"fsdp1-none"},
                                          Recording{"fsdp1-bf16", "gpt2-tiny"}),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& each) { return test::case_name(each.param.name); });
 
-// Our capture lists the plan beside the trace; the trace alone must tell the same.
+// Our capture has its plan in a file next to the trace; the trace by itself must give the same.
 TEST(RecoveredPlanOfACaptureTest, OrdersWhatThePlanOrders) {
   const std::filesystem::path capture = SHARDLENS_SOURCE_DIR "/traces/llama-emulated8";
   const RecoveredPlan found = recovered(capture);
@@ -117,7 +117,7 @@ TEST(RecoveredPlanOfACaptureTest, OrdersWhatThePlanOrders) {
   ASSERT_EQ(again.units.size(), ran.units.size());
   EXPECT_EQ(again.shard, ran.shard);
   EXPECT_EQ(again.plan.layout, ran.plan.layout);
-  // The schedule of the one and of the other do the same, action by action.
+  // The schedules of both plans have the same actions.
   const auto planned = [&](const plan::ResolvedPlan& plan) {
     std::vector<std::string> out;
     for (const auto& each :
@@ -145,7 +145,7 @@ TEST(RecoveredWorkloadTest, DrivesTheScheduleLikeTheModels) {
   const plan::Workload read =
       plan::parse_workload(plan::to_json(found.recorded.workload, resolved), "recovered");
   EXPECT_EQ(read, found.recorded.workload);
-  // Hooks as the model's own workload has them: the recorded step is what the schedule expects.
+  // The hooks are those of the model's own workload, which the schedule expects.
   const std::filesystem::path config_path = kData / "llama-tiny" / "config.json";
   nlohmann::json config = nlohmann::json::parse(plan::read_text_file(config_path));
   config["num_hidden_layers"] = 2;

@@ -82,8 +82,8 @@ class TraceBuilder {
     return args.seq;
   }
 
-  // A collective as our recorder writes it: issued at `issued` by an action with its record, run on
-  // a communicator, waited for at `waited` (negative: never).
+  // A collective as our recorder writes it: issued at `issued` by an action, which an event
+  // records, run on a communicator, waited for at `waited` (negative: never).
   struct Ran {
     CollectiveKind kind = CollectiveKind::kAllGather;
     std::string_view fqn;
@@ -103,8 +103,8 @@ class TraceBuilder {
     }
     communication(ran, seq);
   }
-  // Waits are actions too: of later seq than all collectives, which is all that matters to the
-  // analysis.
+  // Waits are actions, too. Their seq follows those of all collectives; the analysis needs only
+  // that.
   trace::Trace finish() {
     for (const auto& wait : waits_) {
       action(schedule::Op::kStreamWait, wait.fqn, wait.time, schedule::Stream::kCompute,

@@ -64,7 +64,7 @@ TEST(UnitsTest, StepOfACpuRunByHand) {
                 .waited = 320});
   b.op("aten::mm", 360, 500);
   b.hook(Hook::kGradsReady, "layers.0", 500);
-  // 30 of its 80 under compute.
+  // 30 of its 80 overlap compute.
   b.collective({.kind = CollectiveKind::kReduceScatter,
                 .fqn = "layers.0",
                 .issued = 505,
@@ -123,7 +123,7 @@ TEST(UnitsTest, AHiddenCollectiveHasNoCause) {
   EXPECT_EQ(p.issued_by, Cause::kForwardPrefetch);
 }
 
-// The first all-gather of the step, so that the one under test is not.
+// Adds the first all-gather of the step, so that the one under test is not the first.
 void first_all_gather(TraceBuilder& b) {
   b.hook(Hook::kPreForward, "first", 0);
   b.collective({.fqn = "first", .issued = 1, .start = 1, .end = 10, .waited = 2});
@@ -187,7 +187,7 @@ TEST(UnitsTest, WaitingBehindAnotherCollectiveIsQueued) {
   EXPECT_EQ(part(units_of(result), "b", UnitPart::kAllGatherBackward).cause, ExposedCause::kQueued);
 }
 
-// Held up for 34 of the 50 that were exposed; a wait of 4 is no reason.
+// The limiter delayed 34 of the 50 that were exposed; a delay of 4 is not the cause.
 TEST(UnitsTest, BeingHeldUpByTheLimiterIsTheLimiter) {
   const auto cause = [](Nanoseconds wait_began) {
     TraceBuilder b;

@@ -71,7 +71,7 @@ TEST(RunSummaryTest, QuietStepIsWhatTheModelAddsUpTo) {
   EXPECT_NEAR(value_of(run, Metric::kComm), 0.3e6 + 8 * 0.6e6 + 4 * 0.8e6 + 0.4e6, 2e3);
   EXPECT_EQ(run.steps, 20);
   EXPECT_EQ(run.warmup, 0);
-  EXPECT_EQ(run.used, 19);  // the last step of a device trace has no next
+  EXPECT_EQ(run.used, 19);  // the last step of a device trace has no next step, and so no end
   EXPECT_TRUE(run.doubts.empty());
 }
 
@@ -231,7 +231,7 @@ TEST(CheckTest, SimulatedRunsGateExactly) {
   };
   EXPECT_EQ(check_runs(simulated(quiet()), simulated(quiet())).verdict, Verdict::kPass);
   GeneratedRun slower = quiet();
-  slower.more_compute = 4000;  // a microsecond a layer
+  slower.more_compute = 4000;  // a microsecond per layer
   const CheckResult result = check_runs(simulated(quiet()), simulated(slower));
   EXPECT_EQ(result.verdict, Verdict::kRegression);
   EXPECT_NEAR(result_of(result, Metric::kStepTime).effect.change, 4000, 10);

@@ -1,4 +1,4 @@
-// Quantiles against printed tables, rates against simulation with fixed seeds.
+// Quantiles compared with printed tables, rates with simulations of fixed seeds.
 #include "profiler/check/statistics.h"
 
 #include <cmath>
@@ -86,8 +86,8 @@ std::vector<double> draw(std::mt19937_64& random, size_t runs, double center, do
   return values;
 }
 
-// Runs as they are: a step's times are skewed and follow one another, and the run itself has a
-// level; its midmean is what is tested.
+// Realistic runs: step times are skewed and correlated with the step before, and each run has its
+// own level. Returns the run's midmean, which is what is tested.
 double run_value(std::mt19937_64& random, double level) {
   std::normal_distribution<double> normal;
   std::vector<double> steps;
@@ -99,7 +99,7 @@ double run_value(std::mt19937_64& random, double level) {
   return midmean(std::move(steps)) * (1 + 0.005 * normal(random));
 }
 
-// Two metrics that move together, tested by Holm: how often one is found where nothing changed.
+// How often Holm's test of two correlated metrics finds a change where nothing changed.
 TEST(StatisticsTest, FalseAlarmsStayAtTheirDesignRate) {
   constexpr int kPairs = 10000;
   constexpr double kAlpha = 0.01;
@@ -124,7 +124,7 @@ TEST(StatisticsTest, FalseAlarmsStayAtTheirDesignRate) {
       const std::vector<double> levels = holm_levels(p, kAlpha);
       alarms += p[0] <= levels[0] || p[1] <= levels[1] ? 1 : 0;
     }
-    // Three deviations of the count above the design rate; not far below it either.
+    // At most three deviations of the count above the design rate, and not far below it either.
     const double rate = static_cast<double>(alarms) / kPairs;
     EXPECT_LE(rate, kAlpha + 3 * std::sqrt(kAlpha / kPairs)) << runs << " runs";
     EXPECT_GE(rate, 0.4 * kAlpha) << runs << " runs";
@@ -146,7 +146,7 @@ TEST(StatisticsTest, ConfidenceIntervalsCoverTheTruth) {
   }
 }
 
-// The closed form against what happens.
+// The closed form compared with a simulation.
 TEST(StatisticsTest, PowerIsWhatSimulationGives) {
   constexpr int kTrials = 10000;
   constexpr double kTail = 0.005;

@@ -1,4 +1,4 @@
-// Differences of sequences worked out by hand.
+// Differences of sequences, worked out by hand.
 #include "profiler/check/structure.h"
 
 #include <string>
@@ -109,7 +109,7 @@ TEST(StructureTest, TheFewestItemsAreAccusedOfMoving) {
   for (const char* unit : {"d", "c", "b", "a"}) {
     other.order.push_back(reduce(unit));
   }
-  // All reductions but the last come later; as many all-gathers could be said to come earlier.
+  // All reductions but the last come later, or else as many all-gathers come earlier.
   EXPECT_THAT(lines(differences(baseline, other)),
               ElementsAre("order d: reduce after all_gather for backward (d) | reduce after "
                           "all_gather for backward (a)",
@@ -129,7 +129,7 @@ TEST(StructureTest, OrderInAStreamIsComparedWithoutRanges) {
                           "(a)"));
 }
 
-// What a generated trace has is what was asked of the generator.
+// The structure of a generated trace is the one that the generator was configured for.
 TEST(StructureTest, IsReadFromATrace) {
   test::GeneratedRun what;
   what.layers = 2;

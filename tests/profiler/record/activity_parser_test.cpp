@@ -1,5 +1,5 @@
-// Buffers made of CUPTI's own structs, read by CUPTI's own cuptiActivityGetNextRecord. No driver is
-// needed for that.
+// Buffers made of CUPTI's own structs, read by CUPTI's own cuptiActivityGetNextRecord, which needs
+// no driver.
 
 #include "profiler/record/activity_parser.h"
 
@@ -29,7 +29,7 @@ using trace::Event;
 using trace::Section;
 using trace::Trace;
 
-// What CUPTI would hand over: records one after the other in a buffer aligned to 8 bytes.
+// A buffer as CUPTI delivers it: records one after the other, aligned to 8 bytes.
 class Buffer {
  public:
   template <typename T>
@@ -278,8 +278,8 @@ TEST_F(ActivityParserTest, WhatCuptiDidNotTimeIsCounted) {
   EXPECT_EQ(parser_.untimed(), 2);
 }
 
-// Steps are recorded from 1000 to 2000 and from 5000 to 6000. What was launched before, or between,
-// is not kept, what was launched within is, however late it ran.
+// Steps are recorded from 1000 to 2000 and from 5000 to 6000. Work launched in a step is kept,
+// however late it ran; work launched before, between or after is not.
 TEST_F(ActivityParserTest, WhatWasLaunchedWithinAWindowIsKept) {
   parser_.begin_window(1000);
   parser_.end_window(2000);
@@ -295,7 +295,7 @@ TEST_F(ActivityParserTest, WhatWasLaunchedWithinAWindowIsKept) {
   launch("second", 7, 5020, 5030);
   launch("between, runs in the second", 6, 4990, 5010);
   launch("after", 8, 6000, 6010);
-  CUpti_ActivityOverhead3 overhead{};  // has no correlation that could confuse
+  CUpti_ActivityOverhead3 overhead{};  // has no correlation
   overhead.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;
   overhead.start = overhead.end = 6005;
   buffer_.add(overhead);
@@ -368,7 +368,7 @@ TEST_F(ActivityParserTest, OccupancyIsThatOfTheCalculatorByHand) {
 }
 
 // A step from buffer to figures: the recorder's own hooks and collective call, and CUPTI's records
-// of what they launched. The gather takes 1000, the GEMM 600 of which 200 lie under it: 800
+// of what they launched. The all-gather takes 1000, the GEMM 600, of which 200 overlap it: 800 are
 // exposed.
 TEST_F(ActivityParserTest, AStepFromBuffersToFigures) {
   const std::vector<std::string> units{"", "layers.0"};

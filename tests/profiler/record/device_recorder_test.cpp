@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using trace::Section;
 
-// Writes down what it is asked.
+// Records the calls that it gets.
 class Tracer : public DeviceTracer {
  public:
   void begin_window() override { calls.emplace_back("begin"); }
@@ -61,7 +61,7 @@ TEST_F(DeviceRecorderTest, AStepsPhasesAndUnits) {
   hook(Hook::kRootPreForward, 0);
   hook(Hook::kPreForward, 0);
   hook(Hook::kPreForward, 1);
-  hook(Hook::kPostForward, 1);  // the root's again
+  hook(Hook::kPostForward, 1);  // back in the root
   hook(Hook::kPreForward, 2);
   hook(Hook::kPostForward, 2);
   hook(Hook::kPostForward, 0);
@@ -71,7 +71,7 @@ TEST_F(DeviceRecorderTest, AStepsPhasesAndUnits) {
   hook(Hook::kPreBackward, 2);
   hook(Hook::kGradsReady, 2);
   hook(Hook::kPreBackward, 1);
-  hook(Hook::kPreForward, 1, /*recompute=*/true);  // a checkpoint's: still backward
+  hook(Hook::kPreForward, 1, /*recompute=*/true);  // a checkpoint's recomputation: still backward
   hook(Hook::kGradsReady, 1);
   hook(Hook::kGradsReady, 0);
   EXPECT_THAT(take(),
@@ -94,7 +94,7 @@ TEST_F(DeviceRecorderTest, APrefetchBelongsToTheUnitThatItGathers) {
   EXPECT_THAT(take(), ElementsAre("forward 1", "forward 2", "forward 1"));
 }
 
-// Autograd's thread first launches what belongs to the loss, before any hook runs on it.
+// Before any hook runs on autograd's thread, that thread launches work of the loss.
 TEST_F(DeviceRecorderTest, AnotherThreadTakesOverAtItsFirstOperator) {
   recorder_.step_begin(0);
   hook(Hook::kPreForward, 0);
@@ -132,7 +132,7 @@ TEST(DeviceWindowTest, TheTracerIsOnForRecordedStepsAlone) {
   step(2);
   EXPECT_THAT(tracer.calls, ElementsAre("on", "begin", "flush", "flush"));
   EXPECT_EQ(tracer.pushed.size(), 2U);
-  // What the device still does for step 2 comes in during step 3.
+  // Records of work that the device still does for step 2 arrive during step 3.
   step(3);
   step(4);
   step(5);
@@ -175,14 +175,14 @@ TEST(CuptiTest, NamesTheToolThatIsInTheWay) {
 
 TEST(CuptiTest, WithoutADriverItSaysSo) {
   if (std::ifstream("/proc/driver/nvidia/version")) {
-    GTEST_SKIP() << "there is a driver here";
+    GTEST_SKIP() << "this machine has an NVIDIA driver";
   }
   const TestDirectory directory;
   SpoolRecorder spool(options_in(directory.path()));
-  for (int attempt = 0; attempt < 2; ++attempt) {  // a failed one leaves no lock behind
+  for (int attempt = 0; attempt < 2; ++attempt) {  // a failed attempt leaves no lock behind
     try {
       (void)start_cupti(spool);
-      ADD_FAILURE() << "subscribed";
+      ADD_FAILURE() << "start_cupti() succeeded without a driver";
     } catch (const RuntimeFault& fault) {
       EXPECT_THAT(fault.what(), testing::StartsWith("no device records: "));
     }

@@ -15,7 +15,7 @@ class DeviceSpool {
  public:
   static constexpr uint32_t kThread = 4242;
 
-  // `unit`: nanoseconds in what a test gives as 1.
+  // `unit`: nanoseconds per unit of the test's times.
   explicit DeviceSpool(Nanoseconds unit = 1)
       : unit_(unit), recorder_(options_in(directory_.path())) {
     static const std::vector<std::string> units{"", "layers.0", "layers.1"};

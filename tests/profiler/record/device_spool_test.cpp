@@ -1,4 +1,4 @@
-// Device records in a spool, worked by hand: what a CUDA capture's trace has to say.
+// Device records in a spool, worked out by hand: the trace that they must give.
 
 #include <algorithm>
 #include <cstdlib>
@@ -136,9 +136,9 @@ TEST(DeviceSpoolTest, ExposedCommunicationIsThatWorkedByHand) {
   EXPECT_EQ(figures.exposed_copy, 50);
 }
 
-// The same in microseconds, which is as fine as HTA looks: 500 of 2000 under compute. HTA takes a
-// stream's wait (1087-1088) for a kernel that computes, in PyTorch's traces too: span 1087-3650,
-// compute 601, copies and exposed communication 1550, idle the remaining 412.
+// The same in microseconds, HTA's resolution: 500 of 2000 under compute. HTA counts a stream's wait
+// (1087-1088) as a kernel that computes, in PyTorch's traces too: span 1087-3650, compute 601,
+// copies and exposed communication 1550, idle the remaining 412.
 TEST(DeviceSpoolTest, HolisticTraceAnalysisFindsTheSame) {
   const char* python = std::getenv("SHARDLENS_TEST_PYTHON");
   DeviceSpool spool(1000);
@@ -172,8 +172,8 @@ TEST(DeviceSpoolTest, UnitsAreThoseThatTheLaunchWasFor) {
   }
 }
 
-// The host has the compute stream wait at 1090; what needs the parameters is launched at 1300, and
-// its stream is free then.
+// The host makes the compute stream wait at 1090; the kernel that needs the parameters is launched
+// at 1300, when its stream is free.
 TEST(DeviceSpoolTest, AGatherIsNeededWhenTheDeviceCouldGoOn) {
   using schedule::Op;
   using schedule::Stream;

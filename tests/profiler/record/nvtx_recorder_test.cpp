@@ -1,4 +1,4 @@
-// A tool is put in NVTX's place: it writes down the calls that a recorder makes.
+// A tool attached to NVTX records the calls that a recorder makes.
 
 #include "profiler/record/nvtx_recorder.h"
 
@@ -78,8 +78,8 @@ int NVTX_API attach(NvtxGetExportTableFunc_t get) {
   return 1;
 }
 
-// What NVTX looks for at its first call, where NVTX_INJECTION64_PATH is not set: one variable of
-// the program, which its headers declare weakly.
+// NVTX's first call runs the function in this variable of the program, which its headers declare as
+// weak, unless NVTX_INJECTION64_PATH is set.
 const bool attached = [] {
   InitializeInjectionNvtx2_fnptr = attach;
   return true;

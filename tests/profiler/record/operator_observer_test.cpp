@@ -54,7 +54,7 @@ TEST(OperatorObserverTest, RecordsOperatorsWithTheShapesOfProducts) {
     (void)at::bmm(batch, batch);
     (void)at::relu(a);
   }
-  (void)at::mm(b, at::ones({5, 1}));  // nobody looks any more
+  (void)at::mm(b, at::ones({5, 1}));  // not observed
   const Trace trace = finish(recorder);
 
   const auto products = named(trace, "aten::mm");
@@ -100,7 +100,7 @@ TEST(OperatorObserverTest, FollowsAutogradToItsThreadsAndLeavesOthersOut) {
   {
     const OperatorObserver observer(recorder);
     (void)at::mm(a, a);
-    const at::ThreadLocalState state;  // as autograd hands its state to a worker
+    const at::ThreadLocalState state;  // as autograd passes its state to a worker
     std::thread([&] {
       const at::ThreadLocalStateGuard guard(state);
       (void)at::mm(a, a);

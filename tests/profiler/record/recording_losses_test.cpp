@@ -1,4 +1,4 @@
-// What a recording cannot keep costs records, and never the run; and the trace tells.
+// A recording that runs out of space loses records, never the run, and the trace states the loss.
 
 #include <csignal>
 #include <cstdint>
@@ -38,7 +38,7 @@ auto says(const std::string& text) {
   return Contains(Field(&Diagnostic::message, HasSubstr(text)));
 }
 
-// Ten steps of 21 records each, besides those that mark steps.
+// Ten steps of 21 records each, in addition to those that mark steps.
 void record_steps(SpoolRecorder& recorder) {
   recorder.units(unit_names());
   uint32_t seq = 0;
@@ -47,7 +47,7 @@ void record_steps(SpoolRecorder& recorder) {
   }
 }
 
-// In a process of its own: `act`'s exit code, or minus the signal that killed it.
+// Runs `act` in a child process; returns its exit code, or minus the signal that killed it.
 template <typename Act>
 int code_of(const Act& act) {
   const pid_t child = ::fork();
@@ -62,7 +62,7 @@ int code_of(const Act& act) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// A file system of a few pages on `directory`, that nobody else sees.
+// Mounts a file system of a few pages on `directory`, which no other process sees.
 bool mount_small(const fs::path& directory) {
   return (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
          ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -104,7 +104,7 @@ TEST(RecordingLossesTest, AWholeRecordingHasNoNotes) {
   EXPECT_THAT(trace.diagnostics, IsEmpty());
 }
 
-// The limit lets the spool through, but not the page that tells what a rank is doing.
+// The limit on file size allows the spool, but not the page that shows what a rank is doing.
 TEST(RecordingLossesTest, WithoutRoomForThePageTheRecordingGoesOn) {
   const TestDirectory directory;
   const int code = code_of([&] {
@@ -147,7 +147,7 @@ TEST(RecordingLossesTest, AFullFileSystemCostsRecordsAndNotTheRun) {
   EXPECT_EQ(code, 0);
 }
 
-// What the trace says when the spool itself could not be written to its end.
+// The trace's diagnostics when the spool could not be written to its end.
 TEST(RecordingLossesTest, ADiskThatFilledUpIsInTheTrace) {
   const TestDirectory directory;
   const int code = code_of([&] {
@@ -177,7 +177,7 @@ TEST(RecordingLossesTest, ADiskThatFilledUpIsInTheTrace) {
   EXPECT_THAT(trace.diagnostics, testing::Not(says("did not end")));
 }
 
-// A page that was cut, or is not there yet, reads as none: a mapping of it would end in a SIGBUS.
+// A page that is cut off or not there yet is read as none: a mapping of it would raise SIGBUS.
 TEST(RecordingLossesTest, ACutPageReadsAsNone) {
   const TestDirectory directory;
   {

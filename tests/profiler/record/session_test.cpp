@@ -52,7 +52,7 @@ TEST(SessionTest, RecordsALoopOfAnyProgram) {
 
 TEST(SessionTest, ADeviceThatCannotBeRecordedIsSaidOnceAndTheCaptureGoesOn) {
   if (std::ifstream("/proc/driver/nvidia/version")) {
-    GTEST_SKIP() << "there is a driver here";
+    GTEST_SKIP() << "this machine has an NVIDIA driver";
   }
   const TestDirectory directory;
   std::vector<std::string> said;
@@ -113,7 +113,7 @@ TEST(SessionTest, ADirectoryThatCannotBeMadeIsNamed) {
   std::ofstream(directory.path() / "file") << "x";
   try {
     const Session session({.spool = {.directory = directory.path() / "file" / "out"}});
-    ADD_FAILURE() << "made";
+    ADD_FAILURE() << "the session was constructed";
   } catch (const RuntimeFault& fault) {
     EXPECT_THAT(fault.what(), testing::HasSubstr("file/out"));
   }

@@ -93,7 +93,7 @@ TEST(SpoolDamageTest, NeverFailsOnNoiseBehindAHeader) {
   }
 }
 
-// Records whose check is right but whose contents a careless or hostile writer made.
+// Records with a valid check but invalid contents, as of a careless or hostile writer.
 TEST(SpoolDamageTest, LeavesOutWhatCannotBeTrue) {
   const std::string header = recorded_bytes(1).substr(0, trace::kSpoolRecordBytes);
   std::mt19937_64 random(11);
@@ -122,7 +122,7 @@ TEST(SpoolDamageTest, LeavesOutWhatCannotBeTrue) {
           break;
         case trace::SpoolType::kOperator:
         case trace::SpoolType::kCollective:
-          ADD_FAILURE() << "its name does not exist";
+          ADD_FAILURE() << "kept a record whose name does not exist";
           break;
         default:
           break;
@@ -131,7 +131,7 @@ TEST(SpoolDamageTest, LeavesOutWhatCannotBeTrue) {
   }
 }
 
-// A spool full of device records whose fields are noise: each is left out or becomes events.
+// A spool full of device records with random fields: each is left out or becomes events.
 TEST(SpoolDamageTest, DeviceRecordsOfNoiseStillMakeATrace) {
   const std::string bytes = recorded_bytes(1);
   std::mt19937_64 random(12);

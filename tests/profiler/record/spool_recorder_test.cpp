@@ -108,7 +108,7 @@ TEST(SpoolRecorderTest, RecordsNothingDuringWarmupButKeepsCounting) {
       record_step(recorder, step, seq);
       EXPECT_FALSE(recorder.recording());
     }
-    // A range that was open before recording began has no start to tell.
+    // A range that was open before recording began has no recorded start.
     recorder.range_begin(Range::kOptimizer, kNoUnit);
     record_step(recorder, 2, seq);
     EXPECT_TRUE(recorder.recording());
@@ -256,7 +256,7 @@ TEST(SpoolRecorderTest, SurvivesADiskThatTakesNothing) {
   EXPECT_THROW(SpoolRecorder{options_in(directory.path())}, RuntimeFault);
 }
 
-// A limit on the file's size stands in for a disk that fills up during the run.
+// A limit on the file's size simulates a disk that fills up during the run.
 TEST(SpoolRecorderTest, EndsTheSpoolAtAWholeRecordWhenTheDiskFillsUp) {
   const TestDirectory directory;
   const pid_t child = ::fork();

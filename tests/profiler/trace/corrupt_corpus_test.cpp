@@ -1,5 +1,5 @@
-// Every damaged trace of tests/data/corrupt (tests/tools/corrupt_traces.py) gives the message that
-// is written beside it, from the reader and from the command line.
+// Every damaged trace of tests/data/corrupt (tests/tools/corrupt_traces.py) gives the message in
+// expected.json, from the reader and from the command line.
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -37,7 +37,7 @@ TEST(CorruptCorpusTest, TheReaderSaysWhatIsWrongAndWhere) {
   ASSERT_GE(all.size(), 40U);
   for (const auto& [name, entry] : all.items()) {
     SCOPED_TRACE(name);
-    // Windows of any size give the same answer.
+    // Windows of any size give the same result.
     for (const size_t window : {TokenWindow::kWindowBytes, size_t{80}}) {
       std::string message;
       Trace trace;

@@ -66,7 +66,7 @@ TEST(EventArgumentsTest, TritonOperatorsAndRocmKernelsKeepTheirStream) {
                R"("kind": "Dispatch Kernel", "stream": 0, "device": 4, "correlation": 5)"));
   EXPECT_EQ(trace.device(trace.events.at(0))->stream, 0);
   EXPECT_EQ(trace.device(trace.events.at(1))->device, 4);
-  // Ours: a word.
+  // In our traces the stream is a word.
   const Trace ours = parse_events(complete("cpu_op", R"("stream": "compute")"));
   EXPECT_EQ(ours.device(ours.events.at(0)), nullptr);
 }

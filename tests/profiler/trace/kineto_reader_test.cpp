@@ -51,7 +51,7 @@ TEST(KinetoReaderTest, TakesEveryDialectOfTime) {
                 .events.at(0)
                 .start,
             1005250);
-  // The base stands behind the events.
+  // The base time comes after the events.
   EXPECT_EQ(parse(R"({"traceEvents": [)" + event(R"("ts": 5, "dur": 2)") +
                   R"(], "baseTimeNanoseconds": 7})")
                 .events.at(0)
@@ -60,7 +60,7 @@ TEST(KinetoReaderTest, TakesEveryDialectOfTime) {
   const Trace epoch = parse(file(event(R"("ts": 1712195495519689.047, "dur": 1.001)")));
   EXPECT_EQ(epoch.events.at(0).start, 1712195495519689047);
   EXPECT_EQ(epoch.events.at(0).duration, 1001);
-  // Of the epoch although a base is named.
+  // Already since the epoch, although the file has a base time.
   EXPECT_EQ(parse(file(event(R"("ts": 1712195495519689.047, "dur": 1)"),
                        R"("baseTimeNanoseconds": 1711929600000000000, )"))
                 .events.at(0)
@@ -166,7 +166,7 @@ TEST(KinetoReaderTest, NamesWhereBrokenJsonIs) {
   EXPECT_THAT(message_of(not_utf8), HasSubstr("at byte " + std::to_string(at) + ": not UTF-8"));
 }
 
-// Every cut of a file is refused or is a trace; none crashes. A sanitizer watches.
+// Every cut of a file is refused or is a trace; none crashes, also under sanitizers.
 TEST(KinetoReaderTest, EveryCutAndFlippedByteGivesATraceOrAMessage) {
   const std::string good =
       R"({"schemaVersion": 1, "distributedInfo": {"rank": 0, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}, "baseTimeNanoseconds": 5,

@@ -14,7 +14,8 @@
 namespace shardlens::trace {
 namespace {
 
-// What a trace says, without the ids by which it says it, so that two traces compare by meaning.
+// The contents of a trace with ids replaced by what they refer to, so that two traces compare by
+// content.
 std::vector<std::string> contents(const Trace& trace) {
   std::vector<std::string> lines;
   const auto text = [&](StringId id) { return std::string(trace.strings.view(id)); };
@@ -171,7 +172,7 @@ TEST_F(KinetoRoundTripTest, RefusesANameOfAnotherKind) {
   EXPECT_THROW(write_kineto(sample(), directory_ / "a.txt"), UsageError);
 }
 
-// Told by a parser that is not ours.
+// Checked with nlohmann::json instead of our own parser.
 TEST_F(KinetoRoundTripTest, IsKinetoJson) {
   const auto json = nlohmann::json::parse(to_kineto_json(sample()));
   EXPECT_EQ(json.at("schemaVersion"), 1);

@@ -11,7 +11,7 @@
 namespace shardlens::trace {
 namespace {
 
-// Gives `text` a few bytes at a time, then fails if it is told to.
+// Gives `text` a few bytes at a time, then fails if `fails`.
 class Pieces final : public ByteSource {
  public:
   Pieces(std::string text, size_t piece, bool fails)
@@ -40,7 +40,7 @@ std::string numbered(size_t bytes) {
   return text;
 }
 
-// With the thread from the start, from the middle, and never.
+// The reading thread starts at the beginning, in the middle, and never.
 class ReadAheadTest : public testing::TestWithParam<size_t> {};
 
 TEST_P(ReadAheadTest, GivesTheWholeTextInOrder) {
@@ -74,7 +74,8 @@ TEST_P(ReadAheadTest, EndsWhileBlocksAreUnread) {
 
 INSTANTIATE_TEST_SUITE_P(From,
                          ReadAheadTest,
-                         testing::Values(size_t{0}, size_t{300'000}, kAheadFrom));
+                         testing::Values(size_t{0}, size_t{300'000}, kAheadFrom),
+                         [](const auto& each) { return "byte_" + std::to_string(each.param); });
 
 }  // namespace
 }  // namespace shardlens::trace

@@ -1,5 +1,5 @@
-// Traces that PyTorch recorded; they are no part of the repository, so these tests skip where they
-// are absent.
+// Traces that PyTorch recorded. They are not part of the repository; without them these tests are
+// skipped.
 #include <filesystem>
 #include <map>
 
@@ -31,7 +31,7 @@ TEST_F(RealTracesTest, EveryEventOfEveryFileIsThere) {
       continue;
     }
     ++files;
-    // Counted by another parser, with no knowledge of the reader's rules but the phases.
+    // Counted with another parser, which uses none of the reader's rules except the phases.
     const std::string text = read_all(*open_source(entry.path()));
     const auto json = nlohmann::json::parse(text);
     const auto& events = json.is_array() ? json : json.at("traceEvents");

@@ -19,7 +19,7 @@ std::string event(int64_t ts, const std::string& name, const std::string& more =
          std::to_string(ts) + R"(,"dur":1)" + more + "}";
 }
 
-// Names and times, which is all that these files say.
+// Names and times, which is all that these files contain.
 std::string contents(const std::string& json, size_t window) {
   const Trace trace = parse_kineto(json, "t.json", {.window_bytes = window});
   std::string text;

@@ -17,10 +17,10 @@ constexpr const char* kModel = R"({"model_type": "llama", "hidden_size": 64,
   "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
   "vocab_size": 256, "max_position_embeddings": 128})";
 
-// A machine by closed forms, which the calibration has to find again.
+// A machine with closed-form costs, which the calibration must recover.
 class Truth final : public CostModel {
  public:
-  double slowdown = 1;  // of compute, beside communication
+  double slowdown = 1;  // of compute during communication
 
   [[nodiscard]] Nanoseconds duration(CollectiveKind kind, int ranks, Bytes bytes) const override {
     const Nanoseconds latency = kind == CollectiveKind::kAllGather ? 40'000 : 60'000;
@@ -76,7 +76,7 @@ struct Machine {
     out.ranks = 64;
     return out;
   }
-  // As a capture would leave it.
+  // A run as a capture would write it.
   [[nodiscard]] trace::Run capture(const plan::ResolvedPlan& plan) const {
     const StepPrediction now = run(plan, target(), slowdown);
     SimulatedRunOptions options;
@@ -124,7 +124,7 @@ TEST(Calibration, FindsTheDurationsOfAMachineAgain) {
   }
 }
 
-// The bar that a real machine is held to within percents, without noise.
+// Real machines must meet this within a few percent; this machine has no noise.
 TEST(Calibration, OnOnePlanPredictsOthersOfTheSameMachine) {
   for (const HostMode host : {HostMode::kCompute, HostMode::kAhead}) {
     Machine machine;
@@ -182,7 +182,7 @@ TEST(Calibration, SaysWhatItDidNotLearn) {
       << all;
   EXPECT_NE(all.find("copy_in"), std::string::npos) << all;
   const TargetMachine target(found);
-  // Four ranks were not seen, bf16 was not either.
+  // Neither four ranks nor bf16 were measured.
   EXPECT_THROW((void)target.target().costs->duration(CollectiveKind::kAllGather, 4, 1024),
                InputError);
   plan::Operator op = machine.workload(machine.resolve(kFullShard)).operators.front();
@@ -238,15 +238,15 @@ TEST(Observe, RefusesWhatIsNoCaptureOfItsPlan) {
   trace::Run run = machine.capture(machine.resolve(kFullShard));
   run.planned.reset();
   EXPECT_THROW((void)observe(run), InputError);
-  // Recorded under one plan, described by another.
+  // Recorded with one plan, described by another.
   run = machine.capture(machine.resolve(kFullShard));
   const plan::ResolvedPlan other = machine.resolve(kOtherPlans[0]);
   run.planned = {other, machine.workload(other), kStep, {}};
   EXPECT_THROW((void)observe(run), InputError);
 }
 
-// One rank computes longer, so the other waits for it at each collective. What ranks compute on
-// average is less than what the step takes; the rest is that wait.
+// One rank computes longer, so the other waits for it at each collective. The step takes longer
+// than the ranks compute on average; the rest is that wait.
 TEST(Calibration, LearnsWhatRanksWaitForEachOther) {
   Machine machine;
   machine.slowdown = {1.0, 1.4};
@@ -265,14 +265,14 @@ TEST(Calibration, LearnsWhatRanksWaitForEachOther) {
   EXPECT_LT(simulated(calibration), 0.95);
 }
 
-// Two ranks on one core for a time slice: what going on after a wait costs, not the operator.
+// Two ranks share a core for a time slice: a cost of waking after a wait, not of the operator.
 TEST(Calibration, OperatorsHeldUpAreTheWaits) {
   Machine machine;
   std::vector<Observation> seen{observe(machine.capture(machine.resolve(kFullShard)))};
   const Calibration before = calibrate(seen);
   EXPECT_EQ(before.waking_us, 0);
   int64_t waits = 0;
-  for (size_t step = 2; step < 8; ++step) {  // those between the quartiles
+  for (size_t step = 2; step < 8; ++step) {  // the steps between the quartiles
     for (const ObservedItem& item : seen[0].steps[step].items) {
       waits += item.waited > 0 ? 1 : 0;
     }
@@ -297,7 +297,7 @@ TEST(Calibration, OperatorsHeldUpAreTheWaits) {
   EXPECT_EQ(calibrate(seen).waking_us, 0);
 }
 
-// Sizes that fall are noise: they are brought to a mean, and take as long together as they did.
+// Times that fall as sizes grow are noise: they are replaced by their mean, which keeps their sum.
 TEST(Calibration, CurvesThatFallKeepTheirTime) {
   Machine machine;
   Observation seen = observe(machine.capture(machine.resolve(kFullShard)));
@@ -316,8 +316,8 @@ TEST(Calibration, CurvesThatFallKeepTheirTime) {
   EXPECT_EQ(us, (std::vector<double>{10, 35, 35, 60}));
 }
 
-// Simulated runs have hooks for replicated units too. Without them, and without the Reducer's
-// ranges, there is nothing to find operators by.
+// Simulated runs have hooks for replicated units, too. Without them, and without the Reducer's
+// ranges, operators cannot be located.
 TEST(Calibration, ReplicatedRunsTeachComputeAndCollectives) {
   Machine machine;
   const plan::ResolvedPlan plan = machine.resolve(
@@ -371,7 +371,8 @@ TEST(Calibration, MixedPlansAreReadWithoutTheHooksOfReplicatedUnits) {
   }
 }
 
-// Without one: what it is made of, over Gloo less what two ranks' own halves cost.
+// Without a measured all-reduce, it costs the reduce-scatter and the all-gather that it consists
+// of; over Gloo, less the cost of the two ranks' own halves.
 TEST(Calibration, AllReducesThatWereNotSeen) {
   for (const auto& [host, share] : {std::pair{HostMode::kCompute, 0.6}, {HostMode::kAhead, 1.0}}) {
     Machine machine;
@@ -386,7 +387,7 @@ TEST(Calibration, AllReducesThatWereNotSeen) {
   }
 }
 
-// 0.1 us a kilobyte in the all-gathers, 0.2 in the reduce-scatters.
+// 0.1 us per kilobyte in the all-gathers, 0.2 in the reduce-scatters.
 TEST(Calibration, BeyondTheLargestSizeGlooHasTheBetterBandwidthOfBoth) {
   for (const auto& [host, scatter_us] :
        {std::pair{HostMode::kCompute, 700 + 400}, {HostMode::kAhead, 700 + 800}}) {
@@ -412,7 +413,7 @@ TEST(Calibration, BeyondTheLargestSizeGlooHasTheBetterBandwidthOfBoth) {
   }
 }
 
-// A capture of the repository: real times, the same for everybody.
+// A capture of the repository, with measured times that are the same on every machine.
 TEST(Calibration, OfACaptureSimulatesItsBaseline) {
   const trace::Run run =
       trace::Run::open(std::string(SHARDLENS_SOURCE_DIR) + "/traces/llama-emulated8");

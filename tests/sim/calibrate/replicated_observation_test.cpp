@@ -63,7 +63,8 @@ TEST(ReplicatedReplay, PlansTheBucketsThatDdpHad) {
   }
 }
 
-// One cap of 100 MiB takes all gradients; what was one bucket can be divided, gradient by gradient.
+// A cap of 100 MiB joins all gradients in one bucket; smaller caps divide a recorded bucket by
+// gradients.
 TEST(ReplicatedReplay, OtherCapsMakeOtherBuckets) {
   const std::shared_ptr<const RecordedRun> run = open("ddp-buckets");
   const auto one = replicated_under(*run, R"(, "bucket_cap_mb": 100)");
@@ -85,7 +86,7 @@ TEST(ReplicatedReplay, ShardingIsNotKnown) {
   }
 }
 
-// A rank's trace of DDP with two gradients of 1 MiB, a bucket each.
+// A rank's trace of DDP with two gradients of 1 MiB, each in its own bucket.
 class Recorded {
  public:
   Recorded() {
@@ -113,7 +114,8 @@ class Recorded {
     (void)trace.add_complete(Category::kUserAnnotation, name, track, at_ + start * kUs,
                              at_ + (start + us) * kUs);
   }
-  // The node, its product, and the gradient's, with the Reducer's copy and the call of c10d.
+  // Autograd's node with its product, and the gradient's node with the Reducer's copy and c10d's
+  // call.
   void backward(Nanoseconds start) {
     op("autograd::engine::evaluate_function: MmBackward0", start, 200, "[]");
     op("aten::mm", start, 200, "[[512, 512], [512, 512]]");
@@ -146,7 +148,7 @@ class Recorded {
 };
 
 // By hand: both products and their gradients 200 us + 2 * 260 us, the first bucket's copy back
-// waits for its end at 860, the second's for 1060; 30 us copied back behind each, and 110 us of the
+// waits for its end at 860, the second's for 1060; 30 us copied back after each, and 110 us of the
 // optimizer's step: 1200 us.
 TEST(ReplicatedReplay, TakesAsLongAsWasRecorded) {
   trace::Run run;

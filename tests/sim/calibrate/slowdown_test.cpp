@@ -13,7 +13,8 @@ std::optional<double> slowdown_of(const Samples& samples) {
   return slowdown.value();
 }
 
-// Work of `alone`, all but `before` of it beside, under a slowdown of `s`.
+// A sample of work of length `alone`: all but `before` of it runs during communication, which slows
+// it by the factor `s`.
 std::pair<double, double> partly(double alone, double before, double s) {
   const double beside = (alone - before) * s;
   return {before + beside, beside / (before + beside)};
@@ -23,7 +24,7 @@ TEST(Slowdown, IsExactWhereNothingIsNoise) {
   EXPECT_NEAR(
       *slowdown_of({{{100, 0}, {100, 0}, partly(100, 60, 1.6), partly(100, 20, 1.6), {160, 1}}}),
       1.6, 1e-12);
-  // None alone: what leaves no correlation.
+  // No sample without communication: the slowdown that leaves no correlation.
   EXPECT_NEAR(*slowdown_of({{partly(100, 60, 1.6), partly(100, 20, 1.6), {160, 1}, {160, 1}}}), 1.6,
               1e-12);
 }
@@ -49,7 +50,7 @@ TEST(Slowdown, SaysWhenSamplesTellNothing) {
 
 TEST(Samples, ThoseHeldUpAloneAreReleased) {
   Samples samples{{{500, 0}, {520, 0}, {510, 0}, {4500, 0}, {6000, 0.5}, {1490, 0}}};
-  EXPECT_EQ(samples.release(), 4500 - 520);  // not what is beside, nor less than thrice as long
+  EXPECT_EQ(samples.release(), 4500 - 520);  // not 6000, during communication, nor 1490, too short
   EXPECT_EQ(samples.each[3], (std::pair<double, double>{520, 0}));
   Samples short_ones{{{5, 0}, {5, 0}, {5, 0}, {500, 0}}};
   EXPECT_EQ(short_ones.release(), 0);
@@ -57,14 +58,15 @@ TEST(Samples, ThoseHeldUpAloneAreReleased) {
   EXPECT_EQ(few.release(), 0);
 }
 
-// Threads that share cores: one in twenty is held up for 5 times its length where communication is
-// beside it, so 1.25 in the mean. Work that ends after communication has begun is beside in part.
+// Threads that share cores: during communication, one sample in twenty is delayed by 5 times its
+// length, which is 1.25 on average. Work that ends after communication has begun counts in part.
 TEST(Slowdown, CountsWhatIsHeldUp) {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> where(0, 1);
   Samples samples;
   for (int i = 0; i < 40'000; ++i) {
-    const double before = i % 4 == 0 ? 1 : i % 4 == 1 ? where(random) : 0;  // alone, partly, beside
+    // Without communication, partly with it, and during it.
+    const double before = i % 4 == 0 ? 1 : i % 4 == 1 ? where(random) : 0;
     const double held = where(random) < 0.05 * (1 - before) ? 5 : 0;
     const double beside = 1 - before + held;
     samples.each.emplace_back(before + beside, beside / (before + beside));

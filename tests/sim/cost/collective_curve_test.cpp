@@ -28,7 +28,7 @@ TEST(CollectiveCurve, OnePointInProportion) {
   EXPECT_DOUBLE_EQ(curve_us(of_one, 3000), 30);
 }
 
-// Sizes that took the same say nothing of the bandwidth beyond them.
+// Sizes that took the same time do not determine the bandwidth beyond them.
 TEST(CollectiveCurve, BeyondAPlateau) {
   EXPECT_DOUBLE_EQ(curve_us(curve({{1000, 10}, {2000, 40}, {4000, 40}}), 7000), 40 + 30);
   EXPECT_DOUBLE_EQ(curve_us(curve({{1000, 40}, {4000, 40}}), 8000), 80);

@@ -43,7 +43,7 @@ TEST(FabricTimerTest, NcclsModelWhereNothingWasMeasured) {
   // Simple at large messages: 8.4 + 3 x 3.4 us, 100 GB/s.
   EXPECT_NEAR(timer.model_us(CollectiveKind::kReduceScatter, 4, 4, 1024 * kMiB),
               8.4 + 10.2 + 1024.0 * kMiB / (100 * 4.0 / 3 * 1e3), 1e-6);
-  // An all-reduce passes twice.
+  // An all-reduce goes around the ring twice.
   EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 4, 4, 1024 * kMiB),
               8.4 + 20.4 + 1024.0 * kMiB / (100 * 4.0 / 6 * 1e3), 1e-6);
 }
@@ -69,7 +69,7 @@ TEST(FabricTimerTest, SmallAllReducesBetweenNodesTakeATree) {
   fabric.curves.clear();
   fabric.network_gbps = 25;
   const FabricTimer timer(fabric);
-  // LL: 25 x 0.92 / 3.8 GB/s, each byte up and down.
+  // LL: 25 x 0.92 / 3.8 GB/s, each byte goes up and down.
   EXPECT_NEAR(timer.model_us(CollectiveKind::kAllReduce, 16, 1, 1024),
               6.8 + 2 * 4 * 5.0 + 1024 / (25 * 0.92 / 3.8 * 0.5 * 1e3), 1e-6);
   // The ring has more bandwidth.
@@ -79,7 +79,7 @@ TEST(FabricTimerTest, SmallAllReducesBetweenNodesTakeATree) {
 
 // Published on 8 B200 GPUs at 8 GiB (stas00/ml-engineering@744d01e): 778.2 and 811.2 GB/s of bus on
 // six and seven of them, in the switches; 673.2 and 677.8 on four and five, by rings. The spec
-// knows the figure of eight alone.
+// has only the figure of eight.
 TEST(FabricTimerTest, AllReducesInTheSwitchesAsPublished) {
   FabricSpec fabric = load_hardware("8xB200").fabric;
   fabric.curves.clear();
@@ -107,7 +107,8 @@ TEST(FabricTimerTest, PublishedBusBandwidth) {
   EXPECT_NEAR(busbw("8xA100-80", CollectiveKind::kAllGather), 253.6, 3);
 }
 
-// Each measured size from 1 MiB up, left out of its curve: sizes are then up to eight times apart.
+// Predicts each measured size from 1 MiB up from a curve without it, whose sizes are then up to
+// eight times apart.
 TEST(FabricTimerTest, SizesLeftOut) {
   for (const char* spec : {"8xH100", "8xB200"}) {
     double sum = 0;

@@ -16,7 +16,7 @@ namespace {
 // 47 % of peak, a factor of 1.7).
 TEST(GemmModelTest, AWaveMoreWhenCommunicationTakesSms) {
   const GpuSpec gpu = load_hardware("8xH100").gpu;
-  // 12 x 11 tiles of 256 x 128, and a k that is too long for another tiling to pay.
+  // 12 x 11 tiles of 256 x 128, and k so long that no other tiling is faster.
   const auto us = [&gpu](int64_t rows, int64_t sms) {
     return gemm_us(gpu, DType::kBF16, 1, rows, 11 * 256, 8192, sms);
   };
@@ -26,8 +26,8 @@ TEST(GemmModelTest, AWaveMoreWhenCommunicationTakesSms) {
   EXPECT_EQ(us(12 * 128, 132), us(12 * 128 - 100, 132));  // the last row of tiles is not full
 }
 
-// The measured products that the constants were fitted to: the model's shape must carry all of them
-// with four constants.
+// The measured products to which the constants were fitted: the model must follow all of them with
+// four constants.
 TEST(GemmModelTest, FollowsTheMeasuredTables) {
   std::ifstream in(std::string(SHARDLENS_TEST_DATA) + "/measured/gemm_bf16.csv");
   const std::map<std::string, GpuSpec> gpus{{"sm_90", load_hardware("8xH100").gpu},
@@ -67,8 +67,8 @@ TEST(GemmModelTest, FollowsTheMeasuredTables) {
   EXPECT_EQ(errors.size(), 2U);
 }
 
-// Azure/AI-benchmarking-guide@8fd0c6e, fp16 products on A100, which only the efficiency was taken
-// from.
+// Azure/AI-benchmarking-guide@8fd0c6e, fp16 products on A100, from which only the efficiency was
+// taken.
 TEST(GemmModelTest, A100) {
   const GpuSpec gpu = load_hardware("8xA100-80").gpu;
   for (const auto& [n, tflops] : {std::pair{4096, 228.0}, {8192, 254.0}, {16384, 257.0}}) {

@@ -44,7 +44,7 @@ TEST(GpuCostModelTest, CommunicationBesideSlowsEverythingDown) {
   }
 }
 
-// Of a square of 10 by 10 tiles a causal kernel computes 55; at 328 TFLOP/s.
+// A causal kernel computes 55 of 10 by 10 tiles, at 328 TFLOP/s.
 TEST(GpuCostModelTest, Attention) {
   const GpuCostModel model(load_hardware("8xH100"));
   plan::Operator op = elementwise(1, 1);

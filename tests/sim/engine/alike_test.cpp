@@ -65,7 +65,7 @@ TEST(AlikeTest, NeedsTheFourThatWerePlanned) {
   EXPECT_FALSE(period_of(four.step, {}));
 }
 
-// A host ahead of the device, at its pace, and behind it.
+// Hosts that are ahead of the device, as fast as the device, and behind it.
 TEST(AlikeTest, CountsRightOrNotAtAll) {
   int counted = 0, refused = 0;
   for (const Nanoseconds issue : {0, 50, 1'000, 5'000, 12'000, 40'000}) {

@@ -12,8 +12,8 @@
 #include "core/schedule/planned.h"
 #include "sim/engine/simulator.h"
 
-// A chain of layers, a unit each, under a root without parameters, and durations by decree: what
-// closed forms are about.
+// A chain of layers, each a unit, under a root without parameters, with given durations: a step for
+// which closed forms exist.
 namespace shardlens::sim::test {
 
 inline constexpr int64_t kWidth = 8, kWideWidth = 16;

@@ -1,7 +1,8 @@
-// A simulated step as traces: what analyze says of them equals what the simulator counted.
+// A simulated step as traces: analyze finds the figures that the simulator counted.
 #include "sim/engine/simulated_run.h"
 
 #include <filesystem>
+#include <string>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -28,12 +29,13 @@ Durations durations() {
           .issue_action = 5};
 }
 
-void expect_figures(const analysis::Figures& figures, const StepFigures& busy) {
-  EXPECT_EQ(figures.compute, figures.compute);
-  EXPECT_EQ(figures.comm, figures.comm);
-  EXPECT_EQ(figures.overlap, figures.overlap);
-  EXPECT_EQ(figures.exposed_comm, figures.exposed_comm);
-  EXPECT_EQ(figures.exposed_copy, figures.exposed_copy);
+void expect_figures(const analysis::Figures& figures, const StepFigures& simulated) {
+  EXPECT_EQ(figures.compute, simulated.compute);
+  EXPECT_EQ(figures.comm, simulated.comm);
+  EXPECT_EQ(figures.overlap, simulated.overlap);
+  EXPECT_EQ(figures.exposed_comm, simulated.exposed_comm);
+  EXPECT_EQ(figures.exposed_copy, simulated.exposed_copy);
+  EXPECT_EQ(figures.duration(), simulated.duration());
 }
 
 class SimulatedRunTest : public ::testing::TestWithParam<std::tuple<HostMode, const char*, bool>> {
@@ -73,7 +75,12 @@ INSTANTIATE_TEST_SUITE_P(
     SimulatedRunTest,
     ::testing::Combine(::testing::Values(HostMode::kAhead, HostMode::kCompute),
                        ::testing::Values("full_shard", "shard_grad_op", "no_shard", "hybrid_shard"),
-                       ::testing::Bool()));
+                       ::testing::Bool()),
+    [](const auto& each) {
+      const bool ahead = std::get<0>(each.param) == HostMode::kAhead;
+      return std::string(ahead ? "host_ahead_" : "host_computes_") + std::get<1>(each.param) +
+             (std::get<2>(each.param) ? "_per_parameter" : "_flat");
+    });
 
 TEST(SimulatedTraceTest, IsReadBackAsItWasWritten) {
   const Chain chain = make_chain({.layers = 3});

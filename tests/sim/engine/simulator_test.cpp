@@ -1,8 +1,9 @@
 // Closed forms of a step's time. Symbols: N layers, c and cb a layer's forward and backward, a
 // all-gather, r reduce-scatter, x all-reduce. Sources: PyTorch's test_fully_shard_overlap.py (85
-// and 170 ms); the rest worked by hand from the order of collectives that PyTorch issues.
+// and 170 ms); the rest is worked out by hand from the order of collectives that PyTorch issues.
 #include "sim/engine/simulator.h"
 
+#include <string>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ Durations durations(Nanoseconds c, Nanoseconds cb, Nanoseconds a, Nanoseconds r)
   return {.forward = c, .backward = cb, .all_gather = a, .reduce_scatter = r};
 }
 
-// [T] test_fully_shard_overlap: 3 layers, 25 ms forward, 50 ms backward, 10 ms communication.
+// PyTorch's test_fully_shard_overlap: 3 layers, 25 ms forward, 50 ms backward, 10 ms communication.
 TEST(SimulatorTest, PyTorchsOverlapTest) {
   const Chain chain = make_chain({.layers = 3});
   const SimulatedStep step =
@@ -53,7 +54,13 @@ INSTANTIATE_TEST_SUITE_P(Grid,
                          ::testing::Combine(::testing::Values(1, 2, 3, 8),
                                             ::testing::Values(100, 250),
                                             ::testing::Values(1, 99, 100, 180, 700),
-                                            ::testing::Bool()));
+                                            ::testing::Bool()),
+                         [](const auto& each) {
+                           return "layers_" + std::to_string(std::get<0>(each.param)) +
+                                  "_forward_" + std::to_string(std::get<1>(each.param)) +
+                                  "_all_gather_" + std::to_string(std::get<2>(each.param)) +
+                                  (std::get<3>(each.param) ? "_fsdp1" : "_fsdp2");
+                         });
 
 class BackwardTest
     : public ::testing::TestWithParam<std::tuple<int, Nanoseconds, Nanoseconds, Nanoseconds>> {
@@ -96,15 +103,23 @@ INSTANTIATE_TEST_SUITE_P(Grid,
                          ::testing::Combine(::testing::Values(1, 2, 3, 7),
                                             ::testing::Values(100, 300),
                                             ::testing::Values(10, 90, 200),
-                                            ::testing::Values(10, 80, 290)));
+                                            ::testing::Values(10, 80, 290)),
+                         [](const auto& each) {
+                           return "layers_" + std::to_string(std::get<0>(each.param)) +
+                                  "_backward_" + std::to_string(std::get<1>(each.param)) +
+                                  "_all_gather_" + std::to_string(std::get<2>(each.param)) +
+                                  "_reduce_scatter_" + std::to_string(std::get<3>(each.param));
+                         });
 
-// A frozen layer has no gradients of its own, so half a backward and no reduction; the next
-// all-gather, which else waits for that reduction, hides it. With nothing trainable before it, it
-// has no backward. The first trained layer passes no gradient on: half a backward too.
+// A frozen layer has no gradients of its own, so it has half a backward and no reduction, and it is
+// hidden by the next all-gather, which otherwise waits for that reduction. Without a trainable
+// layer before it, it has no backward. The first trained layer passes no gradient on, so it has
+// half a backward, too.
 TEST(SimulatorTest, FrozenUnits) {
   constexpr int kLayers = 4;
   constexpr Nanoseconds kForward = 50, kBackward = 100, kGather = 60, kReduce = 90;
-  constexpr Nanoseconds kTrained = kGather + kBackward + kReduce;  // without prefetch, in turn
+  // Without prefetch these run one after the other.
+  constexpr Nanoseconds kTrained = kGather + kBackward + kReduce;
   for (int frozen = 0; frozen < kLayers; ++frozen) {
     const Chain chain =
         make_chain({.layers = kLayers, .change = [frozen](plan::Plan& plan) {
@@ -121,15 +136,15 @@ TEST(SimulatorTest, FrozenUnits) {
   }
 }
 
-// A host that never waits issues the first all-gather of backward under the last forward.
+// A host that never waits issues the first all-gather of backward during the last forward.
 TEST(SimulatorTest, HostFarAheadHidesTheFirstBackwardAllGather) {
   const SimulatedStep step = make_chain({.layers = 4}).run(durations(100, 200, 60, 90));
   EXPECT_EQ(step.duration, 60 + 4 * 100 + 4 * 200 + 90);
 }
 
-// Layer 0 takes long. Unlimited, every all-gather runs beside it; with two in flight the third
-// waits for it. FSDP1's queue of pending frees survives a step and only one is taken off for each
-// all-gather, so from the second step on the fourth is the first to wait.
+// Layer 0 takes long. Without a limit, every all-gather overlaps it; with two in flight, the third
+// waits for it. FSDP1's queue of pending frees is kept from step to step, and each all-gather
+// removes only one, so from the second step on the fourth is the first to wait.
 TEST(SimulatorTest, Limiter) {
   constexpr Nanoseconds kLong = 1000, kGather = 40;
   constexpr int kLayers = 5;
@@ -155,7 +170,7 @@ TEST(SimulatorTest, Limiter) {
   }
 }
 
-// The all-reduce has a communicator of its own: it overlaps the next unit's all-gather and
+// The all-reduce has its own communicator: it overlaps the next unit's all-gather and
 // reduce-scatter.
 TEST(SimulatorTest, HybridAllReducesConcurrently) {
   Durations d = durations(100, 200, 60, 90);
@@ -196,7 +211,7 @@ TEST(SimulatorTest, Accumulation) {
             3 * (forward + backward) + 90);
 }
 
-// On a CPU the host computes: without prefetch nothing of a forward all-gather is hidden.
+// On a CPU the host computes: without prefetch no part of a forward all-gather is hidden.
 TEST(SimulatorTest, HostIsCompute) {
   const Chain chain = make_chain({.layers = 4});
   const SimulatedStep step = chain.run(durations(100, 200, 60, 90), {.host = HostMode::kCompute});
@@ -204,7 +219,7 @@ TEST(SimulatorTest, HostIsCompute) {
   EXPECT_EQ(step.duration, 4 * (60 + 100) + 60 + 4 * 200 + 90);
 }
 
-// The rest of the call that issues a collective lies beside it.
+// A collective overlaps the rest of the call that issues it.
 TEST(SimulatorTest, OnACpuACollectiveBeginsWithinItsCall) {
   const Chain chain = make_chain({.layers = 4});
   Durations d = durations(100, 200, 60, 90);
@@ -213,8 +228,9 @@ TEST(SimulatorTest, OnACpuACollectiveBeginsWithinItsCall) {
   EXPECT_EQ(chain.forward_end(step.ranks[0]), 4 * (60 + 100));
 }
 
-// Compute takes 1.5 times as long beside communication. A device's kernel spins for its peers: 60
-// beside do 40 of a layer's 100. A CPU's thread sleeps: 30 of the 60 leave compute alone.
+// Compute takes 1.5 times as long during communication. A device's kernel spins while it waits for
+// peers: in its 60, a layer does 40 of its 100. A CPU's thread sleeps: 30 of its 60 do not slow
+// compute.
 TEST(SimulatorTest, WaitingForPeers) {
   Durations d = durations(100, 200, 30, 30);
   d.compute_slowdown = 1.5;
@@ -226,8 +242,8 @@ TEST(SimulatorTest, WaitingForPeers) {
   EXPECT_EQ(cpu.ranks[0].figures.comm, 6 * 60);
 }
 
-// On a CPU what the host does between operators takes cores from communication as compute does,
-// and is slowed by it: two transfers of 30 take 60 beside it, and of 200 beside 60 do 40.
+// On a CPU, the host's work between operators takes cores from communication, as compute does, and
+// is slowed by it: each of two transfers of 30 takes 60, in which the host does 40 of its 200.
 TEST(SimulatorTest, OnACpuTheHostSharesItsCores) {
   Durations d = durations(100, 0, 30, 30);
   d.issue_operator = 100;
@@ -239,7 +255,7 @@ TEST(SimulatorTest, OnACpuTheHostSharesItsCores) {
   EXPECT_EQ(step.ranks[0].figures.comm, 4 * 30 + 2 * 60);
 }
 
-// Behind the all-gathers that it waits for, not behind the one that was there already.
+// After the all-gathers that it waits for, not after the one that was already complete.
 TEST(SimulatorTest, OnACpuWakingCostsWhereTheHostSlept) {
   Durations d = durations(100, 200, 60, 90);
   const Chain chain = make_chain({.layers = 4});
@@ -259,16 +275,17 @@ TEST(SimulatorTest, SlowHost) {
   const Chain chain = make_chain({.layers = 4});
   const SimulatedStep step = chain.run(d);
   EXPECT_EQ(chain.forward_end(step.ranks[0]), 4 * 150 + 100);
-  EXPECT_EQ(step.duration, 4 * 150 + 8 * 150 + 100 + 90);  // two kernels of 100 a layer in backward
+  // Backward has two kernels of 100 per layer.
+  EXPECT_EQ(step.duration, 4 * 150 + 8 * 150 + 100 + 90);
 }
 
-// 100 alone and 150 beside communication: 30 of communication leave 80 to do alone.
+// 100 without and 150 during communication: after 30 of communication, 80 are left.
 TEST(SimulatorTest, Interference) {
   Durations d = durations(100, 200, 30, 10);
   d.compute_slowdown = 1.5;
   const Chain chain = make_chain({.layers = 2});
   EXPECT_EQ(chain.forward_end(chain.run(d, kReadsLoss).ranks[0]), 30 + (30 + 80) + 100);
-  // Communication beside compute takes twice as long: it ends with the layer that it is beside.
+  // Communication during compute takes twice as long: it ends with the layer that it overlaps.
   Durations slow = durations(100, 200, 30, 10);
   slow.collective_slowdown = 2;
   const SimulatedStep step = chain.run(slow, kReadsLoss);
@@ -292,7 +309,7 @@ TEST(SimulatorTest, RanksThatAreAlikeNeedOneSimulation) {
   }
 }
 
-// All wait for the slowest: its own timeline decides, and the others communicate (wait) for longer.
+// All ranks wait for the slowest, whose timeline decides; the others communicate (wait) for longer.
 TEST(SimulatorTest, Straggler) {
   const Chain chain = make_chain({.layers = 3, .ranks = 2});
   const SimulatedStep slow = chain.run(durations(200, 400, 60, 90));
@@ -322,7 +339,7 @@ TEST(SimulatorTest, FiguresDoNotNeedTimes) {
   }
 }
 
-// One communicator runs what it was given in issue order, whatever the streams.
+// A communicator runs its collectives in issue order, whatever their streams.
 TEST(SimulatorTest, CollectivesOfACommunicatorStartInIssueOrder) {
   const Chain chain = make_chain({.layers = 6});
   const SimulatedStep step = chain.run(durations(10, 20, 60, 90));

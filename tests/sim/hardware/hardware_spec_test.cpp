@@ -44,7 +44,7 @@ TEST(HardwareSpecTest, TheNamesOfTheDesign) {
   EXPECT_EQ(load_hardware("8xH100").fabric.curves.size(), 9U);
 }
 
-// What NCCL reaches is less than the wires carry, and not by far.
+// The bandwidth that NCCL reaches is below that of the links, but not far below.
 TEST(HardwareSpecTest, RingsThatWereMeasuredFitTheLinks) {
   for (const char* name : {"8xA100-40", "8xA100-80", "8xH100", "8xH200", "8xB200"}) {
     const HardwareSpec spec = load_hardware(name);

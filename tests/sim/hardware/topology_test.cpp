@@ -20,7 +20,7 @@ TEST(Topology, ThroughASwitchEachWireIsPassedOnce) {
 }
 
 // Two GPUs below each of two processors, by hand: 0-1-3-2 crosses the processors' link once each
-// way; 0-2-1-3 would twice.
+// way; 0-2-1-3 would cross it twice.
 TEST(Topology, TheBestOrderCrossesTheSlowLinkOnce) {
   const std::vector<TopologyLink> links{{"gpu0", "cpu0", 25},
                                         {"gpu2", "cpu0", 25},
@@ -30,7 +30,7 @@ TEST(Topology, TheBestOrderCrossesTheSlowLinkOnce) {
   EXPECT_DOUBLE_EQ(ring_gbps(links, 4), 20);
 }
 
-// A bridge between pairs; other hops take the processor, whose wire a GPU shares with nobody.
+// A bridge between pairs; other hops go through the processor, to which each GPU has its own link.
 TEST(Topology, DirectWiresGoBeforeLongerWays) {
   const std::vector<TopologyLink> links{{"gpu0", "gpu1", 100}, {"gpu2", "gpu3", 100},
                                         {"gpu0", "cpu", 12},   {"gpu1", "cpu", 12},

@@ -1,4 +1,4 @@
-// The buffers of sharding at the peak are those that tests/engine/memory_test.cpp counts in the
+// The buffers of sharding at the peak equal those that tests/engine/memory_test.cpp counts in the
 // engine, allocation by allocation: the same model, plans and counts.
 #include <string>
 #include <utility>
@@ -87,7 +87,7 @@ plan::Workload workload_of(const plan::ResolvedPlan& plan) {
 
 struct Case {
   std::string keys;
-  double blocks = 0;  // beside the shards, with one and a half of the root; see memory_test.cpp
+  double blocks = 0;  // in addition to the shards and 1.5 times the root; see memory_test.cpp
 };
 
 const Case kCases[] = {

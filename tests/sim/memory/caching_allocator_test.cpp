@@ -1,4 +1,4 @@
-// Worked by hand from the rules in c10/cuda/CUDACachingAllocator.cpp.
+// Worked out by hand from the rules in c10/cuda/CUDACachingAllocator.cpp.
 #include "sim/memory/caching_allocator.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(CachingAllocatorTest, RoundsAndReservesSegments) {
   EXPECT_EQ(allocator.reserved(), 22 * kMiB);
   ASSERT_TRUE(allocator.allocate(5 * kMiB, 0));  // from the same 20 MiB
   EXPECT_EQ(allocator.reserved(), 22 * kMiB);
-  ASSERT_TRUE(allocator.allocate(33 * kMiB, 0));  // of its own, rounded to 2 MiB
+  ASSERT_TRUE(allocator.allocate(33 * kMiB, 0));  // a segment of its own, rounded to 2 MiB
   EXPECT_EQ(allocator.reserved(), 56 * kMiB);
 }
 
@@ -61,7 +61,7 @@ TEST(CachingAllocatorTest, BestFitIsTheSmallestThatIsLargeEnough) {
   const auto large = allocator.allocate(64 * kMiB, 0), small = allocator.allocate(32 * kMiB, 0);
   allocator.free(*large);
   allocator.free(*small);
-  ASSERT_TRUE(allocator.allocate(30 * kMiB, 0));  // of the 32: the 64 stay whole
+  ASSERT_TRUE(allocator.allocate(30 * kMiB, 0));  // from the 32: the 64 stay whole
   ASSERT_TRUE(allocator.allocate(64 * kMiB, 0));
   EXPECT_EQ(allocator.reserved(), 96 * kMiB);
 }
@@ -71,7 +71,7 @@ TEST(CachingAllocatorTest, CachedSegmentsGoBeforeItIsOutOfMemory) {
   const auto block = allocator.allocate(60 * kMiB, 0);
   EXPECT_FALSE(allocator.allocate(60 * kMiB, 1));
   allocator.free(*block);
-  EXPECT_TRUE(allocator.allocate(60 * kMiB, 1));  // the cached one was given back
+  EXPECT_TRUE(allocator.allocate(60 * kMiB, 1));  // the cached one was released
   EXPECT_EQ(allocator.reserved(), 60 * kMiB);
 }
 

@@ -23,7 +23,7 @@ plan::Workload workload() {
   return plan::step_workload(config, plan, {.batch = 2, .seq = 8});
 }
 
-// The operator of backward of that name, or of that module's.
+// The backward operator with that name and module.
 uint32_t find(const plan::Workload& in, std::string_view name, std::string_view module) {
   for (uint32_t i = 0; i < in.operators.size(); ++i) {
     const plan::Operator& op = in.operators[i];
@@ -31,11 +31,11 @@ uint32_t find(const plan::Workload& in, std::string_view name, std::string_view 
       return i;
     }
   }
-  ADD_FAILURE() << name << " of " << module;
+  ADD_FAILURE() << "no " << name << " of " << module;
   return 0;
 }
 
-// The last operator that takes a part of what one hands on.
+// The last operator that reads output `part` of operator `op`.
 uint32_t last_user(const std::vector<OperatorMemory>& memory, uint32_t op, uint32_t part) {
   for (uint32_t i = 0; i < memory.size(); ++i) {
     for (uint32_t k = 0; k < memory[i].end_count; ++k) {
@@ -44,7 +44,7 @@ uint32_t last_user(const std::vector<OperatorMemory>& memory, uint32_t op, uint3
       }
     }
   }
-  ADD_FAILURE() << "nobody takes " << op << "." << part;
+  ADD_FAILURE() << "no operator reads output " << part << " of operator " << op;
   return 0;
 }
 
@@ -58,7 +58,7 @@ TEST(OperatorMemoryTest, GradientsOfTwoBranchesWaitForTheirOwn) {
   const uint32_t gate = find(in, "aten::mm", "model.layers.0.mlp.gate_proj");
   EXPECT_EQ(last_user(memory, silu, 0), up + 1);  // its two products
   EXPECT_EQ(last_user(memory, silu, 1), gate + 1);
-  // The sum of both branches takes what the first left.
+  // The sum of both branches reads what the first one produced.
   EXPECT_EQ(last_user(memory, up + 1, 0), find(in, "aten::add", "model.layers.0.mlp.gate_proj"));
 }
 

@@ -27,7 +27,7 @@ Bytes of(const StepMemory& memory, MemoryCategory category) {
 
 // The peak is in the backward of layer 1 of 3. Parameters 3, AdamW 6. Unsharded: layer 1 and layer
 // 0, prefetched. Gradients: layer 2's shard, its unsharded one (kept until the next reduction), and
-// layer 1's. Activations: what layers 0 and 1 saved, and two that operators hand on.
+// layer 1's. Activations: what layers 0 and 1 saved, and two that operators pass on.
 TEST(StepMemoryTest, PeakOfAChainByHand) {
   const StepMemory memory = memory_of(make_chain({.layers = 3}));
   EXPECT_EQ(memory.peak_allocated, 18 * kOne);
@@ -45,14 +45,13 @@ TEST(StepMemoryTest, PeakOfAChainByHand) {
   EXPECT_EQ(alive, memory.peak_allocated);
 }
 
-// Kept after forward: all three are unsharded when backward begins. Without optimizer states and
-// with all the rest as above.
+// Kept after forward: all three units are unsharded when backward begins.
 TEST(StepMemoryTest, KeptParametersAreAllUnsharded) {
   const StepMemory memory = memory_of(make_chain({.layers = 3, .strategy = "shard_grad_op"}));
   EXPECT_EQ(of(memory, MemoryCategory::kUnsharded), 3 * kOne);
 }
 
-// A layer more costs its input with checkpoints, and all that it saves without.
+// One more layer costs its input with checkpoints, and all that it saves without.
 TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
   constexpr int64_t kRows = 8192, kHidden = 256;
   const auto activations = [](int64_t layers, bool checkpoint) {
@@ -76,12 +75,12 @@ TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
     options.capacity = kNoLimit;
     return of(step_memory(workload, resolved, step, options), MemoryCategory::kActivations);
   };
-  // A block that is a little too large is given whole, so not to the byte.
+  // Not exact: the allocator does not split a block that is only a little too large.
   const auto inputs = static_cast<double>(4 * kRows * kHidden * 4);
   EXPECT_NEAR(static_cast<double>(activations(8, true) - activations(4, true)), inputs,
               0.01 * inputs);
-  // Two norms (input and a statistic a row), q, k, v and their output (and one number a row and
-  // head), the inputs of qkv and the MLP, gate and up, and their product.
+  // Two norms (input and one statistic per row), q, k, v and their output (and one number per row
+  // and head), the inputs of qkv and the MLP, gate and up, and their product.
   const Bytes saved =
       kRows * 4 * (2 * (kHidden + 1) + (4 * kHidden + 4) + 2 * kHidden + 12 * kHidden);
   EXPECT_EQ(activations(8, false) - activations(4, false), 4 * saved);
@@ -106,7 +105,7 @@ TEST(StepMemoryTest, CategoriesSumToThePeak) {
       EXPECT_GE(memory.peak_reserved, memory.peak_allocated);
       EXPECT_EQ(of(memory, MemoryCategory::kOptimizer),
                 2 * of(memory, MemoryCategory::kParameters));
-      // FSDP2 adds up what waits for a reduction in its dtype, FSDP1 in the gradient's own.
+      // FSDP2 accumulates waiting gradients in the reduction's dtype, FSDP1 in their own.
       EXPECT_EQ(of(memory, MemoryCategory::kCommunication) > 0, dialect == plan::Dialect::kFsdp2)
           << strategy;
     }

@@ -92,9 +92,9 @@ TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   }
   EXPECT_EQ(bytes, parameters);
   EXPECT_EQ(now.figures.comm, least);
-  EXPECT_LT(now.figures.exposed_comm, now.figures.comm);  // beside the backward of the rest
-  // The last bucket is complete when backward is: nothing is left to hide it under but the copies
-  // of the others back to their gradients.
+  EXPECT_LT(now.figures.exposed_comm, now.figures.comm);  // overlaps the backward of the rest
+  // The last bucket is complete when backward ends: only the copies of the other buckets back to
+  // their gradients can hide it.
   const Bytes last = now.planned.buckets.back().bytes;
   EXPECT_GE(now.figures.exposed_comm + model.copy(bytes - last, bytes - last),
             model.duration(CollectiveKind::kAllReduce, 8, last) * 9 / 10);
@@ -112,9 +112,9 @@ TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   EXPECT_EQ(elements * 4, parameters);
 }
 
-// The traces of a simulated step are those of a capture: under each of these plans they teach what
-// they were made of. Hooks that have nothing to do, as where parameters are kept, come in order
-// too.
+// Traces of a simulated step are like those of a capture: with each of these plans, the run that
+// they record predicts its own step. Hooks without work, for example where parameters are kept, are
+// in order, too.
 TEST(Evaluate, ASimulatedRunTeachesItsOwnStep) {
   for (const char* plan : {R"({"version": 1})", R"({"version": 1, "reshard_after_forward": false})",
                            R"({"version": 1, "dialect": "fsdp1", "reshard_after_forward": false})",

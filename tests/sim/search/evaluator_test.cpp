@@ -1,4 +1,4 @@
-// What a search predicts of a plan is what evaluate() says of it with the whole timeline.
+// A search predicts the same of a plan as evaluate() does with the whole timeline.
 #include "sim/search/evaluator.h"
 
 #include <gtest/gtest.h>
@@ -26,6 +26,10 @@ struct Kind {
   int64_t nodes = 1;
   HostMode host = HostMode::kAhead;
 };
+
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
 
 class EvaluatorTest : public ::testing::TestWithParam<Kind> {};
 

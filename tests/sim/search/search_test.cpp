@@ -76,7 +76,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
   const size_t fits = static_cast<size_t>(
       std::count_if(all.begin(), all.end(), [](const Found& each) { return each.outcome.fits; }));
   ASSERT_GT(fits, 10U);
-  ASSERT_LT(fits, all.size() - 10);  // the limit means something
+  ASSERT_LT(fits, all.size() - 10);  // the limit excludes some
   const SearchResult result = found(options(kTight));
   EXPECT_EQ(result.all, all.size());
   EXPECT_GT(result.pruned, 0U);
@@ -156,7 +156,7 @@ TEST(Candidates, AreDistinctPlansThatResolve) {
   EXPECT_EQ(named.size(), all.size());
 }
 
-// Step, peak, exposed: the third is slower and larger than the first, the fourth fits not.
+// Step, peak, exposed: the third is slower and larger than the first, the fourth does not fit.
 TEST(ParetoFront, KeepsWhatNothingBeatsInAll) {
   const auto at = [](Nanoseconds step, Bytes peak, Nanoseconds exposed, bool fits = true) {
     Found out;

@@ -41,8 +41,8 @@ TEST(CollectiveTables, EachInnerSizeIsPredictedFromTheOthers) {
   EXPECT_TRUE(errors[0].spec.empty());
 }
 
-// 32 MiB is predicted 10 % long, 64 MiB (on the line through its neighbours) exactly; 16 and 128
-// MiB have no neighbour.
+// 32 MiB is predicted 10 % too long, 64 MiB (on the line through its neighbours) exactly; 16 and
+// 128 MiB have no neighbour.
 TEST(CollectiveTables, LargeSizesAreCountedApart) {
   const auto errors = collective_errors(
       parse_collective_tables(table("s,other,8,x,all_gather,ring,16777216,10,\n"
@@ -57,7 +57,7 @@ TEST(CollectiveTables, LargeSizesAreCountedApart) {
   EXPECT_NEAR(errors[0].left_out_large.mean.value(), 0, 1e-9);
 }
 
-// 24 MiB is no size of the spec's curve, which goes straight from 16 to 32 MiB; 32 MiB is one.
+// 24 MiB is not in the spec's curve, which is linear from 16 to 32 MiB; 32 MiB is in it.
 TEST(CollectiveTables, ASpecIsHeldAgainstSizesThatItLacks) {
   const HardwareSpec spec = load_hardware("8xH100");
   double at16 = 0, at32 = 0;

@@ -34,7 +34,7 @@ TEST(Validation, PredictsPublishedRunsThatItWasNotFittedTo) {
   }
 }
 
-// Counted here once more, from the rows.
+// Recomputed here from the rows.
 TEST(Validation, SummaryIsOfRowsInScopeThatWereNotUsedToFit) {
   const Validation& all = validated();
   double sum = 0, worst = 0;
@@ -109,7 +109,7 @@ TEST(Validation, PeakMemoryIsPredictedWhereItIsPrinted) {
 TEST(Spearman, IsPearsonOfTheRanks) {
   EXPECT_NEAR(spearman({1, 2, 3, 4, 5}, {10, 30, 20, 60, 50}), 1 - 6.0 * 4 / 120, 1e-12);
   EXPECT_NEAR(spearman({1, 2, 3}, {3, 2, 1}), -1, 1e-12);
-  // Ties share a rank: 0.5, 0.5, 2 against 0, 1, 2.
+  // Ties share a rank: 0.5, 0.5, 2 compared with 0, 1, 2.
   EXPECT_NEAR(spearman({1, 1, 2}, {1, 2, 3}), 1.5 / std::sqrt(1.5 * 2), 1e-12);
   EXPECT_EQ(spearman({1, 1}, {1, 2}), 0);
 }
