@@ -22,7 +22,7 @@ bool is_launch(const Event& event) {
          (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
 }
 
-// What follows its launch.
+// Whether the event is kept or dropped together with its launch.
 bool is_launched(const Event& event) {
   return event.correlation != 0 &&
          (event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
