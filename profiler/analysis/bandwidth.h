@@ -8,9 +8,10 @@
 
 namespace shardlens::analysis {
 
-// Bytes that cross each rank's link in an optimal ring, per byte of message: bus bandwidth is
-// algorithm bandwidth times this. The message is the larger buffer (all-gather output,
-// reduce-scatter input). nullopt: a barrier moves nothing, or the group's size is not known.
+// Bytes that cross each rank's link in an optimal ring algorithm, per byte of message: bus
+// bandwidth is algorithm bandwidth times this factor. The message is the larger buffer (all-gather
+// output, reduce-scatter input). nullopt: a barrier, which moves no data, or the group's size is
+// not known.
 //
 // Source  NVIDIA nccl-tests, doc/PERFORMANCE.md.
 [[nodiscard]] std::optional<double> bus_factor(CollectiveKind kind, int64_t ranks);
