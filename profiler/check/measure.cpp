@@ -6,11 +6,11 @@
 namespace shardlens::check {
 namespace {
 
-// docs/ci.md explains each.
+// docs/ci.md explains each constant.
 constexpr double kRelativeLimit = 0.02;
 constexpr double kFloor = 50'000;      // ns
 constexpr double kShareOfStep = 0.01;  // of a step, for exposed communication
-constexpr double kTolerated = 5;       // limits that the interval may reach above zero
+constexpr double kTolerated = 5;       // how many limits the interval may extend above zero
 constexpr double kPower = 0.95;
 constexpr double kHalfNanosecond = 0.5;  // sums of parts are rounded
 constexpr size_t kEnoughRuns = 3;

@@ -8,12 +8,12 @@
 
 namespace shardlens::check {
 
-// What is measured of a run, in nanoseconds per step. The first two gate, the others explain:
+// What is measured for a run, in nanoseconds per step. The first two can gate, the others explain:
 // docs/metrics.md, "check and compare".
 enum class Metric : uint8_t {
   kStepTime,
   kExposedComm,
-  // Of the steps and ranks that make up the step time, so that they are parts of it:
+  // Parts of the step time, measured on the same steps and ranks:
   kCompute,
   kExposedAllGatherForward,
   kExposedAllGatherBackward,
@@ -24,7 +24,7 @@ enum class Metric : uint8_t {
   kIdleEventWait,
   kIdleGap,
   kIdleUnknown,
-  // Not parts of it:
+  // Not parts of the step time:
   kComm,
   kTransfer,
   kPeerWait,
@@ -38,12 +38,12 @@ inline constexpr std::array<Metric, kGatingMetrics> kGates{Metric::kStepTime, Me
 [[nodiscard]] constexpr bool gates(Metric metric) {
   return metric == Metric::kStepTime || metric == Metric::kExposedComm;
 }
-// Whether more of it is worse; less lead is.
+// Whether a larger value is worse; for the prefetch lead a smaller value is worse.
 [[nodiscard]] constexpr bool more_is_worse(Metric metric) {
   return metric != Metric::kPrefetchLead;
 }
 
-// By Metric; nullopt where the traces do not tell.
+// By Metric; nullopt if the traces do not contain it.
 using MetricValues = std::array<std::optional<double>, kMetricCount>;
 
 }  // namespace shardlens::check
