@@ -87,8 +87,8 @@ struct Analysis {
   std::vector<RankAnalysis> ranks;
   Matching matching;                // across ranks; empty with one trace
   std::vector<Timeline> timelines;  // by rank; only with AnalysisOptions::keep_timelines
-  std::vector<trace::Diagnostic>
-      diagnostics;  // equal diagnostics of several ranks are merged and counted
+  // Equal diagnostics of several ranks are merged and counted.
+  std::vector<trace::Diagnostic> diagnostics;
 };
 
 // Errors: InputError if no rank has any of the steps in `options.steps`; RuntimeFault if the

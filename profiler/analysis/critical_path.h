@@ -29,7 +29,7 @@ struct PathSegment {
 struct PathPart {
   int64_t rank = 0;  // rank number
   Bound bound = Bound::kIdle;
-  std::string name;  // of the events; "": no event
+  std::string name;  // name of the events; "": no event
   int64_t count = 0;
   Nanoseconds length = 0;
 };

@@ -30,7 +30,7 @@ constexpr std::string_view kModulePrefix = "nn.Module: ";
 enum class DdpMark : uint8_t {
   kNone,
   kForward,
-  kOwnForward,  // of Shardlens's engine, replicated or not
+  kOwnForward,  // forward of Shardlens's engine, replicated or not
   kNode,
   kAccumulateNode,
   kAccumulate,  // the operator within that node, whose input is the gradient

@@ -26,7 +26,7 @@ struct DdpGradient {
 struct DdpBucket {
   uint32_t call = trace::kNoIndex;  // event: c10d's call
   uint32_t track = 0;
-  Interval when;                       // of the call
+  Interval when;                       // time of the call
   int64_t numel = -1;                  // -1: not in the trace
   std::optional<DType> dtype;          // nullopt: not in the trace
   std::vector<DdpGradient> gradients;  // in order of completion; empty: not known
@@ -38,8 +38,8 @@ struct DdpPass {
   Interval forward;
   Interval backward;            // autograd nodes and the Reducer's work; empty: none ran
   Nanoseconds compute_end = 0;  // end of the last autograd node: the Reducer's waits begin here
-  std::vector<DdpBucket>
-      buckets;  // in order of launch; empty: gradients were not reduced (no_sync)
+  // In order of launch; empty: gradients were not reduced (no_sync).
+  std::vector<DdpBucket> buckets;
   std::vector<Interval> copies_in;   // the Reducer's copies of gradients into buckets
   std::vector<Interval> copies_out;  // the Reducer's copies of gradients out of buckets
   bool reduces_used_map = false;  // with find_unused_parameters: reduced the map of used parameters

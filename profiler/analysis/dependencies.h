@@ -30,7 +30,7 @@ class Dependencies {
   // A host call that returns when the device has finished the work launched before.
   struct HostWait {
     Interval when;
-    uint32_t track = 0;      // of the host thread
+    uint32_t track = 0;      // track of the host thread
     uint32_t until = kNone;  // the awaited device event that ended last
   };
   [[nodiscard]] const std::vector<HostWait>& host_waits() const { return host_waits_; }  // by end

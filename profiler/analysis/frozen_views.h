@@ -26,8 +26,8 @@ namespace shardlens::analysis {
 struct FrozenViews {
   int64_t backwards = 0;          // number of reported backwards
   std::vector<std::string> late;  // FQNs, in the order in which their reductions were issued
-  std::vector<std::string>
-      found;  // events of one backward: "backward (layers.3)", "reduce_scatter (…)"
+  // Events of one backward: "backward (layers.3)", "reduce_scatter (…)".
+  std::vector<std::string> found;
   std::vector<std::string> fresh;  // the same events in the order with fresh views
   Nanoseconds lost = 0;            // defined in docs/metrics.md
   std::vector<bool> is_late;       // by Timeline::collectives

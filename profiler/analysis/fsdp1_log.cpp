@@ -373,10 +373,10 @@ class Fsdp1Ranges {
   std::vector<uint32_t> ended_;       // units in the order in which their forwards ended
   std::map<uint32_t, InPass> state_;  // not unordered_map: it grows during iteration
   int began_ = 0;
-  std::optional<size_t> forward_prefetched_,
-      backward_prefetched_;                                    // events whose unit is not known yet
+  // Unshard events whose unit is not known yet.
+  std::optional<size_t> forward_prefetched_, backward_prefetched_;
   std::vector<int64_t> forward_size_;                          // by unit; -1: not known
-  std::unordered_map<Nanoseconds, int64_t> sizes_;             // of calls, by start
+  std::unordered_map<Nanoseconds, int64_t> sizes_;             // sizes of calls, by start
   std::unordered_map<uint32_t, std::vector<uint32_t>> calls_;  // by track
   std::unordered_map<uint32_t, IntervalSet> prefetch_ranges_;  // by track
   Nanoseconds limiter_ = 0;

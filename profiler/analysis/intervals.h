@@ -18,8 +18,8 @@ struct Interval {
 // nothing. Complexity: union_of sorts; the binary operations are linear in both sets.
 using IntervalSet = std::vector<Interval>;
 
-[[nodiscard]] IntervalSet union_of(
-    std::vector<Interval> intervals);  // may be in any order and overlap
+// May be in any order and overlap.
+[[nodiscard]] IntervalSet union_of(std::vector<Interval> intervals);
 
 // A union built interval by interval. It needs little memory if the intervals are nearly sorted,
 // because an interval that touches the one before is merged at once.

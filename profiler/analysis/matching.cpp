@@ -75,8 +75,8 @@ class Matcher {
   void add_rank(uint32_t rank) {
     const Trace& trace = traces_[rank];
     std::map<std::string, int64_t> counts;  // number of collectives without a sequence number
-    std::map<std::pair<std::string, int64_t>, int64_t>
-        shared;  // number of those with the same sequence number
+    // Number of those with the same sequence number.
+    std::map<std::pair<std::string, int64_t>, int64_t> shared;
     for (uint32_t i = 0; i < timelines_[rank].collectives.size(); ++i) {
       const Collective& c = timelines_[rank].collectives[i];
       const trace::CollectiveArgs* args =
@@ -103,8 +103,8 @@ class Matcher {
   // Ranks that were recorded for longer have more collectives. The parts with one key must have the
   // same kind and size.
   void drop_what_differs() {
-    std::map<std::string, bool>
-        off;  // groups without sequence numbers whose ranks differ from some point on
+    // Groups without sequence numbers whose ranks differ from some point on.
+    std::map<std::string, bool> off;
     int64_t alone = 0;
     for (auto& [key, parts] : groups_) {
       const auto& [group, number, occurrence] = key;

@@ -33,9 +33,9 @@ struct MatchedFigures {
   std::string group;
   Bytes bytes = 0;
   int64_t ranks = 0, count = 0;
-  Nanoseconds transfer_median = 0;            // of the shortest duration over the ranks
-  Nanoseconds wait_median = 0;                // of the mean over the ranks of (duration - transfer)
-  Nanoseconds skew_median = 0, skew_max = 0;  // of (last start - first start)
+  Nanoseconds transfer_median = 0;            // median of the shortest duration over the ranks
+  Nanoseconds wait_median = 0;                // median of the ranks' mean of (duration - transfer)
+  Nanoseconds skew_median = 0, skew_max = 0;  // median and maximum of (last start - first start)
   std::optional<double> algbw, busbw;         // GB/s, for the median transfer; see bandwidth.h
 };
 

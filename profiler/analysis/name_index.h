@@ -22,7 +22,7 @@ struct NameFacts {
   bool is_fsdp_range = false;
   bool is_fsdp_work = false;  // an FSDP range that contains only FSDP's own work
   bool is_peer_copy = false;
-  std::optional<CollectiveKind> kind;  // of a communication kernel
+  std::optional<CollectiveKind> kind;  // kind of a communication kernel
 };
 
 // The facts for each name of one trace. Each distinct name is examined once, at its first use.

@@ -23,8 +23,8 @@ struct ObservedEvent {
 
 // Steps with the same sequence of operations; they need not be consecutive.
 struct ObservedOrder {
-  std::vector<int64_t>
-      steps;  // k of ProfilerStep#k; without these, the number of the root's forward
+  // Numbers k of ProfilerStep#k; without these, numbers of the root's forward.
+  std::vector<int64_t> steps;
   std::vector<ObservedEvent> events;
 };
 

@@ -303,7 +303,8 @@ class Recovery {
       }
     }
     if (seen.size() > 1) {
-      note("units differ in precision; the plan has that of the first", Severity::kWarning);
+      note("units differ in precision; the plan has only one of the precisions",
+           Severity::kWarning);
     }
     if (seen.empty()) {
       return;

@@ -28,8 +28,8 @@ struct RecoveredBucket {
   int64_t numel = -1;  // -1: not in the trace
   Bytes bytes = 0;     // 0: not in the trace
   std::optional<DType> dtype;
-  std::vector<int64_t>
-      gradients;  // elements of each, in order of completion; empty: not in the trace
+  // Elements of each, in order of completion; empty: not in the trace.
+  std::vector<int64_t> gradients;
   std::vector<std::string> modules;  // modules of the gradients, if the trace names them
 };
 

@@ -69,8 +69,8 @@ void add_steps(const Sources& sources, Timeline& timeline) {
   if (marks.empty()) {
     add_note(timeline,
              timeline.device
-                 ? "the trace marks no steps (ProfilerStep#k)"
-                 : "the trace marks no steps (ProfilerStep#k): figures cover all operators");
+                 ? "the trace has no steps (ProfilerStep#k)"
+                 : "the trace has no steps (ProfilerStep#k): figures cover all operators");
     return;
   }
   // Simulated steps do not overlap, so the host's ProfilerStep ranges apply to the device too. The

@@ -78,8 +78,8 @@ enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
 // A kernel, memcpy or memset; in host traces, a leaf operator.
 struct DeviceEvent {
   uint32_t event = 0;  // index into Trace::events
-  uint32_t launch =
-      trace::kNoIndex;  // index of the call that launched it; for a leaf operator: itself
+  // Index of the call that launched it; for a leaf operator: itself.
+  uint32_t launch = trace::kNoIndex;
   Nature nature = Nature::kCompute;
 };
 

@@ -33,11 +33,11 @@ struct CheckOptions {
 struct MetricResult {
   Metric metric = Metric::kStepTime;
   bool gates = false;
-  Effect effect;                     // ns per step
-  double tail = 0;                   // probability outside the confidence interval on either side
-  double half_width = 0;             // of the confidence interval; infinite with too few runs
-  double limit = 0;                  // the change that a gate tolerates
-  double threshold = 0;              // max(limit, half_width): a regression exceeds this
+  Effect effect;          // ns per step
+  double tail = 0;        // probability outside the confidence interval on either side
+  double half_width = 0;  // half width of the confidence interval; infinite with too few runs
+  double limit = 0;       // the change that a gate tolerates
+  double threshold = 0;   // max(limit, half_width): a regression exceeds this
   std::optional<double> detectable;  // change that would be detected with probability 95 %
   Verdict verdict = Verdict::kPass;  // only if `gates`
   // Whether the change exceeds noise and is not zero; for gating and other metrics.
@@ -59,8 +59,8 @@ struct CheckResult {
   std::vector<AttributionRow> attribution;  // only for a regression; the largest change first
   std::vector<std::string> causes;          // as sentences, structural causes first
   std::vector<std::string> notes;
-  int64_t baseline_runs = 0, candidate_runs = 0,
-          steps = 0;  // steps: the smallest number of any run
+  // `steps`: the smallest number of any run.
+  int64_t baseline_runs = 0, candidate_runs = 0, steps = 0;
   double alpha = 0;
 };
 

@@ -13,8 +13,8 @@ namespace shardlens::check {
 // One item in two sets of runs, matched by its key and never by the time at which it ran.
 struct ItemChange {
   ItemKey key;
-  std::optional<double> baseline,
-      candidate;  // ns per step, means over runs; nullopt: not in these runs
+  // In ns per step, means over runs; nullopt: not in these runs.
+  std::optional<double> baseline, candidate;
   std::optional<double> baseline_exposed, candidate_exposed;
   double delta = 0;           // change of the time; all of the time if only one side has the item
   bool within_noise = false;  // the change is within the confidence interval around zero

@@ -34,7 +34,7 @@ namespace shardlens::check {
 struct Effect {
   double baseline = 0, candidate = 0;  // means over runs
   double change = 0;                   // candidate - baseline
-  double standard_error = 0;           // of `change`
+  double standard_error = 0;           // standard error of `change`
   double df = 0;                       // degrees of freedom of `standard_error`; 0: too few runs
 
   [[nodiscard]] bool measurable() const { return df > 0; }

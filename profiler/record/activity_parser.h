@@ -89,8 +89,8 @@ class ActivityParser {
   std::mutex mutex_;
   std::vector<Window> windows_;  // by time; guarded by mutex_
   int64_t untimed_ = 0, own_ranges_ = 0;
-  std::unordered_map<const char*, uint32_t>
-      kernel_names_;  // by address: CUPTI keeps one text per kernel
+  // By address: CUPTI keeps one text per kernel.
+  std::unordered_map<const char*, uint32_t> kernel_names_;
   std::unordered_map<uint64_t, uint32_t> call_names_;
   std::unordered_map<uint64_t, OpenRange> open_ranges_;
 };

@@ -156,8 +156,8 @@ class CuptiTracer final : public DeviceTracer {
     for (const CUpti_CallbackId call : kNoisyDriverCalls) {
       static_cast<void>(::cuptiActivityEnableDriverApi(call, 0));
     }
-    static_cast<void>(
-        ::cuptiActivityEnableAllSyncRecords(0));  // no records of queries for unfinished work
+    // No records of queries for unfinished work.
+    static_cast<void>(::cuptiActivityEnableAllSyncRecords(0));
   }
 
   void begin_window() override { parser_.begin_window(now_ns()); }

@@ -29,8 +29,8 @@ class NowPage {
   NowPage(const NowPage&) = delete;
   NowPage& operator=(const NowPage&) = delete;
 
-  void units(
-      std::span<const std::string> fqns);  // stores those that fit; others are read as "unit 123"
+  // Stores those that fit; others are read as "unit 123".
+  void units(std::span<const std::string> fqns);
   void step(int64_t step, bool inside);
   void hook(Hook hook, UnitId unit);
   void action(uint32_t seq, const schedule::Action& action);

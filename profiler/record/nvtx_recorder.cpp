@@ -88,8 +88,8 @@ class NvtxRecorder::Domain {
   struct Unit {
     std::array<nvtxStringHandle_t, kRangeCount> ranges{};
     nvtxStringHandle_t forward = nullptr, backward = nullptr;
-    nvtxRangeId_t open =
-        0;  // id of the open forward or backward range; units end these in any order
+    // Id of the open forward or backward range; units end these in any order.
+    nvtxRangeId_t open = 0;
     bool is_open = false;
   };
 

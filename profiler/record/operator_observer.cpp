@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, 4> kGemms{"aten::mm", "aten::addmm", "ate
 // A RecordFunction callback is a plain function without user data, so the recorder is a global
 // variable.
 std::atomic<SpoolRecorder*> active{nullptr};
-std::atomic<uint64_t> generation{0};  // of `active`: ids cached for an earlier recorder are stale
+// Counts changes of `active`: ids cached for an earlier recorder are stale.
+std::atomic<uint64_t> generation{0};
 
 struct Name {
   std::string text;

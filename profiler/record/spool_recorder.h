@@ -39,8 +39,8 @@ struct SpoolOptions {
   // that request() asked for.
   std::filesystem::path trigger_file = {};
   bool on_request = false;
-  Bytes budget =
-      Bytes{256} << 20;  // size limit of the spool; further records are dropped and counted
+  // Size limit of the spool; further records are dropped and counted.
+  Bytes budget = Bytes{256} << 20;
   size_t buffer_records = size_t{1} << 15;
 };
 

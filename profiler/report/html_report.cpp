@@ -20,8 +20,8 @@ using analysis::UnitSpan;
 using nlohmann::ordered_json;
 
 constexpr int kSpanKinds = 7;
-constexpr Nanoseconds kParts =
-    3000;  // resolution, in parts of a step, at which sets of instants are drawn
+// Resolution, in parts of a step, at which sets of instants are drawn.
+constexpr Nanoseconds kParts = 3000;
 
 // Assigns numbers to names, so that each name is written once.
 class Names {

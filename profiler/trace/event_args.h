@@ -57,7 +57,7 @@ struct LaunchArgs {
   uint16_t block[3] = {0, 0, 0};
   uint16_t registers = 0;       // per thread
   uint32_t shared_memory = 0;   // bytes, static and dynamic
-  int32_t multiprocessors = 0;  // of the device; 0: not known
+  int32_t multiprocessors = 0;  // number on the device; 0: not known
   int32_t occupancy = -1;       // estimated, percent; -1: not known
   friend auto operator<=>(const LaunchArgs&, const LaunchArgs&) = default;
 };

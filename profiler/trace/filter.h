@@ -52,7 +52,7 @@ class EventFilter {
 
   Filter filter_;
   std::set<std::string, std::less<>> seen_;
-  std::set<int64_t> steps_;      // of the trace
+  std::set<int64_t> steps_;      // steps of the trace
   std::vector<Window> windows_;  // sorted and disjoint after decide()
   GrowingArray<Launch> launches_;
   std::unordered_set<uint32_t> launched_;

@@ -28,7 +28,7 @@ class EventSink {
 struct ReadOptions {
   bool keep_args = false;  // keep each event's args as written (they take most of the memory)
   EventSink* sink = nullptr;
-  size_t window_bytes = TokenWindow::kWindowBytes;  // of text at a time; grows for larger pieces
+  size_t window_bytes = TokenWindow::kWindowBytes;  // text read at a time; grows for larger pieces
   Progress* progress = nullptr;  // used when reading files; must outlive the call
 };
 

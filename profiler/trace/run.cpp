@@ -161,8 +161,8 @@ void read_companions(const fs::path& directory, Run& run) {
       run.planned =
           read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
     } else {
-      plan::load_plan(directory /
-                      "plan.json");  // not used without a workload, but it must be valid
+      // Not used without a workload, but it must be valid.
+      plan::load_plan(directory / "plan.json");
     }
   } catch (const Error& error) {
     run.plan_problem = error.what();

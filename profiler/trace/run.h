@@ -25,10 +25,10 @@ struct StepMetrics {
 // The inputs of the plan, as far as the capture directory contains them.
 struct PlannedInputs {
   plan::ResolvedPlan plan;
-  plan::Workload workload;  // of a microbatch
+  plan::Workload workload;  // one microbatch
   plan::StepSettings settings;
-  std::optional<plan::ModelConfig>
-      config;  // nullopt: the simulation was not made from a model config
+  // nullopt: the simulation was not made from a model config.
+  std::optional<plan::ModelConfig> config;
 };
 
 // All data of one run: the input of analyses, reports and the app.

@@ -114,8 +114,8 @@ struct SpoolOperator {
   static constexpr size_t kMaxInputs = 8, kMaxDims = 6;
   uint32_t name, thread;  // `name`: id of a text
   Nanoseconds start, end;
-  uint8_t
-      ranks[kMaxInputs];  // number of dimensions of each input; `dims`: their sizes, concatenated
+  // Number of dimensions of each input; `dims`: their sizes, concatenated.
+  uint8_t ranks[kMaxInputs];
   int32_t dims[kMaxDims];
 };
 
@@ -160,8 +160,8 @@ static_assert(sizeof(SpoolRecord) == kSpoolRecordBytes &&
 struct Spool {
   std::string source;  // path, for messages
   SpoolHeader header;
-  std::vector<SpoolRecord>
-      records;  // valid records in file order, without texts, units and metadata
+  // Valid records in file order, without texts, units and metadata.
+  std::vector<SpoolRecord> records;
   std::unordered_map<uint32_t, std::string> texts;
   std::vector<std::string> units;           // FQN by UnitId; "unit 7" if the FQN was lost
   std::string metadata;                     // JSON, or ""

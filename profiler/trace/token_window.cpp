@@ -151,7 +151,7 @@ void TokenWindow::index(size_t size) {
   if (size == 0) {
     return;
   }
-  constexpr size_t kDepth = 1;  // of simdjson's second stage, which is not used
+  constexpr size_t kDepth = 1;  // for simdjson's second stage, which is not used
   auto error = stage1_ == nullptr
                    ? simdjson::get_active_implementation()->create_dom_parser_implementation(
                          capacity_, kDepth, stage1_)

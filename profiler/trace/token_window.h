@@ -61,7 +61,7 @@ class TokenWindow {
   std::vector<char> buffer_;
   size_t capacity_;      // room for text in buffer_
   size_t filled_ = 0;    // bytes read
-  size_t cut_ = 0;       // of these, the bytes in the window
+  size_t cut_ = 0;       // bytes in the window
   char after_cut_ = 0;   // the byte that the sentinel replaced
   bool ended_ = false;   // the source has ended
   bool torn_ = false;    // the text ends in a string

@@ -153,8 +153,8 @@ class Trace {
 
   [[nodiscard]] std::string_view name(const Event& event) const { return strings.view(event.name); }
   [[nodiscard]] std::string_view category(const Event& event) const;
-  [[nodiscard]] const CollectiveArgs* collective(
-      const Event& event) const;  // nullptr: not a collective
+  // nullptr: not a collective.
+  [[nodiscard]] const CollectiveArgs* collective(const Event& event) const;
   [[nodiscard]] const ActionArgs* action(const Event& event) const;
   [[nodiscard]] const HookArgs* hook(const Event& event) const;
   [[nodiscard]] const DeviceArgs* device(const Event& event) const;  // also for NCCL kernels

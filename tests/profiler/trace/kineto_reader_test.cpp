@@ -151,7 +151,7 @@ TEST(KinetoReaderTest, NamesWhereBrokenJsonIs) {
   EXPECT_THAT(message_of(""), HasSubstr("empty"));
   EXPECT_THAT(message_of("   "), HasSubstr("t.json"));
   EXPECT_THAT(message_of("hello"), HasSubstr("t.json"));
-  EXPECT_THAT(message_of("17"), HasSubstr("no trace"));
+  EXPECT_THAT(message_of("17"), HasSubstr("not a trace"));
   EXPECT_THAT(message_of("{}"), HasSubstr("traceEvents"));
   EXPECT_THAT(message_of(R"({"traceEvents": 5})"), HasSubstr("not a list"));
   EXPECT_THAT(message_of(good.substr(0, good.size() - 20)),

@@ -129,7 +129,7 @@ TEST_F(RunTest, ReadingEndsWhereItIsStopped) {
 TEST_F(RunTest, TwoTracesOfOneRankAreRefused) {
   write_kineto(trace_of_rank(0), directory_ / "a.json");
   write_kineto(trace_of_rank(0), directory_ / "b.json");
-  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0 beside "));
+  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0, in addition to "));
 }
 
 TEST_F(RunTest, TracesWithoutARankAreNumbered) {
