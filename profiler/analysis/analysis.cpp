@@ -48,8 +48,8 @@ void explain(const Trace& trace,
     trace::add_diagnostic(
         diagnostics, Severity::kNote,
         timeline.communication.empty()
-            ? "no communication in the trace: overlap_ratio is null (--comm-regex names what "
-              "communicates)"
+            ? "no communication in the trace: overlap_ratio is null (--comm-regex can select "
+              "communication events by name)"
             : "no communication within the analysed steps: overlap_ratio is null");
   }
   if (rank.figures.compute == 0) {

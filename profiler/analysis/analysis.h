@@ -33,10 +33,10 @@ enum class Detail : uint8_t {
 
 struct AnalysisOptions {
   TimelineOptions timeline;
-  std::optional<StepRange> steps;  // nullopt: all of the trace
-  bool critical_path = false;      // find each step's
-  Detail detail = Detail::kNone;   // what RankAnalysis::detail has
-  bool keep_timelines = false;     // Analysis::timelines too
+  std::optional<StepRange> steps;  // nullopt: all steps of the trace
+  bool critical_path = false;      // find the critical path of each step
+  Detail detail = Detail::kNone;   // what RankAnalysis::detail contains
+  bool keep_timelines = false;     // fill Analysis::timelines
 };
 
 struct StepAnalysis {
@@ -51,13 +51,13 @@ struct StepPath {
   std::vector<PathPart> parts;  // longest first
 };
 
-// One row of the timeline: a stream of the device, a thread that computes, or a communicator.
+// One row of the timeline: a stream of the device, a thread that runs operators, or a communicator.
 struct StreamFigures {
   std::string name;
   Nanoseconds busy = 0;
 };
 
-// What the figures sum up.
+// The spans and time sets that the figures summarize.
 struct RankDetail {
   std::vector<UnitSpan> spans;  // by start
   IntervalSet compute, communication, copy;
@@ -70,28 +70,29 @@ struct RankAnalysis {
   IdleFigures idle;
   LaunchFigures launch;  // device traces
   std::vector<MemoryFigures> memory;
-  std::vector<StepPath> critical_paths;  // where they were asked for
+  std::vector<StepPath> critical_paths;  // only with AnalysisOptions::critical_path
   std::vector<StepAnalysis> steps;
   std::vector<UnitFigures> units;
-  std::optional<FrozenViews> frozen_views;  // nullopt: not seen, or the plan says fresh
+  std::optional<FrozenViews> frozen_views;  // nullopt: not found, or the plan has fresh views
   std::vector<StreamFigures> streams;
-  std::vector<std::string> unit_names;  // what ObservedEvent counts
+  std::vector<std::string> unit_names;  // indexed by the units of ObservedEvent
   std::vector<ObservedOrder> observed;  // empty without FSDP's ranges
   Order order;
   std::optional<RankDetail> detail;
 };
 
-// The answer to "how much communication was hidden, and where was it not". docs/metrics.md
+// Shows how much communication was overlapped with compute, and where it was not. docs/metrics.md
 // defines every figure.
 struct Analysis {
   std::vector<RankAnalysis> ranks;
-  Matching matching;                           // across ranks; empty with one trace
-  std::vector<Timeline> timelines;             // by rank; where they were asked for
-  std::vector<trace::Diagnostic> diagnostics;  // equal ones of several ranks are counted together
+  Matching matching;                // across ranks; empty with one trace
+  std::vector<Timeline> timelines;  // by rank; only with AnalysisOptions::keep_timelines
+  // Equal diagnostics of several ranks are merged and counted.
+  std::vector<trace::Diagnostic> diagnostics;
 };
 
-// Errors: InputError if `options.steps` names no step of any rank; RuntimeFault where it was
-// stopped.
+// Errors: InputError if no rank has any of the steps in `options.steps`; RuntimeFault if the
+// analysis was stopped.
 [[nodiscard]] Analysis analyze(const trace::Run& run, const AnalysisOptions& options = {});
 
 }  // namespace shardlens::analysis

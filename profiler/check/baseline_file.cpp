@@ -131,7 +131,7 @@ RunSummary run_from(const Json& json) {
   return run;
 }
 
-// Directories below that hold traces themselves, by name.
+// Subdirectories that contain traces, sorted by name.
 std::vector<fs::path> runs_below(const fs::path& directory) {
   std::vector<fs::path> out;
   for (const auto& entry : fs::directory_iterator(directory)) {
@@ -143,7 +143,7 @@ std::vector<fs::path> runs_below(const fs::path& directory) {
         out.push_back(entry.path());
       }
     } catch (const InputError&) {
-      // holds none: not a run
+      // contains no traces: not a run
     }
   }
   std::sort(out.begin(), out.end());
@@ -174,8 +174,8 @@ std::vector<RunSummary> parse_baseline(std::string_view json, const std::string&
     const int version = file.at("shardlens_baseline");
     if (version != kVersion) {
       throw InputError(source,
-                       fmt::format("a baseline of version {}; this shardlens reads {}: save "
-                                   "it again",
+                       fmt::format("a baseline of version {}, but this shardlens reads version "
+                                   "{}; save it again",
                                    version, kVersion));
     }
     std::vector<RunSummary> runs;
@@ -183,11 +183,11 @@ std::vector<RunSummary> parse_baseline(std::string_view json, const std::string&
       runs.push_back(run_from(run));
     }
     if (runs.empty()) {
-      throw InputError(source, "the baseline holds no run");
+      throw InputError(source, "the baseline contains no run");
     }
     return runs;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(source, fmt::format("not a baseline that shardlens saved: {}", error.what()));
+    throw InputError(source, fmt::format("not a baseline saved by shardlens: {}", error.what()));
   }
 }
 
@@ -213,7 +213,7 @@ std::vector<fs::path> run_paths(const fs::path& path) {
   std::vector<fs::path> runs = runs_below(path);
   if (runs.empty()) {
     throw InputError(path.string(),
-                     "holds neither traces nor directories with traces: expected a capture "
+                     "contains neither traces nor directories with traces: expected a capture "
                      "directory, a directory of several, a trace or a saved baseline");
   }
   return runs;

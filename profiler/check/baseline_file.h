@@ -9,23 +9,24 @@
 
 namespace shardlens::check {
 
-// Runs as a file, so that a gate needs no traces of the baseline: version 1, a JSON object
-// {"shardlens_baseline": 1, "runs": […]}, docs/ci.md. parse_baseline(to_json(runs)) gives the same
-// runs.
+// Writes runs to a file, so that a gate does not need the baseline's traces: version 1, a JSON
+// object {"shardlens_baseline": 1, "runs": […]}, docs/ci.md. parse_baseline(to_json(runs)) returns
+// equal runs.
 [[nodiscard]] std::string to_json(const std::vector<RunSummary>& runs);
-// Errors: InputError with file and what was expected, also for another version.
+// Errors: InputError with the file and what was expected; also for another version.
 [[nodiscard]] std::vector<RunSummary> parse_baseline(std::string_view json,
                                                      const std::string& source);
 
-// Whether the file is such a baseline (else it may be a trace), told by its first bytes.
+// Whether the file is a baseline (otherwise it may be a trace), judged by its first bytes.
 [[nodiscard]] bool is_baseline_file(const std::filesystem::path& path);
 
-// Where the runs under `path` are, each as Run::open() takes it: a capture directory, a directory
-// of traces, a trace or a spool is one run; a directory of these holds several, by name. Whether a
-// file is one is not looked at. Errors: InputError for what is not there, or a directory of none.
+// The paths of the runs under `path`, each suitable for Run::open(): a capture directory, a
+// directory of traces, a trace or a spool is one run; a directory that contains such directories is
+// several runs, sorted by name. The contents of files are not checked. Errors: InputError if the
+// path does not exist or is a directory without runs.
 [[nodiscard]] std::vector<std::filesystem::path> run_paths(const std::filesystem::path& path);
 
-// The runs themselves; of a baseline file those in it. Errors: InputError.
+// Reads the runs, or the contents of a baseline file. Errors: InputError.
 [[nodiscard]] std::vector<RunSummary> read_runs(const std::filesystem::path& path,
                                                 const SummaryOptions& options = {});
 

@@ -33,7 +33,7 @@ std::vector<std::string> units_of_kind(const CheckResult& result, std::string_vi
   return units;
 }
 
-// "views: "fresh", now "frozen"" for each key.
+// For each key that differs: views: was "fresh", is "frozen".
 std::vector<std::string> plan_differences(const std::string& baseline,
                                           const std::string& candidate) {
   const auto a = nlohmann::json::parse(baseline, nullptr, false),
@@ -60,8 +60,8 @@ void add_structural(const std::vector<RunSummary>& baseline,
       frozen != candidate.end() && std::none_of(baseline.begin(), baseline.end(), held_up);
   if (frozen_is_new) {
     out.push_back(fmt::format(
-        "frozen views: the views of the parameters were made once, up front, so the "
-        "reduce-scatters of {} are late: they are issued when the whole backward is through",
+        "frozen views: the views of the parameters were made only once, before training, so the "
+        "reduce-scatters of {} are late: they are issued after the whole backward",
         named(frozen->late_reductions)));
   }
   std::vector<std::string> gone, fresh;
@@ -71,17 +71,18 @@ void add_structural(const std::vector<RunSummary>& baseline,
     }
   }
   if (!gone.empty() || !fresh.empty()) {
-    out.push_back(fmt::format("another wrapping: units {} are gone, new is {}",
+    out.push_back(fmt::format("the wrapping changed: units removed: {}; units added: {}",
                               gone.empty() ? "(none)" : named(gone),
                               fresh.empty() ? "(none)" : named(fresh)));
   }
   for (const StructuralDifference& d : result.structural) {
     if (d.kind == "prefetch") {
-      out.push_back(fmt::format(
-          "prefetch of {}: {} (baseline: {}){}", unit_name(d.unit), d.candidate, d.baseline,
-          units_of_kind(result, "prefetch").size() > 1
-              ? fmt::format("; so for {}", named(units_of_kind(result, "prefetch")))
-              : ""));
+      out.push_back(fmt::format("prefetch of {}: {} (baseline: {}){}", unit_name(d.unit),
+                                d.candidate, d.baseline,
+                                units_of_kind(result, "prefetch").size() > 1
+                                    ? fmt::format("; the prefetch changed for {}",
+                                                  named(units_of_kind(result, "prefetch")))
+                                    : ""));
       break;
     }
   }
@@ -107,7 +108,7 @@ std::vector<std::string> causes_of(const std::vector<RunSummary>& baseline,
   if (result.verdict == Verdict::kRegression && result.structural.empty() &&
       !result.attribution.empty()) {
     const AttributionRow& most = result.attribution.front();
-    out.push_back(fmt::format("the structure is the same; {:+.3f} ms of it is {} of {}",
+    out.push_back(fmt::format("the structure is the same; {:+.3f} ms of the change is {} of {}",
                               most.delta / 1e6, most.part, unit_name(most.unit)));
   }
   return out;

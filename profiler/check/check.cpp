@@ -24,16 +24,16 @@ void require_same_ranks(const std::vector<RunSummary>& baseline,
       if (run.ranks != first.ranks) {
         throw InputError(
             run.source,
-            fmt::format("has the traces of rank {}, but {} those of rank {}: only runs of the same "
-                        "ranks can be compared (a directory is one run, a trace file a run of one "
-                        "rank)",
+            fmt::format("has the traces of rank {}, but {} has those of rank {}: only runs of the "
+                        "same ranks can be compared (a directory is one run, a trace file is a run "
+                        "of one rank)",
                         fmt::join(run.ranks, ", "), first.source, fmt::join(first.ranks, ", ")));
       }
     }
   }
 }
 
-// Why no verdict may be given, "" if nothing speaks against one.
+// The reason against giving a verdict; "": none.
 std::string doubt_of(const std::vector<RunSummary>& baseline,
                      const std::vector<RunSummary>& candidate) {
   for (const auto* side : {&baseline, &candidate}) {
@@ -68,7 +68,7 @@ std::string milliseconds(double ns) {
   return fmt::format("{:.3f} ms", ns / 1e6);
 }
 
-// " (+3.1 %)", or "" of nothing.
+// " (+3.1 %)", or "" if `of` is zero.
 std::string share(double change, double of) {
   return of > 0 ? fmt::format(" ({:+.1f} %)", 100 * change / of) : "";
 }
@@ -95,18 +95,18 @@ std::string inconclusive_reason(const CheckResult& result) {
     if (m.gates && m.verdict == Verdict::kInconclusive) {
       if (!m.detectable) {
         return fmt::format(
-            "{} and {} runs of {} steps are too few for times: 3 runs of 5 steps a side are the "
-            "least (structure needs one run)",
+            "{} and {} runs of {} steps are too few for times: each side needs at least 3 runs of "
+            "5 steps (structure needs one run)",
             result.baseline_runs, result.candidate_runs, result.steps);
       }
       return fmt::format(
-          "{} is too noisy: with {} runs a side a rise of up to {}{} cannot be excluded; more runs "
-          "or a quieter machine",
+          "{} is too noisy: with {} runs a side a rise of up to {}{} cannot be excluded; use more "
+          "runs or a quieter machine",
           name_of(m.metric), runs, milliseconds(m.effect.change + m.half_width),
           share(m.effect.change + m.half_width, m.effect.baseline));
     }
   }
-  return "nothing that gates could be measured";
+  return "no gating metric could be measured";
 }
 
 std::string pass_reason(const CheckResult& result) {
@@ -114,7 +114,7 @@ std::string pass_reason(const CheckResult& result) {
   for (const MetricResult& m : result.metrics) {
     if (m.gates && m.detectable) {
       parts.push_back(
-          fmt::format("with these {} × {} steps a {} of {}{} would have been seen",
+          fmt::format("with these {} × {} steps, a {} of {}{} would have been detected",
                       std::min(result.baseline_runs, result.candidate_runs), result.steps,
                       m.metric == Metric::kStepTime ? "slowdown" : "rise of exposed communication",
                       milliseconds(*m.detectable), share(*m.detectable, m.effect.baseline)));
@@ -139,7 +139,7 @@ void add_notes(const std::vector<RunSummary>& baseline,
       for (const RankStructure& rank : run.structure) {
         if (rank.variants.size() > 1 && seen.insert("variants" + run.source).second) {
           result.notes.push_back(fmt::format(
-              "{}: not all steps did the same; what most of them did ({} of {}) is compared",
+              "{}: the steps differ in structure; the most frequent one ({} of {}) is compared",
               run.source, rank.variants.front().steps, run.used));
         }
       }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kTail = 0.005;
 
-// An item of one side.
+// One item in the runs of one side.
 struct Side {
   std::vector<double> runs, steps;  // times: a mean per run, and every step of all runs
   double exposed = 0;               // mean over runs

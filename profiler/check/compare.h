@@ -10,25 +10,26 @@
 
 namespace shardlens::check {
 
-// The same thing in two sets of runs, found by what it is and never by when it ran.
+// One item in two sets of runs, matched by its key and never by the time at which it ran.
 struct ItemChange {
   ItemKey key;
-  std::optional<double> baseline, candidate;  // ns per step, means over runs; nullopt: not there
+  // In ns per step, means over runs; nullopt: not in these runs.
+  std::optional<double> baseline, candidate;
   std::optional<double> baseline_exposed, candidate_exposed;
-  double delta = 0;           // of the time; of an item that is on one side only, all of it
-  bool within_noise = false;  // the change lies within the interval about zero
+  double delta = 0;           // change of the time; all of the time if only one side has the item
+  bool within_noise = false;  // the change is within the confidence interval around zero
 
   [[nodiscard]] bool matched() const { return baseline && candidate; }
 };
 
-// Differences for people: no verdict, and nothing refused but other ranks.
+// Differences for display, without a verdict; only different ranks are refused.
 struct Comparison {
   CheckResult result;             // metrics, structure, attribution of the step, notes
-  std::vector<ItemChange> items;  // the largest change first
+  std::vector<ItemChange> items;  // largest change first
 };
 
-// Runs summarized with SummaryOptions::items. Noise is that between runs; with one run a side, that
-// between its steps. Errors: InputError as of check_runs().
+// Compares runs that were summarized with SummaryOptions::items. Noise is estimated between runs
+// or, with one run on a side, between its steps. Errors: InputError as in check_runs().
 [[nodiscard]] Comparison compare_runs(const std::vector<RunSummary>& baseline,
                                       const std::vector<RunSummary>& candidate);
 

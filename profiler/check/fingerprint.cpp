@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Flags of a run that change what a step does or how fast; not those that a plan states.
+// Flags of a run that change what a step does or how fast it is, except those in the plan.
 constexpr std::array kOptions{"device", "backend",   "world_size", "threads", "force_collectives",
                               "batch",  "seq",       "accumulate", "no_sync", "optimizer",
                               "clip",   "precision", "hardware"};
@@ -31,7 +31,7 @@ void put(std::map<std::string, std::string>& into,
   }
 }
 
-// "8 × NVIDIA H200" of Kineto's deviceProperties.
+// "8 × NVIDIA H200", from Kineto's deviceProperties.
 std::string devices_of(const std::string& properties) {
   const json list = json::parse(properties, nullptr, false);
   std::map<std::string, int> names;

@@ -6,11 +6,11 @@
 namespace shardlens::check {
 namespace {
 
-// docs/ci.md explains each.
+// docs/ci.md explains each constant.
 constexpr double kRelativeLimit = 0.02;
 constexpr double kFloor = 50'000;      // ns
-constexpr double kShareOfStep = 0.01;  // of a step, for exposed communication
-constexpr double kTolerated = 5;       // limits that the interval may reach above zero
+constexpr double kShareOfStep = 0.01;  // share of a step, for exposed communication
+constexpr double kTolerated = 5;       // how many limits the interval may extend above zero
 constexpr double kPower = 0.95;
 constexpr double kHalfNanosecond = 0.5;  // sums of parts are rounded
 constexpr size_t kEnoughRuns = 3;
@@ -94,7 +94,7 @@ std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
     result.gates = options.gates.contains(result.metric);
     result.effect = options.paired ? effect_of_pairs(*a, *b) : effect_of_runs(*a, *b);
     if (exact) {
-      result.effect.df = 1;  // nothing is uncertain
+      result.effect.df = 1;  // exact results have no uncertainty
       result.effect.standard_error = 0;
     }
     if (result.gates) {

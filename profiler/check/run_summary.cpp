@@ -31,7 +31,7 @@ using analysis::UnitFigures;
 using analysis::UnitPart;
 using trace::Trace;
 
-// One rank with all that is asked of it.
+// One rank with the analyses that are needed of it.
 struct Rank {
   const Trace& trace;
   const Timeline& timeline;
@@ -55,8 +55,8 @@ struct StepTimes {
   int64_t number = 0;
   std::vector<Interval> windows;  // by rank
   std::vector<double> exposed;
-  bool disturbed = false;  // the profiler itself ran in it
-  bool no_end = false;     // nothing marks where its window ends: it has no next step
+  bool disturbed = false;  // the profiler itself ran in this step
+  bool no_end = false;     // the end of its window is not known: there is no next step
 
   [[nodiscard]] size_t slowest() const {
     return static_cast<size_t>(
@@ -121,8 +121,8 @@ std::vector<StepTimes> common_steps(const trace::Run& run,
   if (out.empty()) {
     throw InputError(
         run.source,
-        wanted ? fmt::format("none of the wanted steps, from {} on, is in the traces of all "
-                             "ranks; the last one recorded is {}",
+        wanted ? fmt::format("none of the requested steps, from {} on, is in the traces of all "
+                             "ranks; the last recorded step is {}",
                              wanted->first, first.steps.back().number)
                : "no step is in the traces of all ranks");
   }
@@ -150,7 +150,8 @@ std::vector<StepTimes> settled_steps(std::vector<StepTimes> steps, RunSummary& s
   return steps;
 }
 
-// The middle half of the steps by `value`, and the rank that each is taken of.
+// The windows of the middle half of the steps, sorted by `value`, each of the rank given by
+// `rank_of`.
 template <typename Value, typename Of>
 std::vector<IntervalSet> chosen_windows(const std::vector<StepTimes>& steps,
                                         size_t ranks,
@@ -204,7 +205,7 @@ void add_exposed(const std::vector<UnitFigures>& units, PartSums& sums) {
   }
 }
 
-// All of a step: what no unit is known for is "<none>"'s.
+// Adds all of the steps' time; time without a known unit is added to "<none>".
 void add_all(const analysis::Figures& figures,
              const analysis::IdleFigures& idle,
              const std::vector<UnitFigures>& units,
@@ -272,7 +273,7 @@ void set_parts_of_step(RunSummary& summary) {
   set(Metric::kIdleUnknown, sum_of(parts, "unknown", true));
 }
 
-// Of the chosen steps of one rank.
+// Adds the items of the chosen steps of one rank.
 void add_items(const Rank& rank, const IntervalSet& windows, std::map<ItemKey, Item>& items) {
   std::map<std::pair<int64_t, ItemKey>, int64_t> seen;
   for (const analysis::UnitSpan& span :
@@ -381,7 +382,7 @@ void measure_exposed(const std::vector<Rank>& ranks,
   summary.metrics[Metric::kExposedComm] = sum_of(summary.exposed_parts, "");
 }
 
-// Why no verdict may rest on the run.
+// Collects the reasons against a verdict for the run.
 void find_doubts(const trace::Run& run,
                  const std::vector<trace::Diagnostic>& matching,
                  RunSummary& summary) {
@@ -389,7 +390,7 @@ void find_doubts(const trace::Run& run,
     const int64_t rank = trace.metadata.rank.value_or(0);
     if (std::string_view(trace.metadata.source).ends_with(".spool")) {
       summary.doubts.push_back(
-          fmt::format("[rank {}] the run did not finish: it left a spool, no trace", rank));
+          fmt::format("[rank {}] the run did not finish: it left a spool but no trace", rank));
     }
     for (const trace::Diagnostic& d : trace.diagnostics) {
       if (d.severity != trace::Severity::kNote) {
@@ -406,11 +407,11 @@ void find_doubts(const trace::Run& run,
   const int64_t world = metadata.world_size.value_or(1);
   const auto found = static_cast<int64_t>(run.traces.size());
   if (!run.environment.empty() && metadata.backend != "emulated" && found < world) {
-    summary.doubts.push_back(fmt::format("{} of {} ranks left a trace ({}): the run is not whole",
+    summary.doubts.push_back(fmt::format("{} of {} ranks left a trace ({}): the run is incomplete",
                                          found, world, fmt::join(summary.ranks, ", ")));
   } else if (metadata.backend != "emulated" && found < world) {
-    summary.notes.push_back(
-        fmt::format("{} of {} ranks given: the slowest of them stands for all", found, world));
+    summary.notes.push_back(fmt::format(
+        "{} of {} ranks given: the slowest of these is taken for all ranks", found, world));
   }
 }
 

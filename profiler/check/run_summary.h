@@ -14,23 +14,24 @@
 
 namespace shardlens::check {
 
-// A share of a step: "compute_forward", "all_gather_backward" (its exposed time), "copy", … of a
-// unit; "host_late", … of "<idle>".
+// A part of a step's time. For a unit: "compute_forward", "all_gather_backward" (its exposed time),
+// "copy", …; for "<idle>": "host_late", ….
 struct Part {
   std::string unit, part;
   double ns = 0;
 };
 
-// Where two runs must agree to be compared. Keys that only one of them knows say nothing.
+// The conditions that must be equal for two runs to be compared. Keys that only one run has are
+// ignored.
 struct Fingerprint {
   std::map<std::string, std::string> machine;  // device, driver, NCCL, world size, model, batch, …
-  std::map<std::string, std::string> versions;  // told, but no hindrance: torch, host, …
+  std::map<std::string, std::string> versions;  // reported, but may differ: torch, host, …
   std::string plan;                             // plan.json's text, or ""
 };
 [[nodiscard]] Fingerprint fingerprint_of(const trace::Run& run);
 
-// One thing that a step does: the n-th run of compute, copy or collective of a unit in a part of
-// the step.
+// One item of a step: the n-th run of compute, copy or collective of a unit in a section of the
+// step.
 struct ItemKey {
   std::string section, unit, kind;  // "backward", "layers.3", "reduce_scatter"
   int64_t occurrence = 0;           // in its step, from 0
@@ -38,39 +39,41 @@ struct ItemKey {
 };
 struct Item {
   ItemKey key;
-  std::vector<double> steps;  // ns in each step that has it
+  std::vector<double> steps;  // ns, for each step that has the item
   double exposed = 0;         // ns per step
 };
 
-// What one run says: all that `check` and `compare` need of it, and all that a baseline file keeps.
+// The summary of one run: all that `check` and `compare` need, and all that a baseline file
+// contains.
 //
 // [Note: Steps and ranks of a value] The time of a step is that of its slowest rank. A run's value
-// is the mean over the middle half of its settled steps by that time (midmean). The parts are those
-// of the same steps and ranks, so they sum to the value.
+// is the mean over the middle half of its steps after warm-up, sorted by that time (midmean). The
+// parts are measured on the same steps and ranks, so they sum to the value.
 struct RunSummary {
   std::string source;
   Fingerprint fingerprint;
   std::vector<int64_t> ranks;
-  int64_t steps = 0, warmup = 0, used = 0;  // recorded; left out at the begin; compared
-  bool exact = false;                       // simulated: nothing in it is noise
+  int64_t steps = 0, warmup = 0, used = 0;  // recorded; left out as warm-up; compared
+  bool exact = false;                       // simulated: the times have no noise
   MetricValues metrics;
   std::vector<Part> step_parts;     // sum to step_time
   std::vector<Part> exposed_parts;  // sum to exposed_comm
-  std::vector<Item> items;          // where they were asked for; not in a baseline file
+  std::vector<Item> items;          // only with SummaryOptions::items; not in a baseline file
   std::vector<RankStructure> structure;
-  std::vector<std::string> late_reductions;  // units whose reductions frozen views hold up
-  std::vector<std::string> doubts;           // why no verdict may rest on it: records lost, …
+  std::vector<std::string>
+      late_reductions;              // units whose reductions are late because of frozen views
+  std::vector<std::string> doubts;  // reasons against a verdict: records lost, …
   std::vector<std::string> notes;
 };
 
 struct SummaryOptions {
   analysis::TimelineOptions timeline;
-  std::optional<analysis::StepRange> steps;  // nullopt: all; warm-up is looked for in these alone
-  bool items = false;                        // RunSummary::items too
+  std::optional<analysis::StepRange> steps;  // nullopt: all; warm-up is detected only within these
+  bool items = false;                        // also fill RunSummary::items
 };
 
-// Errors: InputError naming the run for traces that mark no steps, or ranks without one of the
-// wanted steps in common.
+// Errors: InputError with the run if its traces have no steps, or its ranks have none of the
+// requested steps in common.
 [[nodiscard]] RunSummary summarize(const trace::Run& run, const SummaryOptions& options = {});
 
 }  // namespace shardlens::check

@@ -66,7 +66,7 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// The largest x in [low, high] at which rising(x) is still below `wanted`.
+// The x in [low, high] at which rising(x) reaches `wanted`.
 template <typename Rising>
 double bisect(double low, double high, double wanted, const Rising& rising) {
   for (int i = 0; i < kBisections && high - low > kPrecision * std::abs(high); ++i) {
@@ -156,7 +156,7 @@ Effect effect_of_runs(std::span<const double> baseline, std::span<const double> 
   }
   const double a = squared_deviations(baseline) / (n - 1) / n,
                b = squared_deviations(candidate) / (m - 1) / m;
-  effect.standard_error = std::sqrt(a + b);  // with n = m also that of the pooled deviation
+  effect.standard_error = std::sqrt(a + b);  // for n = m, equal to that of the pooled deviation
   effect.df =
       n == m || a + b == 0 ? n + m - 2 : (a + b) * (a + b) / (a * a / (n - 1) + b * b / (m - 1));
   return effect;
@@ -184,7 +184,7 @@ std::vector<double> holm_levels(std::span<const double> p_values, double alpha) 
                    [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
   std::vector<double> levels(p_values.size());
   double level = 0;
-  bool rejecting = true;  // once one stands, those behind it are tested no further
+  bool rejecting = true;  // once one is not rejected, the rest are not tested
   for (size_t i = 0; i < order.size(); ++i) {
     level = rejecting ? alpha / static_cast<double>(order.size() - i) : level;
     levels[order[i]] = level;
@@ -201,8 +201,8 @@ double power(double change, double limit, const Effect& effect, double tail) {
   if (error == 0) {
     return change > limit ? 1 : 0;
   }
-  // Integral over what the measured error turns out to be, s times the true one, where s² is
-  // chi-square over its degrees of freedom: Simpson's rule.
+  // Integrates over s, the ratio of the measured to the true standard error, where s² is chi-square
+  // divided by its degrees of freedom: Simpson's rule.
   constexpr int kIntervals = 800;
   const double quantile = t_quantile(tail, df);
   const double last = 1 + 12 / std::sqrt(df), width = last / kIntervals;

@@ -19,7 +19,7 @@ std::string bytes_text(Bytes bytes) {
   return bytes == 0 ? "unknown size" : fmt::format("{} bytes", bytes);
 }
 
-// "<loss>" and the like stand for what belongs to no unit.
+// Names such as "<loss>" are used for work of no unit.
 bool is_unit(const std::string& name) {
   return !name.starts_with('<');
 }
@@ -63,7 +63,7 @@ std::string unit_text(const StepStructure& step, const std::string& unit) {
   return parts.empty() ? "no collectives" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// "all_gather" of all_gather_forward and all_gather_backward.
+// "all_gather" for all_gather_forward and all_gather_backward; otherwise `part`.
 std::string kind_of(const std::string& part) {
   return part.starts_with("all_gather") ? "all_gather" : part;
 }
@@ -78,7 +78,7 @@ std::set<std::string> kinds_of(const StepStructure& step) {
   return kinds;
 }
 
-// What shares a stream with what; of kinds that both sides have.
+// The kinds in a stream, limited to `kinds`, those that both sides have.
 std::set<std::string> kinds_beside(const std::vector<StreamItem>& stream,
                                    const std::set<std::string>& kinds) {
   std::set<std::string> out;
@@ -102,8 +102,8 @@ std::map<std::string, std::set<std::string>> streams_by_kind(const StepStructure
   return out;
 }
 
-// Of `found`, the positions that must move for it to become rising: all that are not in its rising
-// subsequence of the greatest weight. `weights` as `found`.
+// The positions in `found` that must move to make it increasing: all that are not in its increasing
+// subsequence with the greatest weight. `weights` are by position.
 std::vector<size_t> moved(const std::vector<size_t>& found, const std::vector<int64_t>& weights) {
   struct Best {
     int64_t weight = 0;
@@ -138,7 +138,8 @@ std::vector<size_t> moved(const std::vector<size_t>& found, const std::vector<in
   return out;
 }
 
-// An item of an order: what it is called, whose it is, how much it takes to accuse it.
+// An item of an order. The comparison reports items with small weights as moved rather than those
+// with large weights.
 struct Placed {
   std::string unit, what;
   int64_t weight = 1;
@@ -162,7 +163,7 @@ void add_once(std::vector<StructuralDifference>& out, StructuralDifference diffe
   }
 }
 
-// Items that both have (n-th with n-th of the same name) and that stand in another order.
+// Reports items that both sides have (n-th with n-th of the same name) but in a different order.
 void compare_orders(const std::vector<Placed>& baseline,
                     const std::vector<Placed>& candidate,
                     std::vector<StructuralDifference>& out) {
@@ -181,7 +182,7 @@ void compare_orders(const std::vector<Placed>& baseline,
       in_candidate.push_back(i);
     }
   }
-  // Ranks 0 … n-1 of the baseline's positions.
+  // The ranks 0 … n-1 of the positions in the baseline.
   std::vector<size_t> sorted = in_baseline;
   std::sort(sorted.begin(), sorted.end());
   std::vector<size_t> found;
@@ -215,13 +216,14 @@ Prefetches prefetches_of(const StepStructure& step) {
   return out;
 }
 
-// All-gathers that something else issues; those units' all-gathers are explained by it.
+// Reports all-gathers that are now issued by a different hook. Returns their keys: this explains
+// their new positions in the order.
 std::set<PrefetchKey> compare_prefetches(const StepStructure& baseline,
                                          const StepStructure& candidate,
                                          std::vector<StructuralDifference>& out) {
   std::set<PrefetchKey> changed;
   const Prefetches before = prefetches_of(baseline), after = prefetches_of(candidate);
-  for (const HostItem& item : baseline.order) {  // in the order of the baseline's step
+  for (const HostItem& item : baseline.order) {  // reported in the order of the baseline's step
     const PrefetchKey key{item.unit, item.backward};
     const auto a = before.find(key), b = after.find(key);
     if (a == before.end() || b == after.end() || a->second == b->second ||
@@ -239,7 +241,7 @@ std::set<PrefetchKey> compare_prefetches(const StepStructure& baseline,
 
 std::vector<Placed> placed(const std::vector<HostItem>& order,
                            const std::set<PrefetchKey>& explained) {
-  // Where two things changed places, the reduction is accused rather than the all-gather.
+  // If two items swapped places, the reduction is reported rather than the all-gather.
   constexpr int64_t kUnshard = 1001, kOther = 1000;
   std::vector<Placed> out;
   for (const HostItem& item : order) {
@@ -284,7 +286,7 @@ void compare_streams(const StepStructure& baseline,
   if (!same_units || !streams.empty()) {
     return;
   }
-  // The n-th stream of some kinds with the other side's n-th of these.
+  // Compare the n-th streams with the same kinds on both sides.
   std::map<std::set<std::string>, std::vector<const std::vector<StreamItem>*>> others;
   for (const auto& stream : baseline.streams) {
     others[kinds_beside(stream, kinds)].push_back(&stream);
@@ -346,7 +348,7 @@ std::vector<StructuralDifference> differences(const StepStructure& baseline,
     const std::set<PrefetchKey> explained = compare_prefetches(baseline, candidate, out);
     compare_orders(placed(baseline.order, explained), placed(candidate.order, explained), order);
   }
-  // Where prefetches changed, so did the place of their all-gathers in the stream.
+  // If prefetches changed, the positions of their all-gathers in the stream changed too.
   const bool host_order_tells = !out.empty() || !order.empty();
   compare_streams(baseline, candidate, same_units && !host_order_tells, streams, order);
   for (auto* list : {&counts, &bytes, &streams, &order}) {

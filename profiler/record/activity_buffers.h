@@ -13,10 +13,10 @@
 
 namespace shardlens::record {
 
-// Buffers that CUPTI fills and a thread of ours empties: all are there from the start, and there
-// are no more.
+// Buffers that CUPTI fills and a reader thread empties. All are allocated at the start; no more are
+// added.
 //
-// Threads     any; no call blocks but next().
+// Threads     any; only next() blocks.
 class ActivityBuffers {
  public:
   struct Filled {
@@ -28,7 +28,8 @@ class ActivityBuffers {
 
   ActivityBuffers(size_t bytes, size_t count) : bytes_(bytes) {
     for (size_t i = 0; i < count; ++i) {
-      // Aligned as CUPTI asks for, and touched: its callback must not wait for pages.
+      // Aligned as CUPTI requires, and written once, so that CUPTI's callback does not wait for
+      // page faults.
       owned_.emplace_back(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes)), std::free);
       std::memset(owned_.back().get(), 0, bytes);
       free_.push_back(owned_.back().get());
@@ -37,7 +38,7 @@ class ActivityBuffers {
 
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
-  // nullptr where none is free: what CUPTI then records is lost, and counted by it.
+  // nullptr if none is free: CUPTI then loses records and counts them.
   [[nodiscard]] uint8_t* take() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
@@ -58,7 +59,7 @@ class ActivityBuffers {
     changed_.notify_all();
   }
 
-  // The next filled one; waits for it. nullopt once close() was called and none is left.
+  // Waits for the next filled buffer. nullopt once close() was called and none is left.
   [[nodiscard]] std::optional<Filled> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return closed_ || !filled_.empty(); });
@@ -74,7 +75,7 @@ class ActivityBuffers {
     closed_ = true;
     changed_.notify_all();
   }
-  // How often there was none.
+  // How often no buffer was free.
   [[nodiscard]] int64_t refused() const {
     const std::lock_guard lock(mutex_);
     return refused_;
@@ -85,7 +86,7 @@ class ActivityBuffers {
 
   const size_t bytes_;
   std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> owned_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::vector<uint8_t*> free_;
   std::deque<Filled> filled_;

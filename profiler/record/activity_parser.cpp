@@ -33,7 +33,7 @@ std::string_view name_in(const std::array<std::string_view, N>& names, size_t in
   return names[index < N ? index : 0];
 }
 
-// As Kineto writes them.
+// Names as in Kineto's traces.
 constexpr std::array<std::string_view, 11> kCopyKinds{
     "Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"};
 constexpr std::array<std::string_view, 8> kMemoryKinds{"Unknown",       "Pageable",      "Pinned",
@@ -102,7 +102,7 @@ CUptiResult ActivityParser::parse(uint8_t* buffer, size_t size) {
   for (;;) {
     const CUptiResult result = ::cuptiActivityGetNextRecord(buffer, size, &record);
     if (result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
-      return CUPTI_SUCCESS;  // its end
+      return CUPTI_SUCCESS;  // end of the buffer
     }
     if (result != CUPTI_SUCCESS) {
       return result;
@@ -185,8 +185,8 @@ bool ActivityParser::keeps_call(uint64_t start, uint64_t end, uint32_t correlati
   return windows_.empty();
 }
 
-// The record of a call may come after those of what it launched, and threads' calls come in any
-// order: what calls do not tell yet, time decides.
+// The record of a call may come after the records of what it launched, and the calls of several
+// threads come in any order. Where correlations of calls are not known yet, the time decides.
 bool ActivityParser::keeps_launched(uint64_t start, uint64_t end, uint32_t correlation) {
   if (!timed(start, end)) {
     return false;
@@ -221,7 +221,7 @@ uint32_t ActivityParser::call_name(bool driver, uint32_t cbid) {
     const CUpti_CallbackDomain domain =
         driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
     if (::cuptiGetCallbackName(domain, cbid, &text) != CUPTI_SUCCESS || text == nullptr) {
-      text = "INVALID";  // as Kineto
+      text = "INVALID";  // as in Kineto
     }
     std::string_view name = text;
     const size_t version = driver ? std::string_view::npos : name.rfind("_v");
@@ -275,7 +275,7 @@ void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
   recorder_.device(record);
 }
 
-// A whole graph as one event on the stream it was launched into.
+// Records a whole graph as one event on the stream it was launched on.
 void ActivityParser::graph(const CUpti_ActivityGraphTrace2& g) {
   if (!keeps_launched(g.start, g.end, g.correlationId)) {
     return;
@@ -384,7 +384,7 @@ void ActivityParser::event_record(const CUpti_ActivityCudaEvent2& e) {
 
 void ActivityParser::external(const CUpti_ActivityExternalCorrelation& e) {
   if (e.externalKind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) {
-    return;  // pushed by somebody else in this process
+    return;  // pushed by another library in this process
   }
   SpoolRecord record = record_of(SpoolType::kExternal);
   record.external = {.id = e.externalId, .correlation = e.correlationId, .reserved = {}};
@@ -451,7 +451,7 @@ void ActivityParser::marker(const CUpti_ActivityMarker2& m) {
   recorder_.device(record);
 }
 
-// Names as Kineto's; sizes in bytes.
+// Keys as in Kineto; sizes in bytes.
 void ActivityParser::device(const CUpti_ActivityDevice5& d) {
   devices_[d.id] = occupancy_limits(d);
   const nlohmann::json json{

@@ -14,22 +14,23 @@
 
 namespace shardlens::record {
 
-// Turns CUPTI's activity records into a spool's.
+// Converts CUPTI's activity records into records of a spool.
 //
 // Names      kernels are demangled; a runtime call's version (cudaLaunchKernel_v7000) is cut off.
-// NVTX       ranges of other domains than ours become annotations when they end; ours are counted,
-//            the recorder has them already.
-// Windows    once one was begun, only what was called within a window is kept, and what that
-//            launched, however late it ran: correlations count up.
-// Threads    one at a time; windows begin and end on any.
-// Ownership  `recorder` must outlive it. Names that a record points to are read at once.
-// Errors     what CUPTI did not time (start or end 0) is counted, not kept.
+// NVTX       ranges of other domains than Shardlens's become annotations when they end; Shardlens's
+// own ranges are only counted, because the recorder already has them.
+// Windows    after the first begin_window(), only calls within a window are kept, and what these
+//            calls launched, however late it ran. Correlations, which increase with time, connect
+//            the two.
+// Threads    one at a time; begin_window() and end_window() from any thread.
+// Ownership  `recorder` must outlive the parser. Names that a record points to are copied at once.
+// Errors     records without a time (start or end 0) are counted, not kept.
 class ActivityParser {
  public:
   explicit ActivityParser(SpoolRecorder& recorder) : recorder_(recorder) {}
 
-  // The records in `size` bytes of a buffer that CUPTI filled. Returns CUPTI's complaint about the
-  // buffer, CUPTI_SUCCESS without one.
+  // Reads the records in the first `size` bytes of a buffer that CUPTI filled. Returns CUPTI's
+  // error for the buffer, or CUPTI_SUCCESS.
   CUptiResult parse(uint8_t* buffer, size_t size);
   void take(const CUpti_Activity& record);
 
@@ -37,7 +38,7 @@ class ActivityParser {
   void end_window(Nanoseconds time);
 
   [[nodiscard]] int64_t untimed() const { return untimed_; }
-  [[nodiscard]] int64_t own_ranges() const { return own_ranges_; }  // that ended
+  [[nodiscard]] int64_t own_ranges() const { return own_ranges_; }  // Shardlens's ranges that ended
 
  private:
   struct OpenRange {
@@ -60,7 +61,7 @@ class ActivityParser {
   void marker(const CUpti_ActivityMarker2& m);
   void device(const CUpti_ActivityDevice5& d);
 
-  // Copies of either kind, and memsets.
+  // A copy of either kind, or a memset.
   struct Moved {
     uint64_t start, end, bytes;
     uint32_t device, context, stream, correlation, graph;
@@ -71,12 +72,13 @@ class ActivityParser {
       uint32_t graph, uint64_t node, uint32_t correlation, uint32_t stream, uint64_t start);
   struct Window {
     Nanoseconds begin, end;
-    // Correlations of calls: the last before it, the last within, the first after; 0: none came in.
+    // Correlations of calls: the last before the window, the last within it, the first after it; 0:
+    // no such call was seen.
     uint32_t before = 0, last = 0, after = 0;
   };
-  // Of what the host does, which notes its correlation; 0: it has none.
+  // Whether to keep a host event; records its correlation in the windows (0: it has none).
   [[nodiscard]] bool keeps_call(uint64_t start, uint64_t end, uint32_t correlation);
-  // Of what the device does.
+  // Whether to keep a device event.
   [[nodiscard]] bool keeps_launched(uint64_t start, uint64_t end, uint32_t correlation);
   [[nodiscard]] bool timed(uint64_t start, uint64_t end);
   uint32_t kernel_name(const char* name);
@@ -87,7 +89,8 @@ class ActivityParser {
   std::mutex mutex_;
   std::vector<Window> windows_;  // by time; guarded by mutex_
   int64_t untimed_ = 0, own_ranges_ = 0;
-  std::unordered_map<const char*, uint32_t> kernel_names_;  // CUPTI keeps one text per kernel
+  // By address: CUPTI keeps one text per kernel.
+  std::unordered_map<const char*, uint32_t> kernel_names_;
   std::unordered_map<uint64_t, uint32_t> call_names_;
   std::unordered_map<uint64_t, OpenRange> open_ranges_;
 };

@@ -6,9 +6,9 @@
 
 namespace shardlens::record {
 
-// CLOCK_REALTIME through the vDSO (about 20 ns): shared by all ranks of a node and by CUPTI, so
-// that ranks merge without a calibration. It follows NTP's corrections; a step of the clock during
-// a run shows as a gap or an overlap.
+// CLOCK_REALTIME through the vDSO (about 20 ns). All ranks of a node and CUPTI use the same clock,
+// so traces of ranks can be merged without calibration. NTP adjusts this clock; a step of the clock
+// during a run is visible as a gap or an overlap.
 inline Nanoseconds now_ns() noexcept {
   timespec t{};
   ::clock_gettime(CLOCK_REALTIME, &t);

@@ -24,7 +24,8 @@ struct Kind {
   CUpti_ActivityKind kind;
   std::string_view name;
 };
-// GRAPH_TRACE goes with CuptiOptions::whole_graphs: it takes the place of the kernels in a graph.
+// GRAPH_TRACE is enabled separately, with CuptiOptions::whole_graphs: it replaces the kernels of a
+// graph.
 constexpr std::array<Kind, 14> kKinds{{
     {CUPTI_ACTIVITY_KIND_DEVICE, "devices"},
     {CUPTI_ACTIVITY_KIND_CONTEXT, "contexts"},
@@ -42,7 +43,7 @@ constexpr std::array<Kind, 14> kKinds{{
     {CUPTI_ACTIVITY_KIND_MARKER, "NVTX ranges"},
 }};
 
-// Called all the time, by PyTorch and by the runtime itself, and launching nothing.
+// Calls that PyTorch and the runtime make very often and that launch nothing.
 constexpr CUpti_CallbackId kNoisyRuntimeCalls[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaSetDevice_v3020,
@@ -86,8 +87,8 @@ std::string name_of(CUptiResult result) {
              : fmt::format("CUPTI error {}", static_cast<int>(result));
 }
 
-// CUPTI's callbacks carry no data of ours and may come until the process ends, so what they use is
-// never freed.
+// CUPTI's callbacks have no user data and may be called until the process ends, so the objects that
+// they use are never freed.
 ActivityBuffers* buffers = nullptr;
 std::atomic<bool> alive{false};
 
@@ -109,7 +110,8 @@ void on_callback(void* /*data*/,
                  CUpti_CallbackId /*id*/,
                  const void* /*info*/) {}
 
-// NVTX hands its calls to the library that this names, asked at a library's first call.
+// At its first call, NVTX loads the library named by NVTX_INJECTION64_PATH and passes its calls on
+// to it.
 void offer_nvtx() {
   Dl_info cupti{};
   if (::dladdr(reinterpret_cast<void*>(&::cuptiSubscribe), &cupti) != 0) {
@@ -123,11 +125,13 @@ class CuptiTracer final : public DeviceTracer {
       : recorder_(recorder), options_(options), parser_(recorder) {
     subscribe();
     offer_nvtx();
-    // Before any kind is enabled, and before PyTorch's profiler could: it would take the buffers.
+    // Registered before any kind is enabled and before PyTorch's profiler could register its own
+    // buffers.
     if (const CUptiResult r = ::cuptiActivityRegisterCallbacks(on_request, on_complete);
         r != CUPTI_SUCCESS) {
       ::cuptiUnsubscribe(subscriber_);
-      throw RuntimeFault(fmt::format("no device records: CUPTI takes no buffers ({})", name_of(r)));
+      throw RuntimeFault(
+          fmt::format("no device records: CUPTI did not accept the buffers ({})", name_of(r)));
     }
     complain(::cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "thread ids");
     thread_ = std::thread([this] { read(); });
@@ -145,14 +149,15 @@ class CuptiTracer final : public DeviceTracer {
       flush();
       return;
     }
-    // After the kinds: enabling one enables all of its calls.
+    // After the kinds, because enabling a kind enables all of its calls.
     for (const CUpti_CallbackId call : kNoisyRuntimeCalls) {
       static_cast<void>(::cuptiActivityEnableRuntimeApi(call, 0));
     }
     for (const CUpti_CallbackId call : kNoisyDriverCalls) {
       static_cast<void>(::cuptiActivityEnableDriverApi(call, 0));
     }
-    static_cast<void>(::cuptiActivityEnableAllSyncRecords(0));  // no polling of what is not done
+    // No records of queries for unfinished work.
+    static_cast<void>(::cuptiActivityEnableAllSyncRecords(0));
   }
 
   void begin_window() override { parser_.begin_window(now_ns()); }
@@ -197,7 +202,7 @@ class CuptiTracer final : public DeviceTracer {
   }
 
  private:
-  // The subscription is a lock: CUPTI has one user at a time.
+  // The subscription also works as a lock, because CUPTI allows only one subscriber at a time.
   void subscribe() {
     std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN * 2> other{};
     CUpti_SubscriberParams params{};
@@ -225,12 +230,13 @@ class CuptiTracer final : public DeviceTracer {
     }
   }
 
-  // Off CUPTI's callbacks, which run within the calls of whoever launches.
+  // Runs on a separate thread, because CUPTI's callbacks run within the calls of the launching
+  // thread.
   void read() {
     int64_t dropped = 0;
     while (const auto buffer = buffers->next()) {
       const CUptiResult r = parser_.parse(buffer->data, buffer->size);
-      complain(r, "a buffer's rest");
+      complain(r, "the rest of a buffer");
       size_t lost = 0;
       if (::cuptiActivityGetNumDroppedRecords(static_cast<CUcontext>(buffer->context),
                                               buffer->stream, &lost) == CUPTI_SUCCESS &&
@@ -244,7 +250,7 @@ class CuptiTracer final : public DeviceTracer {
 
   SpoolRecorder& recorder_;
   const CuptiOptions options_;
-  ActivityParser parser_;  // of `thread_` while that runs, but for windows
+  ActivityParser parser_;  // used by `thread_` while that runs, except for windows
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::thread thread_;
   bool finished_ = false;
@@ -255,10 +261,10 @@ class CuptiTracer final : public DeviceTracer {
 
 std::unique_ptr<DeviceTracer> start_cupti(SpoolRecorder& recorder, const CuptiOptions& options) {
   if (alive.exchange(true)) {
-    throw UsageError("start_cupti: another tracer records this process; finish it first");
+    throw UsageError("start_cupti: another tracer is recording this process; finish it first");
   }
   try {
-    // One that CUPTI may still write to is kept, whatever size was asked for.
+    // Never freed: CUPTI may still write to the buffers of an earlier tracer.
     buffers = new ActivityBuffers(static_cast<size_t>(options.buffer_bytes), options.buffers);
     return std::make_unique<CuptiTracer>(recorder, options);
   } catch (...) {

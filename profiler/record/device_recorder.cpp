@@ -8,7 +8,8 @@ namespace {
 // See [Note: Threads that launch].
 std::atomic<uint32_t> current_owner{0};
 std::atomic<DeviceTracer*> active{nullptr};
-std::atomic<uint32_t> generation{0};  // of `active`: what a thread pushed to an earlier one is gone
+// Counts changes of `active`: marks that a thread set on an earlier tracer are void.
+std::atomic<uint32_t> generation{0};
 
 void take_over_owner() {
   thread_local uint32_t pushed = 0, pushed_generation = 0;

@@ -10,17 +10,19 @@
 
 namespace shardlens::record {
 
-// Records the device beside the host: turns the tracer on for recorded steps, takes its records in
-// at their ends, and marks what each thread launches with the unit and phase that it is for
-// ("External id", trace/owner.h). Without a tracer it only passes on.
+// Records the device in addition to the host: enables the tracer for recorded steps, flushes its
+// records when they end, and marks the work that each thread launches with its unit and phase
+// ("External id", trace/owner.h). Without a tracer it only forwards calls.
 //
-// [Note: Threads that launch] Forward is launched by the thread that trains, backward by autograd's
-// thread of the device, and the mark is a thread's own. So whom the host works for is one value of
-// the process, and each thread takes it over at its next hook, range or operator.
+// [Note: Threads that launch] The training thread launches forward, and autograd's thread of the
+// device launches backward, but a mark applies only to the thread that sets it. So the current
+// owner is one value per process, and each thread sets its mark from it at its next hook, range or
+// operator.
 //
-// Windows   steps that are not recorded cost what an idle tracer costs; from the second on it is
-//           off.
-// Ownership `next` and `tracer` must outlive it; one at a time in a process.
+// Windows   a first step that is not recorded still has the cost of an idle tracer; from the second
+//           such step in a row on the tracer is disabled.
+// Ownership `next` and `tracer` must outlive the recorder; only one recorder at a time in a
+// process.
 class DeviceRecorder final : public ForwardingRecorder {
  public:
   DeviceRecorder(SpoolRecorder& next, DeviceTracer* tracer);

@@ -12,13 +12,13 @@ namespace shardlens::record {
 
 namespace {
 
-// A disk that was full did not take the end marker and its count either.
+// If the disk was full, the end marker and its count of dropped records are missing too.
 trace::Spool finished_spool(const SpoolRecorder& recorder) {
   trace::Spool spool = trace::read_spool(recorder.path());
   if (const std::string error = recorder.error(); !error.empty()) {
     spool.ended = true;
     spool.dropped = recorder.dropped();
-    spool.notes.push_back("the spool could not be written to its end: " + error);
+    spool.notes.push_back("writing the spool failed before its end: " + error);
   }
   return spool;
 }
@@ -33,9 +33,9 @@ std::filesystem::path finish_trace(SpoolRecorder& recorder) {
   recorder.finish();
   const SpoolOptions& options = recorder.options();
   std::filesystem::path path = trace_path(options.directory, options.rank);
-  // A statement each, so that the spool's records are gone before the text is made.
+  // Separate statements, so that the spool's records are freed before the text is made.
   trace::Trace trace = spool_to_trace(finished_spool(recorder));
-  if (!recorder.page_error().empty()) {  // nothing of the trace is missing for it
+  if (!recorder.page_error().empty()) {  // only a note: the trace is complete without the page
     add_diagnostic(trace.metadata.notes, trace::Severity::kNote, recorder.page_error());
   }
   trace::write_kineto(trace, path);

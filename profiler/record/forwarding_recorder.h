@@ -7,10 +7,10 @@
 
 namespace shardlens::record {
 
-// Passes everything on to another recorder, where there is one; a base for recorders that add
-// something of their own.
+// Forwards every call to another recorder, if there is one; a base class for recorders that add
+// something.
 //
-// Ownership   `next` must outlive it.
+// Ownership   `next` must outlive this recorder.
 class ForwardingRecorder : public Recorder {
  public:
   explicit ForwardingRecorder(Recorder* next) : next_(next) {}

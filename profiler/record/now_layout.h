@@ -15,15 +15,15 @@ inline constexpr uint64_t kNowMagic = 0x31574F4E4C4853ULL;  // "SHLNOW1"
 inline constexpr size_t kNowBytes = size_t{64} * 1024;
 inline constexpr uint32_t kNothing = 0xffffffffU;
 
-// Which collective an event was recorded after.
+// The collective after which an event was recorded.
 struct EventSource {
   std::atomic<uint32_t> event{kNothing}, op{0}, unit{kNoUnit};
 };
 
-// Plain atomics: the writer never waits. `version` is odd while the training thread writes.
+// Atomics without locks: the writer never waits. `version` is odd while the training thread writes.
 struct NowLayout {
-  static constexpr size_t kEvents =
-      512;  // an event's source is forgotten when so many newer ones were recorded
+  // An event's source is overwritten after this many newer events.
+  static constexpr size_t kEvents = 512;
   static constexpr size_t kNameBytes = size_t{48} * 1024;
 
   std::atomic<uint64_t> magic{0};
@@ -36,7 +36,7 @@ struct NowLayout {
   std::atomic<uint64_t> last_completed{~uint64_t{0}};  // kind << 32 | unit
   std::array<EventSource, kEvents> events{};
   std::atomic<uint32_t> unit_count{0};
-  std::array<char, kNameBytes> names{};  // FQNs one after another, each ended by '\0'
+  std::array<char, kNameBytes> names{};  // FQNs, each terminated by '\0'
 };
 static_assert(sizeof(NowLayout) <= kNowBytes);
 

@@ -18,7 +18,7 @@
 namespace shardlens::record {
 namespace {
 
-// Raises `version` to odd for a scope.
+// Makes `version` odd for the duration of a scope.
 class Writing {
  public:
   explicit Writing(std::atomic<uint32_t>& version) : version_(version) {
@@ -45,15 +45,17 @@ void put(std::atomic<T>& field, U value) {
 NowPage::NowPage(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   int reason = fd < 0 ? errno : 0;
-  // Reserved before it is mapped: a store to a page for which the disk has no room is a SIGBUS.
+  // Reserve the space before mapping: a store to a page for which the disk has no room raises
+  // SIGBUS.
   int no_room = 0;
   do {
     no_room = fd < 0 ? 0 : ::posix_fallocate(fd, 0, static_cast<off_t>(kNowBytes));
   } while (no_room == EINTR);
   int flags = MAP_SHARED;
   if (no_room != 0) {
-    error_ = fmt::format("cannot make {}: {}; what the rank was doing when it ended is not known",
-                         path.string(), std::strerror(no_room));
+    error_ =
+        fmt::format("cannot create {}: {}; the state of the rank when it ends will not be known",
+                    path.string(), std::strerror(no_room));
     ::unlink(path.c_str());
     flags = MAP_PRIVATE | MAP_ANONYMOUS;
   }
@@ -66,7 +68,7 @@ NowPage::NowPage(const std::filesystem::path& path) {
     ::close(fd);
   }
   if (memory == MAP_FAILED) {
-    throw RuntimeFault(fmt::format("cannot make {}: {}", path.string(), std::strerror(reason)));
+    throw RuntimeFault(fmt::format("cannot create {}: {}", path.string(), std::strerror(reason)));
   }
   page_ = new (memory) NowLayout();
   std::fill(std::begin(last_issued_unit_), std::end(last_issued_unit_), kNoUnit);

@@ -14,14 +14,14 @@ namespace shardlens::record {
 
 struct NowLayout;
 
-// A small file, mapped by a rank, that says where it is (read_rank_now). A kill at any instant
-// leaves it readable: the page belongs to the kernel. Where the disk has no room for it, the rank
-// goes on without the file, and error() says so.
+// A small file that a rank maps and keeps updated with what it is doing (read_rank_now). It is
+// readable even if the rank is killed at any instant, because the kernel owns the page. If the disk
+// has no room for the file, the rank continues without it and error() gives the reason.
 //
-// Threads     the training thread (or what is serialised with it) calls everything but completed(),
-//             which any thread may call.
-// Errors      the constructor throws RuntimeFault when the file cannot be made; the rest never
-//             throws.
+// Threads     all functions are for the training thread (or serialised with it), except
+//             completed(), which any thread may call.
+// Errors      the constructor throws RuntimeFault if the file cannot be created; the other
+//             functions never throw.
 class NowPage {
  public:
   explicit NowPage(const std::filesystem::path& path);
@@ -29,13 +29,14 @@ class NowPage {
   NowPage(const NowPage&) = delete;
   NowPage& operator=(const NowPage&) = delete;
 
-  void units(std::span<const std::string> fqns);  // those that fit; the rest read as "unit 123"
+  // Stores those that fit; others are read as "unit 123".
+  void units(std::span<const std::string> fqns);
   void step(int64_t step, bool inside);
   void hook(Hook hook, UnitId unit);
   void action(uint32_t seq, const schedule::Action& action);
   void completed(CollectiveKind kind, UnitId unit);
   void finish();
-  [[nodiscard]] const std::string& error() const { return error_; }  // "": the file is there
+  [[nodiscard]] const std::string& error() const { return error_; }  // "": the file exists
 
  private:
   NowLayout* page_ = nullptr;

@@ -13,7 +13,7 @@
 
 namespace shardlens::record {
 
-// NVTX copies no text that is registered, so that a range costs one call.
+// Texts are registered in advance, so that NVTX does not copy them and a range costs one call.
 class NvtxRecorder::Domain {
  public:
   Domain() : domain_(::nvtxDomainCreateA(std::string(kNvtxDomain).c_str())) {
@@ -88,7 +88,8 @@ class NvtxRecorder::Domain {
   struct Unit {
     std::array<nvtxStringHandle_t, kRangeCount> ranges{};
     nvtxStringHandle_t forward = nullptr, backward = nullptr;
-    nvtxRangeId_t open = 0;  // of forward or backward, which end in no order among units
+    // Id of the open forward or backward range; units end these in any order.
+    nvtxRangeId_t open = 0;
     bool is_open = false;
   };
 

@@ -8,16 +8,17 @@
 
 namespace shardlens::record {
 
-// Opens the ranges of units in NVTX's domain "shardlens" too, whatever else records: Nsight Systems
-// and other tools show them. Names are those of the trace; besides, "forward (fqn)" from a unit's
-// pre- to its post-forward and "backward (fqn)" from its pre-backward until its gradients are
-// ready. Without a tool a call costs a few nanoseconds. In a build without NVTX's headers it only
-// passes on.
+// Opens the ranges of units also in the NVTX domain "shardlens", independently of other recorders,
+// so that Nsight Systems and other tools show them. Names are those of the trace; in addition,
+// there is "forward (fqn)" from a unit's pre-forward to its post-forward, and "backward (fqn)" from
+// its pre-backward until its gradients are ready. Without a tool a call costs a few nanoseconds. In
+// a build without NVTX's headers it only forwards calls.
 //
 // Threads  as Recorder.
 class NvtxRecorder final : public ForwardingRecorder {
  public:
-  // `counts`: whether ranges of the step that begins count in ended(); empty: always.
+  // `counts`: called at the begin of each step; whether ended() counts the ranges of that step.
+  // Empty: always.
   explicit NvtxRecorder(Recorder* next = nullptr, std::function<bool()> counts = {});
   ~NvtxRecorder() override;
 
@@ -28,7 +29,7 @@ class NvtxRecorder final : public ForwardingRecorder {
   void range_begin(Range range, UnitId unit) override;
   void range_end() override;
 
-  // Ranges that have ended.
+  // Number of counted ranges that have ended.
   [[nodiscard]] int64_t ended() const;
 
  private:

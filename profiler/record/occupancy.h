@@ -9,8 +9,9 @@ namespace shardlens::record {
 
 [[nodiscard]] cudaOccDeviceProp occupancy_limits(const CUpti_ActivityDevice5& device);
 
-// Percent of a multiprocessor's threads that an even spread of the kernel's blocks fills, as Kineto
-// estimates it with CUDA's own calculator; trace::kNoOccupancy where that has no answer.
+// Percentage of a multiprocessor's threads that the kernel's blocks occupy when distributed evenly,
+// estimated with CUDA's occupancy calculator as in Kineto; trace::kNoOccupancy if the calculator
+// fails.
 [[nodiscard]] uint8_t occupancy_of(const CUpti_ActivityKernel10& kernel,
                                    const cudaOccDeviceProp& limits);
 

@@ -21,9 +21,11 @@ namespace {
 constexpr std::array<std::string_view, 4> kGemms{"aten::mm", "aten::addmm", "aten::bmm",
                                                  "aten::baddbmm"};
 
-// A RecordFunction callback is a plain function, so what it writes to is found here.
+// A RecordFunction callback is a plain function without user data, so the recorder is a global
+// variable.
 std::atomic<SpoolRecorder*> active{nullptr};
-std::atomic<uint64_t> generation{0};  // of `active`: ids cached for an earlier recorder are stale
+// Counts changes of `active`: ids cached for an earlier recorder are stale.
+std::atomic<uint64_t> generation{0};
 
 struct Name {
   std::string text;
@@ -52,8 +54,8 @@ ThreadState& state_of_thread() {
   return state;
 }
 
-// Names are found by address, which is stable for operators of the dispatcher; the text is compared
-// because other names live in temporary strings.
+// Names are looked up by address, which is stable for operators of the dispatcher. The text is
+// compared as well, because other names are in temporary strings.
 const Name& intern(ThreadState& state, const char* text, SpoolRecorder& recorder) {
   Name& name = state.names[text];
   if (name.text != text) {
@@ -64,7 +66,7 @@ const Name& intern(ThreadState& state, const char* text, SpoolRecorder& recorder
   return name;
 }
 
-// False if the shapes do not fit a record: rather none than wrong ones.
+// False if the shapes do not fit into a record; then none are recorded.
 bool read_shapes(c10::ArrayRef<const c10::IValue> inputs, InputShapes& shapes) {
   shapes = InputShapes{};
   size_t used = 0;
@@ -87,8 +89,8 @@ bool read_shapes(c10::ArrayRef<const c10::IValue> inputs, InputShapes& shapes) {
   return true;
 }
 
-// Asking for inputs makes torch box those of every operator, which costs as much as the rest of the
-// record: only done where shapes are wanted.
+// If a callback requests inputs, torch boxes those of every operator, which costs as much as the
+// rest of the record. So inputs are requested only while shapes are recorded.
 template <bool kShapes>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   SpoolRecorder* recorder = active.load(std::memory_order_acquire);
@@ -120,7 +122,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
     return;
   }
   ThreadState& state = state_of_thread();
-  // One that began before recording did has no frame; one that an exception tore down is found
+  // An operator that began before the recording has no frame; one that an exception ended is found
   // below later ones.
   size_t depth = state.frames.size();
   while (depth > 0 && state.frames[depth - 1].function != &function) {
@@ -134,7 +136,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   state.frames.resize(depth - 1);
 }
 
-// Thread-local: communication threads stay out, autograd's own threads inherit it.
+// Thread-local: communication threads are not observed; autograd's threads inherit the callback.
 template <bool kShapes>
 uint64_t add_callback() {
   return at::addThreadLocalCallback(

@@ -6,14 +6,14 @@
 
 namespace shardlens::record {
 
-// Records the ATen operators and autograd nodes of the thread that makes it, and of threads that
-// autograd runs its backward on, into a spool; from construction to destruction, only while the
-// recorder records. Communication threads are left out: what they do is the collective's own
-// record.
+// Records into a spool the ATen operators and autograd nodes of the thread that creates the
+// observer, and of the threads on which autograd runs its backward. Records from construction to
+// destruction, but only while the recorder records. Communication threads are left out: their work
+// is recorded as collectives.
 //
-// Shapes     in the first recorded step, GEMMs (aten::mm, addmm, bmm, baddbmm) carry their inputs'
-//            shapes, which are the same in every step and cost too much to take in each.
-// Nesting    all operators are kept; who wants leaves takes those that contain no other.
+// Shapes     recorded only for GEMMs (aten::mm, addmm, bmm, baddbmm) in the first recorded step:
+//            the shapes are the same in every step and cost too much to record each time.
+// Nesting    all operators are kept; to get leaf operators, select those that contain no other.
 // Ownership  `recorder` must outlive the observer.
 // Threads    construct, destroy and train on the same thread.
 // Errors     UsageError if another observer is alive. Callbacks never throw.

@@ -17,7 +17,7 @@ void OwnerTracker::step_begin() {
 
 void OwnerTracker::hook(const HookEvent& event) {
   if (event.recompute) {
-    return;  // a forward that a checkpoint repeats is its unit's backward
+    return;  // a forward that a checkpoint repeats belongs to its unit's backward
   }
   switch (event.hook) {
     case Hook::kPreForward:
@@ -37,7 +37,8 @@ void OwnerTracker::hook(const HookEvent& event) {
       stage_ = Section::kBackward;
       break;
     case Hook::kGradsReady:
-      // Of the unit until its reduction has been issued: see range_end().
+      // The unit's reduction still belongs to it, through the range of the reduction: see
+      // range_begin().
       std::erase(backward_, event.unit);
       break;
     case Hook::kBackwardEnd:

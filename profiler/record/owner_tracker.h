@@ -7,11 +7,14 @@
 
 namespace shardlens::record {
 
-// Whom the host works for, from hooks and ranges as they come: between a unit's pre- and
-// post-forward, and between its pre-backward and its gradients, the innermost that is open; what no
-// unit is open for within backward is the root's; from the root's post-forward to the first
-// pre-backward it is the loss; the optimizer and clipping have their ranges. Nobody's is what lies
-// between. (analysis/sections.h finds the same in a trace.)
+// Finds the unit and section that the host is executing, from hooks and ranges as they occur:
+// - forward or backward of the innermost open unit: open from pre-forward to post-forward, or from
+//   pre-backward until its gradients are ready;
+// - backward of the root, while backward runs with no open unit;
+// - the loss, from the root's post-forward to the first pre-backward;
+// - optimizer and clipping, within their ranges;
+// - otherwise none.
+// analysis/sections.h finds the same in a trace.
 //
 // Threads  as Recorder.
 class OwnerTracker {
@@ -25,8 +28,7 @@ class OwnerTracker {
  private:
   std::vector<UnitId> forward_, backward_;  // units that are open
   std::vector<Range> ranges_;
-  std::vector<UnitId>
-      gathered_;  // of the ranges: the unit, where it gathers or reduces; else kNoUnit
+  std::vector<UnitId> gathered_;  // per open range: the unit it gathers or reduces, or kNoUnit
   trace::Section stage_ = trace::Section::kNone;
 };
 

@@ -17,8 +17,8 @@
 namespace shardlens::record {
 namespace {
 
-// Reads a page for a scope. A mapping would be faster, and a SIGBUS where the file is cut
-// meanwhile.
+// Reads copies of a page. A mapping would be faster, but would raise SIGBUS if the file is
+// truncated meanwhile.
 class PageReader {
  public:
   explicit PageReader(const std::filesystem::path& path)
@@ -31,7 +31,7 @@ class PageReader {
   PageReader(const PageReader&) = delete;
   PageReader& operator=(const PageReader&) = delete;
 
-  // False where the file is not there or is no whole page.
+  // False if the file does not exist or does not have the size of a page.
   bool read() {
     struct stat info {};
     return fd_ >= 0 && ::fstat(fd_, &info) == 0 && info.st_size == static_cast<off_t>(kNowBytes) &&
@@ -66,7 +66,7 @@ std::string unit_name(const std::vector<std::string>& names, uint32_t unit) {
   return unit < names.size() ? names[unit] : fmt::format("unit {}", unit);
 }
 
-// Enumerators come from a file: what is out of range reads as absent.
+// Enumerators come from a file: a value out of range is read as absent.
 void read_action(const NowLayout& page, const std::vector<std::string>& names, RankNow& now) {
   const uint32_t op = get(page.op);
   const uint32_t stream = get(page.stream);
@@ -124,7 +124,7 @@ std::optional<RankNow> read_rank_now(const std::filesystem::path& path) {
   }
   RankNow now;
   for (int attempt = 0; attempt < 100; ++attempt) {
-    // Three reads: of the version before, of the page, and of the version after.
+    // Reads three times: the version before, the page, and the version after.
     const uint32_t before = get(reader.page().version);
     if (!reader.read()) {
       break;

@@ -21,7 +21,7 @@ SessionOptions prepared(SessionOptions options) {
   std::filesystem::create_directories(options.spool.directory, error);
   if (error) {
     throw RuntimeFault(
-        fmt::format("cannot make {}: {}", options.spool.directory.string(), error.message()));
+        fmt::format("cannot create {}: {}", options.spool.directory.string(), error.message()));
   }
   if (!options.warn) {
     options.warn = [rank = options.spool.rank](const std::string& message) {
@@ -33,8 +33,8 @@ SessionOptions prepared(SessionOptions options) {
 
 }  // namespace
 
-// In the order in which each needs the one before; NVTX comes after CUPTI, which its first call
-// looks for.
+// Members are in order of dependency. NVTX comes after CUPTI, because its first call looks for
+// CUPTI.
 struct Session::Parts {
   explicit Parts(SessionOptions given)
       : options(prepared(std::move(given))),
@@ -52,7 +52,7 @@ struct Session::Parts {
       return start_cupti(spool, options.cupti);
     } catch (const RuntimeFault& fault) {
       spool.note(fault.what());
-      options.warn(fmt::format("{}; the capture goes on without them", fault.what()));
+      options.warn(fmt::format("{}; the capture continues without them", fault.what()));
       return nullptr;
     }
   }
@@ -103,19 +103,19 @@ SpoolRecorder& Session::spool() {
 std::filesystem::path Session::finish() {
   Parts& parts = *parts_;
   if (std::exchange(parts.finished, true)) {
-    throw UsageError("Session::finish: it was called before");
+    throw UsageError("Session::finish: already called");
   }
   parts.observer.reset();
   if (parts.tracer != nullptr) {
     const int64_t seen = parts.tracer->finish();
     if (seen != parts.nvtx.ended()) {
-      parts.spool.note(fmt::format("{} NVTX ranges of units have ended, CUPTI saw {}",
+      parts.spool.note(fmt::format("{} NVTX ranges of units have ended, but CUPTI saw {}",
                                    parts.nvtx.ended(), seen));
     }
   }
   std::filesystem::path trace = finish_trace(parts.spool);
   if (const std::string losses = parts.spool.losses(); !losses.empty()) {
-    parts.options.warn(losses + "; analyze says so too");
+    parts.options.warn(losses + "; analyze reports this as well");
   }
   return trace;
 }

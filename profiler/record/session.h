@@ -12,30 +12,31 @@
 namespace shardlens::record {
 
 struct SessionOptions {
-  SpoolOptions spool;     // directory, rank, groups, which steps; the directory is made
+  SpoolOptions spool;     // directory (created if missing), rank, groups, steps to record
   bool device = false;    // record the GPU too
-  bool operators = true;  // ATen operators and autograd nodes of the thread that makes it
+  bool operators = true;  // ATen operators and autograd nodes of the creating thread
   CuptiOptions cupti = {};
   std::function<void(const std::string&)> warn = {};  // empty: a line on stderr
 };
 
-// Records a training loop of any LibTorch program, for as long as it lives:
+// Records the training loop of any LibTorch program, from construction to destruction:
 //
 //   record::Session session({.spool = {.directory = "out"}});
-//   options.recorder = &session.recorder();       // of fully_shard and World, where those are used
+//   options.recorder = &session.recorder();       // for fully_shard and World, if used
 //   for (int64_t k = 0; k < 10; ++k) {
 //     const auto step = session.step();
 //     …                                           // forward, backward, optimizer
 //   }                                             // out/rank0.pt.trace.json.gz
 //
-// Ranges of units go to NVTX as well. A device that cannot be recorded is said once, and the
-// capture goes on without it.
+// Ranges of units are also NVTX ranges. If a device cannot be recorded, this is reported once and
+// the capture continues without it.
 //
-// Ownership   outlives whatever was given recorder(), or finish() is called once that is idle.
-// Threads     make it, call step() and destroy it on the thread that trains.
+// Ownership   must outlive all users of recorder(), or finish() must be called once they are idle.
+// Threads     construct, call step() and destroy on the training thread.
 // Errors      the constructor throws RuntimeFault (the directory), UsageError (a second session).
 //             finish() throws RuntimeFault if the trace cannot be written; the destructor warns. If
-//             an exception ends it, the spool stays as after a fault: analyze and convert read it.
+//             an exception ends the session, the spool is kept as after a fault: analyze and
+//             convert can read it.
 class Session {
  public:
   explicit Session(SessionOptions options);
@@ -46,7 +47,7 @@ class Session {
   [[nodiscard]] Recorder& recorder();
   [[nodiscard]] SpoolRecorder& spool();
 
-  // A step for a scope.
+  // A step that lasts for a scope.
   class Step {
    public:
     ~Step() { recorder_.step_end(); }
@@ -60,7 +61,8 @@ class Session {
   };
   [[nodiscard]] Step step() { return {recorder(), next_step_++}; }
 
-  // Ends the recording and writes DIR/rank<r>.pt.trace.json.gz; returns its path. Once.
+  // Ends the recording and writes DIR/rank<r>.pt.trace.json.gz; returns its path. Call at most
+  // once.
   std::filesystem::path finish();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace shardlens::record {
 
-// The file under a spool: appends batches of whole records.
+// The file of a spool: appends batches of whole records.
 // Threads  not thread-safe; the caller serialises.
 // Errors   the constructor throws RuntimeFault naming the path and reason; append() never throws.
 class SpoolFile {
@@ -20,11 +20,11 @@ class SpoolFile {
   SpoolFile(const SpoolFile&) = delete;
   SpoolFile& operator=(const SpoolFile&) = delete;
 
-  // Fills in each record's check and writes them. False when the disk did not take them: the file
-  // is cut back to whole records and takes no more.
+  // Fills in each record's check and writes the records. False if writing fails: the file is then
+  // truncated to whole records and accepts no more.
   bool append(std::vector<trace::SpoolRecord>& records);
   [[nodiscard]] Bytes bytes() const { return bytes_; }
-  [[nodiscard]] const std::string& error() const { return error_; }  // "" while all went well
+  [[nodiscard]] const std::string& error() const { return error_; }  // "": no error
 
  private:
   int fd_ = -1;

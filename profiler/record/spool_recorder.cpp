@@ -113,7 +113,7 @@ void SpoolRecorder::step_end() {
   }
   append(step_record(SpoolType::kStepEnd, step_, dropped()), Keep::kAlways);
   flush();
-  if (const auto listener = step_listener_) {  // a copy: it may take itself off
+  if (const auto listener = step_listener_) {  // a copy, because it may remove itself
     listener();
   }
 }
@@ -199,8 +199,8 @@ void SpoolRecorder::collective(const CollectiveRecord& r) {
     return;
   }
   SpoolRecord record = collective_record(SpoolType::kCollective, r);
-  // The clock may have been set back between the stamps; what the reader takes for damage is
-  // straightened here.
+  // The clock may have been set back between the time stamps. They are corrected here, because the
+  // reader would take the record for damaged.
   const Nanoseconds start = std::max(r.issued, r.start);
   record.collective = {.unit = r.unit,
                        .sequence = r.sequence,
@@ -330,7 +330,7 @@ std::string SpoolRecorder::losses() const {
                          : "writing the spool failed: " + file_.error());
 }
 
-// Texts are kept beyond the budget: without them, what was kept before would be lost.
+// Texts are kept beyond the budget, because earlier records cannot be used without them.
 void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view text) {
   size_t offset = 0;
   do {
@@ -350,7 +350,7 @@ void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view te
 void SpoolRecorder::append(const SpoolRecord& record, Keep keep) {
   const std::lock_guard lock(mutex_);
   if (finished_) {
-    return;  // no loss: the recording is over, and its count written
+    return;  // not counted: the recording is over and the count has been written
   }
   const auto used = file_.bytes() + static_cast<Bytes>(buffer_.size() * sizeof(SpoolRecord));
   if (keep == Keep::kWithinBudget &&
@@ -365,7 +365,7 @@ void SpoolRecorder::append(const SpoolRecord& record, Keep keep) {
   }
 }
 
-// With mutex_ held.
+// The caller holds mutex_.
 void SpoolRecorder::write_out() {
   if (!buffer_.empty() && !file_.append(buffer_)) {
     dropped_ += static_cast<int64_t>(buffer_.size());

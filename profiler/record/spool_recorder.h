@@ -21,7 +21,8 @@
 
 namespace shardlens::record {
 
-// A process group, for the trace's distributedInfo. `name` is what CollectiveRecord::group says.
+// A process group, for the trace's distributedInfo. `name` is the same as in
+// CollectiveRecord::group.
 struct GroupInfo {
   std::string name;
   std::string description;  // "shard axis", …
@@ -34,34 +35,35 @@ struct SpoolOptions {
   std::string backend = {};  // "gloo", "nccl", "emulated"
   std::vector<GroupInfo> groups = {};
   int64_t warmup = 0;  // first steps (counted from 0) that are not recorded
-  // Either of these set: only steps at whose begin the file exists or that were asked for by
-  // request().
+  // If either of these is set, only those steps are recorded at whose begin the file exists, or
+  // that request() asked for.
   std::filesystem::path trigger_file = {};
   bool on_request = false;
-  Bytes budget = Bytes{256} << 20;  // of the spool; what comes after is dropped and counted
+  // Size limit of the spool; further records are dropped and counted.
+  Bytes budget = Bytes{256} << 20;
   size_t buffer_records = size_t{1} << 15;
 };
 
-// Shapes of an operator's inputs; at most SpoolOperator::kMaxInputs inputs with kMaxDims dimensions
-// in all.
+// Shapes of an operator's inputs; at most SpoolOperator::kMaxInputs inputs and kMaxDims dimensions
+// in total.
 struct InputShapes {
   uint8_t inputs = 0;
   uint8_t ranks[trace::SpoolOperator::kMaxInputs] = {};
   int32_t dims[trace::SpoolOperator::kMaxDims] = {};
 };
 
-// Recorder that appends to DIR/rank<r>.spool, written out at every step end and whenever the buffer
-// is full, and keeps DIR/rank<r>.now up to date. finish() and record/finish.h turn the spool into a
-// trace; after a fault the spool stays.
+// Recorder that appends to DIR/rank<r>.spool, writes it at every step end and whenever the buffer
+// is full, and keeps DIR/rank<r>.now up to date. finish() and record/finish.h convert the spool to
+// a trace; after a fault the spool remains.
 //
-// Threads     as Recorder says; op(), text(), collective(), device() and note() from any thread.
-// Errors      the constructor throws RuntimeFault; recording never throws. A disk that is full ends
-//             the spool: see error().
+// Threads     as Recorder; op(), text(), collective(), device() and note() from any thread.
+// Errors      the constructor throws RuntimeFault; recording never throws. If the disk is full, the
+//             spool ends: see error().
 class SpoolRecorder final : public Recorder {
  public:
   explicit SpoolRecorder(SpoolOptions options);
-  ~SpoolRecorder()
-      override;  // writes out what is buffered; without finish() the spool has no end marker
+  // Writes the buffer; without finish() the spool has no end marker.
+  ~SpoolRecorder() override;
 
   void units(std::span<const std::string> fqns) override;
   void step_begin(int64_t step) override;
@@ -72,7 +74,7 @@ class SpoolRecorder final : public Recorder {
   void range_end() override;
   void collective(const CollectiveRecord& record) override;
 
-  // True from the first recorded step on; an observer asks before it takes a time.
+  // Whether the current step is recorded. Observers check this before they read the clock.
   [[nodiscard]] bool recording() const noexcept {
     return recording_.load(std::memory_order_relaxed);
   }
@@ -81,19 +83,21 @@ class SpoolRecorder final : public Recorder {
   // An operator that ran on the calling thread. `shapes` may be null.
   void op(uint32_t name, Nanoseconds start, Nanoseconds end, const InputShapes* shapes);
 
-  // What a device's recorder saw: a record of one of the types for that.
+  // Adds a record of the device; its type must be one of the device types.
   void device(const trace::SpoolRecord& record) { append(record); }
-  // Device records that were lost since the start; the largest counts.
+  // Reports how many device records have been lost since the start; the largest value is used.
   void device_dropped(int64_t records);
-  // For the trace's diagnostics, where it is said once however often it is noted.
+  // Adds a message to the trace's diagnostics, once even if called several times.
   void note(std::string_view message);
-  // Text of any length under an id, e.g. a device's properties.
+  // Adds a text of any length under an id, e.g. a device's properties.
   void append_text(trace::SpoolType type, uint32_t id, std::string_view text);
 
-  // Records the next steps too, with SpoolOptions::on_request. From any thread or signal handler.
+  // With SpoolOptions::on_request, also records the next `steps` steps. From any thread or signal
+  // handler.
   void request(int64_t steps) noexcept { requested_.fetch_add(steps, std::memory_order_relaxed); }
 
-  // Called before an operator runs, on its thread, while recording; null: nothing.
+  // `listener` is called before an operator runs, on the operator's thread, while recording; null:
+  // none.
   void set_launch_listener(void (*listener)()) noexcept {
     launch_listener_.store(listener, std::memory_order_relaxed);
   }
@@ -103,10 +107,10 @@ class SpoolRecorder final : public Recorder {
     }
   }
 
-  // Called after each recorded step, on the training thread; empty: nothing.
+  // `listener` is called after each recorded step, on the training thread; empty: none.
   void set_step_listener(std::function<void()> listener) { step_listener_ = std::move(listener); }
 
-  // Writes out what is buffered: for the way out after a fault, from any thread.
+  // Writes the buffer to the file, e.g. before exiting after a fault; from any thread.
   void flush();
 
   // Writes the end marker. Nothing is recorded afterwards.
@@ -116,7 +120,7 @@ class SpoolRecorder final : public Recorder {
   [[nodiscard]] int64_t kept() const;
   [[nodiscard]] int64_t dropped() const;
   [[nodiscard]] std::string error() const;  // why the spool ended early; "" if it did not
-  // What was lost so far, in words; "" for nothing.
+  // A sentence about what was lost so far; "": nothing.
   [[nodiscard]] std::string losses() const;
   [[nodiscard]] const std::string& page_error() const { return now_.error(); }  // NowPage::error
 
@@ -124,7 +128,7 @@ class SpoolRecorder final : public Recorder {
   struct OpenRange {
     Range range;
     UnitId unit;
-    Nanoseconds start;  // 0: began while nothing was recorded
+    Nanoseconds start;  // 0: began while not recording
   };
   enum class Keep : uint8_t { kWithinBudget, kAlways };
 
@@ -138,7 +142,7 @@ class SpoolRecorder final : public Recorder {
   NowPage now_;
   std::atomic<bool> recording_{false};
   std::atomic<Nanoseconds> recording_since_{0};
-  std::atomic<int64_t> requested_{0};  // steps still to be recorded
+  std::atomic<int64_t> requested_{0};  // number of steps still to be recorded
   std::atomic<void (*)()> launch_listener_{nullptr};
 
   // Training thread only.
@@ -148,7 +152,7 @@ class SpoolRecorder final : public Recorder {
   std::vector<OpenRange> open_;
   std::function<void()> step_listener_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<trace::SpoolRecord> buffer_;
   SpoolFile file_;
   int64_t kept_ = 0, dropped_ = 0;

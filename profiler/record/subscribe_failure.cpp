@@ -8,8 +8,8 @@ std::string subscribe_failure(int code, std::string_view code_name, std::string_
   constexpr int kMultipleSubscribers = 39;
   if (code == kMultipleSubscribers) {
     return fmt::format(
-        "no device records: {} records this process already, and CUPTI has one user at a time; run "
-        "without it (Nsight Systems, Nsight Compute, cuda-gdb, compute-sanitizer, PyTorch's "
+        "no device records: {} records this process already, and CUPTI allows one user at a time; "
+        "run without it (Nsight Systems, Nsight Compute, cuda-gdb, compute-sanitizer, PyTorch's "
         "profiler)",
         other_tool.empty() ? "another tool" : fmt::format("'{}'", other_tool));
   }

@@ -111,7 +111,8 @@ std::string analysis_json(const analysis::Analysis& analysis) {
     out["diagnostics"].push_back(
         {{"severity", trace::name_of(d.severity)}, {"message", d.message}, {"count", d.count}});
   }
-  // Names come from JSON, which is UTF-8; should one not be, the document stays valid.
+  // Names come from JSON and should be UTF-8; invalid bytes are replaced, so that the document
+  // stays valid.
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

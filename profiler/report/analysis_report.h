@@ -15,14 +15,14 @@ namespace shardlens::report {
 
 enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrder };
 
-// `shardlens analyze --json`: schema 1 of docs/metrics.md, one line.
+// The output of `shardlens analyze --json`: schema 1 of docs/metrics.md, on one line.
 [[nodiscard]] std::string analysis_json(const analysis::Analysis& analysis);
 
 // Every collective, copy and run of compute of a rank, for --by span: {"fqn", "kind", "section",
 // "step", "issued_ns", "start_ns", "end_ns", "busy_ns", "needed_ns", "slack_ns", "exposed_ns",
-// "cause", "issued_by", "bytes"}; times from the rank's first instant on.
+// "cause", "issued_by", "bytes"}; times are relative to the rank's first event or step.
 [[nodiscard]] nlohmann::ordered_json spans_json(const analysis::RankAnalysis& rank);
-// What each step did with units' parameters and gradients, in order.
+// The operations of each step on units' parameters and gradients, in order.
 [[nodiscard]] nlohmann::ordered_json observed_json(const analysis::RankAnalysis& rank);
 [[nodiscard]] std::string spans_csv(const analysis::Analysis& analysis);
 [[nodiscard]] std::string observed_csv(const analysis::Analysis& analysis);
@@ -33,16 +33,16 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
 
 [[nodiscard]] std::string csv_cell(std::string_view text);  // RFC 4180
 
-// One table with a header line, in nanoseconds and bytes; which one, `by` says. RFC 4180.
+// The table given by `by`, with a header line, in nanoseconds and bytes. RFC 4180.
 [[nodiscard]] std::string analysis_csv(const analysis::Analysis& analysis, By by);
 
 struct TextOptions {
   By by = By::kUnit;
-  std::optional<size_t> top;  // rows of the table; the rest is summed up in one
+  std::optional<size_t> top;  // number of rows; the rest is summed in one row
   Style style = Style::kPlain;
 };
-// Headline per rank whose parts sum to the span, the table asked for, the order check in words,
-// diagnostics.
+// A headline for each rank whose parts sum to the span, the chosen table, the result of the order
+// check, diagnostics.
 [[nodiscard]] std::string analysis_text(const analysis::Analysis& analysis,
                                         const TextOptions& options);
 

@@ -21,7 +21,7 @@ double fraction_of(Nanoseconds part, Nanoseconds whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Durations of the parts as shown, so that they sum to the span as shown, which comes last.
+// Rounded durations of the parts, which sum to the rounded span, the last element.
 std::vector<std::string> shown_parts(const Figures& f) {
   std::vector<Nanoseconds> parts;
   for (const analysis::FigureRow& row : analysis::figure_table()) {
@@ -124,7 +124,7 @@ std::string unit_table(const RankAnalysis& rank,
   return table.render(options.style);
 }
 
-// What each unit computed; empty where the trace does not tell whose compute is whose.
+// The compute time of each unit; "" if the trace has no owners of compute.
 std::string work_table(const RankAnalysis& rank, Style style) {
   Table table({{"unit", Align::kLeft},
                {"compute forward"},
@@ -233,15 +233,16 @@ std::string check_words(const analysis::OrderCheck& check,
 
 std::string order_words(const Analysis& analysis, Style style) {
   std::string out = bold("order", style) + "\n";
-  std::vector<std::pair<std::string, std::vector<int64_t>>>
-      said;  // equal words of several ranks once
+  // Each text with the ranks it applies to.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
   for (const RankAnalysis& rank : analysis.ranks) {
     const std::string words = check_words(rank.order.planned_vs_issued, "planned", "issued",
-                                          "hooks fired in another order than planned (model code, "
-                                          "autograd, frozen views) or the engine did not obey",
-                                          "no plan beside the trace, or no actions in it") +
+                                          "hooks ran in another order than planned (model code, "
+                                          "autograd, frozen views), or the engine did not follow "
+                                          "the plan",
+                                          "no plan with the trace, or no actions in it") +
                               check_words(rank.order.issued_vs_started, "issued", "started",
-                                          "a collective was queued or held up on its communicator",
+                                          "a collective was queued or delayed on its communicator",
                                           "no actions or no collectives in the trace");
     const auto same = std::find_if(said.begin(), said.end(),
                                    [&](const auto& each) { return each.first == words; });
@@ -260,7 +261,7 @@ std::string order_words(const Analysis& analysis, Style style) {
   return out;
 }
 
-// The first few of many.
+// The first names of a list, and the total number if there are more.
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 12;
   const size_t shown = std::min(names.size(), kShown);
@@ -282,17 +283,17 @@ std::string frozen_views_words(const Analysis& analysis, Style style) {
   const analysis::FrozenViews& frozen = *worst->frozen_views;
   std::string out = "\n" + bold("frozen views", style) + "\n";
   out += fmt::format(
-      "rank {}: in {} backward{} the gradients of {} were reduced only when the whole backward was "
-      "through, though they were complete before\n",
+      "rank {}: in {} backward{} the gradients of {} were reduced only after the whole backward, "
+      "although they were complete earlier\n",
       worst->rank, frozen.backwards, frozen.backwards == 1 ? "" : "s", listed(frozen.late));
   out += fmt::format("  order found:      {}\n", listed(frozen.found));
   out += fmt::format("  with fresh views: {}\n", listed(frozen.fresh));
-  out += fmt::format("  lost: {} of {} ({}), which backward would have hidden\n",
+  out += fmt::format("  lost: {} of {} ({}), which could have overlapped with backward\n",
                      format_duration(frozen.lost), format_duration(worst->figures.duration()),
                      format_percent(fraction_of(frozen.lost, worst->figures.duration())));
   out +=
-      "  what to do: make the parameter views anew in each forward (\"views\": \"fresh\"); a "
-      "captured or cached graph makes them once\n";
+      "  what to do: create the parameter views in each forward (\"views\": \"fresh\"); a captured "
+      "or cached graph creates them only once\n";
   return out;
 }
 

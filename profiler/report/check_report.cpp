@@ -62,7 +62,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
                           : fmt::format("{}", fmt::join(ranks, ", "));
 }
 
-// What a part belongs to: "compute", "exposed", "copy" or "idle".
+// The group of a part: "compute", "exposed", "copy" or "idle".
 std::string group_of(const AttributionRow& row) {
   return row.unit == "<idle>"              ? "idle"
          : row.part.starts_with("compute") ? "compute"
@@ -70,7 +70,8 @@ std::string group_of(const AttributionRow& row) {
                                            : "exposed";
 }
 
-// "ΔT = Δcompute + Δexposed + Δcopy + Δidle" of one metric's rows, microseconds that sum.
+// "ΔT = Δcompute + Δexposed + Δcopy + Δidle" for the rows of one metric, in microseconds rounded so
+// that they sum.
 struct Sum {
   std::vector<std::string> groups;
   std::vector<Nanoseconds> rounded;
@@ -141,7 +142,7 @@ std::string metrics_table(const CheckResult& result, Style style) {
   return table.render(style);
 }
 
-// The largest rows in microseconds; what is left out is one row, so that the column sums to the
+// The largest rows in microseconds. The rest is summed in one row, so that the column sums to the
 // change.
 std::vector<AttributionRow> largest(const std::vector<AttributionRow>& rows,
                                     check::Metric metric,
@@ -191,7 +192,7 @@ std::string xml(std::string_view text) {
       case '"':
         out += "&quot;";
         break;
-      default:  // XML 1.0 has no control characters but tab and ends of lines
+      default:  // XML 1.0 allows no control characters except tab and line ends
         out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
     }
   }
@@ -274,7 +275,7 @@ std::string check_json(const CheckResult& result) {
 }
 
 std::string check_text(const CheckResult& result, Style style) {
-  // compare gives no reason, because it judges nothing.
+  // `compare` has no reason, because it gives no verdict.
   std::string out =
       result.reason.empty()
           ? ""

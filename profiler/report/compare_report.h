@@ -7,10 +7,10 @@
 
 namespace shardlens::report {
 
-// `shardlens compare`: what check_json() says, without verdicts, and "items", one per thing that a
-// step does; docs/metrics.md.
+// The output of `shardlens compare`: as check_json(), without verdicts, and with "items", one per
+// item of a step; docs/metrics.md.
 [[nodiscard]] std::string compare_json(const check::Comparison& comparison);
-// What changed by more than noise, what only one side has, and one line for all else.
+// Items that changed by more than noise, items on only one side, and one line for all others.
 [[nodiscard]] std::string compare_text(const check::Comparison& comparison, Style style);
 
 }  // namespace shardlens::report

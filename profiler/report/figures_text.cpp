@@ -113,7 +113,7 @@ std::string ranks_section(const Analysis& analysis, Style style) {
     return "";
   }
   Table table(
-      {{"rank"}, {"collectives"}, {"clock off by"}, {"spread"}, {"last"}, {"held up others"}});
+      {{"rank"}, {"collectives"}, {"clock off by"}, {"spread"}, {"last"}, {"delayed others"}});
   for (size_t i = 0; i < m.clocks.size(); ++i) {
     const analysis::ClockFigures& c = m.clocks[i];
     table.row({std::to_string(c.rank), std::to_string(c.collectives), format_duration(c.offset),

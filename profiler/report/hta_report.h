@@ -6,7 +6,7 @@
 #include "profiler/analysis/compat/hta.h"
 #include "profiler/report/table.h"
 
-// `analyze --compat hta` as text, JSON and CSV, with HTA's column names.
+// The output of `analyze --compat hta` as text, JSON and CSV, with HTA's column names.
 namespace shardlens::report {
 
 [[nodiscard]] std::string hta_text(const std::vector<analysis::HtaFigures>& ranks, Style style);

@@ -21,9 +21,10 @@ using analysis::UnitSpan;
 using nlohmann::ordered_json;
 
 constexpr int kSpanKinds = 7;
-constexpr Nanoseconds kParts = 3000;  // of a step's width that sets of instants are drawn to
+// Resolution, in parts of a step, at which sets of instants are drawn.
+constexpr Nanoseconds kParts = 3000;
 
-// Numbers for names, so that each is written once.
+// Assigns numbers to names, so that each name is written once.
 class Names {
  public:
   size_t id(const std::string& name) {
@@ -40,7 +41,8 @@ class Names {
   std::vector<std::string> list_;
 };
 
-// Starts and ends within the window, relative to it; gaps below `gap` are closed.
+// Starts and ends of the intervals within the window, relative to it; gaps shorter than `gap` are
+// closed.
 ordered_json instants(const IntervalSet& set, const Interval& window, Nanoseconds gap) {
   std::vector<Nanoseconds> flat;
   auto it = std::upper_bound(set.begin(), set.end(), window.start,
@@ -105,7 +107,7 @@ class StepDrawing {
   IntervalSet exposed_;
 };
 
-// Allocated bytes over time, device by device.
+// Allocated bytes over time, for each device.
 ordered_json memory_json(const RankAnalysis& rank) {
   ordered_json out = ordered_json::array();
   for (const analysis::MemoryFigures& device : rank.memory) {
@@ -118,7 +120,7 @@ ordered_json memory_json(const RankAnalysis& rank) {
   return out;
 }
 
-// The span of the rank as one window, for traces without steps.
+// The whole time of the rank as one window, for traces without steps.
 Interval whole(const RankAnalysis& rank) {
   std::optional<Interval> hull;
   for (const IntervalSet* set :
@@ -131,8 +133,8 @@ Interval whole(const RankAnalysis& rank) {
   return hull.value_or(Interval{0, 1});
 }
 
-// First and last step, then the most exposed ones: the order in which steps get a timeline while
-// there is room.
+// The order in which steps get a timeline while there is room: the first and the last step, then
+// those with the most exposed communication.
 std::vector<size_t> by_interest(const RankAnalysis& rank) {
   std::vector<size_t> order(rank.steps.size());
   for (size_t i = 0; i < order.size(); ++i) {
@@ -172,7 +174,7 @@ ordered_json rank_json(const RankAnalysis& rank, Names& owners, size_t budget) {
   return out;
 }
 
-// JSON within a script element: nothing in it may end the element or begin a comment.
+// Escapes JSON for a script element: nothing in it may end the element or begin a comment.
 std::string script_safe(const std::string& json) {
   std::string out;
   out.reserve(json.size());
@@ -201,7 +203,7 @@ std::string html_report(const trace::Run& run,
                         const HtmlOptions& options) {
   analysis::Analysis figures = analysis;
   for (RankAnalysis& rank : figures.ranks) {
-    rank.detail.reset();  // the page has the spans by step
+    rank.detail.reset();  // the page has the spans by step, in "detail"
   }
   Names owners;
   ordered_json data{{"source", run.source},

@@ -11,17 +11,18 @@
 namespace shardlens::report {
 
 struct HtmlOptions {
-  // What the timelines may take in the file; beyond it, steps in the middle have figures only.
+  // Size limit of the timelines in the file; beyond it, steps in the middle are shown without a
+  // timeline.
   size_t timeline_bytes = 3'500'000;
-  // Plans that were simulated on the run's machine, its own one first: a list of objects with
-  // "title" and the keys of `simulate --json`. null: the page says nothing of them.
+  // Plans simulated on the run's machine, starting with the run's own plan: a list of objects with
+  // "title" and the keys of `simulate --json`. null: the page has no section on them.
   nlohmann::ordered_json simulated = nullptr;
 };
 
 // One self-contained page: headline, simulated plans, timeline of a chosen step and rank, units,
-// order, memory, steps, diagnostics. Its data are `shardlens analyze --json`'s, in the element with id "data"
-// under "analysis", so that numbers are the same. Nothing is loaded from elsewhere, and names from
-// the trace are data, never markup.
+// order, memory, steps, diagnostics. The data of `shardlens analyze --json` is in the element with
+// id "data" under "analysis", so that the numbers are the same. The page loads nothing else, and
+// names from the trace are inserted as data, never as markup.
 //
 // `analysis` must have been made with AnalysisOptions::detail.
 [[nodiscard]] std::string html_report(const trace::Run& run,

@@ -8,7 +8,7 @@
 
 namespace shardlens::report {
 
-// What is absent, as JSON and as a cell of CSV.
+// An optional value in JSON and in a CSV cell: null and "" if it is absent.
 template <typename T>
 [[nodiscard]] nlohmann::ordered_json or_null(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);

@@ -4,7 +4,7 @@
 
 namespace shardlens::report {
 
-// report_page.html as it stands; "@DATA@" is where the data belong.
+// The contents of report_page.html; "@DATA@" is to be replaced by the data.
 [[nodiscard]] std::string_view report_page();
 
 }  // namespace shardlens::report

@@ -18,7 +18,7 @@ using analysis::RankAnalysis;
 using analysis::UnitSpan;
 using nlohmann::ordered_json;
 
-// Times are shown from the rank's first instant on.
+// Times are relative to the rank's first event or step.
 Nanoseconds zero_of(const RankAnalysis& rank) {
   Nanoseconds zero = 0;
   bool any = false;
@@ -181,7 +181,7 @@ std::string observed_text(const Analysis& analysis, Style style) {
   std::string out;
   for (const RankAnalysis& rank : analysis.ranks) {
     if (rank.observed.empty()) {
-      out += fmt::format("rank {}: no ranges of FSDP in the trace\n", rank.rank);
+      out += fmt::format("rank {}: no FSDP ranges in the trace\n", rank.rank);
     }
     for (const ObservedOrder& order : rank.observed) {
       out += bold(fmt::format("rank {}, step{} {}", rank.rank, order.steps.size() == 1 ? "" : "s",

@@ -15,11 +15,12 @@ constexpr std::string_view kBold = "\x1b[1m", kYellow = "\x1b[33m", kReset = "\x
 
 size_t width_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not the rest of a code point
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not a continuation byte
   }));
 }
 
-// What would break the table or the terminal: line ends and escape sequences in names from a trace.
+// Replaces characters that would break the table or the terminal: line ends and escape sequences in
+// names from a trace.
 std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(),

@@ -12,12 +12,11 @@
 namespace shardlens::report {
 
 enum class Align : uint8_t { kLeft, kRight };
-enum class Style : uint8_t {
-  kPlain,
-  kTerminal
-};  // kTerminal: bold and colours by escape sequences
+// kTerminal: bold and colours by escape sequences.
+enum class Style : uint8_t { kPlain, kTerminal };
 
-// Columns of text for people. Widths count code points, so that names in UTF-8 line up.
+// A table of text for display. Widths count code points, so that columns with UTF-8 names are
+// aligned.
 class Table {
  public:
   struct Column {
@@ -26,9 +25,9 @@ class Table {
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  void row(std::vector<std::string>
-               cells);  // missing cells are empty; more than columns are an error of ours
-  void highlight();     // the last row, on a terminal
+  // Adds a row; missing cells are empty. More cells than columns are a programming error.
+  void row(std::vector<std::string> cells);
+  void highlight();  // the last row, on a terminal
   [[nodiscard]] size_t rows() const { return rows_.size(); }
   [[nodiscard]] std::string render(Style style) const;
 
@@ -43,14 +42,14 @@ class Table {
 
 [[nodiscard]] std::string bold(std::string_view text, Style style);
 
-// "0.412 ms", "1.250 s"; a whole number of microseconds.
+// "0.412 ms", "1.250 s"; rounded to whole microseconds, from 10 s on to milliseconds.
 [[nodiscard]] std::string format_duration(Nanoseconds value);
-// Of a message; 0 is none that the trace tells, "-".
+// The size of a message; "-" for 0, which means that it is not in the trace.
 [[nodiscard]] std::string format_message(Bytes value);
 // "35.4 %"; "-" without a value.
 [[nodiscard]] std::string format_percent(std::optional<double> fraction);
-// Microseconds whose sum is that of the parts rounded once (largest remainder), so that a total
-// shown equals its parts.
+// Rounds the parts to microseconds by the largest-remainder method, so that they sum to the rounded
+// total.
 [[nodiscard]] std::vector<Nanoseconds> round_to_microseconds(std::span<const Nanoseconds> parts);
 
 }  // namespace shardlens::report

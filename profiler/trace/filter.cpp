@@ -22,7 +22,7 @@ bool is_launch(const Event& event) {
          (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
 }
 
-// What follows its launch.
+// Whether the event is kept or dropped together with its launch.
 bool is_launched(const Event& event) {
   return event.correlation != 0 &&
          (event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
@@ -57,7 +57,7 @@ void EventFilter::see(const Trace& trace, const Event& event) {
 std::string no_step(const std::pair<int64_t, int64_t>& wanted, const std::set<int64_t>& there) {
   return fmt::format("no step in {}:{}; {}", wanted.first, wanted.second,
                      there.empty()
-                         ? "the trace marks none (ProfilerStep#k)"
+                         ? "the trace has no steps (ProfilerStep#k)"
                          : fmt::format("the trace has {} to {}", *there.begin(), *there.rbegin()));
 }
 

@@ -15,28 +15,28 @@
 namespace shardlens::trace {
 
 struct Filter {
-  std::optional<std::pair<int64_t, int64_t>> steps;  // first ≤ k < last, by ProfilerStep#k
-  std::vector<std::string> categories;               // empty: all; ProfilerStep marks always stay
+  std::optional<std::pair<int64_t, int64_t>> steps;  // steps ProfilerStep#k with first ≤ k < last
+  std::vector<std::string> categories;  // empty: all; ProfilerStep events are always kept
 };
 
-// What to say where no step is in `wanted`; `there`: those of the trace.
+// The message for the case that no step is in `wanted`; `there`: the steps of the trace.
 [[nodiscard]] std::string no_step(const std::pair<int64_t, int64_t>& wanted,
                                   const std::set<int64_t>& there);
 
-// Decides for each event whether it stays. Of a chosen step, all that starts within its
-// ProfilerStep stays, and device events that were launched there (by correlation), however late
-// they ran.
+// Decides for each event whether it is kept. Of a chosen step, all events that start within its
+// ProfilerStep are kept. Device events are kept if they were launched within it (by correlation),
+// however late they ran.
 //
-// Which launches and marks there are is known only after the last event, so see() comes first, for
-// every event, then keeps(). All times have the same zero. Names and categories are those of the
-// trace that is passed with the event.
+// Launches and ProfilerStep events are known only after the last event, so call see() for every
+// event first, then decide(), then keeps(). All times must have the same zero. Names and categories
+// are those of the trace that is passed with the event.
 class EventFilter {
  public:
   explicit EventFilter(Filter filter) : filter_(std::move(filter)) {}
 
   void see(const Trace& trace, const Event& event);
-  // Between the two. Errors: InputError naming `source` if steps are asked for and there is none of
-  // them.
+  // Call once after the last see() and before the first keeps(). Errors: InputError naming `source`
+  // if steps are chosen and the trace has none of them.
   void decide(const std::string& source);
   [[nodiscard]] bool keeps(const Trace& trace, const Event& event) const;
 
@@ -52,14 +52,14 @@ class EventFilter {
 
   Filter filter_;
   std::set<std::string, std::less<>> seen_;
-  std::set<int64_t> steps_;      // of the trace
-  std::vector<Window> windows_;  // sorted and apart after decide()
+  std::set<int64_t> steps_;      // steps of the trace
+  std::vector<Window> windows_;  // sorted and disjoint after decide()
   GrowingArray<Launch> launches_;
   std::unordered_set<uint32_t> launched_;
 };
 
-// Removes events of a trace in memory. Side tables keep entries that no event refers to any more.
-// Errors: as EventFilter::decide().
+// Removes the events of `trace` that the filter does not keep. Side tables keep rows that no event
+// refers to any more. Errors: as EventFilter::decide().
 EventFilter apply(Filter filter, Trace& trace);
 
 }  // namespace shardlens::trace

@@ -35,7 +35,7 @@ bool is_spool_name(const std::string& name) {
   return name.ends_with(".spool");
 }
 
-// Traces of a directory; a spool only where its rank left no trace.
+// The traces of a directory; a spool only if its rank has no trace.
 std::vector<fs::path> traces_of(const fs::path& directory) {
   std::vector<fs::path> traces, spools;
   std::set<int64_t> ranks;
@@ -63,12 +63,12 @@ std::vector<fs::path> traces_of(const fs::path& directory) {
   if (traces.empty()) {
     throw InputError(
         directory.string(),
-        "the directory holds no trace: expected *.json, *.json.gz, *.json.zst or *.spool");
+        "the directory contains no trace: expected *.json, *.json.gz, *.json.zst or *.spool");
   }
   return traces;
 }
 
-// 0 where it cannot be told: opening the file says why.
+// 0 if the size is not known: opening the file will report why.
 uint64_t size_of(const fs::path& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
@@ -89,7 +89,7 @@ std::vector<StepMetrics> read_metrics(const fs::path& path, std::vector<Diagnost
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
       add_diagnostic(diagnostics, Severity::kWarning,
-                     path.string() + ": lines that are no metrics of a step");
+                     path.string() + ": lines that are not metrics of a step");
       continue;
     }
     metrics.push_back({json["step"].get<int64_t>(), number(json, "loss"), number(json, "grad_norm"),
@@ -98,7 +98,7 @@ std::vector<StepMetrics> read_metrics(const fs::path& path, std::vector<Diagnost
   return metrics;
 }
 
-// config.json beside the traces, else the model that run.json names.
+// config.json next to the traces, else the model that run.json names.
 fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
   if (fs::exists(directory / "config.json")) {
     return directory / "config.json";
@@ -106,7 +106,7 @@ fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
   return options.value("model", "");
 }
 
-// The flags of the capture, as run.json keeps them.
+// The settings of the step, from the flags of the capture in run.json.
 plan::StepSettings read_settings(const nlohmann::json& options, const plan::Workload& workload) {
   plan::StepSettings out;
   out.batch = workload.batch;
@@ -162,7 +162,8 @@ void read_companions(const fs::path& directory, Run& run) {
       run.planned =
           read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
     } else {
-      plan::load_plan(directory / "plan.json");  // of no use without, but it should be one
+      // Not used without a workload, but it must be valid.
+      plan::load_plan(directory / "plan.json");
     }
   } catch (const Error& error) {
     run.plan_problem = error.what();
@@ -176,16 +177,17 @@ void read_companions(const fs::path& directory, Run& run) {
 }
 
 void order_by_rank(Run& run) {
-  std::map<int64_t, std::string> taken;  // and by which file
+  std::map<int64_t, std::string> taken;  // rank → file
   for (const Trace& trace : run.traces) {
     if (!trace.metadata.rank) {
       continue;
     }
     const auto [first, fresh] = taken.emplace(*trace.metadata.rank, trace.metadata.source);
     if (!fresh) {
-      throw InputError(trace.metadata.source,
-                       fmt::format("a second trace of rank {} beside {}; open one run at a time",
-                                   first->first, first->second));
+      throw InputError(
+          trace.metadata.source,
+          fmt::format("a second trace of rank {}, in addition to {}; open one run at a time",
+                      first->first, first->second));
     }
   }
   int64_t next = 0;
@@ -197,7 +199,7 @@ void order_by_rank(Run& run) {
       taken.emplace(next, trace.metadata.source);
       trace.metadata.rank = next;
       trace.metadata.rank_is_from_name = true;
-      add_diagnostic(trace.diagnostics, Severity::kNote, fmt::format("taken as rank {}", next));
+      add_diagnostic(trace.diagnostics, Severity::kNote, fmt::format("read as rank {}", next));
     }
   }
   std::sort(run.traces.begin(), run.traces.end(),
@@ -253,7 +255,7 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
     } else {
       const fs::path parent = path.parent_path();
       if (std::find(directories.begin(), directories.end(), parent) == directories.end()) {
-        directories.push_back(parent);  // a trace within a capture directory
+        directories.push_back(parent);  // may be a capture directory
       }
     }
   }

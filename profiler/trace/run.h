@@ -22,28 +22,28 @@ struct StepMetrics {
   std::optional<double> loss, grad_norm, step_ms, tokens_per_s;
 };
 
-// What was planned, as far as a capture directory tells.
+// The inputs of the plan, as far as the capture directory contains them.
 struct PlannedInputs {
   plan::ResolvedPlan plan;
-  plan::Workload workload;  // of a microbatch
+  plan::Workload workload;  // one microbatch
   plan::StepSettings settings;
-  std::optional<plan::ModelConfig> config;  // nullopt: simulated from something else
+  // nullopt: the simulation was not made from a model config.
+  std::optional<plan::ModelConfig> config;
 };
 
-// All that one run left: what analyses, reports and the app take.
+// All data of one run: the input of analyses, reports and the app.
 //
 // Sources  a capture directory (rank<r>.pt.trace.json.gz or rank<r>.spool, plan.json,
 //          workload.json, run.json, metrics.jsonl), a directory of traces, one trace or spool, or
 //          several of these.
-// Errors   InputError for a path that holds no trace, two traces of one rank, or a trace that
-//          cannot be read. What only accompanies the traces (plan, metrics) is left out with a
-//          diagnostic when it cannot be read.
+// Errors   InputError for a path that contains no trace, two traces of one rank, or a trace that
+//          cannot be read. Files other than traces (plan, metrics) that cannot be read are left out
+//          with a diagnostic.
 struct Run {
   std::string source;         // the paths, for messages
   std::vector<Trace> traces;  // by rank, each with metadata.rank set
   std::optional<PlannedInputs> planned;
-  std::string
-      plan_problem;  // why a plan.json that is there was not taken; "": it was, or is not there
+  std::string plan_problem;  // why plan.json was not used; "": it was used, or there is none
   std::vector<StepMetrics> metrics;
   std::string environment;  // run.json as text, or ""
   std::vector<Diagnostic> diagnostics;
@@ -51,19 +51,19 @@ struct Run {
   [[nodiscard]] static Run open(const std::filesystem::path& path, const ReadOptions& options = {});
   [[nodiscard]] static Run open(std::span<const std::filesystem::path> paths,
                                 const ReadOptions& options = {});
-  // Of traces in memory (tests, the simulator); missing ranks are numbered as open() does.
+  // A run of traces in memory (tests, the simulator); missing ranks are numbered as in open().
   [[nodiscard]] static Run of(std::vector<Trace> traces);
 };
 
-// Traces and spools of a directory, by name (a spool only where its rank left no trace), or the
-// path of a file itself. Errors: InputError for a directory that holds none.
+// The traces and spools of a directory, sorted by name (a spool only if its rank has no trace), or
+// `path` itself if it is a file. Errors: InputError for a directory that contains none.
 [[nodiscard]] std::vector<std::filesystem::path> trace_paths(const std::filesystem::path& path);
 
-// Reads all of them, as many at a time as there are cores; in the order of `paths`.
+// Reads all files, as many at a time as there are processors; in the order of `paths`.
 [[nodiscard]] std::vector<Trace> read_traces(std::span<const std::filesystem::path> paths,
                                              const ReadOptions& options = {});
 
-// A trace file or a spool, told by its name.
+// Reads a trace file or a spool, depending on the ending of its name.
 [[nodiscard]] Trace read_trace(const std::filesystem::path& path, const ReadOptions& options = {});
 
 }  // namespace shardlens::trace

@@ -83,7 +83,7 @@ TEST_F(CalibrateCommandTest, SaysWhatIsWrongWithARun) {
   const std::string out = " --out " + folder_ + "/c.json";
   refused("calibrate" + out, 2, "--capture");
   refused("calibrate --capture " + kCapture, 2, "--out");
-  refused("calibrate --capture " + folder_ + out, 3, "the directory holds no trace");
+  refused("calibrate --capture " + folder_ + out, 3, "the directory contains no trace");
   refused("calibrate --capture /nowhere" + out, 3, "/nowhere");
   write("plain.json", R"({"traceEvents": []})");
   refused("calibrate --capture " + folder_ + "/plain.json" + out, 3, "no ranges of FSDP");

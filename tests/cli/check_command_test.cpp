@@ -177,7 +177,7 @@ TEST_F(CheckCommandTest, OnlyTheWantedStepsAreCompared) {
   EXPECT_EQ(json::parse(some.out)["runs"]["steps"], 10);
   const CommandResult none = check(base, same, "--steps 100:");
   EXPECT_EQ(none.code, 3);
-  EXPECT_THAT(none.err, HasSubstr("none of the wanted steps, from 100 on, is in the traces"));
+  EXPECT_THAT(none.err, HasSubstr("none of the requested steps, from 100 on, is in the traces"));
   const CommandResult two = run("compare " + base + " " + same + " --steps 5:15 --json");
   EXPECT_EQ(json::parse(two.out)["runs"]["steps"], 10);
 }

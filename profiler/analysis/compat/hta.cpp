@@ -15,7 +15,7 @@ using trace::Category;
 using trace::Event;
 using trace::Trace;
 
-// A row of HTA's data frame: microseconds in doubles, as pandas holds them.
+// A row of HTA's data frame: microseconds as doubles, as in pandas.
 struct Row {
   double start = 0, end = 0;
   int64_t stream = -1, correlation = -1;
@@ -23,8 +23,7 @@ struct Row {
   bool is_gpu = false;  // by HTA's filter
 };
 
-// Its regular expressions, with match() anchored at the beginning:
-// ^nccl.*Kernel
+// HTA's regular expressions, with match() anchored at the beginning:
 bool communicates(std::string_view name) {
   return name.starts_with("nccl") && name.find("Kernel", 4) != std::string_view::npos;
 }
@@ -43,7 +42,7 @@ double written(const Trace& trace, Nanoseconds time) {
   return static_cast<double>(static_cast<long double>(time - trace.metadata.base_time) / 1000.0L);
 }
 
-// HTA rounds times only where pandas made doubles of them: that is, if any has a fraction.
+// HTA rounds times only if pandas stores them as doubles, that is, if any time has a fraction.
 bool has_fractions(const Trace& trace) {
   return std::any_of(trace.events.begin(), trace.events.end(),
                      [](const Event& e) { return e.start % 1000 != 0; });
@@ -68,7 +67,7 @@ std::vector<Row> rows_of(const Trace& trace) {
       row.stream = device->stream;
     } else if (const trace::SyncArgs* sync = trace.sync(event)) {
       row.stream = sync->stream;
-      // Older files write no stream as 2^32 - 1, which HTA takes for a stream.
+      // Older files write 2^32 - 1 for "no stream"; HTA takes this for a stream.
       if (trace.args_json(event).find("4294967295") != std::string_view::npos) {
         row.stream = 4294967295;
       }
@@ -81,8 +80,8 @@ std::vector<Row> rows_of(const Trace& trace) {
   return rows;
 }
 
-// With two steps or more, what the last one launched is left out: GPU rows stay if a CPU row of
-// their correlation starts before the last step does.
+// With two steps or more, HTA leaves out what the last step launched: GPU rows are kept if a CPU
+// row with the same correlation starts before the last step.
 void leave_out_last_step(std::vector<Row>& rows) {
   double last = -std::numeric_limits<double>::infinity();
   for (const Row& row : rows) {
@@ -136,7 +135,8 @@ double length_of(const std::vector<Span>& spans) {
   return sum;
 }
 
-// Time at which both run; a span that rounding turned around counts as HTA's running sum does.
+// Time during which both run. A span whose ends rounding has swapped is counted as in HTA's running
+// sum.
 double overlap_of(const std::vector<Span>& communication, const std::vector<Span>& compute) {
   struct Change {
     double time;

@@ -13,52 +13,54 @@
 
 namespace shardlens::analysis {
 
-// What a stretch of the critical path is spent on; docs/metrics.md says how each is told.
+// What limits a segment of the critical path; docs/metrics.md defines each.
 enum class Bound : uint8_t { kCompute, kCommunication, kCopy, kHost, kLaunch, kIdle };
 inline constexpr int kBoundCount = 6;
 [[nodiscard]] std::string_view name_of(Bound bound);  // "compute", "communication", …
 
 struct PathSegment {
-  Interval when;  // on the clock of the rank whose step it is
+  Interval when;  // on the clock of the rank that the step belongs to
   Bound bound = Bound::kIdle;
-  uint32_t rank = 0;                 // where it was spent: position in the run
-  uint32_t event = trace::kNoIndex;  // index into its Trace::events; kNoIndex: none stands for it
+  uint32_t rank = 0;                 // rank on which the time was spent: position in the run
+  uint32_t event = trace::kNoIndex;  // index into that rank's Trace::events; kNoIndex: no event
 };
 
-// Segments of one rank, bound and name, summed.
+// The sum of all segments with the same rank, bound and name.
 struct PathPart {
-  int64_t rank = 0;  // its number
+  int64_t rank = 0;  // rank number
   Bound bound = Bound::kIdle;
-  std::string name;  // of the events; "" where none stands for it
+  std::string name;  // name of the events; "": no event
   int64_t count = 0;
   Nanoseconds length = 0;
 };
 
-// The chain of events and waits that a step's end hangs on, each the latest of those that the next
-// one had to wait for; a collective waits for the rank that comes to it last. Segments follow each
-// other without a gap from the step's start to its end, so their lengths sum to the step.
+// The chain of events and waits that determines when a step ends. Each is the latest of those that
+// its successor had to wait for; a collective waits for the rank that starts it last. Segments
+// follow each other without a gap from the step's start to its end, so their lengths sum to the
+// step.
 struct CriticalPath {
   int64_t step = 0;
   std::vector<PathSegment> segments;  // by time
   std::array<Nanoseconds, kBoundCount> lengths{};
 
-  [[nodiscard]] Bound bound() const;  // the longest
+  [[nodiscard]] Bound bound() const;  // the bound with the largest length
 };
 
-// What the walks of one rank need. Ownership: the caller's, for as long as the walks.
+// What PathFinder needs of one rank. Ownership: the caller's; must outlive the PathFinder.
 struct PathRank {
   const trace::Trace& trace;
   const Timeline& timeline;
   const Dependencies& dependencies;
-  Nanoseconds clock = 0;  // shows this much too much (ClockFigures::offset)
+  Nanoseconds clock = 0;  // how far the clock is ahead (ClockFigures::offset)
 };
 
 struct PathLinks;  // path_walk.h
 
-// The critical paths of the steps of a run's ranks. Device traces walk back from a step's end along
-// streams, waits for events, launches and the host's own waits; in CPU traces the host is the path.
+// Finds the critical paths of the steps of a run's ranks. In device traces the search goes back
+// from a step's end along streams, waits for events, launches and waits of the host; in CPU traces
+// the path is on the host.
 //
-// Threads     of() may be called from several.
+// Threads     of() may be called from several threads.
 // Complexity  O(n log n) for all steps of a rank together.
 class PathFinder {
  public:
@@ -67,7 +69,7 @@ class PathFinder {
   PathFinder(const PathFinder&) = delete;
   PathFinder& operator=(const PathFinder&) = delete;
 
-  // Of the steps of `rank`, a position in the run.
+  // The critical paths of the steps of `rank`, which is a position in the run.
   [[nodiscard]] std::vector<CriticalPath> of(uint32_t rank) const;
   // Longest first.
   [[nodiscard]] std::vector<PathPart> parts(const CriticalPath& path) const;

@@ -37,7 +37,7 @@ Nanoseconds Dependencies::end_of(uint32_t i) const {
 
 Nanoseconds Dependencies::launched(uint32_t i) const {
   const DeviceEvent& each = timeline_.device_events[i];
-  // Without its launch, it was there before anything that is asked for.
+  // Without a launch in the trace, the event's own start is used instead.
   return trace_.events[each.launch == trace::kNoIndex ? each.event : each.launch].start;
 }
 
@@ -118,7 +118,8 @@ void Dependencies::add_host_waits() {
   }
   std::sort(host_waits_.begin(), host_waits_.end(),
             [](const HostWait& a, const HostWait& b) { return a.when.end < b.when.end; });
-  // What ended last before the call returned is what it waited for: device time does not say more.
+  // The device event that ended last before the call returned is taken as the one waited for: the
+  // trace has no better information.
   std::vector<std::pair<Nanoseconds, uint32_t>> ends;
   if (!host_waits_.empty()) {
     for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {

@@ -10,8 +10,8 @@
 
 namespace shardlens::analysis {
 
-// What each device event had to wait for besides the event before it in its stream, and when the
-// host waited for the device. From cuda_sync events; empty where the trace has none of them.
+// What each device event had to wait for in addition to the previous event in its stream, and when
+// the host waited for the device. From cuda_sync events; empty if the trace has none.
 //
 // Complexity  O(n log n).
 class Dependencies {
@@ -20,20 +20,21 @@ class Dependencies {
 
   Dependencies(const trace::Trace& trace, const Timeline& timeline);
 
-  // Positions in Timeline::device_events; kNone: there is none.
+  // The result is a position in Timeline::device_events, or kNone.
   [[nodiscard]] uint32_t before_in_stream(size_t i) const { return before_[i]; }
-  // The last event behind which an event was recorded that this one's stream waited for, after the
-  // event before it in its stream had been launched.
+  // The last device event that this one's stream had to wait for through a CUDA event: the event
+  // was recorded after it, and the wait was issued after the launch of the previous event in the
+  // stream.
   [[nodiscard]] uint32_t waited_for(size_t i) const { return waited_for_[i]; }
 
-  // A call of the host that returns when the device has done what was launched before.
+  // A host call that returns when the device has finished the work launched before.
   struct HostWait {
     Interval when;
-    uint32_t track = 0;      // of the host
-    uint32_t until = kNone;  // the device event that ended last of those waited for
+    uint32_t track = 0;      // track of the host thread
+    uint32_t until = kNone;  // the awaited device event that ended last
   };
   [[nodiscard]] const std::vector<HostWait>& host_waits() const { return host_waits_; }  // by end
-  // Instants at which the host thread `track` waits.
+  // The times during which the host thread `track` waits.
   [[nodiscard]] const IntervalSet& waiting(uint32_t track) const { return waiting_.at(track); }
 
  private:

@@ -8,7 +8,8 @@ IdleCauses::IdleCauses(const trace::Trace& trace,
                        const Timeline& timeline,
                        const Dependencies& dependencies)
     : device_(timeline.device) {
-  // By start, so an idle gap opens where the next event begins behind all ends so far.
+  // Events are sorted by start, so there is an idle gap where the next event begins after all ends
+  // so far.
   Nanoseconds busy_until = 0;
   for (size_t i = 0; i < timeline.device_events.size(); ++i) {
     const trace::Event& event = trace.events[timeline.device_events[i].event];
@@ -31,7 +32,7 @@ void IdleCauses::explain(const trace::Trace& trace,
                          const Interval& gap,
                          size_t next) {
   const auto& events = timeline.device_events;
-  // Of several that end the gap at once, the one that was launched first.
+  // If several events end the gap at the same time, take the one that was launched first.
   size_t ending = next;
   const auto launched = [&](size_t i) {
     return events[i].launch == trace::kNoIndex ? gap.end : trace.events[events[i].launch].start;

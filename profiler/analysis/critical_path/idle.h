@@ -9,17 +9,17 @@ namespace shardlens::analysis {
 
 // Idle time by its cause; the causes sum to Figures::idle. docs/metrics.md defines each.
 struct IdleFigures {
-  Nanoseconds host_late = 0;   // what ran next had not been launched
+  Nanoseconds host_late = 0;   // the next event had not been launched yet
   Nanoseconds event_wait = 0;  // the host waited for the device, or a stream for an event
   Nanoseconds gap = 0;         // launched and free to start, but not started
-  Nanoseconds unknown = 0;     // its launch is not in the trace
+  Nanoseconds unknown = 0;     // the next event's launch is not in the trace
 };
 
-// Why nothing ran. On a CPU the host is what computes, so all idle time there is the host's.
+// Finds why nothing ran. On a CPU the host computes, so all idle time is host_late.
 class IdleCauses {
  public:
   IdleCauses(const trace::Trace& trace, const Timeline& timeline, const Dependencies& dependencies);
-  // `idle`: |window| less all that ran in it.
+  // `idle`: the length of `window` minus the time in which something ran.
   [[nodiscard]] IdleFigures within(const IntervalSet& window, Nanoseconds idle) const;
 
  private:

@@ -18,8 +18,7 @@ Bound bound_of(Nature nature) {
                                             : Bound::kCopy;
 }
 
-// Walks back over device events. Positions are those of the present rank's
-// Timeline::device_events.
+// Walks back over device events. Positions are in the current rank's Timeline::device_events.
 class DeviceWalk {
  public:
   DeviceWalk(const std::vector<PathRank>& ranks,
@@ -46,8 +45,9 @@ class DeviceWalk {
   [[nodiscard]] Nanoseconds start(size_t i) const { return event(i).start + path_.shift(); }
   [[nodiscard]] Nanoseconds end(size_t i) const { return event(i).end() + path_.shift(); }
 
-  // Where the walk begins: the event that begins the next step, if there is one, since the step
-  // ends where that could start; else what ends last.
+  // Where the walk begins. A step ends where the next step's first event could start; so if there
+  // is such an event, the walk begins with the reason for its start, otherwise with the event that
+  // ends last.
   std::optional<size_t> last_event() {
     const auto& events = timeline().device_events;
     const Nanoseconds step_end = path_.at();
@@ -73,7 +73,7 @@ class DeviceWalk {
     return last;
   }
 
-  // Takes event `i` onto the path; returns what it had to wait for.
+  // Adds event `i` to the path; returns the event that it had to wait for.
   std::optional<size_t> before(size_t i) {
     if (end(i) < path_.at()) {
       path_.spend(Bound::kIdle, end(i));
@@ -88,8 +88,9 @@ class DeviceWalk {
     return reason(i);
   }
 
-  // The path up to the latest of what event `i` waited for: its stream, an event of another one, or
-  // its launch. nullopt: the path leaves the step, or there is no reason in the trace.
+  // Extends the path to the latest of what event `i` waited for: the previous event of its stream,
+  // an event of another stream, or its launch. nullopt: the path leaves the step, or the trace
+  // contains no reason.
   std::optional<size_t> reason(size_t i) {
     const uint32_t stream = dependencies().before_in_stream(i),
                    source = dependencies().waited_for(i);
@@ -110,12 +111,13 @@ class DeviceWalk {
     if (device == Dependencies::kNone) {
       return std::nullopt;
     }
-    // Events of one stream may overlap: then the earlier one holds until this one begins.
+    // Events of one stream may overlap: then the earlier event is on the path until this one
+    // begins.
     path_.spend(Bound::kIdle, std::min(end(device), path_.at()));
     return device;
   }
 
-  // The host's own time, back to where it last waited for the device.
+  // Adds the host's own time, back to where it last waited for the device.
   std::optional<size_t> host() {
     const auto& waits = dependencies().host_waits();
     auto it = std::upper_bound(
@@ -140,7 +142,7 @@ class DeviceWalk {
   PathSpent& path_;
 };
 
-// Walks back over what the host did: compute, copy, wait for communication, or work of its own.
+// Walks back over the host's time: compute, copy, waiting for communication, or other work.
 class HostWalk {
  public:
   HostWalk(const std::vector<PathRank>& ranks, const std::vector<PathLinks>& links, PathSpent& path)
@@ -173,8 +175,9 @@ class HostWalk {
   }
 
  private:
-  // Why collective `i` of the present rank began no sooner: it stood behind others on its
-  // communicator, or the host had not issued it, which is what the walk goes on with.
+  // Why collective `i` of the current rank did not begin earlier: it was queued behind others of
+  // its communicator, or the host had not issued it yet. In the latter case the walk continues on
+  // the host.
   void arrive(uint32_t i) {
     while (!path_.done()) {
       const auto& collectives = ranks_[path_.rank()].timeline.collectives;
@@ -214,7 +217,7 @@ void PathSpent::spend(Bound bound, Nanoseconds from, uint32_t event) {
 }
 
 std::optional<uint32_t> PathSpent::cross(const Collective& c, Nanoseconds since) {
-  // Strictly before at(), so that a path always gets on.
+  // Strictly before at(), so that the walk always makes progress.
   if (!c.last_start || c.last_rank == rank_ || *c.last_start <= since ||
       *c.last_start + shift() >= at_ ||
       ranks_[c.last_rank].timeline.device != ranks_[rank_].timeline.device) {

@@ -6,13 +6,13 @@
 
 #include "profiler/analysis/critical_path/critical_path.h"
 
-// How a critical path is followed back; used by critical_path.cpp alone.
+// Follows a critical path backwards. Used only by critical_path.cpp.
 namespace shardlens::analysis {
 
-// The path as far as it is known: from at(), on some rank, to the step's end.
+// The part of the path found so far: from at(), on some rank, to the step's end.
 //
-// [Note: Clocks of a path] Instants are on the clock of the rank whose step it is; shift() takes
-// another rank's there.
+// [Note: Clocks of a path] Times are on the clock of the rank that the step belongs to; shift()
+// converts another rank's times to that clock.
 class PathSpent {
  public:
   PathSpent(const std::vector<PathRank>& ranks,
@@ -25,14 +25,15 @@ class PathSpent {
   [[nodiscard]] uint32_t rank() const { return rank_; }
   [[nodiscard]] bool done() const { return at_ <= start_; }
   [[nodiscard]] Nanoseconds start() const { return start_; }
-  // From the present rank's clock to that of the path.
+  // The difference from the current rank's clock to the clock of the path.
   [[nodiscard]] Nanoseconds shift() const { return ranks_[home_].clock - ranks_[rank_].clock; }
 
-  // The path from `from` to at() is `bound`, by `event` of the present rank.
+  // Adds to the path: from `from` to at() it was limited by `bound`, with `event` of the current
+  // rank.
   void spend(Bound bound, Nanoseconds from, uint32_t event = trace::kNoIndex);
-  // If another rank came last to collective `c` of the present one, within its time up to at(): the
-  // transfer is on the path, and the path goes on there, at that rank's part, whose index is
-  // returned. `since`: where this rank began to wait for it.
+  // If another rank was the last to start collective `c` of the current rank, after `since` and
+  // before at(): adds the transfer to the path, continues on that rank, and returns the index of
+  // its part of the collective. `since`: when the current rank began to wait for the collective.
   std::optional<uint32_t> cross(const Collective& c, Nanoseconds since);
 
  private:
@@ -42,20 +43,20 @@ class PathSpent {
   CriticalPath& out_;
 };
 
-// What leads from one event of a rank to another.
+// Links between the events of a rank.
 struct PathLinks {
-  // Device traces: by position in Timeline::device_events, its index in Timeline::collectives; and
-  // the other way round. kNoIndex: none.
+  // Device traces: from a position in Timeline::device_events to an index in Timeline::collectives,
+  // and back. kNoIndex: none.
   std::vector<uint32_t> collective_of, device_of;
 
-  // A stretch of a host's time, in CPU traces; what is in none is the host's own.
+  // A section of the host's time, in CPU traces; time in no section is Bound::kHost.
   struct Piece {
     Interval when;
     Bound bound = Bound::kCompute;
-    uint32_t collective = trace::kNoIndex;  // of communication that compute does not cover
+    uint32_t collective = trace::kNoIndex;  // for exposed communication
   };
   std::vector<Piece> pieces;      // disjoint, by start
-  std::vector<uint32_t> earlier;  // by collective: the one before it on its communicator
+  std::vector<uint32_t> earlier;  // by collective: the previous collective of its communicator
 };
 
 [[nodiscard]] PathLinks device_links(const PathRank& rank);

@@ -82,7 +82,7 @@ ActionIndex::Limiter ActionIndex::limiter(uint32_t seq) const {
     const bool stream_wait = action.op == Op::kStreamWait;
     if (action.op == Op::kHostWait ||
         (stream_wait && action.stream == schedule::Stream::kCompute)) {
-      // An action's time is when its execution began.
+      // The time of an action is when its execution began, so the wait lasts until the next action.
       found.host_waited += actions_[i + 1].time - actions_[i].time;
     } else if (stream_wait && action.stream == actions_[at].args->action.stream) {
       found.stream_waits = true;

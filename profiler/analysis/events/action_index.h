@@ -10,7 +10,7 @@
 
 namespace shardlens::analysis {
 
-// Actions and hook events of a trace by their sequence numbers.
+// Looks up actions and hook events of a trace by sequence number.
 class ActionIndex {
  public:
   explicit ActionIndex(const trace::Trace& trace);
@@ -22,23 +22,23 @@ class ActionIndex {
   };
   [[nodiscard]] const std::vector<Entry>& actions() const { return actions_; }  // by seq
   [[nodiscard]] const Entry* action(uint32_t seq) const;              // nullptr: not in the trace
-  [[nodiscard]] const HookEvent* hook_of(const Entry& action) const;  // that caused it
+  [[nodiscard]] const HookEvent* hook_of(const Entry& action) const;  // that caused the action
 
-  // When what needs the result of the collective issued by action `seq` began to wait for it: the
-  // first wait of compute or the host on the event that was recorded behind it.
+  // When the result of the collective issued by action `seq` was first needed: the first wait of
+  // the compute stream or the host for the event that was recorded after the collective.
   [[nodiscard]] std::optional<Nanoseconds> needed_at(uint32_t seq) const;
 
-  // What the limiter did under the same hook event, between the collective before action `seq` and
-  // this one. On a CPU the compute stream is the host, so what another stream waits for there has
-  // happened already.
+  // Waits of the rate limiter under the same hook event, between the previous collective and action
+  // `seq`. On a CPU the compute stream is the host, so by the time another stream waits for an
+  // event, the event has already happened.
   struct Limiter {
     Nanoseconds host_waited = 0;
-    bool stream_waits = false;  // a wait was put on the action's own stream
+    bool stream_waits = false;  // a wait was enqueued on the action's own stream
   };
   [[nodiscard]] Limiter limiter(uint32_t seq) const;
 
  private:
-  [[nodiscard]] size_t position(uint32_t seq) const;  // actions_.size(): not there
+  [[nodiscard]] size_t position(uint32_t seq) const;  // actions_.size(): not found
 
   std::vector<Entry> actions_;
   std::unordered_map<uint32_t, HookEvent> hooks_;

@@ -14,14 +14,15 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-// A set of instants as sorted intervals that neither touch nor overlap; empty intervals hold
-// nothing. Complexity: union_of sorts; the binary operations are linear in both.
+// A set of instants as sorted intervals that neither touch nor overlap; empty intervals contain
+// nothing. Complexity: union_of sorts; the binary operations are linear in both sets.
 using IntervalSet = std::vector<Interval>;
 
-[[nodiscard]] IntervalSet union_of(std::vector<Interval> intervals);  // any order, overlapping
+// May be in any order and overlap.
+[[nodiscard]] IntervalSet union_of(std::vector<Interval> intervals);
 
-// A union built interval by interval, which needs little memory where they come nearly in order:
-// what touches the one before is merged at once.
+// A union built interval by interval. It needs little memory if the intervals are nearly sorted,
+// because an interval that touches the one before is merged at once.
 class UnionBuilder {
  public:
   void add(const Interval& interval) {

@@ -14,8 +14,8 @@ bool is_launch(const Event& event) {
          (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
 }
 
-// Correlations count up, so neighbours in time become neighbours in memory; the upper bits are
-// spread lest a trace with strides fill one slot.
+// Correlations increase with time, so neighbours in time become neighbours in memory. The upper
+// bits are spread, so that correlations with a stride do not all fall into one slot.
 size_t slot_of(uint32_t correlation, size_t slots) {
   constexpr uint32_t kGoldenRatio = 0x9E3779B1U;
   return (correlation + (correlation >> 12) * kGoldenRatio) & (slots - 1);

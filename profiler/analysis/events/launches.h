@@ -7,10 +7,10 @@
 
 namespace shardlens::analysis {
 
-// The call on the host (cuda_runtime or cuda_driver) that launched what runs on the device, by
-// correlation; of several with one correlation, the first in the file.
+// Finds the host call (cuda_runtime or cuda_driver) that launched a device event, by correlation;
+// if several calls have the same correlation, the first in the file.
 //
-// Complexity  O(1) a look-up; 8 bytes at most for each launch.
+// Complexity  O(1) per look-up; at most 8 bytes per launch.
 class LaunchIndex {
  public:
   explicit LaunchIndex(const trace::Trace& trace);

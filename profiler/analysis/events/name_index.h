@@ -9,9 +9,9 @@
 
 namespace shardlens::analysis {
 
-// What a name alone says; see names.h.
+// What follows from a name without its event; see names.h.
 struct NameFacts {
-  bool known = false;  // looked at
+  bool known = false;  // the other fields are set
   bool communicates = false;
   bool matches = false;  // --comm-regex
   bool is_operator = false;
@@ -20,14 +20,14 @@ struct NameFacts {
   bool is_fsdp_operator = false;  // fsdp::…
   bool is_c10d_annotation = false;
   bool is_fsdp_range = false;
-  bool is_fsdp_work = false;  // such a range, around FSDP's own work alone
+  bool is_fsdp_work = false;  // an FSDP range that contains only FSDP's own work
   bool is_peer_copy = false;
-  std::optional<CollectiveKind> kind;  // of a communication kernel
+  std::optional<CollectiveKind> kind;  // kind of a communication kernel
 };
 
-// Facts by name of one trace, each distinct name looked at once, when it is first asked for.
+// The facts for each name of one trace. Each distinct name is examined once, at its first use.
 //
-// Threads  one at a time, though of() is const: it fills in on first use.
+// Threads  one at a time, although of() is const: it fills a cache.
 class NameIndex {
  public:
   NameIndex(const trace::Trace& trace, const std::optional<std::regex>& communication)

@@ -14,11 +14,12 @@ bool one_of(std::string_view name, const std::array<std::string_view, N>& list) 
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// How a name of a communication kernel begins, or what it contains; the first row that fits holds.
+// Recognizes a communication kernel by the beginning of its name, or by a part of it; the first
+// matching row is used.
 struct KernelRow {
   bool starts;
   std::string_view text;
-  std::optional<CollectiveKind> kind;  // nullopt: as the rest of the name says, if it does
+  std::optional<CollectiveKind> kind;  // nullopt: parsed from the name, if it contains a kind
 };
 
 constexpr std::array<KernelRow, 14> kKernels{{
@@ -35,7 +36,7 @@ constexpr std::array<KernelRow, 14> kKernels{{
     {false, "multimem_", std::nullopt},
     {false, "cross_device_reduce_", CollectiveKind::kAllReduce},  // vLLM, SGLang
     {false, "deep_ep::", CollectiveKind::kAllToAll},
-    {false, "dpsk::ep::", CollectiveKind::kAllToAll},  // DeepEP, as DeepSeek's traces name it
+    {false, "dpsk::ep::", CollectiveKind::kAllToAll},  // DeepEP in DeepSeek's traces
     {false, "nvshmem", std::nullopt},
 }};
 
@@ -139,7 +140,7 @@ std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
   }
   const size_t open = name.find(" (");
   if (open == std::string_view::npos || !name.ends_with(')')) {
-    // PyTorch leaves the FQN of the root, which is empty, away.
+    // PyTorch omits the FQN of the root, which is empty.
     constexpr std::array<std::string_view, 8> kOfUnit{
         "pre_forward",           "all_gather",          "all_gather_copy_out",
         "post_forward",          "pre_backward",        "post_backward_accumulate",

@@ -7,13 +7,13 @@
 
 #include "core/base/collective.h"
 
-// What names of operators, kernels and ranges say.
+// Interprets the names of operators, kernels and ranges.
 namespace shardlens::analysis {
 
 // A kernel that communicates, by its name: NCCL and RCCL (old and new names, symmetric kernels),
 // PyTorch's symmetric memory, custom all-reduces, DeepEP, NVSHMEM. docs/metrics.md lists the table.
 struct CommunicationKernel {
-  std::optional<CollectiveKind> kind;  // nullopt: the name does not tell
+  std::optional<CollectiveKind> kind;  // nullopt: not in the name
 };
 [[nodiscard]] std::optional<CommunicationKernel> communication_kernel(std::string_view name);
 
@@ -25,21 +25,21 @@ struct CommunicationKernel {
 
 // [Note: Leaf operators] On the CPU an operator and the helpers that it calls (views, allocation,
 // resolve_conj, copy_) are all recorded, and even aten::mm calls a helper. So a leaf is an operator
-// that contains no other operator but helpers; nodes of autograd ("AddmmBackward0",
-// "autograd::engine::…") are no operators: hooks that wait run inside them.
+// that contains no other operators except helpers. Autograd nodes ("AddmmBackward0",
+// "autograd::engine::…") do not count as operators, because hooks that wait run inside them.
 [[nodiscard]] bool is_operator(std::string_view name);
 [[nodiscard]] bool is_helper_operator(std::string_view name);
 // "c10d::…", "record_param_comms", "fsdp::…", "…wait_tensor".
 [[nodiscard]] bool is_c10d_operator(std::string_view name);
 
-// "FSDP::all_gather (layers.3)" (FSDP2 and ours), "FullyShardedDataParallel._pre_forward" (FSDP1,
-// whose names hold no unit).
+// "FSDP::all_gather (layers.3)" (FSDP2 and Shardlens), "FullyShardedDataParallel._pre_forward"
+// (FSDP1, whose ranges contain no unit name).
 struct FsdpRange {
   std::string_view what;                // "all_gather"; "_pre_forward"
   std::optional<std::string_view> fqn;  // nullopt: names no unit
   bool is_fsdp1 = false;
-  // Whether it surrounds FSDP's own work: true but for FSDP1's "forward", which contains the
-  // module's.
+  // Whether the range contains only FSDP's own work: true except for FSDP1's "forward", which
+  // contains the module's forward.
   [[nodiscard]] bool is_own_work() const { return !is_fsdp1 || what != "forward"; }
 };
 [[nodiscard]] std::optional<FsdpRange> parse_fsdp_range(std::string_view name);

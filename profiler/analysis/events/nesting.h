@@ -8,8 +8,8 @@
 
 namespace shardlens::analysis {
 
-// Complete events for which wanted(event) holds, track by track in order of start; of those that
-// start at once, the longest first.
+// Complete events for which wanted(event) is true, track by track in order of start; of events with
+// the same start, the longest first.
 template <class Wanted>
 [[nodiscard]] std::vector<uint32_t> by_track_and_start(const trace::Trace& trace, Wanted wanted) {
   std::vector<uint32_t> order;
@@ -34,16 +34,16 @@ template <class Wanted>
   return order;
 }
 
-// Ranges of the host, each within the one around it. A range that overruns the one around it is
-// taken as open until its own end.
+// Finds the nested ranges of the host around an instant. A range that ends after the range around
+// it is treated as open until its own end.
 class RangeFinder {
  public:
   template <class Wanted>
   RangeFinder(const trace::Trace& trace, Wanted wanted)
       : RangeFinder(trace, by_track_and_start(trace, wanted)) {}
 
-  // Innermost range of `track` that contains `instant`, and those around it; empty if there is
-  // none.
+  // The innermost range of `track` that contains `instant`, followed by the ranges around it; empty
+  // if there is none.
   [[nodiscard]] std::vector<uint32_t> around(uint32_t track, Nanoseconds instant) const;
   // Whether around() would find anything.
   [[nodiscard]] bool any_around(uint32_t track, Nanoseconds instant) const;
@@ -54,7 +54,7 @@ class RangeFinder {
     int32_t parent;  // within the track; -1: none
   };
   RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
-  template <class Visit>  // visit(event) → whether to go on outwards
+  template <class Visit>  // visit(event) → whether to continue outwards
   void visit_around(uint32_t track, Nanoseconds instant, Visit visit) const;
 
   const trace::Trace& trace_;

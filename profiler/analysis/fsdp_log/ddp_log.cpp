@@ -26,19 +26,19 @@ constexpr std::string_view kReducerPrefix = "torch.distributed.ddp.reducer::";
 constexpr std::string_view kNodePrefix = "autograd::engine::evaluate_function: ";
 constexpr std::string_view kModulePrefix = "nn.Module: ";
 
-// What an event says of DDP.
+// The meaning of an event for DDP.
 enum class DdpMark : uint8_t {
   kNone,
   kForward,
-  kOwnForward,  // of our engine, replicated or not
+  kOwnForward,  // forward of Shardlens's engine, replicated or not
   kNode,
   kAccumulateNode,
   kAccumulate,  // the operator within that node, whose input is the gradient
   kCopyIn,
   kCopyOut,
   kReducer,
-  kCall,      // of an all-reduce
-  kBoundary,  // no backward goes on behind it
+  kCall,      // call of an all-reduce
+  kBoundary,  // no backward continues after it
 };
 
 DdpMark mark_of(Category category, std::string_view name) {
@@ -68,8 +68,8 @@ DdpMark mark_of(Category category, std::string_view name) {
   return call ? DdpMark::kCall : DdpMark::kNone;
 }
 
-// Modules of gradients: the node of autograd before a gradient has the number of the forward
-// operator that it differentiates, and that operator lies within its module's range.
+// Finds the module of a gradient. The autograd node before the gradient has the sequence number of
+// the forward operator that it differentiates, and that operator is within the module's range.
 class GradientModules {
  public:
   explicit GradientModules(const Trace& trace)
@@ -79,7 +79,8 @@ class GradientModules {
                          [&](const Event& e) { return trace.name(e).starts_with(kModulePrefix); });
   }
 
-  // Operators of a forward, which the nodes of the backward behind it refer to.
+  // Indexes the operators of a forward, to which the autograd nodes of the following backward
+  // refer.
   void learn(const Interval& forward) {
     forward_.clear();
     if (!named_) {
@@ -179,12 +180,12 @@ class DdpReader {
     const Interval when{event.start, event.end()};
     const bool forward = mark.kind == DdpMark::kForward || mark.kind == DdpMark::kOwnForward;
     if (forward && (!open_ || event.start >= pass_.forward.end)) {
-      begin(when, event.track);  // a forward within a forward is a part of it
+      begin(when, event.track);  // a forward within a forward is part of the outer one
       return;
     }
     if (mark.kind == DdpMark::kBoundary) {
       close();
-      if (!has_forward_) {  // the Reducer of who calls it otherwise
+      if (!has_forward_) {  // the Reducer is used without the DDP module
         begin({event.start, event.start}, event.track);
       }
       return;
@@ -272,7 +273,7 @@ class DdpReader {
     const Event& event = trace_.events[index];
     const bool by_reducer = event.start < accumulates_until_ || !pending_.empty();
     if (!by_reducer) {
-      return;  // a loop's own: the norm of gradients, metrics
+      return;  // called by the training loop: gradient norm, metrics
     }
     const Interval when{event.start, event.end()};
     extend(when);
@@ -281,7 +282,7 @@ class DdpReader {
     bucket.numel = size.out;
     bucket.dtype = size.dtype;
     if (!launches_.empty() && !launches_within(when)) {
-      pass_.reduces_used_map = true;  // our engine has an action for each bucket
+      pass_.reduces_used_map = true;  // Shardlens's engine has an action for each bucket
       return;
     }
     const bool integers = size.dtype == DType::kI32 || size.dtype == DType::kI64;
@@ -309,7 +310,7 @@ class DdpReader {
     return first != launches_.end() && *first < call.end;
   }
 
-  // NCCL's sizes are in the record within the call.
+  // For NCCL, the sizes are in the record_param_comms within the call.
   [[nodiscard]] CallSize size_of_call(const Event& call) {
     if (records_.empty() && !looked_for_records_) {
       looked_for_records_ = true;
@@ -336,17 +337,17 @@ class DdpReader {
   const Trace& trace_;
   std::vector<Mark> marks_;  // by time
   bool is_ddp_ = false, has_forward_ = false, copies_in_ = false;
-  std::vector<Nanoseconds> launches_;  // actions of ours, by time
+  std::vector<Nanoseconds> launches_;  // Shardlens's all-reduce actions, by time
   std::vector<uint32_t> records_;
   bool looked_for_records_ = false;
   DdpLog log_;
-  // The pass that is read.
+  // The pass that is being read.
   bool open_ = false;
   DdpPass pass_;
-  std::vector<DdpGradient> pending_;  // no call of theirs yet
+  std::vector<DdpGradient> pending_;  // gradients not yet in a bucket
   Nanoseconds accumulates_until_ = 0;
   int64_t gradients_ = 0;
-  uint32_t node_ = trace::kNoIndex;  // the newest that is not a gradient's own
+  uint32_t node_ = trace::kNoIndex;  // the latest node that is not AccumulateGrad
 };
 
 }  // namespace
@@ -388,7 +389,7 @@ std::optional<DdpLog::Place> DdpLog::bucket_at(uint32_t track, Nanoseconds insta
 }
 
 std::string DdpLog::name_of(const Place& place) const {
-  constexpr size_t kNamed = 4;  // as schedule::bucket_name
+  constexpr size_t kNamed = 4;  // as in schedule::bucket_name
   std::vector<std::string_view> modules;
   for (const DdpGradient& each : passes[place.pass].buckets[place.bucket].gradients) {
     if (!each.module.empty() &&

@@ -40,31 +40,31 @@ class Fsdp1Ranges {
     if (by_size_ > 0) {
       trace::add_diagnostic(
           log_.diagnostics, trace::Severity::kNote,
-          "FSDP1: hooks of backward that came in another order than forward's were "
-          "matched to units by message size",
+          "FSDP1: backward hooks whose order differs from forward's were matched to units by "
+          "message size",
           by_size_);
     }
     if (unmatched_ > 0) {
-      trace::add_diagnostic(
-          log_.diagnostics, trace::Severity::kWarning,
-          "FSDP1: hooks of backward that fit no unit, by order or by message size", unmatched_);
+      trace::add_diagnostic(log_.diagnostics, trace::Severity::kWarning,
+                            "FSDP1: backward hooks that match no unit, by order or by message size",
+                            unmatched_);
     }
     trace::add_diagnostic(
         log_.diagnostics, trace::Severity::kNote,
-        "FSDP1 records no module names: units are numbered in the order of forward");
+        "FSDP1 records no module names: units are numbered in the order of their forwards");
   }
 
  private:
   struct Open {
     Nanoseconds end;
     uint32_t track;
-    std::string_view what;  // "forward", "_pre_forward", …; "" a call of c10d
+    std::string_view what;  // "forward", "_pre_forward", …; "": a call of c10d
     std::optional<uint32_t> unit;
   };
-  // A unit in the pass that runs.
+  // The state of a unit in the current pass.
   struct InPass {
-    bool began = false, reduced = false;  // backward
-    int order = 0;                        // of the beginning of its backward
+    bool began = false, reduced = false;  // its backward, its reduction
+    int order = 0;                        // position among the begins of backward
   };
 
   [[nodiscard]] bool is_range(const Event& e) const {
@@ -79,8 +79,8 @@ class Fsdp1Ranges {
            kind == CollectiveKind::kAllReduce;
   }
 
-  // A root's forward is the one that converts the inputs; activation checkpointing calls forward
-  // again from backward, where it does not.
+  // The root's forward is the one that converts the inputs (_to_kwargs). Activation checkpointing
+  // calls forward again within backward, without this conversion.
   void find_roots(const std::vector<uint32_t>& order) {
     std::vector<uint32_t> open;
     for (const uint32_t index : order) {
@@ -131,7 +131,7 @@ class Fsdp1Ranges {
       limiter_ = event.end() - event.start;
       return;
     }
-    // A forward that runs again in backward gathers nothing of its own.
+    // A forward that is recomputed in backward does not gather by itself.
     const bool again = in_backward_ && !is_open("forward");
     if (open.what == "_pre_forward" && open.unit && !again) {
       if (forward_prefetched_) {
@@ -184,7 +184,7 @@ class Fsdp1Ranges {
     const std::optional<uint32_t> unit = innermost_unit();
     const Nanoseconds limiter = std::exchange(limiter_, 0);
     if (hook.empty() || !unit) {
-      return;  // the loss, the gradient norm
+      return;  // called for the loss or the gradient norm
     }
     const bool reduces = kind != CollectiveKind::kAllGather;
     FsdpEvent& out = event_of(reduces ? FsdpCall::kReduce : FsdpCall::kUnshard, *unit, event);
@@ -205,7 +205,7 @@ class Fsdp1Ranges {
     }
   }
 
-  // A prefetched unit is the one whose hook comes next.
+  // The prefetched unit is the one whose hook comes next.
   void resolve(size_t event, uint32_t unit) {
     FsdpEvent& e = log_.events[event];
     e.unit = unit;
@@ -216,7 +216,8 @@ class Fsdp1Ranges {
     }
   }
 
-  // Elements per rank of an all-gather's input or a reduce-scatter's output; of an all-reduce, all.
+  // Elements per rank: of an all-gather's input, a reduce-scatter's output, or the whole
+  // all-reduce.
   int64_t gathered(const Event& event) {
     const CallSize size = call_size(trace_, event);
     const bool reduce = parse_collective(trace_.name(event)) == CollectiveKind::kReduceScatter;
@@ -279,7 +280,7 @@ class Fsdp1Ranges {
     return fits;
   }
 
-  // Whether a unit within `unit` has still to be reduced in this pass.
+  // Whether a unit nested in `unit` has not been reduced yet in this pass.
   [[nodiscard]] bool holds_unreduced(uint32_t unit) {
     return std::any_of(ended_.begin(), ended_.end(), [&](uint32_t other) {
       if (other == unit || !state_[other].began || state_[other].reduced) {
@@ -294,8 +295,8 @@ class Fsdp1Ranges {
     });
   }
 
-  // Elements per rank of the first collective of `kind` that the hook itself calls; -1: none, or
-  // not in the trace.
+  // Elements per rank of the first collective of `kind` that the hook calls itself, not in a
+  // prefetch; -1: none, or not in the trace.
   [[nodiscard]] int64_t size_within(const Event& hook, CollectiveKind kind) {
     const auto& calls = calls_on(hook.track);
     for (auto it = std::lower_bound(
@@ -350,7 +351,7 @@ class Fsdp1Ranges {
   [[nodiscard]] std::optional<uint32_t> innermost_unit() const {
     return open_.empty() ? std::nullopt : open_.back().unit;
   }
-  // The innermost hook around a call; "" outside of all.
+  // The innermost hook around a call; "": none.
   [[nodiscard]] std::string_view innermost_hook() const {
     for (size_t i = open_.size(); i-- > 0;) {
       if (open_[i].what.starts_with("_")) {
@@ -369,14 +370,15 @@ class Fsdp1Ranges {
   std::vector<Open> open_;
   uint32_t passes_ = 0, count_ = 0;
   bool in_backward_ = false;
-  std::vector<uint32_t> ended_;       // units by the end of their forward
-  std::map<uint32_t, InPass> state_;  // not unordered: grows while it is read
+  std::vector<uint32_t> ended_;       // units in the order in which their forwards ended
+  std::map<uint32_t, InPass> state_;  // not unordered_map: it grows during iteration
   int began_ = 0;
-  std::optional<size_t> forward_prefetched_, backward_prefetched_;  // events whose unit comes next
-  std::vector<int64_t> forward_size_;                               // by unit; -1: not known
-  std::unordered_map<Nanoseconds, int64_t> sizes_;                  // of calls, by start
-  std::unordered_map<uint32_t, std::vector<uint32_t>> calls_;       // by track
-  std::unordered_map<uint32_t, IntervalSet> prefetch_ranges_;       // by track
+  // Unshard events whose unit is not known yet.
+  std::optional<size_t> forward_prefetched_, backward_prefetched_;
+  std::vector<int64_t> forward_size_;                          // by unit; -1: not known
+  std::unordered_map<Nanoseconds, int64_t> sizes_;             // sizes of calls, by start
+  std::unordered_map<uint32_t, std::vector<uint32_t>> calls_;  // by track
+  std::unordered_map<uint32_t, IntervalSet> prefetch_ranges_;  // by track
   Nanoseconds limiter_ = 0;
   int64_t by_size_ = 0, unmatched_ = 0;
 };

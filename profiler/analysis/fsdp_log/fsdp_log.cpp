@@ -15,7 +15,7 @@ using trace::Event;
 using trace::Phase;
 using trace::Trace;
 
-// Ranges of PyTorch FSDP2 and of our engine, which name their units.
+// Ranges of PyTorch FSDP2 and of Shardlens's engine, which contain unit names.
 class NamedRanges {
  public:
   NamedRanges(const Trace& trace, FsdpLog& log) : trace_(trace), log_(log) {}
@@ -108,7 +108,8 @@ class NamedRanges {
   }
 
   [[nodiscard]] UnshardBy unshard_by(uint32_t unit) const {
-    if (log_.source == FsdpSource::kShardlens && unit != hook_unit_) {  // no ranges for prefetches
+    if (log_.source == FsdpSource::kShardlens &&
+        unit != hook_unit_) {  // it writes no prefetch ranges
       return backward_ ? UnshardBy::kBackwardPrefetch : UnshardBy::kForwardPrefetch;
     }
     for (size_t i = open_.size(); i-- > 0;) {
@@ -133,7 +134,7 @@ class NamedRanges {
   bool backward_ = false;
 };
 
-// "[[2, 3], [4]]": of a list of tensors, each of the list.
+// The number of elements of one tensor, or the sum over a list of tensors ("[[2, 3], [4]]").
 int64_t numel(const nlohmann::json& dims) {
   if (!dims.is_array() || dims.empty()) {
     return -1;
@@ -155,7 +156,7 @@ int64_t numel(const nlohmann::json& dims) {
   return product;
 }
 
-// The nearest unit whose name is a prefix.
+// Sets the parent of each unit: the unit with the longest name that is a prefix.
 void set_parents(FsdpLog& log) {
   for (FsdpUnit& unit : log.units) {
     size_t longest = 0;
@@ -202,8 +203,8 @@ CallSize call_size(const Trace& trace, const Event& call) {
   if (!args.is_object() || !args.contains("Input Dims") || !args["Input Dims"].is_array()) {
     return size;
   }
-  // Output and input of the "base" forms; the list forms have a list of outputs, which is not
-  // recorded, and then inputs.
+  // The "base" forms have the output first and then the input. The list forms have a list of
+  // outputs, whose dims are not recorded, and then the inputs.
   const nlohmann::json& dims = args["Input Dims"];
   const std::string_view name = trace.name(call);
   const bool in_place = name.find("allreduce") != std::string_view::npos;
@@ -235,7 +236,7 @@ uint32_t FsdpLog::unit_id(std::string_view fqn) {
 const FsdpEvent* FsdpLog::collective_at(uint32_t track, Nanoseconds instant) const {
   auto after = std::upper_bound(events.begin(), events.end(), instant,
                                 [](Nanoseconds t, const FsdpEvent& e) { return t < e.when.start; });
-  // Few events overlap: hooks around the calls that they make.
+  // Few events overlap: only hooks and the calls that they make.
   for (int looked = 0; after != events.begin() && looked < 64; ++looked) {
     --after;
     const bool calls = after->call == FsdpCall::kUnshard || after->call == FsdpCall::kReduce;

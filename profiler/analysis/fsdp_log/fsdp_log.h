@@ -13,7 +13,7 @@
 
 namespace shardlens::analysis {
 
-// Who wrote the ranges of a trace.
+// Which program wrote the ranges of a trace.
 enum class FsdpSource : uint8_t { kNone, kShardlens, kFsdp1, kFsdp2 };
 
 enum class FsdpCall : uint8_t {
@@ -21,15 +21,15 @@ enum class FsdpCall : uint8_t {
   kPostForward,
   kPreBackward,
   kPostBackward,  // the unit's gradients are ready: parameters are freed, gradients reduced
-  kUnshard,       // the all-gather is called
-  kCopyOut,       // the unit's hook has waited for it and takes the parameters out
-  kReduce,        // the reduction is called
+  kUnshard,       // call of the all-gather
+  kCopyOut,       // the unit's hook has waited for the all-gather and copies out
+  kReduce,        // call of the reduction
 };
 
-// What made FSDP gather a unit's parameters.
+// Why FSDP gathered a unit's parameters.
 enum class UnshardBy : uint8_t { kOwn, kForwardPrefetch, kBackwardPrefetch, kExplicitPrefetch };
 
-// One thing that FSDP did on the host.
+// One step of FSDP on the host.
 struct FsdpEvent {
   FsdpCall call = FsdpCall::kPreForward;
   UnshardBy unshard_by = UnshardBy::kOwn;
@@ -38,12 +38,12 @@ struct FsdpEvent {
   uint32_t unit = 0;            // index into FsdpLog::units
   uint32_t hook_unit = 0;       // the unit whose hook did it
   uint32_t track = 0;           // thread
-  Interval when;                // the range; of FSDP1's unshards and reductions, the call of c10d
-  Nanoseconds limiter = 0;      // how long the rate limiter held the host up just before it
-  uint32_t pass = 0;            // n-th forward of the root, from 0
+  Interval when;                // the range; for FSDP1's unshards and reductions, c10d's call
+  Nanoseconds limiter = 0;      // how long the rate limiter blocked the host just before
+  uint32_t pass = 0;            // number of the root's forward, from 0
 };
 
-// A prefetch that was asked for, also where the unit was gathered already.
+// A requested prefetch, even if the unit was already gathered.
 struct PrefetchRequest {
   uint32_t hook_unit = 0, target = 0;
   bool backward = false, is_explicit = false;
@@ -52,19 +52,21 @@ struct PrefetchRequest {
 };
 
 struct FsdpUnit {
-  std::string
-      fqn;  // "" is the root; FSDP1 records no names: "unit 1", "unit 2", … in forward order
-  std::optional<uint32_t> parent;  // where the ranges nest; the root has none
+  // "": the root. FSDP1 records no names: "unit 1", "unit 2", … in the order of forward.
+  std::string fqn;
+  std::optional<uint32_t> parent;  // the enclosing unit; the root has none
 };
 
-// What FSDP did, from the ranges that PyTorch's FSDP1, FSDP2 or our engine left on the host.
+// What FSDP did, from the ranges that PyTorch's FSDP1 or FSDP2 or Shardlens's engine recorded on
+// the host.
 //
-// [Note: Units of FSDP1] FSDP1's ranges carry no names. Its units are the
-// FullyShardedDataParallel.forward ranges within one of the root, in order; a unit that is called
-// twice counts as two. A pre-backward hook belongs to the unit whose forward ended last and that
-// has none yet, a reduction to the unit whose backward began first and that has none within it left
-// to reduce, both only if the message sizes (where they are in the trace) are those of the unit's
-// forward all-gather; else to the first in that order whose size fits.
+// [Note: Units of FSDP1] FSDP1's ranges contain no unit names. Its units are the
+// FullyShardedDataParallel.forward ranges within one range of the root, in order; a unit that is
+// called twice counts as two units. A pre-backward hook is assigned to the unit whose forward ended
+// last and that has no pre-backward hook yet. A reduction is assigned to the unit whose backward
+// began first and that contains no other unit still to be reduced. If the trace has message sizes,
+// they must equal those of the unit's all-gather in forward; otherwise the next unit in that order
+// whose size matches is taken.
 struct FsdpLog {
   FsdpSource source = FsdpSource::kNone;
   std::vector<FsdpUnit> units;
@@ -75,24 +77,24 @@ struct FsdpLog {
   std::vector<trace::Diagnostic> diagnostics;
 
   [[nodiscard]] uint32_t unit_id(std::string_view fqn);  // added if new
-  // The unshard or reduction within whose call `instant` of `track` lies.
+  // The unshard or reduction whose call on `track` contains `instant`; nullptr: none.
   [[nodiscard]] const FsdpEvent* collective_at(uint32_t track, Nanoseconds instant) const;
 };
 
 [[nodiscard]] FsdpLog read_fsdp_log(const trace::Trace& trace);
 
-// Elements that a call of c10d took and gave, per rank, from "Input Dims" or its arguments.
+// Input and output elements per rank of a c10d call, from "Input Dims" or its arguments.
 struct CallSize {
   int64_t in = -1, out = -1;  // -1: not in the trace
   std::optional<DType> dtype;
-  // The larger message of each rank; 0: not in the trace.
+  // Size of the larger message of a rank; 0: not in the trace.
   [[nodiscard]] Bytes bytes(std::optional<CollectiveKind> kind, int64_t ranks) const;
 };
-// As Kineto ("Float") or C++ ("float", "c10::BFloat16") name it.
+// The dtype with the name that Kineto ("Float") or C++ ("float", "c10::BFloat16") uses.
 [[nodiscard]] std::optional<DType> recorded_dtype(std::string_view name);
 [[nodiscard]] CallSize call_size(const trace::Trace& trace, const trace::Event& call);
 
-// fsdp1_log.cpp
+// Implemented in fsdp1_log.cpp.
 void read_fsdp1(const trace::Trace& trace, FsdpLog& log);
 
 }  // namespace shardlens::analysis

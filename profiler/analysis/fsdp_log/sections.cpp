@@ -131,7 +131,7 @@ class SectionBuilder {
     }
   }
 
-  // Whether a mark of `kind` follows before the next forward or step.
+  // Whether a mark of `kind` comes before the next forward or step.
   [[nodiscard]] bool comes_before_forward(size_t i, Kind kind) const {
     for (size_t j = i + 1; j < marks_.size(); ++j) {
       if (marks_[j].kind == kind) {
@@ -184,7 +184,7 @@ class SectionBuilder {
     }
   }
 
-  // From `time` on, the host's time is `owner`'s.
+  // From `time` on, the host's time belongs to `owner`.
   void cut(Nanoseconds time, const Owner& owner) {
     auto& parts = out_.parts_;
     if (open_ && open_->when.start < time) {

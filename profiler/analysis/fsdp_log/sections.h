@@ -16,13 +16,13 @@ using trace::name_of;
 using trace::Owner;
 using trace::Section;
 
-// The time of the host, cut into what each unit and each part of the step has of it.
+// Splits the host's time into sections that belong to units and parts of the step.
 //
-// [Note: Whose work] Forward of a unit lies between its pre- and post-forward, backward between its
-// pre- and post-backward; where these nest, the innermost that is open, and what no unit is open
-// for within forward or backward is the root's. From the last post-forward to the first
-// pre-backward is the loss. Ranges "Optimizer.…" are the optimizer's. Between backward and
-// optimizer, from the first norm on, is clipping.
+// [Note: Whose work] A unit's forward is between its pre- and post-forward, its backward between
+// its pre- and post-backward. If units nest, time belongs to the innermost open unit; time within
+// forward or backward with no open unit belongs to the root. From the last post-forward to the
+// first pre-backward is the loss. Ranges "Optimizer.…" are the optimizer. Between backward and
+// optimizer, time from the first norm on is gradient clipping.
 class Sections {
  public:
   Sections() = default;
@@ -33,9 +33,10 @@ class Sections {
     Owner owner;
   };
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }  // by start, disjoint
-  // What was launched at `instant`; on a thread that has none of these ranges, nobody's.
+  // The owner of work launched at `instant`; none on a thread without FSDP, optimizer or step
+  // ranges.
   [[nodiscard]] Owner at(uint32_t track, Nanoseconds instant) const;
-  [[nodiscard]] Owner at(Nanoseconds instant) const;  // on the threads that have them
+  [[nodiscard]] Owner at(Nanoseconds instant) const;  // on a thread with such ranges
   [[nodiscard]] bool empty() const { return parts_.empty(); }
 
  private:

@@ -34,7 +34,7 @@ std::vector<MarkedStep> marked_steps(const trace::Trace& trace) {
 
 std::vector<ObservedOrder> observed_orders(const trace::Trace& trace, const FsdpLog& log) {
   const std::vector<MarkedStep> marks = marked_steps(trace);
-  // Units gathered for backward, by pass: their forward freed them.
+  // (pass, unit) of units that were gathered for backward, so their forward freed them.
   std::set<std::pair<uint32_t, uint32_t>> gathered_again;
   for (const FsdpEvent& e : log.events) {
     if (e.call == FsdpCall::kUnshard && e.backward) {

@@ -14,7 +14,7 @@
 namespace shardlens::analysis {
 namespace {
 
-// Planned collectives of the n-th step (from 1); from the third on they stay the same.
+// The planned collectives of the n-th step (from 1); from the third step on they are the same.
 class Planner {
  public:
   explicit Planner(const trace::PlannedInputs* inputs) : inputs_(inputs) {}

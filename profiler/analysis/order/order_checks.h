@@ -11,7 +11,7 @@
 
 namespace shardlens::analysis {
 
-// A collective as people name it: "all_gather (model.layers.0)", "(root)" for the root.
+// A collective for display: "all_gather (model.layers.0)"; "(root)" for the root.
 struct OrderEntry {
   CollectiveKind kind = CollectiveKind::kAllGather;
   std::string unit;
@@ -21,18 +21,18 @@ struct OrderEntry {
 
 struct Difference {
   int64_t step = 0;
-  int64_t index = 0;                          // from 0, among the collectives of units in that step
-  std::optional<OrderEntry> expected, found;  // nullopt: that side has no more
+  int64_t index = 0;                          // from 0, among the step's collectives of units
+  std::optional<OrderEntry> expected, found;  // nullopt: that sequence has ended
 };
 
 struct OrderCheck {
-  int64_t compared = 0;  // collectives; 0: one side is not in the trace
+  int64_t compared = 0;  // number of collectives; 0: one of the two sequences is not known
   std::optional<Difference> first_difference;
 };
 
-// Planned: what the schedule answers to the workload's step. Issued: all_gather, reduce_scatter and
-// all_reduce actions. Started: the collectives that those actions issued, by start on their
-// communicators' tracks.
+// Planned: the collectives that the schedule produces for the workload's step. Issued: all_gather,
+// reduce_scatter and all_reduce actions in the trace. Started: the collectives that those actions
+// issued, by start on their communicators' tracks.
 struct StepOrder {
   int64_t step = 0;
   std::vector<OrderEntry> planned, issued, started;
@@ -42,7 +42,8 @@ struct Order {
   OrderCheck planned_vs_issued, issued_vs_started;
 };
 
-// `planned` may be null. Only steps of the timeline. A refusal of the schedule is a diagnostic.
+// The orders for the steps of the timeline. `planned` may be null. If the schedule cannot be
+// computed, there is a diagnostic.
 [[nodiscard]] std::vector<StepOrder> step_orders(const trace::Trace& trace,
                                                  const Timeline& timeline,
                                                  const trace::PlannedInputs* planned,

@@ -13,13 +13,13 @@ namespace {
 using trace::Category;
 using trace::Event;
 
-// What one unit did between two begins of a forward of the model.
+// What one unit did between two forwards of the model.
 struct UnitPass {
   std::optional<Interval> forward;      // from its first pre_forward to its last post_forward
   std::optional<Nanoseconds> backward;  // when its (last) backward began
   std::vector<size_t> reductions;       // indices of collectives
-  std::optional<Nanoseconds> issued;    // its last reduction
-  std::optional<Nanoseconds> complete;  // its gradients were by then, if it was reduced late
+  std::optional<Nanoseconds> issued;    // when its last reduction was issued
+  std::optional<Nanoseconds> complete;  // if reduced late: by when its gradients were complete
 };
 struct Pass {
   std::map<uint32_t, UnitPass> units;
@@ -103,7 +103,7 @@ class Finder {
       at.backward = std::max(at.backward.value_or(event.start), event.start);
     } else if (range.what == "pre_forward" || range.what == "post_forward") {
       if (at.backward) {
-        return;  // recomputed
+        return;  // a forward that is recomputed
       }
       at.forward = at.forward ? Interval{std::min(at.forward->start, event.start),
                                          std::max(at.forward->end, event.end())}
@@ -111,7 +111,7 @@ class Finder {
     }
   }
 
-  // Whether every reduction waited for the whole backward; See [Note: Frozen views].
+  // Whether every reduction waited for the whole backward; see [Note: Frozen views].
   static bool judge(Pass& pass) {
     bool any = false;
     for (auto& [id, u] : pass.units) {
@@ -134,7 +134,7 @@ class Finder {
 
   void add(const Pass& pass) {
     constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
-    Interval hidden{kNever, kNever};  // where fresh views would have let them run
+    Interval hidden{kNever, kNever};  // when the reductions could have run with fresh views
     Nanoseconds exposed = 0;
     for (const auto& [id, u] : pass.units) {
       if (!u.complete) {
@@ -188,7 +188,7 @@ class Finder {
       }
       fresh.push_back(late ? Happening{*unit.complete, each.unit, each.what} : each);
     }
-    // A reduction goes before the backward that begins when its gradients are complete.
+    // A reduction comes before the backward that begins when its gradients are complete.
     std::stable_sort(fresh.begin(), fresh.end(), [](const Happening& a, const Happening& b) {
       return a.time != b.time ? a.time < b.time : a.what != "backward" && b.what == "backward";
     });
@@ -202,7 +202,7 @@ class Finder {
   const Partition& partition_;
   const IntervalSet& window_;
   std::unordered_map<std::string, uint32_t> units_;
-  std::map<Nanoseconds, Pass> passes_;  // by begin
+  std::map<Nanoseconds, Pass> passes_;  // by start time
   FrozenViews out_;
 };
 

@@ -11,27 +11,30 @@
 
 namespace shardlens::analysis {
 
-// Reductions that ran late because the views of the parameters were made once, up front.
+// Detects gradient reductions that ran late because the views of the parameters were made only
+// once, before training.
 //
-// [Note: Frozen views] With views made in each forward, a unit's gradients are reduced while the
-// units before it are still in backward. Views made once are older than every operator of the
-// forward, and autograd runs newer nodes first: all reductions come when the whole backward is
-// through. So a backward is accused if each of its reductions of a unit u was issued after the
-// backward of every unit v began whose forward had ended before that of u began: u's gradients were
-// complete then. At least one such pair is needed. A unit around others (the root, a tied
-// embedding with the head) is no such u, and what FSDP2 reduces in its final callback is not
-// counted: both are late by nature.
+// [Note: Frozen views] If the views are made in each forward, a unit's gradients are reduced while
+// the units before it are still in backward. If the views are made once, their autograd nodes are
+// older than those of every operator of the forward. Autograd runs newer nodes first, so all
+// reductions are issued after the whole backward. A backward is reported if each of its reductions
+// is late: the reduction of a unit u was issued after the backward of every unit v began whose
+// forward had ended before the forward of u began, although u's gradients were complete by then. At
+// least one such pair (u, v) is required. A unit that contains others (the root, a tied embedding
+// with the head) is no such u, and reductions in FSDP2's final callback are not counted, because
+// both are always late.
 struct FrozenViews {
-  int64_t backwards = 0;           // accused; of those with a pair
-  std::vector<std::string> late;   // FQNs, in the order in which their reductions were issued
-  std::vector<std::string> found;  // of one backward: "backward (layers.3)", "reduce_scatter (…)"
-  std::vector<std::string> fresh;  // the same events in the order that fresh views give
-  Nanoseconds lost = 0;            // docs/metrics.md
+  int64_t backwards = 0;          // number of reported backwards
+  std::vector<std::string> late;  // FQNs, in the order in which their reductions were issued
+  // Events of one backward: "backward (layers.3)", "reduce_scatter (…)".
+  std::vector<std::string> found;
+  std::vector<std::string> fresh;  // the same events in the order with fresh views
+  Nanoseconds lost = 0;            // defined in docs/metrics.md
   std::vector<bool> is_late;       // by Timeline::collectives
 };
 
-// nullopt: none seen, or the trace does not say (no FSDP ranges with units around forward and
-// backward). Complexity: per backward, the square of the number of units.
+// nullopt: none found, or the trace has too little information (no FSDP ranges with units around
+// forward and backward). Complexity: per backward, quadratic in the number of units.
 [[nodiscard]] std::optional<FrozenViews> find_frozen_views(const trace::Trace& trace,
                                                            const Timeline& timeline,
                                                            const Partition& partition,

@@ -6,7 +6,7 @@
 namespace shardlens::analysis {
 namespace {
 
-// The value below which a share of them lies: the smallest with rank ≥ share · n.
+// The quantile: the smallest value with rank ≥ share · n.
 Nanoseconds quantile(const std::vector<Nanoseconds>& sorted, int64_t percent) {
   const auto n = static_cast<int64_t>(sorted.size());
   return sorted[static_cast<size_t>(std::max<int64_t>(0, (n * percent + 99) / 100 - 1))];

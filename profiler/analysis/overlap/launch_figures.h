@@ -12,11 +12,11 @@ namespace shardlens::analysis {
 // whose launch is in the trace.
 struct LaunchFigures {
   int64_t count = 0;
-  Nanoseconds latency_median = 0;  // start on the device less start of the launching call
+  Nanoseconds latency_median = 0;  // start on the device minus start of the launching call
   Nanoseconds latency_p99 = 0, latency_max = 0;
   int64_t before_launch = 0;  // events that start before their launch: the clocks disagree
-  int64_t queue_max = 0;      // most events launched and not yet started, at one instant
-  double queue_mean = 0;      // the same, averaged over the window
+  int64_t queue_max = 0;      // largest number of events launched but not yet started
+  double queue_mean = 0;      // number of such events, averaged over the window
 };
 
 // Complexity  O(n log n).

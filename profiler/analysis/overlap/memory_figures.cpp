@@ -23,7 +23,7 @@ std::string device_name(int32_t type, int32_t device) {
   }
 }
 
-// The highest point of each of at most kPoints runs of equally many.
+// The highest point of each of at most kPoints groups of equal size.
 std::vector<MemoryPoint> thin_out(const std::vector<Point>& points) {
   std::vector<MemoryPoint> out;
   const size_t run = (points.size() + MemoryFigures::kPoints - 1) / MemoryFigures::kPoints;

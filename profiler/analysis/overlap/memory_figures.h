@@ -20,18 +20,18 @@ struct MemoryPoint {
 struct MemoryFigures {
   std::string device;  // "cuda:0", "cpu"
   int64_t events = 0;
-  MemoryPoint peak;  // of allocated; the first instant of it
+  MemoryPoint peak;  // the first instant with the largest `allocated`
   Bytes peak_reserved = 0;
   struct StepPeak {
     int64_t step = 0;
     Bytes allocated = 0;
   };
-  std::vector<StepPeak> steps;        // host time of the events within ProfilerStep's window
-  std::vector<MemoryPoint> timeline;  // at most kPoints, each the highest of equally many
+  std::vector<StepPeak> steps;        // events whose host time is within the ProfilerStep
+  std::vector<MemoryPoint> timeline;  // at most kPoints, each the maximum of a group of events
   static constexpr size_t kPoints = 512;
 };
 
-// By device, in order of first appearance; empty without [memory] events.
+// One per device, in order of first appearance; empty without [memory] events.
 [[nodiscard]] std::vector<MemoryFigures> memory_figures(const trace::Trace& trace,
                                                         const Timeline& timeline);
 

@@ -26,7 +26,7 @@ UnitSpan::Kind span_kind(CollectiveRole role) {
 
 using schedule::Cause;
 
-// What is known of all collectives of a part of a unit before they are summed up.
+// Data of all collectives of one part of a unit, before summing.
 struct Gathered {
   PartFigures figures;
   std::vector<Interval> busy;
@@ -89,7 +89,7 @@ class Attribution {
       return f.fqn == "<none>" && !f.is_unit;
     });
     if (none != out.end()) {
-      std::rotate(none, none + 1, out.end());  // what is nobody's comes last
+      std::rotate(none, none + 1, out.end());  // "<none>" comes last
     }
     return out;
   }
@@ -145,7 +145,7 @@ class Attribution {
   }
 
  private:
-  // The context's, or else made in `room`.
+  // The context's UnitWork, or one computed into `room`.
   [[nodiscard]] const UnitWork& work_of(UnitWork& room) const {
     if (context_.work != nullptr) {
       return *context_.work;
@@ -153,7 +153,7 @@ class Attribution {
     return room = unit_work(trace_, timeline_);
   }
 
-  // The first all-gather of a step has no compute before it, the last reduction none behind it.
+  // The first all-gather of a step has no compute before it, the last reduction has none after it.
   void find_ends_of_steps() {
     first_.assign(timeline_.collectives.size(), false);
     last_.assign(timeline_.collectives.size(), false);
@@ -176,7 +176,7 @@ class Attribution {
     }
   }
 
-  // Index of the step that contains `instant`; steps.size() outside of all.
+  // Index of the step that contains `instant`; steps.size() if none does.
   [[nodiscard]] size_t step_of(Nanoseconds instant) const {
     const auto& steps = timeline_.steps;
     const auto after =
@@ -188,7 +188,7 @@ class Attribution {
     return static_cast<size_t>(after - steps.begin()) - 1;
   }
 
-  // A unit, or (kNoUnit) the section that is no unit's.
+  // A unit, or kNoUnit with the section of work that belongs to no unit.
   using OwnerKey = std::pair<uint32_t, Section>;
 
   static OwnerKey owner_of(const Collective& c) {
@@ -312,7 +312,7 @@ class Attribution {
     return timeline_.device ? ExposedCause::kLateHost : ExposedCause::kHostIsCompute;
   }
 
-  // PyTorch on Gloo: the call that issues an all-gather waits for it, prefetch or not.
+  // With PyTorch on Gloo, the call that issues an all-gather waits for it, even for a prefetch.
   [[nodiscard]] bool host_waited_in_call(const Collective& c) const {
     return !timeline_.device && c.kind == CollectiveKind::kAllGather &&
            c.issuer != trace::kNoIndex && c.needed_at == trace_.events[c.issuer].end();
@@ -360,9 +360,9 @@ class Attribution {
   const Partition& partition_;
   const IntervalSet& window_;
   const UnitContext& context_;
-  std::vector<std::optional<Nanoseconds>>
-      before_;                      // latest end of earlier collectives on the same communicator
-  std::vector<bool> first_, last_;  // of their step
+  // By collective: latest end of earlier collectives on the same communicator.
+  std::vector<std::optional<Nanoseconds>> before_;
+  std::vector<bool> first_, last_;  // by collective: whether it is the first or last of its step
   std::map<std::pair<OwnerKey, UnitPart>, Gathered> parts_;
   std::map<OwnerKey, UnitFigures> figures_;
 };
@@ -381,23 +381,24 @@ std::string_view explanation_of(ExposedCause cause) {
     case ExposedCause::kFirst:
       return "first all-gather of the step: nothing runs before it";
     case ExposedCause::kLast:
-      return "nothing left to hide under";
+      return "no compute left to overlap with";
     case ExposedCause::kNoPrefetch:
       return "issued only when it was needed; prefetch it";
     case ExposedCause::kLateHost:
-      return "the host issued it late; nothing was left to run beside it";
+      return "the host issued it late; no compute was left to overlap with";
     case ExposedCause::kQueued:
       return "waited behind another collective of its communicator";
     case ExposedCause::kLimiter:
       return "held back by limit_all_gathers";
     case ExposedCause::kBandwidth:
-      return "issued in time, but longer than the compute beside it";
+      return "issued in time, but longer than the concurrent compute";
     case ExposedCause::kFrozenViews:
-      return "views frozen: issued only at the end of backward, its gradients were ready before";
+      return "frozen views: issued only at the end of backward, but its gradients were ready "
+             "before";
     case ExposedCause::kHostIsCompute:
-      return "on the CPU the host computes, and it waits right here; only a prefetch helps";
+      return "on the CPU the host computes, and it waits in this call; only a prefetch helps";
     case ExposedCause::kPeer:
-      return "another rank came late";
+      return "another rank started late";
   }
   return "";
 }

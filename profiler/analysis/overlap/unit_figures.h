@@ -14,7 +14,7 @@
 
 namespace shardlens::analysis {
 
-// Why a collective was exposed; docs/metrics.md says how each is told.
+// Why a collective was exposed; docs/metrics.md explains how each cause is determined.
 enum class ExposedCause : uint8_t {
   kFirst,
   kLast,
@@ -29,34 +29,34 @@ enum class ExposedCause : uint8_t {
 };
 inline constexpr int kExposedCauseCount = 10;
 [[nodiscard]] std::string_view name_of(ExposedCause cause);  // "first", …
-// What it means and what helps, for people.
+// Explains the cause and what helps, for display.
 [[nodiscard]] std::string_view explanation_of(ExposedCause cause);
 
 // The collectives of one part of one unit.
 struct PartFigures {
   int64_t count = 0;
   Bytes bytes = 0;
-  Nanoseconds busy = 0;  // |∪ of them|
+  Nanoseconds busy = 0;  // length of the union of their times
   Nanoseconds exposed = 0;
-  std::optional<Nanoseconds> lead;    // median over them of needed_at − end; negative: late
-  std::optional<ExposedCause> cause;  // with the most exposed time; nullopt: not exposed
-  std::optional<schedule::Cause> issued_by;  // the most frequent
+  std::optional<Nanoseconds> lead;    // median of needed_at − end; negative: late
+  std::optional<ExposedCause> cause;  // the cause with the most exposed time; nullopt: not exposed
+  std::optional<schedule::Cause> issued_by;  // the most frequent cause
 };
 
 struct UnitFigures {
-  std::string
-      fqn;  // "" is the root; of what is no unit "<loss>", "<clip>", "<optimizer>", "<none>"
-  bool is_unit = true;                                           // false: what belongs to no unit
+  // "": the root. Work of no unit: "<loss>", "<clip>", "<optimizer>", "<none>".
+  std::string fqn;
+  bool is_unit = true;                                           // false: work of no unit
   std::array<std::optional<PartFigures>, kUnitPartCount> parts;  // by UnitPart; nullopt: none ran
-  // Of traces with FSDP ranges, else 0. All owners' compute sums to Figures::compute, exposed
-  // copies to Figures::exposed_copy.
-  Nanoseconds compute_forward = 0, compute_backward = 0;  // of a unit
-  Nanoseconds compute = 0;                                // the two, or what is no unit computed
+  // Only for traces with FSDP ranges, otherwise 0. The compute of all owners sums to
+  // Figures::compute, their exposed copies to Figures::exposed_copy.
+  Nanoseconds compute_forward = 0, compute_backward = 0;  // only for units
+  Nanoseconds compute = 0;                                // their sum, or the compute of no unit
   Nanoseconds exposed_copy = 0;
   [[nodiscard]] Nanoseconds exposed() const;
 };
 
-// One collective, copy or run of compute, and whose it was.
+// One collective, copy or run of compute, and its owner.
 struct UnitSpan {
   enum class Kind : uint8_t {
     kAllGather,
@@ -72,14 +72,14 @@ struct UnitSpan {
   bool is_unit = true;
   Section section = Section::kNone;
   std::optional<int64_t> step;
-  Interval when;         // of compute and copies: first start to last end
-  Nanoseconds busy = 0;  // the time of it in which something of it ran
+  Interval when;         // for compute and copies: first start to last end
+  Nanoseconds busy = 0;  // time within `when` in which an event ran
   std::optional<Nanoseconds> issued, needed_at;
   Nanoseconds exposed = 0;
   std::optional<ExposedCause> cause;
   std::optional<schedule::Cause> issued_by;
   Bytes bytes = 0;
-  // needed-at minus end; negative: late by so much.
+  // needed_at minus end; negative: how late it was.
   [[nodiscard]] std::optional<Nanoseconds> slack() const {
     return needed_at ? std::optional(*needed_at - when.end) : std::nullopt;
   }
@@ -91,10 +91,10 @@ struct UnitWork;
 
 struct UnitContext {
   const FrozenViews* frozen_views = nullptr;  // null: none
-  const UnitWork* work = nullptr;             // unit_work()'s; null: asked for where it is needed
+  const UnitWork* work = nullptr;             // result of unit_work(); null: computed where needed
 };
 
-// By unit, in the order of Timeline::units; exposed times sum to
+// One entry per unit, in the order of Timeline::units; exposed times sum to
 // Partition::figures(window).exposed_comm.
 [[nodiscard]] std::vector<UnitFigures> unit_figures(const trace::Trace& trace,
                                                     const Timeline& timeline,
@@ -102,7 +102,7 @@ struct UnitContext {
                                                     const IntervalSet& window,
                                                     const UnitContext& context);
 
-// Everything that starts within `window`, by start; collective_spans() only the collectives of it.
+// All spans that start within `window`, by start; collective_spans() returns only collectives.
 [[nodiscard]] std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
                                                const Timeline& timeline,
                                                const Partition& partition,

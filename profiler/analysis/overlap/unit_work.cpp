@@ -13,7 +13,7 @@ using trace::Trace;
 // One kernel, copy or leaf operator.
 struct Item {
   Interval when;
-  uint32_t track;  // where the host launched it
+  uint32_t track;  // the host thread that launched it
   Nanoseconds launched;
   Nature nature;
   Owner owner;
@@ -40,7 +40,7 @@ std::vector<Item> items_of(const Trace& trace, const Timeline& timeline) {
   return items;
 }
 
-// Copy-outs of the log, to tell them from other copies.
+// The copy-outs of the log, to distinguish them from other copies.
 class CopyOuts {
  public:
   explicit CopyOuts(const FsdpLog& log) {
@@ -91,7 +91,7 @@ class Collector {
   }
 
  private:
-  // Index of the section's part, and the kind: what is launched there is one span.
+  // Index of the section's part, and the kind: events with the same key form one span.
   using Key = std::tuple<size_t, WorkSpan::Kind>;
   struct Open {
     WorkSpan span;

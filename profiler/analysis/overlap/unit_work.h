@@ -8,21 +8,22 @@
 
 namespace shardlens::analysis {
 
-// What one owner computed and copied. Instants in which several compute belong to the one that
-// started first, so that all owners' compute sums to the rank's; the same holds for exposed copies.
+// The compute and copy time of one owner. Time in which several owners compute belongs to the one
+// that started first, so that the compute of all owners sums to the rank's; likewise for exposed
+// copies.
 struct Work {
   IntervalSet compute, exposed_copy;
 };
 
-// A run of kernels or operators of one owner that no other section cut.
+// Consecutive kernels or operators of one owner within one section of the host's time.
 struct WorkSpan {
   enum class Kind : uint8_t { kCompute, kCopyOut, kCopy };
   Kind kind = Kind::kCompute;
   Owner owner;
   Interval when;             // first start to last end
-  Nanoseconds busy = 0;      // |∪ of them|
-  Nanoseconds exposed = 0;   // copies: with neither compute nor communication beside
-  Nanoseconds launched = 0;  // when the host launched the first
+  Nanoseconds busy = 0;      // length of the union of their times
+  Nanoseconds exposed = 0;   // copies: time without concurrent compute or communication
+  Nanoseconds launched = 0;  // when the host launched the first of them
 };
 
 struct UnitWork {
@@ -30,7 +31,7 @@ struct UnitWork {
   std::vector<WorkSpan> spans;                            // by start
 };
 
-// Empty where the trace has no FSDP ranges.
+// Empty if the trace has no FSDP ranges.
 [[nodiscard]] UnitWork unit_work(const trace::Trace& trace, const Timeline& timeline);
 
 }  // namespace shardlens::analysis

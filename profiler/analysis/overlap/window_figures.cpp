@@ -52,7 +52,7 @@ Partition::Partition(const Timeline& timeline) : timeline_(timeline) {
 }
 
 void Partition::own_exposed() {
-  std::optional<Nanoseconds> covered;  // every exposed instant before it is someone's
+  std::optional<Nanoseconds> covered;  // all exposed time before this is assigned
   for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {  // by start
     first_owned_.push_back(owned_.size());
     const Interval& when = timeline_.collectives[i].when;

@@ -12,33 +12,33 @@
 namespace shardlens::analysis {
 
 struct KindFigures {
-  int64_t count = 0;        // that start within the window
-  Bytes bytes = 0;          // the larger message of each, summed
+  int64_t count = 0;        // collectives that start within the window
+  Bytes bytes = 0;          // sum of the larger message of each collective
   Nanoseconds busy = 0;     // |∪kind|
-  Nanoseconds exposed = 0;  // its part of exposed_comm; the parts sum to it
-  // Of those that were matched across ranks (matching.h): the shortest duration of each over the
-  // ranks, and what this rank's took beyond it.
+  Nanoseconds exposed = 0;  // its part of exposed_comm; the parts of all kinds sum to exposed_comm
+  // For the collectives that were matched across ranks (matching.h): their number; the sum of the
+  // shortest duration of each over the ranks; the sum of this rank's durations beyond that.
   int64_t matched = 0;
   Nanoseconds transfer = 0, wait = 0;
-  // Of those whose size is known: bytes and bytes times bus_factor() over their transfer time, own
-  // duration where they were not matched; GB/s.
+  // For the collectives of known size: bytes, and bytes times bus_factor(), divided by their
+  // transfer time (own duration if not matched); GB/s.
   std::optional<double> algbw, busbw;
 };
 
-// What a window of a rank's timeline consists of; duration() is the window's length.
+// How the time of a window of a rank's timeline was spent; duration() is the window's length.
 struct Figures : StepFigures {
   std::map<CollectiveKind, KindFigures> collectives;
-  KindFigures unknown;  // communication whose kind neither arguments nor name tell
+  KindFigures unknown;  // communication whose kind is in neither arguments nor name
 };
 
-// The instants of a timeline, each in one set alone, so that lengths add up.
+// Splits the time of a timeline into disjoint sets, so that their lengths add up.
 //
-// [Note: Whose exposed time] Where several collectives run at an exposed instant, it belongs to the
-// one that started first (of those, the one whose event comes first in the trace). So the exposed
-// times of collectives are disjoint and sum to the rank's.
+// [Note: Whose exposed time] If several collectives run at an exposed instant, it belongs to the
+// one that started first (if equal, to the one whose event comes first in the trace). So the
+// exposed times of collectives are disjoint and sum to the rank's exposed time.
 class Partition {
  public:
-  // Exposed instants, and which of Timeline::collectives they belong to.
+  // An exposed interval and the index of its collective in Timeline::collectives.
   struct Owned {
     Interval when;
     uint32_t collective = 0;
@@ -46,14 +46,15 @@ class Partition {
 
   explicit Partition(const Timeline& timeline);
 
-  // Complexity: logarithmic in the timeline, linear in what lies within the window.
+  // Complexity: logarithmic in the timeline, linear in the events within the window.
   [[nodiscard]] Figures figures(const IntervalSet& window) const;
-  // Exposed instants of Timeline::collectives[i], all or those within `window`.
+  // Exposed times of Timeline::collectives[i], all or only those within `window`.
   [[nodiscard]] IntervalSet exposed(size_t i) const;
   [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;
-  // The same of all collectives: disjoint, by time and so by collective.
+  // The exposed times of all collectives: disjoint, sorted by time and therefore also by
+  // collective.
   [[nodiscard]] const std::vector<Owned>& exposed_by_collective() const { return owned_; }
-  // |∪comm ∩ ∪compute|, |∪comm \ ∪compute| and |∪copy \ (∪compute ∪ ∪comm)|, as sets.
+  // ∪comm ∩ ∪compute, ∪comm \ ∪compute and ∪copy \ (∪compute ∪ ∪comm).
   [[nodiscard]] const IntervalSet& overlap() const { return overlap_; }
   [[nodiscard]] const IntervalSet& exposed_comm() const { return exposed_comm_; }
   [[nodiscard]] const IntervalSet& exposed_copy() const { return exposed_copy_; }
@@ -64,7 +65,7 @@ class Partition {
   const Timeline& timeline_;
   IntervalSet overlap_, exposed_comm_, exposed_copy_;
   std::vector<Owned> owned_;
-  std::vector<size_t> first_owned_;  // by collective, and one behind the last: into owned_
+  std::vector<size_t> first_owned_;  // index into owned_ by collective, and one past the last
   std::map<std::optional<CollectiveKind>, IntervalSet> kinds_;
 };
 

@@ -18,11 +18,11 @@ using trace::Trace;
 // One rank's part in a collective.
 struct Part {
   uint32_t rank;   // position in the run
-  uint32_t index;  // into its Timeline::collectives
+  uint32_t index;  // into the rank's Timeline::collectives
 };
 
-// What collectives of several ranks must agree in to be one: process group, sequence number within
-// it, and which one of those that share the number (coalesced calls do).
+// The key that the parts of one collective share on all ranks: process group, sequence number
+// within it, and an index among those with the same number (coalesced calls share one).
 using Key = std::tuple<std::string, int64_t, int64_t>;
 
 template <typename T>
@@ -32,7 +32,7 @@ T lower_median(std::vector<T>& values) {
   return *middle;
 }
 
-// Collectives that all ranks leave at about the same time.
+// Whether all ranks end such a collective at about the same time.
 bool ends_together(CollectiveKind kind) {
   return kind != CollectiveKind::kSendRecv && kind != CollectiveKind::kBroadcast;
 }
@@ -74,13 +74,15 @@ class Matcher {
 
   void add_rank(uint32_t rank) {
     const Trace& trace = traces_[rank];
-    std::map<std::string, int64_t> counts;                      // collectives without a number
-    std::map<std::pair<std::string, int64_t>, int64_t> shared;  // those with the same one
+    std::map<std::string, int64_t> counts;  // number of collectives without a sequence number
+    // Number of those with the same sequence number.
+    std::map<std::pair<std::string, int64_t>, int64_t> shared;
     for (uint32_t i = 0; i < timelines_[rank].collectives.size(); ++i) {
       const Collective& c = timelines_[rank].collectives[i];
       const trace::CollectiveArgs* args =
           c.args == trace::kNoIndex ? nullptr : &trace.collectives[c.args];
-      // An emulated collective waits for no one; a send has one partner, which is not told.
+      // An emulated collective does not wait for other ranks; a send has one partner, which is not
+      // in the trace.
       if (!c.kind || c.kind == CollectiveKind::kSendRecv || (args != nullptr && args->emulated)) {
         continue;
       }
@@ -98,9 +100,11 @@ class Matcher {
     }
   }
 
-  // Ranks that were recorded for longer have more; what stands at one place must be one thing.
+  // Ranks that were recorded for longer have more collectives. The parts with one key must have the
+  // same kind and size.
   void drop_what_differs() {
-    std::map<std::string, bool> off;  // a group without numbers that went apart
+    // Groups without sequence numbers whose ranks differ from some point on.
+    std::map<std::string, bool> off;
     int64_t alone = 0;
     for (auto& [key, parts] : groups_) {
       const auto& [group, number, occurrence] = key;
@@ -140,11 +144,12 @@ class Matcher {
   }
 
   static bool may_differ_in_size(CollectiveKind kind) {
-    return kind == CollectiveKind::kAllToAll;  // split sizes are each rank's own
+    return kind == CollectiveKind::kAllToAll;  // split sizes are chosen by each rank
   }
 
-  // Offsets and common ends by turns, medians of each other: with one group the first round is the
-  // answer, with several that share ranks a few rounds settle.
+  // Computes clock offsets and common end times alternately, each as a median based on the other.
+  // With one group the first round gives the result; with several groups that share ranks a few
+  // rounds converge.
   std::vector<ClockFigures> align_clocks() {
     constexpr int kRounds = 8;
     offsets_.assign(traces_.size(), 0);

@@ -54,8 +54,7 @@ plan::Phase phase_of(Section section) {
 
 using Shapes = std::vector<std::vector<int64_t>>;
 
-// "Input Dims" of one operator; tensors within lists one after the other. Numbers have empty
-// shapes.
+// "Input Dims" of one operator, with lists of tensors flattened. Numbers have empty shapes.
 Shapes shapes_of(const nlohmann::json& args) {
   Shapes shapes;
   const auto add = [&](const nlohmann::json& dims, const auto& again) -> void {
@@ -105,8 +104,8 @@ DType dtype_of(const nlohmann::json& args) {
   return DType::kF32;
 }
 
-// Sizes from shapes: of GEMMs and attention what the arithmetic is, of all else the bytes of the
-// operands.
+// Sets sizes from shapes: dimensions and FLOPs for GEMMs and attention, and for all operators the
+// bytes of the operands.
 void set_sizes(Operator& op, const Shapes& shapes) {
   const Bytes element = size_of(op.dtype);
   int64_t largest = 0, all = 0;

@@ -8,22 +8,22 @@
 #include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/trace/model/trace.h"
 
-// Operators of a PyTorch trace as operators of a workload. Arguments are those of a trace that was
-// read with ReadOptions::keep_args.
+// Converts operators of a PyTorch trace to operators of a workload. Arguments are available only if
+// the trace was read with ReadOptions::keep_args.
 namespace shardlens::analysis {
 
-// Operators of the host that hold no other operator, as [Note: Leaf operators] has it.
+// Host operators that contain no other operator; see [Note: Leaf operators].
 [[nodiscard]] std::vector<uint32_t> leaf_operators(const trace::Trace& trace);
 
 struct RecordedOperator {
   plan::Operator op;    // without unit and module
-  bool shaped = false;  // the trace has its shapes; without them it has no sizes
+  bool shaped = false;  // the trace has its shapes; otherwise `op` has no sizes
 };
 [[nodiscard]] RecordedOperator recorded_operator(const trace::Trace& trace,
                                                  const trace::Event& event,
                                                  Section section);
 
-// Sets batch and seq from the tokens that the first embedding of `window` looks up.
+// Sets batch and seq from the shape of the tokens of the first embedding in `window`.
 void find_batch(const trace::Trace& trace, const Interval& window, plan::Workload& workload);
 
 }  // namespace shardlens::analysis

@@ -29,12 +29,13 @@ Bytes gradient_bytes(int64_t numel, const std::optional<DType>& dtype) {
   return numel * size_of(dtype.value_or(DType::kF32));
 }
 
-// The caps under which the Reducer would have made these buckets of gradients in this order.
+// The range of bucket caps with which the Reducer would form these buckets from gradients in this
+// order.
 struct CapRange {
   Bytes above = 0, up_to = std::numeric_limits<Bytes>::max();
 };
 
-// A bucket closes with the gradient that reaches the cap; the last may be left open.
+// A bucket is closed by the gradient that reaches the cap; the last bucket may stay below it.
 CapRange cap_range(const std::vector<RecoveredBucket>& buckets) {
   CapRange range;
   for (size_t i = 0; i < buckets.size(); ++i) {
@@ -48,7 +49,7 @@ CapRange cap_range(const std::vector<RecoveredBucket>& buckets) {
   return range;
 }
 
-// The number of MiB with the fewest decimals.
+// The number of MiB in the range with the fewest decimals.
 std::optional<double> roundest(const CapRange& range) {
   if (range.above >= range.up_to) {
     return std::nullopt;
@@ -105,8 +106,8 @@ class DdpRecovery {
 
   [[nodiscard]] const DdpPass& pass() const { return log_.passes[pass_]; }
 
-  // The last whole one: a profile may end in the middle of a backward, and the first iteration has
-  // other buckets.
+  // Chooses the last complete pass: a profile may end in the middle of a backward, and DDP uses
+  // other buckets in its first iteration.
   void choose_pass() {
     std::optional<size_t> best;
     std::tuple<int64_t, size_t> most;
@@ -145,8 +146,8 @@ class DdpRecovery {
         [&](const DdpPass& each) { return !each.buckets.empty() && sizes(each) != sizes(pass()); });
     if (others) {
       note(
-          "other backwards in the trace reduce other buckets (DDP makes new ones after its first "
-          "iteration): those of the last whole one are taken");
+          "backwards in the trace reduce different buckets (DDP rebuilds them after its first "
+          "iteration): the last complete backward is used");
     }
   }
 
@@ -186,7 +187,7 @@ class DdpRecovery {
     out_.plan.units = {entry};
     out_.plan.find_unused_parameters = pass().reduces_used_map;
     out_.plan.gradient_as_bucket_view = pass().copies_out.empty();
-    // The microbatches since the last step of the optimizer.
+    // Find the microbatches since the last step of the optimizer.
     Nanoseconds since = std::numeric_limits<Nanoseconds>::min();
     for (const Event& event : trace_.events) {
       const bool ends = event.phase == trace::Phase::kComplete &&
@@ -207,14 +208,14 @@ class DdpRecovery {
     out_.sync_every_microbatch = all_reduce;
   }
 
-  // Each gradient, if one cap explains the buckets; otherwise each bucket.
+  // One parameter per gradient, if one cap explains the buckets; otherwise one per bucket.
   void choose_parameters() {
     const bool sized = std::all_of(out_.buckets.begin(), out_.buckets.end(),
                                    [](const RecoveredBucket& each) { return each.bytes > 0; });
     if (!sized) {
       note(
-          "sizes of all-reduces are not in the trace (record_shapes=True records them): no bytes, "
-          "and nothing to simulate",
+          "sizes of all-reduces are not in the trace (record_shapes=True records them): bytes are "
+          "not known, and nothing can be simulated",
           Severity::kWarning);
       return;
     }
@@ -236,10 +237,10 @@ class DdpRecovery {
         std::none_of(out_.buckets.begin(), out_.buckets.end(),
                      [](const RecoveredBucket& each) { return each.gradients.empty(); });
     note(
-        fmt::format("{}: each bucket is taken as one parameter, and bucket_cap_mb so that they "
-                    "stay apart; plans may merge them, not divide them",
-                    known ? "no bucket_cap_mb makes these buckets of these gradients"
-                          : "which gradients a bucket holds is not in the trace "
+        fmt::format("{}: each bucket is treated as one parameter, with a bucket_cap_mb that keeps "
+                    "them separate; other plans can merge buckets, but not split them",
+                    known ? "no value of bucket_cap_mb gives these buckets for these gradients"
+                          : "the gradients of a bucket are not in the trace "
                             "(record_shapes=True records their sizes)"));
   }
 
@@ -255,7 +256,8 @@ class DdpRecovery {
       options.cap = static_cast<Bytes>(*out_.plan.bucket_cap_mb * kMiB);
     }
     options.find_unused_parameters = out_.plan.find_unused_parameters;
-    // Parameters are registered in the order of forward: their gradients come the other way round.
+    // Parameters are registered in the order of forward; their gradients become ready in reverse
+    // order.
     schedule::BucketModel model({gradients.rbegin(), gradients.rend()}, options);
     for (int iteration = 0; iteration < 2; ++iteration) {
       (void)model.begin();
@@ -295,7 +297,7 @@ class DdpRecovery {
     return out_.plan.bucket_cap_mb && explains(gradients);
   }
 
-  // From the first microbatch's forward to the end of the optimizer's step.
+  // From the forward of the pass to the end of the optimizer's step.
   void find_window() {
     window_ = {pass().forward.start, pass().backward.end};
     const Nanoseconds next = pass_ + 1 < log_.passes.size()
@@ -348,7 +350,7 @@ class DdpRecovery {
       out_.recorded.unshaped += recorded.shaped ? 0 : 1;
       const Operator& op = recorded.op;
       if (recorded.shaped && op.read == 0 && op.written == 0) {
-        continue;  // of scalars: part of what comes after it
+        continue;  // works on scalars: counted with the operator after it
       }
       items_.push_back(
           {event.start, {event.start, event.end()}, std::nullopt, std::move(recorded.op)});
@@ -404,8 +406,8 @@ class DdpRecovery {
         }));
   }
 
-  // When each of `parameters` is ready, and the forward operator that its gradient comes from
-  // (none: the trace does not tell).
+  // When each element of `parameters` is ready, and the autograd node that computed its gradient
+  // (kNoIndex: not in the trace).
   struct Ready {
     Nanoseconds time;
     uint32_t node;
@@ -427,7 +429,7 @@ class DdpRecovery {
     return out;
   }
 
-  // By "Sequence number": when the forward operator began whose node this is.
+  // By "Sequence number": when the forward operator with this number began.
   [[nodiscard]] std::map<int64_t, Nanoseconds> forward_sequences() const {
     std::map<int64_t, Nanoseconds> out;
     for (const Event& event : trace_.events) {
@@ -443,10 +445,11 @@ class DdpRecovery {
   }
 
   // [Note: Order of gradients] The planned backward runs operators and completes gradients from the
-  // forward's last operator to its first. So a recorded gradient is given to the forward operator
-  // that it comes from, or to an earlier one if a gradient before it has that already, and what
-  // backward ran until it was complete differentiates that operator. The plan then repeats the
-  // recorded order, whatever autograd's was.
+  // forward's last operator to its first. So a recorded gradient is assigned to the forward
+  // operator that it comes from, or to an earlier operator if a previous gradient was already
+  // assigned to it or to one before it. The backward operators until the gradient was complete are
+  // assigned to the same forward operator. The plan then repeats the recorded order, whatever order
+  // autograd used.
   void attach() {
     std::vector<Operator>& operators = out_.recorded.workload.operators;
     const std::vector<Ready> ready = readies();
@@ -456,7 +459,7 @@ class DdpRecovery {
     const auto forward = static_cast<int64_t>(forward_operators());
     const auto count = static_cast<int64_t>(ready.size());
     const std::map<int64_t, Nanoseconds> sequences = forward_sequences();
-    const int64_t rest = forward > count ? 1 : 0;  // left for what runs behind the last gradient
+    const int64_t rest = forward > count ? 1 : 0;  // reserved for operators after the last gradient
     std::vector<int32_t> owner;
     int64_t before = forward;
     for (int64_t i = 0; i < count; ++i) {
@@ -491,22 +494,22 @@ class DdpRecovery {
                     [](const RecoveredBucket& each) { return !each.modules.empty(); });
     if (!named) {
       note(
-          "DDP records no names of parameters: with_stack=True records the modules whose gradients "
-          "a bucket holds");
+          "DDP records no names of parameters: with_stack=True records the modules of a bucket's "
+          "gradients");
     }
     if (trace_.metadata.world_size.value_or(1) < 2) {
-      note("the trace says that there is one rank: its all-reduces move nothing");
+      note("the trace has a world size of one: its all-reduces move no data");
     }
-    note("static_graph is not in a trace of later steps: taken as false");
+    note("static_graph cannot be read from a trace of later steps: false is assumed");
   }
 
   const Trace& trace_;
   const DdpLog& log_;
-  size_t pass_ = 0, first_ = 0;  // the first of the step's microbatches
+  size_t pass_ = 0, first_ = 0;  // the chosen pass, and the first of its step's microbatches
   Interval window_;
   std::vector<Interval> optimizers_;
   std::vector<Item> items_;
-  std::vector<Nanoseconds> starts_;  // of the workload's operators
+  std::vector<Nanoseconds> starts_;  // start times of the workload's operators
   RecoveredPlan out_;
 };
 

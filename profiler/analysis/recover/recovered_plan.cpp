@@ -26,7 +26,7 @@ class Recovery {
   Recovery(const Trace& trace, FsdpLog log) : trace_(trace), log_(std::move(log)) {}
 
   RecoveredPlan run() {
-    (void)Sections(trace_, log_);  // adds the root where it owns nothing
+    (void)Sections(trace_, log_);  // adds the root to the log if it has no parameters
     choose_pass();
     out_.source = log_.source;
     out_.names_units = log_.names_units;
@@ -51,7 +51,7 @@ class Recovery {
 
   [[nodiscard]] bool in_pass(const FsdpEvent& e) const { return e.pass == pass_; }
 
-  // The last whole one: a profile may end in the middle of a step.
+  // Chooses the last complete pass: a profile may end in the middle of a step.
   void choose_pass() {
     std::map<uint32_t, std::pair<std::set<uint32_t>, std::set<uint32_t>>>
         passes;  // units: forward, backward
@@ -104,8 +104,8 @@ class Recovery {
     return id_of_[log_unit] == kNoUnit ? nullptr : &out_.units[id_of_[log_unit]];
   }
 
-  // List forms of c10d's calls do not record their dtype; the annotations of Gloo that serve them
-  // do, in the same order.
+  // The list forms of c10d's calls do not record their dtype. The annotations of Gloo for these
+  // calls do, in the same order.
   void find_annotated_dtypes() {
     std::vector<const trace::Event*> calls, annotations;
     for (const trace::Event& event : trace_.events) {
@@ -132,7 +132,7 @@ class Recovery {
     }
   }
 
-  // The calls of c10d within unshards and reductions.
+  // Reads sizes and dtypes from c10d's calls within unshards and reductions.
   void sizes() {
     find_annotated_dtypes();
     for (const trace::Event& event : trace_.events) {
@@ -187,8 +187,8 @@ class Recovery {
     }
     if (unknown > 0) {
       note(
-          "sizes of collectives are not in the trace (record_shapes=True records them): no bytes, "
-          "mesh or precision",
+          "sizes of collectives are not in the trace (record_shapes=True records them): bytes, "
+          "mesh and precision are not known",
           Severity::kWarning);
     }
   }
@@ -223,7 +223,7 @@ class Recovery {
       out_.plan.limit_all_gathers = !log_.limiter_waits.empty();
     }
     if (log_.source == FsdpSource::kShardlens) {
-      note("our engine leaves the dialect in plan.json, not in the trace: taken as fsdp2");
+      note("traces of Shardlens do not contain the dialect (plan.json does): fsdp2 is assumed");
     }
   }
 
@@ -271,12 +271,12 @@ class Recovery {
       }
       entries_.push_back(std::move(entry));
     }
-    // As people write plans: blocks first, the root last.
+    // The usual order in a plan: blocks first, the root last.
     std::rotate(entries_.begin(), entries_.begin() + 1, entries_.end());
     p.units = entries_;
   }
 
-  // Ranks that backward gathers from, if fewer than forward did.
+  // Number of ranks that backward gathers from, if fewer than in forward; otherwise 0.
   [[nodiscard]] int64_t sub_mesh(uint32_t log_unit) const {
     const auto forward = forward_ranks_.find(log_unit), backward = backward_ranks_.find(log_unit);
     const bool fewer = forward != forward_ranks_.end() && backward != backward_ranks_.end() &&
@@ -304,7 +304,8 @@ class Recovery {
       }
     }
     if (seen.size() > 1) {
-      note("units differ in precision; the plan has that of the first", Severity::kWarning);
+      note("units differ in precision; the plan has only one of the precisions",
+           Severity::kWarning);
     }
     if (seen.empty()) {
       return;
@@ -313,7 +314,7 @@ class Recovery {
     if (param && param != DType::kF32) {
       out_.plan.mixed_precision.param_dtype = param;
       note(
-          "a model whose own parameters are in the gathered dtype looks the same as mixed "
+          "a model whose parameters have the gathered dtype looks the same in a trace as mixed "
           "precision");
     }
     if (reduce && reduce != param.value_or(DType::kF32)) {
@@ -331,8 +332,8 @@ class Recovery {
     out_.plan.forward_prefetch_lists = lists(false, false);
   }
 
-  // Prefetches of the pass, hook by hook: those that ranges ask for (PyTorch), else those done
-  // (ours).
+  // Prefetches of the pass by hook: those requested, from the ranges (PyTorch), or those performed
+  // (Shardlens).
   [[nodiscard]] plan::PrefetchLists lists(bool backward, bool only_explicit) const {
     plan::PrefetchLists out;
     if (log_.source == FsdpSource::kShardlens) {
@@ -352,7 +353,7 @@ class Recovery {
     return out;
   }
 
-  // The unit whose forward ended just before, which FSDP2 prefetches by default.
+  // The prefetches that FSDP2 makes by default: the unit whose forward ended just before.
   [[nodiscard]] plan::PrefetchLists default_lists() const {
     plan::PrefetchLists out;
     std::vector<uint32_t> ended;
@@ -381,7 +382,7 @@ class Recovery {
       }
     }
     if (own + before + after < 2 - (before + after > 0 ? 1 : 0)) {
-      note("backward gathers too few units to tell how it prefetches: taken as 'pre'");
+      note("backward gathers too few units to infer backward_prefetch: 'pre' is assumed");
       return;
     }
     if (p.dialect == plan::Dialect::kFsdp1) {
@@ -404,10 +405,10 @@ class Recovery {
   FsdpLog log_;
   RecoveredPlan out_;
   uint32_t pass_ = 0;
-  std::vector<uint32_t> order_, id_of_;  // unit of the log by id, and back
+  std::vector<uint32_t> order_, id_of_;  // from ids to units of the log, and back
   std::vector<plan::UnitEntry> entries_;
   std::map<uint32_t, int64_t> forward_ranks_, backward_ranks_, shard_numel_;  // by unit of the log
-  std::map<const trace::Event*, std::optional<DType>> annotated_;             // calls
+  std::map<const trace::Event*, std::optional<DType>> annotated_;             // by c10d call
   int64_t reduce_ranks_ = 0;
   bool all_reduces_ = false;
 };

@@ -14,41 +14,43 @@
 
 namespace shardlens::analysis {
 
-// What a unit's collectives say of it.
+// What is known of a unit from its collectives.
 struct RecoveredUnit {
   std::string fqn;
-  int64_t padded_numel = -1;  // elements that are gathered, padding included; -1: not in the trace
-  Bytes gathered_bytes = 0;   // of its all-gather's output
+  int64_t padded_numel = -1;  // gathered elements including padding; -1: not in the trace
+  Bytes gathered_bytes = 0;   // size of its all-gather's output
   std::optional<DType> param_dtype, reduce_dtype;
-  std::optional<bool> resharded;  // freed after forward; nullopt: the trace has no backward of it
+  std::optional<bool> resharded;  // freed after forward; nullopt: its backward is not in the trace
 };
 
-// What DDP reduced by one all-reduce.
+// The gradients that DDP reduced with one all-reduce.
 struct RecoveredBucket {
   int64_t numel = -1;  // -1: not in the trace
   Bytes bytes = 0;     // 0: not in the trace
   std::optional<DType> dtype;
-  std::vector<int64_t> gradients;    // elements of each, as they came; empty: not in the trace
-  std::vector<std::string> modules;  // whose gradients, as the trace names them; mostly it does not
+  // Elements of each, in order of completion; empty: not in the trace.
+  std::vector<int64_t> gradients;
+  std::vector<std::string> modules;  // modules of the gradients, if the trace names them
 };
 
-// What a replicated model's tree is made of where the trace names no parameters.
+// An element of a replicated model's module tree if the trace names no parameters.
 struct RecoveredParameter {
-  std::string module;  // "gradients.3", by the order in which they came, or "buckets.1"
-  int64_t numel = 0;   // in fp32, so that the bytes are those reduced
+  std::string module;  // "gradients.3", in order of completion, or "buckets.1"
+  int64_t numel = 0;   // in fp32, chosen so that the bytes equal those reduced
 };
 
-// One pass as it ran. A backward operator differentiates the newest forward operator of its unit
-// that no other unit's backward stands before, so that the workload plays through another plan too.
+// One pass as it ran. Each backward operator is assigned the forward operator that it
+// differentiates, so that the workload can be simulated with another plan too: the newest forward
+// operator of its unit that no backward run of the unit has used before.
 struct RecoveredWorkload {
   plan::Workload workload;
-  std::vector<Interval>
-      times;             // by index into Workload::order: an operator's event, a hook's range
+  // By index into Workload::order: an operator's event, a hook's range.
+  std::vector<Interval> times;
   Interval window;       // from the first hook to the end of the optimizer's step
   int64_t unshaped = 0;  // operators without shapes in the trace
 };
 
-// The plan under which a trace was recorded, as far as the trace tells.
+// The plan with which a trace was recorded, as far as it can be recovered from the trace.
 struct RecoveredPlan {
   plan::Plan plan;
   std::vector<RecoveredUnit> units;       // the root first, then in the order of forward
@@ -56,36 +58,38 @@ struct RecoveredPlan {
   int64_t world_size = 1, shard = 1;
   bool names_units = true;
   RecoveredWorkload recorded;  // units by index in `units`
-  // Of DDP only: all-reduces in order; what they are made of, in the order in which it is ready;
-  // microbatches of the step that the pass ends.
+  // DDP only: all-reduces in order; their parameters, in the order in which they are ready; number
+  // of microbatches of the step that ends with the recorded pass.
   std::vector<RecoveredBucket> buckets;
   std::vector<RecoveredParameter> parameters;
   int64_t accumulate = 1;
   bool sync_every_microbatch = true;
-  std::vector<trace::Diagnostic> diagnostics;  // what could not be told
+  std::vector<trace::Diagnostic> diagnostics;  // what could not be determined
 
   [[nodiscard]] bool replicated() const { return !buckets.empty(); }
 };
 
-// From the ranges of FSDP or DDP and the arguments of collectives in the last step that ran forward
-// and backward; of a trace read with ReadOptions::keep_args (else without sizes).
+// Recovers the plan from the ranges of FSDP or DDP and the arguments of collectives, from the last
+// complete step with forward and backward. The trace must be read with ReadOptions::keep_args
+// (otherwise sizes are missing).
 //
-// Errors  InputError for a trace without such ranges, or in which no step ran both; it says what
-// was looked for.
+// Errors  InputError for a trace without such ranges, or without a step with forward and backward;
+//         the message lists what was searched for.
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
 
-// recovered_workload.cpp: the operators and hooks of the pass, by unit and phase.
+// The operators and hooks of the pass, by unit and phase. Implemented in recovered_workload.cpp.
 [[nodiscard]] RecoveredWorkload recover_workload(const trace::Trace& trace,
                                                  const FsdpLog& log,
                                                  uint32_t pass,
                                                  const std::vector<uint32_t>& unit_ids,
                                                  std::vector<trace::Diagnostic>& diagnostics);
 
-// recovered_ddp.cpp: of a trace of PyTorch's DistributedDataParallel. `log` is not empty.
+// Recovers the plan of a trace of PyTorch's DistributedDataParallel. `log` must not be empty.
+// Implemented in recovered_ddp.cpp.
 [[nodiscard]] RecoveredPlan recover_ddp(const trace::Trace& trace, const DdpLog& log);
 
-// Gives the units of an FSDP1 trace, which has no names, those of the model's blocks, if there are
-// as many and, where sizes are in the trace, as large. Returns whether it did.
+// Names the units of an FSDP1 trace, which has no names, after the model's blocks, if their numbers
+// are equal and their sizes (where in the trace) match. Returns whether it did.
 bool name_units(RecoveredPlan& recovered, const plan::ModuleTree& tree);
 
 }  // namespace shardlens::analysis

@@ -57,7 +57,7 @@ class WorkloadRecovery {
     Operator op;
   };
 
-  // From the pass's first hook to the end of its optimizer's step.
+  // From the pass's first hook to the end of the optimizer's step.
   void find_window() {
     bool any = false;
     for (const FsdpEvent& e : log_.events) {
@@ -121,8 +121,8 @@ class WorkloadRecovery {
     }
   }
 
-  // A root that owns nothing leaves no hooks of its own: its forward is around all others. The end
-  // of the last of them; nullopt: the root has its own.
+  // A root without parameters has no hooks of its own; its forward contains all others. Returns the
+  // end of the last of these; nullopt: the root has hooks.
   [[nodiscard]] std::optional<Nanoseconds> end_of_bare_root() const {
     std::optional<Nanoseconds> last;
     for (const FsdpEvent& e : log_.events) {
@@ -161,7 +161,7 @@ class WorkloadRecovery {
     }
   }
 
-  // FSDP's own work: copies, casts, concatenations.
+  // Whether the operator is FSDP's own work: copies, casts, concatenations.
   [[nodiscard]] bool in_hook(const Event& event) const {
     auto after =
         std::upper_bound(log_.events.begin(), log_.events.end(), event.start,
@@ -191,11 +191,11 @@ class WorkloadRecovery {
     }
   }
 
-  // Runs of backward operators, from the first on, against runs of forward operators of the same
-  // unit, from the last on.
+  // Matches runs of backward operators, from the first on, with runs of forward operators of the
+  // same unit, from the last on.
   void find_forward() {
     std::vector<Operator>& operators = out_.workload.operators;
-    std::vector<uint32_t> ends;  // last operators of the forward's runs
+    std::vector<uint32_t> ends;  // the last operator of each run of forward
     for (uint32_t i = 0; i < operators.size(); ++i) {
       if (operators[i].phase != plan::Phase::kForward && operators[i].phase != plan::Phase::kLoss) {
         continue;
@@ -206,7 +206,7 @@ class WorkloadRecovery {
         ends.back() = i;
       }
     }
-    std::unordered_map<UnitId, std::vector<uint32_t>> left;  // the last on top
+    std::unordered_map<UnitId, std::vector<uint32_t>> left;  // the latest run is at the back
     for (const uint32_t end : ends) {
       left[operators[end].unit].push_back(end);
     }
@@ -217,7 +217,7 @@ class WorkloadRecovery {
       }
       std::vector<uint32_t>& runs = left[op.unit];
       if (running && *running != op.unit) {
-        // The run before is through, unless it was the unit's only one.
+        // The previous run is finished, unless it was the unit's only one.
         std::vector<uint32_t>& before = left[*running];
         if (before.size() > 1) {
           before.pop_back();

@@ -79,7 +79,7 @@ class CollectiveUnits {
   void by_action(Collective& c, const ActionIndex::Entry& action) {
     c.issued_by = action.args->action.cause;
     c.needed_at = actions_.needed_at(c.action);
-    // The host of a device only says that a stream shall wait, long before it does.
+    // With a device, the host only enqueues a stream's wait, long before the stream waits.
     if (timeline_.device && c.issuer != trace::kNoIndex && c.unit) {
       const Event& issuer = trace_.events[c.issuer];
       const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
@@ -94,7 +94,7 @@ class CollectiveUnits {
     c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
   }
 
-  // An all-reduce of DDP is its bucket's.
+  // An all-reduce of DDP is assigned to its bucket.
   void by_bucket(Collective& c) {
     const Event& issuer = trace_.events[c.issuer];
     const auto place = timeline_.ddp.bucket_at(issuer.track, issuer.start);
@@ -109,11 +109,12 @@ class CollectiveUnits {
       c.bytes = bucket.numel * size_of(*bucket.dtype);
     }
     if (!timeline_.device) {
-      c.needed_at = pass.compute_end;  // the Reducer waits for all of them there
+      c.needed_at = pass.compute_end;  // the Reducer waits for all buckets here
     }
   }
 
-  // What a unit's forward or backward calls, such as tensor parallelism within it, is the unit's.
+  // A collective that is called in a unit's forward or backward, for example by tensor parallelism
+  // within the unit, is assigned to the unit.
   void by_section(Collective& c) {
     const bool called = c.issuer != trace::kNoIndex;
     const Owner owner =
@@ -126,8 +127,8 @@ class CollectiveUnits {
     }
   }
 
-  // Python's frames name modules by class and number ("Linear_3"). A wrapper's own collectives are
-  // no module's.
+  // Python's frames name modules by class and number ("Linear_3"). Collectives of the DDP or FSDP
+  // wrapper itself are assigned to no module.
   void by_module(Collective& c) {
     if (!modules_) {
       modules_.emplace(trace_,
@@ -147,7 +148,7 @@ class CollectiveUnits {
     }
   }
 
-  // Its index among the timeline's units, added if new.
+  // Index of the unit with this name in the timeline's units; added if new.
   uint32_t named(std::string_view name) {
     const auto found = std::find(timeline_.units.begin(), timeline_.units.end(), name);
     if (found != timeline_.units.end()) {
@@ -157,7 +158,8 @@ class CollectiveUnits {
     return static_cast<uint32_t>(timeline_.units.size() - 1);
   }
 
-  // Of its process group; 0 where groups of several sizes leave it open.
+  // The size of the collective's process group; 0 if it is not known because the groups differ in
+  // size.
   [[nodiscard]] int64_t ranks_of(const Collective& c) const {
     if (c.ranks > 0) {
       return c.ranks;
@@ -209,7 +211,7 @@ class CollectiveUnits {
     }
   }
 
-  // When the host began to take the parameters out.
+  // When the host began to copy out the parameters.
   [[nodiscard]] std::optional<Nanoseconds> copied_out(const Collective& c,
                                                       const FsdpEvent& call) const {
     const auto& events = timeline_.fsdp.events;
@@ -221,8 +223,8 @@ class CollectiveUnits {
     return std::nullopt;
   }
 
-  // When a stream could have begun with what needs a unit: launched, and what ran there before
-  // done.
+  // When a stream could have started an event that needs a unit: the event was launched, and the
+  // event before it in the stream was done.
   struct Need {
     Nanoseconds launched;
     uint32_t unit;
@@ -250,7 +252,8 @@ class CollectiveUnits {
                      [](const Need& a, const Need& b) { return a.launched < b.launched; });
   }
 
-  // The unit's first kernel that was launched after the all-gather was called.
+  // When the unit's first kernel that was launched after the call of the all-gather could have
+  // started.
   [[nodiscard]] std::optional<Nanoseconds> needed_on_device(const Collective& c,
                                                             const FsdpEvent& call) const {
     if (call.call != FsdpCall::kUnshard) {
@@ -270,7 +273,7 @@ class CollectiveUnits {
   Timeline& timeline_;
   ActionIndex actions_;
   std::vector<Need> needs_;             // by launch
-  std::optional<RangeFinder> modules_;  // frames of Python; made when first asked for
+  std::optional<RangeFinder> modules_;  // Python frames; built at first use
 };
 
 }  // namespace

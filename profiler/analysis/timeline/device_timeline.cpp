@@ -14,7 +14,7 @@ using trace::Event;
 using trace::kNoIndex;
 using trace::Trace;
 
-// Device events of one trace, one after the other.
+// Adds the device events of one trace, one after the other.
 class DeviceEvents {
  public:
   DeviceEvents(const Sources& sources, Timeline& timeline, Instants& instants)
@@ -47,7 +47,7 @@ class DeviceEvents {
     timeline_.span = union_of({{first, last}});
     if (no_launch > 0) {
       add_note(timeline_,
-               "device events whose launch is not in the trace; no step and no unit is theirs",
+               "device events whose launch is not in the trace; they belong to no step and no unit",
                no_launch);
     }
     auto& events = timeline_.device_events;
@@ -61,7 +61,7 @@ class DeviceEvents {
   }
 
  private:
-  // Ranges of the host around the launch of a collective that may say which one it is.
+  // Host ranges that may enclose the launch of a collective and describe it.
   [[nodiscard]] bool is_call(const Event& event) const {
     if (event.category == Category::kCpuOp) {
       return trace_.name(event) == "record_param_comms";
@@ -107,8 +107,8 @@ class DeviceEvents {
     return fsdp_ranges_.any_around(host.track, host.start);
   }
 
-  // [Note: Copy-engine collectives] NCCL and symmetric memory can move an all-gather by peer copies
-  // instead of a kernel. Such a copy is told by what was called around its launch.
+  // [Note: Copy-engine collectives] NCCL and symmetric memory can perform an all-gather with peer
+  // copies instead of a kernel. Such a copy is recognized by the host ranges around its launch.
   [[nodiscard]] bool is_within_all_gather(const Event& host) const {
     for (const uint32_t range : fsdp_ranges_.around(host.track, host.start)) {
       if (parse_fsdp_range(trace_.name(trace_.events[range]))->what == "all_gather") {
@@ -118,8 +118,8 @@ class DeviceEvents {
     return false;
   }
 
-  // Kind and arguments from the kernel itself, else from the calls around its launch, else from the
-  // kernel's name.
+  // Kind and arguments are read from the kernel itself, else from the calls around its launch, else
+  // from the kernel's name.
   void add_collective(uint32_t index, uint32_t launch, std::optional<CollectiveKind> by_name) {
     const Event& event = trace_.events[index];
     uint32_t args = collective_row(trace_, event);

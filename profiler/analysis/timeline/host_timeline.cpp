@@ -43,14 +43,14 @@ class LeafOperators {
   }
 
  private:
-  // An event that contains the one looked at, with what holds of all within it.
+  // An enclosing event of the current one, with properties that apply to all events within it.
   struct Frame {
     uint32_t event;
-    bool in_collective;  // part of one, on the thread of its communicator
+    bool in_collective;  // within a collective, on the thread of its communicator
     bool copies;         // within FSDP's ranges or operators
     bool is_candidate;   // may be a leaf
-    bool is_operator;    // of the kind that makes those around it no leaves
-    bool has_operators;  // below it
+    bool is_operator;    // an operator whose enclosing operators are not leaves
+    bool has_operators;  // contains such operators
   };
 
   void open(uint32_t index) {
@@ -130,8 +130,8 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
   }
 }
 
-// Gloo's threads do not say which call they serve. Calls and collectives come in the same order,
-// so the n-th belongs to the n-th, if there are as many of both.
+// Gloo's threads do not record which call they execute. Calls and collectives come in the same
+// order, so the n-th collective belongs to the n-th call, if their numbers are equal.
 void match_host_calls(const Sources& sources, Timeline& timeline) {
   const Trace& trace = sources.trace;
   std::vector<uint32_t> calls;
@@ -153,7 +153,7 @@ void match_host_calls(const Sources& sources, Timeline& timeline) {
   }
   if (calls.size() != unnamed.size()) {
     add_note(timeline,
-             fmt::format("{} collectives for {} calls of c10d in the trace: no unit is theirs",
+             fmt::format("{} collectives but {} calls of c10d in the trace: units are not known",
                          unnamed.size(), calls.size()));
     return;
   }
@@ -162,8 +162,8 @@ void match_host_calls(const Sources& sources, Timeline& timeline) {
   });
   for (size_t i = 0; i < calls.size(); ++i) {
     const Event& call = trace.events[calls[i]];
-    unnamed[i]->kind =
-        parse_collective(trace.name(call));  // Gloo's own name may be of what it is made of
+    // Gloo may name the algorithm's parts instead of the collective.
+    unnamed[i]->kind = parse_collective(trace.name(call));
     unnamed[i]->issuer = calls[i];
     if (call.start <= unnamed[i]->when.start) {
       unnamed[i]->issued = call.start;

@@ -8,7 +8,7 @@
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
-// What the parts of make_timeline() share; used by them alone.
+// Shared by the parts of make_timeline(), and used only by them.
 namespace shardlens::analysis {
 
 struct Sources {
@@ -24,7 +24,7 @@ struct Sources {
   }
 };
 
-// Sets of instants as they are filled.
+// The timeline's sets of instants while they are built.
 struct Instants {
   explicit Instants(size_t tracks) : busy(tracks) {}
   UnionBuilder compute, copy, communication;
@@ -32,25 +32,25 @@ struct Instants {
 };
 
 [[nodiscard]] bool is_device(const trace::Event& event);
-// A host event that stands for a collective on its communicator.
+// Whether a host event represents a collective on its communicator.
 [[nodiscard]] bool is_host_collective(const Sources& sources, const trace::Event& event);
 
-// Kernels, copies and collectives of a device; sets span, device_events and collectives.
+// Adds kernels, copies and collectives of a device; sets span, device_events and collectives.
 void add_device_events(const Sources& sources, Timeline& timeline, Instants& instants);
-// The same of a trace without device events: operators and communicators of the host.
+// The same for a trace without device events: adds operators and collectives of the host.
 void add_host_events(const Sources& sources, Timeline& timeline, Instants& instants);
-// Gives the collectives of a host trace that name no call the c10d call that they serve, and the
-// kind that it has.
+// For collectives of a host trace without arguments: finds the c10d call that issued each, and sets
+// its kind from it.
 void match_host_calls(const Sources& sources, Timeline& timeline);
-// Steps, and the span where they decide it.
+// Adds the steps; sets the span if the trace has steps.
 void add_steps(const Sources& sources, Timeline& timeline);
-// Unit, part of the step and why it was issued, of each collective whose kind is known.
+// Sets the unit, the part of the step and the cause of each collective, as far as known.
 void attribute_collectives(const Sources& sources, Timeline& timeline);
 
-// Row of Trace::collectives with the event's arguments; kNoIndex: it has none.
+// Row of Trace::collectives with the event's arguments; kNoIndex: no arguments.
 [[nodiscard]] uint32_t collective_row(const trace::Trace& trace, const trace::Event& event);
 
-// The collective that `event` is or stands for, with what `args` (may be kNoIndex: none) say.
+// The collective that `event` represents, with the arguments in row `args` (kNoIndex: none).
 [[nodiscard]] Collective make_collective(const trace::Trace& trace, uint32_t event, uint32_t args);
 
 void add_note(Timeline& timeline, std::string message, int64_t count = 1);

@@ -55,8 +55,8 @@ void add_device_steps(const Trace& trace, const std::vector<Step>& marks, Timeli
     }
   }
   for (size_t i = 0; i + 1 < found.size(); ++i) {
-    // Streams may still run the step's last events when the next one's first begins: that time is
-    // the next step's.
+    // Streams may still run the step's last events when the next step's first event begins: that
+    // time belongs to the next step.
     found[i].window.end = std::max(found[i].window.start, found[i + 1].window.start);
   }
   timeline.steps = std::move(found);
@@ -69,12 +69,12 @@ void add_steps(const Sources& sources, Timeline& timeline) {
   if (marks.empty()) {
     add_note(timeline,
              timeline.device
-                 ? "the trace marks no steps (ProfilerStep#k)"
-                 : "the trace marks no steps (ProfilerStep#k): figures cover all operators");
+                 ? "the trace has no steps (ProfilerStep#k)"
+                 : "the trace has no steps (ProfilerStep#k): figures cover all operators");
     return;
   }
-  // Simulated steps do not overlap, so that the host's marks hold for the device too; before its
-  // first event a step waits for the host, which is part of it.
+  // Simulated steps do not overlap, so the host's ProfilerStep ranges apply to the device too. The
+  // time in which a step waits for the host before its first event is part of the step.
   if (timeline.device && !sources.trace.metadata.simulated()) {
     add_device_steps(sources.trace, marks, timeline);
     return;

@@ -76,7 +76,7 @@ std::string_view name_of(UnitPart part) {
 }
 
 Owner owner_of(const trace::Trace& trace, const Timeline& timeline, const DeviceEvent& event) {
-  // "External id" of PyTorch's traces counts operators.
+  // In PyTorch's traces, "External id" is the number of an operator instead.
   if (timeline.device && timeline.fsdp.source == FsdpSource::kShardlens) {
     const auto pushed = trace::owner_of_external_id(trace.events[event.event].external_id);
     if (pushed && (pushed->unit == kNoUnit || pushed->unit < trace.units.size())) {

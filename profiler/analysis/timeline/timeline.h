@@ -19,9 +19,9 @@
 namespace shardlens::analysis {
 
 struct TimelineOptions {
-  std::optional<std::regex>
-      communication;  // further kernels (CPU traces: events) that communicate, by name
-  // Ends the work with a RuntimeFault where it is to stop; may be null.
+  // Names of additional kernels (CPU traces: events) that communicate.
+  std::optional<std::regex> communication;
+  // Can stop the analysis with a RuntimeFault; may be null.
   const trace::Progress* progress = nullptr;
 
   void check() const {
@@ -31,7 +31,7 @@ struct TimelineOptions {
   }
 };
 
-// When a unit's parameters are gathered for, or what is done with its gradients.
+// The phase in which a unit's parameters are gathered, or the kind of reduction of its gradients.
 enum class UnitPart : uint8_t {
   kAllGatherForward,
   kAllGatherBackward,
@@ -48,59 +48,61 @@ struct Collective {
   std::optional<CollectiveKind> kind;
   UnitPart part = UnitPart::kOther;
   std::optional<uint32_t> unit;      // index into Timeline::units
-  Section section = Section::kNone;  // without a unit: loss, clip or optimizer, if it is theirs
+  Section section = Section::kNone;  // if it has no unit: loss, clip, optimizer or none
   Interval when;
   std::optional<Nanoseconds> issued;     // when the host called
-  std::optional<Nanoseconds> needed_at;  // when what consumes it began to wait for it
+  std::optional<Nanoseconds> needed_at;  // when its consumer began to wait for it
   Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
-  int64_t ranks = 0;                     // of its group; 0: not in the trace
+  int64_t ranks = 0;                     // size of its group; 0: not in the trace
   uint32_t args = trace::kNoIndex;       // index into Trace::collectives
-  uint32_t issuer = trace::kNoIndex;  // event of the host that issued it: launch, or call of c10d
+  uint32_t issuer = trace::kNoIndex;     // host event that issued it: launch, or c10d call
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known
-  Nanoseconds limiter_wait = 0;  // how long the limiter held it up
-  // Of all ranks that took part; nullopt where it was not matched across ranks (matching.h).
-  std::optional<Nanoseconds> last_start;  // when the last of them began, on this rank's clock
-  uint32_t last_rank = trace::kNoIndex;   // that one: position in the run,
+  Nanoseconds limiter_wait = 0;  // how long the rate limiter delayed it
+  // Over all participating ranks; nullopt if not matched across ranks (matching.h).
+  std::optional<Nanoseconds> last_start;  // when the last rank began, on this rank's clock
+  uint32_t last_rank = trace::kNoIndex;   // the last rank: position in the run,
   uint32_t last_index = trace::kNoIndex;  // and index into its timeline's collectives
-  std::optional<Nanoseconds> transfer;    // the shortest duration: from then on data moves
+  std::optional<Nanoseconds> transfer;    // the shortest duration of all ranks
 };
 
 struct Step {
   int64_t number = 0;
   Interval window;
-  Interval host;  // ProfilerStep#k: when the host issued it; on the CPU the window itself
+  Interval host;  // ProfilerStep#k on the host; on the CPU the same as `window`
 };
 
 enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
 
 // A kernel, memcpy or memset; in host traces, a leaf operator.
 struct DeviceEvent {
-  uint32_t event = 0;                 // index into Trace::events
-  uint32_t launch = trace::kNoIndex;  // the same, of the call that launched it; a leaf: itself
+  uint32_t event = 0;  // index into Trace::events
+  // Index of the call that launched it; for a leaf operator: itself.
+  uint32_t launch = trace::kNoIndex;
   Nature nature = Nature::kCompute;
 };
 
-// A trace, sorted into what computes, communicates and copies; docs/metrics.md defines each.
+// A trace, divided into compute, communication and copies; docs/metrics.md defines each.
 struct Timeline {
-  bool device = false;  // the trace has device events; otherwise host operators stand for compute
-  IntervalSet span;     // what the rank's figures cover
+  bool device = false;  // the trace has device events; otherwise host operators are the compute
+  IntervalSet span;     // the time that the rank's figures cover
   IntervalSet compute, communication, copy;
-  std::vector<Collective> collectives;  // by start
-  std::vector<Step> steps;              // by start
-  std::vector<std::string> units;       // FQNs: the trace's, then what only ranges name
-  std::vector<IntervalSet> busy;        // by track: all that counts above, for figures per stream
+  std::vector<Collective> collectives;     // by start
+  std::vector<Step> steps;                 // by start
+  std::vector<std::string> units;          // FQNs: the trace's, then those that only ranges name
+  std::vector<IntervalSet> busy;           // by track: all of the above, for figures per stream
   std::vector<DeviceEvent> device_events;  // by start
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
-  FsdpLog fsdp;                            // what FSDP did, where the trace has its ranges
-  DdpLog ddp;                              // what DDP did, in traces without those
-  Sections sections;                       // whose the host's time was
+  FsdpLog fsdp;                            // what FSDP did, if the trace has its ranges
+  DdpLog ddp;                              // what DDP did, in traces without FSDP ranges
+  Sections sections;                       // owners of the host's time
   std::vector<trace::Diagnostic> diagnostics;
 };
 
-// Whom a device event or leaf operator was launched for: what our recorder pushed with the launch,
-// else whose the host's time was then. Its launch must be in the trace.
+// The owner of a device event or leaf operator: the external id that Shardlens's recorder attached
+// to the launch, otherwise the owner of the host's time at the launch. The launch must be in the
+// trace.
 [[nodiscard]] Owner owner_of(const trace::Trace& trace,
                              const Timeline& timeline,
                              const DeviceEvent& event);

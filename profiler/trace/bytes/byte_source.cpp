@@ -29,7 +29,7 @@ class TextSource final : public ByteSource {
   std::string_view text_;
 };
 
-// read(2), not a mapping: pages of a mapped file count as this process' memory.
+// Uses read(2) instead of mmap, because pages of a mapped file count as memory of this process.
 class FileSource final : public ByteSource {
  public:
   FileSource(const std::filesystem::path& path, Progress* progress)
@@ -80,7 +80,7 @@ class FileSource final : public ByteSource {
   int descriptor_ = -1;
 };
 
-// Gives the first bytes, which were read to tell the kind, before the rest.
+// Returns the first bytes, which were already read to find the file's kind, and then the rest.
 class Rewound final : public ByteSource {
  public:
   Rewound(std::string first, std::unique_ptr<ByteSource> rest)

@@ -11,9 +11,9 @@
 
 namespace shardlens::trace {
 
-// A file's text from front to back, inflated where it is compressed.
+// The text of a file, read sequentially; a compressed file is inflated.
 //
-// Threads  one reader.
+// Threads  not thread-safe: one reader.
 class ByteSource {
  public:
   ByteSource() = default;
@@ -21,24 +21,26 @@ class ByteSource {
   ByteSource& operator=(const ByteSource&) = delete;
   virtual ~ByteSource() = default;
 
-  // Puts up to `size` bytes at `out`; 0 only at the end. Errors: InputError for a file that cannot
-  // be read, or ends within or is damaged in its compression, with the byte of the compressed file.
+  // Reads up to `size` bytes into `out` and returns how many; 0 only at the end. Errors: InputError
+  // if the file cannot be read, or if its compressed data is damaged or cut off; the message names
+  // the byte in the compressed file.
   virtual size_t read(char* out, size_t size) = 0;
 };
 
-// Gzip (also several members) and zstd are told by their first bytes, not by name, and are inflated
-// ahead of the reader where they are long (read_ahead.h). Errors: InputError for what is no file,
-// cannot be opened or is empty; those of Progress. `progress` may be null; else it must outlive
-// the source.
+// Opens a file. Gzip (also with several members) and zstd are recognized by their first bytes, not
+// by the file's name. Long compressed files are inflated on another thread, ahead of the reader
+// (read_ahead.h). Errors: InputError if there is no such file or it is a directory, cannot be
+// opened or is empty; those of Progress. `progress` may be null; otherwise it must outlive the
+// source.
 [[nodiscard]] std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path,
                                                       Progress* progress = nullptr);
 
-// Bytes of a compressed file in memory, as open_source() reads them from a file; `bytes` must
-// outlive it. For tests and fuzzing.
+// Reads the bytes of a file that is in memory, compressed or not, as open_source() reads a file;
+// `bytes` must outlive the source. For tests and fuzzing.
 [[nodiscard]] std::unique_ptr<ByteSource> open_source(std::string_view bytes,
                                                       const std::string& name);
 
-// `text` as it stands, which must outlive it.
+// Returns `text` unchanged; `text` must outlive the source.
 [[nodiscard]] std::unique_ptr<ByteSource> source_of(std::string_view text);
 
 [[nodiscard]] std::string read_all(ByteSource& source);

@@ -42,7 +42,7 @@ void GzipEncoder::finish() {
 }
 
 void GzipEncoder::deflate(std::string_view text, bool last) {
-  // isa-l's interface is not const, it only reads.
+  // isa-l's interface is not const, but it only reads the input.
   stream_->next_in = reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));  // NOLINT
   stream_->avail_in = static_cast<uint32_t>(text.size());
   stream_->end_of_stream = last ? 1 : 0;

@@ -11,18 +11,19 @@ struct isal_zstream;
 
 namespace shardlens::trace {
 
-// Takes a text piece by piece. What it throws reaches whoever gives the pieces.
+// Takes a text piece by piece. What it throws passes through to the caller that supplies the
+// pieces.
 using TextOutput = std::function<void(std::string_view)>;
 
 // Compresses a text of any length with little memory.
 class GzipEncoder {
  public:
-  explicit GzipEncoder(TextOutput out);  // for the compressed bytes
+  explicit GzipEncoder(TextOutput out);  // receives the compressed bytes
   GzipEncoder(const GzipEncoder&) = delete;
   GzipEncoder& operator=(const GzipEncoder&) = delete;
   ~GzipEncoder();
   void write(std::string_view text);
-  void finish();  // once, at the end
+  void finish();  // call once, at the end
 
  private:
   void deflate(std::string_view text, bool last);

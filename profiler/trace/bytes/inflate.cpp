@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kInflatedChunk = size_t{1} << 18;
 
-// Chunks of the compressed file, and how far they reach, for messages.
+// Chunks of the compressed file, and the position in it for messages.
 class Compressed {
  public:
   Compressed(std::unique_ptr<ByteSource> source, std::string name)
@@ -30,7 +30,7 @@ class Compressed {
   [[nodiscard]] char* data() { return chunk_.data(); }
   [[nodiscard]] size_t size() const { return size_; }
 
-  // `unread`: bytes of the chunk that were not looked at.
+  // `unread`: bytes at the end of the chunk that the decoder has not consumed.
   [[noreturn]] void fail(size_t unread, const std::string& message) const {
     throw InputError(fmt::format("{} at byte {} of the compressed file", name_, position_ - unread),
                      message);
@@ -58,7 +58,8 @@ class GzipSource final : public ByteSource {
       if (state_.block_state == ISAL_BLOCK_FINISH && !next_member()) {
         return 0;
       }
-      // With no input left the decoder may still hold output of a match that did not fit before.
+      // With no input left, the decoder may still contain output of a match that did not fit
+      // before.
       if (state_.avail_in == 0 && !holds_output_) {
         if (!in_.next()) {
           in_.fail(0, "the gzip data ends before its end mark: the file is cut off");
@@ -69,7 +70,7 @@ class GzipSource final : public ByteSource {
       const int rc = isal_inflate(&state_);
       if (rc != ISAL_DECOMP_OK && rc != ISAL_END_INPUT && rc != ISAL_OUT_OVERFLOW) {
         in_.fail(state_.avail_in, rc == ISAL_INCORRECT_CHECKSUM
-                                      ? "damaged gzip data: its checksum does not fit"
+                                      ? "damaged gzip data: its checksum does not match"
                                       : "damaged gzip data");
       }
       holds_output_ = state_.avail_out == 0 && state_.block_state != ISAL_BLOCK_FINISH;
@@ -88,7 +89,7 @@ class GzipSource final : public ByteSource {
     holds_output_ = false;
   }
 
-  // Another member, or zeros that pad a tape block, or nothing may follow one that has ended.
+  // After a member, another member, zeros that pad a tape block, or nothing may follow.
   bool next_member() {
     while (true) {
       while (state_.avail_in > 0 && *state_.next_in == 0) {
@@ -105,7 +106,7 @@ class GzipSource final : public ByteSource {
       state_.avail_in = static_cast<uint32_t>(in_.size());
     }
     if (*state_.next_in != 0x1f) {
-      in_.fail(state_.avail_in, "there is more after the end of the gzip data");
+      in_.fail(state_.avail_in, "unexpected data after the end of the gzip data");
     }
     uint8_t* const out = state_.next_out;
     const uint32_t room = state_.avail_out;

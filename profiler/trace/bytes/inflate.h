@@ -5,7 +5,7 @@
 
 #include "profiler/trace/bytes/byte_source.h"
 
-// Inflation as it is read; used by open_source().
+// Inflates a compressed file while it is read; used by open_source().
 namespace shardlens::trace {
 
 // `name`: for messages.

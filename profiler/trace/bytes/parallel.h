@@ -9,9 +9,10 @@
 
 namespace shardlens::trace {
 
-// work(i) for every i < count, on as many threads as there are processors, the caller's among them.
+// Calls work(i) for every i < count, on as many threads as there are processors, including the
+// caller's thread.
 //
-// Errors  what the work of the lowest i threw, once all have ended.
+// Errors  rethrows the exception of the lowest i that failed, after all calls have ended.
 template <typename Work>
 void in_parallel(size_t count, const Work& work) {
   std::vector<std::exception_ptr> errors(count);

@@ -7,14 +7,14 @@
 
 namespace shardlens::trace {
 
-// How far reading a run has come; watched, and ended, from another thread. Analyzing it can be
-// ended by the same.
+// Progress of reading a run; another thread can watch it, and stop the reading with `stop`. `stop`
+// also ends the analysis of the run.
 struct Progress {
-  std::atomic<uint64_t> total{0};  // bytes of all files, as they lie on disk; 0: not known yet
-  std::atomic<uint64_t> bytes{0};  // of these, what was taken
+  std::atomic<uint64_t> total{0};  // size of all files on disk, in bytes; 0: not known yet
+  std::atomic<uint64_t> bytes{0};  // bytes read so far
   std::atomic<bool> stop{false};
 
-  // Errors: RuntimeFault once it is to stop.
+  // Errors: RuntimeFault if `stop` is set.
   void check() const {
     if (stop) {
       throw RuntimeFault("stopped");

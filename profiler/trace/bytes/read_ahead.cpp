@@ -46,7 +46,7 @@ class ReadAhead final : public ByteSource {
       return 0;
     }
     Block& block = blocks_[first_];
-    lock.unlock();  // the block is the reader's until it is given back
+    lock.unlock();  // only the reader uses the block until it is returned
     const size_t taken = std::min(size, block.size - taken_);
     std::copy_n(block.bytes.data() + taken_, taken, out);
     taken_ += taken;
@@ -89,18 +89,18 @@ class ReadAhead final : public ByteSource {
     changed_.notify_all();
   }
 
-  // nullptr: the reader has gone.
+  // nullptr: the reader has been destroyed.
   Block* free_block() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return filled_ < kAheadBlocks || stop_; });
     return stop_ ? nullptr : &blocks_[(first_ + filled_) % kAheadBlocks];
   }
 
-  std::unique_ptr<ByteSource> source_;  // the thread's, once it runs
-  size_t from_, given_ = 0;             // before it runs
+  std::unique_ptr<ByteSource> source_;  // used only by the thread, once it runs
+  size_t from_, given_ = 0;             // used before the thread runs
   std::array<Block, kAheadBlocks> blocks_;
-  size_t taken_ = 0;  // of the first block; the reader's
-  std::mutex mutex_;  // guards what follows
+  size_t taken_ = 0;  // bytes used of the first block; only the reader uses it
+  std::mutex mutex_;  // guards the fields below
   std::condition_variable changed_;
   size_t first_ = 0, filled_ = 0;
   bool stop_ = false, ended_ = false;

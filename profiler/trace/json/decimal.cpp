@@ -5,9 +5,9 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr int kMaxExponent = 400;  // beyond that a number is 0 or does not fit, whatever its digits
+constexpr int kMaxExponent = 400;  // beyond this a number is 0 or does not fit, whatever its digits
 
-// "e-3" → -3; nullopt if it is none.
+// "e-3" → -3, "" → 0; nullopt if `text` is not an exponent.
 std::optional<int> exponent_of(std::string_view text) {
   if (text.empty()) {
     return 0;
@@ -30,7 +30,7 @@ std::optional<int> exponent_of(std::string_view text) {
   return negative ? -value : value;
 }
 
-// Digits of a number, its point taken out.
+// The digits of a number without its decimal point.
 struct Digits {
   std::string_view whole, fraction;
   [[nodiscard]] size_t size() const { return whole.size() + fraction.size(); }
@@ -72,7 +72,7 @@ std::optional<int64_t> scaled_decimal(std::string_view text, int scale) {
   if (!exponent) {
     return std::nullopt;
   }
-  // The result is the first `point` digits, zeros appended where there are fewer.
+  // The result is the first `point` digits, followed by zeros if there are fewer digits.
   const int64_t point = static_cast<int64_t>(digits.whole.size()) + *exponent + scale;
   uint64_t value = 0;
   for (int64_t k = 0; k < point; ++k) {
@@ -88,7 +88,7 @@ std::optional<int64_t> scaled_decimal(std::string_view text, int scale) {
   }
   if (point >= 0 && static_cast<uint64_t>(point) < digits.size() &&
       digits.at(static_cast<size_t>(point)) >= '5') {
-    ++value;  // cannot overflow: a value next to 2^64 is refused below
+    ++value;  // values above the int64 range are refused below
   }
   if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return std::nullopt;

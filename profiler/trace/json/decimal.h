@@ -12,14 +12,14 @@ namespace shardlens::trace {
 }
 
 // The decimal number `text` ("-12.345", "1.5e3") times 10^`scale`, rounded to the nearest integer
-// (half away from zero); never by way of a double, which has no room for the nanoseconds of an
-// epoch. nullopt if it is no number or does not fit.
+// (half away from zero). It is never converted to a double, which cannot represent the nanoseconds
+// of a time since the epoch. nullopt if `text` is not a number or the result does not fit.
 [[nodiscard]] std::optional<int64_t> scaled_decimal(std::string_view text, int scale);
 
 // Microseconds as written in a trace → nanoseconds.
 [[nodiscard]] inline std::optional<int64_t> nanoseconds_of_microseconds(std::string_view text) {
-  // What profilers write: at most 15 digits and at most three decimals; the rest goes the general
-  // way.
+  // Fast path for what profilers write: at most 15 digits and at most three decimals. Everything
+  // else is left to scaled_decimal().
   constexpr size_t kSafeDigits = 15;
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -44,7 +44,7 @@ namespace shardlens::trace {
   return at == end ? std::optional(value * unit) : scaled_decimal(text, 3);
 }
 
-// An integer as written; 1.0 and 1e3 are integers too.
+// Reads an integer; 1.0 and 1e3 are integers too.
 [[nodiscard]] inline std::optional<int64_t> integer_of(std::string_view text) {
   constexpr size_t kSafeDigits = 18;
   if (text.empty() || text.size() > kSafeDigits) {

@@ -84,8 +84,8 @@ int32_t code_unit(std::string_view digits) {
   return value;
 }
 
-// Appends what "\uXXXX…" at the beginning of `text` stands for; returns its length, or 0 if it is
-// none.
+// Appends the character that "\uXXXX…" at the beginning of `text` represents. Returns the length of
+// the escape sequence, or 0 if it is invalid.
 size_t append_code(std::string& out, std::string_view text) {
   constexpr uint32_t kReplacement = 0xFFFD;
   const int32_t first = code_unit(text.substr(2));
@@ -107,7 +107,7 @@ size_t append_code(std::string& out, std::string_view text) {
   return 12;
 }
 
-// Bytes of a text that a message may show.
+// The first characters of a text, for a message.
 std::string shown(std::string_view text) {
   constexpr size_t kMost = 20;
   std::string out;
@@ -127,7 +127,7 @@ void JsonCursor::fail(uint64_t byte, const std::string& message) const {
 }
 
 void JsonCursor::unexpected(const char* expected) const {
-  // The last token of a window may be a number or word that goes on in the next.
+  // The last token of a window may be a number or word that continues in the next window.
   if (!window_.last() && token() + 1 >= window_.count()) {
     throw Incomplete();
   }
@@ -136,7 +136,7 @@ void JsonCursor::unexpected(const char* expected) const {
     fail(byte(),
          fmt::format("not the JSON of a trace: expected {}, not '{}'", expected, shown(rest)));
   }
-  fail(window_.end(), fmt::format("the JSON ends where {} is expected: the file is cut off, or a "
+  fail(window_.end(), fmt::format("the JSON ends where {} was expected: the file is cut off, or a "
                                   "bracket is missing",
                                   expected));
 }
@@ -218,7 +218,7 @@ std::string_view JsonCursor::unescaped(std::string_view written, std::string& st
     }
     const size_t length = letter == 'u' ? append_code(storage, written.substr(at)) : 0;
     if (length == 0) {
-      fail(byte_of(written.data() + at), "not JSON: no escape sequence");
+      fail(byte_of(written.data() + at), "not JSON: invalid escape sequence");
     }
     at += length;
   }

@@ -9,12 +9,11 @@
 
 namespace shardlens::trace {
 
-// Thrown where the window ends within a value: advance it and begin the value again. Not an error,
-// and at most once per window.
+// Thrown when the window ends within a value: the caller must advance the window and read the value
+// again from its start. Not an error, and thrown at most once per window.
 struct Incomplete {};
 
-// A value as written: `text` without the quotes of a string; of an object or array all of it, with
-// its brackets.
+// A value as written. `text`: a string without its quotes; an object or array with its brackets.
 struct JsonValue {
   char kind = 0;  // '"', '{', '[', '0' (a number), 't', 'f', 'n' (true, false, null), 'x' (NaN or
                   // Infinity, which Python writes)
@@ -23,10 +22,10 @@ struct JsonValue {
   [[nodiscard]] bool is_number() const { return kind == '0'; }
 };
 
-// Walks the tokens of a window and checks that they are JSON, also where it only skips them. Texts
-// that it returns live as long as the window.
+// Walks the tokens of a window and checks that they are valid JSON, also in values that it only
+// skips. Texts that it returns are valid as long as the window's content.
 //
-// Errors   InputError with the byte where something else was expected; Incomplete.
+// Errors   InputError with the byte at which something else was expected; Incomplete.
 class JsonCursor {
  public:
   static constexpr int kMaxDepth = 1024;
@@ -34,7 +33,7 @@ class JsonCursor {
   JsonCursor(const TokenWindow& window, std::string name)
       : window_(window), name_(std::move(name)) {}
 
-  // To token `at` of the window's present content.
+  // Moves to token `at` of the window's present content.
   void place(size_t at) {
     text_ = window_.text();
     at_ = window_.tokens() + at;
@@ -46,7 +45,7 @@ class JsonCursor {
   }
 
   [[nodiscard]] const char* here() const { return text_ + *at_; }
-  // Behind the bracket that was taken last.
+  // The byte after the bracket that was taken last.
   [[nodiscard]] const char* behind_last() const { return text_ + at_[-1] + 1; }
   [[nodiscard]] char peek() const { return text_[*at_]; }
   void take(char c, const char* expected) {
@@ -60,8 +59,8 @@ class JsonCursor {
     at_ += is ? 1 : 0;
     return is;
   }
-  // Text of a string between its quotes, as written. The closing quote is the last byte before the
-  // next token but white space.
+  // The text of a string between its quotes, as written. The closing quote is the last byte before
+  // the next token that is not white space.
   std::string_view string(const char* expected) {
     take('"', expected);
     const char* const begin = text_ + at_[-1] + 1;
@@ -71,14 +70,14 @@ class JsonCursor {
     }
     return {begin, static_cast<size_t>(end - begin)};
   }
-  // "key":
+  // Takes `"key":` and returns the key.
   std::string_view key() {
     const std::string_view key = string("a key in quotes");
     take(':', "':'");
     return key;
   }
-  // Behind a value in an object or array that `close` ends: true at the end, false where another
-  // one follows.
+  // To call after a value in an object or array: true if `close` ends it here, false if another
+  // value follows.
   bool ends(char close) {
     if (take_if(',')) {
       return false;
@@ -86,7 +85,8 @@ class JsonCursor {
     take(close, close == '}' ? "',' or '}'" : "',' or ']'");
     return true;
   }
-  // Into `to`, where it stays: a copy right behind would wait for the parts to be written.
+  // Writes into `to` instead of returning a value: a copy right after would wait for the separate
+  // stores of its members.
   void value(JsonValue& to) {
     const char* const begin = text_ + *at_;
     switch (*begin) {
@@ -110,11 +110,11 @@ class JsonCursor {
     return read;
   }
 
-  // Text of a string with its escapes resolved; half of a surrogate pair becomes U+FFFD. `storage`
-  // holds it if there are any.
+  // The text of a string with its escape sequences resolved; half of a surrogate pair becomes
+  // U+FFFD. `storage` receives the text if it has any.
   std::string_view unescaped(std::string_view written, std::string& storage) const;
 
-  // NaN and Infinity, found since the last clear: they are not JSON.
+  // Occurrences of NaN and Infinity, which are not valid JSON, since the last clear().
   [[nodiscard]] std::vector<std::string_view>& not_json() { return not_json_; }
 
   [[noreturn]] void fail(uint64_t byte, const std::string& message) const;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Start of the string that `text` ends in, or npos. As simdjson has it, which is what the text
-// before is read with: a backslash takes a quote's meaning also outside strings.
+// Start of the string that `text` ends in, or npos. Uses simdjson's rule, because simdjson reads
+// the text before it: a backslash also escapes a quote outside strings.
 size_t open_string(std::string_view text) {
   size_t open = std::string_view::npos;
   for (size_t at = 0; (at = text.find_first_of("\"\\", at)) != std::string_view::npos;) {
@@ -30,7 +30,7 @@ size_t open_string(std::string_view text) {
   return open;
 }
 
-// First control character within a string.
+// Position of the first control character within a string.
 size_t control_character(std::string_view text) {
   bool within = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -50,7 +50,7 @@ size_t first_invalid_utf8(std::string_view text) {
   size_t valid = 0, end = text.size();  // [0, valid) is valid, [0, end) is not
   while (valid + 1 < end) {
     const size_t middle = valid + (end - valid) / 2;
-    // A character cut in two is not the fault: step back to its first byte.
+    // Do not split a character: step back to its first byte.
     size_t cut = middle;
     while (cut > valid && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U) {
       --cut;
@@ -117,8 +117,8 @@ void TokenWindow::fill() {
   }
 }
 
-// Behind the last line break, which never stands in a string; in a text of one line behind a
-// bracket, which seldom does.
+// Returns a position where the window can end: after the last line break, which is never inside a
+// string; in a text of one line, after a bracket, which is rarely inside a string.
 size_t TokenWindow::cut_after_line() const {
   const std::string_view text(buffer_.data(), filled_);
   for (const char mark : {'\n', '}', ']'}) {
@@ -132,8 +132,8 @@ size_t TokenWindow::cut_after_line() const {
 void TokenWindow::find_tokens() {
   index(ended_ ? filled_ : cut_after_line());
   if (!closed_) {
-    // The place lay in a string: cut where that begins. What stands before it may name a better
-    // fault than a text that ends in a string.
+    // The position is inside a string: end the window where that string begins. The text before it
+    // may contain an error that makes a better message than an unclosed string.
     torn_ = ended_;
     const size_t open = open_string({buffer_.data(), cut_});
     index(open == std::string_view::npos ? 0 : open);
@@ -151,7 +151,7 @@ void TokenWindow::index(size_t size) {
   if (size == 0) {
     return;
   }
-  constexpr size_t kDepth = 1;  // of simdjson's second stage, which is not used
+  constexpr size_t kDepth = 1;  // for simdjson's second stage, which is not used
   auto error = stage1_ == nullptr
                    ? simdjson::get_active_implementation()->create_dom_parser_implementation(
                          capacity_, kDepth, stage1_)
@@ -165,20 +165,20 @@ void TokenWindow::index(size_t size) {
       tokens_ = stage1_->structural_indexes.get();
       count_ = stage1_->n_structural_indexes;
       return;
-    case simdjson::EMPTY:  // white space alone
+    case simdjson::EMPTY:  // only white space
       return;
     case simdjson::UNCLOSED_STRING:
       closed_ = false;
       return;
     case simdjson::UTF8_ERROR:
     case simdjson::UNESCAPED_CHARS: {
-      // In text of another encoding both are wrong, and the encoding is what there is to say.
+      // In text of another encoding both checks may fail; then the message is about the encoding.
       const std::string_view text(buffer_.data(), size);
       if (!simdjson::validate_utf8(text.data(), text.size())) {
-        fail(offset_ + first_invalid_utf8(text), "not UTF-8, which JSON has to be");
+        fail(offset_ + first_invalid_utf8(text), "not UTF-8, as JSON must be");
       }
       fail(offset_ + control_character(text),
-           "a control character in a string; JSON wants it escaped");
+           "a control character in a string; JSON requires an escape sequence");
     }
     case simdjson::MEMALLOC:
       fail(offset_, fmt::format("needs more than {} MiB of memory", capacity_ >> 20));

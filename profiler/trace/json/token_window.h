@@ -14,12 +14,12 @@ class dom_parser_implementation;
 
 namespace shardlens::trace {
 
-// A JSON text of any length, seen through a window that slides over it. simdjson's
-// first stage finds the tokens of a window (brackets, commas, colons and the first byte of each
-// string, number and word) and checks that it is UTF-8.
+// A JSON text of any length, seen through a window that slides over it. simdjson's first stage
+// finds the tokens of a window (brackets, commas, colons and the first byte of each string, number
+// and word) and checks that the text is UTF-8.
 //
-// Layout      a window ends outside strings, else anywhere: what does not end in it is asked for
-//             again with advance().
+// Layout      a window ends outside strings, but otherwise anywhere. A value that continues after
+//             the window is read again after advance().
 // Errors      InputError with the byte of the (inflated) text: not UTF-8, a control character in a
 //             string, a text that ends within a string, or one piece larger than kMaxPieceBytes.
 class TokenWindow {
@@ -39,13 +39,13 @@ class TokenWindow {
   [[nodiscard]] const char* text() const { return buffer_.data(); }
   [[nodiscard]] const uint32_t* tokens() const { return tokens_; }
   [[nodiscard]] size_t count() const { return count_; }
-  // Where text() stands in the whole.
+  // Position of text() in the whole text.
   [[nodiscard]] uint64_t offset() const { return offset_; }
-  // The text ends with this window.
+  // Whether the text ends with this window.
   [[nodiscard]] bool last() const { return ended_ && cut_ == filled_; }
   [[nodiscard]] uint64_t end() const { return offset_ + cut_; }
 
-  // Drops what stands before token `keep` and reads on; not after last().
+  // Drops everything before token `keep` and reads more text; not after last().
   void advance(size_t keep);
 
  private:
@@ -59,15 +59,15 @@ class TokenWindow {
   std::string name_;
   std::unique_ptr<simdjson::internal::dom_parser_implementation> stage1_;
   std::vector<char> buffer_;
-  size_t capacity_;      // of text in buffer_
+  size_t capacity_;      // room for text in buffer_
   size_t filled_ = 0;    // bytes read
-  size_t cut_ = 0;       // of these, the window
-  char after_cut_ = 0;   // byte that the sentinel has taken the place of
-  bool ended_ = false;   // the source
+  size_t cut_ = 0;       // bytes in the window
+  char after_cut_ = 0;   // the byte that the sentinel replaced
+  bool ended_ = false;   // the source has ended
   bool torn_ = false;    // the text ends in a string
   bool closed_ = false;  // the last index() ended outside strings
   uint64_t offset_ = 0;
-  uint32_t sentinel_ = 0;  // of a window without tokens
+  uint32_t sentinel_ = 0;  // for a window without tokens
   const uint32_t* tokens_ = nullptr;
   size_t count_ = 0;
 };

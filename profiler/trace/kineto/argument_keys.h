@@ -114,7 +114,7 @@ inline constexpr std::array<std::string_view, kArgumentCount> kArgumentNames{
     "Device Id",
 };
 
-// Finds a key by a hash without collisions, which the compiler searches for.
+// Finds a key with a perfect hash (no collisions), whose seed is searched for at compile time.
 class ArgumentKeys {
  public:
   constexpr ArgumentKeys() {
@@ -122,7 +122,7 @@ class ArgumentKeys {
       ++seed_;
     }
   }
-  // kCount if it is none.
+  // kCount if the key is not one of kArgumentNames.
   [[nodiscard]] constexpr Argument find(std::string_view key) const {
     if (key.empty()) {
       return Argument::kCount;

@@ -1,4 +1,4 @@
-// The arguments of an event, as rows of the trace's side tables.
+// Reads the arguments of an event into rows of the trace's side tables.
 #include <algorithm>
 
 #include "profiler/trace/json/decimal.h"
@@ -101,7 +101,7 @@ uint32_t EventBuilder::device_row() {
   args.graph = count(Argument::kGraph);
   args.graph_node = count(Argument::kGraphNode);
   args.event = small(Argument::kEventId);
-  // Most kernels of a stream have the row of the one before.
+  // Most kernels of a stream have the same row as the kernel before.
   uint32_t& last = devices_[static_cast<uint32_t>(args.stream) % kRemembered];
   if (last < trace_.devices.size() && trace_.devices[last] == args) {
     return last;
@@ -165,7 +165,7 @@ bool EventBuilder::add_action(Event& event) {
   ActionArgs args;
   args.seq = small(Argument::kSeq);
   args.hook_seq = small(Argument::kHookSeq);
-  // One by one: text() may keep only the last.
+  // Parsed one after another, because text() may overwrite the storage of its previous result.
   const auto op = schedule::parse_op(text(Argument::kOp).value_or(""));
   const auto stream = schedule::parse_stream(text(Argument::kStream).value_or(""));
   const auto cause = schedule::parse_cause(text(Argument::kCause).value_or(""));

@@ -12,15 +12,16 @@ namespace shardlens::trace {
 namespace {
 
 constexpr std::array<std::string_view, kFaultCount> kFaultTexts{
-    "elements of traceEvents that are no objects, left out",
+    "elements of traceEvents that are not objects, left out",
     "events without 'ts', left out",
-    "events whose 'ts' or 'dur' is no number or does not fit in 64 bits of nanoseconds, left out",
-    "complete events without 'dur', taken as 0 long",
+    "events whose 'ts' or 'dur' is not a number or does not fit in 64 bits of nanoseconds, left "
+    "out",
+    "complete events without 'dur', read with duration 0",
     "events with a negative duration, left out",
-    "events of a phase ('ph') that is not read, left out",
-    "shardlens instants whose arguments are not understood, kept without them",
-    "events with NaN or Infinity, which are not JSON: read as null",
-    "events whose arguments have escape sequences that are none: not kept",
+    "events with a phase ('ph') that is not supported, left out",
+    "shardlens instants with unknown arguments, kept without them",
+    "events with NaN or Infinity, which are not valid JSON: read as null",
+    "events with invalid escape sequences in their arguments: arguments not kept",
 };
 
 std::optional<Nanoseconds> time_of(const JsonValue& value) {
@@ -121,7 +122,7 @@ void EventBuilder::fault(Fault fault) {
 }
 
 void EventBuilder::set_units(const std::vector<std::string>& fqns) {
-  // Listed units come first, in their order; those that events named before are renumbered.
+  // Listed units come first, in their order; units that earlier events named are renumbered.
   const std::vector<std::string> earlier = std::exchange(trace_.units, fqns);
   units_.clear();
   for (size_t i = 0; i < trace_.units.size(); ++i) {
@@ -235,7 +236,7 @@ void EventBuilder::name_event() {
   }
 }
 
-// False where the event has no time that can be used.
+// False if the event has no usable time.
 bool EventBuilder::read_times(Event& event, Phase phase) {
   if (fields_.time.kind == 0) {
     fault(Fault::kNoTime);
@@ -305,8 +306,8 @@ void EventBuilder::emit(const Event& event) {
     return;
   }
   trace_.events.push_back(event);
-  // Gloo's collectives say how large they are nowhere but in "Input Dims" of c10d's operators, and
-  // of what type, where these have lists of tensors, nowhere but in "Input type" of its ranges.
+  // For Gloo's collectives, the size is only in "Input Dims" of the c10d operators, and where these
+  // take lists of tensors, the type is only in "Input type" of the gloo ranges.
   const bool keep =
       options_.keep_args ||
       (event.category == Category::kCpuOp && trace_.name(event).starts_with("c10d::")) ||
@@ -330,7 +331,7 @@ std::string EventBuilder::args_as_json() {
     }
   }
   json.append(from, end);
-  // The cursor has checked all but the insides of texts.
+  // The cursor has checked everything except the contents of strings.
   if (json.find('\\') != std::string::npos && !nlohmann::json::accept(json)) {
     fault(Fault::kBadText);
     json.clear();

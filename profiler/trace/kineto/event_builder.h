@@ -15,52 +15,51 @@
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/model/trace.h"
 
-// How one element of traceEvents becomes an Event; used by the reader alone.
+// Converts one element of traceEvents into an Event. Used only by the reader.
 namespace shardlens::trace {
 
-// Why an element of traceEvents was not taken as it stands.
+// Why an element of traceEvents was left out or changed.
 enum class Fault : uint8_t {
   kNoObject,
   kNoTime,
   kBadTime,
-  kNoDuration,  // taken, with duration 0
+  kNoDuration,  // kept, with duration 0
   kNegativeDuration,
   kUnknownPhase,
-  kBadArguments,  // taken, without arguments
-  kNotJson,       // taken, NaN and Infinity left out
-  kBadText,       // taken, arguments not kept
+  kBadArguments,  // kept, without arguments
+  kNotJson,       // kept, NaN and Infinity read as null
+  kBadText,       // kept, without the text of its arguments
 };
 inline constexpr int kFaultCount = 9;
 
-// Adds events to a trace, times still relative to the file's base.
+// Adds events to a trace; their times are still relative to the file's base time.
 //
-// Errors  those of JsonCursor; what is JSON but no event is counted as a fault.
+// Errors  those of JsonCursor. JSON that is not a valid event is counted as a fault.
 class EventBuilder {
  public:
   EventBuilder(Trace& trace, JsonCursor& cursor, const ReadOptions& options)
       : trace_(trace), cursor_(cursor), options_(options) {}
 
-  // Reads the element at the cursor; nothing is added yet, because the window may end right behind
-  // it.
+  // Reads the element at the cursor. Nothing is added to the trace yet, because the window may end
+  // right after the element, and then it is read again.
   void read();
-  // Adds what read() has read.
+  // Adds to the trace what read() has read.
   void add();
   void set_units(const std::vector<std::string>& fqns);
-  // Puts the faults into the trace's diagnostics, and units that only events name behind the listed
-  // ones.
+  // Adds the counted faults to the trace's diagnostics.
   void finish();
-  // Smallest ts.
+  // Smallest start time of all events, without the base time.
   [[nodiscard]] std::optional<Nanoseconds> first_time() const { return first_time_; }
 
  private:
   static constexpr int64_t kAbsent = std::numeric_limits<int64_t>::min();
 
-  // One element, as far as it has been read.
+  // The members of one element, as far as they have been read.
   struct Fields {
     JsonValue phase, category, name, pid, tid, time, duration, id, other;
     std::string_view args;
-    uint64_t seen = 0;                                    // bit i: arguments[i] is there
-    std::array<JsonValue, kArgumentCount + 1> arguments;  // the last: any that is not understood
+    uint64_t seen = 0;                                    // bit i: arguments[i] is present
+    std::array<JsonValue, kArgumentCount + 1> arguments;  // the last: any unknown key
     static_assert(kArgumentCount < 64);
   };
   // An id as written: a number, or a text.
@@ -92,12 +91,13 @@ class EventBuilder {
   [[nodiscard]] const JsonValue& argument(Argument key) const {
     return fields_.arguments[static_cast<size_t>(key)];
   }
-  // Only of a number or boolean that is there and fits, else `absent`.
+  // The value of a number or boolean that is present and fits; otherwise `absent`.
   [[nodiscard]] int64_t number(Argument key, int64_t absent) const;
   [[nodiscard]] uint32_t small(Argument key) const;        // 0: absent or too large
-  [[nodiscard]] int32_t small_signed(Argument key) const;  // -1: likewise
+  [[nodiscard]] int32_t small_signed(Argument key) const;  // -1: absent, negative or too large
   [[nodiscard]] int64_t count(Argument key) const;         // -1: absent or negative
-  // Of a string that is there; valid until the next call, which may need the storage.
+  // The text of a string argument that is present; valid until the next call, which may reuse the
+  // storage.
   std::optional<std::string_view> text(Argument key);
   StringId text_id(Argument key);
   std::string_view text(const JsonValue& value);
@@ -107,7 +107,8 @@ class EventBuilder {
   void name_event();
   void timed_event(Phase phase);
   void emit(const Event& event);
-  // Of the arguments, but for what is not JSON; only where they are passed on.
+  // The arguments as JSON text, NaN and Infinity replaced by null. Only for arguments that are
+  // passed on.
   std::string args_as_json();
   bool read_times(Event& event, Phase phase);
   bool add_detail(Event& event);
@@ -116,7 +117,7 @@ class EventBuilder {
   void add_collective(Event& event);
   void add_sync(Event& event);
   void add_memory(Event& event);
-  uint32_t device_row();  // kNoIndex: it names no stream
+  uint32_t device_row();  // kNoIndex: the event names no stream
   void set_category(Event& event);
   Id id_of(const JsonValue& value);
   uint32_t track_of_fields();
@@ -124,10 +125,10 @@ class EventBuilder {
   Trace& trace_;
   JsonCursor& cursor_;
   const ReadOptions& options_;
-  uint64_t byte_ = 0;  // where the element stands, for messages
+  uint64_t byte_ = 0;  // where the element begins, for messages
   Fields fields_;
   bool is_object_ = false;
-  std::string storage_;  // of the last escaped text
+  std::string storage_;  // for the last text that had escape sequences
   struct Count {
     int64_t count = 0;
     uint64_t first = 0;
@@ -136,7 +137,7 @@ class EventBuilder {
   std::optional<Nanoseconds> first_time_;
   std::map<std::string, UnitId, std::less<>> units_;
   std::unordered_map<DeviceArgs, uint32_t, DeviceHash> device_rows_;
-  // What comes again and again, by a few bits of its value.
+  // Small caches of values that repeat often, indexed by a few bits of the value.
   static constexpr size_t kRemembered = 64;
   std::array<KnownTrack, kRemembered> tracks_;
   std::array<KnownCategory, kRemembered> categories_;

@@ -30,7 +30,7 @@ class Reader {
     if (window_.last() && window_.end() == 0) {
       throw InputError(trace_.metadata.source, "the file is empty");
     }
-    size_t done = 0;  // tokens of the window whose contents have been taken
+    size_t done = 0;  // number of the window's tokens that have been processed
     while (true) {
       cursor_.place(done);
       try {
@@ -45,20 +45,20 @@ class Reader {
           cursor_.fail(cursor_.byte(), "there is more text after the end of the JSON value");
         }
       } catch (const Incomplete&) {
-        // The piece goes on in the next window.
+        // The piece continues in the next window.
       }
       window_.advance(done);
       done = 0;
     }
     if (!has_events_) {
-      throw InputError(trace_.metadata.source, "no trace: it has no list \"traceEvents\"");
+      throw InputError(trace_.metadata.source, "not a trace: it has no list \"traceEvents\"");
     }
     finish();
     return std::move(trace_);
   }
 
  private:
-  // What stands at the cursor.
+  // What is at the cursor.
   enum class Place : uint8_t {
     kBegin,
     kFirstMember,
@@ -69,7 +69,7 @@ class Reader {
     kEnd
   };
 
-  // Takes one piece of the file and the comma or bracket behind it, or throws without having taken
+  // Takes one piece of the file and the comma or bracket after it, or throws without having taken
   // any of it.
   void take_piece() {
     switch (place_) {
@@ -105,7 +105,7 @@ class Reader {
     } else {
       const uint64_t byte = cursor_.byte();
       (void)cursor_.value();
-      cursor_.fail(byte, "no trace: expected an object or a list of events");
+      cursor_.fail(byte, "not a trace: expected an object or a list of events");
     }
   }
 
@@ -148,24 +148,24 @@ class Reader {
 
   [[nodiscard]] Place after_events() const { return bare_list_ ? Place::kEnd : Place::kMemberEnd; }
 
-  // What needs the whole file: the base time may stand behind the events.
+  // The steps that need the whole file: the base time may come after the events.
   void finish() {
     Metadata& m = trace_.metadata;
     builder_.finish();
     if (m.base_time != 0 && is_of_epoch(builder_.first_time().value_or(0))) {
       add_diagnostic(
           trace_.diagnostics, Severity::kNote,
-          "times are of the epoch although baseTimeNanoseconds is given; the base is not added");
+          "times are already relative to the epoch, so baseTimeNanoseconds is not added");
     } else if (m.base_time != 0) {
       add_base();
     }
     if (!m.rank) {
       m.rank = rank_of_file_name(std::filesystem::path(m.source).filename().string());
       m.rank_is_from_name = m.rank.has_value();
-      add_diagnostic(trace_.diagnostics, Severity::kNote,
-                     m.rank
-                         ? fmt::format("the file names no rank; {} is taken from its name", *m.rank)
-                         : std::string("neither the file nor its name names a rank"));
+      add_diagnostic(
+          trace_.diagnostics, Severity::kNote,
+          m.rank ? fmt::format("the file states no rank; rank {} is read from its name", *m.rank)
+                 : std::string("neither the file nor its name contains a rank"));
     }
   }
 

@@ -17,7 +17,7 @@ const std::filesystem::path& checked_name(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   if (!name.ends_with(".json") && !name.ends_with(".json.gz")) {
     throw UsageError("'" + path.string() +
-                     "': a trace is written to a name ending in .json or .json.gz");
+                     "': the name of a trace file must end in .json or .json.gz");
   }
   return path;
 }
@@ -264,7 +264,7 @@ class KinetoWriter::Body {
     ids(members, trace.strings, trace.tracks.at(event.track));
     Nanoseconds relative = 0;
     SHARDLENS_CHECK(!__builtin_sub_overflow(event.start, head_.metadata.base_time, &relative),
-                    "a time is too far from the trace's base time");
+                    "the difference between a time and the trace's base time overflows");
     members.microseconds("ts", relative);
     switch (event.phase) {
       case Phase::kComplete:
@@ -380,7 +380,7 @@ class KinetoWriter::Body {
     number(args, "event id", d.event, 0);
   }
 
-  // As Kineto: blocks and warps per multiprocessor are those of an even spread.
+  // As in Kineto: blocks and warps per multiprocessor assume an even distribution.
   static void launch_args(Members& args, const LaunchArgs& l) {
     const auto three = [&](std::string_view key, const auto& v) {
       args.raw(key, fmt::format("[{}, {}, {}]", v[0], v[1], v[2]));

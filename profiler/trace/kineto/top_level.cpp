@@ -15,9 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMostCounted = int64_t{1} << 40;
-constexpr size_t kMostKept = size_t{1} << 20;  // of a value that is only passed on
+constexpr size_t kMostKept = size_t{1} << 20;  // size of a value that is only passed on
 
-// Discarded if it is not JSON after all: NaN, or an escape sequence that is none.
+// The result is_discarded() if the value is not valid JSON: NaN, or an invalid escape sequence.
 Json parsed(const JsonValue& value) {
   return Json::parse(value.text, nullptr, false);
 }
@@ -86,7 +86,7 @@ std::optional<Diagnostic> note_of(const Json& json) {
     note.severity = severity == name_of(each) ? each : note.severity;
   }
   if (json.contains("count")) {
-    // As many as there may be without an overflow where equal ones are added up.
+    // Limited so that adding the counts of equal notes does not overflow.
     note.count = std::clamp<int64_t>(integer_of(json.at("count")).value_or(1), 1, kMostCounted);
   }
   return note;
@@ -124,7 +124,7 @@ void read_top_level(const std::string& key,
       m.base_time = *base;
     } else {
       add_diagnostic(trace.diagnostics, Severity::kWarning,
-                     "baseTimeNanoseconds is no integer; times are taken as they are");
+                     "baseTimeNanoseconds is not an integer; no base time is added");
     }
   } else if (key == "deviceProperties") {
     if (value.text.find('{') != std::string_view::npos && value.text.size() <= kMostKept &&

@@ -6,11 +6,10 @@
 #include "profiler/trace/json/json_cursor.h"
 #include "profiler/trace/model/trace.h"
 
-// Members of a trace file beside its events; used by the reader alone.
+// Members of a trace file other than its events. Used only by the reader.
 namespace shardlens::trace {
 
-// Puts a member into the trace's metadata; values that are not understood are kept as text, unless
-// they are large.
+// Adds a member to the trace's metadata. Unknown members are kept as text, unless they are large.
 void read_top_level(const std::string& key,
                     const JsonValue& value,
                     const JsonCursor& cursor,

@@ -12,11 +12,11 @@
 
 namespace shardlens::trace {
 
-// A vector of plain values that grows by realloc. Where that moves pages instead of copying them,
-// as Linux does for large blocks, a table of gigabytes never stands in memory twice, and room that
-// is not yet used takes none.
+// A vector of trivially copyable values that grows by realloc. For large blocks Linux then remaps
+// pages instead of copying them, so a table of gigabytes is never in memory twice, and reserved
+// capacity that is not yet used takes no memory.
 //
-// Layout     contiguous; iterators are pointers and end with the next growth.
+// Layout     contiguous; iterators are pointers, invalid after the next growth.
 // Errors     std::bad_alloc; at() throws std::out_of_range.
 template <typename T>
 class GrowingArray {
@@ -69,7 +69,7 @@ class GrowingArray {
 
   void push_back(const T& value) {
     if (size_ == capacity_) {
-      const T copy = value;  // may stand in this array
+      const T copy = value;  // `value` may be in this array
       grow(size_ + 1);
       data_[size_++] = copy;
     } else {
@@ -133,8 +133,8 @@ class GrowingArray {
   size_t size_ = 0, capacity_ = 0;
 };
 
-// As std::erase_if: removes what `gone` is true of and returns how many that were; the rest keeps
-// its order.
+// Like std::erase_if: removes the elements for which `gone` is true and returns their number; the
+// order of the rest does not change.
 template <typename T, typename Predicate>
 size_t erase_if(GrowingArray<T>& array, Predicate gone) {
   T* kept = std::remove_if(array.begin(), array.end(), gone);

@@ -3,7 +3,7 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr uint32_t kSections = 8;  // of each unit: a power of two above kSectionCount
+constexpr uint32_t kSections = 8;  // ids per unit: a power of two above kSectionCount
 
 }  // namespace
 

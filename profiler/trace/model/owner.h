@@ -8,25 +8,26 @@
 
 namespace shardlens::trace {
 
-inline constexpr uint32_t kMaxUnits = 1U << 20;  // of a recorded trace
+inline constexpr uint32_t kMaxUnits = 1U << 20;  // limit for a recorded trace
 
-// What part of a step the host was in.
+// The part of a step that the host was executing.
 enum class Section : uint8_t { kNone, kForward, kLoss, kBackward, kClip, kOptimizer };
 inline constexpr int kSectionCount = 6;
-// "forward", …; what belongs to no unit is listed as "<loss>", "<clip>", "<optimizer>", "<none>".
+// "forward", …. Work that belongs to no unit is listed as "<loss>", "<clip>", "<optimizer>" or
+// "<none>".
 [[nodiscard]] std::string_view name_of(Section section);
 
-// Whom work belongs to that the host launched at some instant.
+// The section and unit that the host was executing when it launched some work.
 struct Owner {
   Section section = Section::kNone;
-  uint32_t unit = kNoUnit;  // index into Trace::units; of forward and backward only
+  uint32_t unit = kNoUnit;  // index into Trace::units; only for forward and backward
   friend bool operator==(const Owner&, const Owner&) = default;
 };
 
-// "External id" of what our recorder saw launched for an owner: 8 (unit + 1) + section, 0 for
-// nobody.
+// The "External id" that Shardlens's recorder gives to work launched for an owner: 8 (unit + 1) +
+// section; 0: no owner.
 [[nodiscard]] uint32_t external_id_of(const Owner& owner);
-// nullopt: no id of ours.
+// nullopt if `id` is not such an id.
 [[nodiscard]] std::optional<Owner> owner_of_external_id(uint64_t id);
 
 }  // namespace shardlens::trace

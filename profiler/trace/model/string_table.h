@@ -11,9 +11,9 @@ namespace shardlens::trace {
 using StringId = uint32_t;
 inline constexpr StringId kEmptyString = 0;  // ""
 
-// Each distinct string once; ids count from 0 in order of first appearance.
+// Stores each distinct string once; ids count from 0 in order of first appearance.
 //
-// Ownership  owns the text; views stay valid as long as the table, also when it moves.
+// Ownership  owns the text; views stay valid as long as the table, also after a move.
 // Threads    not thread-safe while interning.
 class StringTable {
  public:
@@ -29,7 +29,7 @@ class StringTable {
   StringTable& operator=(StringTable&&) = default;
   ~StringTable() = default;
 
-  // Complexity: O(text), no allocation for a known one.
+  // Complexity: O(length of text); no allocation for a known string.
   StringId intern(std::string_view text) {
     const uint64_t hash = hash_of(text);
     size_t slot = hash & mask();
@@ -50,7 +50,7 @@ class StringTable {
   [[nodiscard]] std::string_view view(StringId id) const { return texts_[id]; }
   [[nodiscard]] size_t size() const { return texts_.size(); }
 
-  // Wide enough multiplications to mix 16 bytes at a time, in the manner of wyhash.
+  // Mixes 16 bytes at a time by 128-bit multiplications, similar to wyhash.
   static uint64_t hash_of(std::string_view text) {
     uint64_t hash = text.size() * kFirstFactor;
     const char* at = text.data();
@@ -92,7 +92,7 @@ class StringTable {
     if (text.size() > left_) {
       const size_t bytes = text.size() > kBlockBytes / 4 ? text.size() : kBlockBytes;
       blocks_.push_back(std::make_unique<char[]>(bytes));
-      if (bytes != kBlockBytes) {  // a long one gets a block of its own; the last block goes on
+      if (bytes != kBlockBytes) {  // a long text gets its own block; the current block stays in use
         std::memcpy(blocks_.back().get(), text.data(), text.size());
         return {blocks_.back().get(), text.size()};
       }

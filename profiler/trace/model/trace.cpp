@@ -42,7 +42,7 @@ Category parse_category(std::string_view name) {
       return static_cast<Category>(i);
     }
   }
-  // Before PyTorch 1.12 the names were of one word.
+  // Before PyTorch 1.12 the category names were single words.
   constexpr std::array<std::pair<std::string_view, Category>, 5> kOld{
       {{"operator", Category::kCpuOp},
        {"runtime", Category::kCudaRuntime},

@@ -15,12 +15,12 @@
 
 namespace shardlens::trace {
 
-// What Kineto calls "cat", without regard to case; kOther keeps the text in
+// Kineto's "cat", compared without regard to case; for kOther, the text is in
 // Trace::other_categories.
 enum class Category : uint8_t {
   kCpuOp,              // cpu_op
   kUserAnnotation,     // user_annotation: ranges of the host
-  kGpuUserAnnotation,  // gpu_user_annotation: hull of a range's kernels, never busy time
+  kGpuUserAnnotation,  // gpu_user_annotation: span of a range's kernels, not busy time
   kKernel,
   kGpuMemcpy,
   kGpuMemset,
@@ -30,7 +30,7 @@ enum class Category : uint8_t {
   kCudaEvent,
   kOverhead,
   kPythonFunction,
-  kCommunication,  // communication: a collective on the track of its communicator (ours, CPU)
+  kCommunication,  // communication: a collective on its communicator's track (Shardlens, CPU)
   kShardlens,      // shardlens: an action or a hook event of the schedule
   kTrace,          // Trace: the profiler's own span
   kAc2g,           // flow from a launch to its kernel
@@ -39,21 +39,21 @@ enum class Category : uint8_t {
 };
 inline constexpr int kCategoryCount = 18;
 [[nodiscard]] std::string_view name_of(Category category);
-[[nodiscard]] Category parse_category(std::string_view name);  // kOther if none fits
+[[nodiscard]] Category parse_category(std::string_view name);  // kOther for an unknown name
 
 enum class Phase : uint8_t { kComplete, kInstant, kFlowStart, kFlowEnd, kCounter };
 
 // One event. Half-open [start, start + duration) in nanoseconds since the epoch (or since the
-// file's own zero, where it has no baseTimeNanoseconds and relative times). Instants, flows and
+// file's own zero, if it has relative times and no baseTimeNanoseconds). Instants, flows and
 // counters have duration 0.
 struct Event {
   Nanoseconds start = 0;
   Nanoseconds duration = 0;
   StringId name = kEmptyString;
   uint32_t track = 0;          // index into Trace::tracks
-  uint32_t detail = kNoIndex;  // index into the table that `detail_kind` names
-  // args."External id": of an operator its own, of a launch and a device event that of the operator
-  // they were launched in; 0: none.
+  uint32_t detail = kNoIndex;  // index into the table given by `detail_kind`
+  // args."External id". An operator's own id; for a launch and a device event, the id of the
+  // operator in which they were launched; 0: none.
   uint32_t external_id = 0;
   // args.correlation of launches and device events, or a flow's id; 0: none.
   uint32_t correlation = 0;
@@ -66,7 +66,7 @@ struct Event {
 };
 static_assert(sizeof(Event) <= 40);
 
-// Row of the timeline: a thread of the host, or (device, stream). Ids are integers or, seldom,
+// A row of the timeline: a thread of the host, or (device, stream). Ids are integers or, rarely,
 // strings ("Spans").
 struct Track {
   int64_t pid = 0, tid = 0;
@@ -94,7 +94,7 @@ struct ProcessGroup {
 enum class Severity : uint8_t { kNote, kWarning, kError };
 [[nodiscard]] std::string_view name_of(Severity severity);
 
-// Something that was left out, repaired or doubtful; equal messages are counted, not repeated.
+// Something that was left out, repaired or uncertain; equal messages are counted, not repeated.
 struct Diagnostic {
   Severity severity = Severity::kWarning;
   std::string message;
@@ -107,17 +107,17 @@ void add_diagnostic(std::vector<Diagnostic>& list,
                     int64_t count = 1);
 
 struct Metadata {
-  std::string source;              // file it came from, for messages; not written
+  std::string source;              // file, for messages; not written
   std::optional<int64_t> rank;     // distributedInfo.rank, else from the file's name
-  bool rank_is_from_name = false;  // not in the file
+  bool rank_is_from_name = false;  // the file's contents have no rank
   std::optional<int64_t> world_size;
   std::string backend;               // "gloo", "nccl", "emulated", "simulated"
   std::vector<ProcessGroup> groups;  // distributedInfo.pg_config
   Nanoseconds base_time = 0;         // baseTimeNanoseconds; already part of every Event::start
   std::string device_properties;     // JSON array, or ""
   std::string trace_name;
-  // What the recording lost or left out, as the recorder said ("shardlens"."notes"); read back they
-  // are among Trace::diagnostics too.
+  // What the recording lost or left out, according to the recorder ("shardlens"."notes"). When a
+  // file is read, these are also in Trace::diagnostics.
   std::vector<Diagnostic> notes;
   std::map<std::string, std::string> other;  // further top-level keys, each as JSON text
   std::map<std::string, std::string> other_distributed;  // further keys of distributedInfo
@@ -127,10 +127,10 @@ struct Metadata {
 
 // One rank's timeline.
 //
-// Layout      events in the order of the file (not sorted); arguments that only some events have
-//             are in side tables, and not by event: ask collective(event), device(event),
-//             sync(event), memory(event), action(event), hook(event), args_json(event), each
-//             nullptr or "" for an event that has none.
+// Layout      events in the order of the file (not sorted). Arguments that only some events have
+//             are in side tables, which are not indexed by event: call collective(event),
+//             device(event), sync(event), memory(event), action(event), hook(event) or
+//             args_json(event), each nullptr or "" for an event that has none.
 // Threads     const members from any thread.
 class Trace {
  public:
@@ -148,24 +148,25 @@ class Trace {
   GrowingArray<SyncArgs> syncs;
   GrowingArray<MemoryArgs> memory_events;
   std::vector<TextArgs> texts;
-  std::vector<std::string> units;  // FQN by UnitId ("" is the root); only ours
+  std::vector<std::string> units;  // FQN by UnitId ("": the root); only in Shardlens's traces
   std::vector<Diagnostic> diagnostics;
 
   [[nodiscard]] std::string_view name(const Event& event) const { return strings.view(event.name); }
   [[nodiscard]] std::string_view category(const Event& event) const;
-  [[nodiscard]] const CollectiveArgs* collective(const Event& event) const;  // nullptr: it is none
+  // nullptr: not a collective.
+  [[nodiscard]] const CollectiveArgs* collective(const Event& event) const;
   [[nodiscard]] const ActionArgs* action(const Event& event) const;
   [[nodiscard]] const HookArgs* hook(const Event& event) const;
-  [[nodiscard]] const DeviceArgs* device(const Event& event) const;  // of NCCL's kernels too
+  [[nodiscard]] const DeviceArgs* device(const Event& event) const;  // also for NCCL kernels
   [[nodiscard]] const SyncArgs* sync(const Event& event) const;
   [[nodiscard]] const MemoryArgs* memory(const Event& event) const;
-  // The arguments as written ("Input Dims", …), kept by ReadOptions::keep_args or set_args(); ""
-  // where they were not.
+  // The arguments as written ("Input Dims", …), if kept by ReadOptions::keep_args or set_args();
+  // otherwise "".
   [[nodiscard]] std::string_view args_json(const Event& event) const;
 
-  // Index of the track, made if new. Complexity: amortised O(1).
+  // Index of the track, which is created if it is new. Complexity: amortised O(1).
   uint32_t track(int64_t pid, int64_t tid);
-  uint32_t track(const Track& ids);  // by the ids of `ids`, numbers or strings
+  uint32_t track(const Track& ids);  // uses only the ids of `ids`, numbers or strings
   Process& process(int64_t pid);
   Process& process(const Track& ids);
   uint8_t other_category(std::string_view name);  // the 255th and later share one entry, "other"
@@ -180,8 +181,8 @@ class Trace {
                           const CollectiveArgs& args);
   uint32_t add_action(uint32_t track, Nanoseconds time, const ActionArgs& args);  // named by its op
   uint32_t add_hook(uint32_t track, Nanoseconds time, const HookArgs& args);  // named by its hook
-  // `json`: an object, e.g. {"Input Dims": [[2, 3]]}; the writer adds it as it stands, in place of
-  // what it would derive from the side tables.
+  // `json`: an object, e.g. {"Input Dims": [[2, 3]]}; the writer writes it unchanged, instead of
+  // the arguments that it would derive from the side tables.
   void set_args(uint32_t event, std::string json);
 
  private:
@@ -191,14 +192,14 @@ class Trace {
 
   struct IdKey {
     bool is_text;
-    int64_t value;  // the number, or the text's StringId
+    int64_t value;  // the number, or the StringId of the text
     friend auto operator<=>(const IdKey&, const IdKey&) = default;
   };
   std::map<std::pair<IdKey, IdKey>, uint32_t> track_index_;
 };
 
-// What a collective event stands for: kind from its arguments, else from its name; nullopt if
-// neither tells.
+// The kind of a collective event, from its arguments, else from its name; nullopt if neither
+// contains it.
 [[nodiscard]] std::optional<CollectiveKind> collective_kind(const Trace& trace, const Event& event);
 
 }  // namespace shardlens::trace

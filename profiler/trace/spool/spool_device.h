@@ -4,7 +4,8 @@
 
 #include "core/base/units.h"
 
-// Contents of a spool's records (spool.h) of what a device did. Correlations tie them together.
+// Contents of a spool's records (spool.h) that describe what a device did. Correlations connect the
+// records.
 namespace shardlens::trace {
 
 struct SpoolCollectiveCall {
@@ -39,7 +40,7 @@ struct SpoolCopy {
   char reserved[16];
 };
 
-struct SpoolGraphNode {  // of the kernel or copy with this correlation, start and stream
+struct SpoolGraphNode {  // the CUDA graph node of a kernel or copy: same correlation, start, stream
   uint64_t node;
   Nanoseconds start;
   uint32_t correlation, stream, graph;
@@ -54,7 +55,7 @@ struct SpoolApiCall {
 };
 
 struct SpoolSync {
-  uint64_t event_sync;  // of the record that is waited for; 0: not known
+  uint64_t event_sync;  // event_sync of the awaited SpoolEventRecord; 0: not known
   Nanoseconds start, end;
   uint32_t correlation, context, event;
   uint32_t stream;  // kNoStream: none
@@ -65,13 +66,13 @@ inline constexpr uint32_t kNoStream = 0xffffffffU;
 
 struct SpoolEventRecord {  // a cudaEventRecord
   uint64_t event_sync;
-  Nanoseconds time;  // of the device; 0: not known
+  Nanoseconds time;  // on the device; 0: not known
   uint32_t correlation, context, stream, event;
   uint8_t device;
   char reserved[23];
 };
 
-struct SpoolExternal {  // what was pushed when the call was made
+struct SpoolExternal {  // the external id that was set when the call was made
   uint64_t id;
   uint32_t correlation;
   char reserved[44];
@@ -83,15 +84,15 @@ struct SpoolOverhead {  // time that the device's recorder took
   char reserved[36];
 };
 
-struct SpoolMemory {       // device memory taken from the driver, or given back
-  int64_t address, bytes;  // `bytes` < 0: given back
+struct SpoolMemory {       // device memory allocated from the driver or returned to it
+  int64_t address, bytes;  // `bytes` < 0: returned
   Nanoseconds time;
   uint32_t correlation;
   uint8_t device;
   char reserved[27];
 };
 
-struct SpoolAnnotation {  // a range of NVTX that is not ours
+struct SpoolAnnotation {  // an NVTX range of the program, not of Shardlens
   Nanoseconds start, end;
   uint32_t name, thread;
   char reserved[32];

@@ -15,15 +15,16 @@
 namespace shardlens::trace {
 namespace {
 
-// Kineto's row for what the recorder itself took.
+// Row for the recorder's own overhead, as in Kineto.
 constexpr int64_t kOverheadProcess = -1;
 
-// Ranges of one thread, to find the innermost around an instant; asked in any order.
+// Ranges of one thread, to find the innermost range around an instant; queries may come in any
+// order.
 class ThreadRanges {
  public:
   struct Range {
     Nanoseconds start, end;
-    uint32_t index;  // the caller's
+    uint32_t index;  // chosen by the caller
   };
 
   void add(Nanoseconds start, Nanoseconds end, uint32_t index) {
@@ -56,7 +57,7 @@ class ThreadRanges {
   }
 
  private:
-  std::vector<Range> ranges_;  // nested or apart, as a thread's are
+  std::vector<Range> ranges_;  // nested or disjoint, as ranges of one thread are
   std::vector<int64_t> parents_;
 };
 
@@ -89,7 +90,7 @@ class DeviceRecords {
     for (const auto& [id, text] : spool_.devices) {
       nlohmann::json device = nlohmann::json::parse(text, nullptr, false);
       if (!device.is_object()) {
-        continue;  // a fault may have cut it
+        continue;  // the text may be cut off after a fault
       }
       if (const auto sms = device.find("numSms"); sms != device.end() && sms->is_number_integer()) {
         multiprocessors_[id] = sms->get<int32_t>();
@@ -101,7 +102,7 @@ class DeviceRecords {
     }
   }
 
-  // What others refer to by correlation, context or thread.
+  // Indexes what other records refer to by correlation, context or thread.
   void index() {
     for (uint32_t i = 0; i < spool_.records.size(); ++i) {
       const SpoolRecord& record = spool_.records[i];
@@ -156,7 +157,8 @@ class DeviceRecords {
           trace_.add_complete(category, spool_.texts.at(call.name), track, call.start, call.end);
       trace_.events[event].correlation = call.correlation;
       trace_.events[event].external_id = external_id(call.correlation);
-      // A runtime call and the driver's within it may share a correlation: the outer one counts.
+      // A runtime call and the driver call within it may have the same correlation: the outer call
+      // is used.
       const auto [launch, added] =
           launches_.try_emplace(call.correlation, Launch{call.thread, track, call.start});
       if (!added && call.start < launch->second.start) {
@@ -195,7 +197,8 @@ class DeviceRecords {
     }
   }
 
-  // The row that Kineto has for c10d's call, from which analyses take a kernel's arguments.
+  // Adds the event that Kineto writes for c10d's call, from which analyses read a kernel's
+  // arguments.
   void add_collective_call(const SpoolRecord& record) {
     const uint32_t event =
         trace_.add_collective("record_param_comms", tracks_.of_thread(record.call.thread),
@@ -268,7 +271,8 @@ class DeviceRecords {
     trace_.events[event].external_id = external_id(sync.correlation);
   }
 
-  // By the pair's own number; without one, the last record of the event before the wait.
+  // The record with the same event_sync; without that, the last record of the event before the
+  // wait.
   [[nodiscard]] const SpoolEventRecord* awaited_by(const SpoolSync& sync) const {
     if (sync.event_sync != 0) {
       const auto found = by_event_sync_.find(sync.event_sync);
@@ -289,14 +293,14 @@ class DeviceRecords {
                         trace_.track(kOverheadProcess, 0), overhead.start, overhead.end);
   }
 
-  // What the driver gave: the totals are of what was seen since recording began.
+  // Allocations from the driver. The totals count only what was recorded, since recording began.
   void add_memory(const SpoolMemory& memory) {
     MemoryArgs args;
     args.address = memory.address;
     args.bytes = memory.bytes;
     int64_t& reserved = reserved_[memory.device];
     if (__builtin_add_overflow(reserved, memory.bytes, &reserved)) {
-      reserved = 0;  // damage that looks like a record
+      reserved = 0;  // a damaged record that passed the checks
     }
     args.total_reserved = args.total_allocated = reserved;
     args.device_type = 1;  // c10::DeviceType::CUDA
@@ -315,7 +319,8 @@ class DeviceRecords {
     trace_.memory_events.push_back(args);
   }
 
-  // Flow and hull of an event that the host launched.
+  // Adds the flow from the launch of an event, and extends the hull of the range it was launched
+  // in.
   void finish(uint32_t index, uint32_t correlation) {
     trace_.events[index].correlation = correlation;
     trace_.events[index].external_id = external_id(correlation);
@@ -435,7 +440,7 @@ class DeviceRecords {
   std::unordered_map<uint32_t, Launch> launches_;
   std::unordered_map<uint64_t, const SpoolEventRecord*> by_event_sync_;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, const SpoolEventRecord*>
-      by_event_;  // (context, event, correlation)
+      by_event_;  // by (context, event, correlation)
   std::map<std::tuple<uint32_t, Nanoseconds, uint32_t>, const SpoolGraphNode*> nodes_;
   std::map<uint32_t, ThreadRanges> ranges_, collective_calls_;  // by thread
   std::map<std::pair<uint32_t, uint32_t>, Hull> hulls_;         // by (range, track)

@@ -22,7 +22,7 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr uint32_t kMaxTextBytes = 1U << 20;       // longer is damage, not a name
+constexpr uint32_t kMaxTextBytes = 1U << 20;       // a longer text is taken for damage
 constexpr size_t kBlockRecords = size_t{1} << 14;  // 1 MiB
 constexpr int kAxisCount = 4, kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;
@@ -36,8 +36,8 @@ uint32_t hash_words(const std::array<uint64_t, kSpoolRecordBytes / 8>& words) {
   return static_cast<uint32_t>(h);
 }
 
-// Copies with the field `check` zeroed: a hash of memory, so padding must be written as zeros (all
-// fields are explicit).
+// Hashes a copy whose field `check` is zero. All 64 bytes are hashed, so padding must be written as
+// zeros (all fields are explicit).
 template <typename T>
 uint32_t check_of(T copy) {
   copy.check = 0;
@@ -46,10 +46,10 @@ uint32_t check_of(T copy) {
   return hash_words(words);
 }
 
-// Strings arrive in pieces of consecutive offsets.
+// Assembles strings from pieces with consecutive offsets.
 class TextAssembler {
  public:
-  // False if the piece does not fit what came before.
+  // False if the piece does not continue the pieces before.
   bool add(const SpoolText& text) {
     if (text.length > kMaxTextBytes || text.offset > text.length) {
       return false;
@@ -168,8 +168,8 @@ bool valid(const SpoolRecord& record) {
 SpoolHeader parse_header(std::string_view bytes, const std::string& source) {
   SpoolHeader header;
   if (bytes.size() < sizeof(header)) {
-    throw InputError(
-        source, fmt::format("{} bytes, a spool has a header of {}", bytes.size(), sizeof(header)));
+    throw InputError(source, fmt::format("the file has {} bytes, but the header of a spool has {}",
+                                         bytes.size(), sizeof(header)));
   }
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (std::memcmp(header.magic, kSpoolMagic, sizeof(kSpoolMagic)) != 0) {
@@ -220,7 +220,7 @@ void name_units(Spool& spool, const std::map<uint32_t, std::string>& names) {
   }
 }
 
-// Text that a record names, if it names one.
+// The id of the text that a record refers to, if any.
 std::optional<uint32_t> text_of(const SpoolRecord& record) {
   switch (record.type) {
     case SpoolType::kOperator:
@@ -244,8 +244,8 @@ std::optional<uint32_t> text_of(const SpoolRecord& record) {
   }
 }
 
-// Texts may stand after their first use in a file that several threads appended to, so this comes
-// last.
+// Drops records whose text is missing. This is done last, because a text may come after its first
+// use in a file to which several threads append.
 void drop_unnamed(Spool& spool) {
   const auto unnamed = [&spool](const SpoolRecord& record) {
     const std::optional<uint32_t> text = text_of(record);
@@ -254,7 +254,7 @@ void drop_unnamed(Spool& spool) {
   spool.damaged += static_cast<int64_t>(std::erase_if(spool.records, unnamed));
 }
 
-// Takes a spool's bytes in pieces of whole records; only the last may end in a part of one.
+// Reads a spool's bytes in pieces of whole records; only the last piece may end within a record.
 class Parser {
  public:
   // `begin` starts with the header.
@@ -292,7 +292,7 @@ class Parser {
   }
 
  private:
-  // False if its contents contradict what came before.
+  // False if the record contradicts earlier records.
   bool keep(const SpoolRecord& record) {
     switch (record.type) {
       case SpoolType::kText:
@@ -341,13 +341,13 @@ Spool parse_spool(std::string_view bytes, const std::string& source) {
   return parser.finish();
 }
 
-// In blocks: a spool of the whole byte budget need not be in memory twice.
+// Reads in blocks, so that a large spool is not in memory twice.
 Spool read_spool(const std::filesystem::path& path) {
   std::error_code error;
   const bool regular = std::filesystem::is_regular_file(path, error);
   std::ifstream in(path, std::ios::binary);
   if (!regular || error || !in) {
-    throw InputError(path.string(), error ? error.message() : "cannot be opened as a file");
+    throw InputError(path.string(), error ? error.message() : "cannot be opened");
   }
   std::string block(kBlockRecords * kSpoolRecordBytes, '\0');
   const auto next = [&](size_t size) {

@@ -14,10 +14,10 @@
 
 namespace shardlens::trace {
 
-// A spool is what one rank appends to while it runs: a header of 64 bytes, then records of 64 bytes
-// in the order in which they were kept (an event that has an end is kept when it ends).
-// Little-endian, as on every machine the engine runs on. A process may die at any byte: whole
-// records before it stay readable.
+// A spool is a file that one rank appends to while it runs: a header of 64 bytes, then records of
+// 64 bytes in the order in which they were written (an event with an end is written when it ends).
+// Little-endian, as are all machines that the engine runs on. If the process dies at any byte, all
+// whole records before it can be read.
 
 inline constexpr char kSpoolMagic[8] = {'S', 'H', 'L', 'S', 'P', 'O', 'O', 'L'};
 inline constexpr uint32_t kSpoolVersion = 2;
@@ -29,8 +29,8 @@ struct SpoolHeader {
   uint32_t record_bytes = 0;
   int32_t rank = 0;
   int32_t world_size = 1;
-  int32_t process = 0;  // pid; also the id of the thread that trains, unless a record names another
-  uint32_t check = 0;   // as in SpoolRecord, over the other bytes
+  int32_t process = 0;  // pid; also the id of the training thread, unless a record names another
+  uint32_t check = 0;   // checksum as in SpoolRecord
   Nanoseconds created = 0;
   char reserved[24] = {};
 };
@@ -49,9 +49,9 @@ enum class SpoolType : uint8_t {
   kRange,
   kCollective,
   kOperator,
-  kEnd,             // the run ended; absent after a fault
-  kCollectiveCall,  // a collective that a stream of a device runs: the host's call
-  // What a device's recorder saw. A spool has these in no order; correlations tie them together.
+  kEnd,             // the run ended normally; absent after a fault
+  kCollectiveCall,  // the host's call of a collective that runs on a device stream
+  // Written by the device's recorder, in no order; correlations connect the records.
   kKernel,
   kCopy,  // memcpy or memset
   kGraphNode,
@@ -64,20 +64,20 @@ enum class SpoolType : uint8_t {
   kAnnotation,
   kDeviceProperties,  // piece of a JSON object as in Kineto's deviceProperties; id = device
   kNote,              // piece of a message for the trace's diagnostics
-  kDeviceDropped,     // device records that were lost so far, as in SpoolStep
+  kDeviceDropped,     // number of device records lost so far, in SpoolStep::dropped
 };
 inline constexpr int kSpoolTypeCount = 26;
 
 struct SpoolText {
   static constexpr size_t kPiece = 44;
-  uint32_t id, length, offset;  // of the whole string; where this piece starts
+  uint32_t id, length, offset;  // length of the whole string, offset of this piece
   char piece[kPiece];
 };
 
-struct SpoolStep {  // and kEnd
+struct SpoolStep {  // also kEnd and kDeviceDropped
   int64_t step;
   Nanoseconds time;
-  int64_t dropped;  // records that were not kept, since the start
+  int64_t dropped;  // records not written since the start
   char reserved[32];
 };
 
@@ -105,7 +105,7 @@ struct SpoolRange {
 
 struct SpoolCollective {
   uint32_t unit, sequence, action;
-  uint16_t group_size, group;  // `group`: id of a text, its name
+  uint16_t group_size, group;  // `group`: id of the text with its name
   int64_t in_nelems, out_nelems;
   Nanoseconds issued, start, end;
 };
@@ -114,17 +114,18 @@ struct SpoolOperator {
   static constexpr size_t kMaxInputs = 8, kMaxDims = 6;
   uint32_t name, thread;  // `name`: id of a text
   Nanoseconds start, end;
-  uint8_t ranks[kMaxInputs];  // dimensions of each input; dims holds their sizes one after another
+  // Number of dimensions of each input; `dims`: their sizes, concatenated.
+  uint8_t ranks[kMaxInputs];
   int32_t dims[kMaxDims];
 };
 
-// `a`, `b`, `c`: kCollective, kCollectiveCall: kind, dtype, emulated; kOperator: number of inputs
-// whose shapes are known (0: not kept); otherwise 0.
+// `a`, `b`, `c` for kCollective and kCollectiveCall: kind, dtype, emulated. `a` for kOperator:
+// number of inputs whose shapes are in the record (0: not recorded). Otherwise 0.
 struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes` covers the union
 
   SpoolType type = SpoolType::kInvalid;
   uint8_t a = 0, b = 0, c = 0;
-  uint32_t check = 0;  // spool_check() of the rest
+  uint32_t check = 0;  // spool_check() of the other bytes
   union {
     char bytes[56] = {};
     SpoolText text;
@@ -150,33 +151,33 @@ struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes`
 static_assert(sizeof(SpoolRecord) == kSpoolRecordBytes &&
               std::is_trivially_copyable_v<SpoolRecord>);
 
-// Hash of the 64 bytes of a header or record whose field `check` counts as zero. Never 0 for a
+// Hash of the 64 bytes of a header or record, with the field `check` taken as zero. Never 0 for a
 // record of zeros.
 [[nodiscard]] uint32_t spool_check(const SpoolRecord& record);
 [[nodiscard]] uint32_t spool_check(const SpoolHeader& header);
 
-// A spool as read back.
+// The contents of a spool file.
 struct Spool {
   std::string source;  // path, for messages
   SpoolHeader header;
-  std::vector<SpoolRecord> records;  // valid ones in file order, without texts, units and metadata
+  // Valid records in file order, without texts, units and metadata.
+  std::vector<SpoolRecord> records;
   std::unordered_map<uint32_t, std::string> texts;
-  std::vector<std::string>
-      units;             // FQN by UnitId; "unit 7" where a record names one whose FQN was lost
-  std::string metadata;  // JSON, or ""
+  std::vector<std::string> units;           // FQN by UnitId; "unit 7" if the FQN was lost
+  std::string metadata;                     // JSON, or ""
   std::map<uint32_t, std::string> devices;  // JSON by device
   std::vector<std::string> notes;
-  bool ended = false;          // the end marker is there
-  int64_t dropped = 0;         // by the writer, as of its last step or end marker
-  int64_t device_dropped = 0;  // by the device's recorder
-  int64_t damaged = 0;         // whole records whose check or contents are wrong; left out
+  bool ended = false;          // the file has the end marker
+  int64_t dropped = 0;         // records dropped by the writer, up to its last step or end marker
+  int64_t device_dropped = 0;  // records dropped by the device's recorder
+  int64_t damaged = 0;         // whole records with a wrong checksum or contents; left out
   Bytes truncated = 0;         // bytes of an incomplete last record; left out
 };
 
-// Never fails on what a killed process leaves: an incomplete tail and damaged records are counted
-// and left out. Every record returned has enumerators in range, end >= start, and texts and units
-// that exist. Errors: InputError for a file that cannot be opened, is no spool, or is of another
-// version.
+// Reads a spool. The file of a killed process is not an error: an incomplete tail and damaged
+// records are counted and left out. Every record returned has enumerators in range, end >= start,
+// and texts and units that exist. Errors: InputError if the file cannot be opened, is not a spool,
+// or has another version.
 [[nodiscard]] Spool read_spool(const std::filesystem::path& path);
 [[nodiscard]] Spool parse_spool(std::string_view bytes, const std::string& source);
 

@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kFirstCommunicatorTrack =
     1'000'000'000;  // above any thread id of Linux (at most 2^22)
 
-// Kineto's base time is a whole number of quarters of a year, so that the files of all ranks of a
-// run share it.
+// As in Kineto, the base time is a multiple of a quarter of a year, so that the files of all ranks
+// of a run have the same base.
 constexpr Nanoseconds kBaseTimeGrain = Nanoseconds{7889238} * 1'000'000'000;
 
 class Converter {
@@ -41,13 +41,12 @@ class Converter {
                        trace_);
     if (step_) {
       diagnose(Severity::kWarning,
-               fmt::format("step {} has no end: its events are here, its ProfilerStep is not",
+               fmt::format("step {} has no end: its events are kept, but it gets no ProfilerStep",
                            step_->step));
     }
     if (!spool_.ended) {
-      diagnose(
-          Severity::kWarning,
-          "the run did not end in an orderly way: recovered from a spool without an end marker");
+      diagnose(Severity::kWarning,
+               "the run did not end normally: recovered from a spool without an end marker");
     }
     count(spool_.dropped, "records were not kept: the spool's byte budget or the disk was full");
     count(spool_.device_dropped,
@@ -87,11 +86,12 @@ class Converter {
     trace_.tracks[main].sort_index = 0;
   }
 
-  // Ours, but from a file that a fault may have cut: what does not read is left out.
+  // The metadata is written by Shardlens, but a fault may have cut the file: what cannot be read is
+  // left out.
   void read_metadata() {
     const auto json = nlohmann::json::parse(spool_.metadata, nullptr, false);
     if (!json.is_object()) {
-      diagnose(Severity::kWarning, "the spool does not say its backend and process groups");
+      diagnose(Severity::kWarning, "the spool does not contain its backend and process groups");
       return;
     }
     try {
@@ -107,7 +107,7 @@ class Converter {
       }
     } catch (const nlohmann::json::exception&) {
       diagnose(Severity::kWarning,
-               "the spool's list of process groups is not what this build writes");
+               "the spool's list of process groups does not have the expected form");
     }
   }
 
@@ -142,7 +142,7 @@ class Converter {
   void add_step(const SpoolStep& end) {
     if (!step_ || step_->step != end.step || end.time < step_->time) {
       diagnose(Severity::kWarning,
-               fmt::format("step {} has no begin: it gets no ProfilerStep", end.step));
+               fmt::format("step {} has no start: it gets no ProfilerStep", end.step));
     } else {
       trace_.add_complete(Category::kUserAnnotation, fmt::format("ProfilerStep#{}", end.step),
                           thread_track(static_cast<uint32_t>(spool_.header.process)), step_->time,
@@ -207,7 +207,7 @@ class Converter {
     return args;
   }
 
-  // What both kinds of record say.
+  // The arguments that both kinds of record contain.
   template <typename T>
   CollectiveArgs collective_args(const SpoolRecord& record, const T& c) {
     const std::string& group = spool_.texts.at(c.group);
@@ -233,7 +233,7 @@ class Converter {
 
   void add_operator(const SpoolRecord& record) {
     const SpoolOperator& op = record.op;
-    // c10d's own mark of a call that its record has with all arguments.
+    // c10d's own event for a call; the kCollectiveCall record has the call with all its arguments.
     if (has_calls_ && spool_.texts.at(op.name) == "record_param_comms") {
       return;
     }
@@ -253,7 +253,7 @@ class Converter {
     trace_.set_args(event, fmt::format("{{\"Input Dims\": [{}]}}", dims));
   }
 
-  // " (fqn)"; nothing for the root, as in PyTorch.
+  // " (fqn)", or "" for the root, as in PyTorch.
   [[nodiscard]] std::string unit_suffix(uint32_t unit) const {
     return unit == kNoUnit || spool_.units[unit].empty() ? ""
                                                          : fmt::format(" ({})", spool_.units[unit]);
@@ -294,7 +294,7 @@ class Converter {
   Trace trace_;
   std::map<uint32_t, uint32_t> threads_, communicators_;  // to tracks
   bool has_calls_ = false;
-  std::optional<SpoolStep> step_;  // begun, not ended
+  std::optional<SpoolStep> step_;  // step that has started but not ended
 };
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST_F(ComparisonTest, DirectoriesOfRunsAreComparedWhole) {
   EXPECT_EQ(session_.b(), a);
   session_.start(a, {root});  // contains directories of runs, but no run
   EXPECT_FALSE(answered());
-  EXPECT_TRUE(message_.contains("holds neither traces")) << message_.toStdString();
+  EXPECT_TRUE(message_.contains("contains neither traces")) << message_.toStdString();
 }
 
 TEST_F(ComparisonTest, WhatCannotBeComparedIsAMessage) {

@@ -293,7 +293,7 @@ TEST(BaselineFileTest, RefusesWhatItDidNotWrite) {
   refused("", "not a baseline");
   refused("{\"shardlens_baseline\":1}", "not a baseline");
   refused("{\"shardlens_baseline\":2,\"runs\":[]}", "version 2");
-  refused("{\"shardlens_baseline\":1,\"runs\":[]}", "holds no run");
+  refused("{\"shardlens_baseline\":1,\"runs\":[]}", "contains no run");
   refused("{\"shardlens_baseline\":1,\"runs\":[{\"source\":3}]}", "not a baseline");
   const std::string whole = to_json(runs_of({}, 1));
   refused(whole.substr(0, whole.size() / 2), "not a baseline");

@@ -70,7 +70,7 @@ TEST(SessionTest, ADeviceThatCannotBeRecordedIsSaidOnceAndTheCaptureGoesOn) {
   const trace::Trace trace = trace::read_kineto(session.finish());
   ASSERT_EQ(said.size(), 1U);
   EXPECT_THAT(said[0], testing::AllOf(testing::StartsWith("no device records: "),
-                                      testing::EndsWith("the capture goes on without them")));
+                                      testing::EndsWith("the capture continues without them")));
   EXPECT_THAT(spool.notes, testing::ElementsAre(testing::StartsWith("no device records: ")));
   EXPECT_THAT(names(trace, trace::Category::kUserAnnotation),
               testing::ElementsAre("ProfilerStep#0", "ProfilerStep#1"));

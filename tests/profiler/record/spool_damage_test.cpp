@@ -170,7 +170,7 @@ TEST(SpoolDamageTest, SaysWhatIsWrongWithAFileThatIsNoSpool) {
   };
   EXPECT_THAT(message("{\"traceEvents\": []}" + std::string(100, ' ')),
               testing::HasSubstr("not a spool"));
-  EXPECT_THAT(message(""), testing::StartsWith("dir/rank0.spool: 0 bytes"));
+  EXPECT_THAT(message(""), testing::StartsWith("dir/rank0.spool: the file has 0 bytes"));
   bytes[8] = 9;
   EXPECT_THAT(message(bytes), testing::HasSubstr("version 9"));
   EXPECT_THROW((void)trace::read_spool("/nonexistent.spool"), InputError);

@@ -72,7 +72,7 @@ TEST(KinetoReaderTest, TakesABareListAndForgivesMissingParts) {
   const Trace trace = parse("[" + event(R"("ts": 1, "dur": 1)") + "]");
   EXPECT_EQ(trace.events.size(), 1U);
   EXPECT_EQ(trace.metadata.rank, std::nullopt);
-  EXPECT_EQ(count_of(trace, "names a rank"), 1);
+  EXPECT_EQ(count_of(trace, "contains a rank"), 1);
 }
 
 TEST(KinetoReaderTest, TakesTheRankFromTheFileName) {
@@ -137,10 +137,10 @@ TEST(KinetoReaderTest, CountsWhatItLeavesOut) {
                                  {"ph":"i","cat":"shardlens","name":"?","pid":0,"tid":0,"ts":3,"args":{"op":"sing"}})"));
   EXPECT_EQ(trace.events.size(), 3U);
   EXPECT_EQ(count_of(trace, "without 'ts'"), 1);
-  EXPECT_EQ(count_of(trace, "'ts' or 'dur' is no number"), 2);
+  EXPECT_EQ(count_of(trace, "'ts' or 'dur' is not a number"), 2);
   EXPECT_EQ(count_of(trace, "negative duration"), 2);
   EXPECT_EQ(count_of(trace, "without 'dur'"), 1);
-  EXPECT_EQ(count_of(trace, "no objects"), 3);
+  EXPECT_EQ(count_of(trace, "not objects"), 3);
   EXPECT_EQ(count_of(trace, "phase"), 1);
   EXPECT_EQ(count_of(trace, "shardlens instants"), 1);
 }
@@ -151,7 +151,7 @@ TEST(KinetoReaderTest, NamesWhereBrokenJsonIs) {
   EXPECT_THAT(message_of(""), HasSubstr("empty"));
   EXPECT_THAT(message_of("   "), HasSubstr("t.json"));
   EXPECT_THAT(message_of("hello"), HasSubstr("t.json"));
-  EXPECT_THAT(message_of("17"), HasSubstr("no trace"));
+  EXPECT_THAT(message_of("17"), HasSubstr("not a trace"));
   EXPECT_THAT(message_of("{}"), HasSubstr("traceEvents"));
   EXPECT_THAT(message_of(R"({"traceEvents": 5})"), HasSubstr("not a list"));
   EXPECT_THAT(message_of(good.substr(0, good.size() - 20)),

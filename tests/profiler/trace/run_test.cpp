@@ -75,11 +75,11 @@ TEST_F(RunTest, ADirectoryIsItsRanksInOrderAndWhatLiesBeside) {
   EXPECT_EQ(run.metrics[1].loss, std::nullopt);
   EXPECT_THAT(run.environment, HasSubstr("shardlens"));
   ASSERT_EQ(run.diagnostics.size(), 1U);
-  EXPECT_THAT(run.diagnostics[0].message, HasSubstr("no metrics of a step"));
+  EXPECT_THAT(run.diagnostics[0].message, HasSubstr("not metrics of a step"));
 }
 
 TEST_F(RunTest, SaysWhatIsWrongWithAPath) {
-  EXPECT_THAT(message(directory_), HasSubstr("holds no trace"));
+  EXPECT_THAT(message(directory_), HasSubstr("contains no trace"));
   EXPECT_THAT(message(directory_ / "none.json"), HasSubstr("no such file"));
   write("rank0.spool", "short");
   EXPECT_THAT(message(directory_), HasSubstr("rank0.spool"));
@@ -129,7 +129,7 @@ TEST_F(RunTest, ReadingEndsWhereItIsStopped) {
 TEST_F(RunTest, TwoTracesOfOneRankAreRefused) {
   write_kineto(trace_of_rank(0), directory_ / "a.json");
   write_kineto(trace_of_rank(0), directory_ / "b.json");
-  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0 beside "));
+  EXPECT_THAT(message(directory_), HasSubstr("second trace of rank 0, in addition to "));
 }
 
 TEST_F(RunTest, TracesWithoutARankAreNumbered) {
