@@ -51,7 +51,7 @@ nlohmann::ordered_json simulated(const ReportOptions& options) {
 
 ExitCode run(const ReportOptions& options) {
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
-  settings.detail = analysis::Detail::kAll;
+  settings.detail = analysis::DetailLevel::kAll;
   const trace::Run opened = trace::Run::open(options.analysis.paths);
   const analysis::Analysis result = analysis::analyze(opened, settings);
   report::HtmlOptions page;

@@ -49,8 +49,8 @@ LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Par
   }
 }
 
-analysis::Figures LiveFigures::within(const Interval& window) const {
-  analysis::Figures f;
+analysis::WindowFigures LiveFigures::within(const Interval& window) const {
+  analysis::WindowFigures f;
   Nanoseconds length = 0;
   for (const Interval& part : analysis::clip(timeline_.span, window)) {
     length += part.length();

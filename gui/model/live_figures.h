@@ -35,7 +35,7 @@ class LiveFigures {
   LiveFigures& operator=(const LiveFigures&) = delete;
   // Figures of the part of `window` that is within the rank's span; in KindFigures only `exposed`
   // is set.
-  [[nodiscard]] analysis::Figures within(const analysis::Interval& window) const;
+  [[nodiscard]] analysis::WindowFigures within(const analysis::Interval& window) const;
 
  private:
   const analysis::Timeline& timeline_;

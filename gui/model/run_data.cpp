@@ -19,7 +19,7 @@ using analysis::Nature;
 // Analyzes the run and drops what the app does not use: on large runs a fifth of the memory.
 analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progress) {
   analysis::AnalysisOptions options;
-  options.detail = analysis::Detail::kCollectives;
+  options.detail = analysis::DetailLevel::kCollectives;
   options.keep_timelines = true;
   options.timeline.progress = progress;
   analysis::Analysis out = analysis::analyze(run, options);

@@ -65,7 +65,7 @@ QString HeadlineBar::text() const {
 }
 
 void HeadlineBar::show(const QString& title,
-                       const analysis::Figures& figures,
+                       const analysis::WindowFigures& figures,
                        const QString& note) {
   title_ = title;
   figures_ = figures;
@@ -228,7 +228,7 @@ void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
   }
   const bool dragged = range.has_value();
   const auto chosen = dragged ? range : context_.current().range;
-  analysis::Figures figures;
+  analysis::WindowFigures figures;
   QString title = rank->figures.steps.empty() ? tr("trace") : tr("steps");
   if (dragged) {
     figures = rank->live.within(context_.run()->own(*rank, *range));

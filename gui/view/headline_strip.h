@@ -18,7 +18,7 @@ class HeadlineBar : public QWidget {
  public:
   explicit HeadlineBar(QWidget* parent = nullptr);
   void setTheme(const Theme& theme);
-  void show(const QString& title, const analysis::Figures& figures, const QString& note);
+  void show(const QString& title, const analysis::WindowFigures& figures, const QString& note);
   [[nodiscard]] QString text() const;  // as one line, for tests and screen readers
   [[nodiscard]] QSize minimumSizeHint() const override;
 
@@ -34,7 +34,7 @@ class HeadlineBar : public QWidget {
   [[nodiscard]] std::vector<Part> parts() const;
   const Theme* theme_;
   QString title_, note_;
-  analysis::Figures figures_;
+  analysis::WindowFigures figures_;
 };
 
 // The bar, with boxes to choose the rank and the step that it shows.

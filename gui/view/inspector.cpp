@@ -172,7 +172,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
 
 QString of_rank(const RunData& run, const RankData& rank) {
   Sheet sheet(QObject::tr("rank %1").arg(rank.figures.rank));
-  const analysis::Figures& f = rank.figures.figures;
+  const analysis::WindowFigures& f = rank.figures.figures;
   if (!rank.trace.metadata.source.empty()) {
     sheet.row(QObject::tr("trace"), escaped(rank.trace.metadata.source));
   }

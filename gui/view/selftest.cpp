@@ -42,7 +42,7 @@ QStringList selftest(MainWindow& window) {
   }
   const auto check_sums = [&](const QString& where) {
     window.panels().flush();
-    const analysis::Figures figures = rank->partition.figures(context.window());
+    const analysis::WindowFigures figures = rank->partition.figures(context.window());
     expect(figures.compute + figures.exposed_comm + figures.exposed_copy + figures.idle ==
                figures.duration(),
            where + QStringLiteral(": the headline's parts do not sum to its total"));

@@ -69,7 +69,7 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
       canvas.text(gutter.adjusted(8, 0, -4, 0),
                   (closed ? QStringLiteral("▸ ") : QStringLiteral("▾ ")) + band.label,
                   chosen ? Ink::kAccent : Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, true);
-      const analysis::Figures f = rank.live.within(run_->own(rank, axis.view()));
+      const analysis::WindowFigures f = rank.live.within(run_->own(rank, axis.view()));
       if (f.duration() > 0) {
         const auto ratio = f.overlap_ratio();
         canvas.text(
@@ -337,7 +337,7 @@ void TimelineScene::drawMinimap(Canvas& canvas) {
       for (const auto& rank : run_->ranks) {
         const Interval shown{static_cast<Nanoseconds>(x * step),
                              static_cast<Nanoseconds>((x + 1) * step)};
-        const analysis::Figures f = rank->live.within(run_->own(*rank, shown));
+        const analysis::WindowFigures f = rank->live.within(run_->own(*rank, shown));
         exposed += f.exposed_comm;
         span += f.duration();
       }

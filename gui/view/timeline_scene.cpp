@@ -142,7 +142,7 @@ std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
 
 double TimelineScene::utilisation(size_t rank) const {
   const RankData& of = *run_->ranks[rank];
-  const analysis::Figures f = of.live.within(run_->own(of, axis.view()));
+  const analysis::WindowFigures f = of.live.within(run_->own(of, axis.view()));
   return f.duration() == 0 ? 0 : static_cast<double>(f.compute) / static_cast<double>(f.duration());
 }
 

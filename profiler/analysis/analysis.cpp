@@ -111,10 +111,10 @@ RankAnalysis analyze_rank(const Trace& trace,
   rank.unit_names = timeline.units;
   rank.observed = observed_orders(trace, timeline.fsdp);
   options.timeline.check();
-  if (options.detail == Detail::kCollectives) {
+  if (options.detail == DetailLevel::kCollectives) {
     rank.detail.emplace();
     rank.detail->spans = collective_spans(trace, timeline, partition, timeline.span, context);
-  } else if (options.detail == Detail::kAll) {
+  } else if (options.detail == DetailLevel::kAll) {
     rank.detail = RankDetail{unit_spans(trace, timeline, partition, timeline.span, context),
                              intersect(timeline.compute, timeline.span),
                              intersect(timeline.communication, timeline.span),

@@ -25,7 +25,7 @@ struct StepRange {
   int64_t first = 0, last = 0;
 };
 
-enum class Detail : uint8_t {
+enum class DetailLevel : uint8_t {
   kNone,
   kCollectives,  // RankDetail::spans of collectives
   kAll,
@@ -35,14 +35,14 @@ struct AnalysisOptions {
   TimelineOptions timeline;
   std::optional<StepRange> steps;  // nullopt: all steps of the trace
   bool critical_path = false;      // find the critical path of each step
-  Detail detail = Detail::kNone;   // what RankAnalysis::detail contains
+  DetailLevel detail = DetailLevel::kNone;   // what RankAnalysis::detail contains
   bool keep_timelines = false;     // fill Analysis::timelines
 };
 
 struct StepAnalysis {
   int64_t step = 0;
   Interval window;
-  Figures figures;
+  WindowFigures figures;
   IdleFigures idle;
 };
 
@@ -66,7 +66,7 @@ struct RankDetail {
 struct RankAnalysis {
   int64_t rank = 0;
   bool device = false;
-  Figures figures;
+  WindowFigures figures;
   IdleFigures idle;
   LaunchFigures launch;  // device traces
   std::vector<MemoryFigures> memory;

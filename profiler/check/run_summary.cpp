@@ -206,7 +206,7 @@ void add_exposed(const std::vector<UnitFigures>& units, PartSums& sums) {
 }
 
 // Adds all of the steps' time; time without a known unit is added to "<none>".
-void add_all(const analysis::Figures& figures,
+void add_all(const analysis::WindowFigures& figures,
              const analysis::IdleFigures& idle,
              const std::vector<UnitFigures>& units,
              PartSums& sums) {
@@ -291,7 +291,7 @@ void add_items(const Rank& rank, const IntervalSet& windows, std::map<ItemKey, I
 // Sums of the times in the figure table that are metrics of their own.
 class FigureSums {
  public:
-  void add(const analysis::Figures& figures) {
+  void add(const analysis::WindowFigures& figures) {
     for (const analysis::FigureRow& row : analysis::figure_table()) {
       if (!row.metric.empty() && row.time != nullptr) {
         sums_[*parse_metric(row.metric)] += static_cast<double>(row.time(figures));
@@ -327,7 +327,7 @@ void measure_steps(const std::vector<Rank>& ranks,
       continue;
     }
     const Rank& rank = ranks[r];
-    const analysis::Figures figures = rank.partition.figures(windows[r]);
+    const analysis::WindowFigures figures = rank.partition.figures(windows[r]);
     const std::vector<UnitFigures> units =
         unit_figures(rank.trace, rank.timeline, rank.partition, windows[r],
                      {rank.frozen ? &*rank.frozen : nullptr});

@@ -8,7 +8,7 @@ namespace shardlens::report {
 namespace {
 
 using analysis::Analysis;
-using analysis::Figures;
+using analysis::WindowFigures;
 
 std::string figure_columns() {
   std::string out;
@@ -18,7 +18,7 @@ std::string figure_columns() {
   return out + "idle_host_late_ns,idle_event_wait_ns,idle_gap_ns,idle_unknown_ns";
 }
 
-std::string figures_row(const Figures& f, const analysis::IdleFigures& idle) {
+std::string figures_row(const WindowFigures& f, const analysis::IdleFigures& idle) {
   std::string out;
   for (const analysis::FigureRow& row : analysis::figure_table()) {
     out += (row.time != nullptr ? fmt::to_string(row.time(f)) : or_empty(row.ratio(f))) + ",";

@@ -7,7 +7,7 @@
 namespace shardlens::report {
 namespace {
 
-using analysis::Figures;
+using analysis::WindowFigures;
 using analysis::OrderCheck;
 using analysis::OrderEntry;
 using analysis::PartFigures;

@@ -12,7 +12,7 @@ namespace shardlens::report {
 namespace {
 
 using analysis::Analysis;
-using analysis::Figures;
+using analysis::WindowFigures;
 using analysis::PartFigures;
 using analysis::RankAnalysis;
 using analysis::UnitPart;
@@ -22,7 +22,7 @@ double fraction_of(Nanoseconds part, Nanoseconds whole) {
 }
 
 // Rounded durations of the parts, which sum to the rounded span, the last element.
-std::vector<std::string> shown_parts(const Figures& f) {
+std::vector<std::string> shown_parts(const WindowFigures& f) {
   std::vector<Nanoseconds> parts;
   for (const analysis::FigureRow& row : analysis::figure_table()) {
     if (row.part) {
@@ -40,7 +40,7 @@ std::vector<std::string> shown_parts(const Figures& f) {
 }
 
 std::string headline(const RankAnalysis& rank, Style style) {
-  const Figures& f = rank.figures;
+  const WindowFigures& f = rank.figures;
   const std::vector<std::string> shown = shown_parts(f);
   std::string out =
       bold(fmt::format("rank {}: {} of {} communication hidden under compute ({})", rank.rank,
@@ -152,7 +152,7 @@ Table figures_table(std::vector<Table::Column> first) {
   return Table(std::move(first));
 }
 
-void figures_row(Table& table, std::vector<std::string> first, const Figures& f) {
+void figures_row(Table& table, std::vector<std::string> first, const WindowFigures& f) {
   const std::vector<std::string> parts = shown_parts(f);  // the window last
   size_t part = 0;
   for (const analysis::FigureRow& row : analysis::figure_table()) {

@@ -121,7 +121,7 @@ void put_matching(ordered_json& out, const analysis::Matching& matching) {
   out["matched"] = std::move(matched);
 }
 
-void put_figures(ordered_json& out, const analysis::Figures& f) {
+void put_figures(ordered_json& out, const analysis::WindowFigures& f) {
   for (const analysis::FigureRow& row : analysis::figure_table()) {
     out[std::string(row.key)] =
         row.time != nullptr ? ordered_json(row.time(f)) : or_null(row.ratio(f));

@@ -17,6 +17,6 @@ void put_device_sections(nlohmann::ordered_json& rank, const analysis::RankAnaly
 void put_matching(nlohmann::ordered_json& out, const analysis::Matching& matching);
 
 // Adds span_ns and its parts, and the figures of each kind of collective.
-void put_figures(nlohmann::ordered_json& out, const analysis::Figures& figures);
+void put_figures(nlohmann::ordered_json& out, const analysis::WindowFigures& figures);
 
 }  // namespace shardlens::report

@@ -119,7 +119,7 @@ class RankObserver {
     std::vector<Interval> ranges;
     for (uint32_t i = 0; i < trace_.events.size(); ++i) {
       const Event& event = trace_.events[i];
-      if (event.phase != trace::Phase::kComplete || !tracks.contains(event.track)) {
+      if (event.phase != trace::EventPhase::kComplete || !tracks.contains(event.track)) {
         continue;
       }
       if (event.category == Category::kCpuOp) {

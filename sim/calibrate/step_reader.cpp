@@ -43,7 +43,7 @@ TraceIndex::TraceIndex(const trace::Trace& of, const Timeline& its)
   std::sort(ends.begin(), ends.end());
   for (uint32_t i = 0; i < of.events.size(); ++i) {
     const Event& event = of.events[i];
-    if (event.phase == trace::Phase::kComplete && event.category == Category::kCpuOp) {
+    if (event.phase == trace::EventPhase::kComplete && event.category == Category::kCpuOp) {
       operators.push_back(i);
     } else if (event.category == Category::kShardlens && of.action(event) != nullptr &&
                of.action(event)->action.op == schedule::Op::kAllReduce) {

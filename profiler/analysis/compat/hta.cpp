@@ -52,7 +52,7 @@ std::vector<Row> rows_of(const Trace& trace) {
   const bool round = has_fractions(trace);
   std::vector<Row> rows;
   for (const Event& event : trace.events) {
-    if (event.phase != trace::Phase::kComplete || event.category == Category::kTrace) {
+    if (event.phase != trace::EventPhase::kComplete || event.category == Category::kTrace) {
       continue;
     }
     Row row;

@@ -104,7 +104,7 @@ void Dependencies::add_stream_waits(const LaunchIndex& launches) {
 void Dependencies::add_host_waits() {
   std::vector<std::vector<Interval>> waiting(trace_.tracks.size());
   for (const Event& event : trace_.events) {
-    if (event.phase != trace::Phase::kComplete ||
+    if (event.phase != trace::EventPhase::kComplete ||
         (event.category != Category::kCudaRuntime && event.category != Category::kCudaDriver) ||
         !is_host_wait(trace_.name(event))) {
       continue;

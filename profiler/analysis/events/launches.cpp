@@ -10,7 +10,7 @@ using trace::Category;
 using trace::Event;
 
 bool is_launch(const Event& event) {
-  return event.correlation != 0 && event.phase == trace::Phase::kComplete &&
+  return event.correlation != 0 && event.phase == trace::EventPhase::kComplete &&
          (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
 }
 

@@ -14,7 +14,7 @@ template <class Wanted>
 [[nodiscard]] std::vector<uint32_t> by_track_and_start(const trace::Trace& trace, Wanted wanted) {
   std::vector<uint32_t> order;
   for (uint32_t i = 0; i < trace.events.size(); ++i) {
-    if (trace.events[i].phase == trace::Phase::kComplete && wanted(trace.events[i])) {
+    if (trace.events[i].phase == trace::EventPhase::kComplete && wanted(trace.events[i])) {
       order.push_back(i);
     }
   }

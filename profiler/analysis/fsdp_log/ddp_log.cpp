@@ -18,7 +18,7 @@ namespace {
 
 using trace::Category;
 using trace::Event;
-using trace::Phase;
+using trace::EventPhase;
 using trace::Trace;
 
 constexpr std::string_view kCopyInPrefix = "torch::distributed::reducer::";
@@ -150,7 +150,7 @@ class DdpReader {
       if (action != nullptr && action->action.op == schedule::Op::kAllReduce) {
         launches_.push_back(event.start);
       }
-      if (event.phase != Phase::kComplete ||
+      if (event.phase != EventPhase::kComplete ||
           (event.category != Category::kCpuOp && event.category != Category::kUserAnnotation)) {
         continue;
       }

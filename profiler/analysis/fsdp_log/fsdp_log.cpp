@@ -12,7 +12,7 @@ namespace {
 
 using trace::Category;
 using trace::Event;
-using trace::Phase;
+using trace::EventPhase;
 using trace::Trace;
 
 // Ranges of PyTorch FSDP2 and of Shardlens's engine, which contain unit names.
@@ -250,7 +250,7 @@ const FsdpEvent* FsdpLog::collective_at(uint32_t track, Nanoseconds instant) con
 FsdpLog read_fsdp_log(const Trace& trace) {
   FsdpLog log;
   for (const Event& event : trace.events) {
-    if (event.category != Category::kUserAnnotation || event.phase != Phase::kComplete) {
+    if (event.category != Category::kUserAnnotation || event.phase != EventPhase::kComplete) {
       continue;
     }
     const std::string_view name = trace.name(event);

@@ -9,7 +9,7 @@ namespace shardlens::analysis {
 
 using trace::Category;
 using trace::Event;
-using trace::Phase;
+using trace::EventPhase;
 using trace::Trace;
 
 class SectionBuilder {
@@ -68,7 +68,7 @@ class SectionBuilder {
       }
     }
     for (const Event& event : trace_.events) {
-      if (event.phase != Phase::kComplete) {
+      if (event.phase != EventPhase::kComplete) {
         continue;
       }
       const std::string_view name = trace_.name(event);

@@ -18,7 +18,7 @@ struct MarkedStep {
 std::vector<MarkedStep> marked_steps(const trace::Trace& trace) {
   std::vector<MarkedStep> marks;
   for (const trace::Event& event : trace.events) {
-    if (event.phase == trace::Phase::kComplete &&
+    if (event.phase == trace::EventPhase::kComplete &&
         event.category == trace::Category::kUserAnnotation) {
       if (const auto number = parse_profiler_step(trace.name(event))) {
         marks.push_back({event.start, event.end(), *number});

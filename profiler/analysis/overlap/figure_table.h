@@ -17,8 +17,8 @@ struct FigureRow {
   bool column = true;       // has a column in the tables of `analyze` (JSON and CSV have all)
   std::string_view metric;  // name in `check` and `compare`; "": they measure it in another way
   // One of the two is set. nullopt: the trace does not tell.
-  Nanoseconds (*time)(const Figures& figures) = nullptr;
-  std::optional<double> (*ratio)(const Figures& figures) = nullptr;
+  Nanoseconds (*time)(const WindowFigures& figures) = nullptr;
+  std::optional<double> (*ratio)(const WindowFigures& figures) = nullptr;
 };
 
 // In the order of the columns of CSV.

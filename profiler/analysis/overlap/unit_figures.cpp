@@ -46,16 +46,8 @@ class Attribution {
         timeline_(timeline),
         partition_(partition),
         window_(window),
-        context_(context) {
-    std::unordered_map<uint32_t, Nanoseconds> last_end;  // by track
-    before_.reserve(timeline.collectives.size());
-    for (const Collective& c : timeline.collectives) {
-      const auto [it, fresh] = last_end.try_emplace(c.track, c.when.end);
-      before_.push_back(fresh ? std::nullopt : std::optional(it->second));
-      it->second = std::max(it->second, c.when.end);
-    }
-    find_ends_of_steps();
-  }
+        context_(context),
+        causes_(trace, timeline, context.frozen_views) {}
 
   std::vector<UnitFigures> run() {
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
@@ -113,7 +105,7 @@ class Attribution {
       const IntervalSet exposed = partition_.exposed(i, window_);
       span.exposed = length_of(exposed);
       if (span.exposed > 0) {
-        span.cause = cause_of(i, exposed, span.exposed);
+        span.cause = causes_.of(i, exposed, span.exposed);
       }
       out.push_back(std::move(span));
     }
@@ -153,41 +145,6 @@ class Attribution {
     return room = unit_work(trace_, timeline_);
   }
 
-  // The first all-gather of a step has no compute before it, the last reduction has none after it.
-  void find_ends_of_steps() {
-    first_.assign(timeline_.collectives.size(), false);
-    last_.assign(timeline_.collectives.size(), false);
-    std::vector<bool> seen(timeline_.steps.size() + 1, false);
-    std::vector<std::optional<size_t>> reduction(timeline_.steps.size() + 1);
-    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
-      const Collective& c = timeline_.collectives[i];
-      const size_t step = step_of(c.issued.value_or(c.when.start));
-      if (c.unit && c.kind == CollectiveKind::kAllGather && !seen[step]) {
-        seen[step] = true;
-        first_[i] = true;
-      } else if (c.unit && c.kind != CollectiveKind::kAllGather) {
-        reduction[step] = i;
-      }
-    }
-    for (const auto& i : reduction) {
-      if (i) {
-        last_[*i] = true;
-      }
-    }
-  }
-
-  // Index of the step that contains `instant`; steps.size() if none does.
-  [[nodiscard]] size_t step_of(Nanoseconds instant) const {
-    const auto& steps = timeline_.steps;
-    const auto after =
-        std::upper_bound(steps.begin(), steps.end(), instant,
-                         [](Nanoseconds t, const Step& s) { return t < s.window.start; });
-    if (after == steps.begin() || instant >= std::prev(after)->window.end) {
-      return steps.size();
-    }
-    return static_cast<size_t>(after - steps.begin()) - 1;
-  }
-
   // A unit, or kNoUnit with the section of work that belongs to no unit.
   using OwnerKey = std::pair<uint32_t, Section>;
 
@@ -217,7 +174,7 @@ class Attribution {
     span.is_unit = owner.first != kNoUnit;
     span.when = when;
     span.issued = issued;
-    const size_t step = step_of(issued.value_or(when.start));
+    const size_t step = step_of(timeline_.steps, issued.value_or(when.start));
     if (step < timeline_.steps.size()) {
       span.step = timeline_.steps[step].number;
     }
@@ -244,7 +201,7 @@ class Attribution {
       ++g.issued_by[static_cast<size_t>(*c.issued_by)];
     }
     if (exposed_length > 0) {
-      g.exposed[static_cast<size_t>(cause_of(i, exposed, exposed_length))] += exposed_length;
+      g.exposed[static_cast<size_t>(causes_.of(i, exposed, exposed_length))] += exposed_length;
     }
   }
 
@@ -259,81 +216,6 @@ class Attribution {
         std::lower_bound(timeline_.compute.begin(), timeline_.compute.end(), c.when.end,
                          [](const Interval& i, Nanoseconds t) { return i.start < t; });
     return next == timeline_.compute.end() ? std::nullopt : std::optional(next->start - c.when.end);
-  }
-
-  [[nodiscard]] bool waited_for_peer(const Collective& c,
-                                     const IntervalSet& exposed,
-                                     Nanoseconds length) const {
-    if (!c.last_start || *c.last_start <= c.when.start) {
-      return false;
-    }
-    Nanoseconds waiting = 0;
-    for (const Interval& e : exposed) {
-      waiting += std::max<Nanoseconds>(0, std::min(e.end, *c.last_start) - e.start);
-    }
-    return waiting >= length - waiting;
-  }
-
-  [[nodiscard]] ExposedCause cause_of(size_t i,
-                                      const IntervalSet& exposed,
-                                      Nanoseconds length) const {
-    const Collective& c = timeline_.collectives[i];
-    if (context_.frozen_views != nullptr && context_.frozen_views->is_late[i]) {
-      return ExposedCause::kFrozenViews;
-    }
-    if (waited_for_peer(c, exposed, length)) {
-      return ExposedCause::kPeer;
-    }
-    if (first_[i]) {
-      return ExposedCause::kFirst;
-    }
-    if (host_waited_in_call(c)) {
-      return ExposedCause::kHostIsCompute;
-    }
-    if (c.limiter_wait > 0 && c.limiter_wait >= length - c.limiter_wait) {
-      return ExposedCause::kLimiter;
-    }
-    const Nanoseconds issued = c.issued.value_or(c.when.start);
-    const bool queued = before_[i] && *before_[i] > issued;
-    if (queued && c.when.start - issued >= length - (c.when.start - issued)) {
-      return ExposedCause::kQueued;
-    }
-    const Interval open{issued, c.needed_at.value_or(c.when.end)};
-    const bool compute_beside = open.start < open.end && length_within(timeline_.compute, open) > 0;
-    if (c.kind == CollectiveKind::kAllGather) {
-      return all_gather_cause(c, issued, compute_beside);
-    }
-    if (compute_beside) {
-      return ExposedCause::kBandwidth;
-    }
-    if (c.unit && last_[i]) {
-      return ExposedCause::kLast;
-    }
-    return timeline_.device ? ExposedCause::kLateHost : ExposedCause::kHostIsCompute;
-  }
-
-  // With PyTorch on Gloo, the call that issues an all-gather waits for it, even for a prefetch.
-  [[nodiscard]] bool host_waited_in_call(const Collective& c) const {
-    return !timeline_.device && c.kind == CollectiveKind::kAllGather &&
-           c.issuer != trace::kNoIndex && c.needed_at == trace_.events[c.issuer].end();
-  }
-
-  [[nodiscard]] ExposedCause all_gather_cause(const Collective& c,
-                                              Nanoseconds issued,
-                                              bool compute_beside) const {
-    const bool prefetched = c.issued_by == Cause::kForwardPrefetch ||
-                            c.issued_by == Cause::kBackwardPrefetch ||
-                            c.issued_by == Cause::kExplicitPrefetch;
-    if (prefetched) {
-      return compute_beside ? ExposedCause::kBandwidth : ExposedCause::kLateHost;
-    }
-    if (c.part == UnitPart::kAllGatherBackward) {
-      return ExposedCause::kNoPrefetch;
-    }
-    if (!timeline_.device) {
-      return ExposedCause::kHostIsCompute;
-    }
-    return contains(timeline_.compute, issued) ? ExposedCause::kBandwidth : ExposedCause::kLateHost;
   }
 
   [[nodiscard]] PartFigures summed(Gathered& g) const {
@@ -360,48 +242,12 @@ class Attribution {
   const Partition& partition_;
   const IntervalSet& window_;
   const UnitContext& context_;
-  // By collective: latest end of earlier collectives on the same communicator.
-  std::vector<std::optional<Nanoseconds>> before_;
-  std::vector<bool> first_, last_;  // by collective: whether it is the first or last of its step
+  ExposedCauses causes_;
   std::map<std::pair<OwnerKey, UnitPart>, Gathered> parts_;
   std::map<OwnerKey, UnitFigures> figures_;
 };
 
 }  // namespace
-
-std::string_view name_of(ExposedCause cause) {
-  constexpr std::string_view kNames[] = {
-      "first",   "last",      "no_prefetch",  "late_host",       "queued",
-      "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer"};
-  return kNames[static_cast<size_t>(cause)];
-}
-
-std::string_view explanation_of(ExposedCause cause) {
-  switch (cause) {
-    case ExposedCause::kFirst:
-      return "first all-gather of the step: nothing runs before it";
-    case ExposedCause::kLast:
-      return "no compute left to overlap with";
-    case ExposedCause::kNoPrefetch:
-      return "issued only when it was needed; prefetch it";
-    case ExposedCause::kLateHost:
-      return "the host issued it late; no compute was left to overlap with";
-    case ExposedCause::kQueued:
-      return "waited behind another collective of its communicator";
-    case ExposedCause::kLimiter:
-      return "held back by limit_all_gathers";
-    case ExposedCause::kBandwidth:
-      return "issued in time, but longer than the concurrent compute";
-    case ExposedCause::kFrozenViews:
-      return "frozen views: issued only at the end of backward, but its gradients were ready "
-             "before";
-    case ExposedCause::kHostIsCompute:
-      return "on the CPU the host computes, and it waits in this call; only a prefetch helps";
-    case ExposedCause::kPeer:
-      return "another rank started late";
-  }
-  return "";
-}
 
 Nanoseconds UnitFigures::exposed() const {
   Nanoseconds sum = 0;

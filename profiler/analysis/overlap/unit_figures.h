@@ -8,29 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/analysis/overlap/exposed_cause.h"
 #include "profiler/analysis/overlap/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::analysis {
-
-// Why a collective was exposed; docs/metrics.md explains how each cause is determined.
-enum class ExposedCause : uint8_t {
-  kFirst,
-  kLast,
-  kNoPrefetch,
-  kLateHost,
-  kQueued,
-  kLimiter,
-  kBandwidth,
-  kFrozenViews,
-  kHostIsCompute,
-  kPeer,
-};
-inline constexpr int kExposedCauseCount = 10;
-[[nodiscard]] std::string_view name_of(ExposedCause cause);  // "first", …
-// Explains the cause and what helps, for display.
-[[nodiscard]] std::string_view explanation_of(ExposedCause cause);
 
 // The collectives of one part of one unit.
 struct PartFigures {
@@ -49,7 +32,7 @@ struct UnitFigures {
   bool is_unit = true;                                           // false: work of no unit
   std::array<std::optional<PartFigures>, kUnitPartCount> parts;  // by UnitPart; nullopt: none ran
   // Only for traces with FSDP ranges, otherwise 0. The compute of all owners sums to
-  // Figures::compute, their exposed copies to Figures::exposed_copy.
+  // WindowFigures::compute, their exposed copies to WindowFigures::exposed_copy.
   Nanoseconds compute_forward = 0, compute_backward = 0;  // only for units
   Nanoseconds compute = 0;                                // their sum, or the compute of no unit
   Nanoseconds exposed_copy = 0;

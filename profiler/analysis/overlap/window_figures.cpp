@@ -84,8 +84,8 @@ IntervalSet Partition::exposed(size_t i, const IntervalSet& window) const {
   return out;
 }
 
-Figures Partition::figures(const IntervalSet& window) const {
-  Figures f;
+WindowFigures Partition::figures(const IntervalSet& window) const {
+  WindowFigures f;
   f.compute = length_in(timeline_.compute, window);
   f.comm = length_in(timeline_.communication, window);
   f.overlap = length_in(overlap_, window);

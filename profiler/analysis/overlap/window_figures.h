@@ -26,7 +26,7 @@ struct KindFigures {
 };
 
 // How the time of a window of a rank's timeline was spent; duration() is the window's length.
-struct Figures : StepFigures {
+struct WindowFigures : StepFigures {
   std::map<CollectiveKind, KindFigures> collectives;
   KindFigures unknown;  // communication whose kind is in neither arguments nor name
 };
@@ -47,7 +47,7 @@ class Partition {
   explicit Partition(const Timeline& timeline);
 
   // Complexity: logarithmic in the timeline, linear in the events within the window.
-  [[nodiscard]] Figures figures(const IntervalSet& window) const;
+  [[nodiscard]] WindowFigures figures(const IntervalSet& window) const;
   // Exposed times of Timeline::collectives[i], all or only those within `window`.
   [[nodiscard]] IntervalSet exposed(size_t i) const;
   [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;

@@ -190,7 +190,7 @@ class DdpRecovery {
     // Find the microbatches since the last step of the optimizer.
     Nanoseconds since = std::numeric_limits<Nanoseconds>::min();
     for (const Event& event : trace_.events) {
-      const bool ends = event.phase == trace::Phase::kComplete &&
+      const bool ends = event.phase == trace::EventPhase::kComplete &&
                         event.category == Category::kUserAnnotation &&
                         trace_.name(event).starts_with("Optimizer.step");
       if (ends && event.start < pass().forward.start) {
@@ -304,7 +304,7 @@ class DdpRecovery {
                                  ? log_.passes[pass_ + 1].forward.start
                                  : std::numeric_limits<Nanoseconds>::max();
     for (const Event& event : trace_.events) {
-      const bool step = event.phase == trace::Phase::kComplete &&
+      const bool step = event.phase == trace::EventPhase::kComplete &&
                         event.category == Category::kUserAnnotation &&
                         trace_.name(event).starts_with("Optimizer.step");
       if (step && event.start >= pass().backward.end && event.start < next) {

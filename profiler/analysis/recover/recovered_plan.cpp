@@ -110,7 +110,7 @@ class Recovery {
     std::vector<const trace::Event*> calls, annotations;
     for (const trace::Event& event : trace_.events) {
       const std::string_view name = trace_.name(event);
-      if (event.phase != trace::Phase::kComplete || !parse_collective(name)) {
+      if (event.phase != trace::EventPhase::kComplete || !parse_collective(name)) {
         continue;
       }
       if (event.category == trace::Category::kCpuOp && name.starts_with("c10d::")) {
@@ -137,7 +137,7 @@ class Recovery {
     find_annotated_dtypes();
     for (const trace::Event& event : trace_.events) {
       const bool call =
-          event.phase == trace::Phase::kComplete &&
+          event.phase == trace::EventPhase::kComplete &&
           (trace_.name(event).starts_with("c10d::") || trace_.name(event) == "record_param_comms");
       const FsdpEvent* within = call ? log_.collective_at(event.track, event.start) : nullptr;
       const auto kind = parse_collective(call_name(event));

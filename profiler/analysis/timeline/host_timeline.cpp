@@ -13,7 +13,7 @@ namespace {
 using trace::Category;
 using trace::Event;
 using trace::kNoIndex;
-using trace::Phase;
+using trace::EventPhase;
 using trace::Trace;
 
 // See [Note: Leaf operators] in names.h.
@@ -108,7 +108,7 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
   };
   for (uint32_t i = 0; i < trace.events.size(); ++i) {
     const Event& event = trace.events[i];
-    const bool is_operator = event.phase == Phase::kComplete && event.category == Category::kCpuOp;
+    const bool is_operator = event.phase == EventPhase::kComplete && event.category == Category::kCpuOp;
     const Interval when = Sources::when(event);
     if (is_host_collective(sources, event) || (is_operator && sources.names.of(event).matches)) {
       Collective c = make_collective(trace, i, collective_row(trace, event));
@@ -137,7 +137,7 @@ void match_host_calls(const Sources& sources, Timeline& timeline) {
   std::vector<uint32_t> calls;
   for (uint32_t i = 0; i < trace.events.size(); ++i) {
     const Event& event = trace.events[i];
-    if (event.phase == Phase::kComplete && event.category == Category::kCpuOp &&
+    if (event.phase == EventPhase::kComplete && event.category == Category::kCpuOp &&
         trace.name(event).starts_with("c10d::") && parse_collective(trace.name(event))) {
       calls.push_back(i);
     }

@@ -10,13 +10,13 @@ namespace {
 
 using trace::Category;
 using trace::Event;
-using trace::Phase;
+using trace::EventPhase;
 using trace::Trace;
 
 std::vector<Step> step_marks(const Trace& trace) {
   std::vector<Step> marks;
   for (const Event& event : trace.events) {
-    if (event.phase == Phase::kComplete && event.category == Category::kUserAnnotation) {
+    if (event.phase == EventPhase::kComplete && event.category == Category::kUserAnnotation) {
       if (const auto number = parse_profiler_step(trace.name(event))) {
         marks.push_back({*number, Sources::when(event), Sources::when(event)});
       }

@@ -11,17 +11,17 @@ namespace shardlens::analysis {
 
 using trace::Category;
 using trace::Event;
-using trace::Phase;
+using trace::EventPhase;
 using trace::Trace;
 
 bool is_device(const Event& event) {
-  return event.phase == Phase::kComplete &&
+  return event.phase == EventPhase::kComplete &&
          (event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
           event.category == Category::kGpuMemset);
 }
 
 bool is_host_collective(const Sources& sources, const Event& event) {
-  return event.phase == Phase::kComplete && (event.category == Category::kCommunication ||
+  return event.phase == EventPhase::kComplete && (event.category == Category::kCommunication ||
                                              (event.category == Category::kUserAnnotation &&
                                               sources.names.of(event).is_c10d_annotation));
 }

@@ -88,7 +88,9 @@ std::optional<int64_t> scaled_decimal(std::string_view text, int scale) {
   }
   if (point >= 0 && static_cast<uint64_t>(point) < digits.size() &&
       digits.at(static_cast<size_t>(point)) >= '5') {
-    ++value;  // values above the int64 range are refused below
+    if (__builtin_add_overflow(value, uint64_t{1}, &value)) {
+      return std::nullopt;
+    }
   }
   if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return std::nullopt;

@@ -73,7 +73,7 @@ bool EventBuilder::add_detail(Event& event) {
   } else if (has(Argument::kAddress) && has(Argument::kMemoryBytes)) {
     add_memory(event);
   } else if (const uint32_t row = device_row(); row != kNoIndex) {
-    event.detail_kind = Detail::kDevice;
+    event.detail_kind = ArgsKind::kDevice;
     event.detail = row;
   }
   return true;
@@ -130,7 +130,7 @@ void EventBuilder::add_collective(Event& event) {
   args.issued = number(Argument::kIssued, 0);
   args.emulated = number(Argument::kEmulated, 0) != 0;
   args.device = device_row();
-  event.detail_kind = Detail::kCollective;
+  event.detail_kind = ArgsKind::kCollective;
   event.detail = static_cast<uint32_t>(trace_.collectives.size());
   trace_.collectives.push_back(args);
 }
@@ -143,7 +143,7 @@ void EventBuilder::add_sync(Event& event) {
   args.wait_on_stream = small_signed(Argument::kWaitOnStream);
   args.wait_on_record = small(Argument::kWaitOnRecord);
   args.wait_on_event = count(Argument::kWaitOnEvent);
-  event.detail_kind = Detail::kSync;
+  event.detail_kind = ArgsKind::kSync;
   event.detail = static_cast<uint32_t>(trace_.syncs.size());
   trace_.syncs.push_back(args);
 }
@@ -156,7 +156,7 @@ void EventBuilder::add_memory(Event& event) {
   args.total_reserved = number(Argument::kTotalReserved, 0);
   args.device_type = std::max(0, small_signed(Argument::kDeviceType));
   args.device = small_signed(Argument::kDeviceId);
-  event.detail_kind = Detail::kMemory;
+  event.detail_kind = ArgsKind::kMemory;
   event.detail = static_cast<uint32_t>(trace_.memory_events.size());
   trace_.memory_events.push_back(args);
 }
@@ -185,7 +185,7 @@ bool EventBuilder::add_action(Event& event) {
                         small(Argument::kGeneration)};
   args.action.event =
       number(Argument::kEvent, kAbsent) == kAbsent ? schedule::kNoEvent : small(Argument::kEvent);
-  event.detail_kind = Detail::kAction;
+  event.detail_kind = ArgsKind::kAction;
   event.detail = static_cast<uint32_t>(trace_.actions.size());
   trace_.actions.push_back(args);
   return true;
@@ -205,7 +205,7 @@ bool EventBuilder::add_hook(Event& event) {
   args.hook.grad_mode = number(Argument::kGradMode, 1) != 0;
   args.hook.recompute = number(Argument::kRecompute, 0) != 0;
   args.hook.grads = grads == "all" ? Grads::kAll : grads == "some" ? Grads::kSome : Grads::kNone;
-  event.detail_kind = Detail::kHook;
+  event.detail_kind = ArgsKind::kHook;
   event.detail = static_cast<uint32_t>(trace_.hooks.size());
   trace_.hooks.push_back(args);
   return true;

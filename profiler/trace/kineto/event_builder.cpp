@@ -58,18 +58,18 @@ void EventBuilder::add() {
   const std::string_view phase = fields_.phase.text;
   switch (phase.size() == 1 && fields_.phase.is_string() ? phase.front() : '\0') {
     case 'X':
-      return timed_event(Phase::kComplete);
+      return timed_event(EventPhase::kComplete);
     case 'M':
       return name_event();
     case 'i':
     case 'I':
-      return timed_event(Phase::kInstant);
+      return timed_event(EventPhase::kInstant);
     case 's':
-      return timed_event(Phase::kFlowStart);
+      return timed_event(EventPhase::kFlowStart);
     case 'f':
-      return timed_event(Phase::kFlowEnd);
+      return timed_event(EventPhase::kFlowEnd);
     case 'C':
-      return timed_event(Phase::kCounter);
+      return timed_event(EventPhase::kCounter);
     default:
       return fault(Fault::kUnknownPhase);
   }
@@ -237,7 +237,7 @@ void EventBuilder::name_event() {
 }
 
 // False if the event has no usable time.
-bool EventBuilder::read_times(Event& event, Phase phase) {
+bool EventBuilder::read_times(Event& event, EventPhase phase) {
   if (fields_.time.kind == 0) {
     fault(Fault::kNoTime);
     return false;
@@ -250,7 +250,7 @@ bool EventBuilder::read_times(Event& event, Phase phase) {
     return false;
   }
   event.start = *start;
-  if (phase != Phase::kComplete) {
+  if (phase != EventPhase::kComplete) {
     return true;
   }
   if (fields_.duration.kind == 0) {
@@ -265,7 +265,7 @@ bool EventBuilder::read_times(Event& event, Phase phase) {
   return true;
 }
 
-void EventBuilder::timed_event(Phase phase) {
+void EventBuilder::timed_event(EventPhase phase) {
   Event event;
   if (!read_times(event, phase)) {
     return;
@@ -274,7 +274,7 @@ void EventBuilder::timed_event(Phase phase) {
   event.name = trace_.strings.intern(text(fields_.name));
   event.track = track_of_fields();
   set_category(event);
-  if (phase == Phase::kFlowStart || phase == Phase::kFlowEnd) {
+  if (phase == EventPhase::kFlowStart || phase == EventPhase::kFlowEnd) {
     const int64_t id = fields_.id.is_number() ? integer_of(fields_.id.text).value_or(0) : 0;
     event.correlation = id > 0 && id <= 0xffffffff ? static_cast<uint32_t>(id) : 0;
   }

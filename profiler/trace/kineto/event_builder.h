@@ -105,12 +105,12 @@ class EventBuilder {
 
   void fault(Fault fault);
   void name_event();
-  void timed_event(Phase phase);
+  void timed_event(EventPhase phase);
   void emit(const Event& event);
   // The arguments as JSON text, NaN and Infinity replaced by null. Only for arguments that are
   // passed on.
   std::string args_as_json();
-  bool read_times(Event& event, Phase phase);
+  bool read_times(Event& event, EventPhase phase);
   bool add_detail(Event& event);
   bool add_action(Event& event);
   bool add_hook(Event& event);

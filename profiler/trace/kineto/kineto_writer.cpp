@@ -267,20 +267,20 @@ class KinetoWriter::Body {
                     "the difference between a time and the trace's base time overflows");
     members.microseconds("ts", relative);
     switch (event.phase) {
-      case Phase::kComplete:
+      case EventPhase::kComplete:
         members.microseconds("dur", event.duration);
         break;
-      case Phase::kInstant:
+      case EventPhase::kInstant:
         members.text("s", category.empty() ? "g" : "t");
         break;
-      case Phase::kFlowStart:
+      case EventPhase::kFlowStart:
         members.integer("id", event.correlation);
         break;
-      case Phase::kFlowEnd:
+      case EventPhase::kFlowEnd:
         members.integer("id", event.correlation);
         members.text("bp", "e");
         break;
-      case Phase::kCounter:
+      case EventPhase::kCounter:
         break;
     }
     if (given.empty()) {
@@ -292,12 +292,12 @@ class KinetoWriter::Body {
   }
 
   void event_args(Members& members, const Trace& trace, const Event& event) {
-    const bool flow = event.phase == Phase::kFlowStart || event.phase == Phase::kFlowEnd;
+    const bool flow = event.phase == EventPhase::kFlowStart || event.phase == EventPhase::kFlowEnd;
     if (const std::string_view json = trace.args_json(event); !json.empty()) {
       members.raw("args", json);
       return;
     }
-    if (event.detail_kind == Detail::kNone && event.external_id == 0 &&
+    if (event.detail_kind == ArgsKind::kNone && event.external_id == 0 &&
         (event.correlation == 0 || flow)) {
       return;
     }

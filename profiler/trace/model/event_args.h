@@ -14,7 +14,7 @@ namespace shardlens::trace {
 
 // The side table that Event::detail points into. Call Trace::collective(), device(), … instead of
 // reading it: an event may have more than one row.
-enum class Detail : uint8_t { kNone, kCollective, kAction, kHook, kDevice, kSync, kMemory, kText };
+enum class ArgsKind : uint8_t { kNone, kCollective, kAction, kHook, kDevice, kSync, kMemory, kText };
 
 inline constexpr uint32_t kNoIndex = 0xffffffffU;
 
@@ -110,7 +110,7 @@ struct MemoryArgs {
 // them.
 struct TextArgs {
   std::string json;  // an object
-  Detail kind = Detail::kNone;
+  ArgsKind kind = ArgsKind::kNone;
   uint32_t detail = kNoIndex;
 };
 

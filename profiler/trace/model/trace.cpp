@@ -99,39 +99,39 @@ std::string_view Trace::category(const Event& event) const {
 }
 
 template <typename T>
-const T* Trace::row(const Event& event, Detail kind, const GrowingArray<T>& table) const {
+const T* Trace::row(const Event& event, ArgsKind kind, const GrowingArray<T>& table) const {
   if (event.detail_kind == kind) {
     return &table.at(event.detail);
   }
-  if (event.detail_kind == Detail::kText && texts.at(event.detail).kind == kind) {
+  if (event.detail_kind == ArgsKind::kText && texts.at(event.detail).kind == kind) {
     return &table.at(texts[event.detail].detail);
   }
   return nullptr;
 }
 
 const CollectiveArgs* Trace::collective(const Event& event) const {
-  return row(event, Detail::kCollective, collectives);
+  return row(event, ArgsKind::kCollective, collectives);
 }
 const ActionArgs* Trace::action(const Event& event) const {
-  return row(event, Detail::kAction, actions);
+  return row(event, ArgsKind::kAction, actions);
 }
 const HookArgs* Trace::hook(const Event& event) const {
-  return row(event, Detail::kHook, hooks);
+  return row(event, ArgsKind::kHook, hooks);
 }
 const DeviceArgs* Trace::device(const Event& event) const {
   if (const CollectiveArgs* c = collective(event)) {
     return c->device == kNoIndex ? nullptr : &devices.at(c->device);
   }
-  return row(event, Detail::kDevice, devices);
+  return row(event, ArgsKind::kDevice, devices);
 }
 const SyncArgs* Trace::sync(const Event& event) const {
-  return row(event, Detail::kSync, syncs);
+  return row(event, ArgsKind::kSync, syncs);
 }
 const MemoryArgs* Trace::memory(const Event& event) const {
-  return row(event, Detail::kMemory, memory_events);
+  return row(event, ArgsKind::kMemory, memory_events);
 }
 std::string_view Trace::args_json(const Event& event) const {
-  return event.detail_kind == Detail::kText ? std::string_view(texts.at(event.detail).json) : "";
+  return event.detail_kind == ArgsKind::kText ? std::string_view(texts.at(event.detail).json) : "";
 }
 
 uint32_t Trace::track(int64_t pid, int64_t tid) {
@@ -210,7 +210,7 @@ uint32_t Trace::add_collective(std::string_view name,
                                Nanoseconds end,
                                const CollectiveArgs& args) {
   const uint32_t index = add_complete(Category::kCommunication, name, track, start, end);
-  events[index].detail_kind = Detail::kCollective;
+  events[index].detail_kind = ArgsKind::kCollective;
   events[index].detail = static_cast<uint32_t>(collectives.size());
   collectives.push_back(args);
   return index;
@@ -219,8 +219,8 @@ uint32_t Trace::add_collective(std::string_view name,
 uint32_t Trace::add_action(uint32_t track, Nanoseconds time, const ActionArgs& args) {
   const uint32_t index =
       add_complete(Category::kShardlens, schedule::name_of(args.action.op), track, time, time);
-  events[index].phase = Phase::kInstant;
-  events[index].detail_kind = Detail::kAction;
+  events[index].phase = EventPhase::kInstant;
+  events[index].detail_kind = ArgsKind::kAction;
   events[index].detail = static_cast<uint32_t>(actions.size());
   actions.push_back(args);
   return index;
@@ -229,8 +229,8 @@ uint32_t Trace::add_action(uint32_t track, Nanoseconds time, const ActionArgs& a
 uint32_t Trace::add_hook(uint32_t track, Nanoseconds time, const HookArgs& args) {
   const uint32_t index =
       add_complete(Category::kShardlens, shardlens::name_of(args.hook.hook), track, time, time);
-  events[index].phase = Phase::kInstant;
-  events[index].detail_kind = Detail::kHook;
+  events[index].phase = EventPhase::kInstant;
+  events[index].detail_kind = ArgsKind::kHook;
   events[index].detail = static_cast<uint32_t>(hooks.size());
   hooks.push_back(args);
   return index;
@@ -238,12 +238,12 @@ uint32_t Trace::add_hook(uint32_t track, Nanoseconds time, const HookArgs& args)
 
 void Trace::set_args(uint32_t event, std::string json) {
   Event& e = events.at(event);
-  if (e.detail_kind == Detail::kText) {
+  if (e.detail_kind == ArgsKind::kText) {
     texts.at(e.detail).json = std::move(json);
     return;
   }
   texts.push_back({std::move(json), e.detail_kind, e.detail});
-  e.detail_kind = Detail::kText;
+  e.detail_kind = ArgsKind::kText;
   e.detail = static_cast<uint32_t>(texts.size() - 1);
 }
 

@@ -41,7 +41,7 @@ inline constexpr int kCategoryCount = 18;
 [[nodiscard]] std::string_view name_of(Category category);
 [[nodiscard]] Category parse_category(std::string_view name);  // kOther for an unknown name
 
-enum class Phase : uint8_t { kComplete, kInstant, kFlowStart, kFlowEnd, kCounter };
+enum class EventPhase : uint8_t { kComplete, kInstant, kFlowStart, kFlowEnd, kCounter };
 
 // One event. Half-open [start, start + duration) in nanoseconds since the epoch (or since the
 // file's own zero, if it has relative times and no baseTimeNanoseconds). Instants, flows and
@@ -58,8 +58,8 @@ struct Event {
   // args.correlation of launches and device events, or a flow's id; 0: none.
   uint32_t correlation = 0;
   Category category = Category::kOther;
-  Phase phase = Phase::kComplete;
-  Detail detail_kind = Detail::kNone;
+  EventPhase phase = EventPhase::kComplete;
+  ArgsKind detail_kind = ArgsKind::kNone;
   uint8_t other_category = 0;  // kOther: index into Trace::other_categories
 
   [[nodiscard]] Nanoseconds end() const { return start + duration; }
@@ -188,7 +188,7 @@ class Trace {
  private:
   // Row of a side table, or nullptr.
   template <typename T>
-  const T* row(const Event& event, Detail kind, const GrowingArray<T>& table) const;
+  const T* row(const Event& event, ArgsKind kind, const GrowingArray<T>& table) const;
 
   struct IdKey {
     bool is_text;

@@ -264,7 +264,7 @@ class DeviceRecords {
                                : stream_track(static_cast<uint8_t>(args.device), sync.stream);
     const uint32_t event =
         trace_.add_complete(Category::kCudaSync, name_of(args.kind), track, sync.start, sync.end);
-    trace_.events[event].detail_kind = Detail::kSync;
+    trace_.events[event].detail_kind = ArgsKind::kSync;
     trace_.events[event].detail = static_cast<uint32_t>(trace_.syncs.size());
     trace_.syncs.push_back(args);
     trace_.events[event].correlation = sync.correlation;
@@ -312,9 +312,9 @@ class DeviceRecords {
     const uint32_t event =
         trace_.add_complete(Category::kOther, "[memory]", track, memory.time, memory.time);
     Event& e = trace_.events[event];
-    e.phase = Phase::kInstant;
+    e.phase = EventPhase::kInstant;
     e.other_category = trace_.other_category("cpu_instant_event");
-    e.detail_kind = Detail::kMemory;
+    e.detail_kind = ArgsKind::kMemory;
     e.detail = static_cast<uint32_t>(trace_.memory_events.size());
     trace_.memory_events.push_back(args);
   }
@@ -329,8 +329,8 @@ class DeviceRecords {
     if (launch == launches_.end()) {
       return;
     }
-    add_flow(Phase::kFlowStart, launch->second.track, launch->second.start, correlation);
-    add_flow(Phase::kFlowEnd, event.track, event.start, correlation);
+    add_flow(EventPhase::kFlowStart, launch->second.track, launch->second.start, correlation);
+    add_flow(EventPhase::kFlowEnd, event.track, event.start, correlation);
     const auto ranges = ranges_.find(launch->second.thread);
     const auto range =
         ranges == ranges_.end() ? std::nullopt : ranges->second.around(launch->second.start);
@@ -342,7 +342,7 @@ class DeviceRecords {
     }
   }
 
-  void add_flow(Phase phase, uint32_t track, Nanoseconds time, uint32_t correlation) {
+  void add_flow(EventPhase phase, uint32_t track, Nanoseconds time, uint32_t correlation) {
     const uint32_t event = trace_.add_complete(Category::kAc2g, "ac2g", track, time, time);
     trace_.events[event].phase = phase;
     trace_.events[event].correlation = correlation;
@@ -390,7 +390,7 @@ class DeviceRecords {
   }
 
   void set_device(uint32_t event, const DeviceArgs& args) {
-    trace_.events[event].detail_kind = Detail::kDevice;
+    trace_.events[event].detail_kind = ArgsKind::kDevice;
     trace_.events[event].detail = device_row(args);
   }
 

@@ -16,8 +16,8 @@ namespace {
 
 using RunDataTest = QtTest<QCoreApplication>;
 
-void expect_equal(const analysis::Figures& live,
-                  const analysis::Figures& exact,
+void expect_equal(const analysis::WindowFigures& live,
+                  const analysis::WindowFigures& exact,
                   const std::string& where) {
   EXPECT_EQ(live.duration(), exact.duration()) << where;
   EXPECT_EQ(live.compute, exact.compute) << where;

@@ -40,7 +40,7 @@ namespace {
 class MainWindowTest : public WindowTest {
  protected:
   // Checks that the headline shows the figures of `exact`, rounded so that they sum.
-  void expect_headline(const analysis::Figures& exact) {
+  void expect_headline(const analysis::WindowFigures& exact) {
     const QString text = window_->headline().bar().text();
     const std::array parts{exact.compute, exact.exposed_comm, exact.exposed_copy, exact.idle};
     const std::vector<Nanoseconds> rounded = report::round_to_microseconds(parts);
@@ -293,7 +293,7 @@ TEST_F(MainWindowTest, AnyRangesNumbersAreTheAnalyzers) {
     const analysis::Interval shown{std::min(a, b), std::max(a, b) + 1};
     window_->context().selectRange(shown);
     window_->panels().flush();
-    const analysis::Figures exact = partition.figures(
+    const analysis::WindowFigures exact = partition.figures(
         analysis::clip(timeline.span, window_->context().run()->own(rank(), shown)));
     EXPECT_EQ(window_->panels().exposed.total(), exact.exposed_comm);
     const UnitTree& tree = window_->panels().tree;

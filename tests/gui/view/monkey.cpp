@@ -352,7 +352,7 @@ QStringList Monkey::brokenNumbers() {
   if (said[0] != said[1] + said[2] + said[3] + said[4]) {
     out.append(QStringLiteral("the headline does not sum: ") + window_.headline().bar().text());
   }
-  const analysis::Figures exact = rank->partition.figures(window_.context().window());
+  const analysis::WindowFigures exact = rank->partition.figures(window_.context().window());
   if (exact.duration() != length_of(window_.context().window())) {
     out.append(QStringLiteral("the figures do not sum to their span"));
   }

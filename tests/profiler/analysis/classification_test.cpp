@@ -145,7 +145,7 @@ TEST(ClassificationTest, ArgumentsOfAKernelMayStandAtItsCall) {
   args.out_nelems = 80;
   b.range("nccl:_all_gather_base", 0, 20);
   const uint32_t call = b.trace.add_complete(Category::kCpuOp, "record_param_comms", b.main, 1, 19);
-  b.trace.events[call].detail_kind = trace::Detail::kCollective;
+  b.trace.events[call].detail_kind = trace::ArgsKind::kCollective;
   b.trace.events[call].detail = 0;
   b.trace.collectives.push_back(args);
   b.device(Category::kKernel, "ncclDevKernel_Generic(x)", 7, 5, 100, 110);

@@ -29,7 +29,7 @@ void stream_wait(
   const uint32_t event = b.trace.add_complete(Category::kCudaSync, "Stream Wait Event",
                                               b.trace.track(0, stream), instant, instant + 1);
   b.trace.events[event].correlation = wait;
-  b.trace.events[event].detail_kind = trace::Detail::kSync;
+  b.trace.events[event].detail_kind = trace::ArgsKind::kSync;
   b.trace.events[event].detail = static_cast<uint32_t>(b.trace.syncs.size());
   trace::SyncArgs sync;
   sync.kind = trace::SyncKind::kStreamWaitEvent;
@@ -340,8 +340,8 @@ TEST(MemoryTest, PeaksByDeviceAndStep) {
     args.total_reserved = 2 * allocated;
     args.device_type = type;
     args.device = device;
-    b.trace.events[event].phase = trace::Phase::kInstant;
-    b.trace.events[event].detail_kind = trace::Detail::kMemory;
+    b.trace.events[event].phase = trace::EventPhase::kInstant;
+    b.trace.events[event].detail_kind = trace::ArgsKind::kMemory;
     b.trace.events[event].detail = static_cast<uint32_t>(b.trace.memory_events.size());
     b.trace.memory_events.push_back(args);
   };

@@ -13,7 +13,7 @@ namespace {
 using test::TraceBuilder;
 using trace::Category;
 
-void expect_sums(const Figures& f) {
+void expect_sums(const WindowFigures& f) {
   EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.duration());
   EXPECT_EQ(f.comm, f.overlap + f.exposed_comm);
   EXPECT_GE(f.idle, 0);
@@ -39,7 +39,7 @@ TEST(FiguresTest, DeviceTraceByHand) {
   b.trace.add_complete(Category::kGpuUserAnnotation, "ProfilerStep#1", b.trace.track(0, 7), 0, 90);
   b.trace.add_complete(Category::kCudaSync, "Stream Wait Event", b.trace.track(0, 7), 40, 95);
   const Analysis result = analyze(trace::Run::of({b.finish()}));
-  const Figures& f = result.ranks.at(0).figures;
+  const WindowFigures& f = result.ranks.at(0).figures;
   EXPECT_EQ(f.duration(), 50);
   EXPECT_EQ(f.compute, 10 + 10 + 2);
   EXPECT_EQ(f.comm, 30);          // [5,35)
@@ -209,7 +209,7 @@ TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
       }
     }
     const Analysis result = analyze(trace::Run::of({b.finish()}));
-    const Figures& f = result.ranks.at(0).figures;
+    const WindowFigures& f = result.ranks.at(0).figures;
     ASSERT_EQ(f.duration(), last - first);
     ASSERT_EQ(f.compute, n_compute);
     ASSERT_EQ(f.comm, n_comm);

@@ -24,7 +24,7 @@ TEST_F(RecordedTraceTest, GlooFsdp2HasEveryCollectiveAtItsUnit) {
   const Analysis result = analyze(trace::Run::open(kTraces / "gloo_fsdp2"));
   ASSERT_EQ(result.ranks.size(), 2U);
   for (const RankAnalysis& rank : result.ranks) {
-    const Figures& f = rank.figures;
+    const WindowFigures& f = rank.figures;
     EXPECT_EQ(rank.steps.size(), 3U);
     EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.duration());
     // Three layers: gathered for forward and again for backward, reduced once, in each of three
@@ -72,11 +72,11 @@ TEST_F(RecordedTraceTest, SumsHoldOnEveryTrace) {
     }
     const Analysis result = analyze(trace::Run::open(entry.path()));
     const RankAnalysis& rank = result.ranks.at(0);
-    std::vector<Figures> all{rank.figures};
+    std::vector<WindowFigures> all{rank.figures};
     for (const StepAnalysis& step : rank.steps) {
       all.push_back(step.figures);
     }
-    for (const Figures& f : all) {
+    for (const WindowFigures& f : all) {
       EXPECT_EQ(f.compute + f.exposed_comm + f.exposed_copy + f.idle, f.duration()) << entry.path();
       EXPECT_GE(f.idle, 0) << entry.path();
       Nanoseconds kinds = f.unknown.exposed;

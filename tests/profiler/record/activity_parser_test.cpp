@@ -401,7 +401,7 @@ TEST_F(ActivityParserTest, AStepFromBuffersToFigures) {
   const Trace written = trace();
   const Trace trace = trace::parse_kineto(to_kineto_json(written), "as written");
   const analysis::Timeline timeline = analysis::make_timeline(trace);
-  const analysis::Figures figures = analysis::Partition(timeline).figures(timeline.span);
+  const analysis::WindowFigures figures = analysis::Partition(timeline).figures(timeline.span);
   EXPECT_EQ(figures.comm, 1000);
   EXPECT_EQ(figures.compute, 600);
   EXPECT_EQ(figures.exposed_comm, 800);

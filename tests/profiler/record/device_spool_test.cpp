@@ -80,8 +80,8 @@ TEST(DeviceSpoolTest, EveryKernelHasItsLaunchAFlowAndAHull) {
       int starts = 0, ends = 0;
       for (const Event& flow : of_category(trace, Category::kAc2g)) {
         if (flow.correlation == event.correlation) {
-          starts += flow.phase == trace::Phase::kFlowStart ? 1 : 0;
-          ends += flow.phase == trace::Phase::kFlowEnd && flow.start == event.start ? 1 : 0;
+          starts += flow.phase == trace::EventPhase::kFlowStart ? 1 : 0;
+          ends += flow.phase == trace::EventPhase::kFlowEnd && flow.start == event.start ? 1 : 0;
         }
       }
       EXPECT_EQ(starts, 1);
@@ -128,7 +128,7 @@ TEST(DeviceSpoolTest, ExposedCommunicationIsThatWorkedByHand) {
   const analysis::Timeline timeline = analysis::make_timeline(trace);
   ASSERT_TRUE(timeline.device);
   const analysis::Partition partition(timeline);
-  const analysis::Figures figures = partition.figures(timeline.span);
+  const analysis::WindowFigures figures = partition.figures(timeline.span);
   EXPECT_EQ(figures.duration(), 2350);
   EXPECT_EQ(figures.comm, 2000);
   EXPECT_EQ(figures.compute, 600);

@@ -37,6 +37,7 @@ TEST(DecimalTest, RefusesWhatDoesNotFitOrIsNoNumber) {
         "9223372036854775.808", "1e400", "18446744073709551615"}) {
     EXPECT_EQ(scaled_decimal(text, 3), std::nullopt) << text;
   }
+  EXPECT_EQ(scaled_decimal("18446744073709551615.5", 0), std::nullopt);  // rounding it up wraps
 }
 
 }  // namespace

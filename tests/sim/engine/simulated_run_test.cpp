@@ -29,7 +29,7 @@ Durations durations() {
           .issue_action = 5};
 }
 
-void expect_figures(const analysis::Figures& figures, const StepFigures& simulated) {
+void expect_figures(const analysis::WindowFigures& figures, const StepFigures& simulated) {
   EXPECT_EQ(figures.compute, simulated.compute);
   EXPECT_EQ(figures.comm, simulated.comm);
   EXPECT_EQ(figures.overlap, simulated.overlap);
