@@ -5,8 +5,10 @@ every feature has its row, and the totals of docs/parity.md are those of the pag
     check_parity.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_parity.py --self-test  tables with one violation of each kind must be reported
 
-docs/parity.md lists the pages: `| [title](parity/page.md) | works | refused | differs | out of scope |`. A row of a page is `| behaviour | status | test or reason |`. Rows that are `works`, `refused` or `differs` name at least one test as
-`Suite.Name`; rows that are `out of scope` give a reason instead. Each line of .ci/parity_rows.txt is the first cell of one row.
+docs/parity.md lists the pages: `| [title](parity/page.md) | works | refused | differs | out of scope |`, and their sums as `all`.
+A row of a page is `| behaviour | status | test or reason |`. Rows that are `works`, `refused` or `differs` name at least one
+test as `Suite.Name`; rows that are `out of scope` give a reason instead. Each line of .ci/parity_rows.txt is the first cell of
+one row.
 """
 import collections
 import pathlib
