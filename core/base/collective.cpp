@@ -9,10 +9,10 @@ namespace {
 struct CollectiveRow {
   CollectiveKind kind;
   std::string_view name, kineto,
-      squeezed;  // squeezed: how every c10d spelling contains it once underscores are gone
+      squeezed;  // squeezed: a substring of every c10d spelling without underscores
 };
 
-// Order matters to parse_collective: the first row whose squeezed spelling occurs wins.
+// In order of CollectiveKind. parse_collective takes the first row whose squeezed spelling occurs.
 constexpr std::array<CollectiveRow, 7> kCollectiveRows{{
     {CollectiveKind::kAllGather, "all_gather", "_allgather_base", "allgather"},
     {CollectiveKind::kReduceScatter, "reduce_scatter", "_reduce_scatter_base", "reducescatter"},
@@ -40,7 +40,7 @@ std::optional<CollectiveKind> parse_collective(std::string_view name) {
     }
   }
   if (squeezed.find("barrier") !=
-      std::string::npos) {  // "all_reduce_barrier" waits, it moves nothing
+      std::string::npos) {  // "all_reduce_barrier" is a barrier: it moves no data
     return CollectiveKind::kBarrier;
   }
   for (const CollectiveRow& r : kCollectiveRows) {

@@ -16,12 +16,13 @@ enum class CollectiveKind : uint8_t {
   kBarrier
 };
 
-// "all_gather", …: keys of `analyze --json`, names in messages.
+// "all_gather", …: used as keys of `analyze --json` and in messages.
 [[nodiscard]] std::string_view name_of(CollectiveKind kind);
-// "_allgather_base", "_reduce_scatter_base", "allreduce", …: Kineto's `Collective name` argument.
+// "_allgather_base", "_reduce_scatter_base", "allreduce", …: values of Kineto's `Collective name`
+// argument.
 [[nodiscard]] std::string_view kineto_name(CollectiveKind kind);
-// From any name that c10d or Kineto writes ("_allgather_base", "all_gather_into_tensor_coalesced",
-// "allreduce", …).
+// Parses any name that c10d or Kineto writes ("_allgather_base",
+// "all_gather_into_tensor_coalesced", "allreduce", …).
 [[nodiscard]] std::optional<CollectiveKind> parse_collective(std::string_view name);
 
 }  // namespace shardlens

@@ -16,14 +16,15 @@ namespace {
 using Family = ModelConfig::Family;
 using Names = std::vector<std::string>;
 
-// Bounds far above any real model; they keep sizes inside int64 and a damaged file from filling
-// memory.
+// Bounds far above any real model. They prevent overflow of int64 sizes, and a damaged file from
+// exhausting memory.
 constexpr int64_t kLargestWidth = int64_t{1} << 20;
 constexpr int64_t kLargestVocabulary = int64_t{1} << 27;
 constexpr int64_t kLargestLayers = 4096;
 constexpr int64_t kLargestPositions = int64_t{1} << 31;
 
-// First of `keys` that the file has (transformers' attribute_map lets gpt2 use either name).
+// The first of `keys` that the file has (with transformers' attribute_map, gpt2 may use either
+// name).
 std::optional<JsonNode> find_any(const JsonNode& root,
                                  std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
@@ -41,7 +42,7 @@ int64_t integer_or(const std::optional<JsonNode>& node,
   return node ? node->integer(low, high) : fallback;
 }
 
-// For keys that transformers declares optional: null reads as absent.
+// For keys that transformers declares optional: null means absent.
 int64_t optional_integer(const std::optional<JsonNode>& node,
                          int64_t fallback,
                          int64_t low,
@@ -84,8 +85,7 @@ DType weights_dtype(const JsonNode& root) {
   return DType::kF32;
 }
 
-// Other causal models whose names say which supported family they are closest to, though they
-// differ in the modules.
+// A suggestion for an unsupported model type: the supported family that is most similar to it.
 std::string nearest_family(const std::string& seen, const Names& supported) {
   static const std::array<std::pair<std::string_view, std::string_view>, 14> kRelatives{{
       {"mistral", "llama"},
@@ -105,7 +105,7 @@ std::string nearest_family(const std::string& seen, const Names& supported) {
   }};
   for (const auto& [prefix, family] : kRelatives) {
     if (seen.starts_with(prefix)) {
-      return fmt::format("; the nearest is '{}', which has other modules", family);
+      return fmt::format("; the nearest is '{}', but its modules are different", family);
     }
   }
   return suggestion(seen, supported);
@@ -123,7 +123,7 @@ void read_llama3(const JsonNode& root, const JsonNode& rope, ModelConfig& config
   config.rope_factor = needed("factor");
   config.rope_low_freq_factor = needed("low_freq_factor");
   config.rope_high_freq_factor = needed("high_freq_factor");
-  // Beside the rope settings it wins over one inside them, as in transformers.
+  // As in transformers, the value next to the rope settings takes precedence over one inside them.
   auto original = root.find("original_max_position_embeddings");
   if (!original) {
     original = rope.find("original_max_position_embeddings");
@@ -136,10 +136,10 @@ void read_llama3(const JsonNode& root, const JsonNode& rope, ModelConfig& config
   }
 }
 
-// [Note: Rope settings] Up to transformers 4 they are flat: "rope_theta" beside "rope_scaling"
-// {"rope_type" (older: "type"), …}. Version 5 writes "rope_parameters" with everything inside. As
-// in transformers, rope_scaling wins where both are given and not empty, and a rope_theta inside
-// the object wins over the flat one.
+// [Note: Rope settings] Up to transformers 4 they are flat: "rope_theta" next to "rope_scaling"
+// {"rope_type" (older: "type"), …}. Version 5 writes all of them inside "rope_parameters". As in
+// transformers, rope_scaling takes precedence if both are given and not empty, and a rope_theta
+// inside the object takes precedence over the flat one.
 void read_rope(const JsonNode& root, ModelConfig& config) {
   static const Names kTypes{"default", "linear", "llama3"};
   config.rope_theta = number_or(root, "rope_theta", config.rope_theta, 1.0, 1e15);

@@ -16,7 +16,7 @@ namespace {
 
 using Family = ModelConfig::Family;
 
-// Class that transformers' ACT2FN makes for a name.
+// The class that transformers' ACT2FN maps a name to.
 std::string activation_type(const std::string& name) {
   if (name == "gelu_new") {
     return "NewGELUActivation";
@@ -27,7 +27,8 @@ std::string activation_type(const std::string& name) {
   return name == "relu" ? "ReLU" : "SiLUActivation";
 }
 
-// Source: transformers 5.23 models/llama/modeling_llama.py; order of registration in each __init__.
+// In the order of registration in each __init__.
+// Source: transformers 5.23 models/llama/modeling_llama.py.
 ModuleTree llama_tree(const ModelConfig& config) {
   TreeBuilder build(config.torch_type);
   const int64_t hidden = config.hidden_size;
@@ -58,7 +59,7 @@ ModuleTree llama_tree(const ModelConfig& config) {
   return build.take();
 }
 
-// Source: transformers 5.23 models/gpt2/modeling_gpt2.py. Conv1D keeps its weight as [in, out].
+// Source: transformers 5.23 models/gpt2/modeling_gpt2.py. Conv1D stores its weight as [in, out].
 ModuleTree gpt2_tree(const ModelConfig& config) {
   TreeBuilder build(config.torch_type);
   const int64_t hidden = config.hidden_size;

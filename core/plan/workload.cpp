@@ -14,7 +14,7 @@ namespace {
 using Family = ModelConfig::Family;
 using Linear = WorkloadBuilder::Linear;
 
-// `residual`: its input goes on beside it, so that two gradients meet there.
+// `residual`: its input is also used by a residual connection, so that two gradients are added.
 void rms_norm(WorkloadBuilder& build,
               const std::string& module,
               int64_t features,
@@ -40,8 +40,8 @@ void llama_attention(WorkloadBuilder& build, const ModelConfig& config, const st
   const int64_t kv = config.kv_heads * config.head_dim;
   const bool bias = config.attention_bias;
   build.enter(name);
-  // The three share their input, kept once; its gradient is the sum of theirs, the last one
-  // computed (q) arriving at two others.
+  // The three projections share their input, which is saved once. Its gradient is the sum of three:
+  // backward runs v first, then k and q each add theirs.
   build.linear(name + ".q_proj",
                {.in = config.hidden_size, .out = q, .bias = bias, .sums_input_grad = true});
   build.rotary(q);
@@ -119,7 +119,7 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
   const int64_t hidden = config.hidden_size;
   const int64_t inner = config.intermediate_size;
   const auto dropout = [&build](const std::string& module) {
-    build.enter(module);  // the identity: there is no training with dropout
+    build.enter(module);  // an identity: training with dropout is not supported
     build.leave();
   };
   build.enter(layer);
@@ -127,7 +127,7 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
   build.enter(layer + ".attn");
   build.linear(layer + ".attn.c_attn",
                {.in = hidden, .out = 3 * hidden, .bias = true, .transposed = false});
-  // Queries, keys and values are views of one tensor; their gradients are put together again.
+  // Queries, keys and values are views of one tensor; backward concatenates their gradients.
   build.elementwise("aten::split", "aten::cat",
                     {.backward_read = 3 * hidden, .backward_written = 3 * hidden});
   build.attention({.heads = config.heads, .kv_heads = config.heads, .head_dim = config.head_dim});
@@ -207,7 +207,7 @@ Workload step_workload(const ModelConfig& config,
   }
   if (std::ranges::none_of(plan.tree.parameters, &Parameter::requires_grad)) {
     throw InputError(plan.plan.source + "#/frozen_parameters",
-                     "every parameter is frozen; expected one at least that is trained");
+                     "every parameter is frozen; expected at least one that is not frozen");
   }
   WorkloadBuilder build(plan, settings.batch, seq);
   build.enter("");

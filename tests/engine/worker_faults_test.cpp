@@ -142,7 +142,8 @@ TEST_F(WorkerFaultsTest, SequenceLongerThanThePositions) {
 TEST_F(WorkerFaultsTest, NoGpu) {
   const auto ended = run(1, {"--device", "cuda"});
   EXPECT_EQ(ended[0].code, 3);
-  EXPECT_THAT(ended[0].messages, HasSubstr("--device cuda: this machine has no NVIDIA driver that is loaded"));
+  EXPECT_THAT(ended[0].messages,
+              HasSubstr("--device cuda: the NVIDIA driver of this machine is not loaded"));
 }
 
 TEST_F(WorkerFaultsTest, MissingModelAndBadFlag) {

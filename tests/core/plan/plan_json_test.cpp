@@ -152,7 +152,7 @@ TEST(PlanJsonTest, UnknownKeysAreRejectedEverywhereWithTheNearestName) {
 TEST(PlanJsonTest, WrongValuesNamePlaceSeenAndExpected) {
   EXPECT_THAT(parse_error_of("{}"), HasSubstr("plan.json#/version: key 'version' is missing"));
   EXPECT_THAT(parse_error_of(R"({"version": 2, "units": [{"modules": ""}]})"),
-              HasSubstr("plan.json#/version: expected 1, the only version there is, found 2"));
+              HasSubstr("plan.json#/version: expected 1, the only supported version, found 2"));
   EXPECT_THAT(parse_error_of(R"({"version": true, "units": []})"), HasSubstr("#/version"));
   EXPECT_THAT(parse_error_of(R"({"version": 1, "units": []})"),
               HasSubstr("#/units: expected at least one unit"));

@@ -113,7 +113,7 @@ TEST(WrapPolicyTest, MistakesNameThePlace) {
                       "no module"),
             HasSubstr("did you mean 'class:LlamaDecoderLayer'?")));
   EXPECT_THAT(policy_error_of(R"([{"modules": "size:100000000"}, {"modules": ""}])"),
-              HasSubstr("chooses no module: none but the root is so large"));
+              HasSubstr("matches no module: only the root is that large"));
   // Wrapping twice.
   EXPECT_THAT(
       policy_error_of(R"([{"modules": "class:LlamaDecoderLayer"}, {"modules": "model.layers.2"},
