@@ -19,7 +19,7 @@ enum class Hook : uint8_t {
   kBackwardEnd,    // the outermost backward ended (unit: the root)
   kOptimizerDone,  // the optimizer step was issued (unit: the root)
   kUnshard,        // user call: issue the all-gather
-  kWaitUnshard,    // user call: issue the all-gather if needed and wait for it
+  kWaitUnshard,    // user call: wait for the all-gather
   kReshard,        // user call: free the unsharded parameters
   kAbort,          // after an exception: return every unit to the sharded state
 };

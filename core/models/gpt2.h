@@ -6,7 +6,7 @@
 
 namespace shardlens::models {
 
-// GPT2LMHeadModel; `config.family` is kGpt2.
+// Makes a GPT2LMHeadModel; `config.family` must be kGpt2.
 [[nodiscard]] std::shared_ptr<CausalLm> make_gpt2(const plan::ModelConfig& config, Init init);
 
 }  // namespace shardlens::models

@@ -315,7 +315,7 @@ TEST(ScheduleTest, ImpossibleOptionsAreRefusedByName) {
   ScheduleOptions options = two_ranks();
   EXPECT_THAT(refusal({}, options), HasSubstr("no units"));
   options.backward_prefetch = plan::BackwardPrefetch::kPost;
-  EXPECT_THAT(refusal(blocks(1), options), HasSubstr("'post' exists in fsdp1 only"));
+  EXPECT_THAT(refusal(blocks(1), options), HasSubstr("'post' exists only in fsdp1"));
   options = two_ranks();
   options.shard = 0;
   EXPECT_THAT(refusal(blocks(1), options), HasSubstr("mesh 1x0"));
@@ -327,7 +327,7 @@ TEST(ScheduleTest, ImpossibleOptionsAreRefusedByName) {
               HasSubstr("'layers.0': reshard_after_forward = 4 should be a factor"));
   units = blocks(2);
   units[1].forward_prefetch = {{9}};
-  EXPECT_THAT(refusal(units, options), HasSubstr("a unit that is not there"));
+  EXPECT_THAT(refusal(units, options), HasSubstr("a unit that does not exist"));
   units = blocks(2);
   units[1].parent = 2;
   EXPECT_THAT(refusal(units, options), HasSubstr("pre-order"));
