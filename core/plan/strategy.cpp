@@ -48,7 +48,7 @@ std::pair<int64_t, int64_t> parse_mesh(std::string_view text) {
   const auto shard = positive(text.substr(std::min(cross + 1, text.size())));
   if (!replicate || !shard) {
     throw UsageError(
-        fmt::format("--mesh '{}': expected RxS (replicas x shards), such as 2x4", text));
+        fmt::format("--mesh '{}': expected RxS, replicas times shards, such as 2x4", text));
   }
   return {*replicate, *shard};
 }

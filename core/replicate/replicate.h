@@ -107,8 +107,8 @@ class ReplicateState : public composable::State {
 
 // Replicates the parameters of `module`, except those of `ignored_modules` and their descendants,
 // of submodules that fully_shard manages, and of submodules to which replicate() is applied
-// separately. Errors  UsageError if the module is already replicated or fully sharded, is a
-// container without
+// separately.
+// Errors  UsageError if the module is already replicated or fully sharded, is a container without
 //         forward, or has no hooks (SHARDLENS_MODULE).
 std::shared_ptr<ReplicateState> replicate(
     const std::shared_ptr<torch::nn::Module>& module,

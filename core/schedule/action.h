@@ -98,8 +98,7 @@ enum class BufferKind : uint8_t {
   kUnsharded,      // param_dtype, padded_numel (flat: the flat parameter; gathered in place)
   kGathered,       // per-parameter layout only: all-gather output, before copy-out
   kSubShard,       // the larger shard kept after forward when reshard_after_forward = k
-  kUnshardedGrad,  // param_dtype, padded_numel; allocated by autograd, not by kAlloc; freed by
-                   // kFree
+  kUnshardedGrad,  // param_dtype, padded_numel; allocated by autograd, freed by kFree
   kReduceInput,    // reduce_dtype, padded_numel
   kReduceOutput,   // reduce_dtype, shard_numel
 };

@@ -13,8 +13,7 @@ namespace shardlens::train {
 // one byte per token.
 //
 // Samples     n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so consecutive
-// samples
-//             share one token.
+//             samples share one token.
 // Errors      InputError naming the file if it cannot be read or its size is not a multiple of a
 //             token's.
 class TokenFile {

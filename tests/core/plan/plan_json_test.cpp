@@ -106,12 +106,13 @@ TEST(PlanJsonTest, KeysOfAnotherApiAreErrors) {
     return parse_error_of(R"({"version": 1, "units": [{"modules": "", )" + unit + "}]}");
   };
   EXPECT_THAT(error(R"("api": "replicate", "reshard_after_forward": true)"),
-              HasSubstr("#/units/0/reshard_after_forward: only a unit with \"api\": "
-                        "\"fully_shard\" takes it"));
+              HasSubstr("#/units/0/reshard_after_forward: allowed only in a unit with \"api\": "
+                        "\"fully_shard\""));
   EXPECT_THAT(error(R"("gradient_divide_factor": 2, "api": "replicate")"),
-              HasSubstr("#/units/0/gradient_divide_factor: only"));
+              HasSubstr("#/units/0/gradient_divide_factor: allowed only"));
   EXPECT_THAT(error(R"("static_graph": true)"),
-              HasSubstr("#/units/0/static_graph: only a unit with \"api\": \"replicate\""));
+              HasSubstr("#/units/0/static_graph: allowed only in a unit with \"api\": "
+                        "\"replicate\""));
   const Plan plan = parse_plan(
       R"({"version": 1, "units": [{"modules": "", "api": "replicate", "reshard_after_forward": null}]})",
       "plan.json");

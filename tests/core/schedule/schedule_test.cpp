@@ -342,10 +342,11 @@ TEST(ScheduleTest, SettingsThatDoNotExistAreRefused) {
   Driver fsdp1(blocks(1), options);
   Setting setting;
   setting.kind = Setting::Kind::kAllReduce;
-  EXPECT_THAT(fsdp1.schedule().set(0, setting, Recurse::kYes).message(), HasSubstr("fsdp2 only"));
+  EXPECT_THAT(fsdp1.schedule().set(0, setting, Recurse::kYes).message(),
+              HasSubstr("only in fsdp2"));
   setting.kind = Setting::Kind::kGradientSync;
   EXPECT_THAT(fsdp1.schedule().set(1, setting, Recurse::kNo).message(),
-              HasSubstr("on the root only"));
+              HasSubstr("only on the root"));
   EXPECT_THAT(fsdp1.schedule().set(5, setting, Recurse::kNo).message(), HasSubstr("unit 5"));
   setting.kind = Setting::Kind::kForwardPrefetch;
   setting.units = {8};
