@@ -28,7 +28,7 @@ class AtomicFile {
   void flush();
   void close();
 
-  std::filesystem::path path_;                // as given, for messages
+  std::filesystem::path path_;                // as passed in, for messages
   std::filesystem::path target_, temporary_;  // empty: the bytes are written directly
   int fd_ = -1;
   std::string buffer_;

@@ -74,7 +74,7 @@ class Communicator {
  public:
   struct Options {
     std::string name = "shard";  // process group name in traces
-    int rank = 0;                // within the group
+    int rank = 0;                // rank within the group
     int size = 1;
     int global_rank = 0;  // for messages
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};

@@ -36,7 +36,7 @@ struct CudaBackends {
                                                 c10::Device device);
 };
 
-// Loads the library at the first call; LibTorch's CUDA operators come with it.
+// Loads the library, and with it LibTorch's CUDA operators, at the first call.
 //
 // Threads     any.
 // Errors      InputError that names what is missing.

@@ -34,7 +34,7 @@ struct Pace {
   }
 };
 
-// Tiles of one element per thread; `move(i)` moves element i of `count`.
+// Calls `move(i)` for each element i of `count`, in tiles of one element per thread.
 template <class Move>
 __device__ void paced(u64 count, u64 duration, u64 clock_bound, Move move) {
   const Pace pace(duration, clock_bound);

@@ -81,7 +81,7 @@ std::string Peers::report() const {
         }
       }
     } catch (const std::exception&) {
-      doing = "is unknown: the rendezvous store cannot be reached";
+      doing = "cannot be queried: the rendezvous store does not answer";
     }
     report += (report.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + doing;
   }

@@ -309,7 +309,7 @@ void Root::forward_failed(UnitId unit, size_t slot) noexcept {
   }
   progress.open[slot] = false;
   if (in_backward_) {
-    progress.running = false;  // a recomputation that stops early; a failure ends the backward
+    progress.running = false;  // a recomputation that stopped early; a real failure ends backward
     return;
   }
   if (faulted_) {

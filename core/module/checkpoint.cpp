@@ -71,7 +71,7 @@ class CheckpointScope::Region : public std::enable_shared_from_this<Region> {
   struct Kept {
     std::vector<int64_t> shape;
     at::ScalarType dtype = at::kFloat;
-    at::Tensor value;  // from a recomputation until backward takes it
+    at::Tensor value;  // set by a recomputation, until backward uses it
   };
   class Hooks;
 

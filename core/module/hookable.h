@@ -128,7 +128,7 @@ class HookPoint : public composable::StateOwner {
   template <typename F, typename... Refs>
   static void run(std::vector<Entry<F>>& hooks, Refs&... refs) {
     bool removed = false;
-    for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another
+    for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another one
       if (*hooks[i].alive) {
         hooks[i].hook(refs...);
       } else {

@@ -41,7 +41,7 @@ struct HeldRange {
 struct ParameterPlace {
   uint32_t parameter = 0;  // index into ModuleTree::parameters
   UnitId unit = kNoUnit;   // kNoUnit: ignored by the plan, unsharded on every rank
-  uint32_t index = 0;      // within the unit
+  uint32_t index = 0;      // index within the unit
 };
 
 // Every parameter of the model once: those of each unit in the unit's order, then the ignored ones.

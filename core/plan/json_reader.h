@@ -38,7 +38,7 @@ class JsonNode {
 
   [[noreturn]] void fail(const std::string& message) const;
   [[nodiscard]] std::string where() const;  // "plan.json#/units/0"
-  [[nodiscard]] std::string shown() const;  // the value for a message, shortened
+  [[nodiscard]] std::string shown() const;  // the value, shortened, for a message
   [[nodiscard]] const nlohmann::json& json() const { return *value_; }
   [[nodiscard]] bool is_null() const { return value_->is_null(); }
 

@@ -77,7 +77,7 @@ struct Plan {
   std::vector<std::string> activation_checkpointing;
   bool cpu_offload = false;
   std::vector<std::string> ignored_modules, ignored_parameters;
-  std::vector<std::string> frozen_parameters;  // do not require grad
+  std::vector<std::string> frozen_parameters;  // parameters that do not require grad
   std::optional<double> gradient_divide_factor;
   std::optional<double> bucket_cap_mb;  // nullopt: DDP's default, 25 and 1 for the first bucket
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
@@ -104,7 +104,7 @@ struct Unit {
   std::string fqn;                // several modules: joined by ", "
   std::vector<uint32_t> modules;  // indices into ModuleTree::modules
   std::vector<uint32_t>
-      parameters;  // indices into ModuleTree::parameters, in traversal order, without nested units'
+      parameters;  // indices into ModuleTree::parameters, in traversal order; not nested units'
   UnitId parent = kNoUnit;  // nearest enclosing unit; kNoUnit for the root
   Api api = Api::kFullyShard;
   Reshard reshard_after_forward;

@@ -394,7 +394,7 @@ void WorkloadBuilder::finish_backward() {
       ends.emplace(forward_order[checkpoint.last_kept].index, &checkpoint);
     }
   }
-  // The loss comes last in forward, so its backward runs before any unit's.
+  // The loss is last in forward, so its backward runs before the backward of any unit.
   for (auto item = forward_order.rbegin(); item != forward_order.rend(); ++item) {
     if (item->kind == WorkloadItem::Kind::kOperator) {
       if (const auto end = ends.find(item->index); end != ends.end()) {

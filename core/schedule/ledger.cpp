@@ -204,7 +204,7 @@ Result<void> Ledger::write_from(const Action& action, BufferKind source) {
   return {};
 }
 
-// kReduceScatter, kAllReduce, kStoreGrad and kToHost.
+// Handles kReduceScatter, kAllReduce, kStoreGrad and kToHost.
 Result<void> Ledger::reduce(const Action& action) {
   Unit& unit = units_[action.unit];
   Buffer& buffer = buffer_of(action);

@@ -49,7 +49,7 @@ class Ledger {
   [[nodiscard]] uint32_t peak_pending_frees() const { return peak_pending_frees_; }
 
  private:
-  using Clock = std::array<uint64_t, kStreamCount>;  // position in each stream that is known done
+  using Clock = std::array<uint64_t, kStreamCount>;  // by stream: position that happened before
 
   struct Buffer {
     bool live = false;

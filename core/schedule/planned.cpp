@@ -210,8 +210,8 @@ class StepRunner {
       return;  // its result does not require grad
     }
     const std::vector<Node> parameters = trains ? replicated_by(index) : std::vector<Node>();
-    // With frozen parameters, the backward of each operator that has others needs its own node: a
-    // unit's gradients are complete at the first use of a parameter that is not frozen.
+    // If some parameters are frozen, each operator with trained parameters gets its own node: a
+    // unit's gradients are complete at its first operator with trained parameters.
     const bool alone = !parameters.empty() || (trains && !trained_.empty());
     if (!run_open_ || run_unit_ != unit || alone) {
       apply(unit, trains, parameters);
@@ -412,7 +412,7 @@ class StepRunner {
   std::vector<bool> trained_;                          // by operator; empty: no parameter is frozen
   std::vector<Node> accumulators_, views_;             // per unit
   std::vector<bool> used_, reduced_at_end_, waiting_;  // per unit
-  std::vector<Node> replicated_;                       // per parameter, its accumulator
+  std::vector<Node> replicated_;                       // accumulator of each parameter
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false;
   ActionList actions_;

@@ -137,7 +137,7 @@ void Schedule::Impl::wait_for_compute() {
     wait(Stream::kCopyIn, 0, first_event);
   }
   wait(Stream::kAllGather, 0, first_event);
-  if (options.dialect == plan::Dialect::kFsdp2) {  // FSDP1's queue is never cleared
+  if (options.dialect == plan::Dialect::kFsdp2) {  // FSDP1 does not clear its queue
     comm->forget_frees(frees_before_event);
   }
 }

@@ -98,7 +98,7 @@ class Sgd final : public Optimizer {
       if (first_step && options_.momentum != 0) {
         slot.first = at::empty_like(slot.shard);
       }
-      slot.step = slot.shard;  // stepped in this call
+      slot.step = slot.shard;  // marks the slot as updated in this step()
       values.push_back(slot.shard.detach());
       grads.push_back(slot.shard.grad());
       if (options_.momentum != 0) {

@@ -52,7 +52,7 @@ struct DeviceMemory {
 
 struct StepReport {
   int64_t step = 0;
-  double loss = 0;       // mean over ranks and microbatches; meaningless in an emulated world
+  double loss = 0;       // mean over ranks and microbatches; has no meaning in an emulated world
   double grad_norm = 0;  // over all parameters, before clipping
   std::optional<double> loss_scale;  // scale of this step's loss and gradients, in fp16
   bool skipped = false;              // no optimizer step: some rank had an infinity or NaN
