@@ -1,6 +1,7 @@
-// A model of your own, sharded and recorded: docs/library.md walks through it.
+// Shards and records a user-defined model. docs/library.md explains the code.
 //
-//   own_model OUT      trains three steps as rank 0 of an emulated world of 8
+//   own_model OUT      trains three steps as rank 0 of an emulated world of 8 ranks and writes the
+//                      recording to folder OUT
 
 #include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
@@ -19,7 +20,7 @@ struct BlockImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x + at::relu(linear(x)); }
   torch::nn::Linear linear;
 };
-SHARDLENS_MODULE(Block);  // in place of TORCH_MODULE: what is a unit of its own
+SHARDLENS_MODULE(Block);  // instead of TORCH_MODULE: a module that can be a unit
 
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(int64_t width)

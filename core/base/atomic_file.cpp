@@ -21,23 +21,24 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
-constexpr int kMostLinks = 40;  // as Linux follows
+constexpr int kMostLinks = 40;  // the limit of Linux
 
-// Of this process only, also where two threads write the same path.
+// Unique also if several processes, or several threads of one process, write the same path.
 std::string unique_ending() {
   static std::atomic<unsigned> count = 0;
   return ".tmp" + std::to_string(::getpid()) + "." + std::to_string(count++);
 }
 
-// Where the bytes go.
+// The file or descriptor that a path leads to.
 struct Destination {
-  fs::path file;                  // a regular file, or none yet
-  std::optional<int> descriptor;  // of this process
+  fs::path file;                  // the path without symlinks; the file need not exist
+  std::optional<int> descriptor;  // a descriptor of this process, if the path names one
   bool special = false;           // `file` is a device, a FIFO, …
 };
 
-// N of /dev/fd/N and /proc/self/fd/N, which /dev/stdout is a link to. Opened by that name, a
-// regular file would be written from its start, over what the descriptor's other users wrote.
+// Returns N for /dev/fd/N and /proc/self/fd/N (/dev/stdout is a link to the latter). The caller
+// duplicates the descriptor: opening a regular file by this name would start at its first byte and
+// overwrite what others wrote through the descriptor.
 std::optional<int> own_descriptor(const fs::path& path) {
   std::error_code error;
   const fs::path folder = fs::canonical(path.parent_path(), error);
@@ -53,7 +54,7 @@ std::optional<int> own_descriptor(const fs::path& path) {
   return number;
 }
 
-// Follows symlinks, also one whose target is missing. Returns 0 or errno.
+// Follows symlinks, including one whose target does not exist. Returns 0 or errno.
 int find_destination(const fs::path& path, Destination& out) {
   fs::path at = path;
   for (int links = 0; links < kMostLinks; ++links) {
@@ -64,7 +65,7 @@ int find_destination(const fs::path& path, Destination& out) {
     out.file = at;
     struct stat info {};
     if (::lstat(at.c_str(), &info) != 0) {
-      return errno == ENOENT ? 0 : errno;  // where a folder is missing, opening says so
+      return errno == ENOENT ? 0 : errno;  // if a folder is missing, open() will fail
     }
     if (S_ISDIR(info.st_mode)) {
       return EISDIR;
@@ -78,7 +79,7 @@ int find_destination(const fs::path& path, Destination& out) {
     if (error) {
       return error.value();
     }
-    at = at.parent_path() / link;  // an absolute one replaces it
+    at = at.parent_path() / link;  // an absolute `link` replaces the folder
   }
   return ELOOP;
 }

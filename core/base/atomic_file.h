@@ -6,12 +6,12 @@
 
 namespace shardlens {
 
-// A file that is written under a temporary name and gets its name with commit(), so that a reader
-// never sees half a file. Without commit() nothing is left behind.
+// A file that is written under a temporary name. commit() renames it to its final name, so that a
+// reader never sees half a file. Without commit() the temporary file is removed.
 //
-// A symlink stays, and the file that it leads to is what is written, whether or not that exists
-// yet. What is no regular file (a device, a FIFO) and the process's own descriptors (/dev/stdout,
-// /dev/fd/63) cannot be replaced: there the bytes go through as they are written.
+// If the path is a symlink, the link stays and its target is written, whether or not the target
+// exists yet. Devices, FIFOs and the process's own descriptors (/dev/stdout, /dev/fd/63) cannot be
+// replaced: the bytes are written to them directly.
 //
 // Errors  RuntimeFault naming the path and the system's reason.
 class AtomicFile {
@@ -28,8 +28,8 @@ class AtomicFile {
   void flush();
   void close();
 
-  std::filesystem::path path_;                // as given, for messages
-  std::filesystem::path target_, temporary_;  // empty: the bytes go through
+  std::filesystem::path path_;                // as passed in, for messages
+  std::filesystem::path target_, temporary_;  // empty: the bytes are written directly
   int fd_ = -1;
   std::string buffer_;
 };

@@ -16,7 +16,7 @@ struct CollectiveRow {
   Traffic traffic;
   std::string_view name;      // ours
   std::string_view kineto;    // Kineto's
-  std::string_view squeezed;  // in every spelling of c10d once underscores are gone
+  std::string_view squeezed;  // a substring of every c10d spelling without underscores
   std::string_view kernel;    // NCCL's
 };
 
@@ -97,7 +97,7 @@ std::optional<CollectiveKind> parse_collective(std::string_view name) {
     }
   }
   if (squeezed.find("barrier") !=
-      std::string::npos) {  // "all_reduce_barrier" waits, it moves nothing
+      std::string::npos) {  // "all_reduce_barrier" is a barrier: it moves no data
     return CollectiveKind::kBarrier;
   }
   for (const CollectiveRow& r : kCollectiveRows) {

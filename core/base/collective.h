@@ -29,9 +29,10 @@ enum class CollectiveRole : uint8_t {
 // kOther where the kind is not known.
 [[nodiscard]] CollectiveRole role_of(const std::optional<CollectiveKind>& kind);
 
-// "all_gather", …: keys of `analyze --json`, names in messages.
+// "all_gather", …: used as keys of `analyze --json` and in messages.
 [[nodiscard]] std::string_view name_of(CollectiveKind kind);
-// "_allgather_base", "_reduce_scatter_base", "allreduce", …: Kineto's `Collective name` argument.
+// "_allgather_base", "_reduce_scatter_base", "allreduce", …: values of Kineto's `Collective name`
+// argument.
 [[nodiscard]] std::string_view kineto_name(CollectiveKind kind);
 // "ncclDevKernel_AllGather", …: how the names of NCCL's kernels begin.
 [[nodiscard]] std::string_view kernel_name(CollectiveKind kind);
@@ -41,8 +42,8 @@ enum class CollectiveRole : uint8_t {
 //
 // Source  NVIDIA nccl-tests, doc/PERFORMANCE.md.
 [[nodiscard]] std::optional<double> bus_factor(CollectiveKind kind, int64_t ranks);
-// From any name that c10d or Kineto writes ("_allgather_base", "all_gather_into_tensor_coalesced",
-// "allreduce", …).
+// Parses any name that c10d or Kineto writes ("_allgather_base",
+// "all_gather_into_tensor_coalesced", "allreduce", …).
 [[nodiscard]] std::optional<CollectiveKind> parse_collective(std::string_view name);
 
 }  // namespace shardlens

@@ -15,8 +15,8 @@ enum class ExitCode : int {
   kInconclusive = 5,
 };
 
-// Base of every error that Shardlens raises on purpose. what() is one message a person can act on:
-// what, the value seen, the value expected, where; no trailing newline.
+// Base of every error that Shardlens throws deliberately. what() is one message that a user can act
+// on: what is wrong, the value seen, the value expected, and where; no trailing newline.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -40,13 +40,13 @@ class InputError : public Error {
       : Error(ExitCode::kBadInput, where.empty() ? message : where + ": " + message) {}
 };
 
-// A collective that failed, timed out or lost its peer, or another fault while running.
+// A collective failed, timed out or lost its peer, or another fault occurred at run time.
 class RuntimeFault : public Error {
  public:
   explicit RuntimeFault(const std::string& message) : Error(ExitCode::kRuntime, message) {}
 };
 
-// Our own broken invariant; always on.
+// Throws if an invariant of Shardlens itself is broken. Enabled in every build type.
 #define SHARDLENS_CHECK(condition, message)                                         \
   do {                                                                              \
     if (!(condition)) {                                                             \

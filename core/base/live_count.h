@@ -5,8 +5,8 @@
 
 namespace shardlens {
 
-// Counts the living objects of a class that derives from it, so that a test sees a leak where it
-// happens: struct Request : LiveCount<Request> …; LiveCount<Request>::live().
+// Counts the live objects of a class that derives from it, so that a test can detect leaks:
+// struct Request : LiveCount<Request> …; LiveCount<Request>::live().
 //
 // Threads     any.
 template <typename T>

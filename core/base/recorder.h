@@ -16,8 +16,8 @@ namespace schedule {
 struct Action;
 }
 
-// Ranges that a unit opens on the host; names follow PyTorch FSDP2 ("FSDP::pre_forward
-// (model.layers.3)").
+// Ranges that the engine opens on the host. The names follow PyTorch FSDP2
+// ("FSDP::pre_forward (model.layers.3)").
 enum class Range : uint8_t {
   kRootPreForward,       // FSDP::root_pre_forward
   kPreForward,           // FSDP::pre_forward (fqn)
@@ -37,54 +37,56 @@ inline constexpr int kRangeCount = 13;
 [[nodiscard]] std::string_view name_of(Range range);
 [[nodiscard]] bool names_unit(Range range);  // whether " (fqn)" follows the name
 
-// One collective as its communication thread ran it; with `on_device`, as the host issued it to a
-// stream of a device.
+// One collective as its communication thread ran it or, with `on_device`, as the host issued it to
+// a stream of a device.
 struct CollectiveRecord {
   CollectiveKind kind = CollectiveKind::kAllGather;
   DType dtype = DType::kF32;
-  UnitId unit = kNoUnit;  // kNoUnit: not of a unit (loss, gradient norm, barrier)
+  UnitId unit = kNoUnit;  // kNoUnit: belongs to no unit (loss, gradient norm, barrier)
   uint32_t sequence = 0;  // per communicator, from 0 in issue order: the n-th collective of a group
-                          // is the same on all ranks
+                          // is the same one on all ranks
   uint32_t action = 0;    // seq of the action that issued it; 0 for none
   int32_t group_size = 1;
   int64_t in_nelems = 0;
   int64_t out_nelems = 0;
-  // `issued` <= `start` <= `end`: the host called, the communication thread began and ended. With
-  // `on_device` the host's call: `issued` = `start`, and `end` when it returned.
+  // `issued` <= `start` <= `end`: times at which the host called, and at which the communication
+  // thread began and ended. With `on_device`: `issued` and `start` are when the host called, `end`
+  // when that call returned.
   Nanoseconds issued = 0;
   Nanoseconds start = 0;
   Nanoseconds end = 0;
-  std::string_view group;  // process group name, e.g. "shard"; valid for the process's life
+  std::string_view group;  // process group name, e.g. "shard"; valid until the process ends
   bool emulated = false;
-  // A stream runs it, and kernels that this thread launched between `start` and `end` are its own:
-  // what records the device gives them these arguments by correlation. Reported once the call has
-  // returned, on the thread that made it.
+  // A device stream runs the collective. The kernels that this thread launched between `start` and
+  // `end` belong to it: the device's recorder gives them these arguments by correlation id. The
+  // record is reported after the call has returned, on the thread that made the call.
   bool on_device = false;
 };
 
-// Sink for what the engine does; the profiler implements it, and a null implementation is used when
-// nothing records. The implementation stamps host times itself on entry. Threads: collective() from
+// Receives what the engine does. The profiler implements it; a null implementation is used when
+// nothing is recorded. The implementation reads the host clock on entry. Threads: collective() from
 // any thread; everything else on the thread that trains (backward hooks on CPU run there too) or
-// serialised with it, as autograd's thread of a device is; a range begins and ends on one thread.
-// Errors: never throws; what cannot be kept is counted as dropped.
+// serialised with it, as autograd's device thread is; a range begins and ends on the same thread.
+// Errors: never throws; records that cannot be stored are counted as dropped.
 class Recorder {
  public:
   virtual ~Recorder() = default;
 
-  // FQN of each unit, once before the first step; index = UnitId; the root's is "".
+  // FQN of each unit, indexed by UnitId; the root's is "". Called once, before the first step.
   virtual void units(std::span<const std::string> fqns) = 0;
   virtual void step_begin(int64_t step) = 0;
   virtual void step_end() = 0;
-  // Before the schedule is asked; returns the seq by which actions refer to it.
+  // Called before the schedule handles the event; returns the seq by which actions refer to it.
   virtual uint32_t hook(const HookEvent& event) = 0;
-  // As each action is executed, in order. `seq` counts actions since the start of the run, from 1.
+  // Called as each action is executed, in order. `seq` counts actions from the start of the run,
+  // from 1.
   virtual void action(uint32_t seq, const schedule::Action& action) = 0;
   virtual void range_begin(Range range, UnitId unit) = 0;
   virtual void range_end() = 0;
   virtual void collective(const CollectiveRecord& record) = 0;
 };
 
-// Records nothing; a base for recorders that want only some of it.
+// Records nothing; a base for recorders that need only some of the calls.
 class NullRecorder : public Recorder {
  public:
   void units(std::span<const std::string> /*fqns*/) override {}

@@ -6,7 +6,7 @@
 
 namespace shardlens {
 
-// Either a value or a message, for code where a wrong input is ordinary and must leave state
+// Either a value or an error message, for code where wrong input is expected and must leave state
 // unchanged (core/schedule). Elsewhere errors are exceptions (core/base/error.h).
 template <typename T>
 class [[nodiscard]] Result {

@@ -26,7 +26,7 @@ Fqns fqns_of(const torch::nn::Module& module) {
           module.named_modules().keys()};
 }
 
-// In `a` and not in `b`, in the order of `a`.
+// The names in `a` that are not in `b`, in the order of `a`.
 Names difference(const Names& a, const Names& b) {
   const std::unordered_set<std::string> known(b.begin(), b.end());
   Names only;
@@ -53,7 +53,7 @@ void check_names(const std::string& what, const Names& before, const Names& afte
       what, fmt::join(before, ", "), fmt::join(after, ", ")));
 }
 
-// Each category over all modules before the next one, as in PyTorch.
+// Checks one category for all modules before the next category, as PyTorch does.
 void check_fqns(const std::vector<Fqns>& before, const Modules& after) {
   std::vector<Fqns> now;
   for (const auto& module : after) {
@@ -72,7 +72,8 @@ void check_fqns(const std::vector<Fqns>& before, const Modules& after) {
   }
 }
 
-// The entries of one application; takes them back unless it was completed.
+// Adds the registry entries of one application; the destructor removes them unless complete() was
+// called.
 class Application {
  public:
   Application(const Api& api, const std::shared_ptr<State>& state)
@@ -140,7 +141,7 @@ Modules apply(const Api& api,
   const Modules after = root_modules(updated);
   if (after.size() != roots.size()) {
     throw UsageError(fmt::format(
-        "{} should return the same number of modules as input modules: {} went in, {} came out",
+        "{} should return the same number of modules as input modules: {} given, {} returned",
         api.name, roots.size(), after.size()));
   }
   check_fqns(before, after);

@@ -11,28 +11,29 @@ namespace shardlens::composable {
 
 using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 
-// The modules of the list without a parent in the list, in order.
+// The modules of the list that are not descendants of another module of the list, in order.
 [[nodiscard]] Modules root_modules(const Modules& modules);
 
-// What an API does to the modules it is given. May replace parameters' values and add hooks; may
-// not change a name. Returns the modules that stand in for the given ones, or none: they stay
-// themselves.
+// What an API does to the modules it is applied to. It may replace parameters' values and add
+// hooks; it may not change a name. Returns the modules that replace the given ones, or an empty
+// list to keep them.
 using Body = std::function<Modules(const Modules& modules)>;
 
-// Applies an API to modules by the contract that lets APIs compose:
-//   1. Of a list only the root modules are touched; all share `state` and one registry item.
-//   2. An API is applied to a module once, by identity and by name.
-//   3. State and registry are in place before `body` runs.
+// Applies an API to modules under the contract that lets APIs be combined:
+//   1. Only the root modules of a list get registry entries; all share `state` and one registry
+//      item.
+//   2. An API, identified by its name, is applied to a module at most once.
+//   3. The registry is updated before `body` runs.
 //   4. Afterwards there are as many root modules as before, and the FQNs of their parameters,
 //      buffers and modules are the same in the same order.
-// On an exception, from `body` or a check, registry and module states are as before the call
-// (PyTorch leaves them behind); what `body` did to the modules is its own to undo.
+// After an exception from `body` or a check, registry and module states are as before the call
+// (PyTorch does not restore them); `body` must undo its own changes to the modules.
 //
-// Ownership  modules with hooks own `state` from then on; of others the caller keeps it. A state is
-//            of one application alone.
-// Threads    different modules may be given to APIs on different threads.
-// Errors     UsageError naming API, module (`fqn`) and both differences of the first category that
-//            fails.
+// Ownership  modules with hooks own `state` afterwards; for other modules the caller must keep it.
+//            A state belongs to one application only.
+// Threads    APIs may be applied to different modules on different threads.
+// Errors     UsageError naming the API and the module (`fqn`), or the API and both differences of
+//            the first category that fails.
 // Source     torch/distributed/_composable/contract.py, torch 2.11.
 Modules apply(const Api& api,
               const Modules& modules,
@@ -40,11 +41,11 @@ Modules apply(const Api& api,
               const Body& body,
               const std::string& fqn = "");
 
-// Refuses a module that the API, or another one of its name, was applied to: for APIs that look at
-// all modules before they change the first. Errors: UsageError naming both.
+// Checks that neither this API nor another of the same name was applied to the module: for APIs
+// that check all modules before they change the first. Errors: UsageError naming API and module.
 void require_once(const Api& api, const torch::nn::Module& module, const std::string& fqn);
 
-// Refuses containers that have no forward, on which hooks would never fire.
+// Checks that the module is not a container without forward, whose hooks would never run.
 // Errors: UsageError with the container's FQN and class.
 void require_forward(const Api& api, const torch::nn::Module& module, const std::string& fqn);
 

@@ -9,21 +9,22 @@ class Module;
 
 namespace shardlens::composable {
 
-// Marks every module of `module`'s tree (itself included, a shared one once) that is not in
-// `ignored_modules` as managed by FSDP, with the setting it was built with. A later call overwrites
-// the setting. An ignored module does not exclude its children: only those in the set are skipped.
-// Nothing on the modules themselves changes; the marks die with them.
+// Marks every module of `module`'s tree (including itself; a shared module once) that is not in
+// `ignored_modules` as managed by FSDP, with its `use_orig_params` setting. A later call overwrites
+// the setting. The children of an ignored module are marked unless they are in the set too. The
+// modules themselves do not change; a mark disappears with its module.
 //
-// Consumers   whoever captures a module's forward (Dynamo in PyTorch) must take a managed module's
-//             parameters anew in every forward: views that are made once keep results right, but
-//             fix the order of the backward and lose its overlap with communication.
+// Consumers   code that captures a module's forward (Dynamo in PyTorch) must read a managed
+//             module's parameters again in every forward: with views that are made once, results
+//             stay correct, but the order of the backward is fixed and its overlap with
+//             communication is lost.
 // Threads     any.
 // Source      torch/distributed/fsdp/_dynamo_utils.py, torch 2.0.
 void annotate_managed_modules(const std::shared_ptr<torch::nn::Module>& module,
                               const std::unordered_set<const torch::nn::Module*>& ignored_modules,
                               bool use_orig_params);
 
-// Pure getters.
+// These do not change or create anything.
 [[nodiscard]] bool is_managed(const torch::nn::Module& module);
 // False for modules that are not managed.
 [[nodiscard]] bool managed_use_orig_params(const torch::nn::Module& module);

@@ -12,9 +12,9 @@
 
 namespace shardlens::composable {
 
-// What is known about modules without touching them: a map by identity that keeps no module alive.
-// The entry of a dead module is invisible at once, also to a new module at the same address, and is
-// swept when the map has doubled since the last sweep.
+// Data about modules, stored outside them: a map by identity that keeps no module alive. The entry
+// of a destroyed module is invisible at once, even if a new module has the same address. Such
+// entries are erased when the map has doubled since they were last erased.
 //
 // Threads     any; one lock.
 // Complexity  find O(1); insertions O(1) amortised.
@@ -30,7 +30,7 @@ class ModuleMap {
                : std::optional<T>(found->second.value);
   }
 
-  // False, and nothing changes, if the module has an entry.
+  // Returns false and changes nothing if the module has an entry.
   [[nodiscard]] bool insert(const std::shared_ptr<torch::nn::Module>& module, T value) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(module.get());
@@ -71,7 +71,7 @@ class ModuleMap {
  private:
   struct Entry {
     std::weak_ptr<torch::nn::Module>
-        module;  // tells a live module from a new one at the same address
+        module;  // distinguishes the module from a new one at the same address
     T value;
   };
   static constexpr size_t kFirstSweep = 64;

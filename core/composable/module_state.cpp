@@ -9,7 +9,7 @@ namespace {
 
 struct Mapped {
   std::weak_ptr<State> state;
-  const State* identity = nullptr;  // never followed: tells states apart after they died
+  const State* identity = nullptr;  // never dereferenced: identifies a state that was destroyed
 };
 
 ModuleMap<Mapped>& mapping() {
@@ -24,8 +24,8 @@ void insert_module_state(const std::shared_ptr<torch::nn::Module>& module,
   SHARDLENS_CHECK(module != nullptr && state != nullptr, "a module state needs module and state");
   if (!mapping().insert(module, {state, state.get()})) {
     throw UsageError("Inserting the state of a " + class_name(*module) +
-                     " more than once: the module is managed already, and each module has one "
-                     "state");
+                     " more than once: the module is managed already, and each module has only "
+                     "one state");
   }
 }
 

@@ -11,8 +11,8 @@ class Module;
 
 namespace shardlens::composable {
 
-// Base of what an API such as fully_shard or replicate keeps about the modules it manages. A state
-// must not own the modules it is owned by (StateOwner): neither would ever die.
+// Base class of the data that an API such as fully_shard or replicate stores about the modules it
+// manages. A state must not own the modules that own it (StateOwner): neither would be destroyed.
 class State {
  public:
   State() = default;
@@ -21,13 +21,13 @@ class State {
   virtual ~State() = default;
 };
 
-// Mixed into modules that can own the states of the APIs applied to them, as every Python module
-// can: all modules with hooks (SHARDLENS_MODULE). For other modules the caller of the API owns the
+// Mixin of modules that can own the states of the APIs applied to them, as every Python module can:
+// all modules with hooks (SHARDLENS_MODULE). For other modules the caller of the API owns the
 // state.
 class StateOwner {
  public:
   StateOwner() = default;
-  StateOwner(const StateOwner&) = delete;  // a copy would own states that do not know it
+  StateOwner(const StateOwner&) = delete;  // a copy would own states that do not manage it
   StateOwner& operator=(const StateOwner&) = delete;
   virtual ~StateOwner() = default;
   void own(std::shared_ptr<State> state) { states_.push_back(std::move(state)); }
@@ -36,8 +36,8 @@ class StateOwner {
   std::vector<std::shared_ptr<State>> states_;
 };
 
-// The global mapping from a module to the state that manages it: weak on both sides, so it keeps
-// neither alive, and an entry dies with its module.
+// The global mapping from a module to the state that manages it. It keeps neither module nor state
+// alive; an entry disappears with its module.
 //
 // Threads     any; guarded by one lock.
 // Source      torch/distributed/_composable_state.py (PyTorch PR 89147).
@@ -46,24 +46,24 @@ class StateOwner {
 void insert_module_state(const std::shared_ptr<torch::nn::Module>& module,
                          const std::shared_ptr<State>& state);
 
-// The state that manages `module`, or null; a module that is itself a State is its own. Never
-// creates or changes anything. Errors: RuntimeFault if the state has been destroyed while the
-// module lives.
+// The state that manages `module`, or null. A module that is itself a State is its own state. Does
+// not create or change anything. Errors: RuntimeFault if the state was destroyed before the module.
 [[nodiscard]] std::shared_ptr<State> module_state(const torch::nn::Module& module);
 
-// The same if it is a T, else null: a replicate() state is no fsdp::FsdpState.
+// Returns the state of the module if it is a T, else null: a replicate() state is not an
+// fsdp::FsdpState.
 template <typename T>
 [[nodiscard]] std::shared_ptr<T> module_state_as(const torch::nn::Module& module) {
   return std::dynamic_pointer_cast<T>(module_state(module));
 }
 
-// Whether the mapping knows the module, its state alive or not.
+// Whether the module has a state, even one that was destroyed.
 [[nodiscard]] bool has_module_state(const torch::nn::Module& module);
 
-// Live modules in the mapping.
+// Number of live modules in the mapping.
 [[nodiscard]] size_t module_state_count();
 
-// Forgets every module that maps to `state`: for an API that failed half-way.
+// Removes every module that maps to `state`: for an API that failed half-way.
 void erase_module_states(const State& state);
 
 }  // namespace shardlens::composable

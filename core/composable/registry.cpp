@@ -9,7 +9,7 @@
 namespace shardlens::composable {
 namespace {
 
-// Registries are never changed in place: a snapshot that somebody holds stays what it was.
+// Registries are never changed in place, so snapshots that callers hold stay valid and constant.
 ModuleMap<std::shared_ptr<const Registry>>& table() {
   static ModuleMap<std::shared_ptr<const Registry>> instance;
   return instance;

@@ -15,18 +15,19 @@ class Store;
 
 namespace shardlens::dist {
 
-// ProcessGroupGloo with one worker thread over `store`. `hostname` selects the interface to listen
-// on; empty: the address that this machine's name resolves to (several nodes). Errors: RuntimeFault
-// if the ranks do not connect within `timeout`.
+// ProcessGroupGloo with one worker thread; the ranks connect through `store`. `hostname` selects
+// the network interface to listen on; empty: the address that this machine's name resolves to
+// (several nodes). Errors: RuntimeFault if the ranks do not connect within `timeout`.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank,
                                                     int size,
                                                     std::chrono::milliseconds timeout,
                                                     const std::string& hostname);
 
-// Rank `rank` of `size` alone in its process: collectives keep c10d's semantics and take as long as
-// `timer` says (null: no time). All-gather output is the own shard repeated, reduce-scatter output
-// the own chunk, all-reduce leaves its input: finite, and meaningless as numbers.
+// Emulates the process group of `size` ranks in the one process of rank `rank`. Collectives have
+// c10d's interface and take the time that `timer` returns (null: no time). All-gather repeats this
+// rank's shard, reduce-scatter returns this rank's chunk, all-reduce leaves its input unchanged:
+// the values are finite but have no meaning.
 c10::intrusive_ptr<c10d::Backend> make_emulated_backend(
     int rank, int size, std::shared_ptr<const CollectiveTimer> timer);
 

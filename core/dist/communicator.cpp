@@ -57,7 +57,7 @@ DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
-// A backend that issues on the current stream may have nothing to wait for.
+// A backend that issues on the current stream may return no Work.
 void finish(const c10::intrusive_ptr<c10d::Work>& work) {
   if (work != nullptr) {
     work->wait();
@@ -112,14 +112,14 @@ Communicator::Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options op
   }
 }
 
-// [Note: Leaving] A rank that is through says so to the others, which may be about to go on without
-// it: then they fail with that, and not with a lost connection or a timeout. Not on the way out
-// after an error.
+// [Note: Leaving] With check_ranks, a rank that has finished sends "has left" to the others, whose
+// next collective would otherwise wait for it: they then fail with this message instead of a lost
+// connection or a timeout. Not done during the unwinding after an error.
 Communicator::~Communicator() {
   if (checks_ranks() && std::uncaught_exceptions() == 0) {
     try {
       agree("has left");
-    } catch (const std::exception&) {  // the others say it
+    } catch (const std::exception&) {  // the other ranks report it
     }
   }
   {
@@ -153,7 +153,7 @@ CompletionPtr Communicator::submit(Request request) {
     }
   }
   if (on_device()) {
-    wait(completion);  // it is done; throws what made it fail
+    wait(completion);  // it is done; throws its error, if any
   }
   available_.notify_one();
   return completion;
@@ -170,13 +170,13 @@ void Communicator::loop() {
   }
 }
 
-// `lock` holds mutex_ on entry and exit; nobody else runs a request meanwhile, which keeps them
-// FIFO.
+// `lock` holds mutex_ on entry and exit. No other thread runs a request at the same time, so that
+// requests stay in FIFO order.
 void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
   Request request = std::move(queue_.front());
   queue_.pop_front();
   std::exception_ptr error = broken_;
-  if (stopping_ && error == nullptr) {  // nobody waits for it any more, and its peers may be gone
+  if (stopping_ && error == nullptr) {  // no caller waits for it, and the peers may have ended
     error = std::make_exception_ptr(RuntimeFault("the communicator was closed"));
   }
   running_ = true;
@@ -202,7 +202,7 @@ void Communicator::run_front(std::unique_lock<std::mutex>& lock) {
   if (error == nullptr && request.collective && options_.recorder != nullptr) {
     options_.recorder->collective(request.record);
   }
-  request.work = nullptr;  // release the tensors before anybody is told
+  request.work = nullptr;  // release the tensors before waiters are notified
   Completion& completion = *request.completion;
   if (error != nullptr) {
     std::string message = where(completion) + " failed: " + reason_of(error);
@@ -260,8 +260,8 @@ std::string Communicator::after_timeout(const std::string& message) const {
   return peers.empty() ? message : message + "; " + peers;
 }
 
-// [Note: Comparing ranks] Every collective is preceded by this one, so that these always meet, even
-// where what follows them would not.
+// [Note: Comparing ranks] With check_ranks, this all-gather precedes every collective. All ranks
+// take part in it even if the collectives that follow are different.
 void Communicator::compare(const std::string& what) {
   constexpr size_t kBytes = 512;
   at::Tensor mine = at::empty({static_cast<int64_t>(kBytes)}, at::kByte).zero_();
@@ -295,9 +295,10 @@ void Communicator::agree(const std::string& what) {
   }
 }
 
-// [Note: Waiting is running] Whoever waits would only sleep until the communication thread has
-// woken up and done the work: it runs the queue itself instead, up to what it waits for, if nobody
-// does yet. On a small unit the two switches of threads cost more than the collective.
+// [Note: Waiting is running] A thread that waits runs the queued requests itself, up to the one it
+// waits for, unless another thread is running one. It would only sleep until the communication
+// thread has woken up and done the work. For a small unit, these two thread switches cost more than
+// the collective.
 void Communicator::run_until(const CompletionPtr& completion) {
   std::unique_lock lock(mutex_);
   while (!running_ && !queue_.empty() && queue_.front().collective && !completion->done()) {
@@ -305,9 +306,10 @@ void Communicator::run_until(const CompletionPtr& completion) {
   }
 }
 
-// [Note: A host that stays awake] In an emulated world whoever waits does not sleep. A core that
-// slept comes back slower: behind waits the same products took 3 to 6 % longer, so that steps
-// depended on how much they wait in a way that a GPU's do not.
+// [Note: A host that stays awake] In an emulated world, a thread that waits yields in a loop
+// instead of sleeping. A core is slower after it slept: the same matrix products took 3 to 6 %
+// longer after waits, so that step times depended on the amount of waiting, which is not so on a
+// GPU.
 void Communicator::wait(const CompletionPtr& completion) {
   run_until(completion);
   std::chrono::milliseconds asleep = options_.timeout;

@@ -29,8 +29,8 @@ namespace shardlens::dist {
 
 enum class ReduceOp : uint8_t { kSum, kAverage, kMax };
 
-// What a collective is for: travels into its record, and into the message when it fails or times
-// out.
+// What a collective is for. It is stored in the collective's record and is part of the message if
+// the collective fails or times out.
 struct Purpose {
   UnitId unit = kNoUnit;
   std::string_view what =
@@ -44,8 +44,8 @@ class Completion : LiveCount<Completion> {
  public:
   using LiveCount::live;
   [[nodiscard]] bool done() const;
-  // Called once, with what made it fail (null: nothing), on the thread that ran the request, or at
-  // once if it is done already. It must not throw.
+  // Calls `callback` once, with the error of the request (null: none), on the thread that ran the
+  // request, or at once if the request is already done. `callback` must not throw.
   void on_done(std::function<void(std::exception_ptr)> callback);
 
  private:
@@ -60,32 +60,31 @@ class Completion : LiveCount<Completion> {
 };
 using CompletionPtr = std::shared_ptr<Completion>;
 
-// One process group behind one communication thread: requests run one after the other in issue
-// order, so a group is FIFO as NCCL's streams are (ProcessGroupGloo alone is not). On CPU this
-// thread is the communication stream of the schedule. On a device there is no such thread: a
-// request is issued at once on the caller's current stream, which orders it, and wait() does not
-// block.
+// One process group with one communication thread. Requests run one after the other in issue order,
+// so a group is FIFO like a stream of NCCL (ProcessGroupGloo itself is not). On CPU this thread is
+// the communication stream of the schedule. On a device there is no such thread: a request is
+// issued at once on the caller's current stream, which orders it, and wait() does not block.
 //
 // Ownership  keeps tensors of pending requests alive.
 // Threads    issue and wait from the thread that trains; the requests run on the communication
-//            thread, which stamps the true start and end into the Recorder.
-// Errors     a failed collective fails itself and every later request; wait() throws RuntimeFault
+//            thread or in wait(), and their start and end times go to the Recorder.
+// Errors     after a failed collective every later request fails too; wait() throws RuntimeFault
 //            with rank, collective, purpose and reason. Every wait ends after `timeout`.
 class Communicator {
  public:
   struct Options {
     std::string name = "shard";  // process group name in traces
-    int rank = 0;                // within the group
+    int rank = 0;                // rank within the group
     int size = 1;
     int global_rank = 0;  // for messages
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
     Recorder* recorder = nullptr;
     bool emulated = false;
-    c10::Device device{c10::kCPU};  // of the tensors
-    // Before each collective, all ranks tell each other what they are about to do, and all fail,
-    // naming ranks and units, where that is not the same (WorldOptions::check_ranks).
+    c10::Device device{c10::kCPU};  // device of the tensors
+    // Before each collective, all ranks compare what they are about to do. If it differs, all of
+    // them fail with a message that names ranks and units (WorldOptions::check_ranks).
     bool check_ranks = false;
-    std::function<std::string()> peers = {};  // what the other ranks are at; asked after a timeout
+    std::function<std::string()> peers = {};  // what the other ranks are doing; for timeouts
   };
   Communicator(c10::intrusive_ptr<c10d::Backend> backend, Options options);
   ~Communicator();
@@ -101,7 +100,8 @@ class Communicator {
     options_.recorder = recorder;
   }  // while no request is pending
 
-  // `output` [size · n], `input` [n], both contiguous; `input` may be output's own slice.
+  // `output` [size · n], `input` [n], both contiguous; `input` may be this rank's slice of
+  // `output`.
   CompletionPtr all_gather(const at::Tensor& output,
                            const at::Tensor& input,
                            const Purpose& purpose);
@@ -111,21 +111,22 @@ class Communicator {
                                ReduceOp op,
                                const Purpose& purpose);
   CompletionPtr all_reduce(const at::Tensor& tensor, ReduceOp op, const Purpose& purpose);
-  // Rank `root`'s values into every rank's `tensor`.
+  // Copies rank `root`'s values into every rank's `tensor`.
   CompletionPtr broadcast(const at::Tensor& tensor, int root, const Purpose& purpose);
   CompletionPtr barrier(const Purpose& purpose);
-  // Local work in the same order, e.g. storing a reduced gradient.
+  // Runs local work in order with the collectives, e.g. storing a reduced gradient.
   CompletionPtr run(std::function<void()> work, const Purpose& purpose);
 
   [[nodiscard]] bool checks_ranks() const { return options_.check_ranks && options_.size > 1; }
-  // That all ranks say the same here, such as "parameter 'w' [3, 4]"; a collective. Does nothing
-  // unless ranks are checked.
+  // Checks that all ranks pass the same text, such as "parameter 'w' [3, 4]"; a collective. Does
+  // nothing unless checks_ranks().
   void agree(const std::string& what);
 
   void wait(const CompletionPtr& completion);
-  // "waits for all_gather of unit 'layers.0' over group 'shard'", or what it last did. Any thread.
+  // "waits for all_gather of unit 'layers.0' over group 'shard'", or the last collective that
+  // ended. Threads: any.
   [[nodiscard]] std::string doing() const;
-  // Lets pending requests fail soon instead of running; for the way out after an error.
+  // Makes pending requests fail instead of run; for the shutdown after an error.
   void abort(const std::string& reason);
 
  private:
@@ -146,9 +147,9 @@ class Communicator {
   std::condition_variable available_;
   std::deque<Request> queue_;
   bool stopping_ = false;
-  bool running_ = false;  // a request is being run, by the communication thread or one that waits
-  const Request* current_ = nullptr;  // that one
-  CompletionPtr last_;                // of the last collective that ended
+  bool running_ = false;  // a request runs, on the communication thread or on one that waits
+  const Request* current_ = nullptr;  // the request that runs
+  CompletionPtr last_;                // completion of the last collective that ended
   uint32_t next_sequence_ = 0;
   std::exception_ptr broken_;
   std::thread thread_;

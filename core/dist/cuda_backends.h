@@ -16,32 +16,32 @@ class Store;
 
 namespace shardlens::dist {
 
-// What the engine needs of CUDA beyond LibTorch's device-independent interface. It lives in a
-// library of its own, libshardlens_cuda.so beside the program, since it links libtorch_cuda, which
-// takes seconds to load that runs on a CPU would pay for nothing.
+// The CUDA functions that the engine needs beyond LibTorch's device-independent interface. They are
+// in a separate library, libshardlens_cuda.so, next to the program: it links libtorch_cuda, which
+// takes seconds to load, and runs on a CPU do not need it.
 struct CudaBackends {
-  // "" if `device` can be used; otherwise why not, for a message.
+  // "" if `device` can be used; otherwise the reason, for a message.
   std::string (*unusable)(c10::Device device);
-  // ProcessGroupNCCL bound to `device`, its communicator made at once.
+  // ProcessGroupNCCL bound to `device`; its NCCL communicator is created immediately.
   c10::intrusive_ptr<c10d::Backend> (*nccl)(const c10::intrusive_ptr<c10d::Store>& store,
                                             int rank,
                                             int size,
                                             std::chrono::milliseconds timeout,
                                             c10::Device device);
-  // As make_emulated_backend(), on the current stream: a kernel that occupies the multiprocessors
-  // that NCCL's would, moves the bytes, and ends when `timer` says.
+  // Like make_emulated_backend(), on the current stream: a kernel that occupies as many
+  // multiprocessors as NCCL's, moves the bytes, and takes the time that `timer` returns.
   c10::intrusive_ptr<c10d::Backend> (*emulated)(int rank,
                                                 int size,
                                                 std::shared_ptr<const CollectiveTimer> timer,
                                                 c10::Device device);
 };
 
-// Loads the library at the first call; LibTorch's CUDA operators come with it.
+// Loads the library, and with it LibTorch's CUDA operators, at the first call.
 //
 // Threads     any.
-// Errors      InputError saying what is missing.
+// Errors      InputError that names what is missing.
 [[nodiscard]] const CudaBackends& cuda_backends();
-// Makes `device` the calling thread's current one. Errors: InputError if it cannot be used.
+// Makes `device` the calling thread's current device. Errors: InputError if it cannot be used.
 void use_cuda(c10::Device device);
 
 }  // namespace shardlens::dist

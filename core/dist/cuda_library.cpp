@@ -1,4 +1,4 @@
-// What libshardlens_cuda.so exports.
+// The function that libshardlens_cuda.so exports.
 #include <cuda_runtime_api.h>
 
 #include "core/dist/delay_backend.h"
@@ -11,16 +11,16 @@ std::string unusable(c10::Device device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
-    return "this machine has no NVIDIA driver that is loaded, or one too old for CUDA 13; use "
+    return "the NVIDIA driver of this machine is not loaded, or is too old for CUDA 13; use "
            "--device cpu";
   }
   if (error != cudaSuccess) {
     return std::string("no NVIDIA GPU can be used on this machine: ") + cudaGetErrorString(error);
   }
   if (device.index() >= count) {
-    return "rank needs " + device.str() + ", this machine has " + std::to_string(count) +
+    return "this rank needs " + device.str() + ", but this machine has " + std::to_string(count) +
            (count == 1 ? " GPU" : " GPUs") +
-           "; NCCL takes one rank per GPU (--backend emulated runs one rank of many on one)";
+           "; NCCL needs one GPU per rank (--backend emulated runs one rank of many on one GPU)";
   }
   return "";
 }

@@ -11,7 +11,7 @@
 namespace shardlens::dist {
 namespace {
 
-// Beside the program, or where the build left it (tests).
+// The library next to the program, or in the build folder (tests).
 std::filesystem::path library() {
   std::error_code error;
   const auto beside =
@@ -29,7 +29,10 @@ const CudaBackends* load() {
   const auto get = reinterpret_cast<const CudaBackends* (*)()>(  // NOLINT: what dlsym returns
       dlsym(handle, "shardlens_cuda_backends"));
   if (get == nullptr) {
-    throw InputError("--device cuda", path.string() + " is of another build");
+    throw InputError("--device cuda",
+                     path.string() +
+                         " does not export shardlens_cuda_backends: it is from another "
+                         "build; build or install Shardlens again");
   }
   return get();
 }

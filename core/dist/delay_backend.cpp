@@ -10,7 +10,7 @@
 namespace shardlens::dist {
 namespace {
 
-// Done as far as the host is concerned; the stream orders the rest.
+// Already done for the host; the stream orders the work on the device.
 class IssuedWork : public c10d::Work {
  public:
   IssuedWork() { finish(); }
@@ -37,7 +37,7 @@ class DelayBackend final : public c10d::Backend {
                                            const c10d::AllreduceOptions& /*options*/) override {
     return in_place(CollectiveKind::kAllReduce, tensors.at(0));
   }
-  // As if every rank held what this one holds.
+  // Behaves as if every rank had the same values as this one.
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& /*options*/) override {
     return in_place(CollectiveKind::kBroadcast, tensors.at(0));
@@ -81,7 +81,8 @@ class DelayBackend final : public c10d::Backend {
 
   std::shared_ptr<const CollectiveTimer> timer_;
   c10::Device device_;
-  // A communicator of NCCL's runs its collectives one after the other, whatever their streams.
+  // Recorded after the last collective: like an NCCL communicator, this backend runs its
+  // collectives one after the other even if they are on different streams.
   at::cuda::CUDAEvent last_;
 };
 

@@ -13,7 +13,7 @@
 namespace shardlens::dist {
 namespace {
 
-// Names as NCCL gives them, so that whatever reads a trace knows them for collectives.
+// The kernels are named like NCCL's, so that programs that read a trace recognize collectives.
 constexpr std::string_view kSource = R"(
 typedef unsigned long long u64;
 
@@ -27,14 +27,14 @@ struct Pace {
   }
   __device__ Pace(u64 duration, u64 clock_bound)
       : begin(now()), duration(duration), clock_begin(clock64()), clock_bound((long long)clock_bound) {}
-  // Until `done` of `all` may be through.
+  // Waits until the time for `done` of `all` tiles has passed.
   __device__ void wait(u64 done, u64 all) const {
     const u64 target = (u64)((double)duration * (double)done / (double)all);
     while (now() - begin < target && clock64() - clock_begin < clock_bound) __nanosleep(100);
   }
 };
 
-// Tiles of one element per thread; `move(i)` moves element i of `count`.
+// Calls `move(i)` for each element i of `count`, in tiles of one element per thread.
 template <class Move>
 __device__ void paced(u64 count, u64 duration, u64 clock_bound, Move move) {
   const Pace pace(duration, clock_bound);
@@ -72,7 +72,7 @@ __device__ void scatter(const T* in, T* out, u64 n, int rank, int ranks, u64 dur
       if (r == rank) out[i] = value;
     }
   });
-  // What is read has to be used, or it would not be read. Never true: a block has 512 threads.
+  // Never true (a block has 512 threads); uses `seen`, so that the compiler keeps the reads.
   if (threadIdx.x > 512) out[0] = in[seen];
 }
 template <class T>
@@ -126,7 +126,7 @@ void check(nvrtcResult result, const char* what) {
   }
 }
 
-// Kernels of one device, for the life of the process.
+// Kernels of one device; never unloaded.
 struct Kernels {
   std::map<CollectiveKind, cudaKernel_t> by_kind;
   int clock_khz = 0;
@@ -159,7 +159,7 @@ const Kernels& kernels_of_current_device() {
   return devices.emplace(device, std::move(kernels)).first->second;
 }
 
-// The widest word that slices and addresses are multiples of.
+// The widest word size, in bytes, that divides the slice size and both addresses.
 int unit_of(const DelayLaunch& launch) {
   const auto bits = reinterpret_cast<uintptr_t>(launch.in) |
                     reinterpret_cast<uintptr_t>(launch.out) | static_cast<uintptr_t>(launch.bytes);
@@ -201,7 +201,7 @@ void launch_delay(const DelayLaunch& launch) {
   unsigned long long count =
       static_cast<unsigned long long>(launch.bytes) / static_cast<unsigned>(unit);
   unsigned long long duration = static_cast<unsigned long long>(launch.duration);
-  // Cycles of twice the duration and a second, at the device's highest clock.
+  // Clock cycles in twice the duration plus one second, at the device's highest clock.
   unsigned long long bound =
       (2 * duration / 1000 + 1'000'000) * static_cast<unsigned long long>(kernels.clock_khz) / 1000;
   DelayLaunch values = launch;

@@ -49,7 +49,7 @@ class EmulatedBackend : public c10d::Backend {
     return timed(CollectiveKind::kAllReduce, tensors.at(0).nbytes(), [] {});
   }
 
-  // As if every rank held what this one holds.
+  // Behaves as if every rank had the same values as this one.
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& /*options*/) override {
     return timed(CollectiveKind::kBroadcast, tensors.at(0).nbytes(), [] {});
@@ -74,7 +74,7 @@ class EmulatedBackend : public c10d::Backend {
     return c10::make_intrusive<FinishedWork>();
   }
 
-  // See [Note: A host that stays awake] in communicator.cpp; a communication thread may sleep.
+  // See [Note: A host that stays awake] in communicator.cpp. The communication thread may sleep.
   void last_until(std::chrono::steady_clock::time_point end) const {
     if (std::this_thread::get_id() != host_) {
       return std::this_thread::sleep_until(end);
@@ -85,7 +85,7 @@ class EmulatedBackend : public c10d::Backend {
   }
 
   std::shared_ptr<const CollectiveTimer> timer_;
-  std::thread::id host_ = std::this_thread::get_id();  // that joined the world
+  std::thread::id host_ = std::this_thread::get_id();  // the thread that joined the world
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The wheel exports ProcessGroupGloo but ships no gloo headers; Debian's serve for the calls below.
-// Headers only, in this one file: libgloo is never linked and no gloo type is constructed here.
+// The PyTorch wheel exports ProcessGroupGloo but does not contain gloo's headers; those of Debian's
+// package suffice for the calls below. Only this file includes them: libgloo is not linked and no
+// gloo type is constructed here.
 #define USE_C10D_GLOO
 #include <cstdlib>
 
@@ -15,13 +16,13 @@
 namespace shardlens::dist {
 namespace {
 
-// Gloo with the two collectives of sharding as one direct exchange. Its own reduce-scatter is an
-// all-reduce of the whole buffer, and its all-gather passes through W - 1 rounds; on small units,
-// where latency is all, an all-to-all takes a third to a half of the time (two ranks, 180 KB: 240
-// us instead of 410 to 770, and 300 to 500). A chunk is summed by its owner alone, in order of
-// rank, so results stay reproducible.
+// Gloo with the reduce-scatter and the all-gather of sharding implemented as one all-to-all. Gloo's
+// own reduce-scatter is an all-reduce of the whole buffer, and its all-gather needs W - 1 rounds.
+// For small units, where latency dominates, an all-to-all is faster (two ranks, 180 KB: 240 us
+// instead of 410 to 770 us for the reduce-scatter and 300 to 500 us for the all-gather). Only the
+// owner of a chunk sums it, in order of rank, so results are reproducible.
 //
-// Threads  the calls block until the exchange is done: they run on the communication thread.
+// Threads  the calls block until the exchange is done; a Communicator makes them.
 class PairwiseGloo final : public c10d::ProcessGroupGloo {
  public:
   using c10d::ProcessGroupGloo::ProcessGroupGloo;
@@ -52,10 +53,10 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo {
   }
 
  private:
-  // Beyond this bandwidth counts, and a copy for each peer would be memory for nothing.
+  // For larger outputs bandwidth dominates, and a copy for each peer would only cost memory.
   static constexpr size_t kDirectGather = size_t{1} << 20;
 
-  // Chunk p of `input` goes to rank p. As bytes, so that it works for every dtype.
+  // Sends chunk p of `input` to rank p. Sends bytes, so that it works for every dtype.
   c10::intrusive_ptr<c10d::Work> exchange(const at::Tensor& output, const at::Tensor& input) {
     at::Tensor to = output.view({-1}).view(at::kByte);
     at::Tensor from = input.view({-1}).view(at::kByte);
@@ -74,16 +75,16 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
                                                     std::chrono::milliseconds timeout,
                                                     const std::string& hostname) {
   using Gloo = c10d::ProcessGroupGloo;
-  // [Note: Flight recorder] c10d's flight recorder is one per process and crashes when two groups
-  // enqueue at once from threads of their own (seen with torch 2.11: a map insertion without lock).
-  // Our recorder keeps the same facts.
+  // [Note: Flight recorder] c10d has one flight recorder per process, which crashes if two groups
+  // enqueue at the same time from different threads (seen with torch 2.11: a map insertion without
+  // lock). It is switched off; our Recorder stores the same data.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   try {
     auto options = Gloo::Options::create_default(timeout);
     if (!hostname.empty()) {
       options->devices = {Gloo::createDeviceForHostname(hostname)};
     }
-    options->threads = 1;  // two are not FIFO
+    options->threads = 1;  // with two threads the order would not be FIFO
     return c10::make_intrusive<PairwiseGloo>(store, rank, size, options);
   } catch (const std::exception& error) {
     throw RuntimeFault("[rank " + std::to_string(rank) + "] gloo: the " + std::to_string(size) +

@@ -50,7 +50,7 @@ void Peers::watch(std::chrono::milliseconds stall) {
       seen = std::move(now);
       since = Clock::now();
     }
-    // Who has told something must take it back when it goes on.
+    // A rank that has published a text must clear it when it continues.
     if (seen != told && (!told.empty() || Clock::now() - since >= stall)) {
       told = Clock::now() - since >= stall ? seen : "";
       tell(told);
@@ -62,7 +62,7 @@ void Peers::watch(std::chrono::milliseconds stall) {
 void Peers::tell(const std::string& text) const {
   try {
     store_->set(key_of(rank_), std::vector<uint8_t>(text.begin(), text.end()));
-  } catch (const std::exception&) {  // the store went with the rank that served it
+  } catch (const std::exception&) {  // the rank that served the store has ended
   }
 }
 
@@ -72,7 +72,7 @@ std::string Peers::report() const {
     if (rank == rank_) {
       continue;
     }
-    std::string doing = "works and has not come here";
+    std::string doing = "is running and has not reached this collective";
     try {
       if (store_->check({key_of(rank)})) {
         const std::vector<uint8_t> text = store_->get(key_of(rank));
@@ -81,7 +81,7 @@ std::string Peers::report() const {
         }
       }
     } catch (const std::exception&) {
-      doing = "cannot be asked";
+      doing = "cannot be queried: the rendezvous store does not answer";
     }
     report += (report.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + doing;
   }

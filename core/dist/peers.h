@@ -15,9 +15,9 @@ class Store;
 
 namespace shardlens::dist {
 
-// What each rank of a world is at, told through the store where they met, so that one whose wait
-// timed out can say what the others were doing. A rank tells only once it has been at the same
-// thing for a quarter of the timeout, two seconds at most: a healthy run writes nothing.
+// Shares what each rank of a world is doing through the rendezvous store, so that a rank whose wait
+// timed out can report what the others were doing. A rank publishes its state only after the state
+// has not changed for a quarter of the timeout (at most two seconds): a healthy run writes nothing.
 //
 // Threads  `doing` is called on a thread of this object, report() on any.
 class Peers {

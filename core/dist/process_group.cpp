@@ -37,7 +37,7 @@ std::vector<c10::Device> devices_of(const Communicator& on) {
   return on.device().is_cpu() ? std::vector<c10::Device>() : std::vector<c10::Device>{on.device()};
 }
 
-// On a device, made on the stream that the collective was issued on.
+// On a device, it must be constructed with the collective's stream as the current stream.
 class CommunicatorWork final : public c10d::Work {
  public:
   CommunicatorWork(Communicator& on, CompletionPtr completion, std::vector<at::Tensor> result)
@@ -60,7 +60,7 @@ class CommunicatorWork final : public c10d::Work {
 
   bool isCompleted() override { return completion_->done(); }
   bool wait(std::chrono::milliseconds /*timeout*/) override {
-    on_.wait(completion_);  // its own timeout
+    on_.wait(completion_);  // uses the communicator's timeout
     if (issued_) {
       issued_->block(current_stream(on_.device()));
     }
@@ -119,7 +119,7 @@ class CommunicatorBackend final : public c10d::Backend {
   }
 
  private:
-  // A device's all-reduces run on a stream of their own, behind what is issued by now.
+  // On a device all-reduces run on a separate stream, after the work that is issued so far.
   c10::OptionalStreamGuard beside_compute() {
     if (!stream_) {
       return c10::OptionalStreamGuard();

@@ -13,12 +13,12 @@ class ProcessGroup;
 
 namespace shardlens::dist {
 
-// Asked, on the calling thread, before each collective is issued: what it is for.
+// Returns what a collective is for. Called on the calling thread before each collective is issued.
 using PurposeOf = std::function<Purpose(CollectiveKind kind, const at::Tensor& tensor)>;
 
-// A c10d process group for the communicator's device whose all-reduces, broadcasts and all-gathers
-// go through `communicator`, for parts of c10d that want one (Reducer): so they queue with
-// everything else on that communicator, are recorded, and name what they were for when they fail.
+// A c10d process group for the communicator's device, for parts of c10d that need one (Reducer).
+// Its all-reduces, broadcasts and all-gathers are requests to `communicator`: they run in order
+// with its other requests, are recorded, and their error messages name what they were for.
 //
 // Ownership  `communicator` must outlive the group and every collective issued on it.
 // Errors     the Work of a failed collective, or its future, throws RuntimeFault.

@@ -45,7 +45,7 @@ Rendezvous tcp_rendezvous(const WorldOptions& options) {
     throw UsageError("MASTER_PORT is '" + port_text + "', expected a port from 1 to 65535");
   }
   store.port = static_cast<uint16_t>(port);
-  // torchrun's agent already serves the store; otherwise rank 0 does.
+  // torchrun's agent may already serve the store; otherwise rank 0 does.
   store.isServer = options.rank == 0 && environment("TORCHELASTIC_USE_AGENT_STORE") != "True";
   store.numWorkers = static_cast<size_t>(options.world_size);
   store.timeout = options.timeout;
@@ -94,14 +94,14 @@ class JoinedWorld : public World {
       peers_ = std::make_unique<Peers>(c10::make_intrusive<c10d::PrefixStore>("peers", met_->store),
                                        options.rank, options.world_size, options.timeout,
                                        [this] { return doing(); });
-      // A rank that is connected may end at once, and those still connecting would take it for
-      // dead.
+      // Without this barrier a rank that is connected could end at once, and the connection
+      // attempts of other ranks would fail.
       world_->wait(world_->barrier({kNoUnit, "joining"}));
     }
   }
 
-  // Groups say that they leave, the same one first on every rank, and may have to ask peers_ why
-  // nobody answers.
+  // The destructor of a group may communicate ([Note: Leaving]): all ranks destroy the groups in
+  // the same order, and peers_ must still exist for the message after a timeout.
   ~JoinedWorld() override {
     {
       const std::lock_guard lock(watched_mutex_);
@@ -120,7 +120,7 @@ class JoinedWorld : public World {
   [[nodiscard]] bool emulated() const override {
     return options_.backend == BackendKind::kEmulated;
   }
-  // A mesh with one real axis needs one group: the world's.
+  // If one axis of the mesh has size 1, the world's group is used for both.
   Communicator& shard() override { return shard_ != nullptr ? *shard_ : *world_; }
   Communicator& replicate() override { return replicate_ != nullptr ? *replicate_ : *world_; }
   Communicator& world() override { return *world_; }
@@ -171,7 +171,7 @@ class JoinedWorld : public World {
     } else if (options_.backend == BackendKind::kEmulated && options_.device.is_cuda()) {
       backend = cuda_backends().emulated(rank, size, options_.timer, options_.device);
     } else {
-      // Emulated, or the only rank: every collective is a copy of its own input.
+      // Emulated, or the only rank: collectives only copy this rank's data.
       backend = make_emulated_backend(rank, size, options_.timer);
     }
     Communicator::Options group;
@@ -183,7 +183,7 @@ class JoinedWorld : public World {
     group.recorder = recorder_;
     group.device = options_.device;
     group.emulated = options_.backend == BackendKind::kEmulated;
-    // Emulated peers do what this rank does.
+    // Emulated peers always do the same as this rank.
     group.check_ranks = options_.check_ranks && !group.emulated;
     group.peers = [this] { return peers_ == nullptr ? "" : peers_->report(); };
     auto communicator = std::make_unique<Communicator>(std::move(backend), group);
@@ -192,7 +192,8 @@ class JoinedWorld : public World {
     return communicator;
   }
 
-  // What one of the groups waits for, or else what was last done. On the thread of peers_.
+  // What one of the groups waits for, or else what one of them did last. Runs on the thread of
+  // peers_.
   std::string doing() {
     const std::lock_guard lock(watched_mutex_);
     std::string idle;
@@ -208,7 +209,7 @@ class JoinedWorld : public World {
 
   WorldOptions options_;
   Recorder* recorder_;
-  std::optional<Rendezvous> met_;  // none: emulated, or the only rank
+  std::optional<Rendezvous> met_;  // nullopt: emulated, or the only rank
   std::unique_ptr<Communicator> world_, shard_, replicate_;
   std::map<int, std::unique_ptr<Communicator>> sub_shards_;  // by size
   std::mutex watched_mutex_;

@@ -21,20 +21,21 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::shared_ptr<const CollectiveTimer> timer = nullptr;  // kEmulated
   Recorder* recorder = nullptr;
-  c10::Device device{c10::kCPU};   // of the tensors; CUDA with kNccl and kEmulated alone
-  bool force_collectives = false;  // kNccl: through ProcessGroupNCCL in a world of one rank too
-  // Compare what the ranks are about to do before every collective, and their parameters when they
-  // are sharded: costs a small exchange each. Also on where TORCH_DISTRIBUTED_DEBUG is DETAIL.
+  c10::Device device{c10::kCPU};   // device of the tensors; CUDA only with kNccl and kEmulated
+  bool force_collectives = false;  // kNccl: use ProcessGroupNCCL in a world of one rank too
+  // Before every collective, compare what the ranks are about to do, and compare their parameters
+  // when they are sharded. Each comparison is a small extra collective. TORCH_DISTRIBUTED_DEBUG =
+  // DETAIL enables it too.
   bool check_ranks = false;
 };
 
 // The process groups of one rank: `shard` over the shard axis, `replicate` over the replicate axis,
-// `world` over all ranks. Gloo and NCCL: ranks meet through the FileStore that SHARDLENS_RENDEZVOUS
-// names (one node), or the TCPStore at MASTER_ADDR:MASTER_PORT (torchrun, srun, mpirun). World size
-// 1 needs no rendezvous. Emulated: this process is rank r of W alone; collectives take as long as
-// the timer says.
+// `world` over all ranks. Gloo and NCCL: ranks connect through the FileStore that
+// SHARDLENS_RENDEZVOUS names (one node), or the TCPStore at MASTER_ADDR:MASTER_PORT (torchrun,
+// srun, mpirun). World size 1 needs no rendezvous. Emulated: this process is rank r of W and there
+// are no other processes; collectives take the time that the timer returns.
 //
-// Errors  RuntimeFault naming the address when ranks do not meet within the timeout or the port is
+// Errors  RuntimeFault naming the address if ranks do not connect within the timeout or the port is
 //         busy.
 class World {
  public:
@@ -46,8 +47,8 @@ class World {
   [[nodiscard]] virtual bool emulated() const = 0;
   virtual Communicator& shard() = 0;
   virtual Communicator& replicate() = 0;
-  // Over `ranks` neighbours on the shard axis, a part of it (reshard_after_forward = k). Made at
-  // the first call, which all ranks make in the same order.
+  // The group of `ranks` neighbouring ranks on the shard axis (reshard_after_forward = k). Created
+  // at the first call; all ranks must make these calls in the same order.
   virtual Communicator& sub_shard(int ranks) = 0;
   virtual Communicator& world() = 0;
   virtual void set_recorder(Recorder* recorder) = 0;

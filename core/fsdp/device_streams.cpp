@@ -29,7 +29,7 @@ DeviceStreams::DeviceStreams(c10::Device device, std::chrono::milliseconds timeo
 DeviceStreams::~DeviceStreams() {
   try {
     drain();
-  } catch (const std::exception&) {  // the device is stuck or gone; so is what it still reads
+  } catch (const std::exception&) {  // the device is stuck or lost; its memory is released anyway
   }
 }
 
@@ -47,7 +47,7 @@ void DeviceStreams::record(EventId event, Stream stream) {
 
 void DeviceStreams::record(Recorded& recorded, Stream stream) {
   if (stream == Stream::kCompute) {
-    issued(stream);  // what the model ran since
+    issued(stream);  // the model's own work since the last action
   }
   if (!recorded.event) {
     recorded.event.emplace(device_.type());
@@ -81,7 +81,7 @@ void DeviceStreams::host_wait(EventId event) {
   const Recorded& recorded = events_.at(event);
   SHARDLENS_CHECK(recorded.event.has_value(), "a wait for an event that was not recorded");
   wait_on_host(*recorded.event);
-  // Whatever is issued from here on, anywhere, is behind it.
+  // All later work, on any stream, is ordered after the event.
   for (Clock& clock : clocks_) {
     for (size_t i = 0; i < clock.size(); ++i) {
       clock[i] = std::max(clock[i], recorded.clock[i]);
@@ -95,7 +95,7 @@ void DeviceStreams::retire(std::shared_ptr<void> memory, Stream first, Stream la
     return;
   }
   if (last == Stream::kCompute) {
-    issued(last);  // what the model ran since
+    issued(last);  // the model's own work since the last action
   }
   Held held{std::move(memory), first, last, position(last)[index(last)],
             c10::Event(device_.type())};
@@ -110,7 +110,7 @@ void DeviceStreams::let_go() {
   });
 }
 
-// Not Event::synchronize(), which never gives up.
+// Does not use Event::synchronize(), which has no timeout.
 void DeviceStreams::wait_on_host(const c10::Event& event) const {
   const auto end = std::chrono::steady_clock::now() + timeout_;
   while (!event.query()) {

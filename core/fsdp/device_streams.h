@@ -15,17 +15,19 @@
 
 namespace shardlens::fsdp {
 
-// The schedule's streams and events on a device, one to one, through LibTorch's device-independent
-// interface. Priorities are PyTorch FSDP2's: copy-in, all-gather and reduce-scatter high, the
-// all-reduce's the default. The compute stream is the thread's current one at enter().
+// Maps each stream and event of the schedule to one of a device, through LibTorch's
+// device-independent interface. Priorities are those of PyTorch FSDP2: high for copy-in, all-gather
+// and reduce-scatter, default for the all-reduce. The compute stream is the thread's current stream
+// at enter().
 //
-// [Note: Memory of two streams] A caching allocator gives a block back to the stream that it was
-// allocated on, at once. One that another stream still reads must be held until the first is
-// ordered behind that: retire() holds it, and the waits that the schedule issues anyway let it go.
-// So the bytes in flight follow from the schedule alone, where Tensor::record_stream() leaves them
-// to how fast the device was. A block is also let go once the device is seen to be through with it.
+// [Note: Memory of two streams] When a block is freed, a caching allocator immediately reuses it on
+// the stream that it was allocated on. If another stream still reads the block, it must be kept
+// until the first stream is ordered after this read. retire() keeps it, and the waits that the
+// schedule issues anyway release it. So the memory in flight depends only on the schedule; with
+// Tensor::record_stream() it would depend on the speed of the device. A block is also released when
+// a query shows that the device has finished with it.
 //
-// Threads  the thread that trains, or what is serialised with it.
+// Threads  the thread that trains, or threads that are serialised with it.
 // Errors   RuntimeFault from host_wait() and drain() after `timeout`.
 class DeviceStreams {
  public:
@@ -36,21 +38,22 @@ class DeviceStreams {
 
   void enter();
   [[nodiscard]] c10::Stream of(schedule::Stream stream) const { return *streams_[index(stream)]; }
-  // Work was issued on `stream`.
+  // Call when work was issued on `stream`.
   void issued(schedule::Stream stream) { ++position(stream)[index(stream)]; }
   void record(schedule::EventId event, schedule::Stream stream);
   void wait(schedule::EventId event, schedule::Stream stream);
-  // What is issued on `stream` from here on runs after what was issued on `before`.
+  // Later work on `stream` runs after all earlier work on `before`.
   void order(schedule::Stream stream, schedule::Stream before);
   void host_wait(schedule::EventId event);
-  // Holds `memory`, allocated on `first` and used last on `last`, as long as the note says.
+  // Keeps `memory`, allocated on `first` and last used on `last`, as [Note: Memory of two streams]
+  // describes.
   void retire(std::shared_ptr<void> memory, schedule::Stream first, schedule::Stream last);
-  // Waits for all streams and holds nothing any more.
+  // Waits for all streams and releases all kept memory.
   void drain();
   [[nodiscard]] size_t held() const { return held_.size(); }
 
  private:
-  // Per stream, how much of its work something is ordered behind.
+  // By stream: position in its work after which something is ordered.
   using Clock = std::array<uint64_t, schedule::kStreamCount>;
   struct Recorded {
     std::optional<c10::Event> event;
@@ -59,7 +62,7 @@ class DeviceStreams {
   struct Held {
     std::shared_ptr<void> memory;
     schedule::Stream first, last;
-    uint64_t position = 0;  // of `last`, when it was retired
+    uint64_t position = 0;  // position in `last` at retire()
     c10::Event through;
   };
   static size_t index(schedule::Stream stream) { return static_cast<size_t>(stream); }
@@ -71,7 +74,7 @@ class DeviceStreams {
 
   c10::Device device_;
   std::chrono::milliseconds timeout_;
-  std::array<std::optional<c10::Stream>, schedule::kStreamCount> streams_;  // all there
+  std::array<std::optional<c10::Stream>, schedule::kStreamCount> streams_;  // all have values
   std::array<Clock, schedule::kStreamCount> clocks_{};
   std::vector<Recorded> events_;  // by EventId
   std::vector<Held> held_;

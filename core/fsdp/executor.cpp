@@ -205,7 +205,7 @@ void Executor::reduce_copy_in(Unit& unit) {
                                                std::exchange(unit.accumulates, true));
 }
 
-// The input of a reduction: what kReduceCopyIn wrote, or the gradient as autograd left it.
+// The input of a reduction: the result of kReduceCopyIn, or the flattened gradients of autograd.
 at::Tensor& Executor::gradient_of(const Action& action, Unit& unit) {
   if (unit.reduce_input.defined()) {
     return unit.reduce_input;
@@ -216,7 +216,7 @@ at::Tensor& Executor::gradient_of(const Action& action, Unit& unit) {
                     "reduction of a unit without gradient: " + unit.handle->unit() + " by " +
                         std::string(name_of(action.op)));
     c10::OptionalStreamGuard on_compute;
-    if (device_) {  // whose memory the parameters' gradients are
+    if (device_) {  // the memory of the parameters' gradients belongs to this stream
       on_compute.reset_stream(device_->of(Stream::kCompute));
     }
     unit.unsharded_grad = gradients.take();
@@ -227,7 +227,7 @@ at::Tensor& Executor::gradient_of(const Action& action, Unit& unit) {
   return unit.unsharded_grad;
 }
 
-// The same, as the first collective wants it.
+// gradient_of(), divided for the first collective.
 at::Tensor& Executor::divided_gradient_of(const Action& action, Unit& unit) {
   at::Tensor& gradient = gradient_of(action, unit);
   if (unit.handle->reduction().before != 1) {
@@ -272,7 +272,7 @@ void Executor::all_reduce(const Action& action, Unit& unit) {
 }
 
 void Executor::store_grad(const Action& action, Unit& unit) {
-  // Stored on compute, it went through no collective.
+  // A gradient that is stored on compute was not in a collective, so it is not divided yet.
   const at::Tensor reduced = action.buffer.kind == BufferKind::kReduceOutput ? unit.reduce_output
                              : action.stream == Stream::kCompute ? divided_gradient_of(action, unit)
                                                                  : gradient_of(action, unit);
@@ -311,7 +311,7 @@ void Executor::wait_event(const Action& action) {
   }
   const Last& event = events_.at(action.event);
   if (event.completion == nullptr) {
-    return;  // recorded on the host's own thread: complete by program order
+    return;  // recorded on the host thread: complete by program order
   }
   if (action.op == Op::kHostWait || action.stream == Stream::kCompute ||
       action.stream == Stream::kCopyIn) {
@@ -319,7 +319,7 @@ void Executor::wait_event(const Action& action) {
     return;
   }
   dist::Communicator& waiter = communicator(action.stream, Axis::kNone);
-  if (&waiter != event.on) {  // the same thread is FIFO and needs no wait
+  if (&waiter != event.on) {  // requests on the same thread are FIFO and need no wait
     submitted(action.stream, waiter,
               waiter.run([on = event.on, completion = event.completion] { on->wait(completion); },
                          {kNoUnit, "an event"}));
@@ -331,7 +331,7 @@ void Executor::drain() noexcept {
     if (last.completion != nullptr) {
       try {
         last.on->wait(last.completion);
-      } catch (const std::exception&) {  // the failure that led here has been reported already
+      } catch (const std::exception&) {  // the original failure has been reported already
       }
       last = {};
     }
@@ -340,7 +340,7 @@ void Executor::drain() noexcept {
     if (device_) {
       device_->drain();
     }
-  } catch (const std::exception&) {  // as above
+  } catch (const std::exception&) {  // the original failure has been reported already
   }
   for (Unit& unit : units_) {
     unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();

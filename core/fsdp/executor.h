@@ -19,29 +19,29 @@ class World;
 
 namespace shardlens::fsdp {
 
-// Executes schedule actions on tensors and process groups. Obeys in order and decides nothing: what
-// each op means stands in core/schedule/action.h. On a device, streams and events are one to one
+// Executes schedule actions on tensors and process groups, in order and without own decisions.
+// core/schedule/action.h defines each op. On a device, each stream and event is one of the device
 // (DeviceStreams).
 //
 // [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
-// reduce-scatter streams are the communication thread of the shard axis (an all-gather over a
-// sub-mesh runs on that one's), the all-reduce stream that of the replicate axis; each is FIFO.
-// Waiting for an event on the compute stream blocks the host.
+// reduce-scatter streams are the communication thread of the shard axis (for an all-gather over a
+// sub-mesh, that of the sub-mesh), the all-reduce stream is that of the replicate axis; each is
+// FIFO. A wait for an event on the compute stream blocks the host.
 //
 // Threads     the thread that trains.
 // Errors      RuntimeFault from collectives and waits.
 class Executor {
  public:
-  // `handles` by UnitId, null where a unit owns no parameters; not owned.
+  // `handles` by UnitId, null for units without parameters; not owned.
   Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Recorder* recorder);
   virtual ~Executor() = default;
 
-  // `edges`: whether kUseFull gives the parameters their autograd edges.
+  // `edges`: whether kUseFull sets the autograd edges of the parameters.
   virtual void execute(const schedule::Action& action, bool edges);
   [[nodiscard]] uint32_t executed() const { return sequence_; }
   // Numbers and records an action, without executing it. Returns its number.
   uint32_t record(const schedule::Action& action);
-  // Waits for everything issued so far, swallowing failures: the way out after an exception.
+  // Waits for all issued work and ignores its failures: for the cleanup after an exception.
   void drain() noexcept;
 
  protected:
@@ -50,20 +50,20 @@ class Executor {
     bool copied_in = false;
     at::Tensor unsharded_grad;  // taken from autograd, until freed
     at::Tensor reduce_input;
-    bool accumulates = false;  // reduce_input holds gradients already: the next ones are added
+    bool accumulates = false;  // reduce_input contains gradients: the next ones are added to it
     at::Tensor reduce_output;
-    std::vector<bool> carried;  // what reduce_output has chunks of
-    // Per kind of buffer, the stream that it was allocated on; autograd's gradients on compute.
+    std::vector<bool> carried;  // parameters whose chunks are in reduce_output
+    // By kind of buffer: the stream that it was allocated on; for autograd's gradients, compute.
     std::array<schedule::Stream, schedule::kBufferKindCount> allocated_on{};
-    bool partial = false;  // reduce_output holds sums already: the next ones are added
+    bool partial = false;  // reduce_output contains sums: the next ones are added to it
   };
 
-  // Hands the collective to the communication thread. Virtual, like execute(), so that tests can
-  // plant a late executor.
+  // Submits the collective to the communicator. Virtual, like execute(), so that tests can use an
+  // executor that delays it.
   virtual void all_gather(const schedule::Action& action, Unit& unit);
   void record_event(const schedule::Action& action);
 
-  uint32_t sequence_ = 0;  // of the action that is being executed, from 1
+  uint32_t sequence_ = 0;  // number of the action that is being executed, from 1
 
  private:
   [[nodiscard]] dist::Communicator& communicator(const schedule::Action& action) const;
@@ -72,7 +72,7 @@ class Executor {
   [[nodiscard]] dist::Purpose purpose(UnitId unit) const;
   void submitted(schedule::Stream stream, dist::Communicator& on, dist::CompletionPtr completion);
   void allocate(const schedule::Action& action, Unit& unit);
-  // Gives memory back, once the streams that use it are through.
+  // Frees memory after the streams that use it have finished with it.
   void retire(const schedule::Action& action, const Unit& unit, std::shared_ptr<void> memory);
   void release(const schedule::Action& action, Unit& unit);
   void copy_out(const schedule::Action& action, Unit& unit);
@@ -92,8 +92,8 @@ class Executor {
   dist::World& world_;
   Recorder* recorder_;
   Last last_[schedule::kStreamCount];    // last request issued on each stream
-  std::vector<Last> events_;             // by EventId; no completion: complete when recorded
-  std::optional<DeviceStreams> device_;  // none on CPU
+  std::vector<Last> events_;             // by EventId; null completion: complete when recorded
+  std::optional<DeviceStreams> device_;  // nullopt on CPU
 };
 
 }  // namespace shardlens::fsdp

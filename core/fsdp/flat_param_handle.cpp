@@ -22,7 +22,7 @@ namespace impl = torch::autograd::impl;
 
 namespace {
 
-// Also of a parameter that is a view now, where grad() warns.
+// Does not use grad(), which warns if the parameter is a view.
 const at::Tensor& gradient_of(const at::Tensor& parameter) {
   return parameter.mutable_grad();
 }
@@ -31,8 +31,8 @@ bool has_storage(const at::Tensor& tensor) {
   return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
 }
 
-// As at::native::resize_bytes_cpu() and _cuda(), of which the latter needs libtorch_cuda. New
-// storage is uninitialised. Returns the old.
+// Like at::native::resize_bytes_cpu() and _cuda(), but without libtorch_cuda, which the latter
+// needs. The new storage is uninitialised. Returns the old one.
 c10::DataPtr resize_storage(const at::Tensor& tensor, size_t bytes) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   c10::DataPtr before = storage->set_data_ptr(bytes == 0 ? c10::DataPtr(nullptr, tensor.device())
@@ -41,7 +41,8 @@ c10::DataPtr resize_storage(const at::Tensor& tensor, size_t bytes) {
   return before;
 }
 
-// One flat parameter has one dtype and one device, and one requires_grad unless it may be mixed.
+// Checks that all parameters have the same dtype and device and, unless `mixed_requires_grad`, the
+// same requires_grad.
 void require_uniform(const std::vector<FlatParamHandle::Slot>& slots, bool mixed_requires_grad) {
   if (slots.empty()) {
     throw UsageError("Cannot construct a FlatParamHandle with an empty parameter list");
@@ -99,7 +100,7 @@ FlatParamHandle::FlatParamHandle(std::string unit,
       choices.deferred && std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
         return slot.parameter.numel() > 0 && has_storage(slot.parameter);
       });
-  // Memory that nobody writes to costs nothing.
+  // A deferred shard is not initialized: memory that is never written takes no pages.
   shard_ = deferred ? at::empty({layout_.shard_numel()}, options.dtype(master))
                     : at::zeros({layout_.shard_numel()}, options.dtype(master));
   fill_shard(rank);
@@ -115,9 +116,9 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   make_chunks();
   make_gradients();
   make_full_views();
-  free();  // only now: a view cannot be made of storage that is gone
+  free();  // last, because views cannot be made after the storage was freed
   edges_.resize(slots_.size());
-  full_ = true;  // the modules hold whole parameters so far
+  full_ = true;  // the modules' parameters are unsharded until use_shard()
   use_shard();
   if (deferred) {
     resize_storage(shard_, 0);
@@ -164,7 +165,7 @@ void FlatParamHandle::make_chunks() {
   }
 }
 
-// Laid out as all ranks' shards side by side, which is what a reduce-scatter reads.
+// The layout is all ranks' shards one after the other, as a reduce-scatter reads them.
 void FlatParamHandle::make_gradients() {
   std::vector<UnshardedGradients::Piece> pieces;
   for (const plan::ShardLayout::Piece& piece : layout_.pieces()) {
@@ -188,7 +189,8 @@ void FlatParamHandle::make_gradients() {
 void FlatParamHandle::make_full_views() {
   full_views_.clear();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    // Unsharded, a parameter is in one piece: its chunks side by side, or the flat layout's place.
+    // An unsharded parameter is contiguous: its chunks one after the other, or its range in the
+    // flat layout.
     const int64_t start = layout_.layout() == plan::Layout::kPerParameter
                               ? layout_.slice(0, i).shard_offset * layout_.ranks()
                               : layout_.overlap(0, layout_.padded_numel(), i).shard_offset;
@@ -198,7 +200,7 @@ void FlatParamHandle::make_full_views() {
   }
 }
 
-// Takes this rank's part of every parameter that has values, and prepares its 1-D views.
+// Copies this rank's part of every parameter that has values, and makes the 1-D views.
 void FlatParamHandle::fill_shard(int64_t rank) {
   shard_views_.reserve(slots_.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -284,7 +286,7 @@ void FlatParamHandle::copy_out() {
   if (!gathered_.is_cpu()) {
     return copy_out_by_operator();
   }
-  // Bytes, since an operator for each chunk would cost more than its copy.
+  // Copies bytes with memcpy: an operator call per chunk would cost more than the copy.
   const auto item = static_cast<int64_t>(gathered_.element_size());
   const int64_t ranks = gather_ranks();
   const int64_t row = gathered_.numel() / ranks * item;
@@ -300,7 +302,7 @@ void FlatParamHandle::copy_out() {
   }
 }
 
-// As PyTorch does: one kernel for all chunks.
+// One kernel for all chunks, as in PyTorch.
 void FlatParamHandle::copy_out_by_operator() {
   const at::NoGradGuard no_grad;
   const int64_t ranks = gather_ranks();
@@ -329,9 +331,10 @@ at::Tensor FlatParamHandle::parameter_of(const at::Tensor& shards, size_t slot) 
       .view(shape);
 }
 
-// [Note: Repointing a parameter] A leaf cannot get a gradient edge while it requires grad as a
-// leaf; so: no edge, no requires_grad, new data; then the caller makes it a view or a leaf. The
-// tensor object stays, so every holder sees the change.
+// [Note: Repointing a parameter] A gradient edge cannot be set on a leaf that requires grad. So
+// this removes the edge and requires_grad and sets the new data; then the caller makes the
+// parameter a view or a leaf. The tensor object stays the same, so the change is visible to all
+// that share it.
 void FlatParamHandle::repoint(size_t slot, const at::Tensor& data) {
   at::Tensor& parameter = slots_[slot].parameter;
   impl::set_gradient_edge(parameter, torch::autograd::Edge());
@@ -380,7 +383,7 @@ void FlatParamHandle::use_shard() {
 }
 
 void FlatParamHandle::use_leaves() {
-  SHARDLENS_CHECK(whole_, "leaves are of a flat parameter that is not sharded");
+  SHARDLENS_CHECK(whole_, "use_leaves() needs a flat parameter that is not sharded");
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, full_views_[i]);
@@ -481,8 +484,8 @@ void FlatParamHandle::forget_grad() {
 }
 
 void FlatParamHandle::publish_grads() {
-  adopt_user_zero_grad();  // a backward without sync stored nothing, and the last step's gradient
-                           // is stale
+  adopt_user_zero_grad();  // after a backward without sync, the shard's gradient may be that of the
+                           // last step
   const at::Tensor& grad = shard_.grad();
   if (!grad.defined() || full_) {
     return;
@@ -492,7 +495,7 @@ void FlatParamHandle::publish_grads() {
     const plan::ShardLayout::Slice slice = layout_.slice(rank_, i);
     at::Tensor& shown = slots_[i].parameter.mutable_grad();
     if (!shown.defined() && has_grad_[i]) {
-      // variable_data: Optimizer::zero_grad detaches in place, which a view refuses.
+      // variable_data: Optimizer::zero_grad detaches in place, which is an error for a view.
       shown =
           grad.narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel).variable_data();
     }

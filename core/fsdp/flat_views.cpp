@@ -25,7 +25,7 @@ FlatViewsBackward::FlatViewsBackward(const at::Tensor& flat,
 
 bool FlatViewsBackward::awaited() const {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  // The set's keys are not const; looking one up changes nothing.
+  // const_cast because the set's keys are not const; the lookup changes nothing.
   return nodes != nullptr && nodes->contains(const_cast<FlatViewsBackward*>(this)) &&
          last_backward_ != torch::autograd::get_current_graph_task_id();
 }

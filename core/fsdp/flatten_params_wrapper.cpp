@@ -14,7 +14,7 @@ namespace {
 
 using Parameters = torch::OrderedDict<std::string, at::Tensor>;
 
-// torch::nn::Module can register a parameter but not take one back.
+// Gives access to a module's parameters: torch::nn::Module has no function that unregisters one.
 struct Registered : torch::nn::Module {
   static Parameters& parameters_of(torch::nn::Module& module) {
     return module.*(&Registered::parameters_);
@@ -53,7 +53,7 @@ FlattenedModule::FlattenedModule(std::shared_ptr<torch::nn::Module> module,
   }
   if (found.size() < wanted.size()) {
     throw UsageError(fmt::format(
-        "FlattenParamsWrapper: {} of {} tensors to flatten are no parameters of the module or its "
+        "FlattenParamsWrapper: {} of {} tensors to flatten are not parameters of the module or its "
         "submodules",
         wanted.size() - found.size(), wanted.size()));
   }
@@ -65,7 +65,7 @@ FlattenedModule::FlattenedModule(std::shared_ptr<torch::nn::Module> module,
     shapes.push_back(slot.shape);
   }
   const at::ScalarType dtype = slots.front().parameter.scalar_type();
-  // Side by side: what a dtype aligns to does not matter.
+  // No gaps between parameters, so the dtype of the alignment has no effect.
   const plan::ShardLayout layout(plan::Layout::kFlat, shapes, 1, DType::kF32,
                                  /*alignment_bytes=*/1);
   handle_ = std::make_unique<FlatParamHandle>("", std::move(slots), layout, 0, dtype, dtype);
@@ -76,7 +76,7 @@ FlattenedModule::FlattenedModule(std::shared_ptr<torch::nn::Module> module,
 FlatParamHandle& FlattenedModule::handle() const {
   if (handle_ == nullptr) {
     throw UsageError(
-        "Accessing the handle of a FlattenParamsWrapper that does not manage any parameters; ask "
+        "Accessing the handle of a FlattenParamsWrapper that does not manage any parameters; check "
         "has_params() first");
   }
   return *handle_;
@@ -106,7 +106,7 @@ void FlattenedModule::flatten() {
     Registered::parameters_of(*owner.module) = owner.kept;
   }
   for (const FlatParamHandle::Slot& slot : handle_->slots()) {
-    slot.parameter.mutable_grad() = at::Tensor();  // of a leaf that is none any more
+    slot.parameter.mutable_grad() = at::Tensor();  // the parameter is no longer a leaf
   }
   const at::Tensor& flat = handle_->unsharded();
   register_parameter(kFlatParam, flat, flat.requires_grad());

@@ -13,18 +13,19 @@
 
 namespace shardlens::fsdp {
 
-// What FlattenParamsWrapper<M> is without its wrapped module's type.
+// The part of FlattenParamsWrapper<M> that does not depend on the wrapped module's type.
 //
-// The wrapped module is the submodule "_fpw_module"; parameters that were flattened are registered
-// nowhere but in "flat_param", and their tensors in the modules are views of it.
+// The wrapped module is the submodule "_fpw_module". Flattened parameters are registered only as
+// part of "flat_param"; their tensors in the modules are views of it.
 class FlattenedModule : public torch::nn::Module {
  public:
   static constexpr const char* kFlatParam = "flat_param";
   static constexpr const char* kModule = "_fpw_module";
 
-  // `params`: registered in `module`'s tree; flattened in the tree's order, a tensor that several
-  // modules share once. Empty: nothing is flattened, the wrapper only cleans state-dict keys.
-  // Errors: UsageError for a tensor that is no parameter of the tree, and those of FlatParamHandle.
+  // `params`: parameters in `module`'s tree. They are flattened in the tree's order; a tensor that
+  // several modules share occurs once. Empty: nothing is flattened, and the wrapper only removes
+  // its prefix from state-dict keys. Errors: UsageError for a tensor that is not a parameter of the
+  // tree, and those of FlatParamHandle.
   FlattenedModule(std::shared_ptr<torch::nn::Module> module, const std::vector<at::Tensor>& params);
 
   [[nodiscard]] bool has_params() const { return handle_ != nullptr; }
@@ -32,11 +33,12 @@ class FlattenedModule : public torch::nn::Module {
   [[nodiscard]] FlatParamHandle& handle() const;
   // Undefined if the wrapper manages no parameters, and while they are unflattened.
   [[nodiscard]] at::Tensor flat_param() const;
-  // Registered names of tensors that several modules share, after the first one.
+  // All registered names but the first of tensors that several modules share.
   [[nodiscard]] const std::vector<std::string>& shared_names() const { return shared_names_; }
 
-  // While this lives, the original parameters are registered as leaves that share the flat
-  // parameter's storage, and the flat parameter is registered nowhere. Ends on exceptions too.
+  // While this object exists, the original parameters are registered as leaves that share the flat
+  // parameter's storage, and the flat parameter is not registered. Its destructor flattens again,
+  // also after an exception.
   class Unflattened {
    public:
     explicit Unflattened(FlattenedModule* module) : module_(module) {}
@@ -51,8 +53,8 @@ class FlattenedModule : public torch::nn::Module {
    private:
     FlattenedModule* module_;  // null: nothing to restore
   };
-  // Does nothing when nothing is flattened, as inside another such scope. The wrapper must outlive
-  // the result.
+  // Does nothing if nothing is flattened, for example inside another such scope. The wrapper must
+  // outlive the result.
   [[nodiscard]] Unflattened unflatten_as_params();
 
   // Keys in the archive are those of the wrapped module without "_fpw_module", and "flat_param".
@@ -60,7 +62,7 @@ class FlattenedModule : public torch::nn::Module {
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:
-  // Fresh views of the flat parameter: at the start of every forward.
+  // Makes new views of the flat parameter; called at the start of every forward.
   void make_views();
 
  private:
@@ -90,7 +92,7 @@ class Wraps : public FlattenedModule {
   M* typed_;  // owned as the submodule
 };
 
-// forward() with M's own signature, so that Sequential, AnyModule and Hookable take the wrapper.
+// forward() with M's signature, so that Sequential, AnyModule and Hookable accept the wrapper.
 template <typename M, typename Signature>
 class Signed;
 template <typename M, typename Class, typename R, typename... Args>
@@ -103,7 +105,7 @@ class Signed<M, R (Class::*)(Args...)> : public Wraps<M> {
   }
 };
 
-// A template where M's forward is one.
+// If M's forward is a template (or overloaded), forward() is a template.
 template <typename M, typename = void>
 class Forwards : public Wraps<M> {
  public:
@@ -122,17 +124,17 @@ class Forwards<M, std::void_t<decltype(&M::forward)>> : public Signed<M, decltyp
 
 }  // namespace detail
 
-// Flattens parameters in a module's subtree into one: what FSDP built its recursive wrapping on.
-// The optimizer sees `flat_param` and what was not flattened; results are those of the plain
-// module.
+// Flattens parameters in a module's subtree into one parameter; PyTorch's FSDP first used it for
+// recursive wrapping. The optimizer gets `flat_param` and the parameters that are not flattened.
+// Results are equal to those of the plain module.
 //
-// `wrapper->member` and `wrapper[i]` of a wrapper object reach the wrapped module, its own members
-// are reached with a dot.
+// `wrapper->member` and `wrapper[i]` access the wrapped module; `wrapper.member` accesses the
+// wrapper itself.
 //
-// Layout      parameters side by side without padding.
+// Layout      parameters one after the other, without padding.
 // Shapes      flat_param [sum of numels].
 // Threads     not thread-safe.
-// Errors      UsageError for a moved flat parameter of another size.
+// Errors      UsageError if the flat parameter was replaced by one of another size.
 // Source      torch/distributed/fsdp/flatten_params_wrapper.py, torch 1.12 to 2.0, after
 //             https://github.com/SsnL/PyTorch-Reparam-Module.
 template <typename M>

@@ -25,8 +25,8 @@ namespace {
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 using module::ModulesByFqn;
 
-// A unit that replicate() has is, here, one that owns nothing; as the root it still drives forward
-// and backward.
+// Whether fully_shard manages the unit. A replicate() unit is treated as a unit without parameters;
+// if it is the root, it still gets the hooks of forward and backward.
 bool is_sharded(const plan::Unit& unit) {
   return unit.api == plan::Api::kFullyShard;
 }
@@ -42,7 +42,7 @@ std::vector<int64_t> whole_shape(const at::Tensor& parameter) {
   return parameter.sizes().vec();
 }
 
-// The unit that each module of the tree belongs to: its nearest enclosing one.
+// For each module of the tree, the innermost unit that contains it.
 std::vector<UnitId> units_of_modules(const plan::ResolvedPlan& plan) {
   std::vector<UnitId> unit_of(plan.tree.modules.size(), 0);
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -58,7 +58,7 @@ std::vector<UnitId> units_of_modules(const plan::ResolvedPlan& plan) {
   return unit_of;
 }
 
-// The live modules of each unit. Errors: UsageError for one that the model has not.
+// The modules of each unit. Errors: UsageError if the model does not have one of them.
 std::vector<composable::Modules> modules_of_units(const plan::ResolvedPlan& plan,
                                                   const ModulesByFqn& modules) {
   std::vector<composable::Modules> of(plan.units.size());
@@ -69,7 +69,7 @@ std::vector<composable::Modules> modules_of_units(const plan::ResolvedPlan& plan
       if (found == modules.end()) {
         throw UsageError("fully_shard: the plan has unit " +
                          (fqn.empty() ? "the root" : "'" + fqn + "'") +
-                         ", which the model has not");
+                         ", but the model has no such module");
       }
       of[id].push_back(found->second);
     }
@@ -77,7 +77,7 @@ std::vector<composable::Modules> modules_of_units(const plan::ResolvedPlan& plan
   return of;
 }
 
-// The module's own floating-point buffers. As FSDP1 does in its first forward, once for good.
+// Casts the module's own floating-point buffers permanently, as FSDP1 does in its first forward.
 void cast_buffers(torch::nn::Module& module, at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   for (auto& buffer : module.named_buffers(/*recurse=*/false)) {
@@ -87,7 +87,8 @@ void cast_buffers(torch::nn::Module& module, at::ScalarType dtype) {
   }
 }
 
-// A unit that was applied by itself must still be what the tree says.
+// Checks that the parameters of a unit that was sharded separately are still those of the tree, and
+// renames them relative to the model.
 void adopt(FsdpState& state,
            const plan::ResolvedPlan& plan,
            UnitId id,
@@ -100,7 +101,7 @@ void adopt(FsdpState& state,
     if (i >= slots ||
         !state.handle()->slots()[i].parameter.is_same(parameters[unit.parameters[i]])) {
       throw UsageError("fully_shard: parameter '" + fqns.back() + "' of unit '" + unit.fqn +
-                       "' was not there when the unit was sharded");
+                       "' did not exist when the unit was sharded");
     }
     const bool requires_grad = plan.tree.parameters[unit.parameters[i]].requires_grad &&
                                parameters[unit.parameters[i]].requires_grad();
@@ -113,14 +114,15 @@ void adopt(FsdpState& state,
   }
   if (fqns.size() < slots) {
     throw UsageError("fully_shard: parameter '" + state.handle()->slots()[fqns.size()].fqn +
-                     "' of unit '" + unit.fqn + "' is gone since the unit was sharded");
+                     "' of unit '" + unit.fqn + "' was removed after the unit was sharded");
   }
   if (state.handle() != nullptr) {
     state.handle()->rename(unit.fqn, std::move(fqns));
   }
 }
 
-// Ranks whose parameters differ would gather garbage, or wait for each other.
+// Checks that all ranks have the same parameters. Otherwise all-gathers would return wrong values,
+// or the ranks would wait for each other.
 void compare_ranks(const plan::ResolvedPlan& plan, dist::World& world) {
   dist::Communicator& group = world.world();
   if (!group.checks_ranks()) {
@@ -161,7 +163,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   const std::vector<composable::Modules> members = modules_of_units(plan, modules);
   const std::vector<UnitId> unit_of = units_of_modules(plan);
 
-  // Everything that can fail by the caller's mistake comes before the first change of the model.
+  // All checks for mistakes of the caller are before the first change of the model.
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     for (size_t i = 0; i < members[id].size() && is_sharded(plan.units[id]); ++i) {
       if (states[id] == nullptr) {
@@ -175,8 +177,8 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
     if (found != modules.end() && states[unit_of[index]] == nullptr &&
         is_sharded(plan.units[unit_of[index]]) && composable::has_module_state(*found->second)) {
       throw UsageError("fully_shard: module " + composable::described(*found->second, spec.fqn) +
-                       " is managed already; give a model and its parts to one call, as units of "
-                       "one plan");
+                       " is already managed; shard a model and its parts with one call, as units "
+                       "of one plan");
     }
   }
   const std::vector<at::Tensor> parameters =
@@ -210,7 +212,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   for (const uint32_t index : plan.ignored_parameters) {
     ignored.insert(parameters[index].unsafeGetTensorImpl());
   }
-  // Every submodule maps to the state of the unit that it belongs to.
+  // Map every submodule to the state of the unit that it belongs to.
   for (uint32_t index = 0; index < plan.tree.modules.size(); ++index) {
     const auto found = modules.find(plan.tree.modules[index].fqn);
     if (found != modules.end() && is_sharded(plan.units[unit_of[index]]) &&
@@ -233,7 +235,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   for (UnitId id = 0; id < states.size(); ++id) {
     states[id]->join(root, id);
   }
-  // The root module's hooks own the Root, so that it lives as long as the model.
+  // The root module's hooks own the Root, so that it exists as long as the model.
   module::HookPoint& point = module::hook_point(fully_shard_api(), *model, "");
   point.keep(point.register_pre_forward([root](module::TensorRefs& /*inputs*/) {}));
   for (const module::NamedModule& each : checkpoints) {

@@ -27,83 +27,83 @@ namespace shardlens::fsdp {
 class Executor;
 class FlatParamHandle;
 
-// What fully_shard leaves in the registry of the modules it is applied to.
+// The API object that fully_shard adds to the registry of modules.
 [[nodiscard]] const composable::Api& fully_shard_api();
 
 struct Options {
   dist::World* world = nullptr;  // not owned; must outlive the ShardedModel
   Recorder* recorder = nullptr;  // not owned; may be null
-  // Run every action through schedule::Ledger and fail on a broken invariant.
+  // Check every action with schedule::Ledger and fail on a broken invariant.
   bool check_ledger = false;
-  // Parameters without storage (models::Init::kNone) get none for their shards either, until
-  // ShardedModel::materialize(): sharding first takes no memory, whatever the model's size.
+  // Shards of parameters without storage (models::Init::kNone) get no storage until
+  // ShardedModel::materialize(): sharding then needs no memory for any size of the model.
   bool deferred = false;
-  // Issue collectives over groups of one rank too, so that their streams and error paths are real.
+  // Issue collectives over groups of one rank too, so that their streams and error paths are used.
   bool force_collectives = false;
-  // Makes the executor (`handles` by UnitId, null without parameters); empty: the CPU executor.
+  // Makes the executor (`handles` by UnitId, null for units without parameters); empty: an
+  // Executor.
   std::function<std::unique_ptr<Executor>(std::vector<FlatParamHandle*> handles)> make_executor =
       {};
 };
 
-// What this rank holds of one parameter: `values` is a 1-D view of the unit's flat shard.
+// The part of one parameter that this rank stores: `values` is a 1-D view of the unit's flat shard.
 struct ParameterSlice {
   uint32_t parameter = 0;  // index into ModuleTree::parameters
-  int64_t offset = 0;      // first element of the (flattened) parameter that is held
+  int64_t offset = 0;      // index of the first stored element in the flattened parameter
   at::Tensor values;       // [numel], numel > 0
 };
 
 // A model whose parameters are sharded by a plan. Between steps every parameter of the module is
-// this rank's 1-D slice (numel 0 where nothing of it is here), so that torch::optim over
-// model->parameters() works; during a unit's forward and backward it is the whole parameter.
-// Obtained from fully_shard; lives as long as the module or the handle.
+// this rank's 1-D slice (numel 0 if this rank stores none of it), so that torch::optim over
+// model->parameters() works. During a unit's forward and backward it is the unsharded parameter.
+// Returned by fully_shard; exists as long as the module or the returned pointer.
 //
 // Threads  all calls on the thread that trains.
-// Errors   RuntimeFault for collectives; UsageError for wrong use, such as a unit whose hooks did
-//          not fire although its parameters were used.
+// Errors   RuntimeFault for collectives; UsageError for wrong use, for example if the parameters of
+//          a unit were used without its hooks.
 class ShardedModel {
  public:
   virtual ~ShardedModel() = default;
 
   [[nodiscard]] virtual const plan::ResolvedPlan& plan() const = 0;
-  // Master shard of each unit that owns parameters, 1-D [shard_numel], padding included; of a unit
-  // with some frozen parameters, this rank's slice of each other one. grad() is
-  // defined after a backward with gradient sync. A fused optimizer steps on these (parameters are
-  // views of them).
+  // The master shard of each unit with parameters, 1-D [shard_numel], including padding. For a unit
+  // in which only some parameters are frozen: this rank's slice of each of the others. grad() is
+  // defined after a backward with gradient sync. A fused optimizer updates these tensors
+  // (parameters are views of them).
   [[nodiscard]] virtual std::span<const at::Tensor> flat_shards() const = 0;
   [[nodiscard]] virtual std::vector<ParameterSlice> slices() const = 0;
 
-  // Gives shards that were deferred their storage, zeros; slices() are then to be filled. The first
-  // forward is an error before that.
+  // Allocates the storage of deferred shards, filled with zeros; the caller must then fill
+  // slices(). Must be called before the first forward.
   virtual void materialize() = 0;
-  // Whether the backwards from here on reduce gradients (false: accumulate unsharded, as no_sync).
+  // Whether later backwards reduce gradients (false: accumulate them unsharded, like no_sync).
   virtual void set_requires_gradient_sync(bool sync) = 0;
-  // Before each of several microbatches of a step, after set_requires_gradient_sync: what the plan
-  // leaves to the `last` one (reshard_after_backward, requires_all_reduce).
+  // Call before each of several microbatches of a step, after set_requires_gradient_sync. If the
+  // plan's reshard_after_backward (requires_all_reduce) is false, only the backward of the `last`
+  // one reshards (all-reduces).
   virtual void begin_microbatch(bool last) = 0;
-  // p-norm (inf too) over all parameters of all ranks, one all-reduce; gradients are scaled by
+  // p-norm (also inf) over all parameters of all ranks, one all-reduce; gradients are scaled by
   // min(1, max_norm/(norm+1e-6)) unless max_norm is infinite. Returns the norm before clipping.
   virtual double clip_grad_norm(double max_norm, double norm_type = 2.0) = 0;
   virtual void zero_grad() = 0;
-  // Tells the schedule that the optimizer step was issued; call after every optimizer step.
+  // Notifies the schedule that the optimizer step was issued; call after every optimizer step.
   virtual void optimizer_done() = 0;
-  // The whole parameter, on every rank (a collective: all ranks call it in the same order). Shape
-  // of the parameter.
+  // The unsharded parameter, in its shape, on every rank. A collective: all ranks must call it in
+  // the same order.
   [[nodiscard]] virtual at::Tensor full_parameter(uint32_t parameter) = 0;
-  // Brings every unit back to sharded. Forwards and backwards that throw do it by themselves.
+  // Reshards every unit. Forwards and backwards that throw do this by themselves.
   virtual void abort() = 0;
-  // Records an action of a part that is not sharded (replicate), numbered with all others. Returns
-  // its number.
+  // Records an action of a replicated part, numbered with all others. Returns its number.
   virtual uint32_t record_action(const schedule::Action& action) = 0;
-  // Bytes of storage of unsharded parameters that exist right now; 0 between steps under
-  // full_shard.
+  // Bytes of the unsharded parameters that are allocated now; 0 between steps with full_shard.
   [[nodiscard]] virtual int64_t unsharded_bytes() const = 0;
 };
 
 // Shards `model` in place by `plan`, whose module tree must be the model's (names, shapes and order
-// are checked). Parameter values are taken from the modules; a parameter without storage
-// (models::Init::kNone) is left for the caller to fill through slices(). Every unit of its own must
-// be Hookable (SHARDLENS_MODULE) and is named otherwise. Parameters that do not require grad, in
-// the module or by the plan, are frozen: gathered with their unit, and given no gradient.
+// are checked). Parameter values are copied from the modules; the caller must fill a parameter
+// without storage (models::Init::kNone) through slices(). Every unit's modules must be Hookable
+// (SHARDLENS_MODULE); an error names one that is not. Parameters that do not require grad, in the
+// module or in the plan, are frozen: they are gathered with their unit and get no gradient.
 //
 // Errors      UsageError naming module or parameter; InputError from plan::require_engine_support.
 [[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
@@ -111,30 +111,30 @@ class ShardedModel {
     const plan::ResolvedPlan& plan,
     const Options& options);
 
-// The same for a model of the user's own: the plan is resolved against the model's module tree and
-// the world's size. Parts that were sharded by themselves become units under this root, parts that
-// are replicated stay out of it.
+// The same for a user-defined model: the plan is resolved for the model's module tree and the world
+// size. Parts that were sharded separately become units of this root; replicated parts are
+// excluded.
 [[nodiscard]] std::shared_ptr<ShardedModel> fully_shard(
     const std::shared_ptr<torch::nn::Module>& model,
     const plan::Plan& plan,
     const Options& options);
 
-// Makes one unit, now, of the modules: of all their parameters but those of units below them, so
-// apply it bottom-up. PyTorch's fully_shard(module) and fully_shard([module, …]). `settings` is a
-// plan of which the units do not matter; its globs of ignored and frozen parts are over FQNs from
-// the module.
+// Makes one unit of all parameters of the modules except those of units below them, so apply it
+// bottom-up. Like PyTorch's fully_shard(module) and fully_shard([module, …]). `settings` is a plan
+// whose units are ignored; its globs of ignored and frozen parts match FQNs relative to the module.
 //
-// The module whose forward runs first becomes the root of its units (lazy initialisation), which
-// then share one schedule; units without a common root are roots of their own.
-// Errors  UsageError as fully_shard, and in the first forward of a root: a part that has run by
-//         itself before; several modules; units whose mesh, dialect, layout or views differ.
+// The module whose forward runs first becomes the root of the units below it (lazy initialisation),
+// which then share one schedule; units without a common root have separate roots.
+// Errors  UsageError as in fully_shard. Also in the first forward of a root: if the forward of a
+//         part has run separately before, if the root unit has several modules, or if mesh,
+//         dialect, layout or views of units differ.
 // Source  torch/distributed/fsdp/_fully_shard, FSDPState._lazy_init, torch 2.11.
 void fully_shard_unit(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                       const plan::Plan& settings,
                       const Options& options);
 
-// The model whose root `module` is; where that is not decided yet, `module` becomes the root now,
-// as by its first forward. Errors: UsageError for a module that is no root.
+// The model whose root is `module`. If the root is not determined yet, `module` becomes the root
+// now, as in its first forward. Errors: UsageError for a module that is not a root.
 [[nodiscard]] std::shared_ptr<ShardedModel> lazy_init(
     const std::shared_ptr<torch::nn::Module>& module);
 

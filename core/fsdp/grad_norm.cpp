@@ -22,7 +22,7 @@ double norm_part(std::span<const at::Tensor> grads, double norm_type) {
   const at::NoGradGuard no_grad;
   double part = 0;
   for (const at::Tensor& grad : grads) {
-    if (grad.numel() > 0) {  // a norm of nothing exists for some types only
+    if (grad.numel() > 0) {  // some norm types are undefined for an empty tensor
       const double norm = at::linalg_vector_norm(grad, norm_type).item<double>();
       part = add_parts(part, std::isinf(norm_type) ? norm : std::pow(norm, norm_type), norm_type);
     }

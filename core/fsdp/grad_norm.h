@@ -6,8 +6,8 @@
 
 namespace shardlens::fsdp {
 
-// The p-norm over tensors that several ranks or strategies hold, in parts: norm_part() of each
-// part's tensors, add_parts(), norm_of_parts() of the sum, clip_to() on each part's tensors.
+// The p-norm over tensors of several ranks or strategies, computed in parts: norm_part() of each
+// part's tensors, add_parts(), norm_of_parts() of the sum, then clip_to() for each part's tensors.
 // Errors  UsageError if `norm_type` is not a positive number or inf.
 // Source  torch/nn/utils/clip_grad.py, torch 2.11.
 

@@ -7,14 +7,14 @@
 
 namespace shardlens::fsdp {
 
-// Calls `ended` in a backward when the gradients of all `inputs` that require grad have come: the
-// end of a use of a unit that has no gradients of its own, because it is frozen. Nothing happens if
-// none requires grad.
+// Calls `ended` in a backward when the gradients of all `inputs` that require grad are computed.
+// For a frozen unit, which has no gradients of its own, this is the end of the backward of one use.
+// Does nothing if no input requires grad.
 //
-// kNode       a node before the inputs, which become aliases of themselves; it runs before the unit
-//             that made them begins its backward. FSDP2, RegisterPostBackwardFunction.
-// kHooks      hooks on the inputs, which run after that one's. FSDP1,
-//             _register_post_backward_reshard_only_hook.
+// kNode       replaces the inputs by aliases with a new node. The node runs before the backward of
+//             the unit that made the inputs. FSDP2, RegisterPostBackwardFunction.
+// kHooks      adds hooks to the inputs. They run after the pre-backward hook of the unit that made
+//             the inputs. FSDP1, _register_post_backward_reshard_only_hook.
 // Source      torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _runtime_utils.py, torch
 //             2.11.
 enum class InputWatch : uint8_t { kNode, kHooks };

@@ -63,13 +63,13 @@ std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
-    options.world->sub_shard(static_cast<int>(handle->sub_mesh()));  // all ranks meet here
+    options.world->sub_shard(static_cast<int>(handle->sub_mesh()));  // all ranks create the group
   }
   return handle;
 }
 
-// Which state has a parameter. Handles keep their tensors alive, so that an address means one of
-// them as long as its entry stands.
+// The state of each parameter. Handles keep their tensors alive, so an address is unique as long as
+// its entry exists.
 struct Owners {
   std::mutex mutex;
   std::unordered_map<const c10::TensorImpl*, const FsdpState*> of;  // guarded by mutex

@@ -22,7 +22,7 @@ namespace {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 
-// What must be the same for all units that share a schedule.
+// Checks the settings that must be the same for all units that share a schedule.
 void require_alike(const plan::Plan& root, const plan::Plan& unit, const std::string& fqn) {
   const struct {
     const char* key;
@@ -38,8 +38,7 @@ void require_alike(const plan::Plan& root, const plan::Plan& unit, const std::st
     if (!setting.alike) {
       throw UsageError(
           fmt::format("fully_shard: expected one homogeneous value for {} below one root; unit "
-                      "'{}' was applied "
-                      "with another one than the root",
+                      "'{}' has another value than the root",
                       setting.key, fqn));
     }
   }
@@ -56,7 +55,7 @@ plan::UnitEntry entry_of(const plan::Plan& settings) {
   return entry;
 }
 
-// Finds the parts of a model that have their own API; see Parts.
+// Finds the parts of a model that an API was already applied to; see Parts.
 class PartFinder {
  public:
   explicit PartFinder(const plan::Plan& plan) : given_(plan) { found_.plan = plan; }
@@ -82,7 +81,7 @@ class PartFinder {
   }
 
  private:
-  // Whether the plan itself says what becomes of a module that has its own API.
+  // Whether the plan has an entry for a module that an API was already applied to.
   [[nodiscard]] bool named(const torch::nn::Module& module, const std::string& fqn) const {
     const auto means = [&](const std::string& glob) {
       if (!plan::is_wrap_policy(glob)) {
@@ -129,12 +128,12 @@ class PartFinder {
     if (std::none_of(ignored.begin(), ignored.end(),
                      [&](const at::Tensor& each) { return each.is_same(parameter); })) {
       throw UsageError("fully_shard: parameter '" + fqn +
-                       "' was not there when its unit was sharded");
+                       "' did not exist when its unit was sharded");
     }
     found_.plan.ignored_parameters.push_back(fqn);
   }
 
-  // `around`: the part that the module is in.
+  // `around`: the part that contains the module, or null.
   void visit(const ModulePtr& module, const std::string& fqn, const FsdpState* around) {
     if (!composes_with_fsdp(*module)) {
       if (!named(*module, fqn)) {
@@ -165,8 +164,8 @@ class PartFinder {
   }
 
   const plan::Plan& given_;
-  bool expand_ = false;      // the plan names no units: every block and the root
-  bool replicated_ = false;  // there is a replicated part
+  bool expand_ = false;      // the plan has no units: every block and the root become units
+  bool replicated_ = false;  // a replicated part was found
   Parts found_;
   std::unordered_map<const FsdpState*, size_t> entry_of_;
 };
@@ -182,7 +181,7 @@ void init_root(const FsdpState& state) {
   std::vector<std::string> classes;
   for (const auto& module : application.modules) {
     const ModulePtr alive = module.lock();
-    classes.push_back(alive == nullptr ? "a module that is gone" : composable::class_name(*alive));
+    classes.push_back(alive == nullptr ? "a destroyed module" : composable::class_name(*alive));
   }
   if (classes.size() > 1) {
     throw UsageError(
@@ -190,9 +189,9 @@ void init_root(const FsdpState& state) {
   }
   plan::Plan plan = application.settings;
   plan.units.clear();
-  plan.ignored_modules.clear();  // written from the unit; parts_of finds what they left out
+  plan.ignored_modules.clear();  // relative to the unit; parts_of() finds the ignored parameters
   plan.ignored_parameters.clear();
-  plan.frozen_parameters.clear();  // they are by now
+  plan.frozen_parameters.clear();  // frozen already
   static_cast<void>(join_parts(application.modules.front().lock(), plan, application.options));
 }
 
@@ -249,7 +248,7 @@ void fully_shard_unit(const std::vector<ModulePtr>& modules,
     const ModulePtr module = std::move(stack.back());
     stack.pop_back();
     if (composable::has_module_state(*module)) {
-      continue;  // shared, and reached before
+      continue;  // a shared module that was visited already
     }
     composable::insert_module_state(module, state);
     for (const auto& child : module->children()) {

@@ -7,7 +7,7 @@
 namespace shardlens::fsdp {
 namespace {
 
-// A power of two near the root of `factor`, and the rest.
+// Splits `factor` into a power of two near its square root and the remaining factor.
 Reduction in_two_halves(double factor) {
   double before = 1;
   while (std::fmod(factor, before) == 0 && factor / before > before) {
@@ -30,7 +30,7 @@ Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit) {
   if (!factor) {
     return {};
   }
-  // NCCL's PREMUL_SUM, or an average where that is the same.
+  // Like NCCL's PREMUL_SUM, or an average if that is the same.
   const bool average = plan.shard > 1 && *factor == static_cast<double>(plan.shard);
   return {average, false, average ? 1 : *factor, 1};
 }

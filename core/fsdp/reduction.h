@@ -8,9 +8,9 @@ struct ResolvedPlan;
 
 namespace shardlens::fsdp {
 
-// How the sum of a unit's gradients over all ranks becomes what the optimizer sees. FSDP2 averages
-// in the collectives; FSDP1, and FSDP2 where the dtype is small, sums and divides in two halves, so
-// that neither the gradients nor their sum leave the dtype's range.
+// How a unit's gradients are divided when they are summed over all ranks. FSDP2 averages in the
+// collectives. FSDP1, and FSDP2 with reduce dtype fp16, sums, and divides by one factor before and
+// by another after the sum, so that neither the gradients nor their sum leave the dtype's range.
 // Source  torch 2.11 _fully_shard/_fsdp_collectives.py (_get_gradient_divide_factors),
 //         algorithms/_comm_hooks/default_hooks.py (DefaultState).
 struct Reduction {

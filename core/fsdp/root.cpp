@@ -23,7 +23,7 @@ std::vector<FlatParamHandle*> handles_of(const std::vector<std::shared_ptr<FsdpS
   return handles;
 }
 
-// Floating-point tensors alone.
+// Casts only floating-point tensors.
 void cast(module::TensorRefs& tensors, DType dtype) {
   const at::ScalarType target = module::to_scalar_type(dtype);
   for (at::Tensor* tensor : tensors) {
@@ -33,7 +33,7 @@ void cast(module::TensorRefs& tensors, DType dtype) {
   }
 }
 
-// The limiter records an event behind a free.
+// Whether the op belongs to a reshard. The limiter records an event after a free.
 bool reshards(schedule::Op op) {
   return op == schedule::Op::kUseShard || op == schedule::Op::kFree || op == schedule::Op::kRecord;
 }
@@ -91,7 +91,8 @@ void Root::raise(const HookEvent& event) {
   if (!planned.ok()) {
     throw RuntimeFault(prefix() + planned.message());
   }
-  // All of them first: after a failure the schedule takes them for done, so must the ledger.
+  // The ledger gets all actions first: after a failure the schedule assumes that all were executed,
+  // so the ledger must too.
   for (const schedule::Action& action : actions) {
     const Result<void> kept = ledger_ == nullptr ? Result<void>() : ledger_->consume(action);
     if (!kept.ok()) {
@@ -108,7 +109,7 @@ void Root::raise(const HookEvent& event) {
 
 void Root::perform(const schedule::ActionList& actions, const HookEvent& event) {
   size_t i = 0;
-  if (event.hook == Hook::kGradsReady) {  // FSDP2's two ranges of a post-backward
+  if (event.hook == Hook::kGradsReady) {  // a post-backward has two ranges, as in FSDP2
     {
       const RangeScope range(options_.recorder, Range::kPostBackwardReshard, event.unit);
       for (; i < actions.size() && reshards(actions[i].op); ++i) {
@@ -135,15 +136,15 @@ void Root::execute(const schedule::Action& action, const HookEvent& event) {
       (plan_.plan.views == plan::Views::kFresh || !states_[action.unit]->handle()->has_views())) {
     make_views(action.unit);
   }
-  // What the user unshards between steps is no part of any graph.
+  // Parameters that the user unshards between steps are not part of a graph.
   executor_->execute(action, forward ? event.grad_mode : event.hook != Hook::kWaitUnshard);
 }
 
 // See [Note: When the node is made].
 void Root::make_views(UnitId unit) {
   std::function<void()> ended;
-  // As FSDP2 does, which sees the end of a use at the gradients of its inputs (FSDP1 does not see
-  // it). Frozen views are those of all uses.
+  // FSDP2 detects the end of a use's backward by the gradients of its inputs; FSDP1 does not detect
+  // it. Frozen views are shared by all uses.
   if (plan_.plan.views == plan::Views::kFresh && plan_.plan.dialect == plan::Dialect::kFsdp2 &&
       progress_[unit].inputs_require_grad) {
     ended = [weak = weak_from_this(), unit] {
@@ -205,7 +206,8 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   }
 }
 
-// FSDP2 casts by default; FSDP1 casts the inputs of its root, and those of other units on demand.
+// FSDP2 casts by default. FSDP1 casts the inputs of its root, and those of other units only with
+// cast_forward_inputs.
 bool Root::casts_inputs(UnitId unit) const {
   const plan::MixedPrecision& mixed = plan_.units[unit].mixed_precision;
   const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
@@ -221,7 +223,7 @@ void Root::recompute(UnitId unit, Hook hook) {
   raise({hook, unit, forwards == 0 ? 0 : forwards - 1, /*grad_mode=*/true, /*recompute=*/true});
 }
 
-// Of the whole model, or of a unit that is run on its own.
+// Begins the forward of the whole model, or of a unit whose forward is called directly.
 void Root::begin_forward(UnitId unit, const HookEvent& event) {
   require_materialized();
   require_frozen_as_sharded();
@@ -260,17 +262,16 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
     }
     const FlatParamHandle* handle = states_[unit]->handle();
     if (!visible && handle != nullptr && handle->requires_grad()) {
-      progress.open[slot] = true;  // it has failed, not ended
+      progress.open[slot] = true;  // forward_failed() must handle it
       throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
                        "': its forward returned no tensor that requires grad, so its backward "
-                       "cannot be seen; return a "
-                       "Tensor, or a vector or tuple of them");
+                       "cannot be detected; return a Tensor, or a vector or tuple of tensors");
     }
   }
   if (!std::all_of(progress.done.begin(), progress.done.end(), [](bool done) { return done; })) {
     return;
   }
-  // After the hooks: the gradient that they see is that of the uncast output, as in PyTorch.
+  // After the hooks, so that they get the gradient of the uncast output, as in PyTorch.
   if (const auto& dtype = plan_.units[unit].mixed_precision.output_dtype; dtype.has_value()) {
     cast(outputs, *dtype);
   }
@@ -278,7 +279,7 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
     progress.running = false;
     return recompute(unit, Hook::kPostForward);
   }
-  if (unit == forward_root_) {  // units of which not every module ran end with it
+  if (unit == forward_root_) {  // also ends units of which not every module ran
     for (UnitId other = 0; other < progress_.size(); ++other) {
       if (other != unit && progress_[other].running) {
         end_forward(other, grad_mode);
@@ -309,7 +310,7 @@ void Root::forward_failed(UnitId unit, size_t slot) noexcept {
   }
   progress.open[slot] = false;
   if (in_backward_) {
-    progress.running = false;  // a recomputation that stops early; a failure ends the backward
+    progress.running = false;  // a recomputation that stopped early; a real failure ends backward
     return;
   }
   if (faulted_) {
@@ -321,12 +322,12 @@ void Root::forward_failed(UnitId unit, size_t slot) noexcept {
     } else if (progress.running) {
       end_forward(unit, at::GradMode::is_enabled());
     }
-  } catch (const std::exception&) {  // the failure that led here is on its way already
+  } catch (const std::exception&) {  // the original exception is being thrown already
   }
 }
 
-// Queued with autograd as the final callback of a backward, and dropped with it: destroyed without
-// having been called, the backward has thrown.
+// Autograd holds it as the final callback of a backward. If it is destroyed without having been
+// called, the backward has thrown.
 class Root::Backward {
  public:
   explicit Backward(std::weak_ptr<Root> root) : root_(std::move(root)) {}
@@ -339,7 +340,7 @@ class Root::Backward {
     }
     try {
       root->abort();
-    } catch (const std::exception&) {  // the failure that led here is on its way already
+    } catch (const std::exception&) {  // the original exception is being thrown already
     }
   }
   void end() {
@@ -360,18 +361,18 @@ void Root::pre_backward(UnitId unit, uint32_t invocation) {
         [backward = std::make_shared<Backward>(weak_from_this())] { backward->end(); });
   }
   if (progress.pre_backward && states_[unit]->handle() != nullptr) {
-    return;  // another output of the same forward came first
+    return;  // already raised for another output of the same forward
   }
   progress.pre_backward = true;
   const RangeScope range(options_.recorder, Range::kPreBackward, unit);
   raise({Hook::kPreBackward, unit, invocation});
 }
 
-// Of several uses of a unit, one is through with its backward: until the next begins its parameters
-// can go.
+// The backward of one of several uses of a unit has ended: its parameters can be freed until the
+// backward of the next use begins.
 void Root::use_ended(UnitId unit) {
   if (!states_[unit]->handle()->awaits_views()) {
-    return;  // it was the last; the accumulator says so in a moment
+    return;  // it was the last use; the accumulator runs next
   }
   progress_[unit].pre_backward = false;
   HookEvent event{Hook::kGradsReady, unit};
@@ -386,9 +387,9 @@ void Root::frozen_use_ended(UnitId unit) {
   raise(event);
 }
 
-// [Note: Reduced at the end] FSDP2 sees the end of a unit's backward at the gradients of its
-// inputs; where these have none it is in autograd's final callback, unit by unit. Of a unit that is
-// used more than once, accumulators tell.
+// [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
+// inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
+// order of the units. For a unit that is used more than once, the accumulator determines the end.
 void Root::accumulated(UnitId unit) {
   Progress& progress = progress_[unit];
   if (plan_.plan.dialect == plan::Dialect::kFsdp2 && !progress.inputs_require_grad &&
@@ -500,11 +501,11 @@ void Root::abort() {
   if (schedule_.on(event, actions).ok()) {
     for (const schedule::Action& action : actions) {
       if (ledger_ != nullptr) {
-        static_cast<void>(ledger_->consume(action).ok());  // it must see every action
+        static_cast<void>(ledger_->consume(action).ok());  // the ledger needs every action
       }
       try {
         executor_->execute(action, false);
-      } catch (const std::exception&) {  // a collective that failed is what abort cleans up after
+      } catch (const std::exception&) {  // abort may follow a failed collective
       }
     }
   }

@@ -20,14 +20,15 @@ namespace shardlens::fsdp {
 [[nodiscard]] schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan,
                                                    const Options& options);
 
-// Joins hooks, schedule and executor of one sharded model. Turns forwards and autograd's callbacks
-// into hook events, asks the schedule, lets the executor obey.
+// Connects hooks, schedule and executor of one sharded model: converts forwards and autograd's
+// callbacks to hook events, gets the schedule's actions for them, and passes these to the executor.
 //
-// [Note: Exceptions] A forward that throws ends, and with the outermost one every unit is brought
-// back to sharded while the exception leaves it; so it is with a backward, whose graph task dies
-// without its final callback. Gradients stay as plain autograd would leave them, half done: reset
-// them. Where the engine itself failed (a collective), nothing is cleaned up by itself: waiting for
-// what is under way could only fail again. Hooks then refuse until abort().
+// [Note: Exceptions] When a forward throws, its unit's forward ends; when the exception leaves the
+// outermost forward, every unit is resharded. The same is done for a backward that throws: its
+// graph task is destroyed without its final callback. As in plain autograd, some gradients may be
+// incomplete, so reset them. After a failure of the engine itself (a collective), nothing is
+// cleaned up automatically, because a wait for pending work could fail again. Hooks then throw
+// until abort() is called.
 //
 // Threads  the thread that trains; autograd runs CPU backward hooks on it too.
 class Root : public ShardedModel, public std::enable_shared_from_this<Root>, LiveCount<Root> {
@@ -38,7 +39,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
        schedule::Schedule schedule,
        std::vector<std::shared_ptr<FsdpState>> states);
 
-  // Called by the hooks of a unit's modules; `slot` counts the modules of the unit.
+  // Called by the hooks of a unit's modules; `slot` is the index of the module within the unit.
   void pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs);
   void post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs);
   void forward_failed(UnitId unit, size_t slot) noexcept;
@@ -66,17 +67,17 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   [[nodiscard]] const std::vector<std::shared_ptr<FsdpState>>& states() const { return states_; }
 
  private:
-  // Where a unit is in the current forward and backward.
+  // The state of a unit in the current forward and backward.
   struct Progress {
     bool running = false;          // between its kPreForward and kPostForward
-    std::vector<bool> open, done;  // by module: its forward is on the stack; has ended
-    bool refused = false;          // the forward that is failing never began
+    std::vector<bool> open, done;  // by module: its forward runs; its forward has ended
+    bool refused = false;          // pre_forward() rejected the call, so its forward did not begin
     bool inputs_require_grad = false, outputs_require_grad = false;
-    uint32_t invocation = 0;  // forwards ended since the last backward ended
+    uint32_t invocation = 0;  // number of forwards ended since the last backward ended
     bool reduced_at_end = false;
-    bool pre_backward = false;  // raised since the last forward or reduction
+    bool pre_backward = false;  // kPreBackward was raised since the last forward or reduction
   };
-  class Backward;  // lives as long as autograd's task of a backward
+  class Backward;  // exists as long as autograd's graph task of a backward
 
   double clip_on_device(const std::vector<at::Tensor>& grads, double max_norm, double norm_type);
   void raise(const HookEvent& event);
@@ -105,11 +106,11 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   std::vector<at::Tensor> shards_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<schedule::Ledger> ledger_;
-  UnitId forward_root_ = kNoUnit;  // whose forward began first and is running
+  UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
   bool materialized_ = false;         // every shard has storage
-  bool faulted_ = false;              // an action failed; only abort() helps
-  uint32_t gathered_unit_ = kNoUnit;  // whose whole flat parameter full_parameter() holds
+  bool faulted_ = false;              // an action failed; abort() must be called
+  uint32_t gathered_unit_ = kNoUnit;  // the unit whose flat parameter is in gathered_
   at::Tensor gathered_;
 };
 

@@ -1,4 +1,4 @@
-// A root's gradient norm.
+// The gradient norm of a Root.
 #include <cmath>
 #include <limits>
 
@@ -32,8 +32,8 @@ std::vector<at::Tensor> gradients_of_parameters(
   return grads;
 }
 
-// FSDP1 adds up what a rank has before ranks add; FSDP2, whose norms are DTensors, all-reduces that
-// of each parameter, but one maximum.
+// FSDP1 sums the parts of a rank before the all-reduce. FSDP2, whose norms are DTensors,
+// all-reduces one part per parameter, but only one value for the maximum norm.
 std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& states,
                                const std::vector<at::Tensor>& grads,
                                plan::Layout layout,
@@ -63,7 +63,7 @@ double Root::clip_grad_norm(double max_norm, double norm_type) {
   }
   std::vector<double> parts = norm_parts(states_, grads, plan_.plan.layout, norm_type);
   if (plan_.shard > 1 && !parts.empty()) {
-    const at::Tensor shared = at::tensor(parts, at::kFloat);  // as PyTorch's
+    const at::Tensor shared = at::tensor(parts, at::kFloat);  // fp32 as in PyTorch
     dist::Communicator& shard = options_.world->shard();
     shard.wait(shard.all_reduce(shared,
                                 std::isinf(norm_type) ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
@@ -79,8 +79,8 @@ double Root::clip_grad_norm(double max_norm, double norm_type) {
   return norm;
 }
 
-// The same without reading anything back before the end, since the host would wait for the device
-// each time.
+// The same, but reads a value back only at the end, because the host waits for the device each
+// time.
 double Root::clip_on_device(const std::vector<at::Tensor>& grads,
                             double max_norm,
                             double norm_type) {
@@ -91,7 +91,7 @@ double Root::clip_on_device(const std::vector<at::Tensor>& grads,
   for (const at::Tensor& grad : by_parameter ? gradients_of_parameters(states_) : grads) {
     if (grad.numel() > 0) {
       norms.push_back(at::linalg_vector_norm(grad, norm_type));
-    } else if (by_parameter) {  // its place in the all-reduce
+    } else if (by_parameter) {  // all ranks need the same number of parts in the all-reduce
       norms.push_back(at::zeros({}, grad.options()));
     }
   }

@@ -1,4 +1,4 @@
-// A root's parameters: what this rank holds of them, and the whole of one.
+// The parameters of a Root: this rank's slices, and unsharded parameters.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -59,7 +59,8 @@ void Root::require_frozen_as_sharded() const {
     const std::string fqn = state->handle() == nullptr ? "" : state->handle()->refrozen();
     if (!fqn.empty()) {
       throw UsageError(prefix() + "parameter '" + fqn +
-                       "' was frozen or unfrozen after it was sharded; do so before");
+                       "' was frozen or unfrozen after it was sharded; freeze or unfreeze "
+                       "parameters before sharding");
     }
   }
 }

@@ -42,8 +42,9 @@ ShardMetadata shard_metadata(const FlatParamHandle& handle, OffsetPair range, in
 OffsetPair global_offsets(const FlatParamHandle& handle,
                           std::span<const std::optional<OffsetPair>> offsets) {
   if (offsets.size() != handle.slots().size()) {
-    throw UsageError(fmt::format("global_offsets: {} entries, the flat parameter has {} parameters",
-                                 offsets.size(), handle.slots().size()));
+    throw UsageError(
+        fmt::format("global_offsets: {} entries, but the flat parameter has {} parameters",
+                    offsets.size(), handle.slots().size()));
   }
   std::optional<OffsetPair> range;
   for (const plan::ShardLayout::Piece& piece : handle.layout().pieces()) {
@@ -57,7 +58,7 @@ OffsetPair global_offsets(const FlatParamHandle& handle,
 }
 
 FlatParamShard shard_of(const FlatParamHandle& handle, int64_t rank, int64_t ranks) {
-  SHARDLENS_CHECK(handle.whole(), "a shard is taken of the whole flat parameter");
+  SHARDLENS_CHECK(handle.whole(), "shard_of() needs an unsharded flat parameter");
   if (ranks < 1 || rank < 0 || rank >= ranks) {
     throw UsageError(fmt::format("shard_of: rank {} of {} ranks does not exist", rank, ranks));
   }

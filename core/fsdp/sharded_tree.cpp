@@ -14,7 +14,7 @@ namespace {
 
 struct Printer {
   ShardedTree tree;
-  std::unordered_map<const c10::TensorImpl*, std::string> fqns;  // of every parameter, first name
+  std::unordered_map<const c10::TensorImpl*, std::string> fqns;  // first name of every parameter
   std::unordered_set<const FlatParamHandle*> listed;
 
   void print(const torch::nn::Module& module, const std::string& fqn, size_t level) {

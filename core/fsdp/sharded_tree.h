@@ -11,13 +11,13 @@ class Module;
 
 namespace shardlens::fsdp {
 
-// A sharded model as a person reads it.
+// A readable description of a sharded model.
 struct ShardedTree {
-  // One line per module, four spaces per level: "u1[UnitModule] FULLY SHARDED", "[Root]" for the
-  // root; the words follow modules whose unit owns parameters.
+  // One line per module, with four spaces per level: "u1[UnitModule] FULLY SHARDED", "[Root]" for
+  // the root. Only modules whose unit owns parameters have the words "FULLY SHARDED".
   std::string text;
-  // "u1[UnitModule]" to the FQNs, from the root, of the parameters that its unit owns, in flat
-  // order; of modules sharded together the first has them.
+  // "u1[UnitModule]" and the FQNs, relative to the root, of the parameters that its unit owns, in
+  // flat order. For modules that are sharded together, only the first is listed.
   std::vector<std::pair<std::string, std::vector<std::string>>> parameters;
 };
 

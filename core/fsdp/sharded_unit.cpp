@@ -19,16 +19,16 @@ namespace {
 
 using schedule::Setting;
 
-// A setting, too, needs the schedule that the units share: who sets before the first forward makes
-// the module, or the one above it that runs first, the root.
+// Settings need the schedule that the units share. Before the first forward, the root must be
+// determined with lazy_init().
 std::shared_ptr<Root> root_of(const std::weak_ptr<FsdpState>& weak) {
   const auto state = weak.lock();
   auto root = state == nullptr ? nullptr : state->root();
   if (root == nullptr) {
     throw UsageError(state == nullptr || state->application() == nullptr
-                         ? "the model of this sharded unit is gone"
-                         : "this sharded unit has no root yet: run a forward, or call lazy_init on "
-                           "the root, first");
+                         ? "the model of this sharded unit was destroyed"
+                         : "this sharded unit has no root yet: first run a forward, or call "
+                           "lazy_init on the root");
   }
   return root;
 }

@@ -13,16 +13,16 @@ namespace shardlens::fsdp {
 
 class Root;
 
-// The state of one unit: what module_state(module) returns for each of its modules. Shared by
-// modules sharded together.
+// The state of one unit, which module_state(module) returns for each of its modules. Modules that
+// are sharded together share it.
 class FsdpState : public composable::State {
  public:
-  // What a unit was applied with by itself (fully_shard_unit), until a forward finds its root.
+  // The arguments of fully_shard_unit(), kept until a forward determines the unit's root.
   struct Application {
     std::vector<std::weak_ptr<torch::nn::Module>> modules;
     plan::Plan settings;
     Options options;
-    std::vector<at::Tensor> ignored;  // parameters that the settings leave out
+    std::vector<at::Tensor> ignored;  // parameters that the settings exclude
   };
 
   FsdpState() = default;
@@ -33,17 +33,17 @@ class FsdpState : public composable::State {
 
   [[nodiscard]] UnitId unit() const { return unit_; }  // kNoUnit before its root is known
   [[nodiscard]] bool is_root() const { return unit_ == 0; }
-  // Null: the unit owns no parameters.
+  // Null if the unit owns no parameters.
   [[nodiscard]] FlatParamHandle* handle() const { return handle_.get(); }
   void set_handle(std::unique_ptr<FlatParamHandle> handle);
-  // The state whose handle has the parameter, or null.
+  // The state whose handle contains the parameter, or null.
   //
   // Threads     any.
   [[nodiscard]] static const FsdpState* owner_of(const at::Tensor& parameter);
 
   [[nodiscard]] std::shared_ptr<Root> root() const { return root_.lock(); }
   void join(const std::shared_ptr<Root>& root, UnitId unit);
-  // Null for a unit of a plan, and once the root is known.
+  // Null for a unit of a plan, and after the root is determined.
   [[nodiscard]] const Application* application() const { return application_.get(); }
   void set_application(Application application);
 
@@ -55,7 +55,7 @@ class FsdpState : public composable::State {
 };
 
 // The state that manages `module` if that is an FSDP state, else null (PyTorch's
-// _get_module_fsdp_state). As pure as module_state().
+// _get_module_fsdp_state). Does not create or change anything.
 [[nodiscard]] inline std::shared_ptr<FsdpState> module_fsdp_state(const torch::nn::Module& module) {
   return composable::module_state_as<FsdpState>(module);
 }

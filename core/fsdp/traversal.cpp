@@ -25,7 +25,7 @@ std::vector<StateWithModule> fsdp_states_with_modules(
   while (!stack.empty()) {
     const std::shared_ptr<torch::nn::Module> module = std::move(stack.back());
     stack.pop_back();
-    // A module counts as visited when it is popped: before that, each of its parents may push it.
+    // Marked as visited when it is popped: before that, several parents may push it.
     if (!visited.insert(module.get()).second || !composes_with_fsdp(*module)) {
       continue;
     }

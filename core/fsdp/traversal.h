@@ -12,13 +12,13 @@ class Module;
 
 namespace shardlens::fsdp {
 
-// Whether a walk may enter the module: no API that excludes FSDP was applied to it.
+// Whether a traversal may enter the module: no API that excludes FSDP was applied to it.
 [[nodiscard]] bool composes_with_fsdp(const torch::nn::Module& module);
 [[nodiscard]] bool is_fully_sharded(const torch::nn::Module& module);
 
-// The FSDP states in `root`'s tree with the first module that owns each: depth-first in modules()
-// order, states and shared modules once, no descent into the subtree of a replicate()d module (the
-// root included). Source: torch/distributed/fsdp/_traversal_utils.py.
+// The FSDP states in `root`'s tree, each with its first module, depth-first in modules() order.
+// States and shared modules occur once; the subtree of a replicate()d module (or root) is skipped.
+// Source: torch/distributed/fsdp/_traversal_utils.py.
 struct StateWithModule {
   std::shared_ptr<FsdpState> state;
   std::shared_ptr<torch::nn::Module> module;
@@ -29,7 +29,7 @@ struct StateWithModule {
     const std::shared_ptr<torch::nn::Module>& root);
 [[nodiscard]] std::vector<std::shared_ptr<FsdpState>> fsdp_root_states(
     const std::shared_ptr<torch::nn::Module>& root);
-// Handles of those states; states without parameters have none.
+// The handles of these states; states without parameters have none.
 [[nodiscard]] std::vector<FlatParamHandle*> fsdp_handles(
     const std::shared_ptr<torch::nn::Module>& root);
 

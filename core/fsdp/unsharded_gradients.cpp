@@ -14,7 +14,7 @@
 namespace shardlens::fsdp {
 namespace {
 
-// What a piece holds of a gradient: all of it, or whole rows.
+// The part of a gradient in a piece: all of it, or complete rows.
 at::Tensor rows_of(const at::Tensor& gradient, const UnshardedGradients::Piece& piece) {
   if (piece.numel == gradient.numel()) {
     return gradient;
@@ -40,7 +40,7 @@ void UnshardedGradients::add(torch::autograd::variable_list&& gradients) {
   for (size_t i = 0; i < waiting_.size(); ++i) {
     at::Tensor& gradient = gradients[i];
     if (gradient.defined()) {
-      // Not in place: autograd may have handed the same tensor to others.
+      // Not in place: other autograd nodes may use the same tensor.
       waiting_[i] = waiting_[i].defined() ? at::add(waiting_[i], gradient) : std::move(gradient);
     }
   }
@@ -69,7 +69,7 @@ int64_t UnshardedGradients::choose() {
   return numel();
 }
 
-// A microbatch used parameters that those before did not.
+// Enlarges `flat` if this microbatch has gradients of parameters that earlier ones did not use.
 void UnshardedGradients::widen(at::Tensor& flat) {
   const std::vector<bool> before = carried_;
   for (size_t i = 0; i < waiting_.size(); ++i) {
@@ -96,7 +96,7 @@ at::Tensor UnshardedGradients::take() {
   return flat;
 }
 
-// One kernel or few, where the host would launch one for each piece.
+// On a device: one or a few kernels, instead of one launch per piece.
 void UnshardedGradients::concatenate(const at::Tensor& flat) const {
   std::vector<at::Tensor> parts;
   for (const Piece& piece : pieces_) {
@@ -144,7 +144,7 @@ void UnshardedGradients::take_into(at::Tensor& flat, bool add) {
         flat.narrow(0, place, piece.numel).zero_();
       }
     } else if (plain && gradient.is_contiguous() && gradient.scalar_type() == flat.scalar_type()) {
-      // An operator each would cost more than the copy.
+      // An operator call would cost more than the copy.
       std::memcpy(target, static_cast<const std::byte*>(gradient.data_ptr()) + piece.start * item,
                   size);
     } else {

@@ -8,40 +8,42 @@
 
 namespace shardlens::fsdp {
 
-// The gradients of one unit's parameters from when autograd has made them until their reduction,
-// which wants them in one tensor. They stay as they came until then, so that this tensor is made
-// after the unit's parameters and the last reduction's input are gone.
+// Stores the gradients of one unit's parameters from autograd until their reduction, which needs
+// them in one tensor. This tensor is created as late as possible, after the unit's unsharded
+// parameters and the input of the last reduction are freed.
 //
-// Layout   `pieces` cover the tensor, in order: parts of the parameters, and padding, which becomes
-//          zeros as do parameters without a gradient. Pieces that are chunks of a parameter are
-//          left out with it instead, as FSDP2 reduces nothing for what has no gradient.
+// Layout   `pieces` cover the tensor, in order: parts of the parameters, and padding. Padding and
+//          parameters without a gradient are filled with zeros. Pieces that are chunks of a
+//          parameter without a gradient are omitted instead, because FSDP2 does not reduce it.
 // Threads  the thread that trains.
 class UnshardedGradients {
  public:
   struct Piece {
     int64_t numel = 0;
     int32_t parameter = -1;  // -1: padding
-    int64_t start = 0;       // first element of the parameter that goes there; begins a row
-    int32_t chunk_of = -1;   // left out where this parameter has no gradient; -1: never
+    int64_t start = 0;       // index of its first element in the parameter; the start of a row
+    int32_t chunk_of = -1;   // omitted if this parameter has no gradient; -1: never omitted
   };
 
   UnshardedGradients(std::vector<Piece> pieces, size_t parameters, at::TensorOptions options);
 
-  // One per parameter, undefined where it was not used; added to those that wait already.
+  // Adds gradients to the stored ones; one per parameter, undefined if the parameter was not used.
   void add(torch::autograd::variable_list&& gradients);
   [[nodiscard]] bool empty() const;
-  // What came and was not taken yet, by parameter; undefined: none.
+  // The gradients that were not taken yet, by parameter; undefined: none.
   [[nodiscard]] const std::vector<at::Tensor>& waiting() const { return waiting_; }
   void clear();
-  // From what waits now: which parameters the next tensor carries. Returns its elements.
+  // Chooses the parameters of the next tensor from the stored gradients. Returns its number of
+  // elements.
   int64_t choose();
   [[nodiscard]] const std::vector<bool>& carried() const { return carried_; }
-  [[nodiscard]] int64_t numel() const;  // of a tensor of these
-  // All in one new tensor, of what choose() says; then there are none. Recorded as
+  [[nodiscard]] int64_t numel() const;  // number of elements of a tensor with carried()
+  // Calls choose(), moves all gradients into one new tensor, and clears them. Recorded as
   // "fsdp::flatten_gradients".
   [[nodiscard]] at::Tensor take();
-  // The same in `flat`, of numel() elements, whose dtype may be another, instead of its values or
-  // added to them; a larger tensor takes its place where there are gradients that it cannot carry.
+  // Moves the gradients into `flat`, which has numel() elements and may have another dtype:
+  // replaces its values or, if `add`, adds to them. If `flat` does not have room for all gradients,
+  // it is replaced by a larger tensor.
   void take_into(at::Tensor& flat, bool add);
 
  private:
@@ -54,7 +56,7 @@ class UnshardedGradients {
   std::vector<Piece> pieces_;
   at::TensorOptions options_;
   std::vector<at::Tensor> waiting_;
-  std::vector<bool> carried_;  // per parameter; all, unless in_chunks_
+  std::vector<bool> carried_;  // per parameter; all true unless in_chunks_
   bool in_chunks_;
 };
 

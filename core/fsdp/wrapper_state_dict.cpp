@@ -22,11 +22,11 @@ const std::string& module_prefix() {
 }
 
 struct Entry {
-  std::string name;  // as named_parameters() has it
+  std::string name;  // as in named_parameters()
   at::Tensor value;
 };
 
-// Own parameters, own buffers, then the children, as nn.Module.state_dict() goes.
+// Collects own parameters, own buffers, then those of the children, as nn.Module.state_dict() does.
 void collect(const torch::nn::Module& module,
              const std::string& prefix,
              std::vector<Entry>& entries,
@@ -75,7 +75,7 @@ StateDict state_dict(const torch::nn::Module& module) {
   for (const Entry& entry : entries) {
     std::string key = entry.name;
     for (auto wrapper = wrappers.rbegin(); wrapper != wrappers.rend(); ++wrapper) {
-      key = cleaned_key(key, *wrapper);  // a nested wrapper before the one around it
+      key = cleaned_key(key, *wrapper);  // nested wrappers first
     }
     if (result.contains(key)) {
       throw UsageError(fmt::format("state_dict: '{}' and another tensor both get the key '{}'",

@@ -109,7 +109,7 @@ class GPT2ModelImpl : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& tokens_BT) {
     const at::Tensor positions = at::arange(tokens_BT.size(1), tokens_BT.options()).unsqueeze(0);
-    // One after the other: operands of one expression run in any order.
+    // Two statements: the evaluation order of the operands of one expression is unspecified.
     const at::Tensor tokens_BTD = wte_(tokens_BT);
     at::Tensor hidden_BTD = drop_(tokens_BTD + wpe_(positions));
     for (GPT2Block& block : blocks_) {

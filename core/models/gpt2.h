@@ -6,7 +6,7 @@
 
 namespace shardlens::models {
 
-// GPT2LMHeadModel; `config.family` is "gpt2".
+// Makes a GPT2LMHeadModel; `config.family` must be "gpt2".
 [[nodiscard]] std::shared_ptr<CausalLm> make_gpt2(const plan::ModelConfig& config, Init init);
 
 }  // namespace shardlens::models

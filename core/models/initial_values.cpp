@@ -32,7 +32,7 @@ void initial_values(const plan::ModelConfig& config,
     std::fill(out.begin(), out.end(), 0.0F);
     return;
   }
-  if (parameter.shape.size() == 1) {  // the only vectors that are no bias are norm weights
+  if (parameter.shape.size() == 1) {  // vectors are biases or norm weights
     std::fill(out.begin(), out.end(), 1.0F);
     return;
   }

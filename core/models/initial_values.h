@@ -7,10 +7,11 @@
 
 namespace shardlens::models {
 
-// Elements [offset, offset + out.size()) of a parameter as a fresh model has them: norm weights 1,
-// biases 0, all else normal(0, initializer_range), GPT-2's c_proj divided by sqrt(2 · layers).
-// Element i of parameter p is a function of (seed, p, i) alone (splitmix64 and Box-Muller), so each
-// rank draws only its slice and every world size starts from the same model.
+// Writes the initial values of elements [offset, offset + out.size()) of a parameter: norm weights
+// 1, biases 0, all others normal(0, initializer_range), for GPT-2's c_proj divided by
+// sqrt(2 · layers). Element i of parameter p depends only on (seed, p, i) (splitmix64 and
+// Box-Muller), so each rank computes only its slice, and every world size starts from the same
+// model.
 // `index`: position in ModuleTree::parameters.
 // Source  transformers PreTrainedModel._init_weights, GPT2PreTrainedModel._init_weights.
 void initial_values(const plan::ModelConfig& config,

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 
-// One version per instruction set, chosen at load time.
+// Compiles one version per instruction set; the program chooses one when it is loaded.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define SHARDLENS_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -14,8 +14,8 @@
 namespace shardlens::models::kernels {
 namespace {
 
-// exp within 2 ulp on [-87, 88], clamped outside; a polynomial that vectorises where libm's call
-// would not.
+// exp with an error of at most 2 ulp on [-87, 88], clamped outside. A polynomial, which the
+// compiler can vectorise, unlike a call of libm's exp.
 //
 // Source      Cephes expf (S. Moshier).
 inline __attribute__((always_inline)) float fast_exp(float x) {

@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
-// Loops over fp32 rows behind ops.h, free of LibTorch so that they compile fast and vectorise for
-// the machine they run on. All arrays are contiguous; outputs never alias inputs.
+// The loops over fp32 rows that ops.h uses. They do not include LibTorch, so that they compile fast
+// and can be vectorised for each instruction set. All arrays are contiguous; outputs must not alias
+// inputs.
 namespace shardlens::models::kernels {
 
-// out[r][i] = weight[i] · x[r][i] · rstd[r]; rstd[r] = 1 / sqrt(mean(x[r]²) + epsilon), kept for
-// backward.
+// out[r][i] = weight[i] · x[r][i] · rstd[r]; rstd[r] = 1 / sqrt(mean(x[r]²) + epsilon), an output
+// that backward needs.
 void rms_norm(const float* x,
               const float* weight,
               float epsilon,
@@ -15,7 +16,7 @@ void rms_norm(const float* x,
               int64_t features,
               float* out,
               float* rstd);
-// Adds to weight_grad (zeroed by the caller).
+// Adds to weight_grad, which the caller must set to zero.
 void rms_norm_backward(const float* grad,
                        const float* x,
                        const float* weight,
@@ -25,8 +26,8 @@ void rms_norm_backward(const float* grad,
                        float* x_grad,
                        float* weight_grad);
 
-// x [B, T, N, H]; cos, sin [T, H] with equal halves. `sign` -1 gives the backward of +1.
-// Rows [begin, end) of B · T.
+// x [B, T, N, H]; cos, sin [T, H] with equal halves. `sign`: +1 for forward, -1 for backward.
+// Computes rows [begin, end) of B · T.
 void rotary(const float* x,
             const float* cos,
             const float* sin,

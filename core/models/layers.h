@@ -9,26 +9,26 @@
 
 #include "core/module/hookable.h"
 
-// Layers with the parameter names, shapes and order of torch.nn's and transformers' own. Unlike
-// torch::nn's they can be made without storage, so that a rank never holds a whole model; each is
-// Hookable and may be a unit of its own.
+// Layers with the parameter names, shapes and order of torch.nn and transformers. Unlike those of
+// torch::nn they can be created without storage, so that no rank has to store the whole model. Each
+// layer is Hookable and may be a unit.
 //
 // Shapes  B batch, T tokens, D features in, E features out, V vocabulary.
 namespace shardlens::models {
 
 enum class Init : uint8_t {
-  kRandom,  // values as transformers draws them (initial_values.h)
-  kNone,    // shapes only: 0 bytes of storage until fully_shard and a checkpoint fill them
+  kRandom,  // initial values with transformers' distributions (initial_values.h)
+  kNone,    // only shapes: 0 bytes of storage until fully_shard and a checkpoint fill them
 };
 
-// A leaf fp32 tensor that requires grad; not yet filled (kRandom) or without storage (kNone).
+// A leaf fp32 tensor that requires grad; uninitialized (kRandom) or without storage (kNone).
 [[nodiscard]] at::Tensor make_parameter(at::IntArrayRef shape, Init init);
 
 // y = x · weightᵀ + bias; weight [E, D]. Source: torch.nn.Linear.
 class LinearImpl : public torch::nn::Module {
  public:
   LinearImpl(int64_t in, int64_t out, bool with_bias, Init init);
-  // A head that shares `tied`, the embedding's weight: the same Tensor object under a second name.
+  // A head whose weight is `tied`, the weight of the embedding: the same tensor with a second name.
   explicit LinearImpl(const at::Tensor& tied);
   at::Tensor forward(const at::Tensor& input);
 
@@ -56,7 +56,7 @@ class EmbeddingImpl : public torch::nn::Module {
 };
 SHARDLENS_MODULE(Embedding);
 
-// x / rms(x) · weight, statistics in fp32 whatever the dtype. Source: transformers LlamaRMSNorm.
+// x / rms(x) · weight; statistics in fp32 for every dtype. Source: transformers LlamaRMSNorm.
 class RMSNormImpl : public torch::nn::Module {
  public:
   RMSNormImpl(int64_t features, double epsilon, Init init);
@@ -95,8 +95,8 @@ class ActivationImpl : public torch::nn::Module {
 };
 SHARDLENS_MODULE(Activation);
 
-// Where transformers has a Dropout: the identity, because make_model refuses a model with dropout.
-// There so that the modules' names are the same.
+// An identity in place of transformers' Dropout, so that modules have the same names. make_model
+// refuses a model with dropout.
 class DropoutImpl : public torch::nn::Module {
  public:
   at::Tensor forward(const at::Tensor& input) { return input; }

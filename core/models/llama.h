@@ -6,7 +6,7 @@
 
 namespace shardlens::models {
 
-// LlamaForCausalLM; `config.family` is "llama".
+// Makes a LlamaForCausalLM; `config.family` must be "llama".
 [[nodiscard]] std::shared_ptr<CausalLm> make_llama(const plan::ModelConfig& config, Init init);
 
 }  // namespace shardlens::models

@@ -6,7 +6,7 @@
 
 namespace shardlens::models {
 
-// A file mapped read-only as a whole; pages are read when touched.
+// A file that is memory-mapped read-only as a whole; pages are read on first access.
 // Errors  InputError with the path and the system's reason.
 class MappedFile {
  public:

@@ -6,8 +6,8 @@
 
 namespace shardlens::models {
 
-// Our small model for tests: an embedding, residual blocks of two linears with ReLU, a head;
-// `config.family` is "mlp".
+// Makes Shardlens' small test model: an embedding, residual blocks of two linear layers with ReLU,
+// and a head; `config.family` must be "mlp".
 [[nodiscard]] std::shared_ptr<CausalLm> make_mlp(const plan::ModelConfig& config, Init init);
 
 }  // namespace shardlens::models

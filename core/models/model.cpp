@@ -27,12 +27,12 @@ void require(bool condition,
   }
 }
 
-// What the config may say and the arithmetic here does not cover.
+// Refuses settings of the config that the models do not support.
 void check(const plan::ModelConfig& config) {
   require(config.dropout == 0.0, config,
           config.family == "gpt2" ? "resid_pdrop" : "attention_dropout",
           "dropout " + std::to_string(config.dropout) +
-              " is set; training here has no dropout, set every dropout of the model to 0");
+              " is not supported; set every dropout of the model to 0");
   if (config.family == "llama") {
     require(config.kv_heads > 0 && config.heads % config.kv_heads == 0, config,
             "num_key_value_heads",
@@ -76,7 +76,7 @@ void fill(CausalLm& model, const plan::ModelConfig& config, uint64_t seed) {
   }
 }
 
-// In place; torch::nn::Module::to() would read what has no storage.
+// Moves the parameters in place. torch::nn::Module::to() would read parameters without storage.
 void move(CausalLm& model, Init init, c10::Device device) {
   const c10::NoGradGuard no_grad;
   for (at::Tensor& parameter : model.parameters()) {

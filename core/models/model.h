@@ -12,9 +12,9 @@
 namespace shardlens::models {
 
 // A causal language model with the parameter names, shapes, order and arithmetic of its Hugging
-// Face class (transformers 5.23, attn_implementation="sdpa"). A tied head holds the embedding's
-// weight itself, so parameters() lists that tensor twice where Python lists it once. Computes in
-// the dtype of its parameters; norms inside in fp32.
+// Face class (transformers 5.23, attn_implementation="sdpa"). The weight of a tied head is the
+// embedding's tensor, so parameters() lists it twice; Python lists it once. Computes in the dtype
+// of its parameters; norms compute in fp32 internally.
 class CausalLm : public torch::nn::Module {
  public:
   // tokens int64 [B, T] → logits [B, T, V]; runs the forward hooks of the root.
@@ -22,11 +22,11 @@ class CausalLm : public torch::nn::Module {
   virtual at::Tensor logits(const at::Tensor& tokens) = 0;
 };
 
-// `seed` sets the values under Init::kRandom: the same on every rank, as `initial_values` gives
-// them. Parameters are on `device`.
+// `seed` determines the values with Init::kRandom; they are the same on every rank and come from
+// initial_values(). Parameters are on `device`.
 //
-// Errors  InputError for what a config asks and the models do not have (dropout, activation, head
-//         counts that do not divide), with the JSON pointer.
+// Errors  InputError with the JSON pointer for settings that the models do not support (dropout,
+//         activation, head counts that do not divide).
 [[nodiscard]] std::shared_ptr<CausalLm> make_model(const plan::ModelConfig& config,
                                                    Init init,
                                                    uint64_t seed = 0,

@@ -24,7 +24,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kGrain =
-    32768;  // elements a thread takes at least, as aten's element-wise kernels
+    32768;  // smallest number of elements per thread, as in aten's element-wise kernels
 
 bool plain(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && tensor.is_cpu();
@@ -65,7 +65,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const int64_t features = saved[1].size(0);
     const int64_t rows = x.numel() / features;
     at::Tensor x_grad = at::empty_like(x);
-    // One sum per thread, added in thread order: the result depends on the number of threads alone.
+    // One sum per thread, added in thread order: the result depends only on the number of threads.
     at::Tensor partial = at::zeros({at::get_num_threads(), features}, x.options());
     const auto* g_data = grad.const_data_ptr<float>();
     const auto* x_data = x.const_data_ptr<float>();
@@ -158,7 +158,7 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
 };
 
 // The bias comes before the weight, as in aten::addmm: gradients are accumulated in the order of
-// the arguments, and DDP puts them into buckets in the order in which they come.
+// the arguments, and DDP assigns them to buckets in the order in which they become ready.
 struct Project : torch::autograd::Function<Project> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& input,
@@ -168,7 +168,7 @@ struct Project : torch::autograd::Function<Project> {
     const at::Tensor factor = transposed ? weight.t() : weight;
     const at::Tensor rows = input.reshape({-1, factor.size(0)});
     const at::Tensor out = bias ? at::addmm(*bias, rows, factor) : at::mm(rows, factor);
-    // The input is for the weight's gradient alone.
+    // Only the weight's gradient needs the input.
     ctx->save_for_backward({weight.requires_grad() ? rows : at::Tensor(), weight});
     ctx->saved_data["shape"] = input.sizes().vec();
     ctx->saved_data["transposed"] = transposed;
@@ -191,7 +191,7 @@ struct Project : torch::autograd::Function<Project> {
                              : at::mm(rows.t(), grad);
     };
     at::Tensor by_weight, by_input, by_bias;
-    if (!with_bias) {  // aten::mm's formula has the second factor first, aten::addmm's the first
+    if (!with_bias) {  // aten::mm computes the gradient of its second factor first
       by_weight = weight_grad();
     }
     if (ctx->needs_input_grad(0)) {
@@ -217,7 +217,7 @@ at::Tensor project(const at::Tensor& input,
                    const at::Tensor& weight,
                    const at::Tensor& bias,
                    bool transposed) {
-  // An undefined tensor has no device, which apply() asks for.
+  // nullopt instead of an undefined tensor: apply() reads the device of its tensors.
   return Project::apply(input, bias.defined() ? std::optional(bias) : std::nullopt, weight,
                         transposed);
 }

@@ -2,29 +2,29 @@
 
 #include <ATen/core/TensorBody.h>
 
-// The element-wise parts of the models as single differentiable operators: transformers builds each
-// of a handful of aten operators, whose intermediate tensors cost more than the arithmetic. In fp32
-// on the CPU they are one pass forward and one backward (recorded as "shardlens::…"); otherwise the
-// aten operators of transformers run.
+// The element-wise parts of the models as single differentiable operators. transformers builds each
+// of them from several aten operators, whose intermediate tensors cost more than the arithmetic. In
+// fp32 on the CPU each is one pass in forward and one in backward (recorded as "shardlens::…");
+// otherwise the same aten operators as in transformers run.
 namespace shardlens::models {
 
 // x · weightᵀ + bias (`transposed`, weight [E, D]) or x · weight + bias (weight [D, E]); bias may
-// be undefined. One autograd node where aten has one for each view, and the weight's gradient comes
-// out contiguous, ready to be reduced. Matrix products are aten::mm and aten::addmm, in the order
-// in which aten's own formulas run them. Any dtype.
+// be undefined. Makes one autograd node, whereas aten makes one more per view, and a contiguous
+// weight gradient, which can be reduced without a copy. Matrix products are aten::mm and
+// aten::addmm, in the order of aten's own backward formulas. Any dtype.
 [[nodiscard]] at::Tensor project(const at::Tensor& input,
                                  const at::Tensor& weight,
                                  const at::Tensor& bias,
                                  bool transposed);
 
-// weight · (x · rsqrt(mean(x²) + epsilon)) over the last dimension, statistics in fp32.
+// weight · (x · rsqrt(mean(x²) + epsilon)) over the last dimension; statistics in fp32.
 // Source  transformers LlamaRMSNorm.
 [[nodiscard]] at::Tensor rms_norm(const at::Tensor& input,
                                   const at::Tensor& weight,
                                   double epsilon);
 
 // x · cos + rotate_half(x) · sin.
-// Shapes  x [B, T, N, H]; cos, sin [T, 1, H], no gradient, halves equal.
+// Shapes  x [B, T, N, H]; cos, sin [T, 1, H], without gradient; the two halves of H are equal.
 // Source  transformers apply_rotary_pos_emb.
 [[nodiscard]] at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 

@@ -7,7 +7,7 @@
 
 namespace shardlens::models {
 
-// Makes a model class the root that make_model returns: logits() goes through the hooks.
+// Makes a model class the root that make_model returns: logits() runs forward with its hooks.
 template <typename Impl>
 class Root final : public module::Hookable<Impl> {
  public:

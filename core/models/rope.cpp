@@ -46,7 +46,7 @@ RotaryEmbeddingImpl::RotaryEmbeddingImpl(const plan::ModelConfig& config) {
   } else if (config.rope_type != "default") {
     throw InputError(config.source + "#/rope_parameters/rope_type",
                      "rope type '" + config.rope_type +
-                         "' is not one the models compute; expected default, linear or llama3");
+                         "' is not supported; expected default, linear or llama3");
   }
 }
 

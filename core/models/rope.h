@@ -10,13 +10,14 @@
 
 namespace shardlens::models {
 
-// Rotary position embedding of a Llama: cos and sin for positions 0 … T-1, kept from step to step.
+// Rotary position embedding of Llama: cos and sin for positions 0 … T-1. They are computed once and
+// reused in later steps.
 //
 // Shapes  [T, 1, H], ready to broadcast over the heads of [B, T, N, H]; halves of H are equal.
 // Source  transformers LlamaRotaryEmbedding and modeling_rope_utils: types default, linear, llama3.
 class RotaryEmbeddingImpl : public torch::nn::Module {
  public:
-  // Errors: InputError naming the rope type if it is none of the three.
+  // Errors: InputError naming the rope type if it is not one of the three.
   explicit RotaryEmbeddingImpl(const plan::ModelConfig& config);
   // {cos, sin} for `hidden` [B, T, D], in its dtype, computed in fp32.
   std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& hidden);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace dom = simdjson::dom;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeader = 100'000'000;  // as the safetensors library
+constexpr uint64_t kMaxHeader = 100'000'000;  // the limit of the safetensors library
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
@@ -41,7 +41,7 @@ std::optional<uint64_t> bits_of(std::string_view dtype) {
   return std::nullopt;
 }
 
-// Where a header entry is, for messages.
+// The file and header of an entry, for messages.
 struct HeaderContext {
   const fs::path& path;
   std::string_view header;  // its text starts at kLengthBytes
@@ -62,7 +62,7 @@ uint64_t unsigned_value(const HeaderContext& context, std::string_view name, dom
   return out;
 }
 
-// Elements of a shape; fails where the product leaves 63 bits.
+// Number of elements of a shape; fails if it overflows 63 bits.
 int64_t numel_of(const HeaderContext& context,
                  std::string_view name,
                  std::span<const int64_t> shape) {
@@ -103,15 +103,15 @@ TensorEntry parse_entry(const HeaderContext& context, std::string_view name, dom
   if (end < begin ||
       __builtin_mul_overflow(static_cast<uint64_t>(entry.numel), *bits, &total_bits) ||
       total_bits % 8 != 0 || end - begin != total_bits / 8) {
-    context.fail(name, fmt::format("data_offsets [{}, {}] do not hold {} [{}]", begin, end, dtype,
-                                   fmt::join(entry.shape, ", ")));
+    context.fail(name, fmt::format("data_offsets [{}, {}] do not have the size of {} [{}]", begin,
+                                   end, dtype, fmt::join(entry.shape, ", ")));
   }
   entry.begin = static_cast<Bytes>(begin);
   entry.end = static_cast<Bytes>(end);
   return entry;
 }
 
-// The entries have to cover the data exactly: no gap, no overlap, nothing after the end.
+// Checks that the entries cover the data exactly: no gap, no overlap, no bytes after the last.
 void check_tiling(const HeaderContext& context,
                   std::vector<TensorEntry>& entries,
                   uint64_t data_size) {
@@ -129,7 +129,7 @@ void check_tiling(const HeaderContext& context,
       context.fail(
           entry.name,
           fmt::format("starts at data byte {} where {} was expected: {}", entry.begin, expected,
-                      entry.begin < expected ? "tensors overlap" : "a gap before it"));
+                      entry.begin < expected ? "tensors overlap" : "there is a gap before it"));
     }
     expected = entry.end;
   }
@@ -197,7 +197,7 @@ std::vector<TensorEntry> parse_header(const MappedFile& file) {
   return entries;
 }
 
-// Tensor names with the shard each is said to be in, in the index's order.
+// The tensor names and, according to the index, the file of each; in the index's order.
 std::vector<std::pair<std::string, std::string>> parse_index(const fs::path& path) {
   const MappedFile file(path);
   dom::parser parser;
@@ -220,7 +220,7 @@ std::vector<std::pair<std::string, std::string>> parse_index(const fs::path& pat
     }
     if (shard.empty() || shard.find('/') != std::string_view::npos || shard == "..") {
       throw InputError(pointer,
-                       fmt::format("'{}' is not the name of a file beside the index", shard));
+                       fmt::format("'{}' is not the name of a file next to the index", shard));
     }
     out.emplace_back(field.key, shard);
   }
@@ -239,7 +239,7 @@ float from_half(uint16_t half) {
   return std::bit_cast<float>(sign | (rebased << 23U) | (mantissa << 13U));
 }
 
-// memcpy because a header may leave the data unaligned.
+// Uses memcpy because the data may be unaligned, depending on the header's length.
 template <typename Stored, typename Convert>
 void convert(const std::byte* data, std::span<float> out, Convert&& to_float) {
   for (size_t i = 0; i < out.size(); ++i) {
@@ -263,7 +263,7 @@ void Checkpoint::add_file(const fs::path& path) {
     const auto [existing, inserted] = by_name_.emplace(entry.name, index);
     if (!inserted) {
       throw InputError(path.string(),
-                       fmt::format("tensor '{}' is there twice (first in {})", entry.name,
+                       fmt::format("tensor '{}' occurs twice (first in {})", entry.name,
                                    file_of(tensors_[existing->second]).string()));
     }
     tensors_.push_back(std::move(entry));
@@ -283,7 +283,7 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   }
   const fs::path index = path / kIndex;
   if (!fs::exists(index)) {
-    throw InputError(path.string(), fmt::format("holds neither {} nor {}", kSingle, kIndex));
+    throw InputError(path.string(), fmt::format("contains neither {} nor {}", kSingle, kIndex));
   }
   const auto weight_map = parse_index(index);
   std::vector<std::string> shards;
@@ -322,7 +322,7 @@ const TensorEntry& Checkpoint::at(std::string_view name) const {
   }
   const std::string nearest = nearest_name(name, names);
   throw InputError(source_.string(),
-                   fmt::format("no tensor '{}' among {}{}", name, names.size(),
+                   fmt::format("no tensor '{}' among the {} tensors{}", name, names.size(),
                                nearest.empty() ? "" : "; the nearest is '" + nearest + "'"));
 }
 

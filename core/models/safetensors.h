@@ -20,7 +20,7 @@ class MappedFile;
 // One tensor of a checkpoint.
 struct TensorEntry {
   std::string name;
-  std::string stored_dtype;  // as the header spells it
+  std::string stored_dtype;  // as in the header
   std::vector<int64_t> shape;
   int64_t numel = 0;
   uint32_t file = 0;         // index into Checkpoint's files
@@ -28,13 +28,13 @@ struct TensorEntry {
 };
 
 // The tensors of a Hugging Face checkpoint: one .safetensors file, or a directory with
-// model.safetensors or model.safetensors.index.json and its shards. Files are mapped, so a rank
-// reads only the pages it asks for.
+// model.safetensors or model.safetensors.index.json and its shards. Files are memory-mapped, so a
+// rank reads only the pages that it uses.
 //
-// Layout  u64 little-endian header length | JSON header | data. Offsets of tensors have to tile the
-//         data without gap or overlap, as the safetensors library demands; headers above 100 MB are
+// Layout  u64 little-endian header length | JSON header | data. The tensors must cover the data
+//         without gap or overlap, as the safetensors library requires; headers above 100 MB are
 //         refused.
-// Threads const and callable from any thread.
+// Threads any.
 // Errors  InputError with file and, for the header, byte offset: missing file or shard, truncated
 //         file, header longer than the file, bad JSON, unknown dtype, shape that does not fit its
 //         bytes, overlapping or out-of-range offsets, the same name twice.
@@ -48,9 +48,9 @@ class Checkpoint {
 
   [[nodiscard]] std::span<const TensorEntry> tensors() const { return tensors_; }
   [[nodiscard]] const TensorEntry* find(std::string_view name) const;
-  // Errors: InputError naming the nearest tensor there is.
+  // Errors: InputError naming the tensor with the nearest name.
   [[nodiscard]] const TensorEntry& at(std::string_view name) const;
-  // The stored bytes, unaligned; valid while the Checkpoint lives.
+  // The stored bytes, which may be unaligned; valid while the Checkpoint exists.
   [[nodiscard]] std::span<const std::byte> bytes(const TensorEntry& entry) const;
   // Elements [first, first + out.size()) as fp32, from F32, BF16, F16 or F64.
   // Errors: InputError naming tensor and dtype for any other.
@@ -68,7 +68,7 @@ class Checkpoint {
   std::unordered_map<std::string, uint32_t> by_name_;
 };
 
-// Whether `path` is or holds something that Checkpoint::open would read.
+// Whether `path` is a checkpoint file, or a directory with one, that Checkpoint::open would read.
 [[nodiscard]] bool has_checkpoint(const std::filesystem::path& path);
 
 }  // namespace shardlens::models

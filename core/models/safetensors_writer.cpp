@@ -31,7 +31,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   SHARDLENS_CHECK(header.size() == tensors_.size() + (metadata.empty() ? 0 : 1),
                   "a tensor name is given twice");
   std::string text = header.is_null() ? "{}" : header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // so that the data is aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   const uint64_t length = text.size();
   file_.write({reinterpret_cast<const char*>(&length), sizeof(length)});
   file_.write(text);

@@ -14,12 +14,13 @@
 
 namespace shardlens::models {
 
-// Writes one .safetensors file (an AtomicFile) tensor by tensor, so that only one tensor is in
-// memory at a time; destroyed without finish() it leaves nothing.
+// Writes one .safetensors file (an AtomicFile) tensor by tensor, so that only one tensor must be in
+// memory at a time. Without finish() no file is left.
 //
 // Layout  header padded with spaces to 8 bytes; tensors contiguous in the order given; metadata as
 //         transformers writes it ({"format": "pt"}).
-// Errors  RuntimeFault with path and the system's reason; a broken call order is an internal error.
+// Errors  RuntimeFault with path and the system's reason; a wrong order of calls is an internal
+//         error.
 class SafetensorsWriter {
  public:
   struct Tensor {
@@ -32,9 +33,9 @@ class SafetensorsWriter {
                     std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-  // The next tensor's bytes, whole, in the order of construction.
+  // Appends all bytes of the next tensor, in the order given to the constructor.
   void append(std::span<const std::byte> bytes);
-  // Every tensor has been appended: flushes and puts the file in place.
+  // Call after the last tensor: flushes the file and moves it to its path.
   void finish();
 
  private:

@@ -23,8 +23,8 @@ namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-// Ends a forward that runs again: all that backward needs is there. No std::exception, so that a
-// forward's own handlers let it pass.
+// Ends a recomputation once all tensors that backward needs are available. Not derived from
+// std::exception, so that handlers in the forward do not catch it.
 struct StopRecomputation {};
 
 at::Tensor random_state() {
@@ -33,7 +33,7 @@ at::Tensor random_state() {
   return generator.get_state();
 }
 
-// Random numbers begin at `state` while this lives.
+// Sets the random number generator to `state`; the destructor restores the previous state.
 class RandomScope {
  public:
   explicit RandomScope(const at::Tensor& state) : before_(random_state()) { set(state); }
@@ -52,26 +52,26 @@ class RandomScope {
 
 }  // namespace
 
-// The tensors that one forward keeps, in the order in which autograd saves them.
+// The tensors that autograd saves in one forward, in the order in which it saves them.
 class CheckpointScope::Region : public std::enable_shared_from_this<Region> {
  public:
   Region(std::string fqn, std::function<void()> again)
       : fqn_(std::move(fqn)), again_(std::move(again)), random_state_(random_state()) {}
 
-  // Innermost on this thread; null: autograd keeps what it wants.
+  // The innermost region of this thread; null: autograd saves tensors as usual.
   static std::shared_ptr<Region>& active() {
     thread_local std::shared_ptr<Region> region;
     return region;
   }
 
-  // For the next tensor that autograd saves.
+  // Hooks for the next tensor that autograd saves.
   std::unique_ptr<SavedVariableHooks> hooks();
 
  private:
   struct Kept {
     std::vector<int64_t> shape;
     at::ScalarType dtype = at::kFloat;
-    at::Tensor value;  // from a recomputation until backward takes it
+    at::Tensor value;  // set by a recomputation, until backward uses it
   };
   class Hooks;
 
@@ -84,7 +84,7 @@ class CheckpointScope::Region : public std::enable_shared_from_this<Region> {
   at::Tensor random_state_;
   std::vector<Kept> kept_;
   bool recomputing_ = false;
-  size_t next_ = 0;  // of the tensors that come again
+  size_t next_ = 0;  // index of the next tensor that the recomputation saves
 };
 
 class CheckpointScope::Region::Hooks : public SavedVariableHooks {
@@ -110,9 +110,9 @@ void CheckpointScope::Region::pack(size_t index, const at::Tensor& tensor) {
   if (index >= kept_.size() || kept_[index].shape != tensor.sizes() ||
       kept_[index].dtype != tensor.scalar_type()) {
     throw UsageError(fmt::format(
-        "checkpoint: the forward of '{}' did not run the same in backward: tensor {} of {} that it "
-        "keeps is now of another shape or dtype; a checkpointed forward must depend on its inputs "
-        "and parameters alone",
+        "checkpoint: the forward of '{}' did not run the same in backward: tensor {} of the {} "
+        "saved tensors now has another shape or dtype; a checkpointed forward must depend only on "
+        "its inputs and parameters",
         fqn_, index + 1, kept_.size()));
   }
   kept_[index].value = tensor.detach();
@@ -122,7 +122,7 @@ void CheckpointScope::Region::pack(size_t index, const at::Tensor& tensor) {
 }
 
 at::Tensor CheckpointScope::Region::unpack(size_t index) {
-  if (!kept_[index].value.defined()) {  // the first, or a second backward through the graph
+  if (!kept_[index].value.defined()) {  // first use, or a second backward through the graph
     recompute();
   }
   return std::exchange(kept_[index].value, {});
@@ -148,19 +148,19 @@ void CheckpointScope::Region::recompute() {
   }
   end();
   throw UsageError(
-      fmt::format("checkpoint: the forward of '{}' did not run the same in backward: it keeps {} "
-                  "tensors where it kept {}; a checkpointed forward must depend on its inputs and "
-                  "parameters alone",
+      fmt::format("checkpoint: the forward of '{}' did not run the same in backward: it now saves "
+                  "{} tensors, but the first time it saved {}; a checkpointed forward must depend "
+                  "only on its inputs and parameters",
                   fqn_, next_, kept_.size()));
 }
 
 namespace {
 
-// Autograd's engine, with hooks for what it saves.
+// Autograd's engine, with hooks for the tensors that autograd saves.
 class CheckpointEngine final : public torch::autograd::Engine {
  public:
   static Engine& get() {
-    static auto* engine = new CheckpointEngine;  // outlives every thread, as LibTorch's own
+    static auto* engine = new CheckpointEngine;  // outlives every thread, like LibTorch's engine
     return *engine;
   }
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
@@ -198,8 +198,8 @@ std::vector<NamedModule> modules_to_checkpoint(const std::shared_ptr<torch::nn::
     const std::string& fqn = plan.tree.modules[index].fqn;
     const auto module = modules.find(fqn);
     if (module == modules.end()) {
-      throw UsageError(
-          fmt::format("checkpoint: the plan names module '{}', which the model has not", fqn));
+      throw UsageError(fmt::format(
+          "checkpoint: the plan names module '{}', but the model has no such module", fqn));
     }
     static_cast<void>(hook_point(checkpoint_api(), *module->second, fqn));
     composable::require_once(checkpoint_api(), *module->second, fqn);
@@ -223,9 +223,8 @@ void checkpoint(const std::shared_ptr<torch::nn::Module>& module, const std::str
 
 void refuse_checkpoint(const std::string& fqn) {
   throw UsageError(
-      fmt::format("checkpoint: the forward of '{}' takes an argument that cannot be copied, so it "
-                  "cannot be kept "
-                  "to run again",
+      fmt::format("checkpoint: the forward of '{}' takes an argument that cannot be copied, so the "
+                  "argument cannot be saved for the recomputation",
                   fqn));
 }
 

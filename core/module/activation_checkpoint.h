@@ -17,24 +17,25 @@ struct ResolvedPlan;
 
 namespace shardlens::module {
 
-// Activation checkpointing of one forward: while this lives, on its thread, tensors that autograd
-// would keep for backward are dropped. When backward first asks for one of them `again` runs the
-// forward once more, up to the last operator that keeps something, and they are there.
+// Activation checkpointing of one forward. While this object exists, tensors that autograd would
+// save for backward on this thread are not saved. When backward first needs one of them, `again`
+// recomputes the forward up to the last operator that saves a tensor.
 //
-// [Note: Non-reentrant checkpointing] As PyTorch's default. The graph is the one that the forward
-// made: gradients flow, hooks fire and views of parameters end as without it, in one backward, so a
-// unit may hold checkpoints, be one, or lie in one. What has to be done for it is autograd's
-// default hooks of saved tensors, for which C++ has no setter; but they are a virtual function of
-// autograd's engine, and the engine may be replaced (Python's is put in place the same way).
+// [Note: Non-reentrant checkpointing] This is PyTorch's default. The autograd graph is that of the
+// first forward: gradients flow, hooks run and views of parameters are released as without
+// checkpointing, in one backward. So a unit may contain checkpoints, be one, or be inside one. The
+// implementation needs autograd's default hooks for saved tensors. C++ has no setter for them, but
+// they are a virtual function of autograd's engine, which can be replaced (Python replaces it the
+// same way).
 //
-// Ownership  the graph keeps `again`, and with it the forward's inputs, until backward is through.
+// Ownership  the graph keeps `again`, and with it the forward's inputs, until backward has ended.
 // Threads    forward and backward on the thread that trains.
-// Errors     UsageError naming the module if the forward does not do the same again. Random numbers
-//            are those of the first time (default generator of the CPU).
+// Errors     UsageError naming the module if the recomputation differs from the first forward.
+//            Random numbers are the same as in the first forward (default generator of the CPU).
 // Source     torch/utils/checkpoint.py (_checkpoint_without_reentrant_generator), torch 2.11.
 class CheckpointScope {
  public:
-  // `fqn` is for messages.
+  // `fqn`: used in messages.
   CheckpointScope(std::string fqn, std::function<void()> again);
   ~CheckpointScope();
   CheckpointScope(const CheckpointScope&) = delete;
@@ -47,17 +48,17 @@ class CheckpointScope {
   std::shared_ptr<Region> outer_;
 };
 
-// What checkpoint() leaves in the registry of modules.
+// The API object that checkpoint() adds to the registry of modules.
 [[nodiscard]] const composable::Api& checkpoint_api();
 
-// From now on every forward of the module with gradients enabled is checkpointed, inside the hooks
-// of whatever else was applied to it. A checkpoint inside another runs, and keeps its own inputs.
-// Errors: UsageError for a module without hooks (SHARDLENS_MODULE), a container without forward,
-// and the second time.
+// Checkpoints every later forward of the module that runs with gradients enabled. Hooks of other
+// APIs run outside the checkpointed part. Checkpoints may be nested; the inner one keeps its own
+// inputs. Errors: UsageError for a module without hooks (SHARDLENS_MODULE), for a container without
+// forward, and for a second call with the same module.
 void checkpoint(const std::shared_ptr<torch::nn::Module>& module, const std::string& fqn = "");
 
-// The modules that a plan checkpoints, with their FQNs. Errors: as checkpoint(), for any of them,
-// before the first is changed; UsageError for one that the model has not.
+// The modules that a plan checkpoints, with their FQNs. Errors: those of checkpoint(), thrown
+// before any module is changed; UsageError if the model does not have one of the modules.
 struct NamedModule {
   std::string fqn;
   std::shared_ptr<torch::nn::Module> module;
@@ -65,7 +66,7 @@ struct NamedModule {
 [[nodiscard]] std::vector<NamedModule> modules_to_checkpoint(
     const std::shared_ptr<torch::nn::Module>& model, const plan::ResolvedPlan& plan);
 
-// For a forward whose arguments cannot be copied, and so not be kept.
+// Throws UsageError for a forward whose arguments cannot be copied, and so cannot be saved.
 [[noreturn]] void refuse_checkpoint(const std::string& fqn);
 
 }  // namespace shardlens::module

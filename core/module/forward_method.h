@@ -9,7 +9,8 @@
 namespace shardlens::module {
 namespace detail {
 
-// `call` takes `Params`; they are held meanwhile, so that hooks can replace the tensors among them.
+// `call` takes `Params`. The arguments are stored during the call, so that hooks can replace the
+// tensors among them.
 template <typename R, typename... Params, typename Module, typename Call, typename... Args>
 R run_as_forward(Module& module, const Call& call, Args&&... args) {
   std::tuple<std::decay_t<Params>...> held(std::forward<Args>(args)...);
@@ -26,16 +27,16 @@ R run_as_forward(Module& module, const Call& call, Args&&... args) {
 
 }  // namespace detail
 
-// Runs a method of a module other than forward with the hooks of forward around it, so that the
-// parameters of a unit are whole in it and its backward is seen:
+// Runs a method of a module other than forward, with the hooks of forward before and after it, so
+// that the parameters of a unit are unsharded in the method and its backward is handled:
 //
 //   run_as_forward(*model, &ModelImpl::encode, images)
 //
-// A module without hooks just runs the method. It is never checkpointed. Inside it `forward` is
-// Impl's own, without hooks.
+// If the module has no hooks, only the method runs. The method is never checkpointed. A call of
+// `forward` inside the method is Impl's own and runs no hooks.
 //
 // Source      register_fsdp_forward_method, torch/distributed/fsdp/_fully_shard/_fully_shard.py,
-//             torch 2.11 (which wraps a method once for good; C++ cannot replace one).
+//             torch 2.11 (which replaces the method permanently; C++ cannot replace a method).
 template <typename Module, typename Class, typename R, typename... Params, typename... Args>
 R run_as_forward(Module& module, R (Class::*method)(Params...), Args&&... args) {
   return detail::run_as_forward<R, Params...>(

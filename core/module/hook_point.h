@@ -7,8 +7,8 @@
 
 namespace shardlens::module {
 
-// The hooks of a module that `api` is applied to. Errors: UsageError naming it, for a container
-// without forward and for a module without hooks.
+// The hooks of a module that `api` is applied to. Errors: UsageError naming the module if it is a
+// container without forward or has no hooks.
 [[nodiscard]] HookPoint& hook_point(const composable::Api& api,
                                     torch::nn::Module& module,
                                     const std::string& fqn);

@@ -19,8 +19,7 @@
 
 namespace shardlens::module {
 
-// Tensors found in a forward's arguments or result, in order; a hook may assign through the
-// pointers.
+// The tensors in a forward's arguments or result, in order. A hook may assign through the pointers.
 using TensorRefs = c10::SmallVector<at::Tensor*, 4>;
 
 inline void collect_tensors(TensorRefs& refs, at::Tensor& tensor) {
@@ -42,10 +41,11 @@ void collect_tensors(TensorRefs& refs, std::tuple<Ts...>& values) {
   std::apply([&](auto&... each) { (collect_tensors(refs, each), ...); }, values);
 }
 template <typename T>
-void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments that hold no tensor
+void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments without tensors
 
-// Forward hooks of one module. Hooks run in order of registration, post hooks too; an exception in
-// the forward or in a hook skips what is left, runs the failure hooks and is passed on.
+// Forward hooks of one module. Hooks run in order of registration, including post hooks. After an
+// exception in the forward or in a hook, the remaining hooks are skipped, the failure hooks run,
+// and the exception is rethrown.
 //
 // Threads     not thread-safe: registration and forward happen on the thread that trains.
 class HookPoint : public composable::StateOwner {
@@ -54,7 +54,7 @@ class HookPoint : public composable::StateOwner {
   using PostForward = std::function<void(TensorRefs& outputs)>;
   using ForwardFailed = std::function<void()>;  // must not throw
 
-  // Removes its hook when asked or destroyed. Outliving the module is harmless.
+  // Removes its hook in remove() or when it is destroyed. May outlive the module.
   class Handle {
    public:
     Handle() = default;
@@ -85,8 +85,8 @@ class HookPoint : public composable::StateOwner {
   [[nodiscard]] Handle register_forward_failed(ForwardFailed hook) {
     return add(failed_, std::move(hook));
   }
-  // Runs `body` as the module's forward. Hooks see the tensors of `held` before and of its result
-  // after.
+  // Runs `body` as the module's forward. Pre-forward hooks get the tensors in `held`, post-forward
+  // hooks those in the result.
   template <typename R, typename Held, typename Body>
   R run_with_hooks(Held& held, const Body& body) {
     TensorRefs refs;
@@ -103,13 +103,13 @@ class HookPoint : public composable::StateOwner {
       throw;
     }
   }
-  // Keeps a hook for the life of the module.
+  // Keeps a hook until the module is destroyed.
   void keep(Handle handle) { kept_.push_back(std::move(handle)); }
-  // By checkpoint() alone (core/module/activation_checkpoint.h).
+  // Only checkpoint() (core/module/activation_checkpoint.h) calls this.
   void set_checkpoint(std::string fqn) { checkpoint_ = std::move(fqn); }
 
  protected:
-  // Named as in messages; none: forward keeps what it wants.
+  // The module's name in messages; nullopt: the forward is not checkpointed.
   [[nodiscard]] const std::optional<std::string>& checkpoint() const { return checkpoint_; }
 
  private:
@@ -128,7 +128,7 @@ class HookPoint : public composable::StateOwner {
   template <typename F, typename... Refs>
   static void run(std::vector<Entry<F>>& hooks, Refs&... refs) {
     bool removed = false;
-    for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another
+    for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another one
       if (*hooks[i].alive) {
         hooks[i].hook(refs...);
       } else {
@@ -164,8 +164,7 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
     return Impl::clone(device);
   }
 
-  // Same signature as Impl::forward, so Sequential, AnyModule and ModuleHolder take it like the
-  // original.
+  // Has the signature of Impl::forward, so that Sequential, AnyModule and ModuleHolder accept it.
   R forward(Args... args) {
     Held held(std::forward<Args>(args)...);
     return this->template run_with_hooks<R>(held, [&]() -> R {
@@ -200,8 +199,8 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
 
 }  // namespace detail
 
-// `Impl` with forward hooks: derives from it and shadows `forward`. FQNs, parameters and type
-// checks stay. Source: tried inside torch::nn::Sequential on LibTorch 2.11.
+// `Impl` with forward hooks: derives from Impl and shadows `forward`. FQNs, parameters and type
+// checks do not change. Source: tested inside torch::nn::Sequential with LibTorch 2.11.
 template <typename Impl>
 class Hookable : public detail::WithHooks<Impl, decltype(&Impl::forward)> {
  public:
@@ -210,8 +209,8 @@ class Hookable : public detail::WithHooks<Impl, decltype(&Impl::forward)> {
 
 }  // namespace shardlens::module
 
-// Drop-in for TORCH_MODULE(Name): the holder keeps a Hookable<NameImpl>, so the module can be a
-// unit of its own.
+// Use instead of TORCH_MODULE(Name): the holder creates a Hookable<NameImpl>, so that the module
+// can be a unit.
 #define SHARDLENS_MODULE(Name)                                                              \
   class Name : public torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>> {  \
    public:                                                                                  \

@@ -104,15 +104,15 @@ std::vector<at::Tensor> checked_parameters(const torch::nn::Module& model,
     const size_t index = parameters.size();
     if (index >= tree.parameters.size()) {
       throw UsageError(
-          fmt::format("{}: the model has parameter '{}', which the plan's module tree has not", api,
-                      each.key()));
+          fmt::format("{}: the model has parameter '{}', which is not in the plan's module tree",
+                      api, each.key()));
     }
     const plan::Parameter& expected = tree.parameters[index];
     const std::vector<int64_t> shape = whole_shape(each.value(), shape_of);
     if (each.key() != expected.fqn || shape != expected.shape) {
       throw UsageError(fmt::format(
-          "{}: parameter {} of the model is '{}' [{}], the plan's module tree has '{}' [{}]", api,
-          index, each.key(), fmt::join(shape, ", "), expected.fqn,
+          "{}: parameter {} of the model is '{}' [{}], but the plan's module tree has '{}' [{}]",
+          api, index, each.key(), fmt::join(shape, ", "), expected.fqn,
           fmt::join(expected.shape, ", ")));
     }
     parameters.push_back(each.value());

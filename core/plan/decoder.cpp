@@ -37,7 +37,7 @@ void attention(WorkloadBuilder& build, const DecoderShape& shape, const std::str
   if (shape.positions == 0) {
     build.rotary(rotated);
   }
-  // Queries, keys and values are views of one tensor; their gradients are put together again.
+  // Queries, keys and values are views of one tensor; backward concatenates their gradients.
   build.elementwise("aten::split", "aten::cat", {.backward_read = qkv, .backward_written = qkv});
   build.attention(
       {.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.hidden / shape.heads});
@@ -116,7 +116,7 @@ ModuleTree decoder_tree(const DecoderShape& shape) {
 
 int64_t parameter_count(const DecoderShape& shape) {
   const int64_t qkv = qkv_width(shape);
-  const int64_t inputs = (shape.gated ? 2 : 1) * shape.ffn;  // of the MLP's non-linearity
+  const int64_t inputs = (shape.gated ? 2 : 1) * shape.ffn;  // width before the MLP's activation
   const int64_t weights = shape.hidden * (qkv + shape.hidden + inputs + shape.ffn);
   const int64_t biases = shape.bias ? qkv + shape.hidden + inputs + shape.hidden : 0;
   const int64_t norm = (shape.bias ? 2 : 1) * shape.hidden;

@@ -7,28 +7,29 @@
 
 namespace shardlens::plan {
 
-// A causal transformer that nothing but its sizes describes: what tables of published training runs
-// print. Queries, keys and values are one product; the head has no bias.
+// A causal transformer described only by its sizes, as tables of published training runs give them.
+// Queries, keys and values are computed by one linear layer; the head has no bias.
 struct DecoderShape {
   int64_t layers = 0, hidden = 0;
   int64_t ffn = 0;  // width of the MLP
   int64_t heads = 0, kv_heads = 0;
   int64_t vocab = 0;
-  int64_t positions = 0;  // rows of a learned table of positions; 0: rotary embeddings instead
+  int64_t positions = 0;  // rows of a learned position embedding; 0: rotary embeddings instead
   bool gated = false;     // silu(gate) * up and RMSNorm, as in llama; otherwise GELU and LayerNorm
-  bool tied = false;      // the head is the embedding
-  bool bias = false;      // of linears and LayerNorms
+  bool tied = false;      // the head shares the weight of the embedding
+  bool bias = false;      // linear layers and LayerNorms have a bias
   friend bool operator==(const DecoderShape&, const DecoderShape&) = default;
 };
 
 // embed_tokens, embed_positions, layers.<i>.{norm_1, attn.{qkv, out}, norm_2, ffn.{gate, up,
-// down}}, norm, head; every layer a block.
+// down}}, norm, head; every layer is a block.
 [[nodiscard]] ModuleTree decoder_tree(const DecoderShape& shape);
-// Elements of its parameters, without making the tree.
+// Number of elements of all parameters; does not build the tree.
 [[nodiscard]] int64_t parameter_count(const DecoderShape& shape);
 
-// Its step, as step_workload() makes those of models that the engine trains; `plan` is one for its
-// tree. Errors: InputError when batch or seq is not positive, or seq exceeds the positions.
+// The training step of this model, like step_workload() for the models that the engine trains;
+// `plan` must be for decoder_tree(shape). Errors: InputError if batch or seq is not positive, or
+// seq exceeds the positions.
 [[nodiscard]] Workload decoder_workload(const DecoderShape& shape,
                                         const ResolvedPlan& plan,
                                         const StepSettings& settings);

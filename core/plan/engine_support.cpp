@@ -12,7 +12,7 @@ namespace {
   throw InputError(plan.source + "#" + pointer, "not supported by the engine yet");
 }
 
-// What replicate() has no code for: any cast.
+// The key of `mixed` that needs a cast, which replicate() does not support; "" if there is none.
 std::string casting_part(const MixedPrecision& mixed) {
   if (mixed.param_dtype.value_or(DType::kF32) != DType::kF32) {
     return "/param_dtype";
@@ -29,7 +29,8 @@ std::string casting_part(const MixedPrecision& mixed) {
   return mixed.cast_forward_inputs ? "/cast_forward_inputs" : "";
 }
 
-// A key of mixed_precision that the dialect's PyTorch has not, and where it is found instead.
+// Refuses keys of mixed_precision that PyTorch does not have for the plan's dialect, and names the
+// dialect that has them.
 void check_dialect(const Plan& plan, const MixedPrecision& mixed, const std::string& at) {
   if (plan.dialect == Dialect::kFsdp1 && mixed.output_dtype) {
     throw InputError(plan.source + "#" + at + "/output_dtype",
@@ -41,7 +42,7 @@ void check_dialect(const Plan& plan, const MixedPrecision& mixed, const std::str
   }
 }
 
-// Where an override of a unit, or else the plan's own value, is written.
+// JSON pointer to a unit's override or, if there is none, to the plan's own value.
 std::string place(const Unit& unit, bool overridden, const std::string& key) {
   return overridden ? fmt::format("/units/{}/{}", unit.entry, key) : "/" + key;
 }
@@ -66,7 +67,7 @@ void check_unit(const Plan& plan, const Unit& unit) {
     throw InputError(plan.source + "#" + mixed + part,
                      "not supported by the engine yet in a unit with \"api\": \"replicate\"; "
                      "expected \"fully_shard\" with \"mesh\": {\"shard\": 1}, which replicates and "
-                     "casts (simulate can)");
+                     "casts (simulate supports it)");
   }
 }
 

@@ -24,9 +24,9 @@ std::vector<std::string_view> components(std::string_view name) {
   return out;
 }
 
-// Matches `pattern` with `text` where `any` decides whether a pattern element swallows any number
-// of text elements and `same` whether it equals one. Linear in memory, at most |pattern|·|text|
-// steps: after a mismatch only the last `any` is retried.
+// Matches `pattern` with `text`. `any` returns whether a pattern element matches any number of text
+// elements, `same` whether it matches the given one. Linear in memory, at most |pattern|·|text|
+// steps: after a mismatch only the last `any` element is retried.
 template <typename P, typename T, typename Any, typename Same>
 bool match(const P& pattern, const T& text, Any any, Same same) {
   size_t p = 0;

@@ -8,8 +8,9 @@ namespace shardlens::plan {
 namespace {
 
 RankSet holders(const ShardLayout& layout, int64_t world_size, int64_t shard) {
-  SHARDLENS_CHECK(world_size % layout.ranks() == 0, "the world is no whole number of replicas");
-  // Ranks of a replica are next to each other, so the same shard lies `layout.ranks()` ranks apart.
+  SHARDLENS_CHECK(world_size % layout.ranks() == 0,
+                  "the world size is not a multiple of the layout's ranks");
+  // Ranks of a replica are consecutive, so copies of a shard are `layout.ranks()` ranks apart.
   return {shard, layout.ranks(), world_size / layout.ranks()};
 }
 

@@ -35,7 +35,8 @@ std::string escape_token(std::string_view key) {
   return out;
 }
 
-// Follows the parser through the document, to name the place of a key that comes twice.
+// Parser callback that tracks the position in the document and fails, with a JSON pointer, on a
+// duplicate key or too deep nesting.
 class DuplicateKeys {
  public:
   explicit DuplicateKeys(const std::string& source) : source_(source) {}

@@ -13,23 +13,23 @@
 
 namespace shardlens::plan {
 
-// Text of a file that holds JSON. Errors: InputError when it cannot be read, is a directory, or is
+// The text of a JSON file. Errors: InputError if the file cannot be read, is a directory, or is
 // larger than 64 MiB.
 [[nodiscard]] std::string read_text_file(const std::filesystem::path& path);
 
-// Strict JSON: a key twice in one object, nesting deeper than 64 and anything after the value are
-// errors too. Errors: InputError "source#/pointer: …" or "source: … at byte N".
+// Parses strict JSON: duplicate keys in an object, nesting deeper than 64 levels and text after the
+// value are errors too. Errors: InputError "source#/pointer: …" or "source: … at byte N".
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& source);
 
-// ", did you mean 'x'?" or "", for messages.
+// "; did you mean 'x'?" or "", for messages.
 [[nodiscard]] std::string suggestion(std::string_view seen, std::span<const std::string> valid);
 // "'a', 'b', 'c'"
 [[nodiscard]] std::string quoted_list(std::span<const std::string> names);
 
-// A value of a parsed document together with where it stands, so that every complaint names file,
-// JSON pointer, what was seen and what was expected.
+// A value of a parsed document with its position, so that every error names the file, the JSON
+// pointer, what was found and what was expected.
 //
-// Ownership  refers to the document that it was made from, which must outlive it.
+// Ownership  refers to the document and its source name; both must outlive it.
 // Errors     every accessor throws InputError.
 class JsonNode {
  public:
@@ -38,11 +38,11 @@ class JsonNode {
 
   [[noreturn]] void fail(const std::string& message) const;
   [[nodiscard]] std::string where() const;  // "plan.json#/units/0"
-  [[nodiscard]] std::string shown() const;  // the value for a message, shortened
+  [[nodiscard]] std::string shown() const;  // the value, shortened, for a message
   [[nodiscard]] const nlohmann::json& json() const { return *value_; }
   [[nodiscard]] bool is_null() const { return value_->is_null(); }
 
-  // Objects. `find` gives nullopt for an absent key; a null is a value.
+  // Objects. `find` returns nullopt for an absent key, but not for a null value.
   void expect_object(std::string_view what) const;
   void allow_only(std::span<const std::string> keys) const;
   [[nodiscard]] std::optional<JsonNode> find(std::string_view key) const;
@@ -58,7 +58,7 @@ class JsonNode {
                                 int64_t high = std::numeric_limits<int64_t>::max()) const;
   [[nodiscard]] double number() const;
   [[nodiscard]] std::string string() const;
-  // One of `names`, as its index.
+  // The index of the string in `names`; fails if it is not one of them.
   [[nodiscard]] size_t one_of(std::span<const std::string> names) const;
 
  private:

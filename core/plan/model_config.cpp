@@ -27,8 +27,7 @@ DType weights_dtype(const JsonNode& root) {
   return DType::kF32;
 }
 
-// Other causal models whose names say which supported family they are closest to, though they
-// differ in the modules.
+// A suggestion for an unsupported model type: the supported family that is most similar to it.
 std::string nearest_family(const std::string& seen, const Names& supported) {
   static const std::array<std::pair<std::string_view, std::string_view>, 14> kRelatives{{
       {"mistral", "llama"},
@@ -48,7 +47,7 @@ std::string nearest_family(const std::string& seen, const Names& supported) {
   }};
   for (const auto& [prefix, family] : kRelatives) {
     if (seen.starts_with(prefix)) {
-      return fmt::format("; the nearest is '{}', which has other modules", family);
+      return fmt::format("; the nearest is '{}', but its modules are different", family);
     }
   }
   return suggestion(seen, supported);

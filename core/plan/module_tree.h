@@ -11,8 +11,8 @@
 
 namespace shardlens::plan {
 
-// What a Hugging Face config.json says of a causal language model; defaults are transformers'. Only
-// what a family uses is set.
+// The settings of a causal language model in a Hugging Face config.json. Defaults are
+// transformers'. Only the fields that the family uses are set.
 struct ModelConfig {
   std::string family = "llama";  // model_type; core/plan/families has each
   std::string source;            // the config.json it was read from, for messages
@@ -30,40 +30,42 @@ struct ModelConfig {
   bool attention_bias = false;  // llama
   bool mlp_bias = false;        // llama
   std::string activation;       // "silu", "gelu_new", "gelu", "relu"
-  double dropout = 0.0;  // the largest of the config's dropouts; training refuses what is not 0
+  double dropout = 0.0;         // the largest of the config's dropouts; training requires 0
   double initializer_range = 0.02;
   DType dtype = DType::kF32;
   // gpt2
   bool scale_attention_weights = true;
   bool scale_attention_by_inverse_layer = false;
-  // llama rope; flat form (rope_theta, rope_scaling) and transformers 5's rope_parameters read into
-  // the same fields
+  // llama rope; the flat form (rope_theta, rope_scaling) and transformers 5's rope_parameters are
+  // read into the same fields
   double rope_theta = 10000.0;
-  std::string rope_type = "default";  // "default", "linear", "llama3"; others are refused by name
+  std::string rope_type = "default";  // "default", "linear", "llama3"; others are an error
   double rope_factor = 1.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
   int64_t rope_original_max_positions = 0;
 };
 
-// `path`: a directory with config.json, or a config.json. Keys that a family does not know are
+// `path`: a directory with config.json, or a config.json. Keys that a family does not use are
 // ignored, as in transformers.
 //
-// Family mlp is ours: {"model_type": "mlp", "vocab_size" (256), "hidden_size" (64),
+// Family mlp is Shardlens' own: {"model_type": "mlp", "vocab_size" (256), "hidden_size" (64),
 // "num_hidden_layers" (4), "intermediate_size" (4 · hidden_size), "tie_word_embeddings" (false)},
 // with the modules
 //   embed_tokens  Embedding(vocab, hidden)
-//   layers.<i>    MlpBlock: x + fc2(relu(fc1(x))), fc1 Linear(hidden, intermediate), fc2
-//   Linear(intermediate, hidden), both with bias lm_head       Linear(hidden, vocab) without bias
+//   layers.<i>    MlpBlock: x + fc2(relu(fc1(x))); fc1 and fc2 have a bias
+//     fc1         Linear(hidden, intermediate)
+//     fc2         Linear(intermediate, hidden)
+//   lm_head       Linear(hidden, vocab) without bias
 // Errors: InputError with file and JSON pointer, what was expected, and the nearest valid name.
 [[nodiscard]] ModelConfig load_model_config(const std::filesystem::path& path);
 [[nodiscard]] ModelConfig parse_model_config(std::string_view json, const std::string& source);
 
 struct Parameter {
-  std::string fqn;  // of its first owner, as in named_parameters()
+  std::string fqn;  // with the path of its first owner, as in named_parameters()
   std::vector<int64_t> shape;
   int64_t numel = 0;
-  uint32_t module = 0;               // index of the module that owns it first
+  uint32_t module = 0;               // index of its first owner
   std::vector<std::string> aliases;  // FQNs of later owners (tied); in module order
   bool requires_grad = true;         // false: frozen
 };
@@ -74,7 +76,7 @@ struct Module {
   uint32_t parent = 0;  // the root is its own parent
   std::vector<uint32_t> children;
   std::vector<uint32_t>
-      parameters;  // indices into ModuleTree::parameters that it owns directly, tied ones included
+      parameters;  // indices into ModuleTree::parameters; only its own, including tied ones
 };
 
 // A model's modules in the pre-order of modules(), and its parameters in the order of
@@ -83,10 +85,10 @@ struct ModuleTree {
   std::vector<Module> modules;
   std::vector<Parameter> parameters;
   std::vector<uint32_t>
-      blocks;  // modules that a strategy makes a unit each: transformer layers in order
+      blocks;  // modules that a strategy makes units: the transformer layers, in order
 
   [[nodiscard]] const Module* find(std::string_view fqn) const;
-  // Every parameter of the subtree, in traversal order, each once.
+  // All parameters of the subtree, in traversal order, each once.
   [[nodiscard]] std::vector<uint32_t> subtree_parameters(uint32_t module) const;
 };
 

@@ -20,7 +20,7 @@ enum class Views : uint8_t { kFresh, kFrozen };
 enum class Api : uint8_t { kFullyShard, kReplicate };
 enum class BackwardPrefetch : uint8_t { kPre, kPost, kNone };
 
-// reshard_after_forward as written: null, true, false, or a sub-mesh size.
+// The value of reshard_after_forward: null, true, false, or a sub-mesh size.
 struct Reshard {
   enum class Kind : uint8_t { kAuto, kYes, kNo, kSubMesh };
   Kind kind = Kind::kAuto;
@@ -36,18 +36,17 @@ struct MixedPrecision {
 
 using PrefetchLists = std::map<std::string, std::vector<std::string>>;  // unit FQN → unit FQNs
 
-// One entry of "units". Globs over FQNs: `*` one component, `**` any number of components, "" the
-// root.
+// One entry of "units". Globs match FQNs: `*` matches one component, `**` any number of components,
+// "" the root.
 struct UnitEntry {
   std::vector<std::string> globs;
-  bool grouped = false;  // written as a list: all matches are one unit; otherwise every match is a
-                         // unit of its own
+  bool grouped = false;  // written as a list: all matches form one unit; otherwise every match is
+                         // a separate unit
   Api api = Api::kFullyShard;
-  // Overrides of the plan's values; a mixed_precision replaces the plan's as a whole, as in
-  // PyTorch.
+  // Overrides of the plan's values. A mixed_precision replaces all of the plan's, as in PyTorch.
   std::optional<Reshard> reshard_after_forward;
   std::optional<bool> reshard_after_backward, requires_all_reduce;
-  std::optional<bool> unshard_in_backward;  // of a unit alone: the plan has no such key
+  std::optional<bool> unshard_in_backward;  // only for units: the plan has no such key
   std::optional<MixedPrecision> mixed_precision;
   std::optional<bool> cpu_offload;
   std::optional<double> gradient_divide_factor;
@@ -56,17 +55,17 @@ struct UnitEntry {
   friend bool operator==(const UnitEntry&, const UnitEntry&) = default;
 };
 
-inline constexpr int64_t kMostRanks = 65536;  // that a plan may be for
+inline constexpr int64_t kMostRanks = 65536;  // largest world size of a plan
 
-// A plan file (version 1) or the expansion of a strategy; nothing resolved yet. docs/plan.md
-// documents every key.
+// A plan file (version 1) or the expansion of a strategy, not resolved yet. docs/plan.md documents
+// every key.
 struct Plan {
-  std::string source = "--strategy";  // file name, for messages; not part of the plan
+  std::string source = "--strategy";  // file name or flag, for messages; not part of the plan
   std::optional<int64_t> mesh_replicate, mesh_shard;
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;
-  std::vector<UnitEntry> units;  // none: every block and the root
+  std::vector<UnitEntry> units;  // empty: every block and the root
   Reshard reshard_after_forward;
   bool reshard_after_backward = true, requires_all_reduce = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
@@ -78,26 +77,26 @@ struct Plan {
   std::vector<std::string> activation_checkpointing;
   bool cpu_offload = false;
   std::vector<std::string> ignored_modules, ignored_parameters;
-  std::vector<std::string> frozen_parameters;  // do not require grad
+  std::vector<std::string> frozen_parameters;  // parameters that do not require grad
   std::optional<double> gradient_divide_factor;
-  std::optional<double> bucket_cap_mb;  // none: as DDP's default, 25 and 1 for the first bucket
+  std::optional<double> bucket_cap_mb;  // nullopt: DDP's default, 25 and 1 for the first bucket
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
 
-  friend bool operator==(const Plan&, const Plan&) = default;  // source included
+  friend bool operator==(const Plan&, const Plan&) = default;  // compares `source` too
 };
 
 // Errors: InputError "plan.json#/json/pointer: unknown key 'x'; expected one of …; did you mean
 // 'y'?".
 [[nodiscard]] Plan parse_plan(std::string_view json, const std::string& source);
 [[nodiscard]] Plan load_plan(const std::filesystem::path& path);
-// full_shard, shard_grad_op, no_shard, hybrid_shard, replicate; UsageError with the nearest name
-// otherwise.
+// `strategy`: full_shard, shard_grad_op, no_shard, hybrid_shard or replicate. Errors: UsageError
+// with the nearest name for any other.
 [[nodiscard]] Plan strategy_plan(std::string_view strategy, const ModuleTree& tree);
-// "RxS" of --mesh as {replicate, shard}. Errors: UsageError.
+// Parses the "RxS" of --mesh into {replicate, shard}. Errors: UsageError.
 [[nodiscard]] std::pair<int64_t, int64_t> parse_mesh(std::string_view text);
-// "full_shard", …: for messages and help.
+// "full_shard", …: used in messages and help.
 [[nodiscard]] const std::vector<std::string>& strategy_names();
-// The plan as a file that parse_plan reads back to the same Plan; every key written out.
+// The text of a plan file with every key; parse_plan returns the same Plan for it.
 [[nodiscard]] std::string to_json(const Plan& plan);
 
 }  // namespace shardlens::plan

@@ -150,8 +150,7 @@ PrefetchLists read_prefetch_lists(const JsonNode& node) {
   return out;
 }
 
-// Keys of a unit that say nothing under its API: an error, not a setting that is silently without
-// effect.
+// Refuses keys that have no effect with the unit's API, instead of ignoring them silently.
 void refuse_keys_of_other_api(const JsonNode& node, Api api) {
   constexpr std::array kOfFullyShard = {"reshard_after_forward", "reshard_after_backward",
                                         "requires_all_reduce",   "unshard_in_backward",
@@ -161,7 +160,7 @@ void refuse_keys_of_other_api(const JsonNode& node, Api api) {
   const auto refuse = [&](const auto& keys, const char* other) {
     for (const char* key : keys) {
       if (const auto found = node.find(key); found && !found->json().is_null()) {
-        found->fail(fmt::format("only a unit with \"api\": \"{}\" takes it", other));
+        found->fail(fmt::format("allowed only in a unit with \"api\": \"{}\"", other));
       }
     }
   };
@@ -237,7 +236,7 @@ void read_prefetch(const JsonNode& root, Plan& plan) {
   }
 }
 
-// FSDP1 knows FULL_SHARD and SHARD_GRAD_OP only.
+// FSDP1 has only FULL_SHARD and SHARD_GRAD_OP.
 void check_reshard(const JsonNode& owner, Dialect dialect) {
   if (dialect != Dialect::kFsdp1) {
     return;
@@ -347,7 +346,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   root.allow_only(kPlanKeys);
   const JsonNode version = root.require("version");
   if (!version.json().is_number_integer() || version.json() != 1) {
-    version.fail(fmt::format("expected 1, the only version there is, found {}", version.shown()));
+    version.fail(fmt::format("expected 1, the only supported version, found {}", version.shown()));
   }
   Plan plan;
   plan.source = source;

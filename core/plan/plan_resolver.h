@@ -10,27 +10,26 @@
 
 namespace shardlens::plan {
 
-// The passes behind resolve(), each of which fails with an InputError that names its place in the
-// plan file.
+// The passes of resolve(). Each throws an InputError that names the position in the plan file.
 //
-// resolve_modules.cpp   which modules and parameters the plan's globs mean
-// resolve.cpp           mesh, units and the parameters that each owns
+// resolve_modules.cpp   modules and parameters that the plan's globs match
+// resolve.cpp           mesh, units and the parameters that each unit owns
 // resolve_prefetch.cpp  which units each unit prefetches
 class Resolver {
  public:
-  // Both must outlive the resolver.
+  // `plan` and `tree` must outlive the resolver.
   Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size);
 
   ResolvedPlan run();
 
-  // For a plan with the units of `resolved`: its other settings alone are looked at again.
+  // For a plan with the same units as `resolved`: run_settings() resolves only the other settings.
   Resolver(const Plan& plan, ResolvedPlan resolved);
   ResolvedPlan run_settings();
 
  private:
   static constexpr uint32_t kNone = 0xffffffffU;
 
-  // The modules of a unit to be, and the entry that named them (-1: none).
+  // The modules of a future unit, and the entry that names them (-1: none).
   struct Group {
     int32_t entry;
     std::vector<uint32_t> modules;
@@ -42,28 +41,29 @@ class Resolver {
 
   void set_mesh();
 
-  // Modules that `glob`, or a wrap policy in its place, matches, pre-order; fails when there are
+  // Modules that `glob` (or the wrap policy in its place) matches, in pre-order; fails if there are
   // none.
   [[nodiscard]] std::vector<uint32_t> matches(const std::string& glob,
                                               const std::string& pointer) const;
   [[nodiscard]] std::vector<uint32_t> chosen_by(const std::string& policy,
                                                 const std::string& pointer) const;
 
-  // Parameters that the plan's list `key` of globs matches, by any of their names.
+  // Parameters with any name that a glob of the plan's list `key` matches.
   [[nodiscard]] std::vector<uint32_t> matching_parameters(const std::vector<std::string>& globs,
                                                           const std::string& key) const;
   void find_ignored();
   void find_frozen();
 
-  // Fills groups_: the modules of each unit to be, in the order in which the entry names them.
+  // Fills groups_: the modules of each future unit, in the order of the plan's entries.
   void match_entries();
 
-  // False if the same entry has it already; fails if another entry has.
   void require_forward(uint32_t module, const std::string& pointer) const;
+  // Assigns the module to the entry. Returns false if the entry has it already; fails if another
+  // entry has it.
   bool claim(uint32_t module, uint32_t entry, const std::string& pointer);
 
-  // Without modules that lie inside another of the group, as PyTorch keeps only root modules of a
-  // list.
+  // The group without modules that are inside another module of the group: of a list, PyTorch keeps
+  // only the root modules.
   [[nodiscard]] std::vector<uint32_t> outermost(const std::vector<uint32_t>& group) const;
 
   void make_units();
@@ -72,7 +72,7 @@ class Resolver {
   void take_settings(Unit& unit) const;
   void settle_units();
 
-  // The innermost unit around every module of `unit`.
+  // The innermost unit that contains every module of `unit`.
   [[nodiscard]] UnitId enclosing_unit(const Unit& unit) const;
 
   void own_parameters();
@@ -88,8 +88,8 @@ class Resolver {
                           std::vector<UnitId> Unit::*list,
                           bool Unit::*has_list);
 
-  // fsdp2 has explicit lists only; fsdp1 prefetches by itself, from the order it saw in the step
-  // before.
+  // Converts a forward_prefetch depth into lists, for fsdp2, which has only explicit lists. fsdp1
+  // prefetches by itself, in the order of the previous step.
   void expand_forward_depth();
 
   void find_checkpointed();
@@ -99,9 +99,9 @@ class Resolver {
   ResolvedPlan out_;
   std::unordered_map<std::string_view, uint32_t> module_of_;  // by FQN
   std::vector<bool> ignored_module_, ignored_parameter_;
-  std::vector<uint32_t> entry_of_;  // of each module; kNone
+  std::vector<uint32_t> entry_of_;  // by module; kNone: in no entry
   std::vector<Group> groups_;
-  std::vector<UnitId> unit_of_;  // nearest unit around each module
+  std::vector<UnitId> unit_of_;  // innermost unit that contains each module
 };
 
 }  // namespace shardlens::plan

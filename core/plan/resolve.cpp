@@ -47,7 +47,7 @@ ResolvedPlan Resolver::run_settings() {
   return std::move(out_);
 }
 
-// What depends on the mesh or on other units.
+// Checks and resolves the settings of units that depend on the mesh or on other units.
 void Resolver::settle_units() {
   check_sub_meshes();
   check_unshard_in_backward();
@@ -71,7 +71,7 @@ void Resolver::set_mesh() {
   if (world < 1 || world > kMostRanks) {
     throw InputError("", fmt::format("world size {}: expected 1 to {}", world, kMostRanks));
   }
-  // shard = 1 alone is no_shard: every rank is a replica.
+  // Only shard = 1, without replicate, means no_shard: every rank is a replica.
   const bool no_shard = plan_.mesh_shard == 1 && !plan_.mesh_replicate;
   out_.replicate = no_shard ? world : plan_.mesh_replicate.value_or(1);
   out_.shard = plan_.mesh_shard.value_or(std::max<int64_t>(1, world / out_.replicate));
@@ -145,8 +145,8 @@ void Resolver::check_sub_meshes() {
           unit.entry >= 0 && plan_.units[static_cast<size_t>(unit.entry)].reshard_after_forward;
       fail(own ? fmt::format("/units/{}/reshard_after_forward", unit.entry)
                : "/reshard_after_forward",
-           fmt::format("{} ranks; expected a factor of the shard axis, which has {}", reshard.ranks,
-                       out_.shard));
+           fmt::format("{} ranks; expected a divisor of the size of the shard axis, {}",
+                       reshard.ranks, out_.shard));
     }
     if (reshard.ranks == out_.shard || reshard.ranks == 1) {
       reshard = {reshard.ranks == 1 && out_.shard > 1 ? Reshard::Kind::kNo : Reshard::Kind::kYes,
@@ -155,7 +155,7 @@ void Resolver::check_sub_meshes() {
   }
 }
 
-// Who reads parameters that are gone reads freed memory.
+// A backward that needs the parameters would otherwise read freed memory.
 void Resolver::check_unshard_in_backward() const {
   for (const Unit& unit : out_.units) {
     if (unit.unshard_in_backward) {
@@ -165,8 +165,8 @@ void Resolver::check_unshard_in_backward() const {
       for (const uint32_t parameter : module.parameters) {
         if (module.type != "Embedding" && std::ranges::count(unit.parameters, parameter) > 0) {
           fail(fmt::format("/units/{}/unshard_in_backward", unit.entry),
-               fmt::format("the backward of {} ({}) needs parameter '{}'; expected a unit of "
-                           "embeddings alone",
+               fmt::format("the backward of {} ({}) needs parameter '{}'; expected a unit with "
+                           "only embeddings",
                            shown(module.fqn), module.type, tree_.parameters[parameter].fqn));
         }
       }
@@ -185,7 +185,7 @@ Unit Resolver::make_unit(const Group& group) const {
   return unit;
 }
 
-// Those of its entry, else the plan's.
+// Sets the settings of the unit to those of its entry or, if not given there, to the plan's.
 void Resolver::take_settings(Unit& unit) const {
   static const UnitEntry kNoEntry;
   const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan_.units[static_cast<size_t>(unit.entry)];
@@ -206,7 +206,7 @@ void Resolver::take_settings(Unit& unit) const {
 }
 
 void Resolver::own_parameters() {
-  // The root unit that no entry names may own nothing.
+  // If no entry names the root, the root unit must not own parameters.
   const bool root_named = out_.units[0].entry >= 0 || plan_.units.empty();
   std::vector<uint32_t> first_owner(tree_.parameters.size(), kNone);
   for (UnitId id = 0; id < out_.units.size(); ++id) {
@@ -218,17 +218,17 @@ void Resolver::own_parameters() {
     const Parameter& parameter = tree_.parameters[out_.units[0].parameters.front()];
     fail("/units",
          fmt::format(
-             "parameter '{}' is in no unit; expected every parameter in one, as with an entry "
-             "{{\"modules\": \"\"}} for the root{}",
+             "parameter '{}' is in no unit; expected every parameter in a unit, for example with "
+             "an entry {{\"modules\": \"\"}} for the root{}",
              parameter.fqn,
              out_.units[0].parameters.size() == 1
                  ? ""
-                 : fmt::format(" ({} more are in none)", out_.units[0].parameters.size() - 1)));
+                 : fmt::format(" ({} more are in no unit)", out_.units[0].parameters.size() - 1)));
   }
 }
 
-// Adds to unit `id` what the modules of the subtree own that have no unit of their own; a tied
-// parameter counts once.
+// Adds to unit `id` the parameters of the subtree's modules that belong to no nested unit; a tied
+// parameter once.
 void Resolver::own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& first_owner) {
   std::vector<uint32_t> stack{module};
   while (!stack.empty()) {
@@ -246,8 +246,8 @@ void Resolver::own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& fi
         } else if (unit_of_[owner] != id) {
           fail("/units",
                fmt::format("parameter '{}' is tied across two units: {} owns it in unit {}, {} in "
-                           "unit {}; expected both "
-                           "modules in one unit, as {{\"modules\": [\"{}\", \"{}\"]}}",
+                           "unit {}; expected both modules in one unit, for example "
+                           "{{\"modules\": [\"{}\", \"{}\"]}}",
                            tree_.parameters[parameter].fqn, shown(tree_.modules[owner].fqn),
                            shown(out_.units[unit_of_[owner]].fqn), shown(tree_.modules[at].fqn),
                            shown(out_.units[id].fqn), tree_.modules[owner].fqn,
@@ -275,11 +275,11 @@ ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too) {
       shapes.push_back(plan.tree.parameters[parameter].shape);
     }
   }
-  // replicate() has no flat parameter, hence no padding either.
+  // replicate() has no flat parameter, and so no padding.
   if (u.api == Api::kReplicate) {
     return {Layout::kPerParameter, shapes, 1, plan.param_dtype(unit)};
   }
-  // FSDP1 pads to the size of its process group, which under NO_SHARD is every rank.
+  // FSDP1 pads to a multiple of its process group's size; with NO_SHARD the group has all ranks.
   return {plan.plan.layout,
           shapes,
           plan.shard,
@@ -322,7 +322,7 @@ DType ResolvedPlan::param_dtype(UnitId unit) const {
   return units.at(unit).mixed_precision.param_dtype.value_or(DType::kF32);
 }
 
-// As in PyTorch: gradients are reduced in the dtype they have unless a reduce_dtype is given.
+// As in PyTorch, gradients are reduced in their own dtype unless a reduce_dtype is given.
 DType ResolvedPlan::reduce_dtype(UnitId unit) const {
   return units.at(unit).mixed_precision.reduce_dtype.value_or(param_dtype(unit));
 }

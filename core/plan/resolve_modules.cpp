@@ -12,7 +12,7 @@
 namespace shardlens::plan {
 namespace {
 
-// Names that a glob could have meant: every FQN, and with block numbers replaced by `*`.
+// A suggestion for a glob without match: the nearest FQN, or FQN with its numbers replaced by `*`.
 template <typename Named>
 std::string nearest_glob(std::string_view glob, const std::vector<Named>& named) {
   std::vector<std::string> fqns;
@@ -60,7 +60,7 @@ std::vector<uint32_t> Resolver::matches(const std::string& glob, const std::stri
   if (found.empty()) {
     fail(pointer,
          fmt::format(
-             "glob '{}' matches no module; expected FQNs as in '{}'{}", glob,
+             "glob '{}' matches no module; expected FQNs such as '{}'{}", glob,
              tree_.modules[tree_.blocks.empty() ? tree_.modules.size() - 1 : tree_.blocks[0]].fqn,
              nearest_glob(glob, tree_.modules)));
   }
@@ -77,8 +77,8 @@ std::vector<uint32_t> Resolver::chosen_by(const std::string& policy,
     }
     const bool by_class = policy.starts_with("class:");
     fail(pointer, fmt::format("'{}' {}{}", policy,
-                              by_class ? "is the class of no module"
-                                       : "chooses no module: none but the root is so large",
+                              by_class ? "matches no module: no module has this class"
+                                       : "matches no module: only the root is that large",
                               by_class ? suggestion(policy, std::vector<std::string>(
                                                                 classes.begin(), classes.end()))
                                        : ""));
@@ -176,9 +176,8 @@ void Resolver::match_entries() {
 void Resolver::require_forward(uint32_t module, const std::string& pointer) const {
   const Module& m = tree_.modules[module];
   if (is_container(m)) {
-    fail(pointer,
-         fmt::format("module {} is a {} and has no forward; expected its children, as '{}.*'",
-                     shown(m.fqn), m.type, m.fqn));
+    fail(pointer, fmt::format("module {} is a {} and has no forward; expected its children, '{}.*'",
+                              shown(m.fqn), m.type, m.fqn));
   }
 }
 
@@ -194,8 +193,8 @@ bool Resolver::claim(uint32_t module, uint32_t entry, const std::string& pointer
   }
   require_forward(module, pointer);
   if (ignored_module_[module]) {
-    fail(pointer, fmt::format("module {} is in ignored_modules as well; expected one of the two",
-                              shown(m.fqn)));
+    fail(pointer,
+         fmt::format("module {} is in ignored_modules too; expected one of the two", shown(m.fqn)));
   }
   entry_of_[module] = entry;
   return true;

@@ -20,7 +20,7 @@ UnitId Resolver::unit_named(const std::string& name, const std::string& pointer)
     }
   }
   fail(pointer,
-       fmt::format("'{}' is no unit; expected a unit's FQN{}", name, suggestion(name, names)));
+       fmt::format("'{}' is not a unit; expected a unit's FQN{}", name, suggestion(name, names)));
 }
 
 void Resolver::set_prefetch_lists(const std::string& key,
@@ -44,7 +44,7 @@ void Resolver::expand_forward_depth() {
   if (plan_.dialect != Dialect::kFsdp2 || plan_.forward_prefetch == 0) {
     return;
   }
-  std::vector<UnitId> gathered;  // in pre-order, the root's own left out
+  std::vector<UnitId> gathered;  // units with an all-gather, in pre-order, without the root
   for (UnitId id = 1; id < out_.units.size(); ++id) {
     if (out_.units[id].api == Api::kFullyShard && !out_.units[id].parameters.empty()) {
       gathered.push_back(id);

@@ -33,8 +33,8 @@ ShardLayout::ShardLayout(Layout layout,
     numel_ += numels_.back();
   }
   if (layout_ == Layout::kFlat) {
-    // Alignment comes before each parameter, never after the last one; then the end is padded to a
-    // multiple of the ranks.
+    // Each parameter but the first may be preceded by alignment padding. Then the end is padded to
+    // a multiple of the ranks.
     const int64_t aligned = std::max<int64_t>(1, alignment_bytes / size_of(alignment_dtype));
     int64_t offset = 0;
     for (size_t i = 0; i < numels_.size(); ++i) {
@@ -54,8 +54,8 @@ ShardLayout::ShardLayout(Layout layout,
     return;
   }
   for (size_t i = 0; i < shapes.size(); ++i) {
-    // A parameter without dimensions cannot be cut along dimension 0; FSDP2 refuses it, here it
-    // counts as one row.
+    // A parameter without dimensions cannot be split along dimension 0. FSDP2 refuses it; here it
+    // has one row.
     const int64_t rows = shapes[i].empty() ? 1 : shapes[i].front();
     const int64_t row_numel = rows == 0 ? 0 : numels_[i] / rows;
     const int64_t chunk = (rows + ranks_ - 1) / ranks_;

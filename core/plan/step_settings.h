@@ -9,21 +9,21 @@ namespace shardlens::plan {
 enum class Optimizer : uint8_t { kAdamW, kSgd };
 [[nodiscard]] std::string_view name_of(Optimizer optimizer);  // "adamw", "sgd"
 
-// What one optimizer step of a rank is, beside the model and its plan: the description of a step
-// that planning, training, calibrating, simulating, searching and the app share.
+// The settings of one optimizer step of a rank, other than the model and its plan. Shared by
+// planning, training, calibration, simulation, search and the app.
 struct StepSettings {
-  int64_t batch = 1;  // samples of a microbatch
+  int64_t batch = 1;  // samples per microbatch
   std::optional<int64_t> seq =
-      std::nullopt;                   // tokens of a sample; nullopt: the model takes no tokens
-  int64_t accumulate = 1;             // microbatches
+      std::nullopt;                   // tokens per sample; nullopt: the model takes no tokens
+  int64_t accumulate = 1;             // microbatches per step
   bool sync_every_microbatch = true;  // false: only the last one reduces gradients
   Optimizer optimizer = Optimizer::kAdamW;
-  double momentum = 0.9;                      // of SGD
-  std::optional<double> clip = std::nullopt;  // to this norm of all gradients
+  double momentum = 0.9;                      // SGD only
+  std::optional<double> clip = std::nullopt;  // clip the norm of all gradients to this value
   friend bool operator==(const StepSettings&, const StepSettings&) = default;
 
   [[nodiscard]] int64_t samples() const { return batch * accumulate; }
-  // Numbers that the optimizer keeps for each parameter: AdamW two moments, SGD one with momentum.
+  // Numbers that the optimizer stores per parameter element: AdamW two, SGD with momentum one.
   [[nodiscard]] int64_t optimizer_states() const {
     return optimizer == Optimizer::kAdamW ? 2 : momentum > 0 ? 1 : 0;
   }

@@ -11,7 +11,7 @@
 namespace shardlens::plan {
 namespace {
 
-// Globs that match exactly the tree's blocks.
+// Unit entries with globs that match exactly the tree's blocks.
 std::vector<UnitEntry> block_entries(const ModuleTree& tree, Api api) {
   std::vector<UnitEntry> out;
   if (tree.blocks.empty()) {

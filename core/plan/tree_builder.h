@@ -34,7 +34,7 @@ class TreeBuilder {
     return index;
   }
 
-  // `module`'s parameter `name` is the tensor that another module registered first.
+  // Makes `module`'s parameter `name` the same tensor as `parameter`, which another module owns.
   void tie(uint32_t module, const std::string& name, uint32_t parameter) {
     tree_.modules[module].parameters.push_back(parameter);
     tree_.parameters[parameter].aliases.push_back(qualified(module, name));
@@ -66,12 +66,12 @@ class TreeBuilder {
     parameter(module(parent, name, "LlamaRMSNorm"), "weight", {hidden});
   }
 
-  // Returns its weight.
+  // Returns the index of its weight.
   uint32_t embedding(uint32_t parent, const std::string& name, int64_t rows, int64_t hidden) {
     return parameter(module(parent, name, "Embedding"), "weight", {rows, hidden});
   }
 
-  // The output projection without bias, sharing `embedding` if tied.
+  // The output projection without bias; shares `embedding` if the config ties them.
   void head(const ModelConfig& config, uint32_t embedding) {
     if (config.tie_word_embeddings) {
       tie(module(0, "lm_head", "Linear"), "weight", embedding);

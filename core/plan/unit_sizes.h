@@ -7,21 +7,22 @@
 
 namespace shardlens::plan {
 
-// Elements of a unit's flat parameter and of a rank's shard, padding included; the same of what a
-// reduction carries (ResolvedPlan::reduced_layout); and what an optimizer steps on (stepped_numel).
+// Elements of a unit's flat parameter and of a rank's shard, including padding; the same for what a
+// reduction carries (ResolvedPlan::reduced_layout); and the elements that the optimizer updates
+// (stepped_numel).
 struct UnitSize {
   int64_t full = 0, shard = 0;
   int64_t reduced = 0, reduced_shard = 0, stepped = 0;
   friend bool operator==(const UnitSize&, const UnitSize&) = default;
 };
 
-// Of every unit, as ResolvedPlan::layout has them; a unit like the one before it is not laid out
-// again.
+// The sizes of every unit, from ResolvedPlan::layout. They are not computed again for a unit that
+// is equal to the unit before it.
 [[nodiscard]] std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan);
 
-// What a unit's collectives carry: the larger message of each (an all-gather's output, also over a
-// sub-mesh; a reduce-scatter's input). An all-reduce is over a reduced shard, or over the whole
-// unit where nothing is sharded.
+// Message sizes of a unit's collectives: the larger of input and output (the output of an
+// all-gather, also over a sub-mesh; the input of a reduce-scatter). An all-reduce carries a reduced
+// shard, or the whole unit if it is not sharded.
 struct UnitMessages {
   Bytes all_gather = 0, reduce_scatter = 0, all_reduce_shard = 0, all_reduce_full = 0;
 };

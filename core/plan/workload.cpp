@@ -20,7 +20,7 @@ Workload step_workload(const ModelConfig& config,
   }
   if (std::ranges::none_of(plan.tree.parameters, &Parameter::requires_grad)) {
     throw InputError(plan.plan.source + "#/frozen_parameters",
-                     "every parameter is frozen; expected one at least that is trained");
+                     "every parameter is frozen; expected at least one that is not frozen");
   }
   WorkloadBuilder build(plan, settings.batch, seq);
   build.enter("");

@@ -30,7 +30,7 @@ struct Operator {
   OperatorKind kind = OperatorKind::kElementwise;
   Phase phase = Phase::kForward;
   UnitId unit = 0;
-  std::string name;                        // as RecordFunction names it: "aten::mm", "aten::addmm",
+  std::string name;                        // name in RecordFunction: "aten::mm", "aten::addmm",
                                            // "aten::scaled_dot_product_attention", …
   std::string module;                      // FQN of the module that runs it
   int64_t batch = 1, m = 0, n = 0, k = 0;  // kGemm: batch × [m,k]·[k,n]. kAttention: batch =
@@ -38,8 +38,8 @@ struct Operator {
   DType dtype = DType::kF32;
   int64_t flops = 0;
   Bytes read = 0, written = 0;
-  Bytes saved = 0;  // kept for backward from here on
-  // Index of the forward operator that it differentiates (kBackward) or repeats (kRecompute).
+  Bytes saved = 0;  // bytes that autograd saves here for backward
+  // Index of the forward operator that this one differentiates (kBackward) or repeats (kRecompute).
   int32_t forward = -1;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
@@ -51,8 +51,8 @@ struct WorkloadItem {
   friend bool operator==(const WorkloadItem&, const WorkloadItem&) = default;
 };
 
-// What one rank runs in one step, in order, with fresh views (backward visits units in reverse
-// order of their forwards).
+// What one rank runs in one step, in order, with fresh views (the units' backwards run in the
+// reverse order of their forwards).
 struct Workload {
   int64_t batch = 0, seq = 0;
   std::vector<Operator> operators;
@@ -62,24 +62,24 @@ struct Workload {
 };
 
 // The operators that the models of core/models run in a training step (of one microbatch, with the
-// optimizer in fp32 at the end) and the hooks of `plan` around them.
+// optimizer in fp32 at the end) and the hooks of `plan` between them.
 //
 // Forward     modules in the order in which forward calls them; a unit's kPreForward before its
 //             first module, its kPostForward after its last.
-// Backward    forward backwards, because autograd runs the newest node first: kPreBackward where
-//             kPostForward was, kGradsReady where kPreForward was (a unit's views are made there),
-//             only for units that own parameters.
-// Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls themselves (activations
-//             flattened to batch·seq rows). `flops` are those of the arithmetic; attention counts
-//             the whole square, as torch's FlopCounterMode does. `saved` counts each kept tensor
-//             once, at the first operator that keeps it.
-// Checkpoints of plan.checkpointed_modules: their forward keeps its input alone, `saved` of its
-//             first operator. Backward runs it again, with the hooks of the units in it
-//             (`recompute`), before the gradient of the last of its operators that keeps something,
-//             and only up to that one, as PyTorch's non-reentrant checkpoint stops early. What a
-//             forward would have kept is then `saved` of the operator that makes it again. A
-//             checkpoint inside another adds nothing.
-// Errors      InputError when batch or seq is not positive or missing, seq exceeds the model's
+// Backward    the forward in reverse order, because autograd runs the newest node first:
+//             kPreBackward in place of kPostForward; kGradsReady in place of kPreForward (where a
+//             unit's views are made), only for units that own parameters.
+// Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls (activations flattened to
+//             batch·seq rows). `flops` counts the arithmetic; for attention it counts the full
+//             matrix of scores, as torch's FlopCounterMode does. `saved` counts each tensor that
+//             autograd saves once, at the first operator that saves it.
+// Checkpoints plan.checkpointed_modules: their forward saves only its input, counted in `saved` of
+//             its first operator. Backward runs the forward again, with the hooks of its units
+//             (`recompute`), before the backward of its last operator that saves a tensor. The
+//             recomputation ends with the operator before that one, as PyTorch's non-reentrant
+//             checkpoint stops early. The tensors that the first forward did not save are then in
+//             `saved` of the recomputed operators. A checkpoint inside another has no effect.
+// Errors      InputError if batch or seq is not positive, seq is missing or exceeds the model's
 //             positions, or every parameter is frozen.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,

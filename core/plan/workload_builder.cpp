@@ -10,11 +10,10 @@
 namespace shardlens::plan {
 namespace {
 
-// Gradients of what a GEMM reads: one GEMM each.
 constexpr int64_t kFlopsPerMultiplyAdd = 2;
 // Update of AdamW per element: two moments, bias correction, decay, step.
 constexpr int64_t kAdamWFlops = 14;
-// Of SGD: decay and step, and with momentum its update.
+// Update of SGD per element: decay and step, plus the update of the momentum if it is used.
 constexpr int64_t kSgdFlops = 4, kMomentumFlops = 2;
 constexpr Bytes kIndexBytes = 8;
 
@@ -63,7 +62,7 @@ void WorkloadBuilder::enter(const std::string& module) {
   begin_checkpoint();
 }
 
-// Inside the hooks of the module's own unit: these do not run again.
+// Called after the kPreForward hook of the module's own unit, whose hooks do not run again.
 void WorkloadBuilder::begin_checkpoint() {
   if (!in_checkpoint_ && checkpointed_.contains(open_.back().module)) {
     in_checkpoint_ = open_.back().begins_checkpoint = true;
@@ -102,7 +101,8 @@ bool WorkloadBuilder::is_frozen(std::string_view parameter) const {
   return !frozen_.empty() && frozen_.contains(open_.back().module + "." + std::string(parameter));
 }
 
-// Before and after a unit's forward, `grads` says whether what comes in or goes out requires grad.
+// In kPreForward and kPostForward, `grads` is kNone if the unit's input or output, respectively,
+// does not require grad.
 void WorkloadBuilder::hook(Hook hook, UnitId unit, bool recompute) {
   HookEvent event;
   event.hook = hook;
@@ -142,7 +142,7 @@ void WorkloadBuilder::forward(Operator op,
   backward_.push_back(std::move(backward));
 }
 
-// Autograd adds the gradient of a tensor with several consumers as each arrives.
+// Autograd adds the gradients of a tensor with several consumers one by one.
 Operator WorkloadBuilder::gradient_sum(int64_t features) const {
   Operator sum = make(OperatorKind::kElementwise, "aten::add");
   const Bytes values = rows_ * features * size_of(sum.dtype);
@@ -179,8 +179,8 @@ void WorkloadBuilder::linear(const Linear& shape) {
   op.saved = trains_weight && unkept ? rows_ * shape.in * element : 0;
   unkept_input_ = !trains_weight && unkept;
 
-  // Order of the two as autograd's formulas have them: mm computes the gradient of its second
-  // argument first, addmm that of its first.
+  // The order of the two gradients in autograd's formulas: mm computes the gradient of its second
+  // argument first, addmm that of its first matrix.
   Operator input = gemm("aten::mm", rows_, shape.in, shape.out);
   Operator weight = shape.transposed ? gemm("aten::mm", shape.out, shape.in, rows_)
                                      : gemm("aten::mm", shape.in, shape.out, rows_);
@@ -257,10 +257,10 @@ void WorkloadBuilder::attention(const Attention& shape) {
   op.flops = 2 * square;
   op.read = queries + keys_and_values;
   op.written = queries + log_sum;
-  op.saved = op.read + op.written;  // the output too; what projects it keeps nothing of its own
+  op.saved = op.read + op.written;  // includes the output, so the output projection saves no input
   Operator grad = op;
   grad.name = "aten::scaled_dot_product_attention_backward";
-  grad.flops = 5 * square;  // scores again, then the gradients of scores, values, queries and keys
+  grad.flops = 5 * square;  // recomputed scores; gradients of scores, values, queries and keys
   grad.read = op.read + op.written + queries;
   grad.written = queries + keys_and_values;
   grad.saved = 0;
@@ -291,7 +291,7 @@ void WorkloadBuilder::add(int64_t features) {
   elementwise("aten::add", "", {.read = 2 * features, .written = features, .flops = features});
 }
 
-// Keeps its input, except ReLU, which keeps its result.
+// Saves its input for backward, except ReLU, which saves its result.
 void WorkloadBuilder::activation(std::string_view name, int64_t features) {
   const Elementwise shape{.read = features,
                           .written = features,
@@ -348,7 +348,8 @@ void WorkloadBuilder::loss(int64_t vocabulary) {
   forward(op, op.read, {grad});
 }
 
-// Up to the last operator that keeps something: when its inputs are there again, all is.
+// Repeats the operators before the last one that saves a tensor. What that one saves is counted at
+// the operator before it.
 void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
                                 const std::vector<WorkloadItem>& forward_order) {
   bool repeated = false;
@@ -362,7 +363,7 @@ void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
     Operator op = out_.operators[index];
     op.phase = Phase::kRecompute;
     op.forward = static_cast<int32_t>(index);
-    op.saved = std::max<Bytes>(kept_[index] - op.saved, 0);  // its input is kept already
+    op.saved = std::max<Bytes>(kept_[index] - op.saved, 0);  // the input is saved already
     append(std::move(op));
     repeated = true;
   }
@@ -371,7 +372,8 @@ void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
   }
 }
 
-// A frozen unit is through with its backward when the gradients of its inputs are there.
+// The backward of a frozen unit ends when the gradients of its inputs are computed; it has no
+// backward if its inputs do not require grad.
 void WorkloadBuilder::grads_ready(const HookEvent& pre_forward) {
   const bool frozen = plan_.is_frozen(pre_forward.unit);
   if (frozen && pre_forward.grads == Grads::kNone) {
@@ -386,14 +388,13 @@ void WorkloadBuilder::grads_ready(const HookEvent& pre_forward) {
 void WorkloadBuilder::finish_backward() {
   SHARDLENS_CHECK(open_.empty(), "a module is still open");
   const std::vector<WorkloadItem> forward_order = out_.order;
-  std::unordered_map<uint32_t, const Checkpoint*>
-      ends;  // by the last operator that keeps something
+  std::unordered_map<uint32_t, const Checkpoint*> ends;  // by the last operator that saves a tensor
   for (const Checkpoint& checkpoint : checkpoints_) {
     if (checkpoint.keeps) {
       ends.emplace(forward_order[checkpoint.last_kept].index, &checkpoint);
     }
   }
-  // The loss comes last in forward, so its backward runs before any unit's.
+  // The loss is last in forward, so its backward runs before the backward of any unit.
   for (auto item = forward_order.rbegin(); item != forward_order.rend(); ++item) {
     if (item->kind == WorkloadItem::Kind::kOperator) {
       if (const auto end = ends.find(item->index); end != ends.end()) {
@@ -439,7 +440,7 @@ Operator optimizer_operator(const ResolvedPlan& plan, const StepSettings& settin
 int64_t tokens_of(const StepSettings& settings) {
   require_valid(settings, "");
   if (!settings.seq) {
-    throw InputError("", "seq is missing: the model takes tokens, expected how many a sample has");
+    throw InputError("", "seq is missing: the model takes tokens; expected the number per sample");
   }
   return *settings.seq;
 }

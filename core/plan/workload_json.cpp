@@ -23,7 +23,7 @@ const Names kOperatorKeys{
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
 
-// Keys that have their default are left out: most operators are no GEMM and most hooks are plain.
+// Omits keys with default values: most operators are not GEMMs, and most hooks have only defaults.
 ordered_json operator_json(const Operator& op) {
   static const Operator kDefault;
   ordered_json out{{"kind", kKinds[static_cast<size_t>(op.kind)]},
@@ -142,7 +142,7 @@ WorkloadItem read_item(const JsonNode& node, const Workload& workload) {
   }
   if (!valid || index >= count) {
     node.fail(fmt::format(
-        "expected 'h' and a hook's index below {} or 'o' and an operator's below {}, found {}",
+        "expected 'h' and a hook index below {} or 'o' and an operator index below {}, found {}",
         workload.hooks.size(), workload.operators.size(), node.shown()));
   }
   return {is_hook ? WorkloadItem::Kind::kHook : WorkloadItem::Kind::kOperator,
@@ -152,7 +152,7 @@ WorkloadItem read_item(const JsonNode& node, const Workload& workload) {
 }  // namespace
 
 std::string to_json(const Workload& workload, const ResolvedPlan& plan) {
-  // One entry a line: long, yet readable and diffable.
+  // One entry per line, which is easy to read and to diff.
   const auto list = [](const auto& items, const auto& convert) {
     std::string out = "[";
     for (const auto& item : items) {
@@ -184,7 +184,7 @@ Workload parse_workload(std::string_view json, const std::string& source) {
   root.allow_only(kKeys);
   const JsonNode version = root.require("version");
   if (!version.json().is_number_integer() || version.json() != 1) {
-    version.fail(fmt::format("expected 1, the only version there is, found {}", version.shown()));
+    version.fail(fmt::format("expected 1, the only supported version, found {}", version.shown()));
   }
   Workload out;
   out.batch = root.require("batch").integer(0, kMost);

@@ -10,7 +10,8 @@ namespace shardlens::plan {
 namespace {
 
 constexpr std::string_view kClass = "class:", kSize = "size:";
-// size_based_auto_wrap_policy.FORCE_LEAF_MODULES: may be units, nothing inside them is looked at.
+// size_based_auto_wrap_policy.FORCE_LEAF_MODULES: such a module may be a unit, modules inside it
+// not.
 constexpr std::string_view kLeaf = "MultiheadAttention";
 
 std::optional<int64_t> size_of(std::string_view policy) {
@@ -36,7 +37,7 @@ struct BySize {
     return numel;
   }
 
-  // Returns how many parameters units took. PyTorch's _recursive_wrap.
+  // Returns the number of elements in the chosen units. Same as PyTorch's _recursive_wrap.
   int64_t wrap(uint32_t index) {
     const Module& module = tree.modules[index];
     const int64_t all = numel_below(index);
@@ -63,10 +64,10 @@ bool is_wrap_policy(std::string_view text) {
 
 std::string wrap_policy_problem(std::string_view policy) {
   if (policy == kClass) {
-    return "'class:' names no class; expected one, as 'class:LlamaDecoderLayer'";
+    return "'class:' has no class name; expected one, such as 'class:LlamaDecoderLayer'";
   }
   if (policy.starts_with(kSize) && !size_of(policy)) {
-    return fmt::format("'{}': expected a number of parameters, as 'size:100000000'", policy);
+    return fmt::format("'{}': expected a number of parameters, such as 'size:100000000'", policy);
   }
   return "";
 }

@@ -9,17 +9,19 @@
 
 namespace shardlens::plan {
 
-// Rules that may stand where a glob does, as PyTorch's auto-wrap policies choose units:
+// Rules that a plan may contain instead of a glob; they choose units as PyTorch's auto-wrap
+// policies do:
 //   "class:NAME"   every module of that class (ModuleWrapPolicy)
-//   "size:NUMEL"   bottom-up every module with at least so many parameters that no module below it
-//                  took; not the root, and no container (size_based_auto_wrap_policy)
+//   "size:NUMEL"   bottom-up, every module with at least NUMEL parameters that are not in a unit
+//                  chosen below it; not the root, and no container (size_based_auto_wrap_policy)
 // Source  torch/distributed/fsdp/wrap.py, torch 2.11.
 [[nodiscard]] bool is_wrap_policy(std::string_view text);
 
-// Why `policy` cannot be one ("" if it can).
+// Why `policy` is not a valid policy ("" if it is).
 [[nodiscard]] std::string wrap_policy_problem(std::string_view policy);
 
-// Pre-order. Parameters that are `ignored` (by index) do not count.
+// The modules that the policy chooses, in pre-order. `ignored`, by parameter index: these do not
+// count towards NUMEL.
 [[nodiscard]] std::vector<uint32_t> modules_of_policy(std::string_view policy,
                                                       const ModuleTree& tree,
                                                       const std::vector<bool>& ignored);

@@ -25,11 +25,11 @@ void require_free(const MarkedModule& marked) {
   }
 }
 
-// What one replicated module reduces; see replicate().
+// Collects the parameters that one replicated module reduces; see replicate().
 struct Collector {
   const torch::nn::Module* root;
   std::unordered_set<const torch::nn::Module*> ignored;
-  std::unordered_set<const c10::TensorImpl*> seen;  // and not to be taken
+  std::unordered_set<const c10::TensorImpl*> seen;  // already collected, or excluded
   std::vector<NamedParameter> found;
 
   [[nodiscard]] bool skipped(const torch::nn::Module& module) const {
@@ -58,7 +58,7 @@ std::vector<NamedParameter> collect(const ModulePtr& root,
   for (const auto& module : ignored) {
     collector.ignored.insert(module.lock().get());
   }
-  // A parameter that is tied to one of these belongs to them.
+  // A parameter that is tied to a parameter of a skipped module belongs to that module.
   for (const ModulePtr& module : root->modules()) {
     if (collector.skipped(*module)) {
       for (const at::Tensor& parameter : module->parameters()) {
@@ -70,7 +70,7 @@ std::vector<NamedParameter> collect(const ModulePtr& root,
   return std::move(collector.found);
 }
 
-// What is below a replicated module maps to its state, unless another API has it.
+// Maps a replicated module and its descendants to its state, except those that have another state.
 void map_below(const ModulePtr& module, const std::shared_ptr<composable::State>& state) {
   for (const ModulePtr& each : module->modules()) {
     if (!composable::has_module_state(*each)) {
@@ -79,8 +79,9 @@ void map_below(const ModulePtr& module, const std::shared_ptr<composable::State>
   }
 }
 
-// The root's hooks own the state, so that it lives as long as the module.
-// The first forward maps what is below `module` to it: until then other APIs may take submodules.
+// The root's hooks own the state, so that it exists as long as the module. The first forward maps
+// the descendants of `module` (if not null) to the state: until then, other APIs may be applied to
+// submodules.
 void register_hooks(module::HookPoint& point,
                     const std::shared_ptr<ReplicateState>& state,
                     const ModulePtr& module) {
@@ -111,7 +112,7 @@ std::shared_ptr<ReplicateState> replicate(const ModulePtr& module,
   const MarkedModule marked{"", module};
   require_free(marked);
   const std::weak_ptr<torch::nn::Module> weak = module;
-  // Weak: one of them may own the module whose hooks own the state.
+  // Weak pointers, because an ignored module may own the module whose hooks own the state.
   const std::vector<std::weak_ptr<torch::nn::Module>> ignored(ignored_modules.begin(),
                                                               ignored_modules.end());
   const auto state = std::make_shared<ReplicateState>(options, weak, [weak, ignored]() {

@@ -23,7 +23,7 @@ namespace {
 
 std::atomic<int64_t> live_states{0};
 
-// Sizes of the pieces in which values are broadcast, as in DDP.
+// Size of the chunks in which values are broadcast, as in DDP.
 constexpr size_t kBroadcastBytes = size_t{250} << 20;
 
 constexpr size_t kNoLaunch = std::numeric_limits<size_t>::max();
@@ -44,12 +44,12 @@ struct ReplicateState::Impl : std::enable_shared_from_this<ReplicateState::Impl>
   bool has_hook = false;
 
   bool sync = true;
-  bool sync_buffers_next = true;   // the last forward was to be reduced (DDP's forward param sync)
-  bool delay_enqueued = false;     // static graph: the first iteration's reductions
+  bool sync_buffers_next = true;   // the last forward has a reduction (DDP's forward param sync)
+  bool delay_enqueued = false;     // static graph: the first iteration's reductions are queued
   std::string_view phase;          // what collectives outside of backward are for
-  size_t launched = 0;             // buckets of this backward so far
-  size_t hook_bucket = kNoLaunch;  // whose comm hook runs
-  std::vector<std::string> bucket_words;  // without an observer
+  size_t launched = 0;             // number of buckets that this backward has launched
+  size_t hook_bucket = kNoLaunch;  // the bucket whose comm hook runs
+  std::vector<std::string> bucket_words;  // names of the buckets, used without an observer
 
   void init();
   void make_reducer(std::vector<at::Tensor> tensors);
@@ -70,7 +70,8 @@ struct ReplicateState::Impl : std::enable_shared_from_this<ReplicateState::Impl>
 
 namespace {
 
-// Knows which bucket a user's hook works on, so that its collectives are attributed to it.
+// Stores the bucket for which a user's hook runs, so that the hook's collectives are attributed to
+// this bucket.
 class WatchedHook final : public c10d::CommHookInterface {
  public:
   WatchedHook(std::unique_ptr<c10d::CommHookInterface> hook, size_t& bucket)
@@ -93,7 +94,7 @@ class WatchedHook final : public c10d::CommHookInterface {
 
 }  // namespace
 
-// The Reducer knows parameters by index.
+// The names of the parameters with these indices, which a message of the Reducer lists.
 std::string ReplicateState::Impl::names_in(const std::string& indices) const {
   std::istringstream in(indices);
   std::string names;
@@ -151,7 +152,7 @@ void ReplicateState::Impl::init() {
   collect = nullptr;
   if (parameters.empty()) {
     throw UsageError(prefix() +
-                     "no parameter to replicate: the modules hold none that requires a gradient, "
+                     "no parameter to replicate: no parameter of the modules requires a gradient, "
                      "or all are ignored or managed by fully_shard");
   }
   const std::weak_ptr<Impl> weak = weak_from_this();
@@ -179,7 +180,7 @@ void ReplicateState::Impl::init() {
   }
 }
 
-// As DDP's _ddp_init_helper.
+// Same as DDP's _ddp_init_helper.
 void ReplicateState::Impl::make_reducer(std::vector<at::Tensor> tensors) {
   const std::vector<bool> sparse(tensors.size(), false);
   const int64_t cap = options.bucket_cap_mb
@@ -233,7 +234,7 @@ void ReplicateState::Impl::note_buckets() {
 
 dist::Purpose ReplicateState::Impl::launch(size_t index) {
   if (index + 1 == buckets.size() && options.observer != nullptr) {
-    // The Reducer's own callback, which waits, is queued behind this one.
+    // The Reducer's own callback, which waits, is queued after this one.
     torch::autograd::Engine::get_default_engine().queue_callback(
         [observer = std::weak_ptr(options.observer)] {
           if (const auto alive = observer.lock()) {
@@ -245,8 +246,8 @@ dist::Purpose ReplicateState::Impl::launch(size_t index) {
                                      : dist::Purpose{kNoUnit, bucket_words.at(index)};
 }
 
-// In backward the Reducer reduces its buckets in order, each by one all-reduce, unless a hook of
-// the user's does something else; the map of used parameters is of integers.
+// In backward the Reducer reduces its buckets in order, with one all-reduce each, unless a user's
+// hook reduces them in another way. The map of used parameters has integers.
 dist::Purpose ReplicateState::Impl::purpose_of(CollectiveKind kind, const at::Tensor& tensor) {
   if (hook_bucket != kNoLaunch) {
     return launch(hook_bucket);

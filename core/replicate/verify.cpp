@@ -17,7 +17,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// Every rank's row of `values` (equally long everywhere), int64 [ranks][values].
+// All-gathers `values` (the same length on every rank), int64 [ranks][values].
 std::vector<std::vector<int64_t>> gather(const Group& group, const std::vector<int64_t>& values) {
   const c10::Device device(group->getDeviceTypes().front());
   std::vector<at::Tensor> input{at::empty({static_cast<int64_t>(values.size())}, at::kLong)};
@@ -37,7 +37,7 @@ std::vector<std::vector<int64_t>> gather(const Group& group, const std::vector<i
   return rows;
 }
 
-// Number of dimensions, then sizes, of each parameter.
+// For each parameter: its number of dimensions, then its sizes.
 std::vector<int64_t> shapes_of(const std::vector<NamedParameter>& parameters) {
   std::vector<int64_t> shapes;
   for (const NamedParameter& each : parameters) {
@@ -61,8 +61,8 @@ std::vector<std::vector<int64_t>> split(const std::vector<int64_t>& shapes, int6
   throw UsageError(fmt::format("[rank {}] replicate: {}", group->getRank(), message));
 }
 
-// c10d's own check broadcasts one buffer of all sizes and strides, so their number must be equal
-// first; and it lets rank 0 pass, which would then wait for the others.
+// c10d's own check broadcasts one buffer with all sizes and strides, so their number must be equal.
+// It never fails on rank 0, which would then wait for ranks that failed.
 void verify_shapes(const Group& group, const std::vector<NamedParameter>& parameters) {
   std::vector<int64_t> shapes = shapes_of(parameters);
   const auto numbers =
@@ -83,7 +83,7 @@ void verify_shapes(const Group& group, const std::vector<NamedParameter>& parame
   if (other == 0) {
     return;
   }
-  try {  // nobody leaves before all have seen what differs; who comes last may find others gone
+  try {  // a barrier: every rank gets the difference before any rank ends; the last ones may fail
     gather(group, {0});
   } catch (const RuntimeFault&) {
   }
@@ -98,8 +98,8 @@ void verify_shapes(const Group& group, const std::vector<NamedParameter>& parame
   const auto shown = [&](const std::vector<std::vector<int64_t>>& of) {
     return i < of.size() ? fmt::format("of shape [{}]", fmt::join(of[i], ", ")) : "missing";
   };
-  fail(group, fmt::format("parameter {} ({}) is {} here and {} on rank {}; this rank holds {} "
-                          "parameters, that one {}",
+  fail(group, fmt::format("parameter {} ({}) is {} here and {} on rank {}; this rank has {} "
+                          "parameters, the other rank {}",
                           i, i < parameters.size() ? "'" + parameters[i].name + "'" : "none",
                           shown(ours), shown(theirs), peer, ours.size(), theirs.size()));
 }
@@ -115,7 +115,7 @@ void verify_parameters(const Group& group, const std::vector<NamedParameter>& pa
   try {
     c10d::verify_params_across_processes(group, tensors, std::nullopt);
   } catch (const c10::Error& error) {
-    // It knows parameters by index: "params[3] in this process with sizes …".
+    // The message names parameters by index: "params[3] in this process with sizes …".
     std::string message = error.what_without_backtrace();
     const size_t at = message.find("params[");
     size_t index = 0;

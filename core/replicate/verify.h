@@ -13,9 +13,9 @@ class ProcessGroup;
 
 namespace shardlens::replicate {
 
-// That all ranks hold parameters of the same number, shapes and strides. A collective. Errors:
-// UsageError naming the first parameter that differs: on ranks that differ from rank 0, and, in
-// shapes, on rank 0 too.
+// Checks that all ranks have the same number of parameters, with the same shapes and strides. A
+// collective. Errors: UsageError naming the first parameter that differs: on all ranks if number or
+// shapes differ; if only strides differ, on the ranks that differ from rank 0.
 void verify_parameters(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                        const std::vector<NamedParameter>& parameters);
 

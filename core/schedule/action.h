@@ -11,56 +11,57 @@
 
 namespace shardlens::schedule {
 
-// What an executor is told to do. Executors obey in order, on the thread that raised the hook, and
-// decide nothing.
+// An operation that an executor performs. Executors perform actions in order, on the thread that
+// raised the hook, and make no decisions.
 //
-// [Note: Streams of an action] `stream` is where the work is issued; it runs after what was issued
-// there before. kAlloc and kFree name the stream that touches the buffer first and last. Host-side
-// ops (kUseFull, kUseShard) count as compute. "Logical" below means in issue order: when the bytes
-// become reusable is the allocator's affair.
+// [Note: Streams of an action] `stream` is the stream on which the work is issued; it runs after
+// all earlier work of that stream. kAlloc and kFree name the streams that use the buffer first and
+// last. Host-side ops (kUseFull, kUseShard) count as compute. "Logical" below means in issue order:
+// the allocator determines when the bytes can be reused.
 enum class Op : uint8_t {
   // `buffer` gets storage (size from ShardLayout). Logical.
   kAlloc,
-  // `buffer` is given back: nothing issued later uses it. Logical; on CPU immediate.
+  // `buffer` is freed: no later action uses it. Logical; immediate on CPU.
   kFree,
   // The sharded parameters of `unit` are cast to param_dtype (and, per-parameter layout, packed)
-  // into this rank's slice of `buffer`. Absent when the all-gather can read the shard itself
-  // (flat layout without a cast). Under no_shard with a cast, the slice is the whole and no
+  // into this rank's slice of `buffer`. Omitted if the all-gather can read the shard itself (flat
+  // layout without a cast). Under no_shard with a cast, the slice is the whole buffer, and no
   // all-gather follows.
   kCopyIn,
-  // All ranks' slices of `buffer` over `axis`. Input: the slice that kCopyIn wrote, or the local
-  // shard (kSubShard under that axis) if there was none.
+  // Gathers all ranks' slices of `buffer` over `axis`. Input: the slice that kCopyIn wrote or, if
+  // there was no kCopyIn, the local shard (with axis kSubShard, the buffer kSubShard).
   kAllGather,
   // Per-parameter layout: kGathered is split into the unsharded parameters (`buffer`,
   // kUnsharded). With `buffer` kSubShard (reshard_after_forward = k): this rank's part of
-  // kUnsharded goes into it.
+  // kUnsharded is copied into it.
   kCopyOut,
-  // The unit's parameters become the unsharded tensors, with fresh views when in forward: also of
-  // a unit that is full already. FSDP1 issues it before the wait for the all-gather.
+  // The unit's parameters become the unsharded tensors. In forward this makes new views, even if
+  // the parameters are unsharded already. FSDP1 issues it before the wait for the all-gather.
   kUseFull,
   // The unit's parameters become this rank's slices again.
   kUseShard,
   // The unit's unsharded gradients are cast to reduce_dtype (and packed) into `buffer`,
-  // kReduceInput; added to it where it was not allocated anew (accumulation without sync).
+  // kReduceInput. If the buffer was not newly allocated (accumulation without sync), they are added
+  // to it.
   kReduceCopyIn,
-  // kReduceInput (kUnshardedGrad where no copy-in was needed) of `unit` into `buffer`,
-  // kReduceOutput, over `axis`. A kReduceOutput that was not allocated anew holds a partial sum
-  // (all-reduce switched off): added to it.
+  // Reduce-scatters kReduceInput (kUnshardedGrad if no copy-in was needed) of `unit` into `buffer`,
+  // kReduceOutput, over `axis`. If the buffer was not newly allocated, it contains a partial sum
+  // (all-reduce switched off), and the result is added to it.
   kReduceScatter,
   // In place on `buffer`, over `axis`.
   kAllReduce,
   // `buffer` (kReduceOutput, or the all-reduced gradient) is cast to the master dtype and added
   // to, or becomes, the gradient of the unit's shard.
   kStoreGrad,
-  // kStoreGrad under cpu_offload: the gradient of the shard is on the host.
+  // kStoreGrad with cpu_offload: the gradient of the shard is on the host.
   kToHost,
-  // kCopyIn under cpu_offload: the shard is on the host.
+  // kCopyIn with cpu_offload: the shard is on the host.
   kToDevice,
-  // `event` is recorded on `stream`: complete when all that was issued on `stream` before it is.
-  // An event is recorded again and again; a wait is for its last recording.
+  // `event` is recorded on `stream`. It completes when all earlier work of `stream` has completed.
+  // An event may be recorded many times; a wait refers to its last recording.
   kRecord,
-  // Work issued on `stream` from here on waits for `event`. On CPU the compute stream is the host
-  // thread: it blocks.
+  // Later work on `stream` waits for `event`. On CPU the compute stream is the host thread, which
+  // blocks.
   kStreamWait,
   // The host blocks until `event` is complete.
   kHostWait,
@@ -77,7 +78,7 @@ enum class Stream : uint8_t {
 };
 inline constexpr int kStreamCount = 6;
 
-// Why an action was issued; travels into the trace, so that attribution is read, not guessed.
+// Why an action was issued. Recorded in the trace, so that analyses need not infer it.
 enum class Cause : uint8_t {
   kOwn,
   kForwardPrefetch,
@@ -97,7 +98,7 @@ enum class BufferKind : uint8_t {
   kUnsharded,      // param_dtype, padded_numel (flat: the flat parameter; gathered in place)
   kGathered,       // per-parameter layout only: all-gather output, before copy-out
   kSubShard,       // the larger shard kept after forward when reshard_after_forward = k
-  kUnshardedGrad,  // param_dtype, padded_numel; made by autograd, never by kAlloc; freed by kFree
+  kUnshardedGrad,  // param_dtype, padded_numel; allocated by autograd, freed by kFree
   kReduceInput,    // reduce_dtype, padded_numel
   kReduceOutput,   // reduce_dtype, shard_numel
 };
@@ -107,8 +108,8 @@ inline constexpr int kBufferKindCount = 7;
 using EventId = uint32_t;
 inline constexpr EventId kNoEvent = 0xffffffffU;
 
-// `generation` counts the allocations of (kind, unit) since the schedule was made, from 0, so that
-// a buffer is named uniquely.
+// `generation` counts the allocations of (kind, unit) since the schedule was created, from 0, so
+// that each BufferId is unique.
 struct BufferId {
   BufferKind kind = BufferKind::kNone;
   UnitId unit = kNoUnit;
@@ -130,8 +131,8 @@ static_assert(std::is_trivially_copyable_v<Action> && sizeof(Action) <= 32);
 
 using ActionList = std::vector<Action>;
 
-// "all_gather", "compute", "forward_prefetch", "unsharded", "shard": traces, JSON, messages.
-// parse_* accept the same.
+// "all_gather", "compute", "forward_prefetch", "unsharded", "shard": used in traces, JSON and
+// messages. parse_* accept the same names.
 [[nodiscard]] std::string_view name_of(Op op);
 [[nodiscard]] std::string_view name_of(Stream stream);
 [[nodiscard]] std::string_view name_of(Cause cause);

@@ -45,7 +45,7 @@ void AutogradQueue::happen(const Tags& tags, const std::function<void(Tag)>& hap
 }
 
 void AutogradQueue::backward(Node root, const std::function<void(Tag)>& happens) const {
-  // How many nodes of this backward each one waits for.
+  // For each node, the number of nodes in this backward that must run before it.
   std::vector<uint32_t> waits(nodes_.size(), 0);
   std::vector<bool> seen(nodes_.size(), false);
   std::vector<Node> stack{root};

@@ -7,30 +7,31 @@
 
 namespace shardlens::schedule {
 
-// A model of autograd's ready queue, just enough to know in which order hooks fire in backward.
+// A minimal model of autograd's ready queue, to determine the order of hooks in backward.
 //
-// [Note: Newest node first] A node becomes ready when all that depends on it has run; of the ready
-// nodes the one created last runs first, and gradient accumulators run before any other. Source:
-// torch/csrc/autograd/engine.cpp (ReadyQueue, CompareNodeTaskTime), AccumulateGrad's sequence
+// [Note: Newest node first] A node becomes ready when all nodes that depend on it have run. Of the
+// ready nodes, gradient accumulators run first, then the node that was created last. Source:
+// torch/csrc/autograd/engine.cpp (ReadyQueue, CompareNodeTaskTime); AccumulateGrad's sequence
 // number is the largest.
 class AutogradQueue {
  public:
   using Node = uint32_t;
-  using Tag = uint32_t;  // the caller's name for something that happens at a node
+  using Tag = uint32_t;  // the caller's id of an event at a node
   static constexpr Node kNone = 0xffffffffU;
 
-  // A node of the backward graph, made by a forward operator whose inputs' nodes are `inputs`
-  // (kNone is skipped). Created in call order.
+  // Adds the backward node of a forward operator whose inputs have the nodes `inputs` (kNone is
+  // skipped). The creation order of nodes is the call order.
   Node add(std::span<const Node> inputs);
-  // A leaf that gathers a gradient: runs as soon as everything that depends on it has.
+  // Adds a leaf that accumulates a gradient. It runs as soon as all nodes that depend on it have
+  // run.
   Node add_accumulator();
-  // `tag` happens just before the node runs (a hook on the tensor it made), in order of
+  // `tag` happens just before the node runs (like a hook on the operator's output), in order of
   // registration.
   void before(Node node, Tag tag);
   // `tag` happens when the node runs.
   void at(Node node, Tag tag);
 
-  // Runs backward from `root`; the graph stays for another one.
+  // Runs backward from `root` and calls `happens` for each tag; the graph is kept for another one.
   void backward(Node root, const std::function<void(Tag)>& happens) const;
   void clear() {
     nodes_.clear();
@@ -40,12 +41,12 @@ class AutogradQueue {
   [[nodiscard]] size_t size() const { return nodes_.size(); }
 
  private:
-  // Tags of one node and moment, in order of registration; a list within tags_.
+  // The tags before or at one node, in order of registration; a linked list in tags_.
   struct Tags {
     uint32_t first = kNone, last = kNone;
   };
   struct Entry {
-    uint32_t first_input = 0, inputs = 0;  // in inputs_
+    uint32_t first_input = 0, inputs = 0;  // index into inputs_, and count
     Tags before, at;
     bool accumulator = false;
   };

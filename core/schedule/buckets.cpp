@@ -13,18 +13,18 @@ namespace {
 
 constexpr Bytes kNoLimit = std::numeric_limits<Bytes>::max();
 
-// The schedule numbers its own events from 0.
+// Above the ids of the schedule's own events, which start at 0.
 constexpr EventId kFirstBucketEvent = EventId{1} << 30;
 
-// How many units a bucket's name lists before it only counts them.
+// A bucket's name lists at most this many units, or one fewer and the number of the others.
 constexpr size_t kUnitsNamed = 4;
 
 std::vector<Bytes> first_limits(const BucketOptions& options) {
   if (!options.cap_list.empty()) {
     return options.cap_list;
   }
-  // Parameters may be used in another order than they are registered, so without a search for
-  // unused ones there is one bucket until the order is known.
+  // Parameters may be used in another order than they are registered. Unless unused ones are
+  // searched for, there is one bucket until the order is known.
   if (options.static_graph || !options.find_unused_parameters) {
     return {kNoLimit};
   }
@@ -49,7 +49,7 @@ std::vector<Bucket> assign_buckets(std::span<const Gradient> gradients,
     Bucket bucket;
     size_t limit = 0;
   };
-  std::vector<Open> open;  // by first gradient of the dtype
+  std::vector<Open> open;  // one per dtype, in the order of their first gradients
   std::vector<Bucket> out;
   std::vector<uint32_t> all(gradients.size());
   std::iota(all.begin(), all.end(), 0U);
@@ -87,7 +87,7 @@ BucketModel::BucketModel(std::vector<Gradient> gradients, BucketOptions options)
       options_(std::move(options)),
       used_(gradients_.size(), false) {
   buckets_ = assign_buckets(gradients_, first_limits(options_));
-  // Gradients come roughly in reverse order of registration.
+  // Gradients become ready roughly in reverse order of registration.
   std::reverse(buckets_.begin(), buckets_.end());
   reset_pending();
 }
@@ -199,7 +199,7 @@ std::vector<ReplicateGroup> replicate_groups(const plan::ResolvedPlan& plan) {
         unit.parameters, std::back_inserter(groups[at].parameters),
         [&](uint32_t parameter) { return plan.tree.parameters[parameter].requires_grad; });
   }
-  for (ReplicateGroup& group : groups) {  // named_parameters() order, whatever the units
+  for (ReplicateGroup& group : groups) {  // in named_parameters() order, for any order of units
     std::sort(group.parameters.begin(), group.parameters.end());
   }
   return groups;

@@ -13,9 +13,9 @@
 
 namespace shardlens::schedule {
 
-// Where replicate() puts its gradients and when it reduces them: a model of c10d's Reducer, which
-// decides that itself in the engine. Checked against it and against what DDP did
-// (tests/data/ddp_buckets.json).
+// Predicts into which buckets replicate() puts its gradients and when it reduces them: a model of
+// c10d's Reducer, which the engine uses. Tests compare it with the Reducer and with recorded DDP
+// runs (tests/data/ddp_buckets.json).
 //
 // Source  torch 2.11 reducer.cpp (compute_bucket_assignment_by_size, Reducer), DDP's
 //         _ddp_init_helper.
@@ -25,9 +25,9 @@ struct Gradient {
   DType dtype = DType::kF32;
 };
 
-// Gradients that are reduced together, in the order in which they lie in the buffer.
+// Gradients that are reduced together, in their order in the buffer.
 struct Bucket {
-  std::vector<uint32_t> gradients;  // indices into the list that the buckets were made of
+  std::vector<uint32_t> gradients;  // indices into the list of gradients
   Bytes bytes = 0;
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
@@ -36,36 +36,39 @@ inline constexpr Bytes kFirstBucketBytes = Bytes{1} << 20;
 inline constexpr Bytes kBucketBytes = Bytes{25} << 20;
 
 struct BucketOptions {
-  std::optional<Bytes> cap;     // none: kBucketBytes, and kFirstBucketBytes for the first one
-  std::vector<Bytes> cap_list;  // of the n-th bucket, the last one repeats; replaces `cap`
+  std::optional<Bytes> cap;     // nullopt: kBucketBytes, and kFirstBucketBytes for the first one
+  std::vector<Bytes> cap_list;  // cap of the n-th bucket, the last one repeats; replaces `cap`
   bool find_unused_parameters = false;
   bool static_graph = false;
 };
 
-// One bucket per dtype is open at a time; it closes when its size reaches its limit (and so
-// overshoots it), `limits` being taken in turn by each dtype, the last one repeating. With an
-// `order` (rebuilding) closed buckets come in that order, else by their smallest index.
+// Assigns gradients to buckets. One bucket per dtype is open at a time. It closes when its size
+// reaches its limit (and so may exceed it). The n-th bucket of a dtype has the n-th of `limits`;
+// the last limit repeats. With an `order` (rebuilding), buckets are in the order in which they
+// close, otherwise in the order of their smallest index.
 //
-// [Note: Buckets left open] The Reducer takes them from an unordered_map. libstdc++'s yields few
-// keys newest first, which is what DDP was seen to do; with three or more dtypes a collision could
-// change it.
+// [Note: Buckets left open] The Reducer takes the buckets that are still open at the end from an
+// unordered_map. With few keys, libstdc++ iterates over the newest first; recorded DDP runs agree.
+// With three or more dtypes a hash collision could change this order.
 [[nodiscard]] std::vector<Bucket> assign_buckets(std::span<const Gradient> gradients,
                                                  std::span<const Bytes> limits,
                                                  std::span<const uint32_t> order = {});
 
-// The buckets of one Reducer through its iterations. Per iteration that reduces: begin(), ready()
-// for each gradient, end().
+// The buckets of one Reducer over its iterations. For each iteration that reduces, call begin(),
+// ready() for each gradient, and end().
 class BucketModel {
  public:
   BucketModel(std::vector<Gradient> gradients, BucketOptions options);
 
-  // Forward of an iteration whose gradients are reduced. Rebuilds the buckets in the order in which
-  // the gradients of an earlier one became ready, once, if that is due: true. `unused`: what a
-  // search of the graph found unused (find_unused_parameters).
+  // The forward of an iteration whose gradients are reduced. Once, when the order in which
+  // gradients become ready is known from an earlier iteration, rebuilds the buckets in this order
+  // and returns true. `unused`: gradients that a search of the graph found unused
+  // (find_unused_parameters).
   bool begin(std::span<const uint32_t> unused = {});
-  // A gradient is complete: the buckets that are reduced now, by index, in order.
+  // A gradient is complete. Returns the indices of the buckets that are reduced now, in order.
   [[nodiscard]] std::vector<uint32_t> ready(uint32_t gradient);
-  // End of backward: what a static graph's first iteration reduces only here.
+  // Backward ends. Returns the buckets that are reduced now: in a static graph's first iteration,
+  // all.
   [[nodiscard]] std::vector<uint32_t> end();
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -81,21 +84,21 @@ class BucketModel {
   std::vector<Gradient> gradients_;
   BucketOptions options_;
   std::vector<Bucket> buckets_;
-  std::vector<uint32_t> bucket_of_;  // of each gradient
-  std::vector<size_t> pending_;      // of each bucket
+  std::vector<uint32_t> bucket_of_;  // by gradient
+  std::vector<size_t> pending_;      // by bucket: number of its gradients that are not ready
   size_t next_ = 0;                  // bucket to be reduced next
-  std::vector<uint32_t> unused_;     // to be marked with the first gradient
+  std::vector<uint32_t> unused_;     // marked ready together with the first gradient
   bool marked_unused_ = false;
-  std::vector<uint32_t> order_;  // in which gradients became ready, for rebuilding
-  std::vector<bool> used_;       // in a static graph's first iteration
+  std::vector<uint32_t> order_;  // order in which gradients became ready, for rebuilding
+  std::vector<bool> used_;       // gradients used in a static graph's first iteration
   bool rebuilt_ = false;
-  int64_t iteration_ = 0;  // that reduces, from 1
+  int64_t iteration_ = 0;  // number of iterations with a reduction so far
 };
 
-// Units of a plan that one Reducer serves: those with the same settings.
+// The units of a plan that share one Reducer: those with the same settings.
 struct ReplicateGroup {
   std::vector<UnitId> units;
-  std::vector<uint32_t> parameters;  // of the tree, in the order in which the Reducer has them
+  std::vector<uint32_t> parameters;  // indices into the tree's, in the Reducer's order
   BucketOptions options;
   bool gradient_as_bucket_view = false;
 };
@@ -103,21 +106,20 @@ struct ReplicateGroup {
 [[nodiscard]] std::vector<Gradient> gradients_of(const plan::ResolvedPlan& plan,
                                                  const ReplicateGroup& group);
 
-// How a bucket's all-reduce stands in a list of actions, on the replicate axis: the launch, and
-// record and host wait of the event behind it. `unit`: the bucket, numbered beyond the plan's
-// units.
+// The actions of a bucket's all-reduce over the replicate axis: the launch, and record or host wait
+// (`op`) of the event after it. `unit`: id of the bucket, after the ids of the plan's units.
 [[nodiscard]] Action bucket_launch(UnitId unit, uint32_t generation);
 [[nodiscard]] Action bucket_event(Op op, UnitId unit);
 
-// A bucket of a planned step, by the tree's parameters.
+// A bucket of a planned step.
 struct PlannedBucket {
   std::string name;
-  std::vector<uint32_t> parameters;
+  std::vector<uint32_t> parameters;  // indices into the tree's
   Bytes bytes = 0;
 };
 
-// "bucket 0 (model.layers.3, model.layers.2)": the units whose parameters it holds, in order of
-// their first gradient, "root" for the root. `group`: of several, its number.
+// "bucket 0 (model.layers.3, model.layers.2)": the units of its parameters, in order of their first
+// gradient; "root" for the root. `group`: number of the Reducer if there are several.
 [[nodiscard]] std::string bucket_name(const plan::ResolvedPlan& plan,
                                       std::span<const uint32_t> parameters,
                                       size_t index,

@@ -7,7 +7,7 @@
 
 namespace shardlens::schedule {
 
-// nullopt: `op` is none.
+// The collective that `op` issues; nullopt if `op` is not a collective.
 [[nodiscard]] constexpr std::optional<CollectiveKind> collective_of(Op op) {
   switch (op) {
     case Op::kAllGather:

@@ -12,12 +12,12 @@ namespace shardlens::schedule {
 struct CollectiveTotal {
   CollectiveKind kind = CollectiveKind::kAllGather;
   int64_t count = 0;
-  Bytes bytes = 0;  // of the larger message of each, as in `analyze`
+  Bytes bytes = 0;  // sum over the larger of input and output of each, as in `analyze`
   friend bool operator==(const CollectiveTotal&, const CollectiveTotal&) = default;
 };
 
-// What one rank's step communicates, by kind; only kinds that it has, in the order of
-// CollectiveKind. Neither the loss's nor the gradient norm's all-reduce is planned.
+// The collectives of one rank's step, by kind; only kinds that occur, in the order of
+// CollectiveKind. The all-reduces of the loss and of the gradient norm are not included.
 [[nodiscard]] std::vector<CollectiveTotal> collective_totals(const plan::ResolvedPlan& plan,
                                                              const PlannedStep& step);
 

@@ -6,8 +6,8 @@ namespace shardlens::schedule {
 
 EventId CommState::push_free() {
   if (pending_ == ring_.size()) {
-    // Frees outnumber all-gathers only where a unit is resharded over and over without being used;
-    // the oldest is long done.
+    // There are more frees than all-gathers only if a unit is resharded repeatedly without being
+    // used; the oldest free has completed long ago.
     static_cast<void>(pop_free());
   }
   const EventId event = ring_[(oldest_ + pending_) % ring_.size()];

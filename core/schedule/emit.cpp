@@ -21,7 +21,8 @@ BufferId Schedule::Impl::alloc(BufferKind kind, UnitId unit, Stream stream) {
 }
 
 void Schedule::Impl::free(BufferId buffer, Stream stream) {
-  // It may be another root's (shared comm state) and keeps its number: push() adds the base again.
+  // With a shared comm state the unit may be another root's. Its id does not change, because push()
+  // adds the base again.
   push(Op::kFree, stream, buffer.unit - base, buffer);
 }
 

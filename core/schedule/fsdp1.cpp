@@ -1,11 +1,11 @@
 // The dialect of FSDP1. Source: torch 2.11 fsdp/_runtime_utils.py, _limiter_utils.py,
-// _exec_order_utils.py, _flat_param.py; function names follow them.
+// _exec_order_utils.py, _flat_param.py; functions are named like theirs.
 #include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 
-// _unshard: the limiter first, also when no all-gather follows; the views are made here, before the
-// wait, so that a forward prefetch makes them a unit early.
+// _unshard: the limiter waits first, even if no all-gather follows. The views are made here, before
+// the wait for the all-gather, so that a forward prefetch makes them one unit early.
 void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
   UnitData& u = units[unit];
   if (options.limit_all_gathers && comm->pending_frees() >= CommState::kLimit) {
@@ -34,20 +34,20 @@ void Schedule::Impl::fsdp1_wait(UnitId unit) {
   }
 }
 
-// `forward`: from the post-forward.
+// `forward`: called from the post-forward.
 void Schedule::Impl::fsdp1_reshard(UnitId unit, bool give_back, bool forward, bool grad_mode) {
   UnitData& u = units[unit];
   u.points_to_shard = true;
   u.skipped_sharded_views = options.use_orig_params && forward && grad_mode &&
                             (u.after_forward == AfterForward::kKeep || !sharded());
   u.prefetched = false;
-  // no_shard gives its low-precision copy back after backward.
+  // no_shard frees its low-precision copy after backward.
   const bool frees = give_back || (!sharded() && !forward);
   if (frees && u.pending) {
-    fsdp1_wait(unit);  // a prefetch that nothing used; its storage must not go while it is written
+    fsdp1_wait(unit);  // an unused prefetch; its storage must not be freed while it is written
   }
-  // Kept parameters stay usable between forward and backward; PyTorch points FULL_SHARD's root to
-  // the shard meanwhile.
+  // Parameters that are kept stay usable between forward and backward. PyTorch sets the parameters
+  // of FULL_SHARD's root to the shard during this time.
   if (u.full && (frees || !forward || !grad_mode)) {
     use_shard(unit);
   }
@@ -146,7 +146,7 @@ void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
   if (!u.spec.has_parameters) {
     return;
   }
-  // PyTorch takes index 0 for "none yet", so the first unit's index is that of its last use.
+  // PyTorch treats index 0 as "not set", so the first unit's index is that of its last use.
   if (!u.post_forward_index || *u.post_forward_index == 0) {
     u.post_forward_index = static_cast<uint32_t>(post_forward_order.size());
   }
@@ -211,7 +211,7 @@ void Schedule::Impl::fsdp1_backward_end() {
   post_forward_order.clear();
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     UnitData& u = units[unit];
-    u.stored = false;  // the last store on its stream was waited for above
+    u.stored = false;  // the wait above is for the last store of that stream
     if (u.spec.has_parameters && (!u.points_to_shard || u.skipped_sharded_views)) {
       fsdp1_reshard(unit, fsdp1_frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
     }

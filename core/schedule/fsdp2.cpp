@@ -1,5 +1,5 @@
 // The dialect of FSDP2. Source: torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py;
-// function names follow them.
+// functions are named like theirs.
 #include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
@@ -55,9 +55,9 @@ void Schedule::Impl::fsdp2_reshard(UnitId unit) {
     use_shard(unit);
     free(current(BufferKind::kSubShard, unit));
   }
-  // A pending all-gather stays: the next use takes it, or the end of backward drops it.
-  // PyTorch 2.11 turns a unit to sharded under a pending all-gather over the smaller mesh and then
-  // fails in its copy-out; here its sub-shard lives until the wait.
+  // A pending all-gather stays pending: the next use waits for it, or the end of backward drops it.
+  // With a pending all-gather over the smaller mesh, PyTorch 2.11 marks the unit as sharded and
+  // then fails in the copy-out; here the sub-shard is kept until the wait.
 }
 
 void Schedule::Impl::fsdp2_prefetch(UnitId target, Phase phase, Cause why) {
@@ -94,9 +94,9 @@ void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
     const bool usable = u.state == UnitState::kUnsharded;
     fsdp2_unshard(unit);
     fsdp2_wait(unit);
-    // [Note: Fresh views] The parameters are views of one buffer with autograd nodes of their own.
-    // A forward that finds the unit unsharded makes them anew, or its backward would end with the
-    // nodes of an earlier forward (or find none, after a forward without gradients).
+    // [Note: Fresh views] The parameters are views of one buffer and have their own autograd nodes.
+    // A forward makes new views even if the unit is unsharded. Otherwise its backward would end
+    // with the nodes of an earlier forward (or with none, after a forward without gradients).
     if (usable) {
       use_full(unit);
     }
@@ -164,7 +164,7 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
   if (u.reshard_after_backward) {
     fsdp2_reshard(unit);
   }
-  // Without a shard axis there is nothing to reduce before the all-reduce.
+  // Without a shard axis the all-reduce is the only reduction.
   const bool waits = !sharded() && options.replicate > 1 && !u.all_reduce;
   if (!u.sync || waits) {
     accumulate_in_reduce_dtype(unit);

@@ -8,7 +8,7 @@ namespace shardlens::schedule {
 namespace {
 
 constexpr EventId kLargestEvent =
-    1U << 24U;  // schedules number events densely; more is a damaged trace
+    1U << 24U;  // schedules number events densely; a larger id means a damaged trace
 
 constexpr size_t index(Stream stream) {
   return static_cast<size_t>(stream);
@@ -99,8 +99,8 @@ Result<void> Ledger::allocate(const Action& action) {
     }
     const auto pending = static_cast<uint32_t>(frees_.size());
     peak_pending_frees_ = std::max(peak_pending_frees_, pending);
-    // FSDP1 waits for one free per unshard, so that it may run ahead by more where frees come in
-    // bursts.
+    // FSDP1 waits for one free per unshard, so more frees may be pending if several units are freed
+    // at once.
     if (options_.limit_all_gathers && options_.dialect == plan::Dialect::kFsdp2 &&
         pending >= CommState::kLimit) {
       return broken(action, std::to_string(pending) + " frees are pending, the limit is " +
@@ -184,7 +184,7 @@ Result<void> Ledger::use_full(const Action& action) {
   return {};
 }
 
-// An op that reads `source` and writes its buffer, both of the same unit.
+// An op that reads buffer `source` and writes the action's buffer, both of the same unit.
 Result<void> Ledger::write_from(const Action& action, BufferKind source) {
   Unit& unit = units_[action.unit];
   Buffer& target = buffer_of(action);
@@ -204,7 +204,7 @@ Result<void> Ledger::write_from(const Action& action, BufferKind source) {
   return {};
 }
 
-// kReduceScatter, kAllReduce, kStoreGrad and kToHost.
+// Handles kReduceScatter, kAllReduce, kStoreGrad and kToHost.
 Result<void> Ledger::reduce(const Action& action) {
   Unit& unit = units_[action.unit];
   Buffer& buffer = buffer_of(action);
@@ -234,7 +234,7 @@ Result<void> Ledger::wait_for(const Action& action) {
       clock[i] = std::max(clock[i], seen[i]);
     }
   };
-  if (action.op == Op::kHostWait) {  // whatever is issued from here on comes after
+  if (action.op == Op::kHostWait) {  // all later work, on any stream, is after the event
     std::ranges::for_each(clocks_, merge);
   } else {
     merge(clocks_[index(action.stream)]);
@@ -261,7 +261,7 @@ Result<void> Ledger::consume(const Action& action) {
   const bool names_buffer = action.op != Op::kUseFull && action.op != Op::kUseShard;
   if (!event_op && names_buffer &&
       (action.buffer.kind == BufferKind::kNone || action.buffer.unit >= units_.size())) {
-    return broken(action, "it names no buffer");
+    return broken(action, "the action has no buffer");
   }
   switch (action.op) {
     case Op::kAlloc:
@@ -315,7 +315,7 @@ Result<void> Ledger::finish() const {
     }
     for (int kind = 0; kind < kBufferKindCount; ++kind) {
       if (unit.buffers[kind].live) {
-        return Result<void>::error("ledger: unit '" + unit.name + "' still holds " +
+        return Result<void>::error("ledger: unit '" + unit.name + "' has not freed " +
                                    std::string(name_of(static_cast<BufferKind>(kind))) +
                                    " at the end");
       }

@@ -13,27 +13,28 @@
 
 namespace shardlens::schedule {
 
-// Bookkeeper of the invariants of any action stream: a schedule's in tests, the engine's in
-// debug mode, a trace's.
+// Checks the invariants of a sequence of actions: a schedule's in tests, the engine's in debug
+// mode, or a trace's.
 //
-// [Note: What the ledger holds an action stream to]
-// - Parameters become full only while their buffer holds an all-gather's result that compute has
-//   waited for (FSDP1 makes its views before the wait); a buffer is freed only when they are not
-//   full.
-// - Each buffer is allocated once and freed once per generation, generations count up, and
-//   nothing uses a buffer outside.
+// [Note: Invariants of the ledger]
+// - kUseFull is issued only while the unit's buffer contains the result of an all-gather for which
+//   compute has waited (FSDP1 makes its views before the wait); the buffer is freed only after
+//   kUseShard.
+// - Each generation of a buffer is allocated once and freed once, generations count up, and no
+//   action uses a buffer that is not allocated.
 // - An event is recorded before it is waited for.
-// - A stream that reads what another one wrote has waited for it, and a buffer is given back on
-//   a stream that has waited for all that used it: happens-before is tracked with a vector clock
-//   per stream, host waits included.
-// - Frees of unsharded buffers that the allocating stream has not waited for stay below the
-//   limiter's limit (flat FSDP2).
-// - finish(): everything is sharded and given back.
+// - A stream that reads a buffer which another stream wrote has waited for that stream. A buffer
+//   is freed on a stream that has waited for all streams that used it. The happens-before relation
+//   is tracked with a vector clock per stream, including host waits.
+// - The number of freed unsharded buffers that the allocating stream has not waited for stays below
+//   the limiter's limit (flat FSDP2).
+// - finish(): all units are sharded, and all buffers are freed.
 //
-// Units    those of the schedule, in its numbering; several roots on one CommState: their units
-//          one after the other.
-// Threads  none of its own.
-// Errors   a broken invariant names op, unit and buffer; the ledger is of no use after it.
+// Units    those of the schedule, with its ids; for several roots with one CommState, the units of
+//          all roots one after the other.
+// Threads  creates none; not thread-safe.
+// Errors   the error of a broken invariant names op, unit and buffer; do not use the ledger after
+//          an error.
 class Ledger {
  public:
   Ledger(std::span<const UnitSpec> units, const ScheduleOptions& options);
@@ -41,14 +42,14 @@ class Ledger {
   Result<void> consume(const Action& action);
   Result<void> finish() const;
 
-  // All-gathers issued that compute has not waited for, and their largest number so far.
+  // Number of all-gathers that compute has not waited for yet, and its maximum so far.
   [[nodiscard]] uint32_t in_flight() const { return in_flight_; }
   [[nodiscard]] uint32_t peak_in_flight() const { return peak_in_flight_; }
-  // Largest number of unsharded buffers that a new one found freed but not yet waited for.
+  // Largest number of freed but not yet waited-for unsharded buffers at the allocation of another.
   [[nodiscard]] uint32_t peak_pending_frees() const { return peak_pending_frees_; }
 
  private:
-  using Clock = std::array<uint64_t, kStreamCount>;  // how much of each stream has happened before
+  using Clock = std::array<uint64_t, kStreamCount>;  // by stream: position that happened before
 
   struct Buffer {
     bool live = false;

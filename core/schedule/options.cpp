@@ -1,4 +1,4 @@
-// The inputs of Schedule::make from a resolved plan.
+// Makes the inputs of Schedule::make from a resolved plan.
 #include <algorithm>
 
 #include "core/schedule/schedule.h"
@@ -15,7 +15,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.name = unit.fqn;
     spec.parent = unit.parent;
     spec.modules = static_cast<uint32_t>(unit.modules.size());
-    // What replicate() has takes no part in the schedule.
+    // Parameters of replicate() units are not part of the schedule.
     spec.has_parameters = !unit.parameters.empty() && unit.api == plan::Api::kFullyShard;
     spec.trainable = !plan.is_frozen(id);
     spec.reshard_after_forward = unit.reshard_after_forward;

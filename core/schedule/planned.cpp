@@ -17,14 +17,13 @@ namespace {
 
 using Node = AutogradQueue::Node;
 
-// Runs steps of a workload through a schedule, with the model of autograd's queue in place of a
-// backward.
+// Runs steps of a workload through a schedule. AutogradQueue determines the order of backward.
 //
-// [Note: What the graph holds] One node per run of forward operators of one unit, each depending on
-// the one before it and on the views of its unit; one node per set of views, made when kUseFull
-// comes; one accumulator per unit. A run needs no finer graph: of operators that follow each other
-// with nothing between, the newer one's node makes only the older one's ready, which is then
-// newest.
+// [Note: Nodes of the graph] A run is a sequence of forward operators of one unit without a hook in
+// between. There is one node per run, which depends on the run before it and on the views of its
+// unit; one node per set of views, made at kUseFull; and one accumulator per unit. Operators of a
+// run need no nodes of their own: the node of the newer one makes only that of the older one ready,
+// which is then the newest.
 class StepRunner {
  public:
   StepRunner(const plan::Workload& workload,
@@ -43,7 +42,7 @@ class StepRunner {
     find_trained();
   }
 
-  // What run() keeps goes into this storage.
+  // run() stores its result in this memory.
   void keep_in(PlannedStep storage) {
     planned_ = std::move(storage);
     planned_.hooks.clear();
@@ -53,7 +52,7 @@ class StepRunner {
 
   [[nodiscard]] bool replicates() const { return !buckets_.empty(); }
 
-  // `keep`: false runs it for the schedule's state alone.
+  // `keep`: false to only advance the schedule's state, without a result.
   void run(int accumulate, bool sync_every_microbatch, bool keep) {
     keep_ = keep;
     if (keep) {
@@ -87,14 +86,14 @@ class StepRunner {
   }
 
  private:
-  // What a tag of the graph stands for: a hook, or a run of operators.
+  // The event of a tag of the graph: a hook, the backward of a run of operators, or `replicated`.
   struct Tag {
     HookEvent hook;
-    uint32_t begin = 0, end = 0;         // in runs_; equal: a hook
-    std::optional<uint32_t> replicated;  // instead: the gradient of this parameter is complete
+    uint32_t begin = 0, end = 0;         // range in runs_; empty: a hook
+    std::optional<uint32_t> replicated;  // the gradient of this parameter is complete
   };
 
-  // With frozen parameters: which operators have some that are not.
+  // If parameters are frozen, finds the operators that have parameters which are not.
   void find_trained() {
     const std::vector<bool> differentiated = plan::differentiated_parameters(plan_);
     if (std::ranges::count(differentiated, false) == 0) {
@@ -176,7 +175,7 @@ class StepRunner {
     return static_cast<AutogradQueue::Tag>(tags_.size() - 1);
   }
 
-  // `uses_views`: it depends on the parameters of its unit.
+  // Adds a node. `uses_views`: it depends on the parameters of its unit.
   void apply(UnitId unit, bool uses_views, std::span<const Node> parameters = {}) {
     std::vector<Node> inputs{last_, uses_views ? views_.at(unit) : AutogradQueue::kNone};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
@@ -184,8 +183,8 @@ class StepRunner {
     run_open_ = false;
   }
 
-  // Accumulators of an operator's replicated parameters. The newest of those that become ready runs
-  // first.
+  // The accumulators of an operator's replicated parameters. Created in reverse order, because the
+  // newest of those that become ready runs first.
   std::vector<Node> replicated_by(uint32_t index) {
     std::vector<Node> nodes;
     if (buckets_.empty()) {
@@ -208,10 +207,11 @@ class StepRunner {
     operate(index);
     const bool trains = trained_.empty() || trained_[index];
     if (!trains && last_ == AutogradQueue::kNone) {
-      return;  // nothing of it requires grad
+      return;  // its result does not require grad
     }
     const std::vector<Node> parameters = trains ? replicated_by(index) : std::vector<Node>();
-    // With frozen parameters a unit's gradients are complete where its first that is not is used.
+    // If some parameters are frozen, each operator with trained parameters gets its own node: a
+    // unit's gradients are complete at its first operator with trained parameters.
     const bool alone = !parameters.empty() || (trains && !trained_.empty());
     if (!run_open_ || run_unit_ != unit || alone) {
       apply(unit, trains, parameters);
@@ -232,10 +232,10 @@ class StepRunner {
     }
   }
 
-  // The forward part of the workload: up to its first hook of a backward.
+  // The forward part of the workload: all up to the first hook of backward.
   void forward() {
     in_forward_ = true;
-    std::vector<size_t> begun;  // graph sizes at the pre-forwards that are open
+    std::vector<size_t> begun;  // graph sizes at the pre-forwards of units whose forward runs
     for (size_t i = 0; i < outline_.forward.size(); ++i) {
       const WorkloadOutline::Forward& item = outline_.forward[i];
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
@@ -249,7 +249,7 @@ class StepRunner {
             event.hook == Hook::kPostForward && !differentiable ? Grads::kNone : Grads::kAll;
       }
       raise(event);
-      run_open_ = false;  // what the hook does, or has done in backward, stands between
+      run_open_ = false;  // a hook, or its counterpart in backward, ends the run
       if (event.hook == Hook::kPreForward) {
         begun.push_back(graph_.size());
         const bool input_requires_grad = differentiable && !takes_indices(i);
@@ -261,7 +261,7 @@ class StepRunner {
         }
       } else if (event.hook == Hook::kPostForward) {
         if (!begun.empty() && begun.back() == graph_.size() && trained_.empty()) {
-          apply(event.unit, true);  // a unit that is listed without operators still has an output
+          apply(event.unit, true);  // a unit without operators has an output too
         }
         if (!begun.empty()) {
           begun.pop_back();
@@ -276,7 +276,7 @@ class StepRunner {
     in_forward_ = false;
   }
 
-  // Whether what runs first after item `i` of the forward is an embedding.
+  // Whether the first operator after item `i` of the forward is an embedding.
   [[nodiscard]] bool takes_indices(size_t i) const {
     const auto first = std::find_if(
         outline_.forward.begin() + static_cast<std::ptrdiff_t>(i), outline_.forward.end(),
@@ -311,8 +311,9 @@ class StepRunner {
     raise(event);
   }
 
-  // [Note: Reduced at the end] FSDP2 sees the end of a unit's backward at the gradients of its
-  // inputs; where these have none it is in autograd's final callback, unit by unit.
+  // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
+  // inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
+  // order of the units.
   void raise_waiting() {
     for (UnitId unit = 0; unit < waiting_.size(); ++unit) {
       if (waiting_[unit]) {
@@ -325,7 +326,7 @@ class StepRunner {
     return !plan_.units[unit].parameters.empty() && plan_.units[unit].api == plan::Api::kFullyShard;
   }
 
-  // What the Reducer does by itself: each launch comes with the gradients of its bucket.
+  // Appends actions of the Reducer. Each launch follows a kGradsReady of its bucket.
   void launch(const ActionList& actions) {
     for (const Action& action : actions) {
       actions_.assign(1, action);
@@ -339,7 +340,7 @@ class StepRunner {
 
   void raise(const HookEvent& event) {
     actions_.clear();
-    if (sharded_) {  // otherwise there is nothing but Reducers
+    if (sharded_) {  // otherwise there are only Reducers
       require(schedule_.on(event, actions_));
     }
     if (keep_) {
@@ -368,8 +369,8 @@ class StepRunner {
     }
   }
 
-  // A frozen unit is through with its backward when the gradients of its inputs are there: seen by
-  // FSDP2 in a node before it, by FSDP1 in a hook on what the unit before returned.
+  // The backward of a frozen unit ends when the gradients of its inputs are computed. FSDP2 detects
+  // this with a node before the unit, FSDP1 with a hook on the output of the previous unit.
   void watch_input(UnitId unit) {
     const AutogradQueue::Tag through =
         tag({.hook = Hook::kGradsReady, .unit = unit, .grads = Grads::kNone});
@@ -389,7 +390,8 @@ class StepRunner {
     views_[unit] = graph_.add(std::array{accumulators_[unit]});
     if (used_before && last_ != AutogradQueue::kNone &&
         plan_.plan.dialect == plan::Dialect::kFsdp2) {
-      // Runs before the views of the earlier use: this use is through, the gradients are not.
+      // Runs before the views of the earlier use: the backward of this use has ended, but the
+      // gradients are not complete.
       graph_.at(views_[unit],
                 tag({.hook = Hook::kGradsReady, .unit = unit, .grads = Grads::kNone}));
     }
@@ -400,17 +402,17 @@ class StepRunner {
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   PlannedBuckets buckets_;
-  bool sharded_;  // any unit is
+  bool sharded_;  // whether any unit is sharded
   AutogradQueue graph_;
   std::vector<Tag> tags_;
-  std::vector<uint32_t> runs_;  // forward operators, run after run
-  bool run_open_ = false;       // the newest node is a run that may grow
+  std::vector<uint32_t> runs_;  // forward operators of all runs, in order
+  bool run_open_ = false;       // the newest node is a run that may get more operators
   UnitId run_unit_ = 0;
   size_t run_tag_ = 0;
   std::vector<bool> trained_;                          // by operator; empty: no parameter is frozen
   std::vector<Node> accumulators_, views_;             // per unit
   std::vector<bool> used_, reduced_at_end_, waiting_;  // per unit
-  std::vector<Node> replicated_;                       // per parameter, its accumulator
+  std::vector<Node> replicated_;                       // accumulator of each parameter
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false;
   ActionList actions_;

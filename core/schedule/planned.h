@@ -13,7 +13,7 @@ namespace shardlens::schedule {
 
 struct PlannedAction {
   uint32_t seq = 0;  // from 1 within the list
-  HookEvent hook;    // that caused it
+  HookEvent hook;    // the hook that caused it
   Action action;
 };
 
@@ -24,27 +24,27 @@ struct PlannedItem {
   friend bool operator==(const PlannedItem&, const PlannedItem&) = default;
 };
 
-// The hook events of one step in the order in which autograd raises them, and what the schedule
-// answers.
+// The hook events of one step in the order in which autograd raises them, and the schedule's
+// actions for them.
 //
-// [Note: Backward order] Autograd runs the newest node first; a unit's gradients are complete
-// when the node that made its views (kUseFull in forward) has run. So backward order follows
-// from the order of kUseFull and forward operators, not from the module tree: FSDP1's forward
-// prefetch, frozen views and units used twice come out right without a special case. See
+// [Note: Backward order] Autograd runs the newest node first, and a unit's gradients are complete
+// when the node of its views (made by kUseFull in forward) has run. So the order of backward
+// follows from the order of kUseFull and of the forward operators, not from the module tree.
+// FSDP1's forward prefetch, frozen views and units that are used twice need no special case. See
 // autograd_queue.h.
 struct PlannedStep {
   std::vector<HookEvent> hooks;
   std::vector<PlannedAction> actions;
-  // Hooks, actions (after the hook that caused them) and operators as the host comes to them.
+  // Hooks, actions (after the hook that caused them) and operators in the order of the host.
   std::vector<PlannedItem> order;
-  // By Action::unit and, for a launch of theirs, HookEvent::unit: FQNs of the plan's units and,
-  // beyond, the buckets of its replicated ones (buckets.h).
+  // By Action::unit and HookEvent::unit: FQNs of the plan's units, then the names of the buckets of
+  // its replicated units (buckets.h).
   std::vector<std::string> unit_names;
-  std::vector<PlannedBucket> buckets;  // as they are in this step, in the order reduced
+  std::vector<PlannedBucket> buckets;  // the buckets of this step, in the order of reduction
 };
 
-// [Note: Operators of a backward] They run when the node of the forward operator that they
-// differentiate does, so they follow the hooks in whatever order these come.
+// [Note: Operators of a backward] They run together with the node of the forward operator that they
+// differentiate, so their order is consistent with that of the hooks.
 
 // The `step`-th step (from 1); the third is steady: from then on nothing changes. Errors: RuntimeFault if the
 // schedule refuses a hook.

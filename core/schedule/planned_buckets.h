@@ -9,25 +9,27 @@
 
 namespace shardlens::schedule {
 
-// The buckets of all replicated units of a plan, through the steps of a planned run. Gradients come
-// one by one here, not unit by unit.
+// The buckets of all replicated units of a plan over the steps of a planned run. Gradients become
+// ready one by one here, not unit by unit.
 class PlannedBuckets {
  public:
   explicit PlannedBuckets(const plan::ResolvedPlan& plan);
 
   [[nodiscard]] bool empty() const { return groups_.empty(); }
-  // The replicated parameters that an operator's backward completes, the first one first. A matrix
-  // product's bias gets its gradient before its weight, a norm's weight before its bias.
+  // The replicated parameters whose gradients an operator's backward computes, in this order. The
+  // bias of a matrix product gets its gradient before the weight, the weight of a norm before the
+  // bias.
   [[nodiscard]] std::vector<uint32_t> parameters_of(const plan::Operator& op) const;
 
-  // The forward of a microbatch begins whose gradients will be reduced, or not.
+  // The forward of a microbatch begins. `sync`: its gradients will be reduced.
   void begin(bool sync);
-  // A parameter's gradient is complete: launches.
+  // A parameter's gradient is complete. Returns the launches of buckets.
   [[nodiscard]] ActionList ready(uint32_t parameter);
-  // Backward ends: late launches, and waits for all.
+  // Backward ends. Returns the late launches, and the waits for all buckets.
   [[nodiscard]] ActionList end();
 
-  // Of the plan's units and, beyond, of all buckets there have been; by Action::unit.
+  // By Action::unit: names of the plan's units, then of all buckets so far, including replaced
+  // ones.
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
   [[nodiscard]] std::vector<PlannedBucket> now() const;
 
@@ -35,7 +37,7 @@ class PlannedBuckets {
   struct Group {
     ReplicateGroup spec;
     BucketModel model;
-    UnitId first = 0;  // unit of its bucket 0 as it is now
+    UnitId first = 0;  // UnitId of its current bucket 0
     std::vector<uint32_t> launches;
   };
   [[nodiscard]] static std::vector<uint32_t> parameters_of(const Group& group, size_t bucket);
@@ -44,7 +46,7 @@ class PlannedBuckets {
 
   const plan::ResolvedPlan& plan_;
   std::vector<Group> groups_;
-  std::vector<std::pair<uint32_t, uint32_t>> place_;  // of each parameter: group, gradient
+  std::vector<std::pair<uint32_t, uint32_t>> place_;  // by parameter: group, gradient
   std::vector<std::string> names_;
   bool sync_ = false, named_ = false;
 };

@@ -4,9 +4,9 @@
 
 namespace shardlens::schedule {
 
-// Whether the action is the first to read a unit's gradients. Autograd makes them one by one; what
-// reads them wants them in one tensor, which kReduceCopyIn has made where the schedule has it and
-// which is made on compute, as part of this action, where it has not.
+// Whether the action reads a unit's gradients for a reduction. Autograd makes one tensor per
+// parameter, but a reduction needs all gradients in one tensor. kReduceCopyIn makes this tensor if
+// the schedule has one; otherwise this action makes it, on compute.
 [[nodiscard]] inline bool reads_gradient(const Action& action) {
   return action.op == Op::kReduceScatter ||
          ((action.op == Op::kAllReduce || action.op == Op::kStoreGrad) &&

@@ -2,9 +2,9 @@
 
 namespace shardlens::schedule {
 
-// [Note: Lifetime of reduction buffers] FSDP2 keeps a reduction's input until the next unit's
-// post-backward (or the end of backward) has made compute wait for it: at most two unsharded
-// gradients live. FSDP1 gives it back at once, on the stream that reads it.
+// [Note: Lifetime of reduction buffers] FSDP2 keeps a reduction's input until compute waits for the
+// reduction, in the next unit's post-backward or at the end of backward: at most two unsharded
+// gradients exist. FSDP1 frees it at once, on the stream that reads it.
 
 void Schedule::Impl::release_reduction() {
   if (!comm->reduce) {
@@ -48,7 +48,7 @@ void Schedule::Impl::finish_offload(UnitId unit) {
   }
 }
 
-// Casts (and packs) the gradient where the reduction needs it, on `stream`; the buffer that the
+// Casts (and packs) the gradient on `stream` if the reduction needs it. Returns the buffer that the
 // reduction reads.
 BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
   UnitData& u = units[unit];
@@ -66,14 +66,15 @@ BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
   return input;
 }
 
-// [Note: Accumulation without sync] Autograd adds to the unsharded gradient in its own dtype. Where
-// that is not reduce_dtype, FSDP2 moves each backward's gradient into a sum in reduce_dtype
-// (to_accumulated_grad_if_needed), so that a bf16 sum of many microbatches keeps its digits.
+// [Note: Accumulation without sync] Autograd adds to the unsharded gradient in the gradient's
+// dtype. If that is not reduce_dtype, FSDP2 adds each backward's gradient to a sum in reduce_dtype
+// (to_accumulated_grad_if_needed), so that the sum over many microbatches does not lose precision
+// to bf16.
 void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
   UnitData& u = units[unit];
   if (u.has_grad && u.spec.reduce_copy_in && !per_parameter(u)) {
     if (comm->reduce && comm->reduce->unit == base + unit) {
-      release_reduction();  // a reduction of this unit still holds its buffer
+      release_reduction();  // an earlier reduction of this unit still uses the buffer
     }
     static_cast<void>(reduce_input(unit, Stream::kCompute));
     u.accumulated = true;

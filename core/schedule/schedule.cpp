@@ -11,17 +11,17 @@ std::string unit_error(const UnitSpec& spec, const std::string& message) {
   return "schedule: unit '" + spec.name + "': " + message;
 }
 
-// Empty if the unit can be scheduled.
+// Why the unit cannot be scheduled; "" if it can.
 std::string check_spec(std::span<const UnitSpec> units,
                        UnitId unit,
                        const ScheduleOptions& options) {
   const UnitSpec& spec = units[unit];
   if (unit == 0 ? spec.parent != kNoUnit : spec.parent >= unit) {
-    return unit_error(spec, "units come in pre-order, each after its parent, the root first");
+    return unit_error(spec, "expected units in pre-order, each after its parent, the root first");
   }
   for (const auto* list : {&spec.forward_prefetch, &spec.backward_prefetch}) {
     if (*list && std::ranges::any_of(**list, [&](UnitId id) { return id >= units.size(); })) {
-      return unit_error(spec, "a prefetch list names a unit that is not there");
+      return unit_error(spec, "a prefetch list names a unit that does not exist");
     }
   }
   if (spec.reshard_after_forward.kind != plan::Reshard::Kind::kSubMesh) {
@@ -46,11 +46,11 @@ std::string check_options(std::span<const UnitSpec> units, const ScheduleOptions
   }
   if (options.shard < 1 || options.replicate < 1) {
     return "schedule: mesh " + std::to_string(options.replicate) + "x" +
-           std::to_string(options.shard) + "; both sizes are at least 1";
+           std::to_string(options.shard) + "; expected both sizes to be at least 1";
   }
   if (options.dialect == plan::Dialect::kFsdp2 &&
       options.backward_prefetch == plan::BackwardPrefetch::kPost) {
-    return "schedule: backward_prefetch 'post' exists in fsdp1 only; expected 'pre' or 'none'";
+    return "schedule: backward_prefetch 'post' exists only in fsdp1; expected 'pre' or 'none'";
   }
   if (options.forward_prefetch < 0 ||
       (options.dialect == plan::Dialect::kFsdp1 && options.forward_prefetch > 1)) {
@@ -69,8 +69,8 @@ AfterForward after_forward(const UnitSpec& spec, bool root, const ScheduleOption
   const plan::Reshard& reshard = spec.reshard_after_forward;
   switch (reshard.kind) {
     case plan::Reshard::Kind::kAuto:
-      // FSDP1 has no such rule here: its root is FULL_SHARD like the others and merely not freed
-      // after forward.
+      // FSDP2 keeps the root unsharded after forward. FSDP1's root is FULL_SHARD like other units;
+      // its post-forward just does not free it.
       return root && options.dialect == plan::Dialect::kFsdp2 ? AfterForward::kKeep
                                                               : AfterForward::kFree;
     case plan::Reshard::Kind::kYes:

@@ -13,13 +13,12 @@
 
 namespace shardlens::schedule {
 
-// Where a unit is in its step; FSDP2 and FSDP1 call it the training state.
+// The phase of a unit within a step; FSDP1 and FSDP2 call it the training state.
 enum class Phase : uint8_t { kIdle, kForward, kPreBackward, kPostBackward };
 
 enum class AfterForward : uint8_t { kKeep, kFree, kSubMesh };
 
-// Events that a unit records; each has one id for good, as a CUDA event is recorded again and
-// again.
+// Events that a unit records. Each has one fixed id and is recorded many times, like a CUDA event.
 enum class UnitEvent : uint32_t {
   kCopiedIn,
   kGathered,
@@ -32,8 +31,8 @@ enum class UnitEvent : uint32_t {
 };
 inline constexpr uint32_t kUnitEventCount = 8;
 
-// Forwards without a backward after which the post-forward order starts anew: a long evaluation
-// must not grow it without bound (PyTorch's does). What is lost is a prefetch hint.
+// The post-forward order is cleared after this many forwards without a backward, so that it does
+// not grow without bound in a long evaluation (PyTorch's does). Only a prefetch hint is lost.
 inline constexpr uint32_t kForwardsRemembered = 64;
 
 // One unit: settings and state.
@@ -46,31 +45,31 @@ struct UnitData {
   // State
   UnitState state = UnitState::kSharded;
   Phase phase = Phase::kIdle;
-  Axis gather_axis = Axis::kNone;  // of the pending all-gather
+  Axis gather_axis = Axis::kNone;  // axis of the pending all-gather
   bool pending = false;            // an all-gather was issued and not yet waited for
-  bool full = false;               // the parameters are the unsharded ones (kUseFull came last)
+  bool full = false;               // the parameters are unsharded (kUseFull after kUseShard)
   bool allocated = false;          // kUnsharded has storage
-  bool sub_sharded = false;        // kSubShard holds the parameters' data
-  bool sub_shard_event = false;    // its copy is still to be waited for
-  bool has_grad = false;  // an unsharded gradient waits for a reduction (accumulation without sync)
-  bool partial = false;   // kReduceOutput holds a partial sum
-  bool accumulated = false;    // kReduceInput holds gradients of earlier backwards without sync
-  EventId to_host = kNoEvent;  // the gradient's copy to the host, to be waited for
-  bool stored = false;         // the all-reduce of the gradient is still to be waited for
+  bool sub_sharded = false;        // kSubShard contains the parameters' data
+  bool sub_shard_event = false;    // the copy into kSubShard has not been waited for
+  bool has_grad = false;     // an unsharded gradient is not yet reduced (accumulation without sync)
+  bool partial = false;      // kReduceOutput contains a partial sum
+  bool accumulated = false;  // kReduceInput contains gradients of earlier backwards without sync
+  EventId to_host = kNoEvent;  // the gradient's copy to the host, not yet waited for
+  bool stored = false;         // the all-reduce of the gradient has not been waited for
   bool ran_forward = false;    // since construction or abort
   std::array<uint32_t, kBufferKindCount> generations{};
-  std::vector<uint32_t> order;  // fsdp2: places in the post-forward order, latest last
+  std::vector<uint32_t> order;  // fsdp2: its positions in the post-forward order, latest last
   // fsdp1
   std::optional<uint32_t> pre_forward_index, post_forward_index;
   bool prefetched = false, needs_pre_forward = false, needs_pre_backward = false,
        ran_pre_backward = false;
-  bool skipped_sharded_views = false;  // kept after forward: the catch-all at the end must see it
+  bool skipped_sharded_views = false;  // kept after forward: the end of backward reshards it
   bool points_to_shard = true;
 };
 
-// The state behind a Schedule and the steps that both dialects share. Units are local here (0 is
-// this root); push() numbers them for the outside. Dialects are the functions of fsdp1.cpp and
-// fsdp2.cpp.
+// The implementation of Schedule: its state, the functions that both dialects share, and those of
+// the dialects (fsdp1.cpp, fsdp2.cpp). Unit ids are local here (0 is this root); push() converts
+// them to the ids of the interface.
 struct Schedule::Impl {
   ScheduleOptions options;
   std::shared_ptr<CommState> comm;
@@ -80,8 +79,8 @@ struct Schedule::Impl {
   bool any_copy_in = false;
 
   // Per-root state
-  UnitId forward_root = kNoUnit;  // unit whose kRootPreForward came and whose kPostForward has not
-  bool backward = false;          // a kPreBackward came and kBackwardEnd has not
+  UnitId forward_root = kNoUnit;  // unit between its kRootPreForward and its kPostForward
+  bool backward = false;          // between the first kPreBackward and kBackwardEnd
   bool last_backward = true;
   bool optimizer_event = false;     // recorded by kOptimizerDone; the next all-gather waits for it
   uint64_t frees_before_event = 0;  // frees that the event of record_compute() covers
@@ -90,7 +89,7 @@ struct Schedule::Impl {
   std::vector<UnitId> forward_order;  // fsdp1: pre-forward order of the first iteration
   std::vector<UnitId> post_forward_order;
 
-  // Of the hook being handled
+  // For the current hook
   ActionList* out = nullptr;
   Cause cause = Cause::kOwn;
 
@@ -104,7 +103,7 @@ struct Schedule::Impl {
   BufferId alloc(BufferKind kind, UnitId unit, Stream stream);
   void free(BufferId buffer, Stream stream = Stream::kCompute);
   [[nodiscard]] BufferId current(BufferKind kind, UnitId unit) const;
-  // The gradient that autograd has made; the next one is another.
+  // The gradient that autograd has made. The next gradient is a new generation.
   BufferId take_grad(UnitId unit);
   [[nodiscard]] EventId event_of(UnitId unit, UnitEvent event) const;
   EventId record(Stream stream, UnitId unit, UnitEvent event);
@@ -123,14 +122,14 @@ struct Schedule::Impl {
   // Allocates, copies in and issues the all-gather; the unit is then pending.
   void issue_gather(UnitId unit);
   void limit_gathers(UnitId unit);
-  // Compute waits for the pending all-gather; with copy-out, the gathered buffer is split and given
-  // back, or kept in the comm state's slot when `keep`.
+  // Compute waits for the pending all-gather. With copy-out, the gathered buffer is split and then
+  // freed or, if `keep`, kept in the comm state's slot.
   void wait_gather(UnitId unit, bool keep);
   void flush_gather_slot();
   void use_full(UnitId unit);
   void use_shard(UnitId unit);
   void free_unsharded(UnitId unit);
-  // Waits for and drops an all-gather that nothing consumed.
+  // Waits for an all-gather that was not used, and frees its buffer.
   void drop_pending(UnitId unit);
 
   // ---- reduce.cpp: gradients
@@ -140,15 +139,15 @@ struct Schedule::Impl {
   void finish_offload(UnitId unit);  // the host waits for the gradient
   void fsdp1_reduce(UnitId unit);
   void fsdp2_reduce(UnitId unit);
-  void release_reduction();  // compute waits for the last reduction, whose buffers are then free
+  void release_reduction();  // compute waits for the last reduction; frees its buffers
   void finish_all_reduce(UnitId unit);
 
   // ---- sequence.cpp
   void begin_forward(UnitId root);
-  [[nodiscard]] std::string check(const HookEvent& event) const;  // empty: legal
+  [[nodiscard]] std::string check(const HookEvent& event) const;  // "" if the event is legal
   void record_compute();
-  void wait_for_compute();  // all-gathers from here on see what compute has issued (or the
-                            // optimizer's event)
+  void wait_for_compute();  // later all-gathers wait for all earlier work of compute, or for the
+                            // optimizer's event
   void optimizer_done();
   void abort();
 

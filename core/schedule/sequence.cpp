@@ -1,4 +1,4 @@
-// What every dialect shares: which hook is legal when, the optimizer's event, abort.
+// Common to both dialects: checks of the order of hooks, the optimizer's event, and abort.
 #include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
@@ -32,7 +32,7 @@ std::string_view name_of(UnitState state) {
   return "";
 }
 
-// Why `event` is not legal for a unit in this state; null: it is.
+// Why `event` is not legal for a unit in this state; null if it is legal.
 const char* refusal(const Schedule::Impl& s,
                     const UnitData& u,
                     UnitId unit,
@@ -137,7 +137,7 @@ void Schedule::Impl::wait_for_compute() {
     wait(Stream::kCopyIn, 0, first_event);
   }
   wait(Stream::kAllGather, 0, first_event);
-  if (options.dialect == plan::Dialect::kFsdp2) {  // FSDP1's queue is never cleared
+  if (options.dialect == plan::Dialect::kFsdp2) {  // FSDP1 does not clear its queue
     comm->forget_frees(frees_before_event);
   }
 }
@@ -160,7 +160,7 @@ void Schedule::Impl::abort() {
     finish_all_reduce(unit);
     finish_offload(unit);
     if (u.full) {
-      use_shard(unit);  // first: FSDP1 makes a unit full before its all-gather was waited for
+      use_shard(unit);  // before drop_pending(): FSDP1 makes the views before it waits
     }
     drop_pending(unit);
     free_unsharded(unit);
@@ -174,7 +174,7 @@ void Schedule::Impl::abort() {
       free(current(BufferKind::kReduceInput, unit));
     }
     if (u.has_grad || u.phase == Phase::kPreBackward) {
-      free(take_grad(unit));  // what autograd has added so far
+      free(take_grad(unit));  // the gradients that autograd has added so far
     }
     u.state = UnitState::kSharded;
     u.phase = Phase::kIdle;

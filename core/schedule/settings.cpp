@@ -47,22 +47,22 @@ Result<void> Schedule::set(UnitId unit, const Setting& setting, Recurse recurse)
   const auto known = [&s](UnitId id) { return id >= s.base && id - s.base < s.units.size(); };
   if (!known(unit)) {
     return Result<void>::error("schedule: setting on unit " + std::to_string(unit) +
-                               ", which is not there");
+                               ", which does not exist");
   }
   const UnitId local = unit - s.base;
   const std::string name = "schedule: unit '" + s.units[local].spec.name + "': ";
   if (s.options.dialect == plan::Dialect::kFsdp1) {
     if (!is_fsdp1_setting(setting.kind)) {
-      return Result<void>::error(name + "this setting exists in fsdp2 only");
+      return Result<void>::error(name + "this setting exists only in fsdp2");
     }
     if (setting.kind == Setting::Kind::kGradientSync && local != 0) {
-      return Result<void>::error(name + "fsdp1 switches gradient sync on the root only");
+      return Result<void>::error(name + "fsdp1 can set gradient sync only on the root");
     }
   }
   for (const UnitId target : setting.units) {
     if (!known(target)) {
       return Result<void>::error(name + "its prefetch list names unit " + std::to_string(target) +
-                                 ", which is not there");
+                                 ", which does not exist");
     }
   }
   if (setting.kind == Setting::Kind::kLastBackward) {

@@ -7,21 +7,21 @@
 
 namespace shardlens::schedule {
 
-// The third planned_step() of a plan for any number of microbatches, for who plans many: the
-// outline is made once for all that run the same operators, and a schedule that has come to its
-// steady state goes on from there.
+// Computes the third planned_step() of a plan for several numbers of microbatches, for callers that
+// plan many steps. One outline serves all plans that run the same operators, and a schedule that
+// has reached its steady state continues from there.
 //
 //   SteadySteps steps(workload, outline, plan);
 //   const PlannedStep one = steps.step(1, true), four = steps.step(4, true);
 //
-// [Note: Steady] What a step of sharded units leaves behind for the next one does not hang on its
-// microbatches, so those before it are run with one. FSDP2's second step is like its third; FSDP1
-// learns the order of its units in the first. Only the generations of buffers, and the numbers of
-// the limiter's events, are others than the third step's. The buckets of replicated units change in
-// the first steps: these run whole, every time.
+// [Note: Steady] The state of sharded units after a step does not depend on its number of
+// microbatches, so the steps before the third are run with one. FSDP2's second step is equal to its
+// third; FSDP1 records the order of its units in the first. Only the generations of buffers and the
+// ids of the limiter's events differ from the third step. The buckets of replicated units change in
+// the first steps, so plans with such units always run three full steps.
 //
-// Ownership  refers to its three arguments.
-// Threads    one thread's.
+// Ownership  refers to its three arguments, which must outlive it.
+// Threads    not thread-safe.
 class SteadySteps {
  public:
   SteadySteps(const plan::Workload& workload,
@@ -31,7 +31,7 @@ class SteadySteps {
   SteadySteps(const SteadySteps&) = delete;
   SteadySteps& operator=(const SteadySteps&) = delete;
 
-  // `storage`, of a step that is needed no more, is used again.
+  // `storage`: a step that is no longer needed; its memory is reused.
   [[nodiscard]] PlannedStep step(int accumulate,
                                  bool sync_every_microbatch,
                                  PlannedStep storage = {});

@@ -3,14 +3,13 @@
 namespace shardlens::schedule {
 
 void Schedule::Impl::limit_gathers(UnitId unit) {
-  // FSDP2's per-parameter layout is limited by the gather slot instead; FSDP1 asks at every unshard
-  // (fsdp1_unshard).
+  // FSDP2's per-parameter layout is limited by the gather slot instead; FSDP1 waits at every
+  // unshard (fsdp1_unshard).
   if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 || !sharded() ||
       units[unit].spec.copy_out) {
     return;
   }
-  EventId newest =
-      kNoEvent;  // compute runs in order: waiting for it is waiting for the older ones too
+  EventId newest = kNoEvent;  // compute runs in order: a wait for the newest covers the older ones
   while (comm->pending_frees() >= CommState::kLimit) {
     newest = comm->pop_free();
   }
@@ -27,7 +26,7 @@ void Schedule::Impl::issue_gather(UnitId unit) {
   u.pending = true;
   u.state = UnitState::kUnsharding;
   if (!sharded() && !copies_in(u)) {
-    return;  // the shard is the whole
+    return;  // the shard is the whole flat parameter
   }
   if (u.sub_shard_event) {
     // The sub-shard was written on compute and is read by the all-gather.
@@ -36,7 +35,7 @@ void Schedule::Impl::issue_gather(UnitId unit) {
     wait(copies_in(u) ? Stream::kCopyIn : Stream::kAllGather, unit, event);
   }
   if (comm->gather && comm->gather->buffer.unit == base + unit) {
-    flush_gather_slot();  // used twice in a row: its last output goes before the next one comes
+    flush_gather_slot();  // used twice in a row: free its last output before the next allocation
   }
   limit_gathers(unit);
   const BufferKind kind = per_parameter(u) ? BufferKind::kGathered : BufferKind::kUnsharded;
@@ -47,7 +46,7 @@ void Schedule::Impl::issue_gather(UnitId unit) {
     push(u.spec.cpu_offload ? Op::kToDevice : Op::kCopyIn, Stream::kCopyIn, unit, buffer);
     const EventId copied = record(Stream::kCopyIn, unit, UnitEvent::kCopiedIn);
     if (!sharded()) {
-      return;  // no_shard with a cast: the copy is the whole; wait_gather waits for it
+      return;  // no_shard with a cast: the copy is the result; wait_gather waits for it
     }
     wait(Stream::kAllGather, unit, copied);
   }
@@ -91,7 +90,7 @@ void Schedule::Impl::flush_gather_slot() {
   if (!comm->gather) {
     return;
   }
-  // The all-gather streams may write where the kept output lies only after it was copied out.
+  // The all-gather streams may overwrite the kept output only after it was copied out.
   const CommState::GatherSlot slot = *comm->gather;
   comm->gather.reset();
   wait(Stream::kCopyIn, slot.buffer.unit - base, slot.copied_out);
@@ -132,7 +131,7 @@ void Schedule::Impl::drop_pending(UnitId unit) {
   if (!sharded() && !copies_in(u)) {
     return;
   }
-  // Its storage must not be reused while the all-gather still writes to it.
+  // The storage must not be reused while the all-gather still writes to it.
   wait(Stream::kCompute, unit,
        event_of(unit, sharded() ? UnitEvent::kGathered : UnitEvent::kCopiedIn));
   if (per_parameter(u)) {

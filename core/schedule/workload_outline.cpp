@@ -74,7 +74,7 @@ class Outliner {
 
   const plan::Workload& workload_;
   WorkloadOutline out_;
-  std::vector<std::pair<uint32_t, uint32_t>> differentiated_;  // forward operator, of backward
+  std::vector<std::pair<uint32_t, uint32_t>> differentiated_;  // forward and backward operator
   std::vector<WorkloadItem> again_;
   bool in_forward_ = true;
 };

@@ -14,30 +14,30 @@ namespace shardlens::train {
 class Optimizer;
 
 struct GradScalerOptions {
-  double scale = 65536;  // the first
+  double scale = 65536;  // initial scale
   double growth = 2, backoff = 0.5;
-  int64_t growth_interval = 2000;  // steps without an infinity before the scale grows
+  int64_t growth_interval = 2000;  // steps without infinities or NaNs before the scale grows
 };
 
-// Keeps fp16 gradients in range: the loss is multiplied by a scale, the gradients are divided by it
-// again before the optimizer sees them. A step in which any rank's gradients hold an infinity or a
-// NaN is skipped by all ranks, and the scale backs off.
+// Keeps fp16 gradients in range: the loss is multiplied by a scale, and the gradients are divided
+// by it before the optimizer step. If the gradients of any rank contain an infinity or a NaN, all
+// ranks skip the step, and the scale is reduced.
 //
-// Threads  the thread that trains; unscale() is a collective, which all ranks call.
+// Threads  the thread that trains; unscale() is a collective: all ranks must call it.
 // Source   torch/distributed/fsdp/sharded_grad_scaler.py, torch/amp/grad_scaler.py, torch 2.11.
 class GradScaler {
  public:
-  // `world`: not owned; null where one rank trains alone.
+  // `world`: not owned; null if only one rank trains. `device`: device of the gradients.
   explicit GradScaler(dist::World* world,
                       const GradScalerOptions& options = {},
-                      c10::Device device = c10::kCPU);  // of the gradients
+                      c10::Device device = c10::kCPU);
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
-  // Divides the gradients of the shards by the scale, and looks for infinities.
+  // Divides the gradients of the shards by the scale, and checks them for infinities and NaNs.
   void unscale(std::span<const at::Tensor> shards);
-  // Steps unless unscale() found an infinity. Returns whether it did.
+  // Runs the optimizer step unless unscale() found an infinity or NaN. Returns whether it ran.
   bool step(Optimizer& optimizer) const;
-  // After the step: the scale of the next one.
+  // Call after each step: sets the scale of the next step.
   void update();
   [[nodiscard]] double scale() const;
 
@@ -45,8 +45,8 @@ class GradScaler {
   dist::World* world_;
   GradScalerOptions options_;
   at::Tensor scale_;           // fp32 [1]
-  at::Tensor growth_tracker_;  // int32 [1]: steps without an infinity since the last change
-  at::Tensor found_inf_;       // fp32 [1]: 1 if any rank has one
+  at::Tensor growth_tracker_;  // int32 [1]: good steps since the scale last changed
+  at::Tensor found_inf_;       // fp32 [1]: 1 if any rank has an infinity or NaN
 };
 
 }  // namespace shardlens::train

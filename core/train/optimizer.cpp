@@ -17,7 +17,8 @@ constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.999;
 constexpr double kEpsilon = 1e-8;
 
-// State of one shard; undefined until its first step, as torch.optim makes it lazily.
+// The optimizer state of one shard. Its tensors are undefined until the first step: they are
+// created lazily, as torch.optim does.
 struct Slot {
   at::Tensor shard;
   at::Tensor first, second;  // AdamW: moments; SGD: `first` is the momentum buffer
@@ -85,8 +86,8 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  // The operator takes one flag for all its tensors: whether the momentum buffers are still to be
-  // set.
+  // Steps the shards whose momentum buffer is not initialized yet (`first_step`), or the others:
+  // the fused operator takes one such flag for all its tensors.
   void step_slots(bool first_step) {
     std::vector<at::Tensor> values, grads, buffers;
     for (Slot& slot : slots_) {
@@ -97,7 +98,7 @@ class Sgd final : public Optimizer {
       if (first_step && options_.momentum != 0) {
         slot.first = at::empty_like(slot.shard);
       }
-      slot.step = slot.shard;  // stepped in this call
+      slot.step = slot.shard;  // marks the slot as updated in this step()
       values.push_back(slot.shard.detach());
       grads.push_back(slot.shard.grad());
       if (options_.momentum != 0) {

@@ -24,11 +24,11 @@ namespace {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 
-// Where the Reducers' launches are recorded: one list of names for all, one sequence of actions
-// with the sharded units'.
+// Records the reductions that the Reducers launch. All of them share one list of names, and their
+// actions are numbered together with those of the sharded units.
 struct Log {
   Recorder* recorder = nullptr;
-  std::weak_ptr<fsdp::ShardedModel> sharded;  // numbers the actions where there is one
+  std::weak_ptr<fsdp::ShardedModel> sharded;  // numbers the actions if there are sharded units
   std::deque<std::string> names;              // by UnitId: the plan's units, then buckets
   uint32_t sequence = 0;
 
@@ -90,11 +90,11 @@ class LaunchRecorder final : public replicate::BucketObserver {
   plan::ResolvedPlan plan_;
   std::vector<uint32_t> parameters_;
   std::optional<size_t> group_;
-  UnitId first_ = 0;  // of the buckets as they are now
+  UnitId first_ = 0;  // UnitId of the first of the current buckets
   std::vector<uint32_t> launches_;
 };
 
-// Parameters that were made without storage get it; whoever asked for that fills them.
+// Allocates the storage of a parameter that was created without it. The caller fills the values.
 void give_storage(at::Tensor& parameter) {
   if (parameter.numel() > 0 && parameter.storage().nbytes() == 0) {
     const at::NoGradGuard no_grad;
@@ -116,7 +116,8 @@ class ParallelModel final : public fsdp::ShardedModel {
   void add(std::shared_ptr<replicate::ReplicateState> state) {
     states_.push_back(std::move(state));
   }
-  // One that every rank holds whole: replicated, or ignored, whose gradient is this rank's own.
+  // Adds a parameter that is unsharded on every rank: a replicated one, or an ignored one, whose
+  // gradient is not reduced.
   void add_whole(uint32_t index, const at::Tensor& parameter) {
     whole_[index] = parameter;
     in_order_.push_back(parameter);
@@ -162,8 +163,8 @@ class ParallelModel final : public fsdp::ShardedModel {
   }
 
   double clip_grad_norm(double max_norm, double norm_type) override {
-    // Replicated gradients are equal on all ranks, so they count once and need no all-reduce; those
-    // of ignored parameters count as this rank has them, as in FSDP1.
+    // Replicated gradients are equal on all ranks, so they are counted once, without an all-reduce.
+    // For ignored parameters this rank's own gradients are counted, as in FSDP1.
     const std::vector<at::Tensor> grads = gradients();
     double total = fsdp::norm_part(grads, norm_type);
     if (sharded_ != nullptr) {
@@ -242,7 +243,7 @@ class ParallelModel final : public fsdp::ShardedModel {
   std::shared_ptr<fsdp::ShardedModel> sharded_;  // null: every unit is replicated
   std::shared_ptr<Log> log_;
   std::vector<std::shared_ptr<replicate::ReplicateState>> states_;
-  std::unordered_map<uint32_t, at::Tensor> whole_;  // by index in the tree
+  std::unordered_map<uint32_t, at::Tensor> whole_;  // unsharded parameters, by index in the tree
   std::vector<at::Tensor> in_order_, shards_;
 };
 
@@ -278,7 +279,7 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
   const std::vector<schedule::ReplicateGroup> groups = schedule::replicate_groups(plan);
   if (options.deferred && !groups.empty()) {
     throw UsageError("replicate: unit '" + plan.units[groups.front().units.front()].fqn +
-                     "' cannot be deferred: its ranks take the values of rank 0 when they meet");
+                     "' cannot be deferred: its initial values are broadcast from rank 0");
   }
   const auto log = std::make_shared<Log>();
   log->recorder = options.recorder;
@@ -322,7 +323,8 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
         const std::string& fqn = plan.tree.modules[index].fqn;
         const auto found = modules.find(fqn);
         if (found == modules.end()) {
-          throw UsageError("replicate: the plan has unit '" + fqn + "', which the model has not");
+          throw UsageError("replicate: the plan has unit '" + fqn +
+                           "', but the model has no such module");
         }
         marked.push_back({fqn, found->second});
       }

@@ -36,7 +36,7 @@ TokenFile::TokenFile(const std::filesystem::path& path)
       count_(static_cast<int64_t>(file_.bytes().size()) / width_) {
   if (file_.bytes().size() % static_cast<size_t>(width_) != 0) {
     throw InputError(path.string(),
-                     fmt::format("{} bytes are no multiple of the {} bytes of a token",
+                     fmt::format("{} bytes are not a multiple of the {} bytes of a token",
                                  file_.bytes().size(), width_));
   }
 }
@@ -57,7 +57,7 @@ void TokenFile::read(int64_t first, std::span<int64_t> out) const {
 
 int64_t TokenFile::first_outside(int64_t vocab_size, int64_t end) const {
   if (vocab_size > (int64_t{1} << (8 * width_)) - 1) {
-    return -1;  // no token of this width can be outside
+    return -1;  // every token of this width is below vocab_size
   }
   constexpr int64_t kChunk = 4096;
   int64_t buffer[kChunk];
@@ -80,7 +80,7 @@ void check_tokens(const TokenFile& file,
   const int64_t samples = file.samples(shape.seq);
   if (samples < 1) {
     throw InputError(file.path().string(),
-                     fmt::format("{} tokens are too few for one sample of {} (it takes {})",
+                     fmt::format("{} tokens are too few for one sample of {} (it needs {})",
                                  file.count(), shape.seq, shape.seq + 1));
   }
   if (samples < shape.ranks) {
@@ -89,8 +89,8 @@ void check_tokens(const TokenFile& file,
                                  "shorter --seq or more tokens",
                                  shape.ranks, samples, shape.seq));
   }
-  // Samples are read in order and wrap, so those used are a prefix of the file. Compared by
-  // division, because steps · ranks · batch may leave 63 bits.
+  // Samples are read in order and start again after the last one, so the used ones are a prefix of
+  // the file. The comparison divides because steps · ranks · batch may overflow 63 bits.
   const int64_t per_step = shape.ranks * shape.batch;
   const int64_t used = steps >= (samples + per_step - 1) / per_step ? samples : steps * per_step;
   const int64_t wrong = file.first_outside(vocab_size, used * shape.seq + 1);

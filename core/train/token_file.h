@@ -9,12 +9,13 @@
 
 namespace shardlens::train {
 
-// A file of token ids, mapped: ".u32.bin" little-endian uint32, ".bin" uint16, any other file one
-// byte each.
+// A memory-mapped file of token ids: ".u32.bin" little-endian uint32, ".bin" uint16, any other file
+// one byte per token.
 //
-// Samples     n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so neighbours share
-//             one token.
-// Errors      InputError naming the file: cannot be read, size is no multiple of a token.
+// Samples     n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so consecutive
+//             samples share one token.
+// Errors      InputError naming the file if it cannot be read or its size is not a multiple of a
+//             token's.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);
@@ -33,7 +34,7 @@ class TokenFile {
   int64_t count_;
 };
 
-// Which sample each row of a batch reads: the data order of fsdp_reference.py.
+// Determines which sample each row of a batch reads; the data order of fsdp_reference.py.
 struct BatchShape {
   int64_t rank = 0, ranks = 1, batch = 1, seq = 1;
 };
@@ -53,9 +54,9 @@ struct BatchShape {
   return ((step * shape.ranks + shape.rank) * shape.batch + row) % samples;
 }
 
-// Everything that training needs of the tokens holds before it starts, on every rank alike: enough
-// samples for the ranks, no id outside the vocabulary in the samples of the first `steps` steps.
-// Errors: InputError naming file, counts, and the position of a wrong token.
+// Checks the tokens before training starts, with the same result on every rank: there are enough
+// samples for the ranks, and no id in the samples of the first `steps` steps is outside the
+// vocabulary. Errors: InputError naming file, counts, and the position of a wrong token.
 void check_tokens(const TokenFile& file,
                   const BatchShape& shape,
                   int64_t steps,

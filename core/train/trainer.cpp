@@ -30,7 +30,7 @@ bool uses_fp16(const plan::ResolvedPlan& plan) {
   return false;
 }
 
-// null on a CPU, whose allocator keeps no account.
+// Null on a CPU, whose allocator has no statistics.
 c10::DeviceAllocator* allocator_of(const c10::Device& device) {
   return device.is_cpu() ? nullptr : c10::getDeviceAllocator(device.type());
 }
@@ -93,7 +93,7 @@ class Loop {
     report.unsharded_bytes = context_.sharded->unsharded_bytes();
     if (allocator_ != nullptr) {
       const auto stats = allocator_->getDeviceStats(context_.device.index());
-      const c10::CachingAllocator::Stat& allocated = stats.allocated_bytes.front();  // of all pools
+      const c10::CachingAllocator::Stat& allocated = stats.allocated_bytes.front();  // all pools
       report.memory = {allocated.current, allocated.peak};
     }
     return report;
@@ -121,7 +121,7 @@ class Loop {
     (scaler_ ? scaler_->scale(loss) : loss).backward();
   }
 
-  // Adds to this rank's slot; on a device the loss is not waited for.
+  // Adds the loss to this rank's slot; on a device, without waiting for the loss.
   void note(const at::Tensor& loss, bool first) {
     if (first) {
       losses_ = at::zeros({shape_.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
@@ -129,7 +129,7 @@ class Loop {
     losses_.narrow(0, shape_.rank, 1).add_(loss);
   }
 
-  // int64 [B, T] and [B · T], each whole: on a device nothing is cut out of them.
+  // int64 [B, T] and [B · T]. Two separate tensors, so that no operator slices them on a device.
   struct Batch {
     at::Tensor inputs, targets;
   };
@@ -146,7 +146,8 @@ class Loop {
     return {out.inputs.to(context_.device), out.targets.to(context_.device)};
   }
 
-  // Every rank has a slot of its own, so that all know which loss is not finite.
+  // Every rank has its own slot, so that the error message can name the rank with a loss that is
+  // not finite.
   void share_loss() {
     if (!context_.world->emulated() && shape_.ranks > 1) {
       shared_ =
@@ -181,7 +182,7 @@ class Loop {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;
-  at::Tensor losses_;  // fp64 [ranks], of the step
+  at::Tensor losses_;  // fp64 [ranks]; losses of the current step
   dist::CompletionPtr shared_;
 };
 

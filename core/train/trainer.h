@@ -27,46 +27,46 @@ namespace shardlens::train {
 struct TrainOptions {
   int64_t steps = 10;
   plan::StepSettings step;
-  double norm_type = 2;  // of the gradient norm, reported and clipped; inf: the maximum
+  double norm_type = 2;  // p of the gradient norm that is reported and clipped; inf: the maximum
   double lr = 1e-3, weight_decay = 0.01;
-  GradScalerOptions scaler;  // where any unit computes or reduces in fp16
+  GradScalerOptions scaler;  // used if any unit computes or reduces in fp16
 };
 
-// What training works on; nothing is owned.
+// The objects that training uses; it owns none of them.
 struct TrainContext {
   models::CausalLm* model = nullptr;
   fsdp::ShardedModel* sharded = nullptr;
   dist::World* world = nullptr;
   const TokenFile* tokens = nullptr;
-  int64_t rank = 0, ranks = 1;              // whose samples are read
+  int64_t rank = 0, ranks = 1;              // determine which samples are read
   Recorder* recorder = nullptr;             // may be null
-  const std::atomic<bool>* stop = nullptr;  // may be null; training ends after the step under way
-  c10::Device device{c10::kCPU};            // of the model's parameters
+  const std::atomic<bool>* stop = nullptr;  // may be null; training ends after the current step
+  c10::Device device{c10::kCPU};            // device of the model's parameters
 };
 
-// What LibTorch's caching allocator has given out on this rank's device.
+// Memory that LibTorch's caching allocator has allocated on this rank's device.
 struct DeviceMemory {
   int64_t allocated_bytes = 0;       // after the step
-  int64_t peak_allocated_bytes = 0;  // within it
+  int64_t peak_allocated_bytes = 0;  // during the step
 };
 
 struct StepReport {
   int64_t step = 0;
-  double loss = 0;       // mean over ranks and microbatches; meaningless in an emulated world
+  double loss = 0;       // mean over ranks and microbatches; has no meaning in an emulated world
   double grad_norm = 0;  // over all parameters, before clipping
-  std::optional<double> loss_scale;  // that this step's gradients were scaled by, in fp16
-  bool skipped = false;              // the optimizer did not step: an infinity on some rank
+  std::optional<double> loss_scale;  // scale of this step's loss and gradients, in fp16
+  bool skipped = false;              // no optimizer step: some rank had an infinity or NaN
   double step_ms = 0;
-  double tokens_per_s = 0;             // of all ranks
-  int64_t unsharded_bytes = 0;         // of parameters that are still unsharded after the step
-  std::optional<DeviceMemory> memory;  // of a device
+  double tokens_per_s = 0;             // all ranks together
+  int64_t unsharded_bytes = 0;         // parameters that are still unsharded after the step
+  std::optional<DeviceMemory> memory;  // only on a device
 };
 
 // Runs the step loop: forward and backward of each microbatch, gradient norm (and clipping),
-// optimizer. `on_step` is called after every step on every rank. Two runs with equal inputs give
-// the same bits. Returns the number of steps done, fewer than asked only if `stop` was set. Errors:
-// RuntimeFault naming step and rank for a loss that is not finite, on all ranks alike; whatever the
-// engine throws.
+// optimizer. `on_step` is called after every step on every rank. Two runs with equal inputs have
+// bitwise equal results. Returns the number of steps done, fewer than options.steps only if `stop`
+// was set. Errors: RuntimeFault naming step and rank, on all ranks, for a loss that is not finite;
+// all errors of the engine.
 int64_t train(const TrainContext& context,
               const TrainOptions& options,
               const std::function<void(const StepReport&)>& on_step);

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 2> kBasePrefixes{"transformer.", "model."};
 
-// Lets `fill` write them, on the host.
+// Calls `fill` with `values`; if they are on a device, with a copy on the host that is copied back.
 template <typename Fill>
 void fill_floats(const at::Tensor& values, Fill fill) {
   SHARDLENS_CHECK(values.scalar_type() == at::kFloat && values.is_contiguous(),
@@ -59,7 +59,7 @@ const models::TensorEntry& entry_of(const models::Checkpoint& checkpoint,
       }
     }
   }
-  return checkpoint.at(parameter.fqn);  // throws, naming the nearest
+  return checkpoint.at(parameter.fqn);  // throws, naming the nearest tensor
 }
 
 void copy_if_there(const fs::path& from, const fs::path& to) {
@@ -75,17 +75,18 @@ void load_parameters(fsdp::ShardedModel& model, const fs::path& path) {
   const c10::NoGradGuard no_grad;
   const models::Checkpoint checkpoint = models::Checkpoint::open(path);
   const plan::ModuleTree& tree = model.plan().tree;
-  // Every parameter is checked, whether or not this rank holds some of it: all ranks fail alike.
+  // Every rank checks every parameter, even those of which it stores nothing: all ranks fail with
+  // the same error.
   std::vector<const models::TensorEntry*> entries;
   for (const plan::Parameter& parameter : tree.parameters) {
     const models::TensorEntry& entry = entry_of(checkpoint, parameter);
     if (entry.shape != parameter.shape) {
       throw InputError(
           checkpoint.file_of(entry).string(),
-          fmt::format("tensor '{}' has shape [{}], the model's config says [{}]", entry.name,
+          fmt::format("tensor '{}' has shape [{}], the model's config needs [{}]", entry.name,
                       fmt::join(entry.shape, ", "), fmt::join(parameter.shape, ", ")));
     }
-    checkpoint.read(entry, 0, {});  // refuses a dtype that cannot be read
+    checkpoint.read(entry, 0, {});  // throws for a dtype that cannot be read
     entries.push_back(&entry);
   }
   for (const fsdp::ParameterSlice& slice : model.slices()) {

@@ -11,21 +11,23 @@ class ShardedModel;
 
 namespace shardlens::train {
 
-// Fills this rank's slices from `path` (a directory with safetensors, or one file), reading only
-// the pages they lie on. A tensor is looked up by the parameter's name, its tied names, and both
-// without the base model's prefix ("transformer.", "model."), as transformers does for checkpoints
-// of the base model. Errors: InputError naming file, tensor, and the shape seen and expected.
+// Fills this rank's slices from `path` (a directory with safetensors, or one file). Reads only the
+// pages with these slices. A tensor is looked up by the parameter's name, by its tied names, and by
+// each of them without the base model's prefix ("transformer.", "model."), as transformers does for
+// checkpoints of the base model. Errors: InputError naming file, tensor, and the shape found and
+// expected.
 void load_parameters(fsdp::ShardedModel& model, const std::filesystem::path& path);
 
-// Fills this rank's slices with a fresh model's values: the same model for every world size.
+// Fills this rank's slices with the initial values of a new model, which do not depend on the world
+// size.
 void initialize_parameters(fsdp::ShardedModel& model,
                            const plan::ModelConfig& config,
                            uint64_t seed);
 
-// Writes `directory`/model.safetensors in fp32 and copies config.json (and generation_config.json)
-// from beside `config.source`: what transformers' from_pretrained reads. A collective: every rank
-// calls it, rank 0 writes, with one whole parameter in memory at a time. Errors: RuntimeFault
-// naming the path and the system's reason.
+// Writes `directory`/model.safetensors in fp32, and copies `config.source` to config.json and
+// generation_config.json from the same folder: the files that transformers' from_pretrained reads.
+// A collective: every rank must call it; rank 0 writes, with one unsharded parameter in memory at a
+// time. Errors: RuntimeFault naming the path and the system's reason.
 void save_checkpoint(fsdp::ShardedModel& model,
                      const plan::ModelConfig& config,
                      const std::filesystem::path& directory,

@@ -105,7 +105,7 @@ TEST_F(WorkerFaultsTest, CheckpointOfAnotherShape) {
   const auto ended = run(1, {"--model", model.string()});
   EXPECT_EQ(ended[0].code, 3);
   EXPECT_THAT(ended[0].messages, HasSubstr("tensor 'model.layers.0.mlp.gate_proj.weight' has shape "
-                                           "[172, 64], the model's config says [176, 64]"));
+                                           "[172, 64], the model's config needs [176, 64]"));
 }
 
 TEST_F(WorkerFaultsTest, LossThatIsNotANumberEndsEveryRank) {
@@ -142,7 +142,8 @@ TEST_F(WorkerFaultsTest, SequenceLongerThanThePositions) {
 TEST_F(WorkerFaultsTest, NoGpu) {
   const auto ended = run(1, {"--device", "cuda"});
   EXPECT_EQ(ended[0].code, 3);
-  EXPECT_THAT(ended[0].messages, HasSubstr("--device cuda: this machine has no NVIDIA driver that is loaded"));
+  EXPECT_THAT(ended[0].messages,
+              HasSubstr("--device cuda: the NVIDIA driver of this machine is not loaded"));
 }
 
 TEST_F(WorkerFaultsTest, MissingModelAndBadFlag) {

@@ -12,21 +12,22 @@
 // the file and what was expected.
 namespace shardlens::plan {
 
-// Bounds far above any real model; they keep sizes inside int64 and a damaged file from filling
-// memory.
+// Bounds far above any real model. They prevent overflow of int64 sizes, and a damaged file from
+// exhausting memory.
 inline constexpr int64_t kLargestWidth = int64_t{1} << 20;
 inline constexpr int64_t kLargestVocabulary = int64_t{1} << 27;
 inline constexpr int64_t kLargestLayers = 4096;
 inline constexpr int64_t kLargestPositions = int64_t{1} << 31;
 
-// First of `keys` that the file has (transformers' attribute_map lets gpt2 use either name).
+// The first of `keys` that the file has (with transformers' attribute_map, gpt2 may use either
+// name).
 [[nodiscard]] std::optional<JsonNode> find_any(const JsonNode& root,
                                                std::initializer_list<std::string_view> keys);
 [[nodiscard]] int64_t integer_or(const std::optional<JsonNode>& node,
                                  int64_t fallback,
                                  int64_t low,
                                  int64_t high);
-// For keys that transformers declares optional: null reads as absent.
+// For keys that transformers declares optional: null means absent.
 [[nodiscard]] int64_t optional_integer(const std::optional<JsonNode>& node,
                                        int64_t fallback,
                                        int64_t low,

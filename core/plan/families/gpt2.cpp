@@ -46,7 +46,7 @@ void read_gpt2(const JsonNode& root, ModelConfig& config) {
   }
 }
 
-// Source: transformers 5.23 models/gpt2/modeling_gpt2.py. Conv1D keeps its weight as [in, out].
+// Source: transformers 5.23 models/gpt2/modeling_gpt2.py. Conv1D stores its weight as [in, out].
 ModuleTree gpt2_tree(const ModelConfig& config) {
   TreeBuilder build(config.torch_type);
   const int64_t hidden = config.hidden_size;
@@ -80,7 +80,7 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
   const int64_t hidden = config.hidden_size;
   const int64_t inner = config.intermediate_size;
   const auto dropout = [&build](const std::string& module) {
-    build.enter(module);  // the identity: there is no training with dropout
+    build.enter(module);  // an identity: training with dropout is not supported
     build.leave();
   };
   build.enter(layer);
@@ -88,7 +88,7 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
   build.enter(layer + ".attn");
   build.linear(layer + ".attn.c_attn",
                {.in = hidden, .out = 3 * hidden, .bias = true, .transposed = false});
-  // Queries, keys and values are views of one tensor; their gradients are put together again.
+  // Queries, keys and values are views of one tensor; backward concatenates their gradients.
   build.elementwise("aten::split", "aten::cat",
                     {.backward_read = 3 * hidden, .backward_written = 3 * hidden});
   build.attention({.heads = config.heads, .kv_heads = config.heads, .head_dim = config.head_dim});

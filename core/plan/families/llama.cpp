@@ -25,7 +25,7 @@ void read_llama3(const JsonNode& root, const JsonNode& rope, ModelConfig& config
   config.rope_factor = needed("factor");
   config.rope_low_freq_factor = needed("low_freq_factor");
   config.rope_high_freq_factor = needed("high_freq_factor");
-  // Beside the rope settings it wins over one inside them, as in transformers.
+  // As in transformers, the value next to the rope settings takes precedence over one inside them.
   auto original = root.find("original_max_position_embeddings");
   if (!original) {
     original = rope.find("original_max_position_embeddings");
@@ -38,10 +38,10 @@ void read_llama3(const JsonNode& root, const JsonNode& rope, ModelConfig& config
   }
 }
 
-// [Note: Rope settings] Up to transformers 4 they are flat: "rope_theta" beside "rope_scaling"
-// {"rope_type" (older: "type"), …}. Version 5 writes "rope_parameters" with everything inside. As
-// in transformers, rope_scaling wins where both are given and not empty, and a rope_theta inside
-// the object wins over the flat one.
+// [Note: Rope settings] Up to transformers 4 they are flat: "rope_theta" next to "rope_scaling"
+// {"rope_type" (older: "type"), …}. Version 5 writes all of them inside "rope_parameters". As in
+// transformers, rope_scaling takes precedence if both are given and not empty, and a rope_theta
+// inside the object takes precedence over the flat one.
 void read_rope(const JsonNode& root, ModelConfig& config) {
   static const std::vector<std::string> kTypes{"default", "linear", "llama3"};
   config.rope_theta = number_or(root, "rope_theta", config.rope_theta, 1.0, 1e15);
@@ -120,7 +120,8 @@ void read_llama(const JsonNode& root, ModelConfig& config) {
   read_rope(root, config);
 }
 
-// Source: transformers 5.23 models/llama/modeling_llama.py; order of registration in each __init__.
+// In the order of registration in each __init__.
+// Source: transformers 5.23 models/llama/modeling_llama.py.
 ModuleTree llama_tree(const ModelConfig& config) {
   TreeBuilder build(config.torch_type);
   const int64_t hidden = config.hidden_size;
@@ -156,8 +157,8 @@ void llama_attention(WorkloadBuilder& build, const ModelConfig& config, const st
   const int64_t kv = config.kv_heads * config.head_dim;
   const bool bias = config.attention_bias;
   build.enter(name);
-  // The three share their input, kept once; its gradient is the sum of theirs, the last one
-  // computed (q) arriving at two others.
+  // The three projections share their input, which is saved once. Its gradient is the sum of three:
+  // backward runs v first, then k and q each add theirs.
   build.linear(name + ".q_proj",
                {.in = config.hidden_size, .out = q, .bias = bias, .sums_input_grad = true});
   build.rotary(q);

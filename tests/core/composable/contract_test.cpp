@@ -322,8 +322,8 @@ TEST(ContractTest, NumberOfRootModulesMustStay) {
               [](const Modules& modules) { return Modules{modules.front()}; });
       },
       ThrowsMessage<UsageError>(
-          HasSubstr("api should return the same number of modules as input modules: 2 went in, 1 "
-                    "came out")));
+          HasSubstr("api should return the same number of modules as input modules: 2 given, 1 "
+                    "returned")));
   EXPECT_EQ(registry(*b), nullptr);
 }
 

@@ -346,7 +346,7 @@ TEST(FlattenParamsWrapperTest, ForeignParameterIsRefused) {
   std::vector<at::Tensor> params = stack->parameters();
   params.push_back(other->parameters().front());
   EXPECT_THAT([&] { (void)flatten_params(stack.ptr(), params); },
-              ThrowsMessage<UsageError>(HasSubstr("1 of 4 tensors to flatten are no parameters")));
+              ThrowsMessage<UsageError>(HasSubstr("1 of 4 tensors to flatten are not parameters")));
   EXPECT_EQ(numel_of(*stack), 300);
 }
 

@@ -221,7 +221,8 @@ TEST(ShardedUnitTest, MisuseIsNamed) {
       const auto handle = fully_shard(brief.ptr(), sharded_unit_plan_of(), {.world = &world});
       return ShardedUnit(brief->links[0].ptr());
     }();
-    EXPECT_THAT(test::message_of([&] { static_cast<void>(gone.unshard()); }), HasSubstr("is gone"));
+    EXPECT_THAT(test::message_of([&] { static_cast<void>(gone.unshard()); }),
+                HasSubstr("was destroyed"));
     Chain lazy = make_chain({});
     fully_shard_unit({lazy->links[0].ptr()}, sharded_unit_plan_of(), {.world = &world});
     EXPECT_THAT(test::message_of([&] { ShardedUnit(lazy->links[0].ptr()).reshard(); }),

@@ -113,13 +113,13 @@ TEST(CheckpointTest, RefusesWhatTheHeaderGetsWrong) {
       AllOf(HasSubstr("byte 9: tensor 'a'"), HasSubstr("unknown dtype 'F33'")));
   EXPECT_THAT(
       message_of_bytes(raw_file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", four)),
-      HasSubstr("data_offsets [0, 4] do not hold F32 [2]"));
+      HasSubstr("data_offsets [0, 4] do not have the size of F32 [2]"));
   EXPECT_THAT(message_of_bytes(
                   raw_file(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", four)),
               HasSubstr("non-negative integer, found -1"));
   EXPECT_THAT(
       message_of_bytes(raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", four)),
-      HasSubstr("do not hold"));
+      HasSubstr("do not have the size of"));
   EXPECT_THAT(
       message_of_bytes(raw_file(
           R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", "")),
@@ -148,14 +148,14 @@ TEST(CheckpointTest, RefusesTheSameNameTwice) {
   EXPECT_THAT(message_of_bytes(raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                                         R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
                                         std::string(8, '\0'))),
-              HasSubstr("tensor 'a' is there twice"));
+              HasSubstr("tensor 'a' occurs twice"));
 }
 
 TEST(CheckpointTest, NamesMissingFilesAndTheNearestTensor) {
   const TemporaryDirectory directory;
   EXPECT_THAT(message_of(directory.path() / "none.safetensors"),
               AllOf(HasSubstr("none.safetensors"), HasSubstr("No such file")));
-  EXPECT_THAT(message_of(directory.path()), HasSubstr("holds neither model.safetensors nor"));
+  EXPECT_THAT(message_of(directory.path()), HasSubstr("contains neither model.safetensors nor"));
   const Checkpoint checkpoint =
       Checkpoint::open(std::filesystem::path(SHARDLENS_TEST_DATA) / "llama-tiny");
   try {
@@ -199,7 +199,7 @@ TEST_F(ShardedCheckpointTest, NamesAMissingShardAMisplacedTensorAndAPathThatLeav
   EXPECT_THAT(message_of(directory_.path()),
               AllOf(HasSubstr("#/weight_map/a"), HasSubstr("not in 'two.safetensors'")));
   index(R"({"a":"../one.safetensors"})");
-  EXPECT_THAT(message_of(directory_.path()), HasSubstr("not the name of a file beside the index"));
+  EXPECT_THAT(message_of(directory_.path()), HasSubstr("not the name of a file next to the index"));
   index("3");
   EXPECT_THAT(message_of(directory_.path()), HasSubstr("#/weight_map"));
   write(directory_.path() / "model.safetensors.index.json", "{");
@@ -210,7 +210,7 @@ TEST_F(ShardedCheckpointTest, ATensorInTwoShardsIsRefused) {
   shard("one.safetensors", "a", 1.0F);
   shard("two.safetensors", "a", 2.0F);
   index(R"({"a":"one.safetensors","b":"two.safetensors"})");
-  EXPECT_THAT(message_of(directory_.path()), HasSubstr("'a' is there twice"));
+  EXPECT_THAT(message_of(directory_.path()), HasSubstr("'a' occurs twice"));
 }
 
 TEST(SafetensorsWriterTest, WritesAnAlignedHeaderAndReadsBack) {

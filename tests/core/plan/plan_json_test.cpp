@@ -106,12 +106,13 @@ TEST(PlanJsonTest, KeysOfAnotherApiAreErrors) {
     return parse_error_of(R"({"version": 1, "units": [{"modules": "", )" + unit + "}]}");
   };
   EXPECT_THAT(error(R"("api": "replicate", "reshard_after_forward": true)"),
-              HasSubstr("#/units/0/reshard_after_forward: only a unit with \"api\": "
-                        "\"fully_shard\" takes it"));
+              HasSubstr("#/units/0/reshard_after_forward: allowed only in a unit with \"api\": "
+                        "\"fully_shard\""));
   EXPECT_THAT(error(R"("gradient_divide_factor": 2, "api": "replicate")"),
-              HasSubstr("#/units/0/gradient_divide_factor: only"));
+              HasSubstr("#/units/0/gradient_divide_factor: allowed only"));
   EXPECT_THAT(error(R"("static_graph": true)"),
-              HasSubstr("#/units/0/static_graph: only a unit with \"api\": \"replicate\""));
+              HasSubstr("#/units/0/static_graph: allowed only in a unit with \"api\": "
+                        "\"replicate\""));
   const Plan plan = parse_plan(
       R"({"version": 1, "units": [{"modules": "", "api": "replicate", "reshard_after_forward": null}]})",
       "plan.json");
@@ -152,7 +153,7 @@ TEST(PlanJsonTest, UnknownKeysAreRejectedEverywhereWithTheNearestName) {
 TEST(PlanJsonTest, WrongValuesNamePlaceSeenAndExpected) {
   EXPECT_THAT(parse_error_of("{}"), HasSubstr("plan.json#/version: key 'version' is missing"));
   EXPECT_THAT(parse_error_of(R"({"version": 2, "units": [{"modules": ""}]})"),
-              HasSubstr("plan.json#/version: expected 1, the only version there is, found 2"));
+              HasSubstr("plan.json#/version: expected 1, the only supported version, found 2"));
   EXPECT_THAT(parse_error_of(R"({"version": true, "units": []})"), HasSubstr("#/version"));
   EXPECT_THAT(parse_error_of(R"({"version": 1, "units": []})"),
               HasSubstr("#/units: expected at least one unit"));

@@ -244,7 +244,7 @@ TEST(ResolveTest, SubMeshesMustDivideTheShardAxis) {
   EXPECT_EQ(reshard("1", 8).kind, Reshard::Kind::kNo);
   EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "reshard_after_forward": 3)"),
               AllOf(HasSubstr("plan.json#/reshard_after_forward"),
-                    HasSubstr("factor of the shard axis, which has 8")));
+                    HasSubstr("divisor of the size of the shard axis, 8")));
   EXPECT_THAT(
       error_of(R"([{"modules": "model.layers.*", "reshard_after_forward": 3}, {"modules": ""}])", 8,
                tree),
@@ -282,7 +282,7 @@ TEST(ResolveTest, OnlyEmbeddingsNeedNoParametersInBackward) {
   EXPECT_TRUE(plan.units[0].reshard_after_backward);
   EXPECT_EQ(error_of(units(R"("lm_head")"), 2, tree),
             "plan.json#/units/1/unshard_in_backward: the backward of 'lm_head' (Linear) needs "
-            "parameter 'lm_head.weight'; expected a unit of embeddings alone");
+            "parameter 'lm_head.weight'; expected a unit with only embeddings");
   // Tied: the head's backward needs the embedding's parameter.
   EXPECT_THAT(error_of(R"([{"modules": "transformer.h.*"}, {"modules": ["transformer.wte", )"
                        R"("lm_head"], "unshard_in_backward": false}, {"modules": ""}])",
@@ -460,7 +460,7 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
   const auto message = [&](const std::string& pointer) {
     return alone(pointer) +
            R"( in a unit with "api": "replicate"; expected "fully_shard" with "mesh": {"shard": 1}, )"
-           "which replicates and casts (simulate can)";
+           "which replicates and casts (simulate supports it)";
   };
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "dialect": "fsdp1")"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "layout": "per_parameter")"), "accepted");

@@ -110,11 +110,11 @@ TEST(WrapPolicyTest, PlansTakePoliciesForGlobs) {
 TEST(WrapPolicyTest, MistakesNameThePlace) {
   EXPECT_THAT(
       policy_error_of(R"([{"modules": "class:LlamaDecoderLayr"}, {"modules": ""}])"),
-      AllOf(HasSubstr("plan.json#/units/0/modules: 'class:LlamaDecoderLayr' is the class of "
-                      "no module"),
+      AllOf(HasSubstr("plan.json#/units/0/modules: 'class:LlamaDecoderLayr' matches no module: no "
+                      "module has this class"),
             HasSubstr("did you mean 'class:LlamaDecoderLayer'?")));
   EXPECT_THAT(policy_error_of(R"([{"modules": "size:100000000"}, {"modules": ""}])"),
-              HasSubstr("chooses no module: none but the root is so large"));
+              HasSubstr("matches no module: only the root is that large"));
   // A module cannot be wrapped twice.
   EXPECT_THAT(
       policy_error_of(R"([{"modules": "class:LlamaDecoderLayer"}, {"modules": "model.layers.2"},

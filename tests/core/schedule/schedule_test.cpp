@@ -314,7 +314,7 @@ TEST(ScheduleTest, ImpossibleOptionsAreRefusedByName) {
   ScheduleOptions options = two_ranks();
   EXPECT_THAT(refusal({}, options), HasSubstr("no units"));
   options.backward_prefetch = plan::BackwardPrefetch::kPost;
-  EXPECT_THAT(refusal(blocks(1), options), HasSubstr("'post' exists in fsdp1 only"));
+  EXPECT_THAT(refusal(blocks(1), options), HasSubstr("'post' exists only in fsdp1"));
   options = two_ranks();
   options.shard = 0;
   EXPECT_THAT(refusal(blocks(1), options), HasSubstr("mesh 1x0"));
@@ -326,7 +326,7 @@ TEST(ScheduleTest, ImpossibleOptionsAreRefusedByName) {
               HasSubstr("'layers.0': reshard_after_forward = 4 should be a factor"));
   units = blocks(2);
   units[1].forward_prefetch = {{9}};
-  EXPECT_THAT(refusal(units, options), HasSubstr("a unit that is not there"));
+  EXPECT_THAT(refusal(units, options), HasSubstr("a unit that does not exist"));
   units = blocks(2);
   units[1].parent = 2;
   EXPECT_THAT(refusal(units, options), HasSubstr("pre-order"));
@@ -341,10 +341,11 @@ TEST(ScheduleTest, SettingsThatDoNotExistAreRefused) {
   Driver fsdp1(blocks(1), options);
   Setting setting;
   setting.kind = Setting::Kind::kAllReduce;
-  EXPECT_THAT(fsdp1.schedule().set(0, setting, Recurse::kYes).message(), HasSubstr("fsdp2 only"));
+  EXPECT_THAT(fsdp1.schedule().set(0, setting, Recurse::kYes).message(),
+              HasSubstr("only in fsdp2"));
   setting.kind = Setting::Kind::kGradientSync;
   EXPECT_THAT(fsdp1.schedule().set(1, setting, Recurse::kNo).message(),
-              HasSubstr("on the root only"));
+              HasSubstr("only on the root"));
   EXPECT_THAT(fsdp1.schedule().set(5, setting, Recurse::kNo).message(), HasSubstr("unit 5"));
   setting.kind = Setting::Kind::kForwardPrefetch;
   setting.units = {8};

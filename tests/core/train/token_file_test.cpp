@@ -68,7 +68,7 @@ TEST_F(TokenFileTest, RefusesHalfATokenAndAMissingFile) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("t.u32.bin: 6 bytes are no multiple of the 4 bytes of a token"));
+                HasSubstr("t.u32.bin: 6 bytes are not a multiple of the 4 bytes of a token"));
   }
   EXPECT_THROW(TokenFile("/nonexistent/tokens.bin"), InputError);
 }
@@ -106,7 +106,7 @@ TEST_F(TokenFileTest, NamesTooFewSamples) {
   EXPECT_THAT(message_of(tokens, {.rank = 0, .ranks = 5, .batch = 1, .seq = 2}, 1, 9),
               AllOf(HasSubstr("t.bin: 5 ranks"), HasSubstr("only 4 samples of 2 tokens")));
   EXPECT_THAT(message_of(tokens, {.rank = 0, .ranks = 1, .batch = 1, .seq = 9}, 1, 9),
-              HasSubstr("9 tokens are too few for one sample of 9 (it takes 10)"));
+              HasSubstr("9 tokens are too few for one sample of 9 (it needs 10)"));
 }
 
 }  // namespace
