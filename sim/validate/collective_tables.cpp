@@ -18,7 +18,7 @@ constexpr std::array kCollectiveColumns{"source", "gpu",        "n_gpus",  "coll
                                         "algo",   "size_bytes", "time_us", "busbw_GBs"};
 constexpr Bytes kFromHere = Bytes{1} << 20, kLarge = Bytes{64} << 20;
 
-// Bus bandwidth over that of the message (nccl-tests, PERFORMANCE.md).
+// Bus bandwidth divided by the message's bandwidth (nccl-tests, PERFORMANCE.md).
 double bus_factor(CollectiveKind kind, double ranks) {
   return (kind == CollectiveKind::kAllReduce ? 2 : 1) * (ranks - 1) / ranks;
 }
@@ -32,7 +32,7 @@ std::optional<double> time_of(const CsvRow& row, CollectiveKind kind, double byt
                          : std::nullopt;
 }
 
-// The spec of a GPU's type, by how its name begins.
+// The name of the spec of a GPU type, by the beginning of the type's name; "": none.
 std::string spec_of(std::string_view gpu) {
   constexpr std::pair<std::string_view, const char*> kSpecs[] = {{"A100", "8xA100-80"},
                                                                  {"H100-PCIe", ""},
