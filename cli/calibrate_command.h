@@ -4,7 +4,7 @@
 
 namespace shardlens::cli {
 
-// `shardlens calibrate`: constants of a machine, from its own runs.
+// `shardlens calibrate`: measures the constants of a machine from its own runs.
 [[nodiscard]] Action add_calibrate_command(CLI::App& app);
 
 }  // namespace shardlens::cli

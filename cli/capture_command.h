@@ -10,9 +10,9 @@ namespace shardlens::cli {
 // flags in cli/run_options.h.
 [[nodiscard]] Action add_capture_command(CLI::App& app);
 
-// One capture into `options.out`; `sink` gets what workers print (empty: this process's output).
-// Returns how many ranks were recorded. No other thread may run, see supervise(). Errors: as
-// `shardlens capture`, also where a signal ended it.
+// Makes one capture in `options.out`. `sink` receives the workers' output (empty: this process's
+// stdout and stderr). Returns the number of recorded ranks. No other thread may run, see
+// supervise(). Errors: as `shardlens capture`, also if a signal ended it.
 int capture(const RunOptions& options, const LineSink& sink = {});
 
 }  // namespace shardlens::cli

@@ -66,9 +66,9 @@ const Subcommand& named(std::span<const Subcommand> table, const std::string& na
 
 std::string top_help(std::span<const Subcommand> table) {
   std::string out =
-      "Shardlens: who owns which bytes, when does each collective run, how much of it is hidden "
-      "under compute,\n"
-      "and what would another sharding plan do?\n\nUsage: shardlens SUBCOMMAND "
+      "Shardlens shows which rank owns which bytes, when each collective runs, how much of it "
+      "overlaps with compute,\n"
+      "and predicts what another sharding plan would change.\n\nUsage: shardlens SUBCOMMAND "
       "[FLAGS]\n\nSubcommands:\n";
   for (const Subcommand& each : table) {
     out += fmt::format("  {:<12}{}\n", each.name, each.help);
@@ -76,8 +76,8 @@ std::string top_help(std::span<const Subcommand> table) {
   return out + "\nshardlens SUBCOMMAND --help describes its flags; --version prints the version.\n";
 }
 
-// No flag holds a space, so what looks like one and does is the value of the flag before it:
-// check --run "--model DIR --steps 10".
+// Flags contain no spaces, so an argument that begins with "--" and contains a space is the value
+// of the flag before it: check --run "--model DIR --steps 10".
 void join_quoted_flags(std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string& flag = arguments[i - 1];
@@ -120,8 +120,7 @@ bool parse_flags(CLI::App& app,
                  std::string_view name,
                  std::string_view help,
                  const std::vector<std::string>& arguments) {
-  // CLI11 would complain about what is missing first, and about a mistyped flag without saying
-  // which one was meant.
+  // CLI11 would first report missing flags, and would not suggest a name for a mistyped flag.
   reject_unknown_flags(app, name, help, arguments);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11's order

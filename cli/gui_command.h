@@ -4,8 +4,8 @@
 
 namespace shardlens::cli {
 
-// `shardlens gui`: becomes shardlens-gui, which lies beside this program where Qt was there to
-// build it.
+// `shardlens gui`: replaces this process with shardlens-gui, which is next to this program if it
+// was built with Qt.
 [[nodiscard]] Action add_gui_command(CLI::App& app);
 
 }  // namespace shardlens::cli

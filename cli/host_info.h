@@ -5,13 +5,13 @@
 
 namespace shardlens::cli {
 
-// What run.json says of the machine: {"host", "system", "cpu", "cores", "clocks", "memory_bytes",
-// "gpus"}; a value that the system does not tell is null.
+// The machine's description in run.json: {"host", "system", "cpu", "cores", "clocks",
+// "memory_bytes", "gpus"}; unknown values are null.
 [[nodiscard]] std::string host_info_json();
 
-// How the cores' frequency is chosen, such as "performance, at most 3500 MHz": `cpus` holds a
-// directory cpu<n>/cpufreq for each (Linux, Documentation/admin-guide/pm/cpufreq.rst). Cores that
-// differ are told apart; "" where the system does not say, as in most virtual machines.
+// How the cores' frequency is chosen, such as "performance, at most 3500 MHz". `cpus` contains a
+// directory cpu<n>/cpufreq for each core (Linux, Documentation/admin-guide/pm/cpufreq.rst). If
+// cores differ, all variants are listed. "": unknown, as in most virtual machines.
 [[nodiscard]] std::string cpu_clocks(const std::filesystem::path& cpus = "/sys/devices/system/cpu");
 
 // Number of NVIDIA GPUs whose driver is loaded.

@@ -14,13 +14,13 @@ class App;
 
 namespace shardlens::cli {
 
-// What runs after the flags have been parsed. Data goes to stdout or files (cli/output.h); errors
-// are thrown as core/base/error.h classes and become message and exit code in run_command_line
-// alone.
+// Runs a subcommand after its flags have been parsed. Data goes to stdout or files (cli/output.h);
+// errors are thrown as classes of core/base/error.h, and only run_command_line turns them into
+// message and exit code.
 using Action = std::function<ExitCode()>;
 
-// One row of the table of subcommands (cli/subcommands.cpp). `add` declares flags on its own `app`,
-// whose name and help are set, and returns what to run; the flags' storage lives in the closure.
+// One row of the table of subcommands (cli/subcommands.cpp). `add` declares flags on an `app` whose
+// name and help are set, and returns the function to run, which owns the flags' storage.
 struct Subcommand {
   std::string_view name;
   std::string_view help;
@@ -30,8 +30,8 @@ struct Subcommand {
 // In the order of the help text.
 [[nodiscard]] std::span<const Subcommand> subcommands();
 
-// Reads `arguments` into what the flags of `app` are bound to; false where they ask for help.
-// Messages begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
+// Parses `arguments` into the variables of `app`'s flags; false if they contain --help. Messages
+// begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
 [[nodiscard]] bool parse_flags(CLI::App& app,
                                std::string_view name,
                                std::string_view help,
