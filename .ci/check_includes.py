@@ -2,9 +2,9 @@
 """Checks the direction of dependencies between the folders, in #include lines and in CMake's link lines.
 
     check_includes.py [ROOT]      prints every violation as file:line, exit 1 if there is one
-    check_includes.py --self-test a tree with one violation of each kind must be found out
+    check_includes.py --self-test finds the violations in a tree with one of each kind
 
-The tables below are the rule; docs/architecture.md says why. A folder may use what its line names and itself.
+The tables below are the rule; docs/architecture.md gives the reasons. A folder may use itself and the folders of its line.
 """
 import pathlib
 import re
@@ -59,12 +59,12 @@ USES = {
     "cli": TORCH_FREE,
     "examples": sorted(set(LIVE + TRACE + ["profiler/record"])),
 }
-# Files that may use more than their folder. The worker is the one program with engine, recorder and cost model together.
+# Files that may use more than their folder. The worker is the only program with engine, recorder and cost model.
 EXTRA = {
     re.compile(r"cli/worker_\w+\.(h|cpp)"): LIVE + ["profiler/record", "sim/cost"],
     re.compile(r"cli/(supervisor|launch\w*|capture\w*)\.(h|cpp)"): ["profiler/record"],
 }
-# Targets of CMake that may link more than their folder, as EXTRA.
+# CMake targets that may link more than their folder, like EXTRA for files.
 EXTRA_TARGETS = {"shardlens-worker": LIVE + ["profiler/record", "sim/cost"], "shardlens_capture": ["profiler/record"]}
 
 ENGINE_FOLDERS = {"core/composable", "core/module", "core/fsdp", "core/replicate", "core/dist", "core/models", "core/train"}
@@ -81,7 +81,7 @@ TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench", "examples")
 
 
 def folder_of(path):
-    """core/plan/x.h -> core/plan; cli/x.cpp -> cli; None outside the tables."""
+    """core/plan/x.h -> core/plan; cli/x.cpp -> cli; None for folders that are not in the tables."""
     parts = path.split("/")
     for length in (2, 1):
         if "/".join(parts[:length]) in USES:
@@ -90,7 +90,7 @@ def folder_of(path):
 
 
 def may_use(path):
-    """The folders that the file may include from; None: any (tests and benchmarks see everything)."""
+    """The folders that the file may include from; None: any (tests and benchmarks may include everything)."""
     if path.startswith(("tests/", "bench/")):
         return None
     folder = folder_of(path)
@@ -134,7 +134,7 @@ def check_project_header(root, path, where, header, allowed):
         if allowed is not None:
             yield f'{where}: "{header}" belongs to the tests'
     elif target is None:
-        yield f'{where}: "{header}" lies in a folder that .ci/check_includes.py does not know; add it to USES'
+        yield f'{where}: "{header}" is in a folder that is not in .ci/check_includes.py; add it to USES'
     elif allowed is not None and target not in allowed:
         yield f'{where}: "{header}" points up: {folder_of(path)} may use {", ".join(sorted(allowed - {folder_of(path)})) or "nothing"}'
 
@@ -188,7 +188,7 @@ def check_links(root):
 
 
 def check_tables():
-    """The tables must themselves have a direction: no folder may be reached from what it uses."""
+    """The tables must not have cycles: no folder may be reached from the folders that it uses."""
     for folder, used in USES.items():
         seen, queue = set(), list(used)
         while queue:

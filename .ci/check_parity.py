@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks docs/parity.md: every test that it names exists, every row says what shows it, and every feature has its row.
+"""Checks docs/parity.md: every test that it names exists, every row has a test or a reason, and every feature has its row.
 
     check_parity.py [ROOT]       prints every violation as file:line, exit 1 if there is one
-    check_parity.py --self-test  a table with one violation of each kind must be found out
+    check_parity.py --self-test  finds the violations in tables with one of each kind
 
-A row is `| behaviour | status | test or reason |`. Rows that are `works`, `refused` or `differs` name at least one test as
-`Suite.Name`; rows that are `out of scope` give a reason instead. Each line of .ci/parity_rows.txt is the first cell of one row.
+A row is `| behaviour | status | test or reason |`. Rows with status `works`, `refused` or `differs` name at least one test as
+`Suite.Name`; rows with status `out of scope` give a reason instead. Each line of .ci/parity_rows.txt is the first cell of one row.
 """
 import pathlib
 import re
@@ -62,7 +62,7 @@ def violations(root):
     if rows == 0:
         yield f"{DOCUMENT}:1: no rows"
     for feature in missing:
-        yield f"{DOCUMENT}:1: no row for '{feature}'; expected one, as {FEATURES} lists it"
+        yield f"{DOCUMENT}:1: no row for '{feature}'; expected one, since {FEATURES} lists it"
 
 
 def self_test():
@@ -90,7 +90,7 @@ def self_test():
             document.write_text(text, encoding="utf-8")
             if len(list(violations(root))) != expected:
                 failures.append(f"{name}: expected {expected} violations")
-    print("\n".join(failures) if failures else f"check_parity self-test: {len(bad) + 3} damaged documents found out, the clean table passed")
+    print("\n".join(failures) if failures else f"check_parity self-test: {len(bad) + 3} damaged documents detected, the clean table passed")
     return 1 if failures else 0
 
 
