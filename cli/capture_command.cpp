@@ -38,8 +38,8 @@ void check_device(const RunOptions& options) {
     throw InputError(
         fmt::format("--nproc {}", options.nproc),
         fmt::format("this machine has {} GPU{}, and NCCL needs one for each rank; --backend "
-                    "emulated --world-size {} runs one rank of {} on one GPU",
-                    gpu_count(), gpu_count() == 1 ? "" : "s", options.nproc, options.nproc));
+                    "emulated --world-size {} runs one of these ranks on one GPU",
+                    gpu_count(), gpu_count() == 1 ? "" : "s", options.nproc));
   }
   if (backend_of(options) == Backend::kEmulated) {
     (void)sim::make_collective_timer(hardware_of(options));

@@ -336,7 +336,7 @@ class Supervision {
   const SignalReader signals_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   Stage stage_ = Stage::kRunning;
-  std::optional<Clock::time_point> deadline_;  // of the stage
+  std::optional<Clock::time_point> deadline_;  // deadline of the current stage
   const WorkerProcess* culprit_ = nullptr;
   int interrupt_ = 0;
 };

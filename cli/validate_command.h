@@ -4,7 +4,7 @@
 
 namespace shardlens::cli {
 
-// `shardlens validate`: published training runs beside what the simulator predicts for them.
+// `shardlens validate`: compares published training runs with the simulator's predictions for them.
 [[nodiscard]] Action add_validate_command(CLI::App& app);
 
 }  // namespace shardlens::cli

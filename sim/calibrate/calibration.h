@@ -39,9 +39,9 @@ struct MeasuredOperator {
   double spread = 0;  // mean |sample - us| / us
 };
 
-// A class of kernels: operators of one name and dtype; matrix products of all names are one class
-// per dtype. A shape that was not measured takes us + us_per_unit · x, where x is the FLOPs of a
-// matrix product or attention (in 1e9), or the bytes of any other operator (in 1e6).
+// A class of kernels: operators of one class_of() and dtype. A shape that was not measured takes
+// us + us_per_unit · x, where x is the FLOPs of a matrix product or attention (in 1e9), or the
+// bytes of any other operator (in 1e6).
 struct KernelClass {
   std::string name;  // class_of()
   DType dtype = DType::kF32;
@@ -49,12 +49,12 @@ struct KernelClass {
   int64_t shapes = 0, samples = 0;
   double share = 0;   // of the run's compute time
   double spread = 0;  // mean over samples of |sample - its shape's mean| / mean
-  // By concurrent communication; nullopt: the class did not run both with and without it.
+  // Factor by which concurrent communication slows it; nullopt: not run both with and without it.
   std::optional<double> slowdown;
   // Mean error when each shape is predicted from the other shapes; nullopt: too few shapes.
   std::optional<double> left_out;
 };
-// "gemm", "attention", "attention_backward", or the operator's name.
+// "gemm", "attention" or "attention_backward" for these kinds, otherwise the operator's name.
 [[nodiscard]] std::string class_of(const plan::Operator& op);
 // x in KernelClass's formula.
 [[nodiscard]] double work_of(plan::OperatorKind kind, int64_t flops, Bytes bytes);

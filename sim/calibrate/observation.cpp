@@ -409,14 +409,14 @@ class RankObserver {
   std::vector<Instant> instants_, operators_;  // by time
   LaunchedKernels kernels_;
   IntervalSet hook_ranges_, transfers_;
-  std::vector<Nanoseconds> ends_;  // of collectives
-  std::vector<Interval> waits_;    // of the host
+  std::vector<Nanoseconds> ends_;  // ends of collectives
+  std::vector<Interval> waits_;    // when the host waited
   // While a step is read: the host's time is assigned up to `at_`; after it `owner_` gets the time
   // until `hook_end_`, and the next operator gets `gap_`.
   Nanoseconds at_ = 0, hook_end_ = 0, owner_start_ = 0, gap_ = 0, gap_beside_ = 0;
   ObservedItem* owner_ = nullptr;
-  bool owner_waits_ = false;   // the owner waits for an event
-  bool owner_blocks_ = false;  // and the host blocks until it is complete
+  // The owner waits for an event; the host blocks until the event is complete.
+  bool owner_waits_ = false, owner_blocks_ = false;
 };
 
 // The hardware whose collectives an emulated run modelled; "": the run was not emulated.

@@ -31,8 +31,8 @@ struct TraceIndex {
   const analysis::Timeline& timeline;
   LaunchedKernels kernels;
   analysis::IntervalSet moves;      // while data of collectives moves
-  std::vector<Nanoseconds> ends;    // of collectives
-  std::vector<uint32_t> operators;  // of all threads, by start
+  std::vector<Nanoseconds> ends;    // ends of collectives
+  std::vector<uint32_t> operators;  // operators of all threads, by start
   std::vector<uint32_t> launches;   // all-reduce actions (only in Shardlens' own captures)
 };
 

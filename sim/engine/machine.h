@@ -15,7 +15,7 @@ namespace shardlens::sim {
 // A point in a lane's work, complete when all earlier work of the lane has ended: a recorded CUDA
 // event.
 using Mark = uint32_t;
-inline constexpr Mark kNoMark = 0xffffffffU;  // of an event that was not recorded in this step
+inline constexpr Mark kNoMark = 0xffffffffU;  // for an event that was not recorded in this step
 
 struct Span {
   Nanoseconds start = -1, end = -1;  // -1: not yet
@@ -130,7 +130,7 @@ class Machine {
     bool running = false, beside = false;
     bool sleeps = false;  // blocked in a wait
     Nanoseconds end = kNever, since = 0;
-    double left = 0;  // of time.alone, at `since`
+    double left = 0;  // remaining part of time.alone at `since`
   };
   struct Rank {
     std::array<int32_t, 5> running{};  // by WorkClass

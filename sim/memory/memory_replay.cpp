@@ -518,7 +518,7 @@ void MemoryReplay::release(const MemoryItem& item) {
   }
 }
 
-// Of an operator that runs again, only a checkpoint's input may have been kept; the rest of what it
+// When an operator runs again, at most its checkpoint's input has been kept; the rest of what it
 // saves is allocated again. The incoming gradient stays allocated in the meantime.
 void MemoryReplay::recompute(uint32_t index) {
   const OperatorMemory& op = operators_[index];

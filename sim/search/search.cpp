@@ -221,11 +221,11 @@ class Searcher {
   std::vector<Candidate> all_;
   std::vector<std::optional<Outcome>> outcomes_;
   std::vector<std::optional<InputError>> refusals_;
-  std::vector<Range> shares_;  // of all_
+  std::vector<Range> shares_;  // ranges of all_
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;
   // Guarded by mutex_:
-  std::vector<Range> left_;  // of shares_, by thread
+  std::vector<Range> left_;  // remaining ranges of shares_, by thread
   size_t done_ = 0;
   std::exception_ptr failure_;
 };
