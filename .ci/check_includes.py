@@ -2,7 +2,7 @@
 """Checks the direction of dependencies between the folders, in #include lines and in CMake's link lines.
 
     check_includes.py [ROOT]      prints every violation as file:line, exit 1 if there is one
-    check_includes.py --self-test a tree with one violation of each kind must be found out
+    check_includes.py --self-test finds the violations in a tree with one of each kind
 
 cmake/folders.txt is the rule; docs/architecture.md explains it. A folder may use itself, what its row names, and what these may use.
 """
@@ -75,7 +75,7 @@ def folder_of(path):
 
 
 def may_use(path):
-    """The folders that the file may include from; None: any (tests and benchmarks see everything)."""
+    """The folders that the file may include from; None: any (tests and benchmarks may include everything)."""
     if path.startswith(("tests/", "bench/")):
         return None
     folder = folder_of(path)

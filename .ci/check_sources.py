@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what the compiler does not: every source file is in a CMakeLists.txt, file lengths, leftover markers, private paths.
+"""Checks rules that the compiler does not: every source file is in a CMakeLists.txt, file lengths, leftover markers, private paths.
 
     check_sources.py [ROOT]       prints every violation as file:line, exit 1 if there is one
-    check_sources.py --self-test  a tree with one violation of each kind must be found out
+    check_sources.py --self-test  finds the violations in a tree with one of each kind
 """
 import pathlib
 import re
@@ -38,9 +38,9 @@ def check_file(root, file):
     lines = file.read_text(encoding="utf-8").splitlines()
     limit = HEADER_LINES if file.suffix == ".h" else SOURCE_LINES
     if len(lines) > limit:
-        yield f"{path}:{limit + 1}: {len(lines)} lines, at most {limit}; split it by concept"
+        yield f"{path}:{limit + 1}: {len(lines)} lines, expected at most {limit}; split it by concept"
     if file.suffix == ".cpp" and not listed(root, file):
-        yield f"{path}:1: in no CMakeLists.txt, so nothing builds it"
+        yield f"{path}:1: not in a CMakeLists.txt, so it is not built"
     if file.suffix == ".h" and "#pragma once" not in lines:
         yield f"{path}:1: no #pragma once"
     for number, line in enumerate(lines, 1):

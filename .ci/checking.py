@@ -1,10 +1,11 @@
-"""What the checks of this folder have in common."""
+"""Common code of the checks in this folder."""
 import pathlib
 import sys
 
 
 def run(name, violations, self_test, clean):
-    """Exit code of `check_NAME.py [ROOT]`, which prints every violation(root), or what `clean` says; or `check_NAME.py --self-test`."""
+    """Runs `check_NAME.py [ROOT]`, which prints every violation of violations(root), or the message `clean` if there is none; or
+    `check_NAME.py --self-test`. Returns the exit code."""
     arguments = sys.argv[1:]
     if arguments == ["--self-test"]:
         return self_test()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How often `shardlens check` errs: one table over generated pairs, real captures and inputs that are no runs.
+"""How often `shardlens check` is wrong: one table over generated pairs, real captures and invalid inputs.
 
     check_evaluation.py --bin build/release/bin [--pairs 400] [--captures 20] [--runs 3] [--keep DIR] [--skip-generated]
 
 Generated pairs come from check_pairs (bench/check_pairs.cpp, built with -DSHARDLENS_BENCH=ON). Captures are real: two ranks over
-Gloo, and rank 0 of an emulated world of 8; both sides of a pair take turns. The machine should do nothing else meanwhile: on a loaded
-one most pairs are inconclusive. 20 pairs of 3 runs are 240 captures, a few seconds each. Exit 1 when a row does not hold.
+Gloo, and rank 0 of an emulated world of 8; both sides of a pair are captured alternately. Nothing else should run on the machine: on a
+loaded machine most pairs are inconclusive. 20 pairs of 3 runs are 240 captures, a few seconds each. Exit code 1 if a row misses its goal.
 """
 import argparse
 import json
@@ -55,14 +55,14 @@ class Captures:
         return out
 
     def check(self, baseline, candidate, *more):
-        """Exit code and all that it said."""
+        """Exit code and all output of `shardlens check`."""
         result = subprocess.run([self.shardlens, "check", "--baseline", *map(str, baseline), "--candidate", *map(str, candidate), *more],
                                 capture_output=True, text=True, timeout=600, check=False)
         return result.returncode, result.stdout + result.stderr
 
 
 def same_program(captures, kind, flags, pairs, table):
-    """A/A: ABBA within a pair. Returns one side's runs."""
+    """Pairs of the same program (A/A), captured in the order ABBA. Returns one side's runs of the last pair."""
     codes, last = [], []
     for pair in range(pairs):
         sides = {"a": [], "b": []}
@@ -92,7 +92,7 @@ def other_plans(captures, kind, flags, baseline, table):
 
 
 def no_runs(captures, run, table):
-    """Inputs that no verdict may come from: (name, path, exit code)."""
+    """Adds a row for each invalid input, which must give an error and no verdict."""
     base = captures.directory / "inputs"
     trace = run / "rank0.pt.trace.json.gz"
 
@@ -118,11 +118,11 @@ def no_runs(captures, run, table):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="where shardlens, shardlens-worker and check_pairs are")
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="directory with shardlens, shardlens-worker and check_pairs")
     parser.add_argument("--pairs", type=int, default=400)
-    parser.add_argument("--captures", type=int, default=20, help="A/A pairs of real captures of each kind; 0: none")
-    parser.add_argument("--runs", type=int, default=3, help="runs a side")
-    parser.add_argument("--keep", type=pathlib.Path, help="keep the captures of the last pairs here")
+    parser.add_argument("--captures", type=int, default=20, help="pairs of the same program (A/A) of each kind of real captures; 0: none")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each side of a pair")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the captures of the last pairs in this directory")
     parser.add_argument("--skip-generated", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,6 +1,6 @@
-// How often `check` fails, passes or gives no verdict on generated pairs of runs whose difference
-// is known: check_pairs [--pairs N] [--runs R] [--steps S] [--seed K], one row of Markdown per kind
-// of pair.
+// How often `check` fails, passes or gives no verdict on generated pairs of runs with a known
+// difference: check_pairs [--pairs N] [--runs R] [--steps S] [--seed K]. Prints one row of Markdown
+// per kind of pair.
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -61,7 +61,7 @@ Count count(const GeneratedRun& candidate, int pairs, const Settings& settings, 
   return out;
 }
 
-// Returns whether the row holds.
+// Prints a row. Returns `holds`: whether the result is as wanted.
 bool row(std::string_view name, const Count& c, std::string_view wanted, bool holds) {
   fmt::print("| {} | {} | {} | {} | {} | {} | {} |\n", name, c.all(), c.pass, c.regression,
              c.inconclusive, wanted, holds ? "yes" : "NO");

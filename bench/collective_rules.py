@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rules of interpolation between measured sizes of collectives, held against sizes left out.
+"""Compares rules of interpolation between measured sizes of collectives, by their errors at sizes left out.
 
     collective_rules.py nccl_bandwidth.csv
 
-Reads what `shardlens validate --collectives` reads, and predicts sizes from 1 MiB up from the others of their curve: one size left out at a time, and
-every second one (even, odd). Means over curves of a curve's mean |error|, and how many curves are above 5 %. The first rule is the one in use.
-Last the same of a second measurement against the first, where the table has two.
+Reads the tables of `shardlens validate --collectives`, and predicts sizes from 1 MiB up from the other sizes of their curve: with one size left out at a time, and
+with every second one left out (even, odd). Prints the mean over curves of a curve's mean |error|, and how many curves are above 5 %. The first rule is the one in use.
+At the end, the same comparison of a second measurement with the first, where the table has two.
 """
 import argparse
 import bisect
@@ -46,7 +46,7 @@ def straight(x, y, at):
 
 
 def cubic(x, y, at):
-    """Monotone: Fritsch and Carlson's PCHIP; inside, so slopes at the ends are those of their first and last pieces."""
+    """Monotone interpolation: Fritsch and Carlson's PCHIP. The slopes at the ends are those of the first and last pieces."""
     width = [b - a for a, b in zip(x, x[1:])]
     slope = [(b - a) / w for a, b, w in zip(y, y[1:], width)]
     end = [slope[0]]
@@ -60,7 +60,7 @@ def cubic(x, y, at):
 
 
 def through(shape, of_bytes, of_time, time):
-    """`shape` between of_bytes(size) and of_time(size, us); `time` turns what it says at a size back into us."""
+    """Interpolates with `shape` between of_bytes(size) and of_time(size, us); `time` converts the result back to microseconds."""
     def rule(points, size):
         return time(size, shape([of_bytes(b) for b, _ in points], [of_time(b, us) for b, us in points], of_bytes(size)))
     return rule
@@ -78,7 +78,7 @@ RULES = {
 
 
 def left_out(count, mode):
-    """Lists of what is left out at once; the ends stay."""
+    """Lists of points that are left out together; the first and last points are never left out."""
     inner = range(1, count - 1)
     return [[i] for i in inner] if mode == "one" else [[i for i in inner if i % 2 == (mode == "odd")]]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a Kineto trace like that of an FSDP2 training run on eight GPUs, of about the size that is asked for.
+"""Writes a Kineto trace of about a given size, like that of an FSDP2 training run on eight GPUs.
 
     generate_trace.py --megabytes 300 --out rank0.json [--gzip] [--rank 0]
 
-The same arguments give the same file. Every step is the same work, from the third on with the times and ids of the second moved on: for each layer an all-gather, its copy-out, 14 operators with their launches, kernels and
-flows, and in the backward pass a reduce-scatter. Line breaks, members and their order are those that PyTorch 2.11 writes.
+The same arguments give the same file. All steps have the same work: for each layer an all-gather, its copy-out, 14 operators with their launches, kernels and flows, and in the
+backward pass a reduce-scatter. From the third step on, events are those of the second with shifted times and ids. Line breaks, members and their order are those of PyTorch 2.11.
 """
 import argparse
 import gzip
@@ -46,7 +46,7 @@ class Trace:
         self.thread = 10100
         self.first = True
 
-    # What moves on from step to step stands between marks until the step is written.
+    # Times and ids, which change from step to step, are between \x01 marks until the step is written.
     def time(self, ns):
         return f"\x01t{ns}\x01"
 
@@ -54,7 +54,7 @@ class Trace:
         return f"\x01i{number}\x01"
 
     def event(self, category, name, pid, tid, start, length, args):
-        # As the profiler writes it: four lines and the brackets.
+        # In the profiler's format: four lines and the brackets.
         self.first = False
         return (f'  {{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": {pid}, "tid": {tid},\n    "ts": {self.time(start)}, '
                 f'"dur": {length // 1000}.{length % 1000:03d},\n    "args": {{\n      {args}\n    }}\n  }}')
@@ -141,7 +141,7 @@ class Trace:
 
 
 def written(events, steps_later, step_ns, step_ids):
-    """The text of a step's events, `steps_later` steps after it was made."""
+    """The text of a step's events, shifted by `steps_later` steps."""
     parts = ",\n".join(events).split("\x01")
     ns, ids = steps_later * step_ns, steps_later * step_ids
     for i in range(1, len(parts), 2):
@@ -176,13 +176,13 @@ def main():
         size = out.write(written(list(trace.step(0)), 0, 0, 0))
         begin = trace.host
         step = list(trace.step(1))
-        # Ids of a later step are larger than all before, though not without gaps.
+        # Ids of a later step are larger than all earlier ones, but there may be gaps.
         step_ids = max(trace.external, trace.correlation)
         for later in itertools.count():
             if size >= limit:
                 break
             text = written(step, later, trace.host - begin, step_ids)
-            if size + len(text) > limit:  # part of a step, to the byte if it were not for the end of an event
+            if size + len(text) > limit:  # a part of the step, up to the end of an event
                 text = text[: text.rfind("\n  },\n", 0, max(int(limit - size), 0)) + 4] if limit - size > 2000 else text[: text.index("\n  },\n") + 4]
             size += out.write(",\n" + text)
         out.write('\n  ],\n  "traceName": "trace.json"\n}\n')

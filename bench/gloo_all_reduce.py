@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What an all-reduce over Gloo takes beside the reduce-scatter and the all-gather that it is made of.
+"""Compares the time of an all-reduce over Gloo with that of a reduce-scatter and an all-gather, of which it consists.
 
     bench/gloo_all_reduce.py [--ranks 2,3,4,6,8] [--megabytes 6,12.65,28.1] [--rounds 30]
 
-Processes of one thread on this machine. The reduce-scatter is the engine's (core/dist/gloo_backend.cpp): an all-to-all and a sum; Gloo's own is an
-all-reduce. The three take turns; medians, and the first over the sum of the others, last for each number of ranks in the median over sizes. What is
-missing to 1 falls with the ranks as their own part does, which both others copy; times the ranks it is the constant with which CalibratedCostModel
-makes an all-reduce that no run showed from the two.
+Runs single-threaded processes on this machine. The reduce-scatter is the engine's (core/dist/gloo_backend.cpp): an all-to-all and a sum; Gloo's own is an
+all-reduce. The three run alternately. Prints medians and the share: the all-reduce's time over the sum of the others; at the end of each number of ranks
+the median share over sizes. The reduce-scatter and the all-gather each copy a rank's own part, 1/ranks of the message, so 1 - share decreases with the
+number of ranks. (1 - share) · ranks is the constant that CalibratedCostModel uses to compute an all-reduce that was not measured from the two others.
 """
 import argparse
 import os

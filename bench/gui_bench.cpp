@@ -1,8 +1,8 @@
-// What the desktop app costs, offscreen. `gui_bench TRACE`: of a large run, time from file to
-// the painted window beside the analyzer's own, memory per event beyond the trace's, and frame
-// times of zooming and panning at 1920x1080, and how soon a cancelled load ends. `gui_bench`: from
-// an edit of the plan of a 70B model with 80 layers on 8 GPUs until its new timeline is painted.
-// Exit 1 if a limit is exceeded.
+// Time and memory of the desktop app, offscreen. `gui_bench TRACE`, for a large run: the time from
+// file to painted window compared with the analyzer's, the memory per event in addition to the
+// trace's, frame times of zooming and panning at 1920x1080, and the time until a cancelled load
+// ends. `gui_bench`: the time from an edit of the plan of a 70B model with 80 layers on 8 GPUs
+// until its new timeline is painted. Exit code 1 if a limit is exceeded.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -34,14 +34,14 @@ namespace {
 
 using namespace shardlens;
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::minutes kLongest{10};  // of anything that is waited for
-constexpr int kRounds = 3;                    // analyzer and window in turn: machines are shared
+constexpr std::chrono::minutes kLongest{10};  // longest wait
+constexpr int kRounds = 3;  // analyzer and window run alternately, since other programs may run
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Wall clock and CPU time of all threads: on a busy machine the latter says more.
+// Wall time, and CPU time of all threads, which is more reliable on a busy machine.
 struct Stopwatch {
   Clock::time_point begin = Clock::now();
   std::clock_t cpu_begin = std::clock();
@@ -76,7 +76,7 @@ struct Frames {
   }
 };
 
-// In from the whole run to single events and out again at several places, then along at each depth.
+// At several places, zooms in from the whole run to single events, and pans at every tenth depth.
 Frames move(gui::TimelineView& view) {
   Frames frames;
   for (const double place : {0.1, 0.5, 0.83}) {
@@ -96,7 +96,8 @@ Frames move(gui::TimelineView& view) {
   return frames;
 }
 
-// Seconds from cancelling a load, once it says that it does `what`, until nothing of it runs.
+// Seconds from cancelling a load until its thread has ended. The load is cancelled when its
+// progress message begins with `what`.
 double cancel_while(const char* path, const char* what) {
   auto loader = std::make_unique<gui::RunLoader>();
   bool there = false;
@@ -113,7 +114,7 @@ double cancel_while(const char* path, const char* what) {
 
 struct Round {
   Stopwatch reading, analyzer, opening;
-  double trace_bytes = 0, window_bytes = 0;  // an event; the window's beyond the trace's
+  double trace_bytes = 0, window_bytes = 0;  // per event; the window's in addition to the trace's
   gui::RunPointer run;
   [[nodiscard]] double excess() const { return opening.wall - analyzer.wall; }
 };
@@ -171,7 +172,7 @@ int run(const char* path) {
     }
   }
   const gui::RunPointer data = rounds.back().run;
-  const Round first = rounds.front();  // memory: of a fresh process
+  const Round first = rounds.front();  // its memory is that of a fresh process
   std::sort(rounds.begin(), rounds.end(),
             [](const Round& a, const Round& b) { return a.excess() < b.excess(); });
   const double excess = rounds[kRounds / 2].excess();
@@ -212,7 +213,7 @@ void wait_for_version(gui::PlanSession& session) {
   gui::wait_until([&session] { return session.current() != nullptr; }, kLongest);
 }
 
-// Every choice of every knob once, each undone again; the pause after an edit counts.
+// Times every choice of every setting once, and undoes it. The delay after an edit is included.
 int edit() {
   gui::PlanSession session;
   gui::SelectionContext context;

@@ -1,7 +1,7 @@
-// Host cost of sharding: one process, rank 0 of an emulated world of 8 whose collectives take no
-// time, a chain of units of two Linear(16, 16) each; prints the median step (forward and backward
-// of a batch of 4) sharded and plain as JSON. bench/host_cost.py runs it beside PyTorch FSDP2 on
-// its fake process group.
+// Host time of sharding: one process, rank 0 of an emulated world of 8 whose collectives take no
+// time, and a chain of units of two Linear(16, 16) each. Prints the median time of a step (forward
+// and backward of a batch of 4), sharded and not sharded, as JSON. bench/host_cost.py compares it
+// with PyTorch FSDP2 on PyTorch's fake process group.
 
 #include <algorithm>
 #include <chrono>

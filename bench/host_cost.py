@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Host cost of sharding, Shardlens beside PyTorch FSDP2, in one command.
+"""Compares the host time of sharding in Shardlens and in PyTorch FSDP2.
 
     bench/host_cost.py [--units 32] [--steps 200] [--rounds 5] [--bin build/release/bin]
 
 One process, a world of 8 whose collectives take no time (Shardlens: the emulated group with ab:0:inf; FSDP2: the fake process group), a chain
-of units of two Linear(16, 16) each, batch 4. Cost of a unit and step = (median step sharded - median step plain) / units. The two take
-turns; the figure is the median over rounds. The target is a tenth of FSDP2's.
+of units of two Linear(16, 16) each, batch 4. Cost per unit and step = (median step sharded - median step plain) / units. The two programs run
+alternately; the result is the median over rounds. The target is a tenth of FSDP2's cost.
 """
 import argparse
 import json
@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
-    parser.add_argument("--fsdp2", action="store_true", help=argparse.SUPPRESS)  # the other half, in a process of its own
+    parser.add_argument("--fsdp2", action="store_true", help=argparse.SUPPRESS)  # measures FSDP2, in its own process
     args = parser.parse_args()
     if args.fsdp2:
         return fsdp2(args.units, args.steps)
@@ -73,7 +73,7 @@ def main():
         "PyTorch FSDP2": [sys.executable, __file__, "--fsdp2", "--units", sizes[0], "--steps", sizes[1]],
     }
     if not (args.bin / "host_cost").exists():
-        parser.error(f"{args.bin}/host_cost is not there: configure with -DSHARDLENS_BENCH=ON and build it, or give --bin")
+        parser.error(f"{args.bin}/host_cost does not exist: configure with -DSHARDLENS_BENCH=ON and build it, or give --bin")
     rounds = {side: [] for side in sides}
     for _ in range(args.rounds):
         for side, command in sides.items():

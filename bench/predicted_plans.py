@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""How well other plans are predicted on this machine from runs of full_shard alone.
+"""How well other plans are predicted on this machine from runs of only full_shard.
 
     predicted_plans.py --bin build/release/bin [--worlds emulated,gloo] [--rounds 5] [--steps 8] [--keep DIR]
 
-Captures the other plans in turn, full_shard before and after each, `--rounds` times; calibrates on the captures of full_shard, simulates the
-other plans with that calibration and prints measured and predicted step time and exposed communication. A machine's clock drifts by more
-than what is asked here, so a plan's step is measured against its neighbours: the median over rounds of its median step over the mean of those
-of the two full_shard captures beside it, times the mean step of full_shard. A/A noise: the same of full_shard itself against its neighbours,
-the largest distance from 1. The batch is raised until a step takes at least 300 ms.
+Captures the other plans one after the other, with full_shard before and after each, `--rounds` times; calibrates on the captures of full_shard,
+simulates the other plans with that calibration, and prints measured and predicted step time and exposed communication. The speed of a machine
+drifts by more than the goals below, so a plan's step is measured relative to the captures before and after it: its median step over the mean of
+the median steps of these two full_shard captures, in the median over rounds, times the mean step of full_shard. A/A noise is the same ratio of
+full_shard itself to its neighbours: the largest distance from 1. The batch is increased until a step takes at least 300 ms.
 
-Goals  emulated world of 8: step time off by 3 % in the median and 6 % at worst, exposed communication by 10 % or 1 % of the step;
-       two ranks over Gloo: step time within 5 %, or twice the A/A noise.
-Exit code 0: they hold; 1: they do not. The machine should do nothing else meanwhile.
+Goals  emulated world of 8: error of step time 3 % in the median and 6 % at worst, of exposed communication 10 %, or 1 % of the step;
+       two ranks over Gloo: error of step time 5 %, or twice the A/A noise.
+Exit code 0: the goals are reached; 1: they are not. Nothing else should run on the machine.
 """
 import argparse
 import json
@@ -50,7 +50,7 @@ PLANS = {
 
 
 def ratio_at(rounds, place, distance):
-    """The median over rounds of the step captured there over the mean of those so far before and after it."""
+    """The median over rounds of the step at `place` divided by the mean of the steps `distance` places before and after it."""
     return statistics.median(each[place][1] / statistics.mean((each[place - distance][1], each[place + distance][1])) for each in rounds)
 
 
@@ -84,7 +84,7 @@ class World:
         return ["--model", self.directory, *self.plan_flags(plan), "--batch", self.batch, "--seq", SEQ]
 
     def capture(self, plan, name, steps):
-        """Step times and exposed communication in ms, of every rank and step."""
+        """Captures a plan. Returns its directory, and step time and exposed communication in ms of every rank and step."""
         out = self.directory / name
         self.command("capture", *self.model_flags(plan), *self.run_flags, "--tokens", TOKENS, "--out", out, "--steps", steps + WARMUP,
                      "--warmup", WARMUP, "--threads", 1)
@@ -102,7 +102,8 @@ class World:
             self.batch = max(self.batch + 1, math.ceil(self.batch * LEAST_MS * 1.2 / step))
 
     def measure(self):
-        """Of each round what was captured, the baseline and the plans by turns: median step and exposed communication; the baseline's captures."""
+        """Captures the baseline and the plans alternately. Returns, for each round, the plans with median step and exposed communication; and the
+        baseline's captures."""
         order = [BASELINE] + [each for plan in PLANS if plan != BASELINE for each in (plan, BASELINE)]
         rounds, captures = [], []
         for turn in range(self.options.rounds):
@@ -164,10 +165,10 @@ def main():
     parser.add_argument("--worlds", default="emulated,gloo")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--keep", type=pathlib.Path, help="a new folder for the captures of full_shard and the calibrations")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the captures of full_shard and the calibrations in this new directory")
     options = parser.parse_args()
     if not (options.bin / "shardlens").is_file():
-        parser.error(f"--bin {options.bin}: there is no shardlens in it")
+        parser.error(f"--bin {options.bin}: does not contain shardlens")
     names = options.worlds.split(",")
     if unknown := [name for name in names if name not in WORLDS]:
         parser.error(f"--worlds {unknown[0]}: expected {' or '.join(WORLDS)}")

@@ -1,5 +1,5 @@
-// What recording costs: per record of each kind, written out included, and per operator with the
-// observer in place. `kept`: records per iteration.
+// Cost of recording: per record of each kind, including writing it, and per operator with the
+// observer enabled. `kept`: records per iteration.
 
 #include <filesystem>
 #include <optional>
@@ -95,7 +95,7 @@ void operator_record(benchmark::State& state) {
 BENCHMARK(operator_record)->Iterations(kIterations);
 
 #ifdef SHARDLENS_BENCH_ENGINE
-// One operator on eight numbers, so that the difference of the two is the observer's cost.
+// An operator on eight numbers; the observer's cost is the difference between the two variants.
 void small_add(benchmark::State& state, bool observed) {
   const at::NoGradGuard no_grad;
   Bench bench;

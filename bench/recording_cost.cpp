@@ -1,10 +1,10 @@
-// What recording costs a training step: the same process trains alternately with and without it.
+// Cost of recording for a training step: one process trains alternately with and without recording.
 //
 //   recording_cost --model DIR --tokens FILE --out DIR [flags of capture]
 //
-// Runs rank 0 of an emulated world (two ranks and no delay unless flags say otherwise) in blocks of
-// steps that are recorded and blocks that are not, back to back, so that both see the same machine;
-// prints medians of the step time, their difference, and what was recorded.
+// Runs rank 0 of an emulated world (two ranks and no delay, unless set by flags). Blocks of steps
+// that are recorded alternate with blocks that are not, so that both run under the same conditions.
+// Prints medians of the step time, their difference, and the number of records.
 
 #include <algorithm>
 #include <cstdio>
@@ -37,8 +37,8 @@
 namespace shardlens {
 namespace {
 
-constexpr int64_t kBlock = 10;       // steps
-constexpr int64_t kFirstSteps = 20;  // not counted: caches and allocator warm up
+constexpr int64_t kBlock = 10;       // steps per block
+constexpr int64_t kFirstSteps = 20;  // warmup of caches and allocator; not counted
 
 // Passes everything on to a recorder, or to nothing.
 class Switch final : public Recorder {
@@ -85,7 +85,7 @@ class Switch final : public Recorder {
   std::vector<std::string> fqns_;
 };
 
-// Time that this process computed: unlike the clock it does not see who else uses the machine.
+// CPU time of this process; unlike wall time, it does not include time of other processes.
 double cpu_ms() {
   timespec t{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -133,7 +133,7 @@ void measure(const cli::RunOptions& options) {
   double cpu_before = cpu_ms();
   const auto after_step = [&](const train::StepReport& report) {
     const double cpu = cpu_ms();
-    // The first of a block pays for the change.
+    // The first step of a block is not counted, since it includes the change.
     if (report.step >= kFirstSteps && report.step % kBlock != 0) {
       Steps& steps = observer ? on : off;
       steps.wall.push_back(report.step_ms);
@@ -176,7 +176,7 @@ void measure(const cli::RunOptions& options) {
 }  // namespace shardlens
 
 int main(int argc, char** argv) {
-  CLI::App app("What recording costs a training step");
+  CLI::App app("Measures the cost of recording for a training step");
   shardlens::cli::RunOptions options;
   options.steps = 400;
   shardlens::cli::add_run_options(app, options);

@@ -1,4 +1,4 @@
-// What the schedule costs: time per action of a steady step, by dialect and layout. Goal: at most
+// Cost of the schedule: time per action of a steady step, by dialect and layout. Goal: at most
 // 50 ns.
 #include <algorithm>
 #include <cstdint>
@@ -98,7 +98,7 @@ void Fsdp1(benchmark::State& state) {
   run_steps(state, plan::Dialect::kFsdp1, false);
 }
 
-// What debug mode adds.
+// Additional cost of debug mode.
 void LedgerOfAStep(benchmark::State& state) {
   const Setup made = setup(plan::Dialect::kFsdp2, false);
   auto result = schedule::Schedule::make(made.units, made.options);

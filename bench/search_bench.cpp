@@ -1,6 +1,6 @@
-// What simulating many plans costs: every candidate of the 80-layer 70B model on 8 GPUs, for 1, 2,
-// 3, … sequences of a rank in a step, until there are --plans. Goals: 0.5 ms a plan, 10 000 plans
-// in 3 s on two cores. search_bench.py runs llm-analysis on the same plans.
+// Cost of simulating many plans: every candidate of the 80-layer 70B model on 8 GPUs, for 1, 2, 3,
+// … sequences per rank and step, until at least --plans are simulated. Goals: 0.5 ms per plan,
+// 10 000 plans in 3 s on two cores. search_bench.py runs llm-analysis on the same plans.
 #include <chrono>
 #include <ctime>
 #include <fstream>
@@ -27,10 +27,10 @@ int main(int argc, char** argv) {
   size_t plans = 10000;
   unsigned threads = 2;
   std::string csv;
-  CLI::App app{"What simulating many plans costs"};
-  app.add_option("--plans", plans, "at least so many [10000]");
-  app.add_option("--threads", threads, "[2]");
-  app.add_option("--csv", csv, "write the plans and what was predicted");
+  CLI::App app{"Measures the cost of simulating many plans"};
+  app.add_option("--plans", plans, "minimum number of plans [10000]");
+  app.add_option("--threads", threads, "number of threads [2]");
+  app.add_option("--csv", csv, "write the plans and their predictions to this file");
   CLI11_PARSE(app, argc, argv);
 
   sim::Scenario scenario;
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   scenario.world_size = kRanks;
   scenario.step.seq = kSeq;
   sim::HardwareSpec hardware = sim::load_hardware("8xH100");
-  hardware.gpu.memory = shardlens::Bytes{1} << 50;  // nothing is left out because it does not fit
+  hardware.gpu.memory = shardlens::Bytes{1} << 50;  // large enough that every plan fits
   scenario.machine = std::make_shared<const sim::TargetMachine>(hardware);
 
   std::ofstream rows;
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   }
   size_t done = 0;
   std::chrono::duration<double> taken{0};
-  double cpu = 0;  // of all threads: what other programs take counts less
+  double cpu = 0;  // CPU time of all threads, which depends less on other programs
   for (int64_t samples = 1; done < plans; ++samples) {
     sim::SearchOptions options;
     options.memory_limit = hardware.gpu.memory;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Simulating many plans, and the closed-form llm-analysis on the same plans, in one run.
+"""Compares the time of simulating many plans with that of llm-analysis, a closed-form model, on the same plans.
 
     search_bench.py --bin build/release/bin [--plans 10000] [--processes 2]
 
 search_bench (built with -DSHARDLENS_BENCH=ON) simulates every candidate of an 80-layer 70B model on 8 GPUs and writes the list;
-llm-analysis 0.2.2 (PyPI, installed into a folder of its own) then answers the same list, on as many processes as the other had threads.
-It knows of a plan: batch, accumulation, ZeRO stage and checkpoints; not units, prefetch, streams or the allocator.
+llm-analysis 0.2.2 (PyPI, installed into a separate folder) then predicts the same list, with as many processes as search_bench has threads.
+llm-analysis models batch, accumulation, ZeRO stage and checkpoints of a plan, but not units, prefetch, streams or the allocator.
 """
 import argparse
 import csv
@@ -24,7 +24,7 @@ ANALYSIS = None
 
 
 def site():
-    """The folder that llm-analysis is installed in, without its pin of an older transformers."""
+    """The folder with llm-analysis; installs it if needed, without the older transformers that it requires."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "shardlens" / "llm-analysis-0.2.2"
     if not (cache / "llm_analysis").exists():
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(cache), *PACKAGES], check=True)
@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     if not (options.bin / "search_bench").is_file():
-        parser.error(f"--bin {options.bin}: there is no search_bench in it")
+        parser.error(f"--bin {options.bin}: does not contain search_bench")
     folder = site()
     with tempfile.TemporaryDirectory() as directory:
         plans = os.path.join(directory, "plans.csv")
@@ -71,7 +71,7 @@ def main():
         with open(plans, newline="") as file:
             rows = list(csv.DictReader(file))
     prepare(folder)
-    predict(rows[0])  # what it does once is not counted
+    predict(rows[0])  # work that is only done once is not measured
     with multiprocessing.get_context("fork").Pool(options.processes) as pool:
         begin = time.monotonic()
         found = pool.map(predict, rows, chunksize=64)

@@ -1,5 +1,5 @@
-// What simulating a step costs: an 80-layer 70B model on 8 GPUs. Goals: at most 2 ms and 16 MiB
-// with the timeline of every kernel, 10 ms with each rank simulated, 0.5 ms for figures alone.
+// Cost of simulating a step: an 80-layer 70B model on 8 GPUs. Goals: at most 2 ms and 16 MiB with
+// the timeline of every kernel, 10 ms if each rank is simulated, 0.5 ms for only figures.
 #include <memory>
 
 #include <benchmark/benchmark.h>
@@ -21,7 +21,7 @@ constexpr const char* kModel = R"({"model_type": "llama", "hidden_size": 8192,
   "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
   "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072})";
 
-// All that does not depend on the plan's schedule, made once.
+// Everything that does not depend on the plan's schedule, created once.
 struct Setup {
   plan::ModelConfig config;
   plan::ResolvedPlan plan;
@@ -70,7 +70,7 @@ void EachRank(benchmark::State& state) {
   run_step(state, {.rank_slowdown = std::vector<double>(8, 1.0)});
 }
 
-// What comes before: units of the model's modules, their operators.
+// The work before the simulation: resolving the plan's units, and their operators.
 void Resolve(benchmark::State& state) {
   const Setup& setup = Setup::get();
   for (auto _ : state) {
@@ -86,7 +86,7 @@ void Workload(benchmark::State& state) {
   }
 }
 
-// The two parts of the above, and what is beside them.
+// Planning, which is part of run_step(); and costs and memory, which are not.
 void PlannedStep(benchmark::State& state) {
   const Setup& setup = Setup::get();
   for (auto _ : state) {

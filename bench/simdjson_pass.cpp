@@ -1,11 +1,11 @@
-// The bare pass that the reader is measured against: simdjson's on-demand interface over a whole
-// file, taking of each event what an Event holds (ph, cat, name, pid, tid, ts, dur) and nothing of
-// its args; no names are kept, no table is built. `simdjson_pass FILE` prints seconds with loading
-// the file, events, and seconds without.
+// A minimal pass for comparison with the reader: simdjson's on-demand interface over a whole file.
+// It reads the members of an Event (ph, cat, name, pid, tid, ts, dur), but not its args; it keeps
+// no names and builds no table. `simdjson_pass FILE` prints seconds including loading the file, the
+// number of events, and seconds without loading.
 //
-// Compiled for the machine it runs on (-O3 -march=native), so that simdjson's inlined part is its
-// best one; the keys are looked at in the order of the file, the way simdjson recommends for
-// objects whose members come in any order.
+// Compiled for the machine that it runs on (-O3 -march=native), so that simdjson's inlined code is
+// as fast as possible. Keys are visited in the order of the file, as simdjson recommends for
+// objects whose members may be in any order.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

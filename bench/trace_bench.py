@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times reading a trace beside a bare simdjson pass, compressed beside plain, and `shardlens analyze` beside Holistic Trace Analysis.
+"""Compares the times of reading a trace and of a minimal simdjson pass, of compressed and plain traces, and of `shardlens analyze` and Holistic Trace Analysis.
 
     trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--hta 300] [--python PYTHON] [--work DIR]
 
-Every run is a process of its own; the programs of a row take turns. Seconds are medians of what the program measures around its pass (file in the page
-cache), CPU is user and system time of the process, memory its largest resident set, mapped pages included (getrusage). Traces come from
+Every run is a separate process; the programs of a row run alternately. Seconds are medians of the time that the program itself measures (with the file in
+the page cache), CPU is user and system time of the process, memory its largest resident set, including mapped pages (getrusage). Traces come from
 generate_trace.py and are kept in the work directory. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
 needs --python with HolisticTraceAnalysis (SHARDLENS_TEST_PYTHON).
 """
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def run(command):
-    """(what it printed, wall seconds, CPU seconds, MiB at most)"""
+    """(output, wall seconds, CPU seconds, most MiB)"""
     begin = time.monotonic()
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
@@ -51,7 +51,7 @@ def trace_of(work, megabytes):
 def measure(options, path, packed):
     commands = {"read": [options.bin / "trace_read", path], "gzip": [options.bin / "trace_read", packed], "bare": [options.bin / "simdjson_pass", path]}
     for file in (path, packed):
-        with open(file, "rb") as whole:  # into the page cache; in pieces, because a child's largest size begins with that of its parent
+        with open(file, "rb") as whole:  # into the page cache; in pieces, because a child's largest resident set is at least its parent's
             while whole.read(1 << 20):
                 pass
     seconds, cpu, memory, events = {}, {}, {}, 0
@@ -82,7 +82,7 @@ def hta(options, path):
                "    a = TraceAnalysis(trace_dir=sys.argv[1])\n"
                "    a.get_comm_comp_overlap(visualize=False); a.get_temporal_breakdown(visualize=False); a.get_idle_time_breakdown(ranks=[0], visualize=False)\n")
     with tempfile.TemporaryDirectory(dir=options.work) as directory:
-        # HTA takes every JSON file of a directory for a trace.
+        # HTA reads every JSON file of a directory as a trace, so the trace gets its own directory.
         os.link(path, Path(directory) / "rank0.json")
         ours = [run([options.bin / "shardlens", "analyze", path, "--json"])[1:] for _ in range(3)]
         _, wall, cpu, most = run([options.python, "-c", program, directory])

@@ -1,5 +1,5 @@
-// One pass over a trace file, timed: `trace_read FILE`. Prints seconds, events and bytes of the
-// trace in memory; bench/trace_bench.py runs it.
+// `trace_read FILE`: reads a trace file and prints the seconds that it took, and the number of
+// events. bench/trace_bench.py runs it.
 #include <chrono>
 #include <cstdio>
 

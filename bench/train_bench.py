@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Training step of Shardlens beside PyTorch FSDP2, FSDP1 and DDP on the same machine in one run.
+"""Compares training steps of Shardlens, PyTorch FSDP2, FSDP1 and DDP on the same machine in one run.
 
     bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers] [--bin build/release/bin]
 
-Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32, full_shard with one unit per layer, flat and per parameter, and replicate beside DDP. The programs take turns, a round each,
-so that what else the machine does hits all of them; a figure is the median over rounds of each round's median step. PyTorch's
-run in tests/tools/fsdp_reference.py, whose clock covers the same part of a step: batch, forward, backward, gradient norm, optimizer.
-Shardlens runs twice: as PyTorch does, without recording, and recording.
+Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32. full_shard has one unit per layer, flat and per parameter; replicate is compared with DDP. The programs run alternately,
+so that other work of the machine affects all of them; a result is the median over rounds of each round's median step. PyTorch's
+steps run in tests/tools/fsdp_reference.py, which measures the same part of a step: batch, forward, backward, gradient norm, optimizer.
+Shardlens runs twice: without recording, like PyTorch, and with recording.
 
-Needs Python with torch and transformers (requirements of the tests); the models are made on the spot.
+Needs Python with torch and transformers (requirements of the tests); the models are created by the script.
 """
 import argparse
 import json
@@ -122,7 +122,7 @@ def main():
     if args.steps <= WARMUP or args.rounds < 1:
         parser.error(f"--steps must exceed the {WARMUP} steps of warmup, and --rounds be at least 1")
     if not (args.bin / "shardlens-worker").exists():
-        parser.error(f"{args.bin}/shardlens-worker is not there: build it, or give --bin")
+        parser.error(f"{args.bin}/shardlens-worker does not exist: build it, or give --bin")
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start; {args.rounds} rounds of {args.steps} steps")
     passed = True
     with tempfile.TemporaryDirectory() as directory:

@@ -1,9 +1,9 @@
-# CUPTI and NVTX of CUDA, for what records devices:
+# CUPTI and NVTX of CUDA, for recording devices:
 #   shardlens_cupti   libcupti with its headers, and the headers of nvtx3 (as SYSTEM)
-# SHARDLENS_CUDA_DIR names a folder with include/ and lib/: by default the nvidia/cu13 that came with LibTorch. LibTorch's own
-# libtorch_cpu needs the same library, so that a process has one.
+# SHARDLENS_CUDA_DIR is a folder with include/ and lib/: by default nvidia/cu13 of the LibTorch installation. libtorch_cpu needs the same
+# library, so that a process has only one.
 
-set(SHARDLENS_CUDA_DIR "" CACHE PATH "Folder with CUDA's include/ and lib/ (CUPTI, NVTX); empty: what came with LibTorch")
+set(SHARDLENS_CUDA_DIR "" CACHE PATH "Folder with CUDA's include/ and lib/ (CUPTI, NVTX); empty: those installed with LibTorch")
 set(cuda_dirs ${SHARDLENS_CUDA_DIR})
 if(SHARDLENS_TORCH_DIR AND NOT SHARDLENS_CUDA_DIR)
   get_filename_component(site_packages ${SHARDLENS_TORCH_DIR} DIRECTORY)

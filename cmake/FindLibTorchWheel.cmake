@@ -1,11 +1,11 @@
-# LibTorch as the PyPI wheel of torch ships it, as imported targets:
+# Imported targets for LibTorch from the PyPI wheel of torch:
 #   shardlens_torch_cpu   libtorch, libtorch_cpu, libc10 with their headers (as SYSTEM)
-#   shardlens_cuda_runtime  the CUDA runtime and NVRTC of the nvidia-* wheels; only where the wheel has CUDA
-#   shardlens_torch_cuda  libtorch_cuda, libc10_cuda, and that
-# find_package(Torch) does not serve: with a CUDA wheel it enables the CUDA language and probes for GPUs.
-# SHARDLENS_TORCH_DIR names the installed `torch` package; scripts/setup passes it.
+#   shardlens_cuda_runtime  the CUDA runtime and NVRTC of the nvidia-* wheels; only if the wheel has CUDA
+#   shardlens_torch_cuda  libtorch_cuda, libc10_cuda, and shardlens_cuda_runtime
+# find_package(Torch) cannot be used: with a CUDA wheel it enables the CUDA language and probes for GPUs.
+# SHARDLENS_TORCH_DIR is the directory of the installed `torch` package; scripts/setup passes it.
 
-set(SHARDLENS_TORCH_DIR "$ENV{SHARDLENS_TORCH_DIR}" CACHE PATH "Directory of the installed Python package torch (holds include/ and lib/)")
+set(SHARDLENS_TORCH_DIR "$ENV{SHARDLENS_TORCH_DIR}" CACHE PATH "Directory of the installed Python package torch (with include/ and lib/)")
 find_library(LibTorchWheel_TORCH_CPU torch_cpu PATHS ${SHARDLENS_TORCH_DIR}/lib NO_DEFAULT_PATH)
 find_path(LibTorchWheel_INCLUDE ATen/ATen.h PATHS ${SHARDLENS_TORCH_DIR}/include NO_DEFAULT_PATH)
 
@@ -25,13 +25,13 @@ if(LibTorchWheel_FOUND AND NOT TARGET shardlens_torch_cpu)
   add_library(shardlens_torch_cpu INTERFACE)
   target_include_directories(shardlens_torch_cpu SYSTEM INTERFACE ${LibTorchWheel_INCLUDE}
                                                                   ${LibTorchWheel_INCLUDE}/torch/csrc/api/include)
-  # libtorch.so only pulls in backends by DT_NEEDED (libtorch_cuda among them), which costs start-up time: link what is called.
+  # libtorch.so is not linked: it only loads all backends by DT_NEEDED (libtorch_cuda among them), which takes time at start.
   target_link_libraries(shardlens_torch_cpu INTERFACE LibTorchWheel::torch_cpu LibTorchWheel::c10)
   target_link_options(shardlens_torch_cpu INTERFACE "LINKER:-rpath,${SHARDLENS_TORCH_DIR}/lib")
   foreach(dir ${nvidia_libs})
     target_link_options(shardlens_torch_cpu INTERFACE "LINKER:-rpath-link,${dir}")
   endforeach()
-  # The wheel's own fmt headers (another version than Debian's, in another inline namespace) come first on the include path.
+  # The wheel's own fmt headers (a version other than Debian's, in another inline namespace) are first on the include path.
   target_compile_definitions(shardlens_torch_cpu INTERFACE USE_C10D USE_DISTRIBUTED FMT_HEADER_ONLY)
 
   if(EXISTS ${SHARDLENS_TORCH_DIR}/lib/libtorch_cuda.so AND NOT TARGET shardlens_torch_cuda)

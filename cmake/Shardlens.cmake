@@ -1,4 +1,4 @@
-# What every target of the project shares: language level, warnings, fast linking, and one helper per kind of target.
+# Settings of all targets of the project: language level, warnings, fast linking; and one helper function per kind of target.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -64,9 +64,9 @@ function(shardlens_library name)
 endfunction()
 
 # shardlens_test(NAME SOURCES a_test.cpp ... [LINKS ...] [ENGINE] [SERIAL] [LABELS ...] [TIMEOUT seconds])
-# One executable; torch-free ones register each TEST with CTest, ENGINE ones are one CTest entry per executable because
-# every process pays about a second to load LibTorch. ENGINE tests, and SERIAL ones (several processes, or times that count), run with
-# nothing beside them.
+# One executable. Torch-free executables register each TEST with CTest; ENGINE executables are one CTest entry each, because every process
+# needs about a second to load LibTorch. ENGINE tests and SERIAL tests (with several processes, or that measure times) never run concurrently
+# with other tests.
 function(shardlens_test name)
   cmake_parse_arguments(ARG "ENGINE;SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -81,7 +81,7 @@ function(shardlens_test name)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL TRUE)
   else()
-    # Only what is set: an empty value would take the next property's name for its own.
+    # Only properties with a value: for an empty one, CMake would use the next property's name as its value.
     set(properties TIMEOUT ${ARG_TIMEOUT})
     if(ARG_LABELS)
       list(APPEND properties LABELS ${ARG_LABELS})

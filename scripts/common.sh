@@ -1,10 +1,10 @@
-# Sourced by the scripts beside it: paths, messages, and the steps from a bare machine to a build.
+# Sourced by the other scripts of this directory: paths, messages, and the steps from a bare machine to a build.
 # Progress goes to stderr, results to stdout. Nothing here reads standard input.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardlens
 
-# Lets ccache answer a second clone from what a first one compiled.
+# Lets ccache reuse for a second clone what was compiled in a first one.
 export CCACHE_BASEDIR=$root
 
 build_packages=(g++ cmake ninja-build ccache mold pkg-config libfmt-dev libcli11-dev libsimdjson-dev
@@ -20,7 +20,7 @@ fail() {
 }
 seconds_since() { printf '%s s' $(($(date +%s) - $1)); }
 
-# Parallel compile jobs: one per core, and 2 GiB for each, because LibTorch's headers need that.
+# Number of parallel compile jobs: at most one per core and one per 2 GiB of memory, which LibTorch's headers need.
 jobs() {
   local cores memory_kib
   cores=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
@@ -40,8 +40,8 @@ as_root() {
   fi
 }
 
-# apt_get LOG arguments…: waits while another apt-get or dpkg is at work. DPkg::Lock::Timeout does so for the locks of dpkg; over the lists and
-# the archive apt-get gives up at once, so that is tried again.
+# apt_get LOG arguments…: runs apt-get and waits while another apt-get or dpkg runs. DPkg::Lock::Timeout only waits for dpkg's locks; if the lists
+# or the archive are locked, apt-get fails at once, so it is tried again.
 apt_wait=600  # seconds
 apt_get() {
   local log=$1 start told=
@@ -58,7 +58,7 @@ apt_get() {
   done
 }
 
-# Installs the Debian packages among "$@" that are missing; touches nothing when none is.
+# Installs those Debian packages of "$@" that are missing; does nothing if all are installed.
 need_packages() {
   command -v dpkg-query >/dev/null || {
     say "No dpkg here: assuming that the equivalents of these are installed: $*"
@@ -80,7 +80,7 @@ need_packages() {
   say "Installed in $(seconds_since "$start")"
 }
 
-# Sets `python`: Debian's, so that a shim on PATH does not decide which wheels are taken, else any from 3.10 on with pip.
+# Sets `python`: Debian's, so that the choice of wheels does not depend on PATH; otherwise any Python from 3.10 on with pip.
 find_python() {
   [[ -z ${python:-} ]] || return 0
   local candidate
@@ -93,8 +93,8 @@ find_python() {
   fail "no Python from 3.10 on with pip found (Debian: apt-get install python3 python3-pip)"
 }
 
-# wheels NAME FILE [pip options]: installs a requirements file into the user's cache and sets wheels_dir. The folder is keyed by the
-# file's contents and only gets its name when complete, so that an interrupted install is never taken for whole.
+# wheels NAME FILE [pip options]: installs a requirements file into the user's cache and sets wheels_dir. The folder's name depends on the
+# file's contents. It gets this name only when it is complete, so an interrupted installation is never used.
 wheels() {
   local name=$1 file=$2
   shift 2
@@ -117,14 +117,14 @@ wheels() {
     rm -rf "$wheels_dir" "$wheels_dir".partial.*
     local partial=$wheels_dir.partial.$$
     mkdir -p "$partial/tmp"
-    # pip unpacks in TMPDIR and then moves: keep that on the same file system.
+    # pip unpacks in TMPDIR and then moves the files, so TMPDIR must be on the same file system.
     local log=$cache/$name-$key.log
     if ! TMPDIR=$partial/tmp PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --disable-pip-version-check --no-warn-script-location \
       --no-compile --progress-bar off --target "$partial/site" --requirement "$file" "$@" </dev/null 2>&1 | tee "$log" |
       awk '/^ *(Downloading|Using cached) .*[0-9.]+ [MG]B/ { print "  " $1 " " $(NF - 2) " " $(NF - 1) " " $NF }
            /^Installing collected/ { print "  Unpacking" } /^ERROR/ { print } { fflush() }' >&2; then
       rm -rf "$partial"
-      fail "pip could not install ${file#"$root"/} (log: $log); nothing was kept, run again"
+      fail "pip could not install ${file#"$root"/} (log: $log); nothing was kept, so run this again"
     fi
     rm -rf "$partial/tmp"
     "$python" -c 'import sys; print(sys.executable)' >"$partial/site/.complete"
@@ -135,11 +135,11 @@ wheels() {
   exec 9>&-
 }
 
-# The interpreter whose wheels lie in a folder that `wheels` made.
+# The interpreter for the wheels in a folder that `wheels` created.
 python_of() { cat "$1/.complete"; }
 
-# Sets SHARDLENS_TEST_PYTHON to an interpreter that has PyTorch, transformers and HTA, for tests and benchmarks that compare with them, and
-# `python` to the plain one below it.
+# Sets SHARDLENS_TEST_PYTHON to an interpreter with PyTorch, transformers and HTA, for tests and benchmarks that compare with them, and
+# `python` to the interpreter without them.
 test_python() {
   wheels wheels "$root/requirements.txt"
   local torch_wheels=$wheels_dir
@@ -151,9 +151,9 @@ test_python() {
   chmod +x "$SHARDLENS_TEST_PYTHON"
 }
 
-# configure PRESET [-D…]: runs CMake only where the preset has no build files yet or a value differs. Ninja re-runs it after edits.
-# All sources of a target are compiled as one (a unity build): most of the time goes into headers, LibTorch's take 20 s, and so are read once
-# a target. The presets by themselves compile each file alone, which is what an edit wants.
+# configure PRESET [-D…]: runs CMake only if the preset has no build files yet or a value differs. Ninja runs it again after edits.
+# All sources of a target are compiled together (a unity build): most of the time is spent in headers (LibTorch's take 20 s), which are then read
+# only once per target. The presets themselves compile each file separately, which is faster after an edit.
 configure() {
   local preset=$1 dir=$root/build/$1 setting stale=
   shift
@@ -170,7 +170,7 @@ configure() {
     { rm -f "$dir/build.ninja"; tail -n 30 "$dir/configure.log" >&2; fail "CMake failed (log: build/$preset/configure.log)"; }
 }
 
-# build PRESET [targets…]: Ninja's own progress, in one line on a terminal and every 10 % otherwise.
+# build PRESET [targets…]: runs Ninja; shows its progress in one line on a terminal, otherwise every 10 %.
 build() {
   local preset=$1 dir=$root/build/$1 start
   shift

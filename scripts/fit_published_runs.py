@@ -3,13 +3,13 @@
 
     scripts/fit_published_runs.py build/release/bin/shardlens [--runs tests/data/training_runs.csv]
 
-Of each stack's runs in scope at most one in five is used: those that lie farthest from each other in
-size of model, sequence, batch, number of GPUs and checkpointing; what was measured plays no part in
-the choice. Then coordinate descent on the mean |log(predicted / measured)|, in which no run counts
-for more than 0.3, since some published runs are several times slower than their neighbours; leaving a
-start value costs a little, so that what the runs do not tell stays plausible. A stack
-without runs of its own takes over another's constants. Rewrites "software" and "fitted" of the file
-and nothing else of it.
+Of each stack's runs in scope at most one in five is used: those that differ most from each other in
+size of model, sequence, batch, number of GPUs and checkpointing. The choice does not depend on the
+measurements. The fit is a coordinate descent on the mean |log(predicted / measured)|. A run counts
+for at most 0.3, since some published runs are several times slower than similar ones. Distance from
+the start values adds a small penalty, so that constants which the runs do not determine stay
+plausible. A stack without runs of its own uses the constants of another stack. Rewrites only
+"software" and "fitted" in the file.
 """
 import argparse
 import csv
@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 
-SHARE = 0.2  # of a stack's runs in scope, at most
-MOST = 0.3  # that one run adds to the mean
-LEAVING = 0.004  # of the error, for a factor of e away from a start value
+SHARE = 0.2  # largest share of a stack's runs in scope that is used
+MOST = 0.3  # largest error of one run that counts
+LEAVING = 0.004  # penalty for a factor of e between a constant and its start value
 START = {
     "matrix_rate": 0.8,
     "attention_rate": 0.6,
@@ -36,12 +36,12 @@ START = {
 # AdamW 7.
 OPTIMIZER = {"value": 3.5, "source": "torch.optim's unfused AdamW reads and writes about 25 numbers "
              "per parameter, a fused one 7"}
-# Which stacks are fitted, on what, and which take over whose constants.
+# The constants that are fitted for each stack, and the stacks that use constants of another one.
 FITTED = {
     "llm-foundry A100-SXM-40GB": list(START),
     "llm-foundry A100-SXM-80GB": list(START),
     "llm-foundry H100-SXM-80GB": list(START),
-    # One run each: what tells them from llm-foundry's.
+    # One run each: only the constants in which they differ most from llm-foundry's.
     "torchtitan H100-96GB": ["matrix_rate"],
     "H100": ["collective_rate", "matrix_rate"],
 }
@@ -60,7 +60,7 @@ class Simulator:
         self.folder = tempfile.TemporaryDirectory()
 
     def rows(self, stacks, runs):
-        """What `validate` says of these runs under these constants."""
+        """The result of `validate` for these runs with these constants."""
         folder = pathlib.Path(self.folder.name)
         with open(folder / "runs.csv", "w", newline="") as out:
             writer = csv.DictWriter(out, self.header)
@@ -89,7 +89,7 @@ def place(run):
 
 
 def choose(runs, count):
-    """`count` runs that lie far from each other, from the one nearest to the middle on."""
+    """`count` runs that are far from each other, beginning with the one nearest to the middle."""
     places = [place(run) for run in runs]
     middle = [sum(axis) / len(places) for axis in zip(*places)]
     chosen = [min(range(len(runs)), key=lambda i: math.dist(places[i], middle))]
@@ -163,7 +163,7 @@ def main():
             by_name[name]["software"] = {key: {"value": each["value"], "source": "of " + other}
                                          for key, each in by_name[other]["software"].items()}
     if len(fitted) > allowed:
-        sys.exit(f"{len(fitted)} runs used, {allowed} allowed")
+        sys.exit(f"{len(fitted)} runs used, but at most {allowed} are allowed")
     stacks["fitted"] = fitted
     STACKS.write_text(json.dumps(stacks, indent=1, ensure_ascii=False) + "\n")
     print(f"{len(fitted)} of {sum(map(len, of_stack.values()))} runs in scope used; wrote {STACKS}")

@@ -36,8 +36,8 @@ void check_device(const RunOptions& options) {
   if (backend_of(options) == Backend::kNccl && options.nproc > gpu_count()) {
     throw InputError(
         fmt::format("--nproc {}", options.nproc),
-        fmt::format("this machine has {} GPU{}, and NCCL takes one rank on each; --backend "
-                    "emulated --world-size {} runs one rank of so many on one GPU",
+        fmt::format("this machine has {} GPU{}, and NCCL needs one for each rank; --backend "
+                    "emulated --world-size {} runs one of these ranks on one GPU",
                     gpu_count(), gpu_count() == 1 ? "" : "s", options.nproc));
   }
   if (backend_of(options) == Backend::kEmulated) {
@@ -69,12 +69,13 @@ DirectoryLock write_inputs(const RunOptions& options, const PreparedRun& run) {
   const plan::Workload workload = plan::step_workload(run.config, run.plan, options.step);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
   write_file_atomically(options.out / "run.json", run_json(options));
-  // So that the order check still knows the model when the capture is moved away from it.
+  // A copy, so that the order check has the model even when the capture is moved.
   write_file_atomically(options.out / "config.json", config);
   return lock;
 }
 
-// The pages that told what a rank was doing have served; what a fault left besides is named.
+// Removes the files with what each rank was doing, and spools of ranks that never trained. Returns
+// the names of the other spools, which a failed run leaves.
 std::string tidy(const RunOptions& options, int first_rank, int processes) {
   std::string spools;
   std::error_code ignored;
@@ -82,7 +83,7 @@ std::string tidy(const RunOptions& options, int first_rank, int processes) {
     const auto now = record::read_rank_now(record::now_path(options.out, rank));
     const fs::path spool = record::spool_path(options.out, rank);
     if (now && now->step < 0) {
-      fs::remove(spool, ignored);  // it never trained: nothing is in it
+      fs::remove(spool, ignored);  // the rank never trained: the spool is empty
     }
     fs::remove(record::now_path(options.out, rank), ignored);
     if (fs::exists(spool, ignored)) {

@@ -18,7 +18,7 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The name of a file whose writing was interrupted, without the ending of AtomicFile:
+// `name` without the ending that AtomicFile gives to unfinished files: "plan.json" for
 // "plan.json.tmp4711.0".
 std::string without_temporary_ending(const std::string& name) {
   const size_t at = name.rfind(".tmp");
@@ -33,9 +33,9 @@ std::string without_temporary_ending(const std::string& name) {
              : name;
 }
 
-// metrics.jsonl, plan.json, workload.json, run.json, rank<r>.{pt.trace.json.gz,spool,now}, what a
-// killed capture left of these, and its lock; config.json only beside our run.json, or it is
-// somebody's model.
+// Whether the file belongs to a capture: metrics.jsonl, plan.json, workload.json, run.json,
+// rank<r>.{pt.trace.json.gz,spool,now}, unfinished ones of these, and the lock. config.json only
+// next to a run.json, since otherwise it may be the user's model.
 bool is_ours(const std::filesystem::path& directory, const std::string& file) {
   const std::string name = without_temporary_ending(file);
   std::error_code ignored;
@@ -75,14 +75,15 @@ void check_capture_directory(const std::filesystem::path& directory) {
   }
   if (!std::filesystem::is_directory(directory, ignored)) {
     throw UsageError(
-        fmt::format("--out {}: a file of that name is in the way", directory.string()));
+        fmt::format("--out {}: is a file; choose another directory", directory.string()));
   }
   DirectoryLock::check(directory);
   for (const auto& entry : open(directory)) {
     const std::string name = entry.path().filename().string();
     if (!is_ours(directory, name) || entry.is_directory(ignored)) {
       throw UsageError(fmt::format(
-          "--out {}: holds '{}', which is not of a capture; choose another directory or remove it",
+          "--out {}: contains '{}', which is no part of a capture; choose another directory or "
+          "remove the file",
           directory.string(), name));
     }
   }
@@ -94,7 +95,7 @@ DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) 
   std::filesystem::create_directories(directory, error);
   if (error) {
     throw UsageError(
-        fmt::format("--out {}: cannot be made: {}", directory.string(), error.message()));
+        fmt::format("--out {}: cannot be created: {}", directory.string(), error.message()));
   }
   DirectoryLock lock(directory);
   for (const auto& entry : open(directory)) {

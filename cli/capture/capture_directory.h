@@ -6,13 +6,13 @@
 
 namespace shardlens::cli {
 
-// Makes `directory`, or empties one that holds nothing but an earlier capture; it is the caller's
-// as long as the lock lives.
-// Errors: UsageError naming the first file that is not of a capture, what is in the way, or the
-// process that is writing a capture there.
+// Creates `directory`, or empties it if it contains only an earlier capture. It is locked for the
+// caller as long as the lock exists.
+// Errors: UsageError if the directory contains a file that is no part of a capture (naming it), if
+// it cannot be created, or if another process is writing a capture there (naming the process).
 [[nodiscard]] DirectoryLock prepare_capture_directory(const std::filesystem::path& directory);
 
-// Whether prepare_capture_directory() would take it; throws the same errors and changes nothing.
+// Throws the errors of prepare_capture_directory(), but changes nothing.
 void check_capture_directory(const std::filesystem::path& directory);
 
 }  // namespace shardlens::cli

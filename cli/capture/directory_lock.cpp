@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostText = 255;
 
-// Whether the lock is there now. A file system without locks answers as if it were.
+// Whether the lock was acquired; always true on a file system without locks.
 bool try_lock(int fd, int operation) {
   while (::flock(fd, operation | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
@@ -38,7 +38,7 @@ std::string host() {
   return ::gethostname(name.data(), kMostText) == 0 ? name.data() : "";
 }
 
-// What the holder wrote: "PID HOST".
+// The process that has the lock, from the "PID HOST" that it wrote.
 std::string holder(int fd) {
   std::array<char, kMostText + 1> text{};
   const ssize_t size = ::pread(fd, text.data(), kMostText, 0);
@@ -57,11 +57,11 @@ std::string holder(int fd) {
   const std::string who = holder(fd);
   ::close(fd);
   throw UsageError(fmt::format(
-      "{} {}: {} is writing a capture there; wait for its end or choose another directory", flag,
+      "{} {}: {} is writing a capture there; wait for it to end or choose another directory", flag,
       directory.string(), who));
 }
 
-// Whether the file still has its name: its last holder may have removed it meanwhile.
+// Whether `path` is still this file: the previous holder may have removed it in the meantime.
 bool is_current(int fd, const fs::path& path) {
   struct stat held {};
   struct stat named {};
@@ -75,7 +75,7 @@ DirectoryLock::DirectoryLock(const fs::path& directory, std::string_view flag, U
     : path_(directory / kFile) {
   const int operation = use == Use::kAlone ? LOCK_EX : LOCK_SH;
   for (;;) {
-    // Closed in the workers: they die with this process, and it must not keep the lock by them.
+    // O_CLOEXEC: a worker that outlives this process for a moment must not keep the lock.
     const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) {
       throw UsageError(fmt::format("{} {}: cannot be written: {}", flag, directory.string(),
@@ -90,7 +90,7 @@ DirectoryLock::DirectoryLock(const fs::path& directory, std::string_view flag, U
     }
     ::close(fd);
   }
-  // For the message of others only: where the disk is full, they name no process.
+  // Only for the message of other processes; if the disk is full, it names no process.
   const std::string text = fmt::format("{} {}\n", ::getpid(), host());
   if (::ftruncate(fd_, 0) == 0) {
     [[maybe_unused]] const ssize_t written = ::pwrite(fd_, text.data(), text.size(), 0);
@@ -104,7 +104,7 @@ DirectoryLock::~DirectoryLock() {
   if (fd_ < 0) {
     return;
   }
-  // The last of those that share it removes the file, while nobody can hold it.
+  // The last process that shares the lock removes the file, under an exclusive lock.
   if (try_lock(fd_, LOCK_EX) && is_current(fd_, path_)) {
     ::unlink(path_.c_str());
   }

@@ -6,22 +6,21 @@
 
 namespace shardlens::cli {
 
-// A directory that this process writes a capture into, for as long as the object lives: a second
-// process that means to is refused. The lock is the kernel's, on a file in the directory, so a
-// process that is killed leaves the file but no lock. Where the file system has no locks, none is
-// held.
+// Locks a directory that this process writes a capture to, for as long as the object lives. The
+// lock is a kernel lock on a file in the directory, so a process that is killed leaves the file but
+// no lock. On a file system without locks nothing is locked.
 //
 // Ownership   the destructor removes the file.
-// Errors      UsageError naming directory and process if another one holds it.
+// Errors      UsageError naming directory and process if another process has the lock.
 class DirectoryLock {
  public:
   enum class Use : uint8_t {
     kAlone,
-    kShared,  // one of several workers of a run that something else started
+    kShared,  // one of several workers that were not started by `shardlens capture`
   };
   static constexpr std::string_view kFile = "capture.lock";
 
-  // `directory` exists; `flag`, as "--out", begins the messages.
+  // `directory` must exist. Messages begin with `flag`, such as "--out".
   explicit DirectoryLock(const std::filesystem::path& directory,
                          std::string_view flag = "--out",
                          Use use = Use::kAlone);
@@ -29,7 +28,7 @@ class DirectoryLock {
   DirectoryLock(DirectoryLock&& other) noexcept;
   DirectoryLock& operator=(DirectoryLock&&) = delete;
 
-  // Fails as the constructor would, and changes nothing.
+  // Throws the errors of the constructor, but changes nothing.
   static void check(const std::filesystem::path& directory, std::string_view flag = "--out");
 
  private:

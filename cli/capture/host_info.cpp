@@ -82,7 +82,7 @@ int gpu_count() {
        !error && entry != end; entry.increment(error)) {
     ++count;
   }
-  // A container may show the devices without that folder.
+  // A container may have the devices, but not that folder.
   while (count < 64 && std::filesystem::exists("/dev/nvidia" + std::to_string(count), error)) {
     ++count;
   }

@@ -20,15 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kFirstLook = 3;  // pairs
+constexpr int64_t kFirstLook = 3;  // number of pairs before the first look at the result
 
-// Flags of capture, all but --out.
+// Parses the flags of capture, all except --out.
 RunOptions parse_capture(const std::string& flags, const char* option) {
   std::vector<std::string> words = CLI::detail::split_up(flags);
   words.erase(std::remove(words.begin(), words.end(), ""), words.end());
   for (const std::string& word : words) {
     if (word == "--out" || word.starts_with("--out=")) {
-      throw UsageError(fmt::format("{}: leave --out away, check says where captures go", option));
+      throw UsageError(
+          fmt::format("{}: leave out --out, since check chooses where captures are kept", option));
     }
   }
   RunOptions options;
@@ -54,7 +55,7 @@ check::RunSummary capture_run(RunOptions flags,
   return summary;
 }
 
-// Whether no gate can have risen above its limit.
+// Whether the intervals of all gates end below their limits.
 bool surely_passes(const check::CheckResult& result) {
   return result.verdict != check::Verdict::kRegression && !result.metrics.empty() &&
          std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& m) {
@@ -91,10 +92,10 @@ check::CheckResult check_interleaved(const InterleavedCheck& what,
                              : options.alpha;
     check::CheckResult result = check::check_runs(baseline, candidate, paired);
     const bool last = pair == what.runs, decided = look >= 1 && surely_passes(result);
-    // Without metrics the runs are not comparable at all: more of them would not help.
+    // Without metrics the runs cannot be compared at all, so more runs would not help.
     if (last || decided || result.metrics.empty() ||
         result.verdict == check::Verdict::kRegression) {
-      result.alpha = options.alpha;  // of all looks together
+      result.alpha = options.alpha;  // for all looks together
       if (!last) {
         result.notes.push_back(
             fmt::format("decided after {} of {} pairs of runs", pair, what.runs));

@@ -20,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kTold = 12;  // lines
+constexpr size_t kTold = 12;  // number of last lines in an error message
 
-// What workers print, beside the capture.
+// The log file of the workers' output, next to the capture.
 class Log {
  public:
   explicit Log(const fs::path& path) : path_(path), file_(path) {}
@@ -65,13 +65,13 @@ CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted)
       }
     }
     if (error) {
-      throw UsageError(fmt::format("{}: {} is no empty directory", flag, path_.string()));
+      throw UsageError(fmt::format("{}: {} is not an empty directory", flag, path_.string()));
     }
     return;
   }
   std::string name = (fs::temp_directory_path() / "shardlens-captures-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
-    throw RuntimeFault(fmt::format("cannot make {}: {}", name, std::strerror(errno)));
+    throw RuntimeFault(fmt::format("cannot create {}: {}", name, std::strerror(errno)));
   }
   path_ = name;
 }

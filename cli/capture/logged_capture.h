@@ -9,13 +9,13 @@
 
 namespace shardlens::cli {
 
-// Where a command that captures by itself keeps what it captures: a directory of its own that goes
-// with this object, or one that the user wants to keep.
-// Errors  UsageError naming `flag` for a `wanted` that holds something or that another process
-//         writes to; RuntimeFault.
+// The directory for the captures of a command that makes captures itself: a temporary one, removed
+// with this object, or one chosen by the user, which is kept.
+// Errors  UsageError naming `flag` if `wanted` is not empty or another process writes to it;
+//         RuntimeFault.
 class CaptureFolder {
  public:
-  // `wanted`: "" for one of its own.
+  // `wanted`: "" for a temporary directory.
   CaptureFolder(std::string_view flag, const std::filesystem::path& wanted);
   ~CaptureFolder();
   CaptureFolder(const CaptureFolder&) = delete;
@@ -25,10 +25,11 @@ class CaptureFolder {
  private:
   std::filesystem::path path_;
   bool keep_;
-  std::optional<DirectoryLock> lock_;  // of a kept one
+  std::optional<DirectoryLock> lock_;  // for a directory that is kept
 };
 
-// capture(), but what workers print goes to `options.out`.log; of an error its last lines are told.
+// capture(), but the workers' output goes to `options.out`.log. An error message contains the last
+// lines of it.
 void capture_logged(const RunOptions& options);
 
 }  // namespace shardlens::cli

@@ -24,8 +24,8 @@ struct ProbeRun {
   const char* strategy = "full_shard";
 };
 
-// Widths that a step of a second or less has room for; the batch changes one side of the products,
-// the width both. Replicated ones show all-reduces.
+// Sizes whose steps take a second or less. The batch changes one side of the matrix products, the
+// width both. Replicated runs measure all-reduces.
 constexpr std::array<ProbeRun, 7> kOnCpu{{{128, 2, 64},
                                           {256, 1, 128},
                                           {512, 1, 64},
@@ -53,7 +53,7 @@ std::string config_of(const ProbeRun& run) {
       .dump();
 }
 
-// Bytes of 1 to 250, as the reader of other files than .bin takes them; what they say is no matter.
+// Content of a token file with one byte per token. The values, from 1 to 250, do not matter.
 std::string tokens() {
   std::string out(size_t{1} << 16, '\0');
   for (size_t i = 0; i < out.size(); ++i) {
@@ -84,14 +84,14 @@ std::vector<sim::Observation> probe(const RunOptions& run, const fs::path& keep)
     flags.strategy = each.strategy;
     const bool replicated = flags.strategy == "replicate";
     flags.precision =
-        replicated ? Precision::kFp32 : run.precision;  // replicated units take no casts
+        replicated ? Precision::kFp32 : run.precision;  // replicated units do not support casts
     flags.step.batch = each.batch;
     flags.step.seq = each.seq;
     capture_logged(flags);
     out.push_back(sim::open_observation(flags.out));
     out.back().source = "this machine";
     if (replicated) {
-      out.back().diagnostics.clear();  // that it shows collectives alone is what it is for
+      out.back().diagnostics.clear();  // it is only needed for its collectives
     }
   }
   return out;

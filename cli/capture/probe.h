@@ -9,14 +9,13 @@
 
 namespace shardlens::cli {
 
-// Runs that show how fast this machine is: Llamas of a few blocks and different widths, a few steps
-// each, fully sharded and replicated, so that products, attention, element-wise kernels and
-// collectives come in several sizes. Says on stderr which one is under way. Of `run`,
-// processes, device, threads and precision count. The captures stay in `keep`, or are removed where
-// it is "".
+// Measures how fast this machine is: captures a few steps of small Llama models of different
+// widths, fully sharded and replicated, so that matrix products, attention, element-wise kernels
+// and collectives run in several sizes. Prints progress to stderr. Uses the processes, device,
+// threads and precision of `run`. The captures are kept in `keep`; if it is "", they are removed.
 //
 // Threads  no other thread may run, see supervise().
-// Errors   those of a capture, with the end of what its ranks said.
+// Errors   those of a capture, with the last lines of its ranks' output.
 [[nodiscard]] std::vector<sim::Observation> probe(const RunOptions& run,
                                                   const std::filesystem::path& keep);
 

@@ -27,13 +27,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A directory that only this user can enter, removed at the end of a scope.
+// A directory that only this user can access, removed by the destructor.
 class PrivateDirectory {
  public:
   PrivateDirectory() {
     std::string name = (std::filesystem::temp_directory_path() / "shardlens-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {  // mode 0700
-      throw RuntimeFault(fmt::format("cannot make a directory in {}: {}",
+      throw RuntimeFault(fmt::format("cannot create a directory in {}: {}",
                                      std::filesystem::temp_directory_path().string(),
                                      std::strerror(errno)));
     }
@@ -51,8 +51,8 @@ class PrivateDirectory {
   std::filesystem::path path_;
 };
 
-// Turns the signals that matter into reads from a descriptor for a scope, so that nothing runs in a
-// signal handler.
+// During its lifetime, signals are read from a descriptor, so that no code runs in a signal
+// handler.
 class SignalReader {
  public:
   SignalReader() {
@@ -63,7 +63,7 @@ class SignalReader {
     }
     ::sigprocmask(SIG_BLOCK, &set, &before_);
     pipe_before_ =
-        ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that went away must not end the run
+        ::signal(SIGPIPE, SIG_IGN);  // the run must not end when the reader of our output exits
     descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (descriptor_ < 0) {
       throw RuntimeFault(fmt::format("cannot read signals: {}", std::strerror(errno)));
@@ -78,7 +78,7 @@ class SignalReader {
   SignalReader& operator=(const SignalReader&) = delete;
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // Takes all that are there; returns those that ask for an end, or workers to record.
+  // Reads all pending signals; returns those other than SIGCHLD.
   [[nodiscard]] std::vector<int> take() const {
     std::vector<int> ends;
     signalfd_siginfo info{};
@@ -96,7 +96,7 @@ class SignalReader {
   int descriptor_ = -1;
 };
 
-// A port that was free a moment ago, for programs that look at MASTER_PORT; our workers meet in
+// A port that was free a moment ago, for programs that use MASTER_PORT; our workers use
 // SHARDLENS_RENDEZVOUS.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -135,13 +135,14 @@ std::vector<std::string> worker_environment(int rank,
   return environment;
 }
 
-// Without "[rank r] ".
+// `line` without "[rank r] ".
 std::string_view bare(std::string_view line) {
   const size_t end = line.starts_with("[rank ") ? line.find("] ") : std::string_view::npos;
   return end == std::string_view::npos ? line : line.substr(end + 2);
 }
 
-// Prints what workers print. A mistake in a file is found by every rank; its message is shown once.
+// Prints the workers' output. A message that several ranks print, such as an error in a file, is
+// shown once.
 class Printer {
  public:
   void operator()(int rank, Output output, std::string_view line) {
@@ -197,7 +198,7 @@ class Supervision {
       act_on_deadline();
     }
     for (const auto& worker : workers_) {
-      worker->signal_group(SIGKILL);  // what a worker may have started itself
+      worker->signal_group(SIGKILL);  // kills processes that the worker may have started
       worker->drain(sink_);
     }
     return result();
@@ -217,7 +218,7 @@ class Supervision {
             {.fd = worker->descriptor(output), .events = POLLIN, .revents = 0});  // -1 is ignored
       }
     }
-    int timeout = 1000;  // a child that is reaped late is no harm; one that is never noticed is
+    int timeout = 1000;  // in case a SIGCHLD is missed; reaping a child late does no harm
     if (deadline_) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(*deadline_ - Clock::now()).count() +
@@ -240,7 +241,7 @@ class Supervision {
       return;
     }
     if (interrupt_ != 0 || stage_ == Stage::kTerminated) {
-      stage_ = Stage::kTerminated;  // asked again: no more patience
+      stage_ = Stage::kTerminated;  // a second signal: end at once
       deadline_ = Clock::now();
       return;
     }
@@ -264,8 +265,8 @@ class Supervision {
     }
   }
 
-  // A peer's death shows in the others as a failed collective (exit code 4): those are the least
-  // likely cause.
+  // When a rank dies, collectives of the other ranks fail (exit code 4), so these ranks are the
+  // least likely cause.
   static int weight(const WorkerEnd& end) {
     if (end.signal != 0) {
       return 3;
@@ -301,8 +302,7 @@ class Supervision {
 
   [[nodiscard]] std::string doing(int rank) const {
     const auto now = record::read_rank_now(record::now_path(options_.directory, rank));
-    return now && now->step >= 0 ? now->sentence()
-                                 : "";  // before training there is nothing to tell
+    return now && now->step >= 0 ? now->sentence() : "";  // nothing is known before training
   }
 
   [[nodiscard]] SupervisorResult result() const {
@@ -336,7 +336,7 @@ class Supervision {
   const SignalReader signals_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   Stage stage_ = Stage::kRunning;
-  std::optional<Clock::time_point> deadline_;  // of the stage
+  std::optional<Clock::time_point> deadline_;  // deadline of the current stage
   const WorkerProcess* culprit_ = nullptr;
   int interrupt_ = 0;
 };

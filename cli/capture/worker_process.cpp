@@ -17,7 +17,7 @@
 namespace shardlens::cli {
 namespace {
 
-constexpr size_t kLongestLine = size_t{64} * 1024;  // a longer one is passed on in pieces
+constexpr size_t kLongestLine = size_t{64} * 1024;  // longer lines are passed on in pieces
 
 struct PipeEnds {
   int read = -1, write = -1;
@@ -42,16 +42,16 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-// What the child runs: only calls that are safe after fork. Tells the parent why through `failure`
-// if it cannot start.
+// Runs in the child: makes only calls that are safe after fork. If the program cannot be started,
+// writes errno to `failure` for the parent.
 [[noreturn]] void become(
     char* const* arguments, char* const* environment, pid_t parent, int out, int err, int failure) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) {  // it died before the line above
+  if (::getppid() != parent) {  // the parent died before prctl()
     ::_exit(127);
   }
-  // SIGUSR1 waits until the worker is ready to take it; it would end one that is not.
+  // SIGUSR1 stays blocked until the worker can handle it; before, it would end the worker.
   sigset_t mask;
   ::sigemptyset(&mask);
   ::sigaddset(&mask, SIGUSR1);
@@ -74,7 +74,7 @@ std::string worker_program(std::string_view command) {
   const std::string worker = (self.parent_path() / "shardlens-worker").string();
   if (error || ::access(worker.c_str(), X_OK) != 0) {
     throw RuntimeFault(fmt::format(
-        "{} needs {}, which is not there: this build has no engine (-DSHARDLENS_ENGINE=OFF)",
+        "{} needs {}, which does not exist: this build has no engine (-DSHARDLENS_ENGINE=OFF)",
         command, worker));
   }
   return worker;
@@ -103,7 +103,7 @@ WorkerProcess::WorkerProcess(int rank,
   pipes_[1].descriptor = err.read;
   int reason = pid_ < 0 ? fork_error : 0;
   if (pid_ > 0) {
-    ::setpgid(pid_, pid_);  // here too: a signal may be sent before the child gets there
+    ::setpgid(pid_, pid_);  // also here, in case a signal is sent before the child has done it
     while (::read(failure.read, &reason, sizeof(reason)) < 0 && errno == EINTR) {
     }
   }

@@ -12,29 +12,29 @@
 namespace shardlens::cli {
 
 enum class Output : uint8_t { kStdout, kStderr };
-// One line of a worker, without its newline.
+// Receives one line of a worker's output, without its newline.
 using LineSink = std::function<void(int rank, Output output, std::string_view line)>;
 
-// The worker that stands beside this executable, for `command`. Errors: RuntimeFault in a build
-// without the engine.
+// Path of the worker program, which is next to this executable. Errors: RuntimeFault naming
+// `command` in a build without the engine.
 [[nodiscard]] std::string worker_program(std::string_view command);
 
 // How a process ended.
 struct WorkerEnd {
   int exit_code = 0;
-  int signal = 0;  // not 0: killed by it, and exit_code says nothing
+  int signal = 0;  // not 0: killed by this signal; exit_code has no meaning
   [[nodiscard]] bool failed() const { return signal != 0 || exit_code != 0; }
 };
 
-// One worker: a child in a process group of its own that dies with its parent, whose stdout and
-// stderr come through pipes.
+// One worker: a child process in its own process group that dies with its parent. Its stdout and
+// stderr are read through pipes.
 //
 // Ownership   the destructor kills the group and reaps the child.
 // Threads     not thread-safe.
-// Errors      the constructor throws RuntimeFault naming program and reason.
+// Errors      the constructor throws RuntimeFault naming the program and the reason.
 class WorkerProcess {
  public:
-  // `environment`: "NAME=value", all of it. `program`: a path.
+  // `environment`: the whole environment, as "NAME=value". `program`: a path.
   WorkerProcess(int rank,
                 const std::string& program,
                 const std::vector<std::string>& arguments,
@@ -44,20 +44,20 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   [[nodiscard]] int rank() const { return rank_; }
-  // Descriptor to poll for reading, -1 once it is at its end.
+  // Descriptor to poll for reading; -1 after the end of the stream.
   [[nodiscard]] int descriptor(Output output) const {
     return pipes_[static_cast<size_t>(output)].descriptor;
   }
-  // Reads what is there without blocking and passes on whole lines; a last one without newline at
-  // the end of the stream.
+  // Reads the available output without blocking and passes on complete lines; at the end of the
+  // stream also a last line without newline.
   void relay(Output output, const LineSink& sink);
-  // Passes on what is left, also where a grandchild keeps the pipe open.
+  // Passes on the remaining output, even if a grandchild keeps the pipe open.
   void drain(const LineSink& sink);
 
-  // Reaps without blocking; true from then on.
+  // Reaps the child without blocking; true if it has ended.
   bool poll_end();
   [[nodiscard]] const std::optional<WorkerEnd>& end() const { return end_; }
-  // To the whole process group, also after the worker itself ended.
+  // Sends the signal to the whole process group, even after the worker itself has ended.
   void signal_group(int signal) const;
 
  private:

@@ -78,25 +78,26 @@ ExitCode run(const AnalyzeOptions& options) {
 Action add_analyze_command(CLI::App& app) {
   auto options = std::make_shared<AnalyzeOptions>();
   add_analysis_flags(app, options->analysis);
-  CLI::Option* json = app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
-  CLI::Option* csv = app.add_flag("--csv", options->csv, "the table that --by names as CSV");
+  CLI::Option* json =
+      app.add_flag("--json", options->json, "machine-readable output, see docs/metrics.md");
+  CLI::Option* csv = app.add_flag("--csv", options->csv, "print the table of --by as CSV");
   csv->excludes(json);
   CLI::Option* by =
-      app.add_option(
-             "--by", options->by,
-             "table: unit, collective, step, rank, stream, span (every collective, copy and "
-             "run of compute) or order (what each step did, unit by unit)")
+      app.add_option("--by", options->by,
+                     "table: unit, collective, step, rank, stream, span (each collective, copy and "
+                     "period of compute) or order (each step's actions, by unit)")
           ->capture_default_str();
-  app.add_option("--top", options->top, "at most N rows, the most exposed; the rest is summed up");
+  app.add_option("--top", options->top,
+                 "show at most N rows, the most exposed ones; the others are summed up");
   CLI::Option* path =
       app.add_flag("--critical-path", options->critical_path,
-                   "for each step, what its end hangs on: compute, communication, copies, host, "
+                   "the critical path of each step: compute, communication, copies, host, "
                    "launches, idle");
   path->excludes(csv);
   CLI::Option* compat =
       app.add_option("--compat", options->compat,
-                     "hta: what Holistic Trace Analysis would print, by its own definitions");
-  // Its definitions leave no choice.
+                     "hta: the figures of Holistic Trace Analysis, by its definitions");
+  // Its definitions have no such options.
   for (CLI::Option* other : {by, path, app.get_option("--steps"), app.get_option("--comm-regex")}) {
     compat->excludes(other);
   }

@@ -28,13 +28,13 @@ struct CalibrateOptions {
   std::vector<std::filesystem::path> captures;
   bool probes = false;
   RunOptions probe;
-  std::filesystem::path keep;  // of the probe's captures
+  std::filesystem::path keep;  // directory for the probe's captures; "": remove them
   std::filesystem::path out;
   bool json = false;
 };
 
 std::string factor(const std::optional<double>& value) {
-  return value ? fmt::format("{:.2f}x", *value) : "not seen";
+  return value ? fmt::format("{:.2f}x", *value) : "not measured";
 }
 
 void print_classes(const sim::Calibration& c) {
@@ -44,8 +44,8 @@ void print_classes(const sim::Calibration& c) {
                        {"shapes"},
                        {"samples"},
                        {"spread"},
-                       {"other shapes off by"},
-                       {"beside communication"}});
+                       {"error of other shapes"},
+                       {"during communication"}});
   for (const sim::KernelClass& each : c.classes) {
     table.row({each.name, std::string(plan_name(each.dtype)), report::format_percent(each.share),
                std::to_string(each.shapes), std::to_string(each.samples),
@@ -58,7 +58,7 @@ void print_classes(const sim::Calibration& c) {
 
 void print_collectives(const sim::Calibration& c) {
   if (!c.emulated.empty()) {
-    write_stdout(fmt::format("collectives were modelled on {}, and took {:.1f} us beyond\n",
+    write_stdout(fmt::format("collectives were emulated on {} and took {:.1f} us more than that\n",
                              c.emulated, c.collective_overhead_us));
     return;
   }
@@ -75,10 +75,10 @@ void print_collectives(const sim::Calibration& c) {
                fmt::format("{:.1f}", curve.points.back().us)});
   }
   write_stdout(table.render(style_of_stdout()));
-  write_stdout(fmt::format("collectives beside compute: {}\n", factor(c.collective_slowdown)));
+  write_stdout(fmt::format("collectives during compute: {}\n", factor(c.collective_slowdown)));
   for (size_t kind = 0; kind < c.peer_wait_us.size(); ++kind) {
     if (c.peer_wait_us[kind] > 0) {
-      write_stdout(fmt::format("{}: {:.1f} us beyond, waiting for peers\n",
+      write_stdout(fmt::format("{}: and {:.1f} us of waiting for peers\n",
                                name_of(static_cast<CollectiveKind>(kind)), c.peer_wait_us[kind]));
     }
   }
@@ -93,10 +93,10 @@ void print_host(const sim::Calibration& c) {
     }
   }
   if (c.waking_us > 0) {
-    table.row({"going on after a wait", fmt::format("{:.1f}", c.waking_us)});
+    table.row({"waking up after a wait", fmt::format("{:.1f}", c.waking_us)});
   }
   table.row({"a step outside its plan", fmt::format("{:.1f}", c.outside_us)});
-  table.row({"of it in communication", fmt::format("{:.1f}", c.outside_communication_us)});
+  table.row({"exposed communication there", fmt::format("{:.1f}", c.outside_communication_us)});
   write_stdout(table.render(style_of_stdout()));
 }
 
@@ -136,7 +136,7 @@ ExitCode run(const CalibrateOptions& options) {
     write_stdout("\n");
     print_host(calibration);
     if (!calibration.unknown.empty()) {
-      write_stdout(fmt::format("\n{}\n", bold("not learned")));
+      write_stdout(fmt::format("\n{}\n", bold("not measured")));
       for (const std::string& each : calibration.unknown) {
         write_stdout("- " + each + "\n");
       }
@@ -153,9 +153,9 @@ Action add_calibrate_command(CLI::App& app) {
   const auto options = std::make_shared<CalibrateOptions>();
   auto* captures = app.add_option(
       "--capture", options->captures,
-      "capture directory, or traces of PyTorch's FSDP or DDP; several: fitted together");
+      "capture directory, or traces of PyTorch's FSDP or DDP; several are fitted together");
   auto* probes = app.add_flag("--probe", options->probes,
-                              "captures of this machine, made now: a few steps of small models");
+                              "capture a few steps of small models on this machine now");
   captures->excludes(probes);
   add_process_options(app, options->probe);
   add_precision_option(app, options->probe);

@@ -70,7 +70,7 @@ check::Limit parse_limit(const std::string& text, const std::string& argument) {
                   argument, text));
 }
 
-// Without --metric, structure and both times gate; with it, what it names.
+// Without --metric, the structure and both times are gates; with it, only the given metrics.
 void set_gates(const std::vector<std::string>& arguments, check::CheckOptions& options) {
   if (arguments.empty()) {
     return;
@@ -88,7 +88,7 @@ void set_gates(const std::vector<std::string>& arguments, check::CheckOptions& o
     if (!metric || !check::metric_table()[static_cast<size_t>(*metric)].gates) {
       throw UsageError(
           fmt::format("--metric {}: expected step_time, exposed_comm or structure, found '{}'{}",
-                      argument, name, metric ? "; it only explains" : ""));
+                      argument, name, metric ? "; this metric cannot be a gate" : ""));
     }
     options.gates[*metric] = colon == std::string::npos
                                  ? std::nullopt
@@ -125,7 +125,7 @@ ExitCode report(const check::CheckResult& result, const CheckCommand& options) {
 void save(const std::vector<check::RunSummary>& runs, const fs::path& path) {
   for (const check::RunSummary& run : runs) {
     if (!run.doubts.empty()) {
-      throw InputError(run.source, "no baseline: " + run.doubts.front());
+      throw InputError(run.source, "cannot be a baseline: " + run.doubts.front());
     }
   }
   write_file_atomically(path, check::to_json(runs));
@@ -145,21 +145,22 @@ ExitCode run(const CheckCommand& options) {
   }
   if (!options.interleaved.run.empty() || !options.interleaved.against.empty()) {
     if (options.interleaved.run.empty() || options.interleaved.against.empty()) {
-      throw UsageError("--run and --against need each other: flags of capture, as one argument");
+      throw UsageError(
+          "--run and --against need each other: the flags of capture, as one argument each");
     }
     if (!options.baseline.empty() || !options.candidate.empty() || options.paired ||
         !options.save_baseline.empty()) {
       throw UsageError(
-          "--run captures both sides itself: leave --baseline, --candidate, --paired and "
-          "--save-baseline away");
+          "--run captures both sides itself: leave out --baseline, --candidate, --paired and "
+          "--save-baseline");
     }
     return report(check_interleaved(options.interleaved, settings, selection), options);
   }
   if (options.baseline.empty()) {
-    throw UsageError("--baseline is required: runs, or a file that --save-baseline wrote");
+    throw UsageError("--baseline is required: expected runs, or a file written by --save-baseline");
   }
   if (options.candidate.empty() && options.save_baseline.empty()) {
-    throw UsageError("--candidate is required (or --save-baseline, to keep the baseline)");
+    throw UsageError("--candidate is required (or --save-baseline, to save only the baseline)");
   }
   const std::vector<check::RunSummary> baseline = read_side(options.baseline, selection);
   if (!options.save_baseline.empty()) {
@@ -183,33 +184,35 @@ Action add_check_command(CLI::App& app) {
   auto options = std::make_shared<CheckCommand>();
   app.add_option(
       "--baseline", options->baseline,
-      "runs before the change: capture directories, directories of several, traces, or a "
-      "file of --save-baseline");
-  app.add_option("--candidate", options->candidate, "runs after it");
+      "runs before the change: capture directories, directories of several captures, traces, or a "
+      "file written by --save-baseline");
+  app.add_option("--candidate", options->candidate, "runs after the change");
   app.add_option("--run", options->interleaved.run,
-                 "capture the candidate with these flags of capture, in turn with --against")
+                 "capture the candidate with these flags of capture, alternately with the baseline "
+                 "of --against")
       ->option_text("FLAGS");
   app.add_option("--against", options->interleaved.against, "flags of capture for the baseline")
       ->option_text("FLAGS");
   app.add_option("--runs", options->interleaved.runs,
-                 "of --run: captures a side, at most; less when less decide")
+                 "with --run: at most so many captures of each side; fewer if the verdict is clear")
       ->capture_default_str();
-  app.add_option("--out", options->interleaved.out, "of --run: keep the captures here");
+  app.add_option("--out", options->interleaved.out, "with --run: keep the captures here");
   app.add_option("--metric", options->metrics,
-                 "gate on this alone (may be repeated): structure, step_time, exposed_comm; with a "
+                 "check only this (may be repeated): structure, step_time, exposed_comm; with a "
                  "limit: step_time:3%, exposed_comm:200us")
       ->option_text("NAME[:LIMIT]")
       ->allow_extra_args(false);
   add_selection_flags(app, options->selection);
   app.add_flag("--paired", options->paired,
-               "the n-th baseline run ran next to the n-th candidate run: compare them in pairs");
-  app.add_option("--save-baseline", options->save_baseline, "keep the baseline runs in this file");
+               "compare in pairs: the n-th baseline run and the n-th candidate run ran one after "
+               "the other");
+  app.add_option("--save-baseline", options->save_baseline, "save the baseline runs in this file");
   app.add_option("--inconclusive-is", options->inconclusive_is,
-                 "exit 0 or 1 in place of 5 when there is no verdict")
+                 "exit code 0 or 1 instead of 5 if there is no verdict")
       ->option_text("pass|fail");
-  app.add_flag("--json", options->json, "machine output, see docs/ci.md");
-  app.add_option("--junit", options->junit, "write a JUnit XML file too");
-  app.add_option("--markdown", options->markdown, "write a summary in GitHub's Markdown too");
+  app.add_flag("--json", options->json, "machine-readable output, see docs/ci.md");
+  app.add_option("--junit", options->junit, "also write a JUnit XML file");
+  app.add_option("--markdown", options->markdown, "also write a summary in GitHub's Markdown");
   return [options] { return run(*options); };
 }
 

@@ -32,9 +32,9 @@ const Subcommand& named(std::span<const Subcommand> table, const std::string& na
 
 std::string top_help(std::span<const Subcommand> table) {
   std::string out =
-      "Shardlens: who owns which bytes, when does each collective run, how much of it is hidden "
-      "under compute,\n"
-      "and what would another sharding plan do?\n\nUsage: shardlens SUBCOMMAND "
+      "Shardlens shows which rank owns which bytes, when each collective runs, how much of it "
+      "overlaps with compute,\n"
+      "and predicts what another sharding plan would change.\n\nUsage: shardlens SUBCOMMAND "
       "[FLAGS]\n\nSubcommands:\n";
   for (const Subcommand& each : table) {
     out += fmt::format("  {:<12}{}\n", each.name, each.help);
@@ -42,8 +42,8 @@ std::string top_help(std::span<const Subcommand> table) {
   return out + "\nshardlens SUBCOMMAND --help describes its flags; --version prints the version.\n";
 }
 
-// No flag holds a space, so what looks like one and does is the value of the flag before it:
-// check --run "--model DIR --steps 10".
+// Flags contain no spaces, so an argument that begins with "--" and contains a space is the value
+// of the flag before it: check --run "--model DIR --steps 10".
 void join_quoted_flags(std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string& flag = arguments[i - 1];

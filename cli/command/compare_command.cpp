@@ -36,10 +36,10 @@ ExitCode run(const CompareOptions& options) {
 
 Action add_compare_command(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
-  app.add_option("a", options->a, "a run, or a directory of several")->required();
-  app.add_option("b", options->b, "the other")->required();
+  app.add_option("a", options->a, "a run, or a directory of several runs")->required();
+  app.add_option("b", options->b, "the run, or runs, to compare it with")->required();
   add_selection_flags(app, options->selection);
-  app.add_flag("--json", options->json, "machine output, see docs/metrics.md");
+  app.add_flag("--json", options->json, "machine-readable output, see docs/metrics.md");
   return [options] { return run(*options); };
 }
 

@@ -26,8 +26,8 @@
 namespace shardlens::cli {
 namespace {
 
-// As Kineto: a whole number of quarters of a year, so that the files of all ranks of a run share
-// it.
+// Base times are multiples of a quarter of a year, as in Kineto, so that the files of all ranks of
+// a run have the same base time.
 constexpr Nanoseconds kBaseGrain = Nanoseconds{7889238} * 1'000'000'000;
 
 struct ConvertOptions {
@@ -48,8 +48,7 @@ std::filesystem::path output_of(const ConvertOptions& options, const trace::Trac
              : options.out / fmt::format("rank{}.pt.trace.json.gz", *trace.metadata.rank);
 }
 
-// First pass over a trace: what the filter has to know of all events, and everything but the
-// events.
+// First pass over a trace: passes all events to the filter, and reads everything but the events.
 class Survey final : public trace::EventSink {
  public:
   explicit Survey(trace::EventFilter& filter) : filter_(filter) {}
@@ -64,7 +63,7 @@ class Survey final : public trace::EventSink {
   std::optional<Nanoseconds> first_;
 };
 
-// Second pass: writes the events that stay, their arguments as they were written.
+// Second pass: writes the events that the filter keeps, with their arguments unchanged.
 class Copier final : public trace::EventSink {
  public:
   // `base`: added to the times of the file.
@@ -75,7 +74,7 @@ class Copier final : public trace::EventSink {
     Nanoseconds end = 0;
     if (!filter_.keeps(trace, event) || __builtin_add_overflow(event.start, base_, &placed.start) ||
         __builtin_add_overflow(placed.start, placed.duration, &end)) {
-      return;  // the survey has told of times that do not fit
+      return;  // the first pass has reported times that are too large
     }
     writer_.event(trace, placed, args);
     ++events_;
@@ -89,12 +88,12 @@ class Copier final : public trace::EventSink {
   int64_t events_ = 0;
 };
 
-// One input. Spools are small enough to be in memory; of a trace only what is beside the events is.
+// One input. A spool is small enough to be in memory; of a trace, everything but the events is.
 struct Input {
   std::filesystem::path path;
   trace::EventFilter filter;
   trace::Trace trace;
-  Nanoseconds added = 0;  // to each time of the file
+  Nanoseconds added = 0;  // added to each time of the file
   bool is_spool = false;
 };
 
@@ -112,7 +111,7 @@ Input survey(const std::filesystem::path& path, const trace::Filter& filter) {
   if (!trace::is_of_epoch(survey.first())) {
     input.added = base;
   } else if (base == 0) {
-    // Readers that take ts for a double lose nothing when it counts from a near time.
+    // Relative to a near base time, "ts" loses no precision in readers that use a double for it.
     base = survey.first() / kBaseGrain * kBaseGrain;
   }
   return input;
@@ -132,7 +131,7 @@ int64_t write(const Input& input, const std::filesystem::path& out) {
   return copier.events();
 }
 
-// Gives every input its rank and puts them in that order, as for all commands.
+// Assigns a rank to every input and sorts them by rank, as all commands do.
 void order_by_rank(std::vector<Input>& inputs) {
   std::vector<trace::Trace> heads;
   for (Input& input : inputs) {
@@ -169,7 +168,7 @@ void check_categories(const std::vector<Input>& inputs, const ConvertOptions& op
   std::set<std::string> seen;
   for (const Input& input : inputs) {
     for (const auto& category : input.filter.categories()) {
-      seen.insert(category.empty() ? "events without one" : category);
+      seen.insert(category.empty() ? "events without a category" : category);
     }
   }
   for (const std::string& category : options.categories) {
@@ -206,8 +205,8 @@ ExitCode run(const ConvertOptions& options) {
   check_categories(inputs, options);
   if (is_trace_file_name(options.out) && inputs.size() > 1) {
     throw UsageError(
-        fmt::format("--out: '{}' is one file, but there are {} ranks; name a directory, or one "
-                    "rank with --ranks",
+        fmt::format("--out: '{}' is one file, but there are {} ranks; give a directory, or choose "
+                    "one rank with --ranks",
                     options.out.string(), inputs.size()));
   }
   std::optional<DirectoryLock> lock;
@@ -216,7 +215,7 @@ ExitCode run(const ConvertOptions& options) {
     std::filesystem::create_directories(options.out, error);
     if (error) {
       throw RuntimeFault(
-          fmt::format("'{}' cannot be made: {}", options.out.string(), error.message()));
+          fmt::format("'{}' cannot be created: {}", options.out.string(), error.message()));
     }
     lock.emplace(options.out);
   }
@@ -238,7 +237,8 @@ Action add_convert_command(CLI::App& app) {
       ->required();
   app.add_option(
          "--out", options->out,
-         "a name ending in .json or .json.gz, or a directory: rank<r>.pt.trace.json.gz each")
+         "a file ending in .json or .json.gz, or a directory for a rank<r>.pt.trace.json.gz of "
+         "each rank")
       ->required();
   app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
   app.add_option("--ranks", options->ranks, "only these ranks: 0,2")->delimiter(',');

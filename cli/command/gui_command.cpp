@@ -32,9 +32,9 @@ ExitCode run(const GuiOptions& options) {
   const std::filesystem::path program = self.parent_path() / "shardlens-gui";
   if (error || !std::filesystem::exists(program)) {
     throw RuntimeFault(
-        fmt::format("{}: not there. It needs Qt 6 (Debian: qt6-base-dev qt6-svg-dev): "
-                    "scripts/setup --gui builds "
-                    "it; 'shardlens report' writes a page for a browser instead",
+        fmt::format("{}: does not exist. It needs Qt 6 (Debian: qt6-base-dev qt6-svg-dev), and "
+                    "scripts/setup --gui builds it; or use 'shardlens report', which writes a page "
+                    "for a browser",
                     program.string()));
   }
   std::vector<std::string> arguments{program.string()};
@@ -81,9 +81,9 @@ Action add_gui_command(CLI::App& app) {
   };
   flag("--select", "UNIT", "select this unit");
   flag("--step", "N", "select this step");
-  flag("--model", "FILE", "a config.json to plan for, simulated in place of a run");
+  flag("--model", "FILE", "simulate the model of this config.json instead of opening a run");
   app.add_option("--plan", options->plans,
-                 "simulate this plan file beside the run; may be repeated")
+                 "simulate this plan file next to the run; may be repeated")
       ->option_text("FILE")
       ->allow_extra_args(false);
   app.add_option("--hardware", options->hardware,
@@ -92,24 +92,24 @@ Action add_gui_command(CLI::App& app) {
       ->option_text("SPEC")
       ->allow_extra_args(false);
   app.add_flag("--figures", options->figures,
-               "print what the window shows of the run and of each simulated plan as JSON, and "
-               "end; needs no display");
+               "print the figures of the run and of each simulated plan as JSON, and exit; needs "
+               "no display");
   app.add_flag("--simulate", options->simulate,
                "show the run's own plan, simulated, below the run");
   app.add_option("--compare", options->compared,
                  "a run to compare with; may be repeated for its traces")
       ->option_text("PATH")
       ->allow_extra_args(false);
-  flag("--range", "FROM..TO", "select this stretch of time, as 12ms..18ms");
+  flag("--range", "FROM..TO", "select this range of time, such as 12ms..18ms");
   flag("--panel", "NAME",
-       "modules, ownership, inspector, exposed, order, what-if, compare, events, diagnostics or "
-       "notes");
+       "show this panel: modules, ownership, inspector, exposed, order, what-if, compare, events, "
+       "diagnostics or notes");
   flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
   flag("--theme", "light|dark", "colours");
-  flag("--size", "WxH", "of the window [1280x800]");
-  flag("--export-png", "FILE", "write a picture of the window and end; needs no display");
-  flag("--config-dir", "DIR", "where settings are kept");
-  app.add_flag("--selftest", options->selftest, "check the window with the run and end");
+  flag("--size", "WxH", "size of the window [1280x800]");
+  flag("--export-png", "FILE", "write a picture of the window and exit; needs no display");
+  flag("--config-dir", "DIR", "directory for settings");
+  app.add_flag("--selftest", options->selftest, "test the window with the run and exit");
   return [options] { return run(*options); };
 }
 

@@ -55,7 +55,7 @@ std::string shown(std::string_view fqn) {
   return fqn.empty() ? "(root)" : std::string(fqn);
 }
 
-// What a unit's parameters take in the dtype of the master copy, and how they are split.
+// Size of a unit's parameters in the dtype of the master copy, and of its shards.
 struct UnitBytes {
   int64_t parameters = 0;
   Bytes bytes = 0, padding = 0, shard = 0;
@@ -68,7 +68,8 @@ UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id) {
           layout.shard_numel() * element};
 }
 
-// Equal on every rank: shards are padded to the same size, and what is ignored is whole everywhere.
+// Bytes on each rank. They are equal, since shards are padded to the same size and every rank has
+// all of the ignored parameters.
 Bytes rank_bytes(const ResolvedPlan& plan) {
   Bytes total = 0;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -83,7 +84,7 @@ Bytes rank_bytes(const ResolvedPlan& plan) {
 schedule::PlannedStep planned_step(const plan::ModelConfig& config,
                                    const ResolvedPlan& plan,
                                    const PlanOptions& options) {
-  // The order does not depend on how many tokens there are.
+  // The order does not depend on the number of tokens.
   plan::StepSettings step = options.step;
   step.seq = std::min<int64_t>(config.max_positions, 64);
   return schedule::planned_step(plan::step_workload(config, plan, step), plan, kSteadyStep, step);
@@ -208,8 +209,9 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   write_stdout(fmt::format(
       "\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
       plan.world_size == 1 ? "" : "s", format_bytes(rank_bytes(plan)),
-      whole == 0 ? ""
-                 : fmt::format(", {} of them ignored by the plan and whole", format_bytes(whole))));
+      whole == 0
+          ? ""
+          : fmt::format(", {} of them ignored by the plan and not sharded", format_bytes(whole))));
 }
 
 std::string with_hyphens(std::string_view name) {
@@ -220,7 +222,7 @@ std::string with_hyphens(std::string_view name) {
 
 void print_buckets(const schedule::PlannedStep& step) {
   write_stdout(
-      fmt::format("\n{}\n", bold("buckets of a steady step, as c10d's Reducer makes them")));
+      fmt::format("\n{}\n", bold("buckets of a steady step, as c10d's Reducer creates them")));
   report::Table table({{"bucket", report::Align::kLeft}, {"parameters"}, {"bytes"}});
   for (const schedule::PlannedBucket& bucket : step.buckets) {
     table.row({bucket.name, format_count(static_cast<int64_t>(bucket.parameters.size())),
@@ -240,7 +242,7 @@ void print_collectives(const ResolvedPlan& plan,
       options.step.accumulate == 1
           ? ""
           : fmt::format(" of {} microbatches{}", options.step.accumulate,
-                        !options.step.sync_every_microbatch ? ", the last of which reduces" : "");
+                        !options.step.sync_every_microbatch ? ", only the last reduces" : "");
   write_stdout(fmt::format("\n{}\n", bold("a rank's collectives in a step" + microbatches)));
   report::Table table({{"collective", report::Align::kLeft}, {"count"}, {"bytes"}});
   for (const schedule::CollectiveTotal& total : totals) {
@@ -281,9 +283,9 @@ std::string cause_words(schedule::Cause cause) {
     case schedule::Cause::kExplicitPrefetch:
       return "prefetched by the plan";
     case schedule::Cause::kLimiter:
-      return "held back by the limiter";
+      return "delayed by the rate limiter";
     case schedule::Cause::kUser:
-      return "asked for";
+      return "requested by the caller";
     case schedule::Cause::kBackwardEnd:
       return "at the end of backward";
     case schedule::Cause::kOwn:
@@ -294,9 +296,8 @@ std::string cause_words(schedule::Cause cause) {
 
 void print_order(const schedule::PlannedStep& step, bool every_action) {
   write_stdout(fmt::format(
-      "\n{}\n",
-      bold(every_action ? "actions of a steady step (the third), in the order planned"
-                        : "collectives of a steady step (the third), in the order planned")));
+      "\n{}\n", bold(every_action ? "actions of a steady step (the third), in planned order"
+                                  : "collectives of a steady step (the third), in planned order")));
   std::vector<report::Table::Column> columns;
   for (const char* title :
        every_action ? std::vector<const char*>{"seq", "when", "action", "unit", "stream", "cause"}
@@ -322,7 +323,7 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
                                         : "none: there is one rank\n");
 }
 
-// The worker takes this process's place; it prints one more line.
+// Replaces this process with a worker, which prints one more line.
 [[noreturn]] void become_engine(const PlanOptions& options, int64_t world_size) {
   std::vector<std::string> command{
       worker_program("plan --engine"), "shard",        "--model",
@@ -378,11 +379,11 @@ ExitCode run_plan(const PlanOptions& options) {
                             .parameters = options.parameters});
   }
   if (!options.out.empty()) {
-    throw UsageError("--out goes with --from-trace");
+    throw UsageError("--out needs --from-trace");
   }
   if (options.model.empty()) {
     throw UsageError(
-        "--model is required: a directory with config.json, or a config.json (or --from-trace "
+        "--model is required: a directory with config.json, or a config.json (or use --from-trace "
         "PATH)");
   }
   if (options.world_size && *options.world_size < 1) {
@@ -424,33 +425,33 @@ Action add_plan_command(CLI::App& app) {
   CLI::Option* from_trace = app.add_option("--from-trace", options->from_trace,
                                            "recover the plan of a PyTorch FSDP1 or FSDP2 run, or "
                                            "of a capture, from its traces; with --model, "
-                                           "FSDP1's units get that model's names")
+                                           "FSDP1's units get names from that model")
                                 ->option_text("PATH…")
                                 ->excludes(strategy)
                                 ->excludes("--plan");
   app.add_option("--out", options->out,
-                 "with --from-trace: directory for plan.json and workload.json")
+                 "with --from-trace: write plan.json and workload.json to this directory")
       ->option_text("DIR");
   app.add_option("--mesh", options->mesh, "R replicas of S shards; replaces the plan's mesh")
       ->excludes(from_trace)
       ->option_text("RxS");
-  app.add_option("--world-size", options->world_size, "number of ranks [those of the mesh, else 2]")
+  app.add_option("--world-size", options->world_size, "number of ranks [that of the mesh, or 2]")
       ->option_text("W");
-  app.add_option("--accumulate", options->step.accumulate, "microbatches of a step")
+  app.add_option("--accumulate", options->step.accumulate, "microbatches per step")
       ->excludes(from_trace)
       ->option_text("M [1]");
   app.add_flag("!--no-sync", options->step.sync_every_microbatch,
                "with --accumulate: only the last microbatch reduces gradients")
       ->excludes(from_trace);
   app.add_flag("--parameters", options->parameters,
-               "every parameter and which of its elements each rank holds; with --from-trace, of "
-               "--model or of a capture");
+               "list every parameter with the elements that each rank has; with --from-trace, for "
+               "a capture or with --model");
   app.add_flag("--actions", options->actions,
-               "every action of the planned order, not only collectives")
+               "list every action of the planned order, not only collectives")
       ->excludes(from_trace);
   app.add_flag("--engine", options->engine,
-               "the engine shards the model too, as rank 0 and before it has memory, and compares "
-               "its shards with the plan's")
+               "also shard the model with the engine, as rank 0 and without allocating memory, and "
+               "compare its shards with the plan's")
       ->excludes(from_trace);
   app.add_flag("--json", options->json, "machine-readable output");
   return [options] { return run_plan(*options); };

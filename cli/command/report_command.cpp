@@ -31,7 +31,8 @@ struct ReportOptions {
   std::filesystem::path out;
 };
 
-// The run's own plan and each plan file on the machine of the run, as the page takes them.
+// Predictions for the run's own plan and each plan file, on the machine of the run, in the format
+// of the page.
 nlohmann::ordered_json simulated(const ReportOptions& options) {
   const sim::Scenario own = sim::own_scenario(sim::RecordedRun::open(options.analysis.paths));
   auto versions = nlohmann::ordered_json::array();
@@ -68,9 +69,9 @@ Action add_report_command(CLI::App& app) {
   auto options = std::make_shared<ReportOptions>();
   add_analysis_flags(app, options->analysis);
   app.add_flag("--simulate", options->simulate,
-               "show the run's own plan too, simulated on the machine of the run");
+               "also simulate the run's own plan on the machine of the run");
   app.add_option("--plan", options->plans,
-                 "simulate this plan file on the machine of the run too; may be repeated")
+                 "also simulate this plan file on the machine of the run; may be repeated")
       ->option_text("FILE")
       ->allow_extra_args(false);
   app.add_option("--out", options->out, "the HTML file to write")->required();

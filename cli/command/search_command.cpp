@@ -43,7 +43,8 @@ struct SearchCommand {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a handler sets it
 
-// The first interrupt ends the search with what it has; the second one the process.
+// The first interrupt ends the search, which reports its results so far; the second one kills the
+// process.
 void interrupt(int signal) {
   interrupted = true;
   std::signal(signal, SIG_DFL);
@@ -94,13 +95,13 @@ void print_text(const sim::SearchResult& result, int64_t ranks) {
   }
   write_stdout(table.render(style_of_stdout()));
   if (result.pareto.size() > kFrontShown) {
-    write_stdout(fmt::format("{} more that nothing beats in all three\n",
+    write_stdout(fmt::format("{} more plans that no other plan beats in all three\n",
                              result.pareto.size() - kFrontShown));
   }
   write_stdout("\n" + result.why + "\n");
 }
 
-// All that the outcomes depend on.
+// JSON of everything that the outcomes depend on.
 std::string identity_of(const SearchCommand& options, const sim::Scenario& scenario) {
   using nlohmann::json;
   const plan::ModelConfig* config = scenario.model->config();
@@ -162,7 +163,7 @@ ExitCode run(const SearchCommand& options) {
   if (!plans.empty() && !options.out.empty()) {
     write_file_atomically(options.out, plan::to_json(plans.front()));
     const sim::Candidate& best = result.best()->candidate;
-    fmt::print(stderr, "wrote {}; it is for --batch {} --accumulate {}\n", options.out.string(),
+    fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", options.out.string(),
                best.batch, best.accumulate);
   }
   if (options.json) {
@@ -189,14 +190,14 @@ Action add_search_command(CLI::App& app) {
   add_scenario_options(app, options->run, options->scenario);
   add_step_options(app, options->run);
   app.add_option("--memory-limit", options->memory_limit,
-                 "of what the allocator reserves on a GPU; a number of bytes, or 80GiB")
+                 "limit on the memory that the allocator reserves per GPU: bytes, or such as 80GiB")
       ->required()
       ->transform(CLI::AsSizeValue(false))
       ->option_text("BYTES (required)");
-  app.add_option("--out", options->out, "write the fastest plan, as capture takes it");
+  app.add_option("--out", options->out, "write the fastest plan to this file, a plan for capture");
   app.add_option("--state", options->state,
-                 "keep what was simulated in this file, and go on from it");
-  app.add_option("--threads", options->threads, "simulations at a time [cores]");
+                 "save results in this file; if it exists, continue from it");
+  app.add_option("--threads", options->threads, "number of concurrent simulations [cores]");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options, &app] {
     take_given(app, options->run, options->scenario);

@@ -30,13 +30,13 @@ struct SimulateOptions {
   ScenarioOptions scenario;
   std::string ranks = "one";
   std::vector<std::string> slow_ranks;
-  std::optional<sim::HostMode> host;  // nullopt: as it was measured; of a spec, kAhead
+  std::optional<sim::HostMode> host;  // nullopt: the calibration's; kAhead for a spec
   bool waits_for_loss = false;
   std::optional<double> operator_us, action_us;
   bool json = false;
 };
 
-// "R:FACTOR" of --slow-rank.
+// The factor of each rank, from "R:FACTOR" of --slow-rank.
 std::vector<double> slowdowns(const SimulateOptions& options, int64_t ranks) {
   if (options.ranks == "one" && options.slow_ranks.empty()) {
     return {};
@@ -112,32 +112,34 @@ Action add_simulate_command(CLI::App& app) {
   add_plan_options(app, run_options);
   add_scenario_options(app, run_options, options->scenario);
   add_step_options(app, run_options);
-  app.add_option("--ranks", options->ranks, "all: simulate each rank [one: they are alike]")
+  app.add_option("--ranks", options->ranks,
+                 "one: simulate a single rank, since all are identical; all: simulate each rank")
       ->option_text("one|all [one]");
   app.add_option("--slow-rank", options->slow_ranks,
-                 "R:FACTOR: rank R computes FACTOR times as long; may be repeated")
+                 "R:FACTOR: compute takes FACTOR times as long on rank R; may be repeated")
       ->option_text("R:FACTOR")
       ->allow_extra_args(false);
   static const std::map<std::string, sim::HostMode> kHosts{{"ahead", sim::HostMode::kAhead},
                                                            {"compute", sim::HostMode::kCompute}};
   app.add_option(
          "--host", options->host,
-         "ahead: issues and goes on, as on CUDA; compute: does the work itself, as on a CPU")
+         "ahead: the host issues work and runs ahead, as on CUDA; compute: the host computes "
+         "itself, as on a CPU")
       ->transform(CLI::CheckedTransformer(kHosts))
-      ->option_text("ahead|compute [ahead; of a calibration, as it was measured]");
+      ->option_text("ahead|compute [the calibration's; ahead for a spec]");
   app.add_option("--operator-us", options->operator_us,
-                 "the host's cost of an operator [the spec's]")
+                 "host time to issue an operator, in microseconds [the spec's]")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--action-us", options->action_us,
-                 "the host's cost of an action of the schedule [the spec's]")
+                 "host time of an action of the schedule, in microseconds [the spec's]")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--waits-for-loss", options->waits_for_loss,
                "the training loop reads the loss before it calls backward");
-  // What was measured is not said again.
+  // A calibration has measured values for these.
   for (const char* flag : {"--operator-us", "--action-us"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");
   }
-  app.add_option("--out", run_options.out, "write a capture directory that analyze reads");
+  app.add_option("--out", run_options.out, "write the step as a capture directory for analyze");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options, &app] {
     take_given(app, options->run, options->scenario);

@@ -112,9 +112,9 @@ void print_text(const sim::Validation& result) {
   }
 }
 
-constexpr double kGoal = 0.05;  // of a curve's mean error
+constexpr double kGoal = 0.05;  // goal for a curve's mean error
 
-// Over curves that have such sizes.
+// Mean over the curves that have an error.
 struct CurveMean {
   double sum = 0;
   int curves = 0, within = 0;
@@ -124,7 +124,7 @@ struct CurveMean {
     within += error.mean && *error.mean <= kGoal ? 1 : 0;
   }
   [[nodiscard]] std::string text() const {
-    return curves == 0 ? "no curve has one"
+    return curves == 0 ? "no curve has such sizes"
                        : fmt::format("mean {} over {} curves, {} of them within {}",
                                      report::format_percent(sum / curves), curves, within,
                                      report::format_percent(kGoal));
@@ -162,7 +162,7 @@ void print_collectives(const std::vector<sim::CurveError>& errors) {
                        {"error"},
                        {"from 64 MiB"},
                        {"spec", report::Align::kLeft},
-                       {"sizes it lacks"},
+                       {"sizes not in spec"},
                        {"error"}});
   const auto shown = [](const sim::MeanError& error) {
     return error.mean ? report::format_percent(*error.mean) : std::string();
@@ -183,7 +183,7 @@ void print_collectives(const std::vector<sim::CurveError>& errors) {
   write_stdout(table.render(style_of_stdout()));
   write_stdout(
       fmt::format("\nsizes left out, from 1 MiB up: {}\nsizes left out, from 64 MiB up: {}\n"
-                  "sizes that a spec lacks, from 1 MiB up: {}\n",
+                  "sizes that are not in a spec, from 1 MiB up: {}\n",
                   left_out.text(), large.text(), unseen.text()));
 }
 
@@ -202,7 +202,7 @@ ExitCode run(const ValidateOptions& options) {
     return run_collectives(options);
   }
   if (options.runs.empty()) {
-    throw UsageError("--runs or --collectives is required: which table to predict");
+    throw UsageError("--runs or --collectives is required: a table to compare predictions with");
   }
   std::vector<sim::PublishedRun> runs = sim::load_published_runs(options.runs);
   const sim::Validation result =
@@ -223,14 +223,14 @@ ExitCode run(const ValidateOptions& options) {
 Action add_validate_command(CLI::App& app) {
   const auto options = std::make_shared<ValidateOptions>();
   CLI::Option* runs =
-      app.add_option("--runs", options->runs, "published runs, comma-separated (docs/simulator.md)")
+      app.add_option("--runs", options->runs, "table of published runs (docs/simulator.md)")
           ->option_text("FILE.csv");
   app.add_option("--collectives", options->collectives,
-                 "measured collectives instead: how far curves are off at sizes not used")
+                 "table of measured collectives instead: errors of curves at sizes not used")
       ->option_text("FILE.csv")
       ->excludes(runs);
   app.add_option("--stacks", options->stacks,
-                 "constants of GPU types and software stacks [those that come with Shardlens]");
+                 "constants of GPU types and software stacks [the built-in ones]");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options] { return run(*options); };
 }

@@ -15,7 +15,8 @@ namespace shardlens::cli {
 void add_selection_flags(CLI::App& app, SelectionFlags& flags) {
   app.add_option("--steps", flags.steps, "A:B: only steps A to B - 1");
   app.add_option("--comm-regex", flags.comm_regex,
-                 "kernels and operators that communicate too, by name");
+                 "regular expression: kernels and operators with such names count as communication "
+                 "too");
 }
 
 void add_analysis_flags(CLI::App& app, AnalysisFlags& flags) {
@@ -34,7 +35,7 @@ analysis::AnalysisOptions analysis_options(const SelectionFlags& flags) {
     try {
       options.timeline.communication = std::regex(flags.comm_regex);
     } catch (const std::regex_error& error) {
-      throw UsageError(fmt::format("--comm-regex: '{}' is no regular expression: {}",
+      throw UsageError(fmt::format("--comm-regex: '{}' is not a regular expression: {}",
                                    flags.comm_regex, error.what()));
     }
   }

@@ -11,12 +11,12 @@
 
 namespace shardlens::cli {
 
-// Which steps count, and what communicates.
+// Which steps are analyzed, and which events count as communication.
 struct SelectionFlags {
   std::string steps, comm_regex;
 };
 
-// What every subcommand that analyzes one run takes.
+// Arguments of every subcommand that analyzes one run.
 struct AnalysisFlags {
   std::vector<std::filesystem::path> paths;
   SelectionFlags selection;
@@ -24,10 +24,10 @@ struct AnalysisFlags {
 
 // Adds --steps and --comm-regex. `flags` must outlive the parsing.
 void add_selection_flags(CLI::App& app, SelectionFlags& flags);
-// Adds PATH… too.
+// Adds PATH… as well.
 void add_analysis_flags(CLI::App& app, AnalysisFlags& flags);
 
-// Errors: UsageError for a range or an expression that cannot be read.
+// Errors: UsageError for an invalid range or regular expression.
 [[nodiscard]] analysis::AnalysisOptions analysis_options(const SelectionFlags& flags);
 [[nodiscard]] check::SummaryOptions summary_options(const SelectionFlags& flags);
 

@@ -50,8 +50,7 @@ bool parse_flags(CLI::App& app,
                  std::string_view name,
                  std::string_view help,
                  const std::vector<std::string>& arguments) {
-  // CLI11 would complain about what is missing first, and about a mistyped flag without saying
-  // which one was meant.
+  // CLI11 would first report missing flags, and would not suggest a name for a mistyped flag.
   reject_unknown_flags(app, name, help, arguments);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11's order

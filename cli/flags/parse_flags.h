@@ -14,8 +14,8 @@ namespace shardlens::cli {
 [[nodiscard]] std::string did_you_mean(std::string_view seen,
                                        const std::vector<std::string>& valid);
 
-// Reads `arguments` into what the flags of `app` are bound to; false where they ask for help.
-// Messages begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
+// Parses `arguments` into the variables of `app`'s flags; false if they contain --help. Messages
+// begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
 [[nodiscard]] bool parse_flags(CLI::App& app,
                                std::string_view name,
                                std::string_view help,

@@ -59,7 +59,7 @@ void apply_mesh(const RunOptions& options, plan::Plan& plan) {
 
 void apply_precision(const RunOptions& options, plan::Plan& plan) {
   if (options.precision == Precision::kFp32) {
-    return;  // what a plan says by itself
+    return;  // the plan's own precision
   }
   const DType dtype = options.precision == Precision::kBf16 ? DType::kBF16 : DType::kF16;
   plan::MixedPrecision& mixed = plan.mixed_precision;
@@ -132,7 +132,7 @@ int64_t count_tokens(const std::filesystem::path& path) {
   if (bytes % width != 0) {
     throw InputError(
         path.string(),
-        fmt::format("{} bytes are no whole number of tokens of {} bytes each", bytes, width));
+        fmt::format("{} bytes are not a multiple of {}, the bytes of a token", bytes, width));
   }
   return static_cast<int64_t>(bytes / width);
 }

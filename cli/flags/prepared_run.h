@@ -9,28 +9,29 @@
 
 namespace shardlens::cli {
 
-// What capture and a worker both derive from the flags before anything starts.
+// What both capture and a worker derive from the flags before training.
 struct PreparedRun {
   plan::ModelConfig config;
   plan::ResolvedPlan plan;  // with --mesh and --precision applied
   int64_t tokens = 0;       // in the token file
-  int64_t samples = 0;      // (tokens - 1) div seq
+  int64_t samples = 0;      // (tokens - 1) / seq, rounded down
 };
 
 // Opens the model's config, the plan and the token file, resolves the plan for `world_size` ranks
-// and checks what can be known before training: positions, number of samples, what the engine
-// supports. Errors: InputError naming the file and value; UsageError for flags that contradict the
-// plan file.
+// and checks everything that is known before training: number of positions and of samples, and
+// features that the engine does not support. Errors: InputError naming the file and value;
+// UsageError for flags that contradict the plan file.
 [[nodiscard]] PreparedRun prepare_run(const RunOptions& options, int64_t world_size);
 
-// Model and plan alone, for any plan that resolves; no token file.
+// Only model and plan, without a token file; accepts any plan that resolves.
 [[nodiscard]] PreparedRun resolve_run(const RunOptions& options, int64_t world_size);
 
-// --plan or --strategy with --mesh and --precision.
+// The plan of --plan or --strategy with --mesh and --precision applied.
 [[nodiscard]] plan::Plan plan_of(const RunOptions& options, const plan::ModuleTree& tree);
 
-// Number of tokens in a token file, by its name's ending: ".u32.bin" 4 bytes each, ".bin" 2, any
-// other 1. Errors: InputError if it cannot be opened or its size is no multiple.
+// Number of tokens in a token file. The bytes per token depend on the file name: ".u32.bin" 4,
+// ".bin" 2, any other 1. Errors: InputError if the file cannot be opened or its size is not a
+// multiple of that.
 [[nodiscard]] int64_t count_tokens(const std::filesystem::path& path);
 
 }  // namespace shardlens::cli

@@ -29,12 +29,12 @@ std::string key_of(const std::map<std::string, T>& names, T value) {
       return name;
     }
   }
-  throw RuntimeFault("internal error: a flag's value without a name");
+  throw RuntimeFault("internal error: a flag's value has no name");
 }
 
 void add_data_options(CLI::App& app, RunOptions& o) {
   app.add_option("--tokens", o.tokens,
-                 "token file: .bin little-endian uint16, .u32.bin uint32, any other file as bytes")
+                 "token file: .bin: little-endian uint16; .u32.bin: uint32; any other file: bytes")
       ->required();
   app.add_option("--out", o.out, "directory to write to")->required();
 }
@@ -42,45 +42,46 @@ void add_data_options(CLI::App& app, RunOptions& o) {
 void add_world_options(CLI::App& app, RunOptions& o) {
   app.add_option(
          "--backend", o.backend,
-         "gloo (default on cpu), nccl (on cuda), or emulated: one rank of a world in one process")
+         "gloo (default on cpu), nccl (default on cuda), or emulated: one process runs one rank of "
+         "an emulated world")
       ->transform(CLI::CheckedTransformer(kBackends))
       ->option_text("gloo|nccl|emulated");
-  app.add_option("--world-size", o.world_size, "emulated: ranks of the world");
-  app.add_option("--rank", o.rank, "emulated: which rank runs")->capture_default_str();
+  app.add_option("--world-size", o.world_size, "emulated: number of ranks");
+  app.add_option("--rank", o.rank, "emulated: the rank that runs")->capture_default_str();
   app.add_option(
       "--hardware", o.hardware,
-      "emulated: how long a collective takes: ab:MICROSECONDS:GBPS, a spec such as 8xH100, or a "
-      "spec file [ab:5000:inf]");
+      "emulated: durations of collectives: ab:MICROSECONDS:GBPS, a spec such as 8xH100, or a spec "
+      "file [ab:5000:inf]");
   app.add_flag("--force-collectives", o.force_collectives,
-               "issue collectives over groups of one rank too");
+               "issue collectives even for groups of one rank");
   app.add_flag("--host-name", o.host_name,
                "write this machine's name and kernel into run.json too");
 }
 
 void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--steps", o.steps, "training steps, warmup included")->capture_default_str();
-  app.add_option("--warmup", o.warmup, "first steps that train and are not in the trace")
+  app.add_option("--warmup", o.warmup, "number of first steps that are not recorded")
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate")->capture_default_str();
   app.add_option("--weight-decay", o.weight_decay, "weight decay")->capture_default_str();
   app.add_option("--clip", o.step.clip, "clip gradients to this global norm");
   app.add_option("--norm-type", o.norm_type,
-                 "p of the gradients' p-norm; inf: the largest gradient")
+                 "p of the p-norm of gradients; inf: the largest gradient")
       ->capture_default_str();
-  app.add_option("--loss-scale", o.loss_scale, "fp16: factor of the loss in the first step")
+  app.add_option("--loss-scale", o.loss_scale, "fp16: initial factor on the loss")
       ->capture_default_str();
   app.add_option("--loss-scale-interval", o.loss_scale_interval,
                  "fp16: steps without an infinite gradient after which the factor doubles")
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "seed of weights that no checkpoint gives")
+  app.add_option("--seed", o.seed, "seed of random weights, if there is no checkpoint")
       ->capture_default_str();
-  app.add_option("--save", o.save, "write a Hugging Face checkpoint here at the end");
+  app.add_option("--save", o.save, "write a Hugging Face checkpoint to this directory at the end");
   app.add_option("--resume", o.resume, "not supported by the engine yet");
   app.add_option("--trigger-file", o.trigger_file,
-                 "record only steps at whose begin this file exists");
+                 "record only steps at whose beginning this file exists");
   app.add_option("--on-signal", o.on_signal,
-                 "record only the next so many steps after each SIGUSR1 to this process (and those "
-                 "of --trigger-file)");
+                 "record only so many steps after each SIGUSR1 to this process (and those of "
+                 "--trigger-file)");
 }
 
 void at_least(const char* flag, int64_t value, int64_t minimum) {
@@ -104,7 +105,7 @@ void check_world(const RunOptions& o) {
   if (backend == Backend::kEmulated) {
     if (!o.world_size) {
       throw UsageError(
-          "--backend emulated needs --world-size: how many ranks the emulated world has");
+          "--backend emulated needs --world-size, the number of ranks of the emulated world");
     }
     at_least("--world-size", *o.world_size, 1);
     if (o.rank < 0 || o.rank >= *o.world_size) {
@@ -115,8 +116,8 @@ void check_world(const RunOptions& o) {
   }
   if (o.world_size || o.rank != 0 || !o.hardware.empty()) {
     const char* flag = o.world_size ? "--world-size" : (o.rank != 0 ? "--rank" : "--hardware");
-    throw UsageError(fmt::format(
-        "{} belongs to --backend emulated; a real group takes its size from --nproc", flag));
+    throw UsageError(
+        fmt::format("{} needs --backend emulated; otherwise the number of ranks is --nproc", flag));
   }
   if (backend == Backend::kNccl && o.device != Device::kCuda) {
     throw UsageError("--backend nccl needs --device cuda");
@@ -145,17 +146,15 @@ void add_plan_options(CLI::App& app, RunOptions& o) {
 }
 
 void add_step_options(CLI::App& app, RunOptions& o) {
-  app.add_option("--batch", o.step.batch, "samples of a rank and microbatch")
-      ->capture_default_str();
-  app.add_option("--seq", o.step.seq, "tokens of a sample")->option_text("INT [64]");
-  app.add_option("--accumulate", o.step.accumulate, "microbatches of a step")
-      ->capture_default_str();
+  app.add_option("--batch", o.step.batch, "samples per rank and microbatch")->capture_default_str();
+  app.add_option("--seq", o.step.seq, "tokens per sample")->option_text("INT [64]");
+  app.add_option("--accumulate", o.step.accumulate, "microbatches per step")->capture_default_str();
   app.add_flag("!--no-sync", o.step.sync_every_microbatch,
                "with --accumulate: only the last microbatch reduces gradients");
   app.add_option("--optimizer", o.step.optimizer, "adamw or sgd")
       ->transform(CLI::CheckedTransformer(kOptimizers))
       ->option_text("adamw|sgd [adamw]");
-  app.add_option("--momentum", o.step.momentum, "sgd's momentum")->capture_default_str();
+  app.add_option("--momentum", o.step.momentum, "momentum of sgd")->capture_default_str();
   add_precision_option(app, o);
 }
 
@@ -164,7 +163,7 @@ void add_process_options(CLI::App& app, RunOptions& o) {
   app.add_option("--device", o.device, "cpu or cuda")
       ->transform(CLI::CheckedTransformer(kDevices))
       ->option_text("cpu|cuda [cpu]");
-  app.add_option("--threads", o.threads, "operator threads of a process")->capture_default_str();
+  app.add_option("--threads", o.threads, "operator threads per process")->capture_default_str();
 }
 
 void add_precision_option(CLI::App& app, RunOptions& o) {
@@ -204,7 +203,7 @@ void check_step(const plan::StepSettings& step) {
   check_sizes(step);
   if (!step.sync_every_microbatch && step.accumulate == 1) {
     throw UsageError(
-        "--no-sync needs --accumulate of at least 2: there is no microbatch to leave out");
+        "--no-sync needs --accumulate 2 or more: with one microbatch there is nothing to skip");
   }
 }
 
@@ -214,7 +213,7 @@ void check(const RunOptions& o) {
   at_least("--warmup", o.warmup, 0);
   if (o.warmup >= o.steps) {
     throw UsageError(
-        fmt::format("--warmup {}: expected less than --steps {}, or nothing would be recorded",
+        fmt::format("--warmup {}: expected less than --steps {}; otherwise no step is recorded",
                     o.warmup, o.steps));
   }
   check_step(o.step);

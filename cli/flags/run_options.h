@@ -19,41 +19,41 @@ enum class Device : uint8_t { kCpu, kCuda };
 enum class Backend : uint8_t { kGloo, kNccl, kEmulated };
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 
-// Flags of `shardlens capture`; `shardlens-worker` takes the same ones. Defaults are those of
-// docs/cli.md.
+// Flags of `shardlens capture`; `shardlens-worker` has the same flags. docs/cli.md describes their
+// defaults.
 struct RunOptions {
   std::filesystem::path model;   // directory with config.json, or a config.json
-  std::filesystem::path tokens;  // .bin uint16, .u32.bin uint32, else bytes
+  std::filesystem::path tokens;  // .bin: uint16; .u32.bin: uint32; any other: bytes
   std::filesystem::path out;
   std::filesystem::path plan;  // empty: `strategy`
   std::string strategy = "full_shard";
   std::string mesh;  // "RxS"; empty: the plan's
 
-  int64_t nproc = 2;  // processes of capture; a worker's world size is WORLD_SIZE instead
+  int64_t nproc = 2;  // processes of capture; a worker uses WORLD_SIZE instead
   Device device = Device::kCpu;
   std::optional<Backend> backend;     // see backend_of
   std::optional<int64_t> world_size;  // emulated only
   int64_t rank = 0;                   // emulated only
   std::string hardware;               // emulated only; empty: "ab:5000:inf" on CPU
 
-  int64_t steps = 10;  // all of them, warmup included
-  int64_t warmup = 0;  // first steps that train but are not recorded
+  int64_t steps = 10;  // all steps, including warmup
+  int64_t warmup = 0;  // number of first steps that are not recorded
   plan::StepSettings step{.batch = 2, .seq = 64};
 
   double lr = 1e-3;
   double weight_decay = 0.01;
   double norm_type = 2;                // inf: the largest gradient
-  double loss_scale = 65536;           // fp16: the first
-  int64_t loss_scale_interval = 2000;  // fp16: steps without an infinity until it grows
+  double loss_scale = 65536;           // fp16: initial value
+  int64_t loss_scale_interval = 2000;  // fp16: steps without an infinite gradient until it doubles
   Precision precision = Precision::kFp32;
   uint64_t seed = 0;
 
   std::filesystem::path save;          // empty: do not save
-  std::filesystem::path resume;        // refused by check()
-  std::filesystem::path trigger_file;  // record only steps at whose begin this file exists
-  int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all
-  int64_t threads = 1;                 // of a worker's operators
-  bool force_collectives = false;      // issue collectives over groups of one rank too
+  std::filesystem::path resume;        // not supported: check() throws
+  std::filesystem::path trigger_file;  // if set, record only steps that begin while it exists
+  int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all steps
+  int64_t threads = 1;                 // operator threads of a worker
+  bool force_collectives = false;      // issue collectives even for groups of one rank
   bool host_name = false;              // run.json has the machine's name and kernel
 
   friend bool operator==(const RunOptions&, const RunOptions&) = default;
@@ -61,29 +61,29 @@ struct RunOptions {
 
 // Declares every flag on `app`, writing to `options` when parsed. `options` must outlive `app`.
 void add_run_options(CLI::App& app, RunOptions& options);
-// Of these, the ones that say what is sharded and how, and what a step is.
+// Parts of add_run_options(): model and plan; the step.
 void add_plan_options(CLI::App& app, RunOptions& options);
 void add_step_options(CLI::App& app, RunOptions& options);
-// And those that say which processes run, on what.
+// Further parts: processes and their device; precision.
 void add_process_options(CLI::App& app, RunOptions& options);
 void add_precision_option(CLI::App& app, RunOptions& options);
 
-// Parses a worker's command line. The exit code where there is nothing to run: --help, or a flag
-// that is wrong, of which stderr tells.
+// Parses a worker's command line. Returns an exit code if there is nothing to run: after --help, or
+// after a wrong flag, which is reported on stderr.
 [[nodiscard]] std::optional<ExitCode> parse_worker_flags(CLI::App& app, int argc, char** argv);
 
-// What can be said without opening a file: ranges, flags that exclude or need each other.
-// Errors: UsageError naming the flag, its value and what was expected; InputError (exit 3) for
+// Checks everything that does not need a file: ranges, and flags that exclude or need each other.
+// Errors: UsageError naming the flag, its value and the expected values; InputError (exit 3) for
 // --resume.
 void check(const RunOptions& options);
-// The same of --batch, --seq and --accumulate, and with --no-sync.
+// check_sizes() checks --batch, --seq and --accumulate; check_step() checks --no-sync as well.
 void check_sizes(const plan::StepSettings& step);
 void check_step(const plan::StepSettings& step);
 
 // The backend given, or gloo on the CPU and nccl on CUDA.
 [[nodiscard]] Backend backend_of(const RunOptions& options);
-// --world-size when emulated, else --nproc. A worker of a real group has WORLD_SIZE and does not
-// ask.
+// --world-size if emulated, otherwise --nproc. Not for a worker of a real group, which uses
+// WORLD_SIZE.
 [[nodiscard]] int64_t world_size_of(const RunOptions& options);
 // --hardware, or "ab:5000:inf".
 [[nodiscard]] std::string hardware_of(const RunOptions& options);
@@ -92,7 +92,7 @@ void check_step(const plan::StepSettings& step);
 [[nodiscard]] std::string name_of(Backend backend);      // "gloo", "nccl", "emulated"
 [[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16", "fp16"
 
-// The flags that add_run_options() reads back to the same options.
+// Flags from which add_run_options() gives the same options.
 [[nodiscard]] std::vector<std::string> to_arguments(const RunOptions& options);
 // The options as a JSON object with the flags' names as keys, for run.json.
 [[nodiscard]] std::string to_json(const RunOptions& options);

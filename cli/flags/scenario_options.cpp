@@ -17,15 +17,15 @@ namespace {
 void check_machine(const RunOptions& run, const ScenarioOptions& options) {
   const bool measured = !options.calibration.empty() || !options.workload.empty();
   if (run.model.empty() && options.workload.empty()) {
-    throw UsageError("--model is required, unless --workload names a recorded run");
+    throw UsageError("--model is required, unless a recorded run is given with --workload");
   }
   if (run.hardware.starts_with("ab:") && !measured) {
     throw UsageError(
-        "--hardware ab:…: it says how long collectives take, but not how long a GPU computes; use "
-        "a spec's name or a spec file, or add --calibration");
+        "--hardware ab:…: it gives durations of collectives, but not of compute; use a spec's name "
+        "or a spec file, or add --calibration");
   }
   if (run.hardware.empty() && !measured) {
-    throw UsageError("--hardware is required, unless --calibration says how fast the machine is");
+    throw UsageError("--hardware is required, unless a machine is given with --calibration");
   }
   if (run.world_size.value_or(1) < 1) {
     throw UsageError("--world-size: expected at least 1");
@@ -58,23 +58,23 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   CLI::Option* workload =
       app.add_option(
              "--workload", options.workload,
-             "a capture, or traces of PyTorch's FSDP or DDP: its measured compute, instead of a "
-             "model's; what a step is stays as recorded where no flag says otherwise")
+             "simulate the operators of a capture, or of traces of PyTorch's FSDP or DDP, instead "
+             "of a model's; step settings without a flag are those of the run")
           ->excludes(model);
   app.add_option("--hardware", run.hardware,
-                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; beside "
+                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; with "
                  "--calibration also ab:MICROSECONDS:GBPS")
       ->option_text("SPEC (required without --calibration)");
   CLI::Option* calibration =
       app.add_option("--calibration", options.calibration,
-                     "what `shardlens calibrate` measured: goes before --hardware")
+                     "file written by `shardlens calibrate`: takes precedence over --hardware")
           ->excludes(workload);
   app.add_option("--stack", options.stack,
                  "constants fitted to published runs of a software stack (docs/simulator.md)")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--world-size", run.world_size,
-                 "ranks [the spec's GPUs on all its nodes, or the recorded run's ranks]");
+                 "number of ranks [all GPUs of the spec, or the ranks of the recorded run]");
 }
 
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {
@@ -85,7 +85,8 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
   options.plan_given = given("--plan") || given("--strategy");
   if (!options.workload.empty() && given("--precision")) {
     throw UsageError(
-        "--precision does not go with --workload: the run has its own; a plan file says another");
+        "--precision cannot be used with --workload, whose run has its own precision; use a plan "
+        "file with mixed_precision");
   }
   options.set_step = [step = run.step, batch = given("--batch"), seq = given("--seq"),
                       accumulate = given("--accumulate"), no_sync = given("--no-sync"),

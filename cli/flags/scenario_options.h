@@ -17,26 +17,26 @@ class Option;
 
 namespace shardlens::cli {
 
-// What a scenario is made of, beside RunOptions' model, plan, step, ranks and hardware.
+// The parts of a scenario that are not in RunOptions (model, plan, step, ranks, hardware).
 struct ScenarioOptions {
   std::filesystem::path workload;     // a recorded run; empty: the model's own operators
-  std::filesystem::path calibration;  // empty: the hardware's constants alone
+  std::filesystem::path calibration;  // empty: only the hardware's constants
   std::string stack;
   bool plan_given = false;  // --plan or --strategy
-  // Sets what the flags say of a step, on the settings that a run was recorded with.
+  // Applies the step flags that were given to the settings of a recorded run.
   std::function<void(plan::StepSettings&)> set_step;
 };
 
-// --workload (besides --model, which is then no longer required), --hardware, --calibration,
-// --stack and --world-size. Call it after add_plan_options() or where --model is, and
-// add_step_options() after it.
+// Adds --workload (and makes --model optional), --hardware, --calibration, --stack and
+// --world-size. Call it after add_plan_options() (or after adding --model) and before
+// add_step_options().
 void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options);
-// To be called when the flags were parsed: what was given and what was not.
+// To be called after the flags were parsed: records which flags were given.
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options);
 
-// The model on a calibration's machine or a spec under its stack, or a recorded run on its own
-// machine; `adjust` has the last word on a spec.
-// Errors: UsageError for flags that do not go together; InputError as load_model_config,
+// The scenario of the flags: a model on a calibrated machine or on a spec with its stack, or a
+// recorded run on its own machine. `adjust` may change the spec before it is used.
+// Errors: UsageError for flags that cannot be combined; InputError as load_model_config,
 // load_calibration, load_hardware, under_stack and RecordedRun::open.
 [[nodiscard]] sim::Scenario scenario_of(const RunOptions& run,
                                         const ScenarioOptions& options,

@@ -25,7 +25,7 @@ analysis::StepRange parse_step_range(const std::string& text) {
     }
   }
   throw UsageError(fmt::format(
-      "--steps: expected A:B with A < B (steps A to B - 1, either may be left out), found '{}'",
+      "--steps: expected A:B with A < B (steps A to B - 1; A or B may be left out), found '{}'",
       text));
 }
 

@@ -6,7 +6,7 @@
 
 namespace shardlens::cli {
 
-// "A:B": steps A ≤ k < B; either may be left out. Errors: UsageError.
+// "A:B": steps A ≤ k < B; A or B may be left out. Errors: UsageError.
 [[nodiscard]] analysis::StepRange parse_step_range(const std::string& text);
 
 }  // namespace shardlens::cli

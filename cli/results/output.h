@@ -9,15 +9,15 @@
 
 namespace shardlens::cli {
 
-// Data for the user or the next program in a pipe. Errors: RuntimeFault when stdout does not take
-// it (a full disk).
+// Writes data for the user or the next program in a pipe. Errors: RuntimeFault if writing to stdout
+// fails (a full disk).
 void write_stdout(std::string_view text);
 void flush_stdout();
 
-// Whether tables for stdout carry escape sequences: on a terminal, unless NO_COLOR is set.
+// Whether tables for stdout contain escape sequences: on a terminal, unless NO_COLOR is set.
 [[nodiscard]] report::Style style_of_stdout();
 
-// `text` in bold where stdout is a terminal and NO_COLOR is unset; as it is elsewhere.
+// `text` in bold if stdout is a terminal and NO_COLOR is unset; otherwise unchanged.
 [[nodiscard]] std::string bold(std::string_view text);
 
 // "1,234,567"

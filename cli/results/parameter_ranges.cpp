@@ -25,9 +25,9 @@ using plan::ParameterPlace;
 using plan::RankSet;
 using plan::ResolvedPlan;
 
-constexpr DType kMaster = DType::kF32;  // of what ranks hold between steps
-constexpr size_t kLongestRun = 4;       // of equal parts that have a line each
-constexpr int64_t kMostReplicas = 4;    // that are all named
+constexpr DType kMaster = DType::kF32;  // dtype of the shards that ranks keep between steps
+constexpr size_t kLongestRun = 4;       // up to so many equal parts get a line each
+constexpr int64_t kMostReplicas = 4;    // up to so many replicas are all listed
 
 Bytes bytes_of(int64_t elements) {
   return elements * size_of(kMaster);
@@ -52,11 +52,11 @@ std::vector<HeldRange> ranges_of(const ResolvedPlan& plan,
                     : std::vector<HeldRange>{{{0, 1, plan.world_size}, 0, numel, 0}};
 }
 
-// Ranges of ranks next to each other that hold as much, in the same place of their shards.
+// Ranges of consecutive ranks with the same length and the same position in their shards.
 struct EqualParts {
   HeldRange first;
   size_t ranges = 1;
-  int64_t end = 0;  // of the last one's elements
+  int64_t end = 0;  // end of the last range
 };
 
 bool continues(const EqualParts& run, const HeldRange& next, bool padding) {
@@ -168,7 +168,7 @@ void add_parameter(report::Table& table,
     cells.push_back(elements_text(run));
     cells.push_back(place.unit == kNoUnit ? "-" : shard_text(run.first));
     table.row(std::move(cells));
-    cells.assign(4, "");  // its next lines tell only what differs
+    cells.assign(4, "");  // further lines of the parameter have only the other columns
   }
 }
 
@@ -209,7 +209,7 @@ ordered_json parameter_json(const ResolvedPlan& plan,
   return out;
 }
 
-// Elements of a JSON array, one a line.
+// Writes elements of a JSON array, one per line.
 class Lines {
  public:
   void add(const ordered_json& element) {
@@ -226,14 +226,14 @@ class Lines {
 void print_parameters(const ResolvedPlan& plan) {
   using report::Align;
   write_stdout(
-      fmt::format("\n{}\n", bold("what each rank holds of each parameter, as [first, end)")));
+      fmt::format("\n{}\n", bold("elements of each parameter on each rank, as [first, end)")));
   report::Table table({{"parameter", Align::kLeft},
                        {"shape", Align::kLeft},
                        {"dtype", Align::kLeft},
                        {"unit", Align::kLeft},
                        {"ranks", Align::kLeft},
                        {"elements", Align::kLeft},
-                       {"bytes of the rank's shard", Align::kLeft}});
+                       {"bytes in the rank's shard", Align::kLeft}});
   const std::vector<plan::ShardLayout> layouts = layouts_of(plan);
   const std::vector<ParameterPlace> places = plan::parameter_places(plan);
   for (size_t i = 0; i < places.size(); ++i) {
@@ -248,7 +248,7 @@ void print_parameters(const ResolvedPlan& plan) {
 
 void write_json_with_parameters(std::string_view object, const ResolvedPlan& plan) {
   constexpr std::string_view kEnd = "\n}\n";
-  SHARDLENS_CHECK(object.ends_with(kEnd), "the object is not over several lines");
+  SHARDLENS_CHECK(object.ends_with(kEnd), "the object must end with '}' on a line of its own");
   write_stdout(object.substr(0, object.size() - kEnd.size()));
   const std::vector<plan::ShardLayout> layouts = layouts_of(plan);
   write_stdout(",\n \"parameters\": [");

@@ -6,12 +6,12 @@
 
 namespace shardlens::cli {
 
-// `plan --parameters`: who holds which elements of each parameter, and where in its shard of the
-// unit, as a table on stdout. Ranks that hold equal parts, one after the other, share a line.
+// `plan --parameters`: prints a table of the elements of each parameter on each rank, and their
+// place in the rank's shard of the unit. Consecutive ranks with equal parts share a line.
 void print_parameters(const plan::ResolvedPlan& plan);
 
-// `object`, a JSON object over several lines, with the members "parameters" and "padding"
-// (docs/cli.md), on stdout. Large worlds have many ranges: they are written one by one.
+// Writes `object`, a JSON object in several lines, to stdout with additional members "parameters"
+// and "padding" (docs/cli.md). The ranges are written one by one, since large worlds have many.
 void write_json_with_parameters(std::string_view object, const plan::ResolvedPlan& plan);
 
 }  // namespace shardlens::cli

@@ -94,8 +94,8 @@ void print_replicated(const RecoveredPlan& recovered) {
   std::string step =
       recovered.accumulate == 1
           ? ""
-          : fmt::format("; {} microbatches a step{}", recovered.accumulate,
-                        recovered.sync_every_microbatch ? "" : ", the last one reduces");
+          : fmt::format("; {} microbatches per step{}", recovered.accumulate,
+                        recovered.sync_every_microbatch ? "" : ", only the last reduces");
   write_stdout(fmt::format("{}  replicate (DDP), {} rank{}; {}{}{}{}\n\n", bold("plan"),
                            recovered.world_size, recovered.world_size == 1 ? "" : "s",
                            plan.bucket_cap_mb ? fmt::format("bucket_cap_mb {}", *plan.bucket_cap_mb)
@@ -152,14 +152,15 @@ void print(const RecoveredPlan& recovered) {
   }
 }
 
-// The plan on the modules that ran: only those have parameters, a trace names units.
+// The plan applied to the model that ran. It is needed for parameters, since a trace only has the
+// names of units.
 plan::ResolvedPlan applied(const RecoveredPlan& recovered,
                            const trace::Run& run,
                            const std::filesystem::path& model) {
   if (model.empty()) {
     if (!run.planned) {
       throw UsageError(
-          "--parameters: a trace does not tell parameters; --model M names the model that ran");
+          "--parameters: a trace does not contain parameters; add --model M, the model that ran");
     }
     return run.planned->plan;
   }
@@ -170,8 +171,8 @@ plan::ResolvedPlan applied(const RecoveredPlan& recovered,
       const int64_t numel = out.layout(id).padded_numel();
       if (out.units[id].fqn == unit.fqn && unit.padded_numel >= 0 && unit.padded_numel != numel) {
         throw InputError(model.string(),
-                         fmt::format("not the model of the trace, which gathers {} elements of "
-                                     "{}; this one has {}",
+                         fmt::format("not the model of the trace: the trace gathers {} elements "
+                                     "of {}, but this model has {}",
                                      unit.padded_numel, shown(unit.fqn), numel));
       }
     }
@@ -192,7 +193,7 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
       throw InputError(
           options.model.string(),
           fmt::format(
-              "the trace's {} units are not this model's {} blocks and root, in number or size",
+              "the trace's {} units do not match this model's {} blocks and root in number or size",
               recovered.units.size(), tree.blocks.size()));
     }
   }

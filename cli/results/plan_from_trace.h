@@ -9,15 +9,15 @@ namespace shardlens::cli {
 
 struct PlanFromTraceOptions {
   std::vector<std::filesystem::path> traces;
-  std::filesystem::path out;    // directory for plan.json and workload.json; "": only shown
-  std::filesystem::path model;  // "": names as the trace has them
+  std::filesystem::path out;    // directory for plan.json and workload.json; "": only print
+  std::filesystem::path model;  // gives names to units; "": the trace's names
   bool json = false;
-  bool parameters = false;  // who holds what of each: of `model`, or of a capture's own
+  bool parameters = false;  // the elements of each parameter on each rank
 };
 
-// `shardlens plan --from-trace`: the plan under which a trace was recorded.
-// Errors: InputError for traces without FSDP's ranges, or of another model than `model`;
-// UsageError for `parameters` of a trace that comes without a model.
+// `shardlens plan --from-trace`: prints the plan under which a trace was recorded.
+// Errors: InputError for traces without FSDP's ranges, or of a model other than `model`;
+// UsageError for `parameters` if there is neither a model nor a capture.
 ExitCode plan_from_trace(const PlanFromTraceOptions& options);
 
 }  // namespace shardlens::cli

@@ -13,7 +13,7 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
   const std::string first = json{{"search", json::parse(identity)}}.dump();
   std::ifstream in(path);
   std::string line;
-  bool whole = true;  // the last line has its end
+  bool whole = true;  // the last line is complete
   if (in && std::getline(in, line)) {
     if (line != first) {
       throw InputError(path.string(),
@@ -24,7 +24,7 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
       const json each = json::parse(line, nullptr, /*allow_exceptions=*/false);
       whole = !in.eof() && !each.is_discarded();
       if (!whole) {
-        break;  // it was stopped while it wrote
+        break;  // the search was stopped while it wrote the line
       }
       sim::Outcome& known = known_[each.at("plan").get<std::string>()];
       known.figures.compute = each.at("compute_ns");

@@ -9,13 +9,13 @@
 
 namespace shardlens::cli {
 
-// What a search has predicted so far, a line each, so that it can go on after it was stopped. The
-// first line says which search it is of.
+// A file with the predictions of a search, one per line, so that a stopped search can continue. The
+// first line identifies the search.
 class SearchState {
  public:
-  // Reads what is there; `identity` is JSON of all that the outcomes depend on.
-  // Errors: InputError if the file is of another search, or no such file; RuntimeFault if it cannot
-  // be written.
+  // Reads the file if it exists. `identity`: JSON of everything that the outcomes depend on.
+  // Errors: InputError if the file is of another search, or not a state file; RuntimeFault if it
+  // cannot be written.
   SearchState(const std::filesystem::path& path, const std::string& identity);
 
   [[nodiscard]] const std::unordered_map<std::string, sim::Outcome>& known() const {

@@ -53,19 +53,19 @@ void print_simulated(const SimulatedResult& result) {
     time.row({name, report::format_duration(part), share(part)});
   }
   write_stdout(time.render(style_of_stdout()));
-  // A trace whose first embedding has no shapes does not tell how many tokens a step has.
+  // The number of tokens is unknown if the trace's first embedding has no shapes.
   const double tokens = now.tokens_per_s;
   write_stdout(fmt::format("communication {}, of it hidden {}{}{}\n\n",
                            report::format_duration(figures.comm),
                            report::format_duration(figures.overlap),
                            tokens > 0 ? fmt::format("; {:.0f} tokens/s", tokens) : "",
                            now.mfu ? ", MFU " + report::format_percent(*now.mfu) : ""));
-  const std::string verdict = now.capacity == 0 ? "; the machine's memory is not known"
+  const std::string verdict = now.capacity == 0 ? "; the machine's memory size is unknown"
                               : now.memory.fits
                                   ? fmt::format(" of {}: fits", format_bytes(now.capacity))
                                   : fmt::format(
-                                        " of {}: does not fit; figures are those until "
-                                        "it was out of memory",
+                                        " of {}: does not fit; the figures are those "
+                                        "until memory ran out",
                                         format_bytes(now.capacity));
   write_stdout(fmt::format("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
                            format_bytes(now.memory.peak_allocated),

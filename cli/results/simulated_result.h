@@ -7,20 +7,20 @@
 
 namespace shardlens::cli {
 
-// Everything that is said about one simulated step.
+// Everything that is printed about one simulated step.
 struct SimulatedResult {
   sim::Prediction prediction;
   std::filesystem::path config;  // the model's config.json; "": a PyTorch trace has none
-  // Of a recorded run: where it is, and of how many steps it tells.
+  // For a recorded run: its path and the number of its measured steps.
   std::string recorded;
   int64_t recorded_steps = 0;
 };
 
 // `simulate --json`.
 [[nodiscard]] std::string simulated_json(const SimulatedResult& result);
-// Tables on stdout.
+// Prints tables to stdout.
 void print_simulated(const SimulatedResult& result);
-// A capture directory that analyze reads. The prediction needs its timeline.
+// Writes a capture directory that analyze reads. The prediction must have its timeline.
 void write_simulated(const SimulatedResult& result, const std::filesystem::path& out);
 
 }  // namespace shardlens::cli

@@ -50,7 +50,7 @@ void StopSignal::set_on_user_signal(std::function<void()> on_user_signal) {
 
 void StopSignal::wait_for_signal() {
   const sigset_t set = taken_signals();
-  const timespec tick{0, 50'000'000};  // how late the destructor may be noticed
+  const timespec tick{0, 50'000'000};  // longest delay until the destructor is noticed
   int ticks_left = kGraceSeconds * 20;
   while (!done_) {
     const int signal = sigtimedwait(&set, nullptr, &tick);

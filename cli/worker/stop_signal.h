@@ -7,12 +7,12 @@
 
 namespace shardlens::cli {
 
-// Also hands SIGUSR1 to whom it is for. Turns SIGINT and SIGTERM into a flag that the step loop
-// asks between steps. A step that hangs in a collective never asks: after `kGraceSeconds` the
-// process leaves with exit code 4, once `last_words` has run.
+// Turns SIGINT and SIGTERM into a flag that the step loop checks between steps, and calls a
+// callback for SIGUSR1. A step that hangs in a collective never checks the flag: after
+// `kGraceSeconds` `last_words` is called, and the process exits with code 4.
 //
-// Threads  make it before any other thread exists: they inherit the mask that keeps the signals for
-//          the thread in here. `last_words` runs on that thread.
+// Threads  construct it before any other thread exists: other threads inherit the signal mask, so
+//          only this object's thread receives the signals. It also runs the callbacks.
 class StopSignal {
  public:
   static constexpr int kGraceSeconds = 5;
@@ -23,10 +23,11 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   [[nodiscard]] const std::atomic<bool>& requested() const { return requested_; }
-  // Training has ended: what follows, such as writing the trace, may take its time.
+  // Training has ended: the work after it, such as writing the trace, has no time limit.
   void training_ended() { training_ended_ = true; }
   void set_last_words(std::function<void()> last_words);
-  // Called for each SIGUSR1, also those that came before, on the thread in here; empty: nothing.
+  // Called on this object's thread for each SIGUSR1, including those before this call; empty: no
+  // callback.
   void set_on_user_signal(std::function<void()> on_user_signal);
 
  private:

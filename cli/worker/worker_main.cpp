@@ -1,5 +1,5 @@
-// shardlens-worker: one rank of a run, or (`shard`) its shards alone. The only place that links
-// engine, recorder and collective timer.
+// shardlens-worker: runs one rank, or (`shard`) only creates its shards. The only program that
+// links engine, recorder and collective timer.
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,8 +25,8 @@
 namespace shardlens::cli {
 namespace {
 
-// Without running destructors: a communication thread may be blocked in a collective whose peer is
-// gone.
+// Exits without running destructors, since a communication thread may be blocked in a collective
+// whose peer has ended.
 [[noreturn]] void leave(int rank, ExitCode code, const std::string& message) {
   const std::string first_line = message.substr(0, message.find('\n'));
   if (first_line.starts_with("[rank ")) {

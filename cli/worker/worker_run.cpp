@@ -39,7 +39,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The rank's own. Errors: InputError if it cannot be used.
+// The rank's own device. Errors: InputError if it cannot be used.
 c10::Device device_of(const RunOptions& options, const Placement& placement) {
   if (options.device == Device::kCpu) {
     return c10::kCPU;
@@ -71,7 +71,8 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
   return dist::World::join(world);
 }
 
-// The groups as core/dist makes them: one per mesh axis that is real, besides the world.
+// The groups that core/dist creates: the world, one per mesh axis with more than one rank, and
+// those of smaller meshes.
 std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int rank) {
   const int size = static_cast<int>(plan.world_size);
   const int shard = static_cast<int>(plan.shard);
@@ -138,13 +139,13 @@ void fill_parameters(fsdp::ShardedModel& sharded,
     return;
   }
   if (rank == 0) {
-    fmt::print(stderr, "{} holds no safetensors: random weights from seed {}\n",
+    fmt::print(stderr, "{} has no safetensors: using random weights from seed {}\n",
                options.model.string(), options.seed);
   }
   train::initialize_parameters(sharded, config, options.seed);
 }
 
-// One line on a terminal is rewritten; in a file a line stands for about every tenth of the run.
+// Prints progress: on a terminal one line that is rewritten, otherwise about ten lines per run.
 class Progress {
  public:
   Progress(int64_t steps, bool emulated, bool shown)
@@ -171,7 +172,8 @@ class Progress {
   bool emulated_, shown_, terminal_;
 };
 
-// Workers that torchrun, srun or mpirun started have no `shardlens capture` that holds the lock.
+// Locks the capture directory in workers that were started by torchrun, srun or mpirun; otherwise
+// `shardlens capture` has the lock.
 std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   if (std::getenv("SHARDLENS_RENDEZVOUS") != nullptr) {
     return std::nullopt;
@@ -180,7 +182,7 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   fs::create_directories(options.out, error);
   if (error) {
     throw UsageError(
-        fmt::format("--out {}: cannot be made: {}", options.out.string(), error.message()));
+        fmt::format("--out {}: cannot be created: {}", options.out.string(), error.message()));
   }
   return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
 }
@@ -205,7 +207,7 @@ class Worker {
       stop_.set_on_user_signal([this] { session_->spool().request(options_.on_signal); });
     }
   }
-  // The signal thread must not outlive what it touches.
+  // The signal thread must not use members that are already destroyed.
   ~Worker() {
     stop_.set_last_words(nullptr);
     stop_.set_on_user_signal(nullptr);
@@ -264,11 +266,11 @@ class Worker {
   const RunOptions& options_;
   Placement placement_;
   std::optional<DirectoryLock> lock_;
-  StopSignal stop_;  // before CUDA makes threads
+  StopSignal stop_;  // before CUDA creates threads
   c10::Device device_;
   PreparedRun prepared_;
   train::TokenFile tokens_;
-  // Declared in the order in which each needs the one before.
+  // Each of these depends on the previous ones.
   std::unique_ptr<record::Session> session_;
   std::unique_ptr<dist::World> world_;
   std::shared_ptr<models::CausalLm> model_;
@@ -278,7 +280,7 @@ class Worker {
 }  // namespace
 
 void run_worker(const RunOptions& options, const Placement& placement) {
-  // Not destroyed after an exception: its communication threads may be blocked (see
+  // Not destroyed after an exception, since its communication threads may be blocked (see
   // worker_main.cpp).
   auto* worker = new Worker(options, placement);
   worker->run();

@@ -22,7 +22,7 @@
 namespace shardlens::cli {
 namespace {
 
-// What the rank is to hold, padding aside.
+// Bytes that the plan assigns to the rank, without padding.
 Bytes planned_bytes(const plan::ResolvedPlan& plan, int64_t rank) {
   int64_t numel = 0;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -39,7 +39,7 @@ Bytes held_bytes(const fsdp::ShardedModel& sharded) {
   Bytes bytes = 0;
   for (const fsdp::ParameterSlice& slice : sharded.slices()) {
     if (slice.values.storage().nbytes() != 0) {
-      throw RuntimeFault("internal error: a deferred shard has memory");
+      throw RuntimeFault("internal error: memory was allocated for a deferred shard");
     }
     bytes += static_cast<Bytes>(slice.values.nbytes());
   }
@@ -78,13 +78,13 @@ void shard(const RunOptions& options, int64_t world_size) {
 }  // namespace
 
 int shard_without_memory(int argc, char** argv) {
-  CLI::App app("Shards a model before it has memory, as one rank, and compares it with the plan",
+  CLI::App app("Shards a model as one rank, without allocating it, and compares it with the plan",
                "shardlens-worker shard");
   RunOptions options;
   int64_t world_size = 1;
   add_plan_options(app, options);
-  app.add_option("--world-size", world_size, "ranks of the world")->capture_default_str();
-  app.add_option("--rank", options.rank, "which of them this is")->capture_default_str();
+  app.add_option("--world-size", world_size, "number of ranks")->capture_default_str();
+  app.add_option("--rank", options.rank, "this process's rank")->capture_default_str();
   if (const auto ended = parse_worker_flags(app, argc, argv)) {
     return static_cast<int>(*ended);
   }

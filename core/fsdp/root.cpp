@@ -215,9 +215,9 @@ bool Root::casts_inputs(UnitId unit) const {
          (mixed.cast_forward_inputs.value_or(!fsdp1) || (fsdp1 && unit == 0));
 }
 
-// [Note: Recomputation] A forward inside backward is one that a checkpoint runs again
-// (core/module/activation_checkpoint.h). Its graph is thrown away: no views, no hooks on outputs.
-// It may stop early, and then has no kPostForward.
+// [Note: Recomputation] A forward inside backward is a recomputation of a checkpoint
+// (core/module/activation_checkpoint.h). Its graph is discarded, so it needs no views and no hooks
+// on outputs. It may stop early, and then has no kPostForward.
 void Root::recompute(UnitId unit, Hook hook) {
   const uint32_t forwards = progress_[unit].invocation;
   raise({hook, unit, forwards == 0 ? 0 : forwards - 1, /*grad_mode=*/true, /*recompute=*/true});

@@ -46,8 +46,8 @@ struct PlannedStep {
 // [Note: Operators of a backward] They run together with the node of the forward operator that they
 // differentiate, so their order is consistent with that of the hooks.
 
-// The `step`-th step (from 1); the third is steady: from then on nothing changes. Errors: RuntimeFault if the
-// schedule refuses a hook.
+// The `step`-th step (from 1). From the third step on, the state is steady. Errors: RuntimeFault if
+// the schedule refuses a hook.
 [[nodiscard]] PlannedStep planned_step(const plan::Workload& workload,
                                        const plan::ResolvedPlan& plan,
                                        int step = 3,

@@ -42,15 +42,16 @@ std::optional<double> CalibratedCostModel::measured_us(CollectiveKind kind,
                                                        int ranks,
                                                        Bytes bytes) const {
   const CollectiveCurve* curve = find_curve(calibration_.curves, kind, ranks);
-  // An all-reduce of a few bytes (the norm of gradients) says nothing of one of megabytes.
+  // The time of a small all-reduce (the gradient norm) does not predict that of a large one.
   constexpr Bytes kFarther = 4;
   if (kind == CollectiveKind::kAllReduce &&
       (curve == nullptr || bytes / kFarther > curve->points.back().bytes)) {
     const auto scatter = measured_us(CollectiveKind::kReduceScatter, ranks, bytes);
     const auto gather = measured_us(CollectiveKind::kAllGather, ranks, bytes);
     if (scatter && gather) {
-      // Over Gloo both copy a rank's own part besides, the ranks'th of the whole. Source:
-      // bench/gloo_all_reduce.py, two to eight ranks, 0.66 to 1.08 (bench/RESULTS.md).
+      // Over Gloo the reduce-scatter and the all-gather each also copy the rank's own part, 1/ranks
+      // of the message. Source: bench/gloo_all_reduce.py, two to eight ranks, 0.66 to 1.08
+      // (bench/RESULTS.md).
       constexpr double kOwnPart = 0.8;
       const double saved = calibration_.host == HostMode::kCompute ? kOwnPart / ranks : 0;
       return (1 - saved) * (*scatter + *gather);
@@ -60,8 +61,8 @@ std::optional<double> CalibratedCostModel::measured_us(CollectiveKind kind,
 }
 
 // [Note: Beyond what was measured] Over Gloo an all-gather and a reduce-scatter of 28 MB take the
-// same, whatever a smaller one of either costs besides (bench/gloo_all_reduce.py). So beyond the
-// largest size the bandwidth is the better of both.
+// same time, though their times differ for small messages (bench/gloo_all_reduce.py). So beyond the
+// largest measured size both use the higher of their two bandwidths.
 double CalibratedCostModel::extended_us(const CollectiveCurve& curve, Bytes bytes) const {
   const CollectiveCurve::Point& last = curve.points.back();
   if (bytes <= last.bytes || calibration_.host != HostMode::kCompute ||
@@ -95,8 +96,8 @@ Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
     return fallback_->duration(kind, ranks, larger_message);
   }
   throw InputError(shown(calibration_),
-                   fmt::format("no {} between {} ranks was measured; record a run whose plan "
-                               "has it, or give --hardware, whose collectives are taken then",
+                   fmt::format("no {} between {} ranks was measured; record a run whose plan has "
+                               "one, or give --hardware to use that hardware's collectives",
                                name_of(kind), ranks));
 }
 
@@ -120,8 +121,8 @@ WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
       return fallback_->compute(op);
     }
     throw InputError(shown(calibration_),
-                     fmt::format("no {} in {} was measured; capture a run that has it, or give "
-                                 "--hardware, whose rates are taken then",
+                     fmt::format("no {} in {} was measured; capture a run that has one, or give "
+                                 "--hardware to use that hardware's rates",
                                  op.name, plan_name(op.dtype)));
   }
   const double us = shape != shapes_.end() ? shape->second->us
@@ -130,7 +131,7 @@ WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
   const double slowdown = of_class != nullptr && of_class->slowdown
                               ? *of_class->slowdown
                               : calibration_.compute_slowdown.value_or(1);
-  // At least a nanosecond: 0 would make it a view.
+  // At least a nanosecond: the simulator treats an operator that takes 0 as a view.
   return {std::max<Nanoseconds>(1, nanoseconds(us)),
           std::max<Nanoseconds>(1, nanoseconds(us * slowdown))};
 }

@@ -12,18 +12,18 @@
 
 namespace shardlens::sim {
 
-// Durations as a machine's own runs show them.
+// Durations measured from a machine's own runs.
 //
-// Operators    of a measured shape its mean; others by the line of their class; of a class that was
-//              not seen, by `fallback`.
-// Collectives  `timer` where it is given; else those of the emulated hardware, or the measured
-//              curve of the same kind and ranks, an all-reduce without one as a reduce-scatter and
-//              an all-gather; else by `fallback`.
-// Errors       compute() and duration() throw InputError for what neither the calibration nor
-//              `fallback` knows.
+// Operators    the mean of a measured shape; for other shapes the fitted line of their class; for a
+//              class that was not measured, `fallback`.
+// Collectives  `timer` if it is given; otherwise the timer of the emulated hardware, or the
+//              measured curve of the same kind and number of ranks (an all-reduce without a curve
+//              takes a reduce-scatter and an all-gather); otherwise `fallback`.
+// Errors       compute() and duration() throw InputError where neither the calibration nor
+//              `fallback` has a duration.
 class CalibratedCostModel final : public CostModel {
  public:
-  // `fallback` may be null; what is given must outlive the model.
+  // `fallback` may be null. The calibration and `fallback` must outlive the model.
   explicit CalibratedCostModel(const Calibration& calibration,
                                const CostModel* fallback = nullptr,
                                std::shared_ptr<const CollectiveTimer> timer = nullptr);

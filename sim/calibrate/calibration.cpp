@@ -25,7 +25,7 @@ double microseconds(Nanoseconds time) {
   return static_cast<double>(time) * 1e-3;
 }
 
-// What an action copies, in bytes instead of nanoseconds.
+// Returns the bytes that an action copies where a cost model returns nanoseconds.
 class BytesModel final : public CostModel {
  public:
   [[nodiscard]] Nanoseconds duration(CollectiveKind, int, Bytes) const override { return 0; }
@@ -38,7 +38,7 @@ class BytesModel final : public CostModel {
   [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return 0; }
 };
 
-// One time of some sizes that follow each other.
+// One time shared by adjacent message sizes.
 struct SizeSamples {
   std::vector<Bytes> bytes;
   double us = 0, samples = 0;
@@ -80,13 +80,15 @@ class Fit {
     const Observation& first = observations.front();
     if (std::all_of(observations.begin(), observations.end(),
                     [](const Observation& each) { return each.steps.empty(); })) {
-      throw InputError(first.source, "no step of it was read, so that it tells nothing of compute");
+      throw InputError(first.source,
+                       "no step could be read from it, so compute cannot be calibrated; record a "
+                       "run with complete steps");
     }
     for (const Observation& each : observations) {
       if (each.host != first.host) {
         throw InputError(
             each.source,
-            fmt::format("recorded on {}, but {} on {}: calibrate them apart",
+            fmt::format("recorded on {}, but {} on {}: calibrate them separately",
                         each.host == HostMode::kCompute ? "the CPU" : "a GPU", first.source,
                         first.host == HostMode::kCompute ? "the CPU" : "a GPU"));
       }
@@ -96,13 +98,13 @@ class Fit {
         };
         throw InputError(each.source,
                          fmt::format("its collectives are {}, but {}'s are {}: "
-                                     "calibrate them apart",
+                                     "calibrate them separately",
                                      named(each.emulated), first.source, named(first.emulated)));
       }
     }
   }
 
-  // Steps between the quartiles of their durations, so that one that was held up does not count.
+  // Only steps between the quartiles of their durations, so that delayed steps do not count.
   static std::vector<const ObservedStep*> typical(const Observation& in) {
     std::vector<const ObservedStep*> steps;
     for (const ObservedStep& each : in.steps) {
@@ -194,14 +196,14 @@ class Fit {
     actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
   }
 
-  // The Reducer copies gradients into the bucket before its launch, and back behind its wait. Its
-  // few waits are not counted as sleeps: see [Note: Held up].
+  // The Reducer copies gradients into the bucket before the all-reduce is launched, and back after
+  // the wait. Its few waits are not counted as sleeps: see [Note: Held up].
   void collect_bucket(const Observation& in,
                       const schedule::Action& action,
                       const ObservedItem& seen,
                       const UnitCosts& bucket) {
     if (action.op == schedule::Op::kRecord) {
-      return;  // part of the launch
+      return;  // its time is part of the launch
     }
     const Bytes copied =
         action.op == schedule::Op::kAllReduce ? bucket.reduce_copy_in : bucket.copy_out;
@@ -216,10 +218,10 @@ class Fit {
     actions_[static_cast<size_t>(action.op)].each.emplace_back(microseconds(own), seen.host_beside);
   }
 
-  // [Note: Held up] A CPU's operator that takes a time slice longer with nothing beside it shared
-  // its core with another rank's, which woke up there. A plan that waits less has less of that, so
-  // it is what going on after a wait costs, not what the operator takes. Emulated collectives are
-  // waited for awake.
+  // [Note: Held up] If an operator on the CPU takes a time slice longer without concurrent
+  // communication, a thread of another rank woke up on its core. A plan with fewer waits has fewer
+  // such delays, so they count as the cost of waking up from a wait, not as the operator's time.
+  // Threads do not sleep while they wait for emulated collectives.
   void held_up() {
     if (out_.host != HostMode::kCompute || sleeps_ == 0 || !out_.emulated.empty()) {
       return;
@@ -296,7 +298,8 @@ class Fit {
                      [](const KernelClass& a, const KernelClass& b) { return a.share > b.share; });
   }
 
-  // Microseconds per byte that an action copies. A device's copies are launched.
+  // Microseconds per byte that an action copies. On a device the copies are kernels, so their rate
+  // is the slope over the bytes: a kernel's fixed cost does not count.
   [[nodiscard]] double copy_rate(double beside) const {
     if (copied_bytes_ > 0) {
       return copied_.mean_alone(beside) * static_cast<double>(copied_.each.size()) / copied_bytes_;
@@ -333,7 +336,7 @@ class Fit {
           beyond.push_back(us - microseconds(timer->duration(kind, ranks, bytes)));
         }
       }
-      // The median: a communication thread that was not scheduled says nothing of the next.
+      // The median, so that a communication thread that was scheduled late does not count.
       std::sort(beyond.begin(), beyond.end());
       out_.collective_overhead_us = beyond.empty() ? 0 : std::max(0.0, beyond[beyond.size() / 2]);
       out_.collective_slowdown.reset();
@@ -360,8 +363,8 @@ class Fit {
     }
   }
 
-  // More bytes take no less time; what is less is noise. Neighbours that fall are brought to their
-  // common mean, so that all samples together take as long as they did.
+  // A larger message never takes less time; a shorter time is noise. Adjacent sizes whose times
+  // decrease get their common mean, which keeps the total time of all samples.
   // Source: pool adjacent violators, Ayer et al., Ann. Math. Statist. 26 (1955).
   static std::vector<SizeSamples> never_falling(std::vector<SizeSamples> sizes) {
     std::vector<SizeSamples> levels;
@@ -384,8 +387,8 @@ class Fit {
     for (const auto& [name, count] : unseen_) {
       out_.hidden.push_back(name);
       say(fmt::format(
-          "{} shapes of {} are in the plan's workload, but not in the traces under that "
-          "name: their time is part of what follows them",
+          "{} shapes of {} are in the plan's workload, but the traces have no operator of that "
+          "name: their time is part of the operators after them",
           count, name));
     }
     std::string once;
@@ -396,11 +399,11 @@ class Fit {
       }
     }
     if (!once.empty()) {
-      say("ran in one shape alone, so that other sizes are taken in proportion: " + once);
+      say("ran in only one shape, so other sizes are scaled in proportion: " + once);
     }
     if (!out_.compute_slowdown) {
-      say("no operator ran both with and without communication beside it: interference is taken as "
-          "none");
+      say("no operator ran both with and without concurrent communication: no interference is "
+          "assumed");
     }
     if (out_.emulated.empty()) {
       say_unknown_collectives(observations);
@@ -414,21 +417,22 @@ class Fit {
     }
     if (std::all_of(actions_.begin(), actions_.end(),
                     [](const Samples& each) { return each.each.empty(); })) {
-      say("the host's time by action: the trace tells it by hook, copies included");
+      say("the host's time of each action: the trace has it only by hook, copies included");
     } else if (!never.empty()) {
-      say(fmt::format("actions that the plan never took cost the host nothing: {}", never));
+      say(fmt::format("the host's time of actions that are not in the plan is taken as 0: {}",
+                      never));
     }
   }
 
   void say_unknown_collectives(std::span<const Observation> observations) {
     const auto say = [this](std::string text) { out_.unknown.push_back(std::move(text)); };
     if (out_.curves.empty()) {
-      say("no collective has a size in the traces: how long they take is not known");
+      say("no collective has a size in the traces: their durations are unknown");
       return;
     }
     for (const CollectiveCurve& curve : out_.curves) {
       if (curve.points.size() == 1) {
-        say(fmt::format("{} between {} ranks ran in one size: others are taken in proportion",
+        say(fmt::format("{} between {} ranks ran in one size: other sizes are scaled in proportion",
                         name_of(curve.kind), curve.ranks));
       }
     }
@@ -443,8 +447,8 @@ class Fit {
       }
     }
     if (!out_.collective_slowdown) {
-      say("no collective ran both with and without compute beside it: interference is taken as "
-          "none");
+      say("no collective ran both with and without concurrent compute: no interference is "
+          "assumed");
     }
     (void)observations;
   }
@@ -453,11 +457,11 @@ class Fit {
   std::map<OperatorShape, OfShape> shapes_;
   std::map<std::string, int> unseen_;
   std::map<std::string, std::optional<double>> slowdowns_;  // by class
-  std::array<Samples, schedule::kOpCount> actions_{};       // of the host, without what it copies
-  int64_t sleeps_ = 0;                                      // waits that had to wait
-  Samples copied_;                                          // by actions, on the CPU
+  std::array<Samples, schedule::kOpCount> actions_{};       // host time without copies
+  int64_t sleeps_ = 0;                                      // waits that were not over at once
+  Samples copied_;                                          // copies of actions on the CPU
   double copied_bytes_ = 0;
-  std::vector<LinePoint> copies_;  // by kernels: bytes, microseconds
+  std::vector<LinePoint> copies_;  // copies by kernels: bytes, microseconds
   std::array<Samples, kHookCount> hooks_{};
   Mean outside_, outside_communication_;
   std::array<Samples, 3> waits_{};  // for peers, by CollectiveKind

@@ -17,7 +17,7 @@
 
 namespace shardlens::sim {
 
-// What an operator's time depends on.
+// Everything that an operator's time depends on.
 struct OperatorShape {
   std::string name;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -27,74 +27,79 @@ struct OperatorShape {
 };
 [[nodiscard]] OperatorShape shape_of(const plan::Operator& op);
 
-// One measured shape. Microseconds, without communication beside; means over `samples`.
+// One measured shape. Times are in microseconds, without concurrent communication, and are means
+// over `samples`.
 struct MeasuredOperator {
   OperatorShape shape;
   plan::OperatorKind kind = plan::OperatorKind::kElementwise;
   int64_t flops = 0;
   double us = 0;
-  double issue_us = 0;  // of the host, for one
+  double issue_us = 0;  // host time per operator
   int64_t samples = 0;
   double spread = 0;  // mean |sample - us| / us
 };
 
-// A class of kernels: one name and dtype, of products all names. Shapes that were not measured take
-// us + us_per_unit · x, with x the FLOPs of products and attention (in 1e9), the bytes of all else
-// (in 1e6).
+// A class of kernels: operators of one class_of() and dtype. A shape that was not measured takes
+// us + us_per_unit · x, where x is the FLOPs of a matrix product or attention (in 1e9), or the
+// bytes of any other operator (in 1e6).
 struct KernelClass {
   std::string name;  // class_of()
   DType dtype = DType::kF32;
   double us = 0, us_per_unit = 0, issue_us = 0;
   int64_t shapes = 0, samples = 0;
-  double share = 0;                // of the run's compute
-  double spread = 0;               // mean over samples of |sample - its shape's mean| / mean
-  std::optional<double> slowdown;  // beside communication; nullopt: not seen with and without
-  // Mean error of shapes predicted from the others of the class; nullopt: too few shapes.
+  double share = 0;   // of the run's compute time
+  double spread = 0;  // mean over samples of |sample - its shape's mean| / mean
+  // Factor by which concurrent communication slows it; nullopt: not run both with and without it.
+  std::optional<double> slowdown;
+  // Mean error when each shape is predicted from the other shapes; nullopt: too few shapes.
   std::optional<double> left_out;
 };
-// "gemm", "attention", "attention_backward", or the name.
+// "gemm", "attention" or "attention_backward" for these kinds, otherwise the operator's name.
 [[nodiscard]] std::string class_of(const plan::Operator& op);
-// x of a class's line.
+// x in KernelClass's formula.
 [[nodiscard]] double work_of(plan::OperatorKind kind, int64_t flops, Bytes bytes);
 
-// Constants of one machine, as its runs show them: what `shardlens calibrate` writes and `simulate
-// --calibration` reads.
+// Constants of one machine, measured from its runs: `shardlens calibrate` writes them, and
+// `simulate --calibration` reads them.
 struct Calibration {
   std::vector<std::string> sources;
   HostMode host = HostMode::kAhead;
-  int64_t ranks = 1;                        // of the runs
+  int64_t ranks = 1;                        // the largest world size of the runs
   std::vector<MeasuredOperator> operators;  // by shape
   std::vector<KernelClass> classes;
-  // Of the host, in microseconds; what copies within an action take besides is by `copy_us_per_mb`.
+  // Host time in microseconds, without the copies of an action; those take `copy_us_per_mb`.
   std::array<double, schedule::kOpCount> action_us{};
   std::array<double, kHookCount> hook_us{};
   double copy_us_per_mb = 0;  // bytes read and written, 1e6 each
-  // What a thread that slept in a wait loses when it goes on: Linux may leave it on a core that
-  // another thread has, for a time slice, though a core is idle.
+  // Delay of a host thread when it wakes up from a wait: Linux may keep it for a time slice on a
+  // core that another thread is using, even if another core is idle.
   double waking_us = 0;
-  // Around the schedule's steps: data, the norm of gradients, the optimizer's loop.
+  // Host time of a step outside the schedule: data, the gradient norm, the optimizer's loop.
   double outside_us = 0, outside_communication_us = 0;
-  // How much longer compute takes with communication beside it, and communication with compute;
-  // nullopt: not seen.
+  // Factor by which concurrent communication slows compute, and concurrent compute slows
+  // communication; nullopt: not measured.
   std::optional<double> compute_slowdown, collective_slowdown;
-  std::vector<CollectiveCurve> curves;  // never falling with bytes
-  // How long a rank waited on average, beyond the curve, for peers that came later; by
-  // CollectiveKind. Without it a step of ranks that are alike is too short by what they are not.
+  std::vector<CollectiveCurve> curves;  // times never decrease with bytes
+  // Mean time that a rank waited for later peers, in addition to the curve; by CollectiveKind. The
+  // simulator treats the ranks as identical; without this the step would be too short, because real
+  // ranks are not.
   std::array<double, 3> peer_wait_us{};
-  // Of runs whose collectives were modelled: the hardware, and what each took beyond its model.
+  // For runs with emulated collectives: the emulated hardware, and the extra time of a collective
+  // over its model. "": the collectives were real.
   std::string emulated;
   double collective_overhead_us = 0;
-  // Operators of the plan's workload that did not run under their name: their time is part of what
-  // came after them, and they take none of their own.
+  // Operators of the plan's workload whose names are not in the traces: their time is part of the
+  // operators after them, so the simulator gives them no time of their own.
   std::vector<std::string> hidden;
-  std::vector<std::string> unknown;  // what the runs could not teach, in sentences
+  std::vector<std::string> unknown;  // sentences on what could not be measured from the runs
 };
 
-// Fits all of it. Observations of one host mode; all emulated on one hardware, or none.
-// Errors  InputError naming the run that does not go with the others.
+// Fits all constants. All observations must have the same host mode, and either the same emulated
+// hardware or none.
+// Errors  InputError naming the run that differs from the first.
 [[nodiscard]] Calibration calibrate(std::span<const Observation> observations);
 
-// calibration.json, version 1; parse_calibration(to_json(c)) gives c back.
+// calibration.json, version 1; parse_calibration(to_json(c)) returns c.
 // Errors: InputError with JSON pointer.
 [[nodiscard]] std::string to_json(const Calibration& calibration);
 [[nodiscard]] Calibration parse_calibration(std::string_view json, const std::string& source);

@@ -57,7 +57,7 @@ DType dtype_of(const JsonNode& parent) {
   return *dtype;
 }
 
-// {"alloc": 1.5, …}: what is left out is 0.
+// {"alloc": 1.5, …}: values of 0 are omitted.
 template <size_t N, typename NameOf>
 ordered_json named(const std::array<double, N>& values, NameOf name_of_index) {
   ordered_json out = ordered_json::object();

@@ -7,7 +7,7 @@
 
 namespace shardlens::sim {
 
-// What ran on the device, by when the host launched it.
+// The device's work, sorted by the time at which the host launched it.
 class LaunchedKernels {
  public:
   LaunchedKernels(const trace::Trace& trace, const analysis::Timeline& timeline);
@@ -15,9 +15,9 @@ class LaunchedKernels {
   struct Sum {
     int count = 0;
     Nanoseconds duration = 0;
-    double beside = 0;  // share of `duration` with communication beside
+    double beside = 0;  // share of `duration` with concurrent communication
   };
-  // Of those of one nature that were launched in an interval.
+  // Sum over the work of one nature that was launched in the interval.
   [[nodiscard]] Sum within(const analysis::Interval& when, analysis::Nature nature) const;
 
  private:

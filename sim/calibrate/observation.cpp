@@ -29,7 +29,7 @@ using trace::Event;
 using trace::Severity;
 using trace::Trace;
 
-// Attention's kernels have many names; all others are found by theirs.
+// Attention's kernels have many names; all other operators are found by their exact name.
 bool is_operator(const plan::Operator& op, std::string_view name) {
   if (op.kind != plan::OperatorKind::kAttention) {
     return name == op.name;
@@ -44,7 +44,7 @@ double share_within(const IntervalSet& set, const Interval& window) {
                                     static_cast<double>(window.length());
 }
 
-// While data of a collective moves; before that its rank waited for others.
+// The part of a collective in which data moves; before it the rank waited for its peers.
 Interval transfer_of(const analysis::Collective& each) {
   return {each.when.end - each.transfer.value_or(each.when.length()), each.when.end};
 }
@@ -71,7 +71,7 @@ class RankObserver {
 
   void observe(std::vector<ObservedStep>& steps, std::vector<trace::Diagnostic>& diagnostics) {
     for (const analysis::Step& step : timeline_.steps) {
-      // A step that the trace holds in part has no plan to be compared with.
+      // A step that is only partly in the trace does not match the plan either.
       if (matches(step.host)) {
         steps.push_back(read(step));
       } else {
@@ -82,7 +82,7 @@ class RankObserver {
     }
   }
 
-  // When the rank kept compute from communication: on a device while kernels ran, on the CPU
+  // When the rank's compute slowed communication: on a device while kernels ran, on the CPU
   // whenever the host did not wait.
   [[nodiscard]] IntervalSet busy() const {
     if (in_.host == HostMode::kAhead || waits_.empty()) {
@@ -96,7 +96,7 @@ class RankObserver {
   }
 
  private:
-  // A hook or an action, or the begin of an operator.
+  // A hook, an action, or an operator (`time` to `end`).
   struct Instant {
     Nanoseconds time = 0, end = 0;
     const trace::HookArgs* hook = nullptr;
@@ -149,7 +149,8 @@ class RankObserver {
     return static_cast<size_t>(first_of(instants_, window.start) - instants_.begin());
   }
 
-  // A bucket that is rebuilt as it was keeps its number in a trace, but not in the plan.
+  // A bucket that is rebuilt with the same content keeps its number in a trace, but not in the
+  // plan.
   [[nodiscard]] bool same_unit(UnitId seen, UnitId planned) const {
     return seen == planned ||
            (seen < trace_.units.size() && planned < in_.planned.unit_names.size() &&
@@ -157,8 +158,8 @@ class RankObserver {
             trace_.units[seen] == in_.planned.unit_names[planned]);
   }
 
-  // Whether it is a planned hook that the engine does not raise: a replicated unit's. Simulated
-  // runs have it.
+  // Whether the item is a planned hook of a replicated unit that is not in the trace: the engine
+  // does not raise these hooks, but simulated runs have them.
   [[nodiscard]] bool is_absent(const PlannedItem& item, size_t next) const {
     if (item.kind != PlannedItem::Kind::kHook) {
       return false;
@@ -171,7 +172,7 @@ class RankObserver {
            (seen == nullptr || seen->hook.hook != hook.hook || seen->hook.unit != hook.unit);
   }
 
-  // Whether the step's hooks and actions are those planned, one for one.
+  // Whether the step has exactly the planned hooks and actions, in the planned order.
   [[nodiscard]] bool matches(const Interval& window) const {
     size_t next = first_in(window);
     for (const PlannedItem& item : in_.planned.order) {
@@ -242,14 +243,14 @@ class RankObserver {
       owner_start_ = seen.time;
       hook_end_ = end_of_range(seen.time);
     }
-    // What the last action does ends with its hook's range, or is no part of it.
+    // The last action ends with its hook's range; the time after that range is not part of it.
     go_to(std::max(at_, std::min(step.host.end, std::max(hook_end_, at_))));
     out.outside += take_gap();
     outside({at_, step.host.end}, out);
     return out;
   }
 
-  // The end of FSDP's range around an instant; the instant itself where there is none.
+  // The end of FSDP's range around an instant; the instant itself if there is no range.
   [[nodiscard]] Nanoseconds end_of_range(Nanoseconds time) const {
     const auto after =
         std::upper_bound(hook_ranges_.begin(), hook_ranges_.end(), time,
@@ -257,12 +258,13 @@ class RankObserver {
     return after == hook_ranges_.begin() ? time : std::max(time, std::prev(after)->end);
   }
 
-  // The host's time until `time` belongs to the present hook or action as long as its range lasts,
-  // then to the operator that comes next.
+  // Assigns the host's time until `time`: to the current hook or action until the end of its range,
+  // and then to the next operator.
   void go_to(Nanoseconds time) {
     Nanoseconds until = time;
     if (owner_ != nullptr) {
-      // Without a range around it (optimizer_done) an action ends where the next thing begins.
+      // An action without a range around it (optimizer_done) gets no time; the time after it
+      // belongs to the next operator.
       until = hook_end_ > owner_start_ ? std::clamp(hook_end_, at_, time) : at_;
       give_owner({at_, until});
       at_ = until;
@@ -278,10 +280,11 @@ class RankObserver {
   void give_owner(const Interval& when) {
     Nanoseconds waited = 0;
     if (owner_waits_ && in_.host == HostMode::kAhead) {
-      // A host that runs ahead waits for events of any stream: FSDP1's limiter for compute's.
+      // A host that runs ahead waits for an event of any stream: FSDP1's rate limiter waits for the
+      // compute stream.
       waited = owner_blocks_ ? when.length() : 0;
     } else if (owner_waits_) {
-      // It waited until the last collective that ended meanwhile.
+      // It waited until the end of the last collective that ended in this interval.
       const auto after = std::upper_bound(ends_.begin(), ends_.end(), when.end);
       waited =
           after == ends_.begin() ? 0 : std::max<Nanoseconds>(0, *std::prev(after) - when.start);
@@ -298,7 +301,7 @@ class RankObserver {
     }
   }
 
-  // What an action's own operators take, those within another not counted again.
+  // Time of the operators that an action runs; operators nested in another are not counted again.
   void read_copies(const Interval& when, ObservedItem& item) const {
     Nanoseconds within = when.start, beside = 0;
     for (auto each = first_of(operators_, when.start);
@@ -314,13 +317,14 @@ class RankObserver {
         item.copied == 0 ? 0 : static_cast<double>(beside) / static_cast<double>(item.copied);
   }
 
-  // The n-th operator of a name that is planned between two hooks is the n-th of that name that ran
-  // there: autograd adds gradients up when they come, which may be elsewhere than planned.
+  // The n-th planned operator of a name between two hooks is matched with the n-th of that name
+  // that ran there. The planned order is not required, since autograd accumulates gradients when
+  // they become ready.
   void read_operators(size_t first, size_t last, Nanoseconds limit, ObservedStep& step) {
     const Nanoseconds from = owner_ != nullptr ? std::max(at_, hook_end_) : at_;
     auto seen = first_of(operators_, from);
     std::vector<bool> found(last - first, false);
-    Nanoseconds within = from;  // the end of the one found last: what lies in it is part of it
+    Nanoseconds within = from;  // end of the last match; operators before it are nested in it
     for (; seen != operators_.end() && seen->time < limit; ++seen) {
       if (seen->time < within) {
         continue;
@@ -338,7 +342,7 @@ class RankObserver {
     }
   }
 
-  // To the operator that comes next.
+  // Assigns the unassigned host time to an operator.
   void give_gap(ObservedItem& item) {
     const Nanoseconds beside = std::exchange(gap_beside_, 0);
     item.host = std::exchange(gap_, 0);
@@ -347,7 +351,7 @@ class RankObserver {
     }
   }
 
-  // To what surrounds the schedule's steps.
+  // Returns the unassigned host time, which is then outside the schedule.
   Nanoseconds take_gap() {
     gap_beside_ = 0;
     return std::exchange(gap_, 0);
@@ -358,7 +362,7 @@ class RankObserver {
                      ObservedItem& item,
                      ObservedStep& step) {
     if (op.phase == plan::Phase::kOptimizer) {
-      // The norm of gradients and the optimizer's own loop, not its operators.
+      // The time before an optimizer's operator is the gradient norm and the optimizer's own loop.
       go_to(std::clamp(hook_end_, at_, seen.time));
       step.outside += take_gap();
       outside({at_, seen.time}, step);
@@ -392,7 +396,8 @@ class RankObserver {
       step.outside += when.length() - communication;
       return;
     }
-    // The device goes on with what it was given; only what it does not is the loop's.
+    // The device continues with work that was launched before. Only the time in which it is idle,
+    // and kernels launched in this interval, are the loop's.
     step.outside += when.length() -
                     analysis::length_within(analysis::unite(running, timeline_.copy), when) +
                     kernels_.within(when, analysis::Nature::kCompute).duration;
@@ -404,16 +409,17 @@ class RankObserver {
   std::vector<Instant> instants_, operators_;  // by time
   LaunchedKernels kernels_;
   IntervalSet hook_ranges_, transfers_;
-  std::vector<Nanoseconds> ends_;  // of collectives
-  std::vector<Interval> waits_;    // of the host
-  // While a step is read: the host's time is given away up to here, the rest is `owner_`'s until
-  // `hook_end_`; `gap_` is what the next operator gets.
+  std::vector<Nanoseconds> ends_;  // ends of collectives
+  std::vector<Interval> waits_;    // when the host waited
+  // While a step is read: the host's time is assigned up to `at_`; after it `owner_` gets the time
+  // until `hook_end_`, and the next operator gets `gap_`.
   Nanoseconds at_ = 0, hook_end_ = 0, owner_start_ = 0, gap_ = 0, gap_beside_ = 0;
   ObservedItem* owner_ = nullptr;
-  bool owner_waits_ = false, owner_blocks_ = false;  // on any event; until it has happened
+  // The owner waits for an event; the host blocks until the event is complete.
+  bool owner_waits_ = false, owner_blocks_ = false;
 };
 
-// The hardware that an emulated run took its collectives' times from.
+// The hardware whose collectives an emulated run modelled; "": the run was not emulated.
 std::string emulated_hardware(const trace::Run& run) {
   const auto about = nlohmann::json::parse(run.environment, nullptr, false);
   if (!about.is_object() || about.value("numerics", "") != "emulated" ||
@@ -443,8 +449,8 @@ void observe_collectives(std::span<const Timeline> timelines,
                          std::span<const IntervalSet> busy,
                          size_t observed,
                          Observation& out) {
-  // Data moves at the pace of the busiest rank's cores: what computes beside counts for all.
-  std::map<std::pair<uint32_t, uint32_t>, Mean> shares;  // by who came last
+  // Compute on one rank slows the transfer for all ranks, so their shares are averaged.
+  std::map<std::pair<uint32_t, uint32_t>, Mean> shares;  // by the last rank and its index
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
     for (const analysis::Collective& each : timelines[rank].collectives) {
       if (each.transfer) {
@@ -485,7 +491,7 @@ Observation observe(const trace::Run& run) {
   if (!run.planned) {
     const trace::Diagnostic* why = unreadable_plan(run);
     throw InputError(run.source,
-                     "no capture: it has no plan.json and workload.json that can be read" +
+                     "not a capture: it has no plan.json and workload.json that can be read" +
                          (why == nullptr ? "" : "; " + why->message));
   }
   Observation out;
@@ -525,8 +531,8 @@ Observation observe(const trace::Run& run) {
   }
   if (out.steps.empty()) {
     throw InputError(run.source,
-                     fmt::format("none of its {} steps has the {} of the steady step that its "
-                                 "plan.json asks for{}",
+                     fmt::format("none of its {} steps has the {} of the steady step in its "
+                                 "plan.json{}",
                                  steps, replicated ? "buckets" : "hooks and actions",
                                  replicated ? ": record three steps or more" : ""));
   }

@@ -18,16 +18,16 @@
 
 namespace shardlens::sim {
 
-// What an item of PlannedStep::order took in one step of one rank.
+// Measured times of an item of PlannedStep::order in one step of one rank.
 struct ObservedItem {
-  // Of the host alone: for an operator on the CPU what came before it, on a device that and the
-  // operator's own call; for an action or a hook its own time, without what it waited.
+  // Host time. Operator on the CPU: the time before it; operator on a device: that and the
+  // operator's own call; action or hook: its own time, without waiting.
   Nanoseconds host = 0;
   Nanoseconds run = -1;  // operator on the CPU; kernels and copies on a device; -1: none seen
   Nanoseconds waited = 0;
-  Nanoseconds copied = 0;  // of an action on the CPU, part of `host`: operators that it ran
-  // Share of `run` with communication beside; on the CPU with data on its way. There `host` and
-  // `copied` have such shares too.
+  Nanoseconds copied = 0;  // action on the CPU: operators that it ran; part of `host`
+  // Share of `run` with concurrent communication; on the CPU, while a collective moves data. On the
+  // CPU also the shares of `host` and `copied`.
   double beside = 0, host_beside = 0, copied_beside = 0;
 };
 
@@ -35,66 +35,69 @@ struct ObservedStep {
   int64_t number = 0;
   Nanoseconds duration = 0;
   std::vector<ObservedItem> items;  // by index into PlannedStep::order
-  // Before the first hook, between backward and the optimizer's operators, behind the last action:
-  // the loop itself, with its share of exposed communication (the norm of the gradients).
+  // Host time of the training loop itself: before the first hook, between backward and the
+  // optimizer's operators, after the last action. Its exposed communication (the gradient norm) is
+  // counted in `outside_communication`.
   Nanoseconds outside = 0, outside_communication = 0;
 };
 
 struct ObservedCollective {
   CollectiveKind kind = CollectiveKind::kAllGather;
   int ranks = 0;
-  Bytes bytes = 0;           // of the larger message
-  Nanoseconds duration = 0;  // the shortest of all ranks that were matched
-  double beside = 0;         // share with compute beside, mean of the ranks that were matched
-  // How much longer it took here, because a peer came later; nullopt: not matched, or a rank whose
-  // steps are not among those observed.
+  Bytes bytes = 0;           // size of the larger message
+  Nanoseconds duration = 0;  // the shortest of the matched ranks
+  double beside = 0;         // share with concurrent compute, mean of the matched ranks
+  // Additional time on this rank because a peer arrived later; nullopt: the collective was not
+  // matched between ranks, or the steps of this rank were not observed.
   std::optional<Nanoseconds> waited;
 };
 
-// What the ranks of one run took for each thing that the simulator has a cost for.
+// Measured times of one run's ranks, for everything that the simulator has a cost for.
 //
 // [Note: Whose time] The host's time of a step is cut at its instants: hooks, actions, begin and
-// end of operators, the end of FSDP's ranges. Each cut belongs to one item, so that durations,
-// waits and `outside` of a step sum to it.
+// end of operators, the end of FSDP's ranges. Each piece is assigned to one item, so the durations,
+// waits and `outside` of a step add up to the step's host time.
 struct Observation {
   std::string source;
   plan::ResolvedPlan plan;
   plan::Workload workload;
   schedule::PlannedStep planned;
   plan::StepSettings settings;
-  std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: not known
+  std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: unknown
   HostMode host = HostMode::kAhead;
-  std::string emulated;             // the hardware that collectives were modelled on; "": none
+  std::string emulated;             // the hardware that emulated collectives model; "": real ones
   std::vector<ObservedStep> steps;  // of all ranks
   std::vector<ObservedCollective> collectives;
-  std::vector<trace::Diagnostic> diagnostics;  // what was left out
+  std::vector<trace::Diagnostic> diagnostics;  // parts of the run that were left out
 };
 
-// Of a capture: steps whose hooks and actions are those of its plan; another order is left out with
-// a diagnostic. Operators are found by name between them. Where all units are replicated there are
-// no hooks: see [Note: Replicated steps]; steps with other buckets are left out.
+// Measures a capture: its steps whose hooks and actions are those of its plan; steps with another
+// order are left out with a diagnostic. Operators between the hooks and actions are found by name.
+// If all units are replicated there are no hooks: see [Note: Replicated steps]; steps with other
+// buckets are left out.
 //
-// Errors  InputError for a run without plan and workload, without steps, or in which no step is as
-// planned.
+// Errors  InputError for a run without plan and workload, without steps, or without a step that
+// matches the plan.
 [[nodiscard]] Observation observe(const trace::Run& run);
 
-// Of a trace of PyTorch's FSDP or DDP (or of ours without its plan): the pass that was recovered,
-// with the host's time by hook instead of by action (of DDP: by bucket). `plan` is the recovered
-// one on a tree of its units (recorded_tree.h), and `planned` the recorded order itself; of DDP the
-// plan's, which repeats it. Errors  InputError for a trace without shapes of operators or sizes of
-// collectives.
+// Measures a trace of PyTorch's FSDP or DDP (or a capture without its plan): the recovered pass,
+// with the host's time by hook instead of by action (for DDP: by bucket). `plan` is the recovered
+// plan on a tree of its units (recorded_tree.h). `planned` is the recorded order itself; for DDP,
+// the order that the plan gives, which is the same as the recorded one.
+//
+// Errors  InputError for a trace without shapes of operators or sizes of collectives.
 [[nodiscard]] Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered);
 
-// What a recorded pass of PyTorch's tells of its step: one microbatch, and the optimizer that
+// Step settings read from a recorded pass of PyTorch: one microbatch, and the optimizer that
 // torch.optim names.
 [[nodiscard]] plan::StepSettings recorded_settings(const trace::Trace& trace,
                                                    const plan::Workload& workload);
 
-// Why a capture's own plan could not be read; nullptr: it could, or there is none.
+// The reason why a capture's own plan could not be read; nullptr: it could, or there is none.
 [[nodiscard]] const trace::Diagnostic* unreadable_plan(const trace::Run& run);
 
-// Adds the collectives whose size is known. `busy`: of each rank, when it kept what communication
-// needs. Of the first `observed` ranks steps were observed too, so that what they waited counts.
+// Adds the collectives whose size is known. `busy`: for each rank, when its compute slowed
+// communication. `observed`: the first so many ranks have observed steps, so their waits count.
 void observe_collectives(std::span<const analysis::Timeline> timelines,
                          std::span<const analysis::IntervalSet> busy,
                          size_t observed,

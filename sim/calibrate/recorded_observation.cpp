@@ -18,7 +18,7 @@ using analysis::Interval;
 using analysis::IntervalSet;
 using analysis::Timeline;
 
-// Goes through the recorded pass and gives the host's time to its hooks and operators.
+// Goes through the recorded pass and assigns the host's time to its hooks and operators.
 class PassReader {
  public:
   PassReader(const trace::Trace& trace,
@@ -59,7 +59,7 @@ class PassReader {
   }
 
  private:
-  // The step that holds the pass, or the pass itself.
+  // The step that contains the pass, or the pass itself.
   [[nodiscard]] Interval window() const {
     for (const analysis::Step& step : timeline_.steps) {
       if (step.host.start <= recorded_.window.start && recorded_.window.start < step.host.end) {
@@ -69,8 +69,8 @@ class PassReader {
     return recorded_.window;
   }
 
-  // On the CPU a hook waits while a collective runs and no operator does; on a device only the rate
-  // limiter holds the host up.
+  // On the CPU a hook waits while a collective runs and no operator does. On a device the host
+  // waits only for the rate limiter.
   [[nodiscard]] Nanoseconds waited(const Interval& when) const {
     if (!timeline_.device) {
       return analysis::length_within(idle_communication_, when);
@@ -101,11 +101,11 @@ class PassReader {
   const Timeline& timeline_;
   const analysis::RecoveredWorkload& recorded_;
   LaunchedKernels kernels_;
-  IntervalSet idle_communication_;  // no operator of the host beside it
+  IntervalSet idle_communication_;  // communication while no operator of the host runs
   Nanoseconds at_ = 0, gap_ = 0, outside_ = 0;
 };
 
-// Units of the workload by index in the plan instead of by order of forward.
+// Changes the workload's unit numbers from the order of forward to the index in the plan.
 void number_units(const analysis::RecoveredPlan& recovered, Observation& out) {
   std::vector<UnitId> unit_of;
   for (const analysis::RecoveredUnit& unit : recovered.units) {
@@ -178,7 +178,7 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
     busy.push_back(timeline.compute);
   }
   observe_collectives(timelines, busy, 1, out);
-  // A trace that does not say how large groups are has the world's size in every collective.
+  // A trace without group sizes has the world size in every collective.
   for (ObservedCollective& each : out.collectives) {
     if (each.ranks == recovered.world_size && recovered.shard < recovered.world_size) {
       each.ranks = static_cast<int>(each.kind == CollectiveKind::kAllReduce

@@ -84,7 +84,7 @@ std::vector<std::string> parts_of(const std::string& fqn) {
   }
 }
 
-// Unit of a module: the one that names it, or the nearest around it.
+// Unit of a module: the unit that names the module, or the unit of its nearest parent.
 class UnitOfModule {
  public:
   explicit UnitOfModule(const plan::ResolvedPlan& plan) {
@@ -113,8 +113,8 @@ class UnitOfModule {
   std::map<std::string, UnitId> units_;
 };
 
-// Gradients come roughly the other way round than parameters are registered, which is what the
-// Reducer expects too.
+// Gradients become ready roughly in the reverse order of registration, as the Reducer expects; so
+// the modules are registered in reverse.
 plan::ModuleTree replicated_tree(const analysis::RecoveredPlan& recovered) {
   if (recovered.parameters.empty()) {
     throw InputError(recovered.plan.source,

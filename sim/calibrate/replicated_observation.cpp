@@ -26,8 +26,8 @@ using trace::Event;
 
 constexpr size_t kNoItem = ~size_t{0};
 
-// The Reducer's copies of one microbatch, those in to the launch that they come before, and its
-// waits.
+// Adds the Reducer's work in one microbatch: its copies in, each for the next launch; its launches;
+// its copies out, each for a bucket's wait.
 void add_reducer(const DdpPass& pass,
                  const std::vector<size_t>& launches,
                  const std::vector<size_t>& waits,
@@ -46,7 +46,7 @@ void add_reducer(const DdpPass& pass,
   for (size_t i = 0; i < launches.size(); ++i) {
     reader.add({Piece::Kind::kCall, Piece::Gap::kItem, pass.buckets[i].when, launches[i]});
   }
-  // Buckets are waited for and copied back in order, each its own gradients.
+  // Buckets are waited for in order, and each bucket's gradients are copied back after its wait.
   size_t bucket = 0, left = pass.buckets.front().gradients.size();
   for (const Interval& copy : pass.copies_out) {
     while (left == 0 && bucket + 1 < waits.size()) {
@@ -57,7 +57,8 @@ void add_reducer(const DdpPass& pass,
   }
 }
 
-// The end of the Reducer's waits: where gradients are views, no copy shows it.
+// The end of the Reducer's waits. Where gradients are views, there is no copy after the wait, so
+// the end of the all-reduces is used.
 Nanoseconds end_of_waits(const DdpPass& pass, const Timeline& timeline, Nanoseconds limit) {
   Nanoseconds end = pass.backward.end;
   if (pass.copies_out.empty() && !timeline.device) {
@@ -74,7 +75,7 @@ Nanoseconds end_of_waits(const DdpPass& pass, const Timeline& timeline, Nanoseco
   return end;
 }
 
-// When a rank kept compute from communication: on the CPU whenever its host did not wait.
+// When the rank's compute slowed communication: on the CPU whenever the host did not wait.
 IntervalSet busy_of(const Timeline& timeline, const analysis::DdpLog& log) {
   if (timeline.device) {
     return timeline.compute;
@@ -111,10 +112,10 @@ void require_replicated(const Observation& recorded, const plan::ResolvedPlan& p
   });
   if (shards && is_replicated(recorded.plan)) {
     throw InputError(recorded.source,
-                     "recorded under DDP, which keeps parameters whole: how long all-gathers and "
-                     "reduce-scatters take, and which unit an operator belongs to, is not in the "
-                     "trace; record a step of the model under fully_shard (FSDP) to simulate plans "
-                     "that shard it");
+                     "recorded under DDP, which does not shard parameters: the trace has no "
+                     "durations of all-gathers and reduce-scatters, and no units of operators; "
+                     "record a step of the model under fully_shard (FSDP) to simulate plans that "
+                     "shard it");
   }
 }
 
@@ -172,7 +173,8 @@ std::vector<const DdpPass*> ReplicatedReader::passes_of(const analysis::Step& st
   return out;
 }
 
-// By the names of their actions where the trace has these (ours), else by size.
+// Compares buckets by the names of their actions if the trace has them (Shardlens' own captures),
+// otherwise by size.
 bool ReplicatedReader::same_buckets(const DdpPass& pass, const Microbatch& planned) const {
   if (pass.buckets.size() != planned.launches.size() ||
       planned.waits.size() != planned.launches.size()) {
@@ -247,7 +249,7 @@ std::optional<ObservedStep> ReplicatedReader::read(
 }
 
 void serialize_collectives(std::vector<Timeline>& timelines) {
-  std::map<std::pair<uint32_t, uint32_t>, Nanoseconds> shortest;  // by who came last
+  std::map<std::pair<uint32_t, uint32_t>, Nanoseconds> shortest;  // by the last rank and its index
   for (Timeline& timeline : timelines) {
     if (timeline.device) {
       return;
@@ -291,12 +293,12 @@ void observe_steps(const trace::Trace& trace,
     } else {
       trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
                             "steps whose buckets are not those of the plan's steady step are left "
-                            "out (the Reducer makes new ones after the first)");
+                            "out (the Reducer rebuilds its buckets after the first step)");
     }
   }
 }
 
-// What there is of the step that a recovered pass ends.
+// The recorded part of the step that ends with the recovered pass.
 analysis::Step step_of(const analysis::RecoveredPlan& recovered,
                        const std::vector<const DdpPass*>& passes) {
   const Interval whole{passes.front()->forward.start, recovered.recorded.window.end};
@@ -337,7 +339,7 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
     observe_steps(run.traces[i], timelines[i], analysis::read_ddp_log(run.traces[i]), out);
   }
   const size_t observed = out.steps.empty() ? 1 : timelines.size();
-  if (out.steps.empty()) {  // the trace marks no steps, or holds none whole
+  if (out.steps.empty()) {  // the trace has no ProfilerStep ranges, or no complete step
     const analysis::DdpLog log = analysis::read_ddp_log(run.traces.front());
     const std::vector<const DdpPass*> passes = microbatches_of(recovered, log);
     const ReplicatedReader reader(run.traces.front(), timelines.front(), out);
@@ -348,12 +350,12 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
   }
   if (out.steps.empty()) {
     throw InputError(run.source,
-                     "the buckets of its last step are not those that DDP makes of its gradients "
-                     "(a communication hook, or a list of caps), so that it cannot be replayed; "
-                     "record it without them");
+                     "the buckets of its last step are not those that DDP makes from its gradients "
+                     "(because of a communication hook or a list of caps), so the step cannot be "
+                     "replayed; record it without them");
   }
-  // A few passes are too little to tell what compute beside a bucket costs it: as if there was
-  // none.
+  // A few passes are not enough to measure how compute slows an all-reduce, so no concurrent
+  // compute is assumed.
   const std::vector<IntervalSet> busy(timelines.size());
   observe_collectives(timelines, busy, observed, out);
   return out;

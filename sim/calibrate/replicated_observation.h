@@ -11,23 +11,23 @@
 
 namespace shardlens::sim {
 
-// Whether no unit of the plan is sharded: then there are no hooks in a trace.
+// Whether all units of the plan are replicated: then a trace has no hooks.
 [[nodiscard]] bool is_replicated(const plan::ResolvedPlan& plan);
 
-// InputError where `plan` shards what a DDP trace recorded whole.
+// Throws InputError if `plan` shards parameters that were recorded unsharded, under DDP.
 void require_replicated(const Observation& recorded, const plan::ResolvedPlan& plan);
 
 struct TraceIndex;
 
 // Reads the steps of a rank whose units are all replicated, under the plan of `about`.
 //
-// [Note: Replicated steps] Without hooks, operators are found by name in the section that they are
-// planned in: forward and loss, backward, optimizer; the n-th of a name is the n-th of that name
-// that ran there. The host's time between two of them goes to the second; the call of an all-reduce
-// and the Reducer's copies go to the bucket's launch, and what comes behind the last node of
-// autograd to its wait.
+// [Note: Replicated steps] Without hooks, operators are found by name in the section in which they
+// are planned: forward and loss, backward, optimizer; the n-th planned operator of a name is the
+// n-th of that name that ran there. The host's time between two operators is assigned to the second
+// one; the call of an all-reduce and the Reducer's copies into a bucket to the bucket's launch; and
+// the time after the last node of autograd to the bucket's wait.
 //
-// Ownership  refers to its arguments.
+// Ownership  the arguments must outlive the reader.
 class ReplicatedReader {
  public:
   ReplicatedReader(const trace::Trace& trace,
@@ -35,8 +35,8 @@ class ReplicatedReader {
                    const Observation& about);
   ~ReplicatedReader();
 
-  // `passes`: the step's microbatches. nullopt: they reduce other buckets than the plan's steady
-  // step, or there are more or fewer of them.
+  // `passes`: the step's microbatches. nullopt: their number or their buckets are not those of the
+  // plan's steady step.
   [[nodiscard]] std::optional<ObservedStep> read(
       const analysis::Step& step, const std::vector<const analysis::DdpPass*>& passes) const;
 
@@ -59,18 +59,19 @@ class ReplicatedReader {
   std::vector<size_t> optimizer_;
 };
 
-// Of a DDP trace: the step that the recovered pass ends. As observe(run, recovered).
+// Measures a DDP trace: its steps that match the recovered plan, or, if none does, the step that
+// ends with the recovered pass. As observe(run, recovered).
 [[nodiscard]] Observation observe_replicated(const trace::Run& run,
                                              const analysis::RecoveredPlan& recovered);
-// Adds the steps and collectives of a capture whose units are all replicated. false: it has no
-// Reducer, as simulated runs.
+// Adds the steps and collectives of a capture whose units are all replicated. false: the capture
+// has no Reducer, like a simulated run.
 [[nodiscard]] bool observe_replicated_steps(const trace::Run& run,
                                             std::vector<analysis::Timeline>& timelines,
                                             Observation& out);
 
-// Gloo serves one group with several threads, so that collectives of a rank run beside each other,
-// each the longer for it; the simulator's communicators run one after the other. Gives each
-// collective the time from the end of the one that ended before it.
+// Gloo uses several threads for one group, so collectives of a rank run concurrently and slow each
+// other down; a communicator of the simulator runs one collective at a time. So each collective is
+// counted only from the end of the one that ended before it.
 void serialize_collectives(std::vector<analysis::Timeline>& timelines);
 
 }  // namespace shardlens::sim

@@ -17,43 +17,48 @@ struct Mean {
   [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
-// Samples with a share of at most this much beside them ran alone.
+// A sample ran alone if the other kind of work ran during at most this share of it.
 inline constexpr double kAloneShare = 0.02;
 
-// Samples of one thing with and without the other kind of work beside it.
+// Samples of one thing (compute or communication), with and without concurrent work of the other
+// kind.
 struct Samples {
-  std::vector<std::pair<double, double>> each;  // microseconds, share beside
+  // Microseconds, and the share of them with concurrent work of the other kind.
+  std::vector<std::pair<double, double>> each;
 
-  // Brings those alone that were held up, three times the others' median or more and a millisecond
-  // at least, to that median, and tells by how much in sum.
+  // Considers only samples that ran alone. Replaces each delayed one, at least three times their
+  // median and at least a millisecond longer than it, with the median. Returns the sum of the
+  // delays.
   double release();
-  // The mean of what each would have taken alone.
+  // The mean over samples of the time that each would have taken alone.
   [[nodiscard]] double mean_alone(double slowdown) const;
-  // Mean |what one would have taken alone - around| / around.
+  // Mean |time that a sample would have taken alone - around| / around.
   [[nodiscard]] double spread(double around, double slowdown) const;
 };
 
-// How much longer work takes with the other kind beside it.
+// The factor by which work takes longer with concurrent work of the other kind.
 //
-// [Note: Slowdown] Work that took t, the share p of it beside, would have taken t·(1 - p) + t·p/s
-// alone. Samples with nothing beside tell what a shape takes alone, a; s is what makes the others
-// sum to the same: Σ t·p/s = Σ (a - t·(1 - p)), over all shapes. Where threads share cores most
-// samples beside take as long as alone and some a time slice longer, and what is held up so is
-// more likely to be beside in part than what is not; sums are right for such samples, squares,
-// medians and correlations are not. Where no shape ran alone, s is what leaves no correlation with
-// the share: Σ (p - mean p)·(t·(1 - p) + t·p/s) = 0.
+// [Note: Slowdown] Work that took t, a share p of it with concurrent work, would have taken
+// t·(1 - p) + t·p/s alone. Samples that ran alone give the time a that a shape takes alone. s is
+// chosen so that the other samples have the same sum: Σ t·p/s = Σ (a - t·(1 - p)), over all shapes.
+// Where threads share cores, most samples with concurrent work take as long as those without, and
+// some take a time slice longer; a delayed sample is also more likely to overlap other work. For
+// such samples, sums give the right s; squares, medians and correlations do not. Where no shape ran
+// alone, s is chosen so that no correlation with the share remains:
+// Σ (p - mean p)·(t·(1 - p) + t·p/s) = 0.
 class Slowdown {
  public:
-  // Of one shape; one whose samples have much the same share beside them tells nothing.
+  // Adds the samples of one shape. A shape whose samples all have about the same share of
+  // concurrent work does not change the result.
   void add(const Samples& samples);
-  // 1 to 4; nullopt: no shape tells.
+  // 1 to 4; nullopt: no shape's samples differ enough.
   [[nodiscard]] std::optional<double> value() const;
 
  private:
   // s = beside / alone.
   struct Sums {
     double beside = 0, alone = 0;
-    bool tell = false;
+    bool tell = false;  // whether any shape contributed
   };
   Sums anchored_, correlated_;
 };

@@ -72,7 +72,7 @@ void StepReader::find(const Interval& when,
     const bool attention = op.kind == plan::OperatorKind::kAttention && !names.contains(op.name);
     open[attention ? kAttention : std::string_view(op.name)].push_back(position);
   }
-  Nanoseconds within = when.start;  // the end of the one found last: what lies in it is its part
+  Nanoseconds within = when.start;  // end of the last match; operators before it are nested in it
   for (const uint32_t index : ran) {
     const Event& event = trace_.events[index];
     if (event.start < within) {
@@ -154,7 +154,7 @@ void StepReader::take_gap(const Piece& piece, const Interval& when) {
   }
   Interval own = when;
   if (piece.gap == Piece::Gap::kWait && in_.host == HostMode::kCompute) {
-    // It waited until the last collective that ended meanwhile.
+    // It waited until the end of the last collective that ended in this interval.
     const auto after = std::upper_bound(index_.ends.begin(), index_.ends.end(), when.end);
     if (after != index_.ends.begin() && *std::prev(after) > when.start) {
       own.start = *std::prev(after);
@@ -189,7 +189,7 @@ void StepReader::take(const Piece& piece) {
   }
 }
 
-// The loop's own time, as for sharded runs.
+// The training loop's own time, as in RankObserver::outside() for sharded runs.
 void StepReader::outside(const Interval& when) {
   if (when.end <= when.start) {
     return;

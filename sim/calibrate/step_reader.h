@@ -12,17 +12,18 @@
 
 namespace shardlens::sim {
 
-// Time of the host and whose it is.
+// An interval of the host's time, and the item that it belongs to.
 struct Piece {
   enum class Kind : uint8_t { kOperator, kCopy, kCall, kMark };
-  enum class Gap : uint8_t { kItem, kOutside, kWait };  // the time before it: whose
+  // What the unassigned time before the piece is: the item's own, outside the schedule, or a wait.
+  enum class Gap : uint8_t { kItem, kOutside, kWait };
   Kind kind = Kind::kMark;
   Gap gap = Gap::kItem;
   analysis::Interval when;
   size_t item = ~size_t{0};
 };
 
-// What steps of one trace are read with, made once.
+// An index of one trace for reading its steps; built once.
 struct TraceIndex {
   TraceIndex(const trace::Trace& of, const analysis::Timeline& its);
 
@@ -30,18 +31,18 @@ struct TraceIndex {
   const analysis::Timeline& timeline;
   LaunchedKernels kernels;
   analysis::IntervalSet moves;      // while data of collectives moves
-  std::vector<Nanoseconds> ends;    // of collectives
-  std::vector<uint32_t> operators;  // of all threads, by start
-  std::vector<uint32_t> launches;   // actions of ours
+  std::vector<Nanoseconds> ends;    // ends of collectives
+  std::vector<uint32_t> operators;  // operators of all threads, by start
+  std::vector<uint32_t> launches;   // all-reduce actions (only in Shardlens' own captures)
 };
 
-// Gives a step's time of the host to items, piece by piece: each instant to one.
+// Assigns the host's time of a step to items, piece by piece. Each instant belongs to one item.
 class StepReader {
  public:
   StepReader(const TraceIndex& index, const Observation& about)
       : index_(index), trace_(index.trace), timeline_(index.timeline), in_(about) {}
 
-  // Finds the planned operators of a section among those that ran in `when`.
+  // Finds the planned operators of a section among the operators that ran in `when`.
   void find(const analysis::Interval& when,
             const std::set<uint32_t>& tracks,
             const std::vector<size_t>& planned,

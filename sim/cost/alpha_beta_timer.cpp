@@ -18,7 +18,7 @@ constexpr std::string_view kExpected =
 constexpr double kLongestMicroseconds =
     3.6e9;  // an hour; keeps sums of nanoseconds far from overflow
 
-// The whole of `text` as a number; "inf" is one, "nan" is not.
+// All of `text` as a number. "inf" is accepted, "nan" is not.
 std::optional<double> number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -51,10 +51,10 @@ AlphaBetaTimer AlphaBetaTimer::parse(std::string_view spec) {
   const std::optional<double> latency = number(latency_text);
   const std::optional<double> bandwidth = number(bandwidth_text);
   if (!latency || *latency < 0 || *latency > kLongestMicroseconds) {
-    throw wrong(latency_text, "is no latency of 0 to 3.6e9 microseconds");
+    throw wrong(latency_text, "is not a latency from 0 to 3.6e9 microseconds");
   }
   if (!bandwidth || *bandwidth <= 0) {
-    throw wrong(bandwidth_text, "is no bandwidth above 0 GB/s");
+    throw wrong(bandwidth_text, "is not a bandwidth above 0 GB/s");
   }
   return {static_cast<Nanoseconds>(std::llround(*latency * 1e3)), *bandwidth};
 }

@@ -8,18 +8,19 @@
 
 namespace shardlens::sim {
 
-// nullptr: there is none.
+// nullptr: there is no such curve.
 [[nodiscard]] const CollectiveCurve* find_curve(const std::vector<CollectiveCurve>& curves,
                                                 CollectiveKind kind,
                                                 int ranks);
 
-// Microseconds of a message of so many bytes.
+// Microseconds for a message of `bytes`.
 //
 // [Note: Interpolation] Linear in bytes between measured sizes, since time is latency plus bytes
-// over bandwidth there; a straight line through logarithms overshoots (mean error on sizes left out
-// of the H100 curves, from 1 MiB up: 3.5 % for all-gather against 6.5 %). Below the smallest size
-// its time holds, beyond the largest the bandwidth between it and the last that took less; one
-// point alone is taken in proportion, and so are points that all took the same beyond them.
+// over bandwidth there. Interpolating logarithms overestimates: the mean error on sizes left out of
+// the H100 curves, from 1 MiB up, is 6.5 % for all-gather, and 3.5 % with linear interpolation.
+// Below the smallest size its time is used. Beyond the largest size, the bandwidth between it and
+// the largest size that took less time is used. A curve with one point, and beyond its largest size
+// one whose points all took the same time, is scaled in proportion to bytes.
 [[nodiscard]] double curve_us(const CollectiveCurve& curve, Bytes bytes);
 
 }  // namespace shardlens::sim

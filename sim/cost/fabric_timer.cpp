@@ -18,14 +18,14 @@ constexpr std::array<double, 3> kPcieStep{1.0, 2.5, 5.7};     // hwLat PCI, ring
 constexpr std::array<double, 3> kNetworkStep{2.7, 4.0, 9.6};  // hwLat NET, ring (NCCL@01afd20)
 constexpr double kLlShare = 0.5;                              // of the bus bandwidth, at most
 constexpr double kLl128Share = 0.92;
-// Trees of all-reduces, in the same order.
+// Trees for all-reduces, in the same order.
 constexpr std::array<double, 3> kTreeBaseLatency{6.8, 14, 8.4};   // baseLat, tree
 constexpr std::array<double, 3> kNvlinkTreeStep{0.6, 1.25, 4.0};  // hwLat NVLINK, tree
 constexpr std::array<double, 3> kPcieTreeStep{1.0, 1.9, 4.0};     // hwLat PCI, tree
 constexpr std::array<double, 3> kNetworkTreeStep{5.0, 8.5, 14};   // hwLat NET, tree
 constexpr double kTreeShare = 0.92;                               // busBw · .92, tree
 constexpr double kTreeLlDivisor = 3.8, kTreeLl128Share = 7.0 / 9.0;
-constexpr double kTreeAlgorithmShare = 0.5;  // of the bus: each byte goes up and comes down
+constexpr double kTreeAlgorithmShare = 0.5;  // of the bus: each byte goes up and down the tree
 constexpr double kNvlsLatency = 25;          // hwLat NVLINK, NVLS
 
 }  // namespace
@@ -53,7 +53,7 @@ double FabricTimer::ring_us(CollectiveKind kind,
                             int ranks,
                             int ranks_per_node,
                             Bytes larger_message) const {
-  const double twice = kind == CollectiveKind::kAllReduce ? 2 : 1;  // reduce-scatter, all-gather
+  const double twice = kind == CollectiveKind::kAllReduce ? 2 : 1;  // reduce-scatter + all-gather
   const double steps = twice * (ranks - 1);
   const double between = twice * (ranks / ranks_per_node - 1);
   const double ratio = kind == CollectiveKind::kReduceScatter ? fabric_.reduce_scatter_ratio : 1.0;

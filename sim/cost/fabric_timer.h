@@ -8,10 +8,10 @@
 
 namespace shardlens::sim {
 
-// How long collectives take within a node: by a measured curve of the same kind and number of ranks
-// where the spec has one, otherwise by NCCL's own model.
+// How long collectives take: within a node by a measured curve of the same kind and number of ranks
+// if the spec has one, otherwise by NCCL's own model.
 //
-// A group of one rank takes nothing.
+// A collective of one rank takes no time.
 // Source  NCCL graph/tuning.cc@5067397 (latencies, protocols, bus bandwidth).
 class FabricTimer final : public CollectiveTimer {
  public:
@@ -22,14 +22,14 @@ class FabricTimer final : public CollectiveTimer {
   [[nodiscard]] int ctas() const override {
     return fabric_.sms > 0 ? static_cast<int>(fabric_.sms) : CollectiveTimer::ctas();
   }
-  // The same of a group that spans several nodes, so many of its ranks in each. Only
-  // `network_gbps` times the group's ranks of a node passes between nodes.
+  // The same for a group that spans several nodes, with `ranks_per_node` of its ranks in each. The
+  // bandwidth between nodes is at most `network_gbps` times `ranks_per_node`.
   [[nodiscard]] Nanoseconds duration_across(CollectiveKind kind,
                                             int ranks,
                                             int ranks_per_node,
                                             Bytes larger_message) const;
-  // NCCL's model alone, in microseconds: the fastest of ring, tree and (within a node that has it)
-  // NVLS, and of their protocols. Trees and NVLS serve all-reduces alone.
+  // NCCL's model without measured curves, in microseconds: the fastest of ring, tree and (within a
+  // node that has it) NVLS, and of their protocols. Only all-reduces use trees and NVLS.
   [[nodiscard]] double model_us(CollectiveKind kind,
                                 int ranks,
                                 int ranks_per_node,
@@ -47,7 +47,7 @@ class FabricTimer final : public CollectiveTimer {
   FabricSpec fabric_;
 };
 
-// What `--hardware` names: "ab:MICROSECONDS:GBPS", a spec's name or a spec file.
+// The timer for an argument of `--hardware`: "ab:MICROSECONDS:GBPS", a spec's name or a spec file.
 // Errors: UsageError, InputError as AlphaBetaTimer::parse and load_hardware.
 [[nodiscard]] std::shared_ptr<const CollectiveTimer> make_collective_timer(
     std::string_view hardware);

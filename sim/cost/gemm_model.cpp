@@ -16,7 +16,7 @@ constexpr std::array<Tile, 6> kTiles{
     {{128, 256}, {256, 128}, {128, 128}, {128, 64}, {64, 128}, {64, 64}}};
 constexpr double kLargestTile = 128.0 * 256.0;
 constexpr std::array<int64_t, 4> kSplits{1, 2, 4, 8};
-constexpr int64_t kLeastSplit = 128;  // of k
+constexpr int64_t kLeastSplit = 128;  // smallest part of k
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;

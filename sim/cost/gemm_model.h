@@ -9,15 +9,15 @@ namespace shardlens::sim {
 
 // Microseconds of a batched matrix product [m,k]·[k,n] on `sms` streaming multiprocessors.
 //
-// [Note: Waves] A product is cut into tiles of the output, one per SM at a time; the tiles of one
-// wave run together, so time grows by whole waves. A tile reaches `gemm_efficiency` of its SM's
-// share of the peak, smaller tiles less, by their area to the power of `gemm_tile_exponent`; each
-// wave costs `gemm_wave_us` and the product `gemm_start_us`. Where tiles are few, k may be split,
-// which costs reading and writing the partial sums. Of the tilings the fastest counts, and memory
-// bounds it.
+// [Note: Waves] The output is divided into tiles, one per SM at a time. The tiles of one wave run
+// concurrently, so time grows by whole waves. The largest tile reaches `gemm_efficiency` of its
+// SM's share of the peak; smaller tiles reach less, by their area to the power of
+// `gemm_tile_exponent`. Each wave adds `gemm_wave_us` and the product `gemm_start_us`. If there are
+// few tiles, k may be split, which adds reading and writing the partial sums. The fastest tiling is
+// used, but the product takes at least the time to move its matrices.
 //
 // Source  NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave quantization);
-//         constants as the spec says.
+//         constants from the spec.
 [[nodiscard]] double gemm_us(
     const GpuSpec& gpu, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k, int64_t sms);
 

@@ -8,11 +8,11 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr double kCausalShare = 0.5;  // of the square of scores, that a causal kernel computes
-// Rows of a fused kernel's tile; tiles on the diagonal are computed whole.
+constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kernel computes
+// Rows of a fused kernel's tile; tiles on the diagonal are computed entirely.
 constexpr double kAttentionTile = 128;
 constexpr int64_t kSmallHead = 64;
-// A ring reads and writes each byte that passes once.
+// A ring reads and writes each byte that passes through it once.
 constexpr double kMemoryPerBusByte = 2;
 
 Nanoseconds nanoseconds(double us) {
@@ -68,7 +68,7 @@ double GpuCostModel::bytes_us(Bytes bytes) const {
 }
 
 double GpuCostModel::attention_us(const plan::Operator& op) const {
-  // fp32 has no fused kernel at this rate: in proportion to its matrix rate.
+  // The spec's rate is that of half precision; fp32's is scaled by its matrix rate.
   const GpuSpec& gpu = spec_.gpu;
   double rate = gpu.attention_tflops * peak_tflops(gpu, op.dtype) / gpu.half_tflops *
                 spec_.software.attention_rate *
@@ -125,7 +125,7 @@ Nanoseconds GpuCostModel::issue(schedule::Op op) const {
     case schedule::Op::kFree:
     case schedule::Op::kUseFull:
     case schedule::Op::kUseShard:
-      return 0;  // bookkeeping: part of what the other actions of the hook cost
+      return 0;  // bookkeeping: included in the cost of the hook's other actions
     default:
       return nanoseconds(spec_.action_us);
   }

@@ -8,15 +8,16 @@ namespace shardlens::sim {
 
 // Durations on a node of GPUs, from its spec.
 //
-// Matrix products     by waves (gemm_model.h); beside communication on the SMs it leaves free.
-// Attention           as a fused causal kernel: half of the square and the tiles on its diagonal,
-//                     at the rate the spec gives; the SMs that communication takes are missing in
-//                     proportion.
-// All else            bytes over the bandwidth that copies reach; the first reading and writing of
-//                     each tensor counts, as if nothing stayed in a cache.
+// Matrix products     by waves (gemm_model.h); during communication, on the SMs that it leaves
+//                     free.
+// Attention           as a fused causal kernel: half of the score matrix plus the tiles on its
+//                     diagonal, at the spec's rate; during communication the rate is lower in
+//                     proportion to the SMs that it takes.
+// Other operators     bytes divided by the bandwidth that copies reach; each tensor is read and
+//                     written once, from and to memory, never the cache.
 //
-// The spec's `software` scales each of these. Beside communication, bytes take longer in proportion
-// to the bandwidth that a ring's reading and writing takes away.
+// The spec's `software` scales each of these. During communication, memory accesses slow down in
+// proportion to the bandwidth that a ring's reads and writes take.
 class GpuCostModel final : public CostModel {
  public:
   explicit GpuCostModel(const HardwareSpec& spec);
@@ -42,7 +43,7 @@ class GpuCostModel final : public CostModel {
   HardwareSpec spec_;
   GpuSpec sustained_;  // with the matrix rates that the software stack reaches
   FabricTimer timer_;
-  double memory_share_ = 1;  // of memory bandwidth that is left beside communication
+  double memory_share_ = 1;  // share of memory bandwidth that is left during communication
 };
 
 }  // namespace shardlens::sim

@@ -22,7 +22,7 @@ bool records(const PlannedStep& step, const PlannedItem& item) {
          step.actions[item.index].action.op == Op::kRecord;
 }
 
-// Whether the device did the item only when the host came to it.
+// Whether the device had to wait for the host to issue the item.
 bool bound(const PlannedStep& step, const PlannedItem& item, const ItemTimes& times) {
   if (times.copy.end >= 0 && times.copy.start <= times.host.end) {
     return true;
@@ -50,7 +50,8 @@ std::optional<Nanoseconds> period_of(const PlannedStep& step, std::span<const It
     return std::nullopt;
   }
   std::optional<Shift> shift;
-  // Items of one microbatch against those of the one before.
+  // Whether item `i` has the same shift from its counterpart in the previous microbatch as the
+  // items before it.
   const auto later = [&](size_t i, size_t before) {
     const ItemTimes &now = items[i], &then = items[before];
     if ((now.stream.end < 0) != (then.stream.end < 0)) {

@@ -8,19 +8,20 @@
 
 namespace shardlens::sim {
 
-// How many microbatches a planned step needs that more like its middle ones are to be added to: the
-// first, two in the middle, the last.
+// Number of microbatches that a planned step must have before further ones can be extrapolated from
+// its middle ones: the first, two in the middle, the last.
 inline constexpr int kPlannedMicrobatches = 4;
 
-// How much longer a step of kPlannedMicrobatches takes with one more in the middle; nullopt: its
-// middle ones are not alike.
+// How much longer a step of kPlannedMicrobatches takes with one more microbatch in the middle;
+// nullopt: its middle microbatches do not take the same times.
 //
-// [Note: Alike microbatches] Let the third take the same time for each thing as the second, each
-// begun the same P later, the host H later. What a fourth does follows from the third as that from
-// the second, if nothing but time has changed: so it begins P after the third, and so on, if the
-// host, too, is P later each time; or if it gains on the device (H < P) and from the third on
-// nothing began when the host issued it, for then it will not later either. The last one need
-// begin only like the third, as its forward does.
+// [Note: Alike microbatches] Suppose that everything on the device happens P later in the third
+// microbatch than in the second, and everything on the host H later. A next microbatch follows from
+// the third as the third follows from the second, since only the time has changed. So each further
+// microbatch adds P in two cases: the host, too, is P later each time (H = P); or the host gets
+// further ahead of the device (H < P), and from the third microbatch on no work started as soon as
+// the host issued it, so later work will not either. The last microbatch only has to begin like the
+// third, in its forward.
 [[nodiscard]] std::optional<Nanoseconds> period_of(const schedule::PlannedStep& step,
                                                    std::span<const ItemTimes> items);
 

@@ -18,7 +18,7 @@ void add_bucket_costs(const plan::ResolvedPlan& plan,
   const Group group{bucket_ranks(plan), plan.replicate > 1 ? plan.shard : 1};
   for (size_t id = costs.units.size(); id < step.unit_names.size(); ++id) {
     UnitCosts& unit = costs.units.emplace_back();
-    // Buckets of before they were rebuilt are named too, but not in this step.
+    // Buckets from before the rebuild have names too, but are not in this step.
     const auto bucket =
         std::find_if(step.buckets.begin(), step.buckets.end(),
                      [&](const auto& each) { return each.name == step.unit_names[id]; });

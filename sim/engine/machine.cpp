@@ -103,11 +103,11 @@ void Machine::start(Lane& lane, const Work& work, Nanoseconds duration) {
   }
 }
 
-// A rank reaches a collective; the last one sets it going on all.
+// A rank reaches a collective. When the last rank reaches it, it starts to move data on all ranks.
 bool Machine::arrive(uint32_t lane, const Work& work) {
   Communicator& on = communicators_[work.communicator];
   if (on.serving != work.mark) {
-    return false;  // not its turn
+    return false;  // an earlier collective of the communicator has not ended
   }
   start(lanes_[lane], work, kNever);
   on.lanes.push_back(lane);
@@ -145,7 +145,7 @@ bool Machine::begin(Lane& lane) {
       }
       if (lane.end == now_) {
         finish(lane);
-        changed = true;  // the communicator's next may begin
+        changed = true;  // the communicator's next collective may begin
       }
       continue;
     }
@@ -264,7 +264,7 @@ void Machine::account(Nanoseconds passed) {
   }
 }
 
-// See [Note: Runs of operators]. `lane` is the one whose work ends first, all others end later.
+// See [Note: Runs of operators]. The work of `lane` ends before the work of all other lanes.
 void Machine::run_operators(Lane& lane, Nanoseconds others) {
   Work& work = lane.queue[lane.head];
   const Nanoseconds began = now_;
@@ -341,7 +341,7 @@ void Machine::run_until_any(std::span<const Mark> marks) {
       return;
     }
     if (!more || !step()) {
-      throw RuntimeFault("internal error: the simulated host waits for what never happens");
+      throw RuntimeFault("internal error: the simulated host waits for work that never ends");
     }
   }
 }
@@ -352,7 +352,7 @@ void Machine::run() {
   }
   for (const Lane& lane : lanes_) {
     if (lane.head < lane.queue.size()) {
-      throw RuntimeFault("internal error: simulated work waits for what never happens");
+      throw RuntimeFault("internal error: simulated work waits for other work that never ends");
     }
   }
 }

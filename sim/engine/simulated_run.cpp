@@ -22,7 +22,7 @@ using schedule::PlannedItem;
 using schedule::Stream;
 using trace::Category;
 
-// Host processes are numbered away from devices, which Kineto numbers from 0.
+// Process numbers of hosts; Kineto numbers devices from 0.
 constexpr int64_t kFirstHostProcess = 100'000;
 constexpr int64_t kFirstCommunicatorTrack = 1'000'000'000;  // as in spool_trace.cpp
 constexpr int64_t kComputeStream = 7;                       // PyTorch's default stream in Kineto
@@ -45,7 +45,7 @@ std::string_view copy_name(Op op) {
   }
 }
 
-// The range that PyTorch opens around what a hook does.
+// The range that PyTorch opens around a hook's work.
 std::optional<Range> range_of(const HookEvent& hook) {
   switch (hook.hook) {
     case Hook::kRootPreForward:
@@ -166,11 +166,12 @@ class Writer {
   }
 
   void write_step() {
-    const HookEvent* open = nullptr;  // whose actions are being written
+    const HookEvent* open = nullptr;  // the hook whose actions are being written
     Nanoseconds begin = 0, end = 0;
     const auto close = [&] {
       const auto range = open == nullptr || is_bucket(open->unit) ? std::nullopt : range_of(*open);
-      // One that had nothing to do marks all the same where its unit's forward or backward begins.
+      // Some hooks get a range even without actions: it marks where their unit's forward or
+      // backward begins or ends.
       if (range && (end > begin || marks_a_section(*range))) {
         trace_.add_complete(Category::kUserAnnotation, range_name(*range, open->unit), main_,
                             offset_ + begin, offset_ + end);
@@ -194,7 +195,7 @@ class Writer {
         host_ = std::max(host_, times.host.end);
         continue;
       }
-      // A hook that takes no time itself stands where its first action begins.
+      // A hook that takes no time itself begins with its first action.
       const bool acts =
           i + 1 < step_.order.size() && step_.order[i + 1].kind == PlannedItem::Kind::kAction;
       begin = times.host.start >= 0 ? times.host.start
@@ -211,12 +212,12 @@ class Writer {
     host_ = 0;
   }
 
-  // The Reducer's, which opens no ranges around what it does.
+  // Buckets are the Reducer's, which opens no ranges around its work.
   [[nodiscard]] bool is_bucket(UnitId unit) const {
     return unit != kNoUnit && unit >= plan_.units.size();
   }
 
-  // Whether what the action does on its stream is the host's time: copies and waits on the CPU.
+  // Whether the action's work on its stream is host time: copies and waits on the CPU.
   [[nodiscard]] bool on_host(const PlannedItem& item) const {
     const Stream stream = step_.actions[item.index].action.stream;
     return cpu_ && (stream == Stream::kCompute || stream == Stream::kCopyIn);
@@ -248,7 +249,7 @@ class Writer {
     }
   }
 
-  // A device event and the launch that it comes from.
+  // Writes the launch of a device event.
   uint32_t launch(const ItemTimes& times) {
     const uint32_t correlation = ++correlation_;
     const uint32_t call = trace_.add_complete(Category::kCudaRuntime, "cudaLaunchKernel", main_,
@@ -291,7 +292,7 @@ class Writer {
     }
   }
 
-  // Of gradients, into the tensor that a reduction takes or, after its bucket's wait, back.
+  // Copies of gradients: into the tensor that is reduced, or back after the wait for a bucket.
   void write_copy(const Action& action, const ItemTimes& times) {
     if (times.copy.end < 0) {
       return;
@@ -384,7 +385,7 @@ class Writer {
   bool cpu_;
   trace::Trace trace_;
   uint32_t main_ = 0;
-  std::array<uint32_t, schedule::kStreamCount> tracks_{};  // kCompute: of communicators
+  std::array<uint32_t, schedule::kStreamCount> tracks_{};  // kCompute: by communicator
   std::array<Group, 3> groups_;
   Nanoseconds offset_ = 0, host_ = 0;
   uint32_t hooks_ = 0, actions_ = 0, correlation_ = 0;

@@ -10,14 +10,15 @@ namespace shardlens::sim {
 
 struct SimulatedRunOptions {
   HostMode host = HostMode::kAhead;
-  int steps = 1;            // the step, again and again
-  int first_step = 2;       // number of the first; the planned step is the third
-  std::string device_name;  // of the GPUs, for the trace
+  int steps = 1;            // how often the step is repeated
+  int first_step = 2;       // number of the first step; the planned step is the third
+  std::string device_name;  // name of the GPUs in the trace
 };
 
-// A simulated step as the traces that a capture of it would leave, one per rank: ranks that are
-// alike get the same events. kAhead gives what Kineto records of CUDA (launches, kernels with
-// correlation, NCCL kernels), kCompute what Shardlens records on a CPU.
+// Writes a simulated step as the traces that a capture of it would have, one per rank. Ranks that
+// were simulated as one get the same events. kAhead: the events that Kineto records of CUDA
+// (launches, kernels with correlation, NCCL kernels); kCompute: those that Shardlens records on a
+// CPU.
 //
 // Errors  RuntimeFault if the step was simulated without times.
 [[nodiscard]] trace::Run simulated_run(const plan::Workload& workload,
@@ -26,7 +27,7 @@ struct SimulatedRunOptions {
                                        const SimulatedStep& simulated,
                                        const SimulatedRunOptions& options);
 
-// One rank of it.
+// The trace of one rank.
 [[nodiscard]] trace::Trace simulated_trace(const plan::Workload& workload,
                                            const plan::ResolvedPlan& plan,
                                            const schedule::PlannedStep& step,

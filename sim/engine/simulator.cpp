@@ -21,18 +21,18 @@ using schedule::Op;
 using schedule::PlannedItem;
 using schedule::Stream;
 
-constexpr uint32_t kGroups = 3;  // communicators of a rank: shard, replicate, smaller mesh
+constexpr uint32_t kGroups = 3;  // communicators of a rank: shard, replicate, sub-shard
 
 struct Inputs {
   const plan::Workload& workload;
   const schedule::PlannedStep& step;
   const StepCosts& costs;
   const SimulationOptions& options;
-  size_t buckets = 0;         // named beyond the plan's units
-  uint32_t bucket_group = 0;  // their communicator
+  size_t buckets = 0;         // number of unit names after the plan's units
+  uint32_t bucket_group = 0;  // communicator of buckets
 };
 
-// The host of one rank: goes through the step and issues, until it has to wait.
+// The host of one rank: goes through the step and issues work until it has to wait.
 class Host {
  public:
   Host(const Inputs& inputs,
@@ -115,7 +115,7 @@ class Host {
                           : duration};
   }
 
-  // The host is busy with the item for so long; on the CPU that is compute's time.
+  // The host is busy with the item for `duration`; on the CPU this is time of the compute lane.
   void spend(Nanoseconds duration) {
     Span* span = times_of_item_ == nullptr ? nullptr : &times_of_item_->host;
     if (computes_) {
@@ -132,15 +132,15 @@ class Host {
     clock_ += duration;
   }
 
-  // Before something is given to another stream on the CPU: the host has come here only when its
-  // own work until here is done.
+  // Called before work is issued to another lane on the CPU: the host reaches this point only after
+  // its own earlier work.
   void reach(uint32_t lane_of_stream) {
     if (computes_ && lane_of_stream != lane(Stream::kCompute)) {
       machine_.wait(lane_of_stream, 0, machine_.mark(lane(Stream::kCompute), 0));
     }
   }
 
-  // Ahead of the device: the operator and those that follow it.
+  // Issues the operator and the operators that follow it, ahead of the device.
   void issue(uint32_t first) {
     const uint32_t lane_of_compute = lane(Stream::kCompute);
     const Nanoseconds issued = clock_;
@@ -181,7 +181,7 @@ class Host {
       block(machine_.mark(lane(Stream::kCompute), clock_));
     }
     if (hook.hook == Hook::kBackwardEnd) {
-      loss_read_ = false;  // of the next microbatch
+      loss_read_ = false;  // the next microbatch has its own loss
     }
   }
 
@@ -210,7 +210,7 @@ class Host {
     collective(on, cost, group);
   }
 
-  // NCCL's kernel spins while it waits for peers and holds its SMs; a thread of a CPU sleeps.
+  // While it waits for peers, NCCL's kernel spins and occupies its SMs; a CPU thread sleeps.
   void collective(uint32_t on, const CollectiveCost& cost, uint32_t group) {
     if (cost.wait.alone > 0) {
       machine_.work(on, clock_, cost.wait,
@@ -220,7 +220,7 @@ class Host {
                         stream_span());
   }
 
-  // A CPU's thread of communication begins as soon as it is told, beside what is left of the call.
+  // On a CPU the communication thread starts at once, concurrently with the rest of the call.
   void act(const Action& action) {
     const Nanoseconds own = in_.costs.issue[static_cast<size_t>(action.op)];
     const bool begins = computes_ && schedule::collective_of(action.op);
@@ -273,7 +273,7 @@ class Host {
     }
   }
 
-  // Into the tensor that a reduction takes, or back from it.
+  // Copies gradients into the tensor that is reduced, or back from it.
   void copy_gradients(Nanoseconds duration, WorkClass what) {
     if (duration > 0) {
       machine_.work(lane(Stream::kCompute), clock_, on_host(duration), what,
@@ -281,9 +281,9 @@ class Host {
     }
   }
 
-  // What the Reducer does: it copies gradients into the bucket, its collective waits for them, and
-  // at the end of backward compute waits for it and copies them back. On CUDA that wait is
-  // compute's, not the host's. Its copies are operators like others in a trace.
+  // An action of the Reducer: it copies gradients into the bucket, and the all-reduce waits for the
+  // copy; at the end of backward, compute waits for the all-reduce and copies the gradients back.
+  // On CUDA the compute stream waits, not the host. In a trace the copies are ordinary operators.
   void bucket(const Action& action, const UnitCosts& cost) {
     const uint32_t compute = lane(Stream::kCompute), on = lane(Stream::kAllReduce);
     bucket_marks_.resize(in_.step.unit_names.size(), kNoMark);
@@ -305,7 +305,7 @@ class Host {
         }
         return;
       default:
-        throw RuntimeFault("internal error: an action of a bucket that has no duration");
+        throw RuntimeFault("internal error: unexpected action for a bucket");
     }
   }
 
@@ -338,7 +338,7 @@ class Host {
   std::array<uint32_t, kGroups> tickets_{};
   std::vector<ItemTimes>& times_;
   std::span<const OperatorCost> operators_;
-  std::vector<OperatorCost> slowed_;  // of a rank that computes longer
+  std::vector<OperatorCost> slowed_;  // costs of a slowed rank
   bool computes_;
   std::vector<bool> stored_;  // units whose shard has a gradient
   std::vector<Mark> events_, bucket_marks_;
@@ -417,10 +417,10 @@ SimulatedStep simulate(const plan::Workload& workload,
   SHARDLENS_CHECK(alike || options.rank_slowdown.size() == ranks,
                   "one slowdown per rank is expected");
   SHARDLENS_CHECK(options.more_microbatches == 0 || (alike && options.keep_times),
-                  "more microbatches need the times of ranks that are alike");
+                  "more_microbatches needs keep_times and identical ranks");
   SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
                       costs.units.size() == step.unit_names.size(),
-                  "the costs are not of this workload and plan");
+                  "the costs are not those of this workload and plan");
   Machine machine(ranks, schedule::kStreamCount, options.host == HostMode::kCompute);
   const auto groups = communicators(machine, plan, ranks);
   const Inputs inputs{.workload = workload,
@@ -461,7 +461,7 @@ SimulatedStep simulate(const plan::Workload& workload,
     out.ranks[rank].figures = machine.figures(rank);
   }
   for (SimulatedRank& rank : out.ranks) {
-    rank.figures.idle += out.duration - machine.now();  // the host alone, at the end
+    rank.figures.idle += out.duration - machine.now();  // only the host is busy at the end
   }
   if (options.more_microbatches > 0) {
     add_microbatches(step, machine, options.more_microbatches, out);

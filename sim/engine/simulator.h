@@ -11,8 +11,8 @@
 
 namespace shardlens::sim {
 
-// kAhead: the host issues and goes on, as on CUDA. kCompute: the host computes itself, as in CPU
-// runs: what compute waits for, the host waits for, and each communicator is one thread.
+// kAhead: the host issues work and runs ahead, as on CUDA. kCompute: the host itself computes, as
+// in CPU runs: the host waits whenever compute waits, and each communicator is one thread.
 enum class HostMode : uint8_t { kAhead, kCompute };
 
 struct SimulationOptions {
@@ -20,11 +20,11 @@ struct SimulationOptions {
   // The training loop reads the loss before it calls backward; otherwise only at the end of the
   // step.
   bool waits_for_loss = false;
-  bool keep_times = true;  // false: figures alone
-  // Microbatches of the step beyond the four planned, like its middle ones: see alike.h. Takes
-  // keep_times and ranks that are alike.
+  bool keep_times = true;  // false: only figures
+  // Number of microbatches in addition to the four planned ones, identical to the middle ones: see
+  // alike.h. Requires keep_times and an empty rank_slowdown.
   int64_t more_microbatches = 0;
-  // How much longer each rank computes; empty: all ranks are alike, and one is simulated.
+  // Factor on each rank's compute times; empty: all ranks are identical, and only one is simulated.
   std::vector<double> rank_slowdown = {};
 };
 
@@ -34,16 +34,16 @@ struct SimulatedRank {
 };
 
 struct SimulatedStep {
-  Nanoseconds duration = 0;          // until all ranks have nothing left to do
-  std::vector<SimulatedRank> ranks;  // one, if all are alike
-  bool alike = true;  // false: more_microbatches were asked for, but must be planned one by one
+  Nanoseconds duration = 0;          // until all ranks have finished
+  std::vector<SimulatedRank> ranks;  // a single one if all are identical
+  bool alike = true;  // false: more_microbatches cannot be extrapolated; plan each microbatch
 };
 
 // Executes a planned step in virtual time, from an idle machine until everything has ended (the
-// host reads the loss then, so that steps do not overlap). Decides nothing: the schedule's actions
-// are obeyed in order, as the engine's executor does.
+// host reads the loss then, so steps do not overlap). Makes no decisions of its own: executes the
+// schedule's actions in order, as the engine's executor does.
 //
-// Errors  RuntimeFault if something waits for what never happens.
+// Errors  RuntimeFault if something waits for an event that never happens.
 [[nodiscard]] SimulatedStep simulate(const plan::Workload& workload,
                                      const plan::ResolvedPlan& plan,
                                      const schedule::PlannedStep& step,

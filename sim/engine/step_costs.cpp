@@ -10,7 +10,7 @@ namespace {
 
 using plan::Operator;
 
-// What a cost model may look at: everything but where the operator stands.
+// The properties of an operator that a cost model may depend on: all except its unit and position.
 struct Shape {
   const Operator* op;
   friend bool operator==(const Shape& a, const Shape& b) {
@@ -40,7 +40,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
   if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
-    return costs;  // what a replicated one reduces is a bucket's
+    return costs;  // gradients of a replicated unit are reduced in buckets
   }
   const Bytes master = size_of(DType::kF32);
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
@@ -75,7 +75,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   return costs;
 }
 
-// What unit_costs() looks at.
+// Whether unit_costs() gives the same result for both units, if their sizes are equal.
 bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
   const plan::Unit &x = plan.units[a], &y = plan.units[b];
   return x.parameters.empty() == y.parameters.empty() && x.api == y.api &&

@@ -14,31 +14,31 @@
 namespace shardlens::sim {
 
 struct CollectiveCost {
-  WorkTime wait;  // for peers that come later
+  WorkTime wait;  // for peers that arrive later
   WorkTime run;
 };
 
-// Durations of what the schedule does with one unit.
+// Durations of the schedule's actions for one unit.
 struct UnitCosts {
   CollectiveCost all_gather, sub_all_gather, reduce_scatter;
-  CollectiveCost all_reduce_shard, all_reduce_full;  // of kReduceOutput; of the whole gradient
+  CollectiveCost all_reduce_shard, all_reduce_full;  // kReduceOutput; the whole gradient
   Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0, reduce_copy_in = 0;
-  Nanoseconds flatten = 0;  // of gradients that no copy packs or casts (schedule::reads_gradient)
-  Nanoseconds store = 0, store_add = 0;  // the first gradient of a step becomes the shard's
+  Nanoseconds flatten = 0;  // gradients that no copy packs or casts (schedule::reads_gradient)
+  Nanoseconds store = 0, store_add = 0;  // first gradient of a step; later ones are added to it
   Nanoseconds to_device = 0, to_host = 0;
 };
 
-// All durations of a step, asked for once: the simulator only adds them up.
+// All durations of a step, computed once; the simulator only combines them.
 struct StepCosts {
   std::vector<OperatorCost> operators;  // by index into Workload::operators
   std::vector<UnitCosts> units;
-  std::array<Nanoseconds, schedule::kOpCount> issue{};  // on the host
-  std::array<Nanoseconds, kHookCount> hooks{};          // the same, beside its actions
-  Nanoseconds waking = 0;    // of a CPU's host, behind a wait in which it slept
-  double host_slowdown = 1;  // of issue, hooks and copies on a CPU, with communication beside
+  std::array<Nanoseconds, schedule::kOpCount> issue{};  // host time
+  std::array<Nanoseconds, kHookCount> hooks{};          // host time without the hook's actions
+  Nanoseconds waking = 0;    // delay of a CPU's host thread when it wakes up from a wait
+  double host_slowdown = 1;  // issue, hooks and copies on a CPU, during communication
 };
 
-// A group of so many ranks, each so many after the one before.
+// A group of `ranks` ranks, whose numbers are `stride` apart.
 struct Group {
   int64_t ranks = 1, stride = 1;
 };
@@ -47,19 +47,19 @@ struct Group {
                                              const Group& group,
                                              Bytes larger_message);
 
-// What the action copies, on its stream; 0 for one that copies nothing. `adds`: the shard has a
-// gradient of this step already.
+// Duration of the action's copy on its stream; 0 if it copies nothing. `adds`: the shard already
+// has a gradient of this step.
 [[nodiscard]] Nanoseconds copy_time(const schedule::Action& action,
                                     const UnitCosts& unit,
                                     bool adds);
 
-// Asks `model` once per distinct operator and per unit.
+// Queries `model` once per distinct operator and per unit.
 [[nodiscard]] StepCosts step_costs(const plan::Workload& workload,
                                    const plan::ResolvedPlan& plan,
                                    const CostModel& model);
 
-// Of the plan's units alone; a unit like the one before it is not asked for again. `sizes`:
-// plan::unit_sizes(plan).
+// Durations of only the plan's units; `model` is not queried again for a unit like the previous
+// one. `sizes`: plan::unit_sizes(plan).
 [[nodiscard]] std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                                 std::span<const plan::UnitSize> sizes,
                                                 const CostModel& model);

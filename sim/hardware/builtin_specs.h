@@ -9,9 +9,9 @@ struct BuiltinSpec {
   std::string_view name, json;
 };
 
-// The files of sim/hardware/specs; CMake makes the table (builtin_specs.cpp.in).
+// The files of sim/hardware/specs; CMake generates the table (builtin_specs.cpp.in).
 [[nodiscard]] std::span<const BuiltinSpec> builtin_specs();
-// stacks.json.
+// The text of stacks.json.
 [[nodiscard]] std::string_view builtin_stacks_json();
 
 }  // namespace shardlens::sim

@@ -8,8 +8,9 @@
 
 namespace shardlens::sim {
 
-// "kind", "ranks" (2 to `most_ranks`) and "points" ([bytes, time], bytes rising) of a measured
-// curve; other keys, and how many points it needs, are the caller's. `microseconds` reads a time.
+// Reads "kind", "ranks" (2 to `most_ranks`) and "points" ([bytes, time], bytes ascending) of a
+// measured curve. The caller checks the other keys and the number of points. `microseconds` reads a
+// time.
 // Errors: InputError with file and position.
 [[nodiscard]] CollectiveCurve read_curve(
     const plan::JsonNode& node,

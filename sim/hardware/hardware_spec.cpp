@@ -18,7 +18,7 @@ namespace {
 using plan::JsonNode;
 using Names = std::vector<std::string>;
 
-// A constant is {"value": …, "source": "…"}: no number without where it comes from.
+// A constant is {"value": …, "source": "…"}: every number must have a source.
 double constant(const JsonNode& parent, std::string_view key, double low, double high) {
   static const Names kKeys{"value", "source"};
   const JsonNode node = parent.require(key);
@@ -36,7 +36,7 @@ double constant(const JsonNode& parent, std::string_view key, double low, double
 }
 
 constexpr double kMost = 1e15;
-constexpr double kLeast = 1e-9;  // rates divide
+constexpr double kLeast = 1e-9;  // rates are divisors, so they must not be 0
 
 GpuSpec read_gpu(const JsonNode& node) {
   static const Names kKeys{"name",
@@ -93,7 +93,7 @@ CollectiveCurve read_spec_curve(const JsonNode& node, int64_t gpus) {
   return curve;
 }
 
-// An end of a link: a GPU of the node, or anything else by a name of its own.
+// An end of a link: a GPU of the node, or any other component by its name.
 std::string read_end(const JsonNode& node, int64_t gpus) {
   const std::string name = node.string();
   const std::string_view number = std::string_view(name).substr(std::min<size_t>(3, name.size()));
@@ -205,7 +205,7 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
   spec.gpu = read_gpu(root.require("gpu"));
   spec.fabric = read_fabric(root.require("fabric"), spec.gpus);
   if (spec.nodes > 1 && spec.fabric.network_gbps == 0) {
-    root.require("fabric").fail("several nodes need network_gbps: GB/s of a GPU's share");
+    root.require("fabric").fail("several nodes need network_gbps: GB/s of the network per GPU");
   }
   if (const auto software = root.find("software")) {
     spec.software = read_software(*software);

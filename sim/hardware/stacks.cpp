@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 Names texts(const JsonNode& parent, std::string_view key) {
   Names out;
   if (const auto node = parent.find(key)) {
-    for (const JsonNode& each : node->items("a list of texts")) {
+    for (const JsonNode& each : node->items("a list of strings")) {
       out.push_back(each.string());
     }
   }

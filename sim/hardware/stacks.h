@@ -10,35 +10,35 @@
 
 namespace shardlens::sim {
 
-// What published training runs have in common: a GPU type under a software stack. Its constants
-// were fitted once, by scripts/fit_published_runs.py, on the runs that FittedStacks names.
+// A GPU type with a software stack, common to several published training runs. Its constants were
+// fitted once, by scripts/fit_published_runs.py, to the runs in FittedStacks::fitted.
 struct Stack {
   std::string name;
-  std::vector<std::string> gpu_types;  // beginnings of the type that a run names
-  std::vector<std::string> sources;    // parts of its source; none: any
-  std::vector<std::string> notes;      // parts of its notes; none: any
-  HardwareSpec hardware;               // of one node, with the fitted constants
+  std::vector<std::string> gpu_types;  // prefixes of a run's GPU type
+  std::vector<std::string> sources;    // substrings of a run's source; empty: any source
+  std::vector<std::string> notes;      // substrings of a run's notes; empty: any notes
+  HardwareSpec hardware;               // one node, with the fitted constants
   plan::Plan plan;                     // dialect, prefetch and precision that the stack trains with
 };
 
 struct FittedStacks {
-  std::vector<Stack> stacks;               // the first that fits a run counts
+  std::vector<Stack> stacks;               // the first one that matches a run is used
   std::unordered_set<std::string> fitted;  // PublishedRun::identity of the runs used
 };
 
-// Those that come with Shardlens, and a file in the same form.
+// The built-in stacks, and those of a text in the same format.
 // Errors: InputError with file and JSON pointer.
 [[nodiscard]] const FittedStacks& builtin_stacks();
 [[nodiscard]] FittedStacks parse_stacks(std::string_view json, const std::string& source);
 
-// The stack of a run; nullptr: none fits.
+// The stack of a run; nullptr: no stack matches it.
 [[nodiscard]] const Stack* find_stack(const FittedStacks& stacks,
                                       std::string_view gpu_type,
                                       std::string_view source,
                                       std::string_view notes);
 
-// `hardware` as a built-in stack reaches it: takes over its constants.
-// Errors: InputError naming the nearest stack, or the GPU that it is of.
+// `hardware` with the constants of a built-in stack.
+// Errors: InputError naming the most similar stack, or the GPU that the stack was fitted to.
 [[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware, std::string_view name);
 
 }  // namespace shardlens::sim

@@ -13,9 +13,9 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr int kAllOrders = 8;  // GPUs of which every order is tried
+constexpr int kAllOrders = 8;  // up to so many GPUs, all orders are tried
 
-// Directed wires: 2 i from a to b of links[i], 2 i + 1 back.
+// Each link is two directed wires: 2 i from a to b of links[i], 2 i + 1 from b to a.
 class Routes {
  public:
   Routes(const std::vector<TopologyLink>& links, int gpus) : links_(links), gpus_(gpus) {
@@ -63,7 +63,8 @@ class Routes {
     return it->second;
   }
 
-  // Breadth first: the fewest wires, the first in the list of equal ones. GPUs pass nothing on.
+  // Breadth-first search for the route with the fewest wires; of several, the first in the list.
+  // Routes do not go through other GPUs.
   void find(size_t from) {
     std::vector<std::pair<size_t, size_t>> came(wires_.size(), {SIZE_MAX, 0});
     std::deque<size_t> next{from};
@@ -110,7 +111,7 @@ double ring_gbps(const std::vector<TopologyLink>& links, int gpus) {
   std::iota(order.begin(), order.end(), 0);
   double best = routes.ring(order);
   if (gpus <= kAllOrders) {
-    // A ring has no beginning: the first GPU stays.
+    // A ring has no beginning, so the first GPU stays in its place.
     while (std::next_permutation(order.begin() + 1, order.end())) {
       best = std::max(best, routes.ring(order));
     }

@@ -5,19 +5,19 @@
 
 namespace shardlens::sim {
 
-// A wire between two ends, each "gpu0", "gpu1", … or the name of a switch, bridge or processor;
-// GB/s in each direction.
+// A link between two ends, each "gpu0", "gpu1", … or the name of a switch, bridge or processor.
+// `gbps`: GB/s in each direction.
 struct TopologyLink {
   std::string a, b;
   double gbps = 0;
 };
 
-// Bus bandwidth of the best ring through all GPUs: of all orders of up to eight GPUs (beyond, of
-// their numbers alone), each hop along the fewest wires, the one whose busiest wire leaves most for
-// each passage. 0: some GPU cannot be reached.
+// Bus bandwidth of the best ring through all GPUs. For up to eight GPUs all orders are tried, for
+// more only the order of their numbers. Each hop takes the route with the fewest links. A ring's
+// bandwidth is the smallest bandwidth of its links, each divided by the number of hops through it.
+// 0: some GPU cannot be reached.
 //
-// Source  NCCL builds its rings in the same manner from the node's topology (graph/search.cc):
-//         ring bandwidth is that of the slowest wire, divided by how often it is passed.
+// Source  NCCL builds its rings in the same manner from the node's topology (graph/search.cc).
 [[nodiscard]] double ring_gbps(const std::vector<TopologyLink>& links, int gpus);
 
 }  // namespace shardlens::sim

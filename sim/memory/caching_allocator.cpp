@@ -27,7 +27,7 @@ size_t CachingAllocator::bucket(Pool& pool, Bytes size) {
   return found;
 }
 
-// Where a block at `address` is, or belongs.
+// Position of the block at `address`, or where to insert it.
 std::vector<CachingAllocator::Block>::iterator CachingAllocator::place(Bucket& bucket,
                                                                        Bytes address) {
   const Bytes lowest = bucket.blocks.empty() ? kNowhere : blocks_[bucket.blocks.back()].address;
@@ -92,7 +92,7 @@ std::optional<CachingAllocator::Block> CachingAllocator::take_segment(uint32_t p
   return add(entry);
 }
 
-// Segments of which nothing is used go back to the device.
+// Releases segments without used blocks to the device.
 void CachingAllocator::release_cached() {
   for (Pool& free : pools_) {
     for (Bucket& bucket : free.buckets) {
@@ -108,7 +108,7 @@ void CachingAllocator::release_cached() {
   }
 }
 
-// should_split(): what is left goes back to the pool.
+// should_split(): the rest of the block returns to the pool.
 void CachingAllocator::split(Block block, Bytes bytes) {
   const Bytes left = blocks_[block].size - bytes;
   if (small(blocks_[block].pool) ? left < kRounding : left <= kSmallSize) {

@@ -9,12 +9,12 @@
 
 namespace shardlens::sim {
 
-// PyTorch's caching allocator on addresses alone: what it would reserve for a sequence of
-// allocations. A block is reusable by its own stream only, at once: issue order is the stream's
-// order.
+// A model of PyTorch's caching allocator that only computes addresses: what it would reserve for a
+// sequence of allocations. A free block can be reused immediately, but only by its own stream,
+// since work of one stream runs in issue order.
 //
-// Units   allocated() counts what was asked for, rounded to 512 bytes, as torch.cuda's
-//         "allocated_bytes" does; reserved() whole segments.
+// Units   allocated() counts requested bytes, rounded up to 512, as "allocated_bytes" of torch.cuda
+//         does; reserved() counts whole segments.
 // Source  c10/cuda/CUDACachingAllocator.cpp, torch 2.11, default settings (no expandable segments).
 class CachingAllocator {
  public:
@@ -29,7 +29,7 @@ class CachingAllocator {
 
   explicit CachingAllocator(Bytes capacity) : capacity_(capacity) {}
 
-  // nullopt: out of memory, also after giving back cached segments. Complexity: O(log blocks).
+  // nullopt: out of memory, even after cached segments were released. Complexity: O(log blocks).
   [[nodiscard]] std::optional<Block> allocate(Bytes bytes, uint32_t stream);
   void free(Block block);
 
@@ -37,11 +37,12 @@ class CachingAllocator {
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   [[nodiscard]] Bytes size(Block block) const { return blocks_[block].size; }
   [[nodiscard]] Bytes address(Block block) const { return blocks_[block].address; }
-  // Blocks are numbered from 0; numbers of blocks that are gone are given again.
+  // Blocks are numbered from 0; numbers of removed blocks are reused.
   [[nodiscard]] size_t blocks() const { return blocks_.size(); }
-  // As new; keeps its storage.
+  // Returns to the initial state; keeps its storage.
   void reset(Bytes capacity);
-  // Size and address of each free block: with the used ones all that answers hang on.
+  // Size and address of each free block. Free and used blocks together determine all further
+  // results.
   [[nodiscard]] std::vector<std::array<Bytes, 2>> free_blocks() const;
 
  private:
@@ -52,21 +53,23 @@ class CachingAllocator {
     bool used = false;
     Block before = kNone, after = kNone;  // neighbours within the segment
   };
-  // Free blocks of one size, the lowest at the end.
+  // Free blocks of one size, by descending address.
   struct Bucket {
     Bytes size = 0;
     std::vector<Block> blocks;
   };
-  // Best fit: the smallest that is large enough, of these the lowest. Sizes are few, and what
-  // backward frees it frees in the order opposite to forward's: mostly at the end of a bucket.
+  // Best fit: the smallest block that is large enough; of several, the one with the lowest address.
+  // There are few sizes, and backward frees blocks in the reverse order of forward, so changes are
+  // mostly at the end of a bucket.
   struct Pool {
     std::vector<Bucket> buckets;  // by size
-    // Where sizes were found last: a place is good while its bucket has the size.
+    // A cache: index of the bucket where a size was found last. Valid while that bucket has the
+    // size.
     std::array<uint32_t, 256> found{};
   };
 
   static bool small(uint32_t pool) { return pool % 2 == 1; }
-  static size_t bucket(Pool& pool, Bytes size);  // the first of at least `size`
+  static size_t bucket(Pool& pool, Bytes size);  // the first bucket of at least `size`
   std::vector<Block>::iterator place(Bucket& bucket, Bytes address);
   void put(Block block);
   void remove(Block block);
@@ -78,9 +81,9 @@ class CachingAllocator {
 
   Bytes capacity_, allocated_ = 0, reserved_ = 0, next_address_ = 0;
   std::vector<Entry> blocks_;
-  std::vector<Block> unused_;              // entries that stand for no block any more
-  std::vector<Pool> pools_;                // of large and small blocks, stream by stream
-  std::vector<std::vector<Block>> spare_;  // of buckets that were
+  std::vector<Block> unused_;              // free entries of blocks_
+  std::vector<Pool> pools_;                // per stream: large blocks, small blocks
+  std::vector<std::vector<Block>> spare_;  // storage of removed buckets
 };
 
 }  // namespace shardlens::sim

@@ -42,7 +42,7 @@ class Outliner {
   }
 
  private:
-  // Those from `at` on, up to the item that is none.
+  // Adds the operators from `at` on; returns the index of the first item that is no operator.
   size_t operate(size_t at) {
     const auto begin = static_cast<uint32_t>(out_.operators.size());
     if (!open_) {
@@ -89,9 +89,9 @@ class Outliner {
 
   const schedule::PlannedStep& step_;
   MemoryOutline out_;
-  // Where a unit's buffers were allocated last.
+  // Whether each of a unit's buffers was last allocated on the compute stream.
   std::vector<std::array<bool, schedule::kBufferKindCount>> on_compute_;
-  bool open_ = false;  // the last item is a run of operators that may grow
+  bool open_ = false;  // the last item is kOperators and may get more operators
 };
 
 }  // namespace

@@ -17,8 +17,8 @@ bool allocates(const MemoryItem& item) {
   return item.kind != MemoryItem::Kind::kOperators && item.kind != MemoryItem::Kind::kBackwardEnd;
 }
 
-// Whether microbatch `of` does what the one before it does, and then at most what allocates
-// nothing.
+// Whether microbatch `of` has the same items as the previous one, followed only by items that
+// allocate nothing.
 bool repeats(const MemoryOutline& outline, size_t of) {
   const size_t begin = outline.microbatches[of], length = begin - outline.microbatches[of - 1];
   const size_t end =
@@ -31,13 +31,13 @@ bool repeats(const MemoryOutline& outline, size_t of) {
   return true;
 }
 
-// Of its own: not views of a bucket.
+// Whether the unit has gradients of its own, which are not views of a bucket.
 bool has_gradients(const plan::Unit& unit) {
   return !unit.parameters.empty() &&
          !(unit.api == plan::Api::kReplicate && unit.gradient_as_bucket_view);
 }
 
-// Of norms and biases, whose gradients no operator shows the size of.
+// Bytes of norms and biases, for which no operator has the size of the gradient.
 Bytes bytes_of_vectors(const plan::ResolvedPlan& plan, UnitId unit) {
   int64_t numel = 0;
   for (const uint32_t parameter : plan.units[unit].parameters) {
@@ -74,7 +74,7 @@ StepMemory MemoryReplay::run(const MemoryInputs& inputs, const MemoryOptions& op
   out_.fits = !failed_;
   StepMemory memory = out_;
   if (options.list_alive) {
-    // Once more until the peak: what lives is not written down all along.
+    // A second replay up to the peak: live allocations are not recorded during the first one.
     stop_at_ = peak_at_;
     begin(inputs, options, Part::kAll);
     replay(inputs, options, nullptr);
@@ -189,7 +189,7 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs) {
     unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
   }
   if (part_ == Part::kOthers) {
-    return;  // has no operators
+    return;  // operators are not replayed
   }
   for (const OperatorMemory& op : operators_) {
     Bytes& others = units_[op.unit].other_gradient_bytes;
@@ -239,7 +239,8 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
   note_peak();
 }
 
-// Items from microbatch `first` to `next` do what those a microbatch before did, or nothing.
+// Adds the points of skipped items, from microbatch `first` up to item `next`: those of the item
+// one microbatch before, or unchanged memory.
 void MemoryReplay::note_passed(const MemoryOutline& outline,
                                size_t first,
                                size_t next,
@@ -267,7 +268,7 @@ void MemoryReplay::take_snapshot(Snapshot& now) const {
   now.reserved = allocator_.reserved();
 }
 
-// Of microbatches from the third on: whether it finds what the one before it found.
+// Whether a microbatch, from the third on, begins with the same memory as the previous one.
 bool MemoryReplay::begins_as_before(const MemoryOutline& outline, size_t microbatch) {
   if (microbatch == 0 || outline.microbatches.size() < 3) {
     return false;
@@ -278,8 +279,8 @@ bool MemoryReplay::begins_as_before(const MemoryOutline& outline, size_t microba
   return unchanged;
 }
 
-// See [Note: Microbatches]. The item at which to go on; `microbatch` becomes the one that begins
-// next.
+// See [Note: Microbatches]. Returns the item to continue with; `microbatch` becomes the next one to
+// begin.
 size_t MemoryReplay::begin_microbatch(const MemoryOutline& outline,
                                       const MemoryOptions& options,
                                       bool unchanged,
@@ -324,7 +325,7 @@ MemoryReplay::Block MemoryReplay::hold(
   return *block;
 }
 
-// Before anything else changes: the categories at the peak.
+// Records the categories at the peak; called before memory decreases or changes its category.
 void MemoryReplay::note_peak() {
   if (std::exchange(rising_, false)) {
     out_.at_peak = by_category_;
@@ -461,13 +462,13 @@ void MemoryReplay::differentiate(uint32_t index) {
       drop(remade_[forward]);
     }
   }
-  drop(input_);  // what forward ended with
+  drop(input_);  // forward's last output
   for (uint32_t i = 0; i < op.end_count; ++i) {
     drop(handed_[op.ends[i].op][op.ends[i].part]);
   }
 }
 
-// Another microbatch's is added to what is there.
+// If the unit's gradients are already in one tensor, the new ones are added to it in place.
 void MemoryReplay::add_gradient(const OperatorMemory& op) {
   Unit& unit = units_[op.unit];
   if (unit.buffer(BufferKind::kUnshardedGrad) != kNone) {
@@ -517,8 +518,8 @@ void MemoryReplay::release(const MemoryItem& item) {
   }
 }
 
-// Its checkpoint kept its input, if anything; the rest of what it saves is made again. The gradient
-// that has arrived waits meanwhile.
+// When an operator runs again, at most its checkpoint's input has been kept; the rest of what it
+// saves is allocated again. The incoming gradient stays allocated in the meantime.
 void MemoryReplay::recompute(uint32_t index) {
   const OperatorMemory& op = operators_[index];
   const auto forward = static_cast<size_t>(op.forward);
@@ -560,7 +561,7 @@ void MemoryReplay::allocate(const MemoryItem& item) {
 void MemoryReplay::store(const MemoryItem& item) {
   Unit& unit = units_[item.unit];
   if (unit.gradient != kNone) {
-    return;  // added to
+    return;  // the new gradient is added to it
   }
   Block& source = unit.buffer(item.buffer);
   if (unit.casts || source == kNone) {
@@ -568,7 +569,7 @@ void MemoryReplay::store(const MemoryItem& item) {
                          What::kGradient);
     return;
   }
-  // Becomes the gradient: only its name changes.
+  // The reduction's output becomes the gradient: only its category changes.
   if (source == kElsewhere) {
     unit.gradient = std::exchange(source, kNone);
     return;

@@ -16,7 +16,7 @@
 
 namespace shardlens::sim {
 
-// What a replay goes through; nothing is owned.
+// Inputs of a replay, which must outlive it.
 struct MemoryInputs {
   const plan::Workload& workload;
   std::span<const OperatorMemory> operators;  // operator_memory(workload)
@@ -26,27 +26,27 @@ struct MemoryInputs {
   const MemoryOutline& outline;
 };
 
-// What compute's pool holds through a step without a limit.
+// Memory of the compute stream's pool through a step, without a memory limit.
 struct ComputeMemory {
   struct Point {
-    Bytes most = 0, end = 0;  // allocated: while the item runs, and after it
-    bool source = false;      // kStore: what it stores is in this pool
+    Bytes most = 0, end = 0;  // allocated bytes: maximum while the item runs, and after it
+    bool source = false;      // kStore: the stored buffer is in this pool
   };
   std::vector<Point> points;    // by item of the part
-  std::vector<bool> unchanged;  // by microbatch: it begins as the one before it did
-  Bytes begin = 0;              // allocated, before the first item
+  std::vector<bool> unchanged;  // by microbatch: it begins with the same memory as the previous one
+  Bytes begin = 0;              // allocated bytes before the first item
   Bytes reserved = 0;
 };
 
-// step_memory() for who asks again and again: storage stays between runs.
+// step_memory() for repeated calls: storage is kept between runs.
 //
-// Threads  one thread's.
+// Threads  an object must be used by one thread at a time.
 class MemoryReplay {
  public:
   [[nodiscard]] StepMemory run(const MemoryInputs& inputs, const MemoryOptions& options);
 
-  // The figures of run() without what was alive or of which category, for plans that have `compute`
-  // in common: compute_memory() of compute_part(inputs.outline) under the same sizes and dtypes.
+  // The figures of run() without `alive` and `at_peak`, for plans that share `compute`, which is
+  // compute_memory() of compute_part(inputs.outline) with the same sizes and dtypes.
   [[nodiscard]] StepMemory figures(const MemoryInputs& inputs,
                                    const MemoryOptions& options,
                                    const ComputeMemory& compute);
@@ -57,11 +57,11 @@ class MemoryReplay {
  private:
   using Block = CachingAllocator::Block;
   static constexpr Block kNone = 0xffffffffU;
-  static constexpr Block kElsewhere = 0xfffffffeU;  // lives, but in the part that is left out
+  static constexpr Block kElsewhere = 0xfffffffeU;  // alive, but in the part that is not replayed
 
   enum class Part : uint8_t { kAll, kCompute, kOthers };
 
-  // See the names beside what_name().
+  // Names: see what_name().
   enum class What : uint8_t {
     kShard,
     kOptimizerState,
@@ -78,31 +78,31 @@ class MemoryReplay {
     kReduceOutput,
     kGradient,
   };
-  // One allocation that lives, beside its block.
+  // A live allocation, by block.
   struct Holder {
     Bytes requested = 0;
     UnitId unit = kNoUnit;
-    uint32_t op = 0;  // that saved or hands on
+    uint32_t op = 0;  // the operator that saved it or hands it on
     MemoryCategory category = MemoryCategory::kParameters;
     What what = What::kShard;
     bool alive = false;
   };
   struct Unit {
-    std::array<Bytes, schedule::kBufferKindCount> bytes{};  // of a buffer
-    Bytes gradient_bytes = 0;                               // of the shard's, in the master dtype
-    // What autograd makes in a backward, and of it the parts of which no operator is known; 0: the
-    // unit has no gradients of its own. What has come so far, in `pieces`.
+    std::array<Bytes, schedule::kBufferKindCount> bytes{};  // by buffer kind
+    Bytes gradient_bytes = 0;                               // shard's gradient, in the master dtype
+    // Bytes of gradients that a backward creates (0: the unit has no gradients of its own); the
+    // part of them that no operator is known to create; the bytes created so far, in `pieces`.
     Bytes unsharded_gradient_bytes = 0, other_gradient_bytes = 0, gradient_so_far = 0;
     std::vector<Block> pieces;
     Block gradient = kNone;
-    bool casts = false;  // what was reduced is not the gradient yet
-    // kUnshardedGrad: the pieces in one tensor.
+    bool casts = false;  // the reduction's output is cast to become the gradient
+    // kUnshardedGrad is the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
     [[nodiscard]] Block& buffer(schedule::BufferKind kind) {
       return buffers[static_cast<size_t>(kind)];
     }
   };
-  // Addresses and sizes of all that is used and of all that is free.
+  // Addresses and sizes of all used and all free blocks.
   struct Snapshot {
     std::vector<std::array<Bytes, 2>> used, free;
     Bytes reserved = 0;
@@ -147,19 +147,19 @@ class MemoryReplay {
   Part part_ = Part::kAll;
   std::span<const OperatorMemory> operators_;
   std::vector<Unit> units_;
-  std::vector<Block> saved_, remade_;               // of forward operators
-  std::vector<std::array<Block, kHanded>> handed_;  // by operator of backward
+  std::vector<Block> saved_, remade_;               // by forward operator
+  std::vector<std::array<Block, kHanded>> handed_;  // by backward operator
   std::vector<int32_t> users_left_;
-  // What operators hand on: to those that run now, and from them.
+  // Tensors between operators: the current input and output, and the output of a recomputed one.
   Block input_ = kNone, output_ = kNone, handed_on_again_ = kNone;
   std::vector<Holder> holders_;  // by block
   std::array<Bytes, kMemoryCategoryCount> by_category_{};
   int64_t allocations_ = 0, peak_at_ = 0;
-  int64_t stop_at_ = -1;  // the allocation after which to stop; -1: none
-  bool rising_ = false;   // what was allocated last made the peak: at_peak is not noted yet
+  int64_t stop_at_ = -1;  // number of the allocation after which to stop; -1: none
+  bool rising_ = false;   // the last allocation made a new peak that at_peak does not have yet
   bool failed_ = false, stopped_ = false;
-  Bytes most_ = 0;         // allocated since it was set
-  Snapshot before_, now_;  // at the begin of the microbatch before, and of this one
+  Bytes most_ = 0;         // most allocated bytes since it was set
+  Snapshot before_, now_;  // at the begin of the previous microbatch, and of the current one
   StepMemory out_;
 };
 

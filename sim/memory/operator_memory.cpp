@@ -11,13 +11,14 @@ using plan::Operator;
 using plan::OperatorKind;
 using plan::Phase;
 
-// What it writes is among what it saves.
+// Whether the operator's output is part of what it saves.
 bool keeps_its_output(const Operator& op) {
   return op.phase != Phase::kBackward &&
          (op.kind == OperatorKind::kAttention || op.kind == OperatorKind::kLoss);
 }
 
-// Of a product x·W: the gradient of W has its shape and sums over the rows of x.
+// Whether the operator computes the gradient of W for a product x·W: the result has the shape of W,
+// and the product sums over the rows of x.
 bool writes_parameter_gradient(const plan::Workload& workload, const Operator& op) {
   if (op.phase != Phase::kBackward || op.kind != OperatorKind::kGemm || op.forward < 0) {
     return false;
@@ -42,7 +43,7 @@ OperatorMemory::Kind kind_of(Phase phase) {
   return Kind::kOptimizer;
 }
 
-// Who takes what backward's operators hand on.
+// Finds the operators that take the gradients that backward's operators hand on.
 class Handing {
  public:
   Handing(const plan::Workload& workload, std::vector<OperatorMemory>& out)
@@ -107,7 +108,7 @@ class Handing {
     }
     const bool last = sum || next == kNone || is_sum(next) || op(next).forward != now.forward;
     if (!last) {
-      return;  // others that differentiate the same operator take the same
+      return;  // the next operator differentiates the same one and takes the same gradient
     }
     const bool product = now.kind == OperatorKind::kGemm || sum;
     if (joins || (now.kind == OperatorKind::kNorm && !is_sum(next) && residual_ == kNone)) {
@@ -141,7 +142,7 @@ class Handing {
 
   const plan::Workload& workload_;
   std::vector<OperatorMemory>& out_;
-  std::vector<std::pair<HandedOn, uint32_t>> users_;  // with the last that takes it
+  std::vector<std::pair<HandedOn, uint32_t>> users_;  // each with the last operator that takes it
   std::vector<Id> parts_, waiting_;
   Id current_ = kNone, made_ = kNone, residual_ = kNone;
 };

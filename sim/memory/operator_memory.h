@@ -10,44 +10,46 @@
 
 namespace shardlens::sim {
 
-// All gradients of the unit that have not come yet: of an embedding's table, whose size the
-// operator does not show.
+// OperatorMemory::gradient of an embedding, whose operator does not have the size of its table: all
+// gradients of the unit that do not exist yet.
 inline constexpr Bytes kRest = std::numeric_limits<Bytes>::max();
 
-// A gradient that an operator of backward hands on, in up to three tensors.
+// Number of tensors in which a backward operator hands on a gradient.
 inline constexpr size_t kHanded = 3;
-// Those that end with one operator: two that it takes, and its own where nothing takes them.
+// Number of tensors that are freed after one operator: two inputs, and its own outputs that no
+// operator takes.
 inline constexpr size_t kEnds = kHanded + 2;
 struct HandedOn {
   uint32_t op = 0, part = 0;
 };
 
-// What one operator does to memory: of plan::Operator, what a replay looks at again and again.
+// What one operator does to memory: the part of plan::Operator that a replay needs.
 struct OperatorMemory {
   enum class Kind : uint8_t { kForward, kBackward, kRecompute, kOptimizer };
-  Bytes saved = 0;    // kForward: kept for backward; kRecompute: made again
-  Bytes written = 0;  // handed on: in forward to the next
-  // kBackward: the tensors that it hands on, and those that nothing takes after it.
+  Bytes saved = 0;    // kForward: kept for backward; kRecompute: saved again
+  Bytes written = 0;  // output; in forward it is handed on to the next operator
+  // kBackward: sizes of the tensors that it hands on, and the tensors to free after it.
   std::array<Bytes, kHanded> handed{};
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
-  Bytes gradient = 0;    // kBackward: of a weight; of norms and biases nothing is said
+  Bytes gradient = 0;    // kBackward: gradient of a weight; norms and biases are not included
   int32_t forward = -1;  // as Operator::forward
-  int32_t users = 0;     // kForward: operators that differentiate it
+  int32_t users = 0;     // kForward: number of operators that differentiate it
   UnitId unit = 0;
   Kind kind = Kind::kOptimizer;
-  bool hands_on = true;         // false: what it writes lies in what it saves, or in a gradient
-  bool makes_gradient = false;  // kBackward: of its unit's parameters, if these have some
+  bool hands_on = true;         // false: its output is part of what it saves, or is a gradient
+  bool makes_gradient = false;  // kBackward: creates gradients of its unit's parameters, if any
 };
 
 // By index into Workload::operators.
 //
-// [Note: Who takes a gradient] A workload lists backward's operators in order. What one makes goes
-// to those that differentiate the operator before, but: an aten::add takes the two last that wait
-// for a sum, the residual's gradient when no other waits; what attention or an element-wise
-// operator makes, if larger than the next one's output, has a part for it and parts for those after
-// it (two branches); and while such parts wait, the gradient of a product's input waits for the
-// sum.
+// [Note: Who takes a gradient] A workload lists backward's operators in order. The gradient that an
+// operator writes is taken by the operators that differentiate the preceding forward operator, with
+// these exceptions. An aten::add takes two: the previous operator's, and the last gradient that
+// waits for a sum, or the residual's if none waits. If the gradient written by attention or an
+// element-wise operator is larger than the output of the next operator's forward, it has one part
+// for that operator and further parts for later ones (several branches). While such parts wait, the
+// gradient of a product's input waits for the sum.
 [[nodiscard]] std::vector<OperatorMemory> operator_memory(const plan::Workload& workload);
 
 }  // namespace shardlens::sim

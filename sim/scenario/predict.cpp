@@ -95,7 +95,7 @@ StepPrediction figures_of(SimulatedStep step,
                                    return a.figures.compute < b.figures.compute;
                                  })
                     ->figures;
-  // The loader, clipping, metrics: the GPU waits for the host.
+  // During data loading, gradient clipping and metrics the GPU waits for the host.
   out.step.duration += target.outside + target.outside_communication;
   out.figures.idle += target.outside;
   out.figures.comm += target.outside_communication;

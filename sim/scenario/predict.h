@@ -16,26 +16,26 @@
 
 namespace shardlens::sim {
 
-// What a step of a workload costs under a plan on a target: schedule, simulation and memory in a
-// row. evaluate() (scenario.h) and the search are built on it; everything else asks evaluate().
+// Predicts a step of a workload under a plan on a target: schedule, simulation, then memory.
+// evaluate() (scenario.h) and the search are built on it; all other code calls evaluate().
 //
 // Threads  every function may be called from any thread at the same time.
 
-// The step that is predicted: from it on nothing changes.
+// Number of the predicted step: from this step on, all steps are the same.
 inline constexpr int kSteadyStep = 3;
 
 struct PredictOptions {
   bool list_alive = true;             // fill StepMemory::alive (costs a second replay)
-  SimulationOptions simulation = {};  // keep_times = false where only figures are asked for
+  SimulationOptions simulation = {};  // keep_times: false if only figures are needed
 };
 
-// What a step runs on.
+// The machine that a step runs on.
 struct Target {
   std::string name;
   const CostModel* costs = nullptr;
-  int64_t ranks = 0;  // at most
-  Bytes memory = 0;   // of each; 0: not known, everything fits
-  // What a step takes beside its plan: loading data, the norm of gradients, metrics.
+  int64_t ranks = 0;  // maximum number of ranks
+  Bytes memory = 0;   // per rank; 0: unknown, everything fits
+  // Time of a step outside its plan: loading data, the gradient norm, metrics.
   Nanoseconds outside = 0, outside_communication = 0;
 };
 
@@ -44,21 +44,21 @@ struct StepPrediction {
   StepFigures figures;  // of the rank that computes longest; duration() is step.duration
   StepMemory memory;
   double tokens_per_s = 0;  // of all ranks
-  // false: simulation.more_microbatches must be planned one by one; nothing else counts.
+  // false: the prediction is not valid; all of simulation.more_microbatches must be planned.
   bool alike = true;
-  schedule::PlannedStep planned;  // the kSteadyStep-th; predict() alone fills it
+  schedule::PlannedStep planned;  // step kSteadyStep; only predict() fills it
 };
 
-// What the simulator has no model of yet is refused rather than left out of the figures.
-// Errors  InputError naming the plan's key, or that it has more ranks than the target.
+// Rejects plans with features that the simulator does not model, instead of ignoring the features.
+// Errors  InputError naming the plan's key, or stating that it has more ranks than the target.
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target);
 
-// The steady step as it is planned, with the duration of everything in it.
+// The steady step's plan, with the duration of everything in it.
 struct PricedStep {
   schedule::PlannedStep planned;
   StepCosts costs;
 };
-// Errors  as require_simulator_support(); InputError for what the target was never seen to do.
+// Errors  as require_simulator_support(); InputError for work that was not measured on the target.
 [[nodiscard]] PricedStep priced_step(const plan::Workload& workload,
                                      const plan::ResolvedPlan& plan,
                                      const Target& target,
@@ -72,11 +72,11 @@ struct PricedStep {
                                      const plan::StepSettings& settings,
                                      const PredictOptions& options = {});
 
-// A node of GPUs, which `costs` is the model of.
+// The target for a hardware spec; `costs` must be its cost model.
 [[nodiscard]] Target target_of(const HardwareSpec& hardware, const CostModel& costs);
 
-// The parts of predict(), for who predicts many plans that have much in common: what memory is to
-// be replayed with, and figures of a step that was simulated and replayed.
+// The parts of predict(), for callers that predict many similar plans: the options of the memory
+// replay, and the prediction for a simulated step and its memory.
 [[nodiscard]] MemoryOptions memory_options(const Target& target,
                                            const plan::StepSettings& settings,
                                            const PredictOptions& options);

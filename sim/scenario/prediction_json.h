@@ -6,8 +6,8 @@
 
 namespace shardlens::sim {
 
-// A prediction as `simulate --json`, `gui --figures` and the report write it; docs/cli.md has the
-// keys. Times are nanoseconds. null: not known.
+// A prediction in the format that `simulate --json`, `gui --figures` and the report write;
+// docs/cli.md describes the keys. Times are in nanoseconds. null: unknown.
 [[nodiscard]] nlohmann::ordered_json prediction_json(const Prediction& prediction);
 
 }  // namespace shardlens::sim

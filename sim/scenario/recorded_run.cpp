@@ -30,12 +30,12 @@ trace::Run open_run(std::span<const std::filesystem::path> paths, trace::Progres
   if (options.keep_args || !RecordedRun::needs_arguments(run)) {
     return run;
   }
-  options.keep_args = true;  // a plan without the rest of a capture
+  options.keep_args = true;  // there is a plan.json, but not the rest of a capture
   return trace::Run::open(paths, options);
 }
 
 Observation observe_any(const trace::Run& run) {
-  // A capture whose plan cannot be read says so in observe().
+  // For a capture whose plan cannot be read, observe() throws the reason.
   return run.planned || unreadable_plan(run) != nullptr
              ? observe(run)
              : observe(run, analysis::recover_plan(run.traces.front()));
@@ -91,13 +91,14 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
   const plan::StepSettings& recorded = observation_.settings;
   const auto refuse = [this](const std::string& what) {
     throw InputError(observation_.source,
-                     what + ": other ones need the model, and the run left no config.json");
+                     what + "; others need the model, but the run has no config.json");
   };
   if (settings.batch != recorded.batch || settings.seq != recorded.seq) {
-    refuse("the run tells only the batch and sequence that it was recorded with");
+    refuse("can only be simulated with the recorded batch and sequence");
   }
   if (settings.optimizer_states() != recorded.optimizer_states()) {
-    refuse(fmt::format("the run tells only its own optimizer, {}", name_of(recorded.optimizer)));
+    refuse(fmt::format("can only be simulated with its own optimizer, {}",
+                       name_of(recorded.optimizer)));
   }
   require_replicated(observation_, plan);
   return rewrapped(observation_.workload, observation_.plan, plan);

@@ -16,9 +16,9 @@
 
 namespace shardlens::sim {
 
-// The simulator's own error: the plan as it ran.
+// Measured and simulated step time of the run's own plan, and the simulator's error on it.
 struct Baseline {
-  Nanoseconds measured = 0, simulated = 0;  // of a step; measured: the median
+  Nanoseconds measured = 0, simulated = 0;  // per step; measured: the median
 
   [[nodiscard]] double error() const {
     return static_cast<double>(simulated) / static_cast<double>(measured) - 1;
@@ -26,31 +26,31 @@ struct Baseline {
   friend bool operator==(const Baseline&, const Baseline&) = default;
 };
 
-// What a recorded run teaches: a capture of ours, or traces of PyTorch's FSDP with shapes.
+// Measures a recorded run: a capture by Shardlens, or traces of PyTorch's FSDP or DDP with shapes.
 // Errors: InputError as observe(), recover_plan() and Run::open().
 [[nodiscard]] Observation open_observation(const std::filesystem::path& path);
 
-// A recorded run that can be simulated under other plans: its operators, the machine that its
-// times describe, and how well its own plan is simulated on that machine.
+// A recorded run that can be simulated under other plans: its operators, the machine calibrated
+// from its times, and the simulator's error for its own plan on that machine.
 //
 // Ownership  immutable and shared.
 class RecordedRun {
  public:
-  // Reads the traces with the arguments that this takes.
-  // Errors: those of open_observation(); InputError for a run that teaches no compute; RuntimeFault
-  // where `progress` was stopped.
+  // Reads the traces, with the events' arguments where they are needed.
+  // Errors: those of open_observation(); InputError for a run without times of compute;
+  // RuntimeFault if `progress` was stopped.
   [[nodiscard]] static std::shared_ptr<const RecordedRun> open(
       std::span<const std::filesystem::path> paths, trace::Progress* progress = nullptr);
-  // Of a run that is open already. needs_arguments() must be false for it.
+  // For a run that is already open. needs_arguments() must be false for it.
   [[nodiscard]] static std::shared_ptr<const RecordedRun> of(const trace::Run& run);
-  // Traces without a plan are recovered from arguments of their events, which Run::open() keeps on
-  // demand alone.
+  // The plan of traces without one is recovered from their events' arguments, which Run::open()
+  // keeps only on request.
   [[nodiscard]] static bool needs_arguments(const trace::Run& run);
 
-  // What was recorded; the plan is the run's own, or the one recovered.
+  // The measured run; its plan is the run's own, or the recovered one.
   [[nodiscard]] const Observation& observation() const { return observation_; }
   [[nodiscard]] const plan::ModuleTree& tree() const { return observation_.plan.tree; }
-  // Of the model; nullptr: a PyTorch trace names modules only as far as units go.
+  // The model's config; nullptr for a PyTorch trace, which only names the modules of units.
   [[nodiscard]] const plan::ModelConfig* config() const {
     return observation_.config ? &*observation_.config : nullptr;
   }
@@ -58,11 +58,11 @@ class RecordedRun {
   [[nodiscard]] const std::shared_ptr<const TargetMachine>& machine() const { return machine_; }
   [[nodiscard]] const Baseline& baseline() const { return baseline_; }
 
-  // A microbatch under a plan of tree()'s modules: the model's, or the recorded operators in other
-  // units. A PyTorch trace tells which unit an operator belongs to, not which module, so units can
-  // be merged but not divided.
-  // Errors: InputError for other batches, sequences or optimizers than recorded where the model is
-  // not known.
+  // A microbatch under a plan of tree()'s modules: that of the model, or the recorded operators in
+  // other units. In a PyTorch trace the unit of an operator is known, but not its module, so units
+  // can be merged but not divided.
+  // Errors: InputError for batches, sequences or optimizers other than recorded, if the model is
+  // unknown.
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;
 

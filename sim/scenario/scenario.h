@@ -19,8 +19,8 @@
 
 namespace shardlens::sim {
 
-// The simulator's front door. Whatever asks "what would this plan do" describes it as a Scenario
-// and calls evaluate(): the commands, the search, the validation, the app.
+// The simulator's main interface. The commands, the search, the validation and the app describe the
+// plan to predict as a Scenario and call evaluate():
 //
 //   Scenario scenario = own_scenario(RecordedRun::open(paths));   // as it ran, where it ran
 //   scenario.plan.forward_prefetch = 1;
@@ -28,7 +28,7 @@ namespace shardlens::sim {
 //   now.figures, now.memory, now.baseline …
 //   const trace::Run run = predicted_run(evaluate(scenario, {.timeline = true}));
 //
-// An evaluation is a few milliseconds for 80 layers; nothing is kept between calls.
+// An evaluation takes a few milliseconds for 80 layers. No state is kept between calls.
 //
 // Threads  every function may be called from any thread at the same time.
 
@@ -40,7 +40,7 @@ class ScenarioModel {
   explicit ScenarioModel(std::shared_ptr<const RecordedRun> run);
 
   [[nodiscard]] const plan::ModuleTree& tree() const { return tree_; }
-  [[nodiscard]] const plan::ModelConfig* config() const;  // nullptr: not known
+  [[nodiscard]] const plan::ModelConfig* config() const;  // nullptr: unknown
   [[nodiscard]] const std::shared_ptr<const RecordedRun>& run() const { return run_; }
   // One microbatch. Errors: InputError as step_workload() and RecordedRun::workload().
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
@@ -60,8 +60,8 @@ struct Scenario {
   plan::StepSettings step;
   std::shared_ptr<const TargetMachine> machine;
   std::optional<HostMode> host;       // nullopt: the machine's
-  bool waits_for_loss = false;        // the training loop reads it before backward
-  std::vector<double> rank_slowdown;  // how much longer each rank computes; empty: all are alike
+  bool waits_for_loss = false;        // the training loop reads the loss before backward
+  std::vector<double> rank_slowdown;  // factor on each rank's compute; empty: identical ranks
 };
 
 // A recorded run as it ran, on the machine that it ran on.
@@ -74,39 +74,42 @@ struct PredictedInterval {
 
 struct Prediction : StepPrediction {
   plan::ResolvedPlan plan;
-  plan::Workload workload;  // of a microbatch
+  plan::Workload workload;  // one microbatch
   plan::StepSettings settings;
   HostMode host = HostMode::kAhead;
-  std::string machine;               // its name
-  std::string device;                // what traces call a GPU
-  Bytes capacity = 0;                // of a GPU's memory; 0: not known
-  std::optional<double> mfu;         // of a model on a spec
-  std::optional<Baseline> baseline;  // of a recorded run
-  // Of the step, and of its change against the run's own plan; nullopt: not estimated.
+  std::string machine;               // the machine's name
+  std::string device;                // a GPU's name in traces
+  Bytes capacity = 0;                // memory of a GPU; 0: unknown
+  std::optional<double> mfu;         // only for a model on a spec
+  std::optional<Baseline> baseline;  // only for a recorded run
+  // Intervals of the step's duration, and of its difference from the run's own plan; nullopt: not
+  // estimated.
   std::optional<PredictedInterval> interval, change_interval;
-  std::vector<std::string> unknown;  // what the machine does not know, in sentences
+  std::vector<std::string> unknown;  // sentences on what was not measured on the machine
 };
 
-// What is asked for beside the figures.
+// Optional parts of a prediction.
 struct Detail {
   bool timeline = false;  // Prediction::step with the times of every item
-  bool alive = false;     // StepMemory::alive: what is there at the peak
+  bool alive = false;     // StepMemory::alive: the live allocations at the peak
 };
 
-// Errors  InputError of resolve(), for what the simulator has no model of, for what the machine was
-//         never seen to do, and for what the run does not tell (RecordedRun::workload()).
+// Errors  InputError of resolve(), for features that the simulator does not model, for work that
+//         was not measured on the machine, and for settings that the run cannot be simulated with
+//         (RecordedRun::workload()).
 [[nodiscard]] Prediction evaluate(const Scenario& scenario, const Detail& detail = {});
 
-// Why evaluate() would refuse the scenario, without the simulation; "": it would not.
+// The error that evaluate() would throw for the scenario, found without a simulation; "": none.
 [[nodiscard]] std::string refusal_of(const Scenario& scenario);
 
-// The traces that a capture of the predicted step would leave, with plan and workload beside them.
+// The traces that a capture of the predicted step would have, together with plan and workload.
 // Errors  RuntimeFault if the prediction was made without its timeline.
 [[nodiscard]] trace::Run predicted_run(const Prediction& prediction);
-// One rank of it.
+// The trace of one rank.
 [[nodiscard]] trace::Trace predicted_trace(const Prediction& prediction, int64_t rank);
 
-// Share of the GPUs' matrix peak that a model's products need, attention counted whole:
+// Share of the GPUs' peak matrix rate that a model's products need; attention is counted without
+// the causal mask:
 // (6 · parameters + 12 · layers · hidden · seq) · tokens_per_s / (ranks · peak).
 [[nodiscard]] double model_flops_utilization(const plan::ModelConfig& config,
                                              const plan::ResolvedPlan& plan,

@@ -10,7 +10,8 @@ namespace shardlens::sim {
 TargetMachine::TargetMachine(Calibration calibration, const std::string& hardware)
     : calibration_(std::make_unique<const Calibration>(std::move(calibration))) {
   target_.name = calibration_->sources.empty() ? "calibration" : calibration_->sources.front();
-  target_.ranks = std::numeric_limits<int64_t>::max();  // what was not measured is refused by name
+  // No limit: the cost model rejects collectives of a number of ranks that was not measured.
+  target_.ranks = std::numeric_limits<int64_t>::max();
   std::shared_ptr<const CollectiveTimer> timer;
   if (hardware.starts_with("ab:")) {
     timer = make_collective_timer(hardware);

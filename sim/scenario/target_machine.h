@@ -16,19 +16,19 @@ namespace shardlens::sim {
 // Ownership  owns what target() points to; movable.
 class TargetMachine {
  public:
-  // `hardware`, as --hardware takes it: "" the calibration alone; "ab:…" how long collectives take,
-  // instead of what was measured; a spec: all that the calibration does not know, and the links of
-  // an emulated one.
+  // `hardware`, in the format of --hardware. "": only the calibration; "ab:…": durations of
+  // collectives, instead of the measured ones; a spec: everything that was not measured and, if the
+  // calibrated run's collectives were emulated, their durations.
   // Errors: UsageError, InputError as load_hardware and AlphaBetaTimer::parse.
   explicit TargetMachine(Calibration calibration, const std::string& hardware = "");
-  // A spec alone.
+  // Only a spec.
   explicit TargetMachine(HardwareSpec spec);
 
   [[nodiscard]] const Target& target() const { return target_; }
   [[nodiscard]] HostMode host() const {
     return calibration_ == nullptr ? HostMode::kAhead : calibration_->host;
   }
-  // How many there are: all of the spec's, otherwise those of the calibrated run.
+  // Number of ranks: all of the spec's, or those of the calibrated run.
   [[nodiscard]] int64_t ranks() const { return spec_ ? spec_->ranks() : calibration_->ranks; }
   [[nodiscard]] const std::optional<HardwareSpec>& spec() const { return spec_; }
   [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
@@ -36,7 +36,7 @@ class TargetMachine {
  private:
   void take_spec();
 
-  std::unique_ptr<const Calibration> calibration_;  // at one address: the model refers to it
+  std::unique_ptr<const Calibration> calibration_;  // its address is fixed: the model refers to it
   std::optional<HardwareSpec> spec_;
   std::unique_ptr<const CostModel> of_spec_, calibrated_;
   Target target_;

@@ -35,11 +35,11 @@ std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, i
       for (const bool reshard : {true, false}) {
         for (const bool backward : {true, false}) {
           for (const int64_t forward : {0, 1}) {
-            // Nothing is gathered: what is said of gathering changes nothing.
+            // Nothing is gathered, so these settings have no effect.
             if (shard == 1 && (!reshard || !backward || forward > 0)) {
               continue;
             }
-            // One unit stays gathered until backward, and has no neighbour.
+            // A single unit stays gathered until backward and has no other unit to prefetch.
             if (group == 0 && (reshard || !backward || forward > 0) && shard > 1) {
               continue;
             }

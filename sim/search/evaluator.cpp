@@ -11,7 +11,7 @@
 namespace shardlens::sim {
 namespace {
 
-// `a`, but for its microbatch.
+// Whether the candidates differ only in their microbatch.
 bool same_family(const Candidate& a, Candidate b) {
   b.batch = a.batch;
   b.accumulate = a.accumulate;
@@ -78,7 +78,7 @@ void Evaluator::take_sizes() {
 Evaluator::Sized& Evaluator::sized(int64_t batch) {
   auto known = sized_.find(batch);
   if (known == sized_.end()) {
-    Sized out;  // whole, or not there: durations may be refused
+    Sized out;  // added only when complete: step_costs() may throw
     out.workload = scenario_.model->workload(plan_, step_of(batch, 1));
     out.costs = step_costs(out.workload, plan_, *target_.costs);
     out.memory = operator_memory(out.workload);
@@ -86,7 +86,7 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
     known = sized_.emplace(batch, std::move(out)).first;
   }
   Sized& out = known->second;
-  // Of this family's shards.
+  // These depend on the family's shards.
   out.workload.operators.back() = optimizer_;
   out.costs.operators.back() = {target_.costs->compute(optimizer_),
                                 target_.costs->issue(optimizer_)};

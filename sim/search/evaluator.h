@@ -20,24 +20,27 @@
 
 namespace shardlens::sim {
 
-// Predicts candidates one after the other, as evaluate() does each, but what neighbours have in
-// common is made once: those that differ in their microbatch alone share a plan; those with the
-// same units and checkpoints share operators and their durations; those that allocate the same on
-// the compute stream, as plans do that differ in when they gather, share its replay. Of more than
-// four microbatches the middle ones are not simulated again if they change nothing but time
-// (sim/engine/alike.h). FSDP2's units that stay gathered until backward have nothing to prefetch
-// there: such candidates that differ in backward prefetch are one (FSDP1's limiter waits even so).
-// So candidates that are alike should follow each other.
+// Predicts candidates one after the other with the results of evaluate(), but computes what
+// successive candidates share only once. So similar candidates should follow each other:
+// - Candidates that differ only in their microbatch share a plan.
+// - Candidates with the same units and checkpoints share operators and their durations.
+// - Candidates with the same allocations on the compute stream, such as plans that differ only in
+//   when they gather, share the replay of that stream.
+// - Of more than four microbatches, further middle ones are not simulated if they only add time
+//   (sim/engine/alike.h).
+// - With FSDP2, units that stay gathered until backward have nothing to prefetch there, so
+//   candidates that then differ only in backward prefetch share one outcome. (Not with FSDP1, whose
+//   rate limiter waits all the same.)
 //
-// [Note: Planned steps in common] A schedule asks whether there is a shard axis and a replicate
-// axis, not how long they are. So plans that differ in these lengths alone have their planned steps
-// in common, for as many microbatches.
+// [Note: Planned steps in common] A schedule depends on whether there is a shard axis and a
+// replicate axis, not on their lengths. So plans that differ only in these lengths share their
+// planned steps, for the same number of microbatches.
 //
-// Threads     one thread's.
-// Complexity  time in proportion to the actions and operators of at most four microbatches, mostly.
+// Threads     an object must be used by one thread at a time.
+// Complexity  usually proportional to the actions and operators of at most four microbatches.
 class Evaluator {
  public:
-  // Both must outlive it. `target`: the scenario's machine, perhaps with another memory.
+  // Both must outlive the evaluator. `target`: the scenario's machine, possibly with less memory.
   Evaluator(const Scenario& scenario, const Target& target)
       : scenario_(scenario),
         tree_(scenario.model->tree()),
@@ -48,20 +51,20 @@ class Evaluator {
   [[nodiscard]] Outcome evaluate(const Candidate& candidate);
 
  private:
-  // What compute's pool does under one part of an outline (memory_outline.h).
+  // The compute stream's memory for a compute part of an outline (memory_outline.h).
   struct KnownMemory {
     std::shared_ptr<const MemoryOutline> part;
     ComputeMemory memory;
   };
-  // Operators at one microbatch, under any plan of the same units and checkpoints.
+  // Operators for one microbatch size, under any plan of the same units and checkpoints.
   struct Sized {
     plan::Workload workload;
     schedule::WorkloadOutline outline;
     StepCosts costs;
     std::vector<OperatorMemory> memory;
-    std::vector<KnownMemory> known;  // under the family's sizes
+    std::vector<KnownMemory> known;  // for the family's unit sizes
   };
-  // Beside units, checkpoints and which axes there are.
+  // Key of a planned step, for given units, checkpoints and axes.
   struct StepKey {
     bool reshard, backward_prefetch;
     int64_t forward_prefetch, microbatches;
@@ -70,11 +73,11 @@ class Evaluator {
   struct Planned {
     schedule::PlannedStep step;
     MemoryOutline outline;
-    std::shared_ptr<const MemoryOutline> compute;  // its part; equal ones are one object
+    std::shared_ptr<const MemoryOutline> compute;  // compute part; equal parts are one object
   };
 
   [[nodiscard]] Outcome simulated(const Candidate& candidate);
-  // With so many of the candidate's microbatches planned one by one.
+  // Prediction with `microbatches` of the candidate's microbatches in the planned step.
   [[nodiscard]] StepPrediction predicted(const Candidate& candidate, int64_t microbatches);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
@@ -82,7 +85,7 @@ class Evaluator {
   [[nodiscard]] Sized& sized(int64_t batch);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
   [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const PredictOptions& options);
-  // The scenario's step, divided as the candidate says.
+  // The scenario's step settings with these microbatches.
   [[nodiscard]] plan::StepSettings step_of(int64_t batch, int64_t accumulate) const;
 
   const Scenario& scenario_;
@@ -94,13 +97,14 @@ class Evaluator {
   plan::Operator optimizer_;
   std::vector<UnitCosts> unit_costs_;
   std::vector<plan::UnitSize> unit_sizes_;
-  Bytes least_bytes_ = 0;                            // that any microbatch needs
-  std::vector<std::pair<Candidate, Outcome>> kept_;  // after forward, with those sizes
-  std::map<int64_t, Sized> sized_;      // by batch, of the family's units and checkpoints
-  std::map<StepKey, Planned> planned_;  // of those and the axes
-  std::vector<std::shared_ptr<const MemoryOutline>> parts_;  // of planned_
+  Bytes least_bytes_ = 0;  // memory that any microbatch needs
+  // Outcomes of candidates that keep parameters gathered after forward, for unit_sizes_.
+  std::vector<std::pair<Candidate, Outcome>> kept_;
+  std::map<int64_t, Sized> sized_;      // by batch, for the family's units and checkpoints
+  std::map<StepKey, Planned> planned_;  // for the family's units, checkpoints and axes
+  std::vector<std::shared_ptr<const MemoryOutline>> parts_;  // compute parts of planned_
   std::optional<schedule::SteadySteps> steps_;               // of the family
-  std::vector<schedule::PlannedStep> spare_;                 // of families before
+  std::vector<schedule::PlannedStep> spare_;                 // storage of earlier families' steps
   MemoryReplay replay_;
 };
 

@@ -5,9 +5,9 @@
 
 namespace shardlens::sim {
 
-// What a candidate costs.
+// Predicted time and memory of a candidate.
 struct Outcome {
-  StepFigures figures = {};  // duration() is the step
+  StepFigures figures = {};  // duration() is the step time
   Bytes peak_reserved = 0, peak_allocated = 0;
   bool fits = true;
   friend bool operator==(const Outcome&, const Outcome&) = default;

@@ -17,9 +17,9 @@ namespace shardlens::sim {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr double kSame = 0.001;  // of step times that are called equal
+constexpr double kSame = 0.001;  // step times that differ less are called equal
 
-// Units, checkpoints and shards.
+// Whether both have the same units, checkpoints and shards.
 bool same_sizes(const Candidate& a, const Candidate& b) {
   return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint &&
          a.shard == b.shard;
@@ -72,8 +72,8 @@ class Searcher {
     [[nodiscard]] size_t size() const { return end - begin; }
   };
 
-  // [Note: Shares] Candidates that follow each other have much in common (evaluator.h), so a thread
-  // takes one share after the other, and when it has none left the later half of those of the
+  // [Note: Shares] Successive candidates share much work (evaluator.h), so a thread takes adjacent
+  // shares one after the other. When it has none left, it takes the later half of the shares of the
   // thread that has most.
   std::optional<Range> take_share(unsigned worker) {
     const std::lock_guard lock(mutex_);
@@ -116,7 +116,8 @@ class Searcher {
     }
   }
 
-  // See [Note: Pruning]: of those that are larger than `k`, which does not fit, the last but one.
+  // See [Note: Pruning]. `k` does not fit: returns the last candidate to skip, which is the last
+  // but one of those with larger microbatches.
   [[nodiscard]] size_t last_of_pruned(size_t k) const {
     size_t last = k;
     while (last + 1 < all_.size() && all_[last + 1].batch > all_[last].batch) {
@@ -167,8 +168,8 @@ class Searcher {
     return out;
   }
 
-  // Beside the usual plan: every block a unit, sharded over all ranks, at the winner's microbatch
-  // or, where that does not fit, the largest that does.
+  // Compares the fastest candidate with the usual plan: every block a unit, sharded over all ranks,
+  // with the fastest candidate's microbatch or, if that does not fit, the largest that does.
   [[nodiscard]] std::string why(const Found& best, const std::vector<Found>& found) const {
     const Found* usual = nullptr;
     for (const Found& each : found) {
@@ -180,7 +181,7 @@ class Searcher {
       }
     }
     std::string out =
-        fmt::format("{}: the fastest of those within {:.1f} GiB (it reserves {:.1f})",
+        fmt::format("{}: the fastest that fits in {:.1f} GiB (it reserves {:.1f})",
                     name_of(best.candidate, ranks_), static_cast<double>(target_.memory) / kGiB,
                     static_cast<double>(best.outcome.peak_reserved) / kGiB);
     if (usual == nullptr) {
@@ -220,11 +221,11 @@ class Searcher {
   std::vector<Candidate> all_;
   std::vector<std::optional<Outcome>> outcomes_;
   std::vector<std::optional<InputError>> refusals_;
-  std::vector<Range> shares_;  // of all_
+  std::vector<Range> shares_;  // ranges of all_
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;
-  // Guarded by it:
-  std::vector<Range> left_;  // of shares_, by thread
+  // Guarded by mutex_:
+  std::vector<Range> left_;  // remaining ranges of shares_, by thread
   size_t done_ = 0;
   std::exception_ptr failure_;
 };
@@ -255,8 +256,8 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
 SearchResult search(const Scenario& scenario, const SearchOptions& options) {
   if (scenario.model->run() != nullptr && scenario.model->config() == nullptr) {
     throw InputError(scenario.model->run()->observation().source,
-                     "the traces name no model, and a search tries other batches and units; "
-                     "search with --model");
+                     "the traces do not contain the model, which a search needs to try other "
+                     "batches and units; search with --model");
   }
   return Searcher(scenario, options).run();
 }

@@ -18,42 +18,43 @@ struct Found {
 };
 
 struct SearchOptions {
-  Bytes memory_limit = 0;  // beside that of the machine
-  unsigned threads = 0;    // 0: as many as cores
-  // Outcomes of an earlier search of the same, by name_of(); they are not predicted again.
+  Bytes memory_limit = 0;  // in addition to the machine's own
+  unsigned threads = 0;    // 0: one per core
+  // Outcomes of an earlier, identical search, by name_of(); they are not predicted again.
   std::unordered_map<std::string, Outcome> known;
-  // Called from one thread at a time, for each candidate predicted now.
+  // Called from one thread at a time, for each candidate that this search predicts.
   std::function<void(const Found&, size_t done, size_t all)> on_progress;
-  const std::atomic<bool>* cancelled = nullptr;  // asked between candidates
+  const std::atomic<bool>* cancelled = nullptr;  // checked between candidates
 };
 
 struct SearchResult {
   size_t all = 0;        // candidates of the space
-  size_t evaluated = 0;  // predicted, now or earlier
-  size_t pruned = 0;     // that cannot fit, because a smaller one does not
-  size_t refused = 0;    // of which a calibration does not know enough
-  std::string refusal;   // of the first of them
+  size_t evaluated = 0;  // predicted by this search or an earlier one
+  size_t pruned = 0;     // skipped, since a smaller microbatch does not fit
+  size_t refused = 0;    // not predicted, since the machine's calibration lacks measurements
+  std::string refusal;   // error message of the first refused candidate
   bool cancelled = false;
   std::vector<Found> pareto;  // of step time, peak memory and exposed communication, fastest first
-  std::string why;            // the fastest wins; empty without one that fits
+  std::string why;            // why the fastest candidate is faster; "": no candidate fits
 
   [[nodiscard]] const Found* best() const { return pareto.empty() ? nullptr : &pareto.front(); }
 };
 
-// Predicts every candidate of a scenario, on all cores: its model, machine, ranks, and its plan's
-// precision and dialect; its step's samples are divided into microbatches in every way.
+// Predicts all candidates of a scenario, in parallel. Model, machine, number of ranks and the
+// plan's precision and dialect are the scenario's; the samples of its step are divided into
+// microbatches in every way.
 //
-// [Note: Pruning] Alike otherwise, a larger microbatch keeps more activations: once one does not
-// fit, larger ones are left out, but for the one without accumulation, which has no gradients of
-// microbatches before. What does not fit by its parameters, gradients and optimizer states alone is
-// not simulated.
+// [Note: Pruning] Of candidates that differ only in their microbatch, a larger one keeps more
+// activations. So if one does not fit, larger ones are skipped, except the one without
+// accumulation, which has no gradients of earlier microbatches. A candidate whose parameters,
+// gradients and optimizer states do not fit is not simulated.
 //
 // The result does not depend on the number of threads. If nothing fits, `pareto` is empty. Errors:
-// InputError if the model cannot be planned or is not known (traces without a config.json), or
+// InputError if the model cannot be planned or is unknown (traces without a config.json), or if
 // every candidate is refused.
 [[nodiscard]] SearchResult search(const Scenario& scenario, const SearchOptions& options);
 
-// Of those that fit, the ones that no other beats or equals in all three figures.
+// The candidates that fit and that no other one beats or equals in all three figures.
 [[nodiscard]] std::vector<Found> pareto_front(std::vector<Found> found);
 
 }  // namespace shardlens::sim

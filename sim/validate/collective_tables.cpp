@@ -29,7 +29,7 @@ std::optional<double> time_of(const CsvRow& row, CollectiveKind kind, double byt
              : std::nullopt;
 }
 
-// The spec of a GPU's type, by how its name begins.
+// The name of the spec of a GPU type, by the beginning of the type's name; "": none.
 std::string spec_of(std::string_view gpu) {
   constexpr std::pair<std::string_view, const char*> kSpecs[] = {{"A100", "8xA100-80"},
                                                                  {"H100-PCIe", ""},

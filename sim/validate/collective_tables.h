@@ -11,36 +11,37 @@
 
 namespace shardlens::sim {
 
-// One measured curve of a table: a collective between so many GPUs, as one source printed it.
+// One measured curve of a table: one collective between `curve.ranks` GPUs, from one source.
 struct MeasuredCurve {
   std::string source, gpu, algorithm;
   CollectiveCurve curve;
 };
 
 // Reads a comma-separated file with the columns source, gpu, n_gpus, collective, algo, size_bytes,
-// time_us, busbw_GBs, in any order; others are ignored. Times are those printed, else those that
-// the bus bandwidth implies; of several rows of a size the median. Rows of other collectives,
-// without a size in figures ("peak") or without either time are left out.
+// time_us, busbw_GBs, in any order; others are ignored. If time_us is empty, the time is computed
+// from the bus bandwidth. Several rows of one size give their median. Left out: rows of other
+// collectives, with a size that is not a number ("peak"), or with neither time nor bandwidth.
 //
 // Errors      InputError with file, line and column.
 [[nodiscard]] std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
                                                                  const std::string& source);
 [[nodiscard]] std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path);
 
-// The mean of |error| over some sizes; nullopt: over none.
+// The mean of |error| over several sizes; nullopt: no sizes.
 struct MeanError {
   int sizes = 0;
   std::optional<double> mean;
 };
 
-// How far off a curve is at sizes that were not used, from 1 MiB up.
+// Errors of a curve at sizes that were not used, from 1 MiB up.
 struct CurveError {
   MeasuredCurve measured;
-  // Each size but the first and the last from the curve's others: a gap wider than any in use. The
-  // same from 64 MiB up, where latencies and changes of protocol count for little.
+  // Each size, except the first and the last, predicted from the curve's other points. The gap that
+  // is interpolated is then wider than in actual use. `left_out_large`: only sizes from 64 MiB up,
+  // where latencies and changes of protocol matter little.
   MeanError left_out, left_out_large;
-  // The specs' own curve at the sizes that it has no point of.
-  std::string spec;  // "": none is of this GPU
+  // The built-in spec of this GPU, and the error of its curve at sizes that it has no point for.
+  std::string spec;  // "": no spec has this GPU and curve
   MeanError unseen;
 };
 [[nodiscard]] std::vector<CurveError> collective_errors(std::vector<MeasuredCurve> curves);

@@ -14,7 +14,8 @@ namespace {
 
 using Record = std::vector<std::string>;
 
-// Records of RFC 4180: a quoted field may hold commas, line ends and doubled quotes.
+// Splits text into records (RFC 4180: a quoted field may contain commas, line ends and doubled
+// quotes).
 class Csv {
  public:
   Csv(std::string_view text, const std::string& source) : text_(text), source_(source) {}
@@ -45,7 +46,7 @@ class Csv {
       ++at_;
       for (;; ++at_) {
         if (at_ >= text_.size()) {
-          throw InputError(fmt::format("{}:{}", source_, began), "a quoted field has no end");
+          throw InputError(fmt::format("{}:{}", source_, began), "a quoted field is not closed");
         }
         if (text_[at_] == '"') {
           if (at_ + 1 >= text_.size() || text_[at_ + 1] != '"') {

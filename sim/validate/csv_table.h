@@ -20,12 +20,12 @@ class CsvRow {
          const std::string& source,
          int64_t line);
 
-  [[nodiscard]] int64_t line() const { return line_; }               // of the file, from 1
+  [[nodiscard]] int64_t line() const { return line_; }               // line number, from 1
   [[nodiscard]] const std::string& where() const { return where_; }  // "FILE:LINE"
   [[nodiscard]] const std::string& text(const char* column) const;
   // nullopt: the field is empty. Errors: InputError with file, line and column.
   [[nodiscard]] std::optional<double> number(const char* column) const;
-  [[nodiscard]] std::optional<int64_t> size(const char* column) const;  // a whole number from 1 on
+  [[nodiscard]] std::optional<int64_t> size(const char* column) const;  // a whole number >= 1
 
  private:
   std::vector<std::string> fields_;
@@ -35,7 +35,7 @@ class CsvRow {
 };
 
 // The rows below a header that has at least `columns`, in any order (RFC 4180: a quoted field may
-// hold commas, line ends and doubled quotes). Blank lines are left out.
+// contain commas, line ends and doubled quotes). Blank lines are skipped.
 // Errors  InputError with file and line.
 [[nodiscard]] std::vector<CsvRow> parse_csv(std::string_view text,
                                             const std::string& source,

@@ -42,7 +42,7 @@ void complete_shape(plan::DecoderShape& shape, int64_t seq, std::optional<int64_
 
 std::string scope(const CsvRow& row, const PublishedRun& run) {
   if (row.text("dtype") != "bf16") {
-    return row.text("dtype").empty() ? "its dtype is not printed" : row.text("dtype");
+    return row.text("dtype").empty() ? "its dtype is unknown" : row.text("dtype");
   }
   const std::string& compiled = row.text("torch_compile");
   if (compiled != "n" && !compiled.empty()) {
@@ -78,7 +78,7 @@ PublishedRun read_run(const CsvRow& row) {
                              row.text("dtype"), row.text("act_ckpt"), row.text("tokens_s_gpu"));
   run.tokens_per_s_gpu = row.number("tokens_s_gpu").value_or(0);
   run.peak_gib = row.number("peak_mem_GiB");
-  // Copied as it was printed: some print 1e9 bytes.
+  // The table has the numbers as published; some are in units of 1e9 bytes.
   if (run.peak_gib &&
       (run.notes.find("(GB)") != std::string::npos || run.notes.ends_with("memory GB"))) {
     *run.peak_gib *= 1e9 / (1024.0 * 1024 * 1024);

@@ -15,16 +15,16 @@ enum class Checkpointing : uint8_t { kNone, kSelective, kFull };
 
 // One row of a table of published training runs.
 struct PublishedRun {
-  int64_t row = 0;  // line of the file, from 1; the header is line 1
+  int64_t row = 0;  // line number in the file; the header is line 1
   std::string source, model, gpu_type, strategy, notes;
-  // Source, model, sizes, GPUs and what was measured: the same in whatever file the row stands.
+  // Source, model, sizes, GPUs and measured throughput; does not depend on the row's file.
   std::string identity;
   plan::DecoderShape shape;
   int64_t seq = 0, microbatch = 0, accumulate = 1, gpus = 0;
   Checkpointing checkpointing = Checkpointing::kNone;
   double tokens_per_s_gpu = 0;
   std::optional<double> peak_gib;
-  // Why the simulator does not model it: "fp8", "torch.compile", …; empty: it does.
+  // Why the simulator does not model the run: "fp8", "torch.compile", …; empty: it does.
   std::string out_of_scope;
 
   [[nodiscard]] double step_seconds() const {
@@ -35,9 +35,9 @@ struct PublishedRun {
 // Reads a comma-separated file with the columns of docs/simulator.md, in any order; others are
 // ignored.
 //
-// Whether a decoder is gated, tied, has learned positions and biases is what makes its number of
-// parameters come out nearest to the one that the row prints; an MLP four times as wide as the
-// model is taken for ungated where the row prints none.
+// A table does not state whether a decoder is gated, tied, has learned positions or biases. The
+// combination is chosen whose number of parameters is nearest to the row's. If the row has no
+// number of parameters, only an MLP four times as wide as the model is assumed to be ungated.
 //
 // Errors: InputError with file, line and column.
 [[nodiscard]] std::vector<PublishedRun> load_published_runs(const std::filesystem::path& path);

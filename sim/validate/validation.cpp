@@ -17,8 +17,8 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr size_t kLeastRanked = 10;
 constexpr double kClose = 0.15;
 
-// What a step needs at the least: its products, half of the attention's square, and both again
-// where all is recomputed.
+// The least FLOPs per token of a step: matrix products and half of the attention matrix, in forward
+// and (twice) in backward, and once more with full checkpointing.
 double least_flops_per_token(const PublishedRun& run) {
   const auto parameters = static_cast<double>(plan::parameter_count(run.shape));
   const double once = 2 * parameters + 2.0 * static_cast<double>(run.shape.layers) *
@@ -39,7 +39,8 @@ plan::Plan plan_of(const PublishedRun& run, const Stack& stack) {
   if (run.checkpointing == Checkpointing::kFull) {
     plan.activation_checkpointing = {"layers.*"};
   } else if (run.checkpointing == Checkpointing::kSelective) {
-    // Which operators a stack keeps is not printed: every second layer is its usual equivalent.
+    // The table does not state which operators a stack keeps; checkpointing every second layer is a
+    // usual equivalent.
     for (int64_t i = 0; i < run.shape.layers; i += 2) {
       plan.activation_checkpointing.push_back(fmt::format("layers.{}", i));
     }
@@ -51,7 +52,8 @@ void predict_row(ValidatedRow& row, const Stack& stack) {
   const PublishedRun& run = row.run;
   HardwareSpec hardware = stack.hardware;
   hardware.nodes = std::max<int64_t>(1, (run.gpus + hardware.gpus - 1) / hardware.gpus);
-  // Its GPU may be too small by our account: the peak is then what it would have taken.
+  // The predicted peak may be larger than the GPU's memory, although the run did fit. No limit, so
+  // that the full peak is computed.
   hardware.gpu.memory = Bytes{1} << 50;
   Scenario scenario;
   scenario.model = std::make_shared<const ScenarioModel>(run.shape);
@@ -84,7 +86,7 @@ void validate_row(ValidatedRow& row, const FittedStacks& stacks) {
     return;
   }
   if (least_flops_per_token(run) * run.tokens_per_s_gpu > stack->hardware.gpu.half_tflops * 1e12) {
-    run.out_of_scope = "what was measured is more than the GPU's peak";
+    run.out_of_scope = "the measured throughput is above the GPU's peak";
     return;
   }
   row.stack = stack->name;
@@ -110,7 +112,7 @@ void summarize(Validation& out) {
     out.worst = std::max(out.worst, std::abs(row.error));
     close += std::abs(row.error) <= kClose ? 1 : 0;
     auto& [measured, predicted] = of_type[row.run.gpu_type];
-    // Throughput: steps of different sizes would be ranked by their sizes.
+    // Throughput, since the durations of steps would mainly reflect the sizes of the steps.
     measured.push_back(row.run.tokens_per_s_gpu);
     predicted.push_back(row.run.tokens_per_s_gpu / (1 + row.error));
   }
@@ -146,7 +148,7 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
 }  // namespace
 
 double spearman(const std::vector<double>& x, const std::vector<double>& y) {
-  SHARDLENS_CHECK(x.size() == y.size(), "two series of one length are expected");
+  SHARDLENS_CHECK(x.size() == y.size(), "two series of the same length are expected");
   const std::vector<double> rx = ranks_of(x), ry = ranks_of(y);
   const double mean = (static_cast<double>(x.size()) - 1) / 2;
   double xy = 0, xx = 0, yy = 0;

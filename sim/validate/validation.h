@@ -13,29 +13,29 @@ namespace shardlens::sim {
 
 struct ValidatedRow {
   PublishedRun run;
-  std::string stack;         // whose constants were used
-  bool used_to_fit = false;  // the constants have seen it
-  // Seconds of a step, and predicted / measured - 1; of rows in scope.
+  std::string stack;         // the stack whose constants were used
+  bool used_to_fit = false;  // the stack's constants were fitted to this row
+  // Seconds per step, and predicted / measured - 1; only for rows in scope.
   double measured = 0, predicted = 0, error = 0;
   StepFigures figures;  // of the predicted step
-  // GiB, of rows that print it: reserved where the notes say so, otherwise allocated.
+  // GiB, for rows with a measured peak: reserved if the notes mention it, otherwise allocated.
   std::optional<double> predicted_peak, peak_error;
-  std::string failed;  // why there is no prediction though it is in scope
+  std::string failed;  // why a row in scope has no prediction; "": it has one
 };
 
-// Over rows in scope that were not used to fit.
+// Statistics over rows in scope that were not used for fitting.
 struct Validation {
   std::vector<ValidatedRow> rows;
   int64_t counted = 0, used_to_fit = 0;
   double mape = 0, worst = 0;              // mean and largest |error|
   double within_15_percent = 0;            // share of rows
-  std::map<std::string, double> spearman;  // by GPU type, of types with ten rows or more
+  std::map<std::string, double> spearman;  // by GPU type, for types with ten rows or more
 };
 
-// Predicts each run with the constants of its stack, on all cores. Fits nothing.
+// Predicts each run with the constants of its stack, on all cores. Does not fit anything.
 [[nodiscard]] Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks);
 
-// Rank correlation of two series of one length; ties share their rank.
+// Rank correlation of two series of the same length; ties share their rank.
 [[nodiscard]] double spearman(const std::vector<double>& x, const std::vector<double>& y);
 
 }  // namespace shardlens::sim

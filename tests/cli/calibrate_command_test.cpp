@@ -88,7 +88,7 @@ TEST_F(CalibrateCommandTest, SaysWhatIsWrongWithARun) {
   write("plain.json", R"({"traceEvents": []})");
   refused("calibrate --capture " + folder_ + "/plain.json" + out, 3, "no ranges of FSDP");
   refused("calibrate --capture " + kCapture + " --capture " + kPyTorch + out, 3,
-          "calibrate them apart");
+          "calibrate them separately");
 }
 
 TEST_F(CalibrateCommandTest, SaysWhatSimulateCannotTake) {

@@ -78,7 +78,7 @@ TEST_F(CaptureDirectoryTest, TouchesNothingWhereSomethingElseIs) {
 
 TEST_F(CaptureDirectoryTest, RefusesAFileInTheWay) {
   std::ofstream(path_) << "x";
-  EXPECT_THAT(refusal(), testing::HasSubstr("in the way"));
+  EXPECT_THAT(refusal(), testing::HasSubstr("is a file; choose another directory"));
 }
 
 // A child process that runs `act` and then waits until it is killed.

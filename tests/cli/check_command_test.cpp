@@ -250,7 +250,7 @@ TEST_F(CheckCommandTest, WrongUseIsSaid) {
   };
   refused("", "--baseline is required");
   refused("--baseline x", "--candidate is required");
-  refused("--baseline x --candidate y --metric compute", "it only explains");
+  refused("--baseline x --candidate y --metric compute", "this metric cannot be a gate");
   refused("--baseline x --candidate y --metric speed", "expected step_time");
   refused("--baseline x --candidate y --metric step_time:3", "expected a limit such as 3%");
   refused("--baseline x --candidate y --metric step_time:-3%", "expected a limit");
@@ -258,14 +258,14 @@ TEST_F(CheckCommandTest, WrongUseIsSaid) {
   refused("--run x", "need each other");
   refused("--run x --against y --baseline z", "captures both sides itself");
   refused("--run x --against y --runs 2", "expected 3 or more");
-  refused("--run '--model m --out d' --against y", "leave --out away");
+  refused("--run '--model m --out d' --against y", "leave out --out");
   refused("--run ' ' --against y", "expected the flags of a capture");
   refused("--run '--model m --help' --against y", "expected the flags of a capture");
   refused("--run '--model m --tokens t --stepz 3' --against y",
           "--run: unknown flag '--stepz'; did you mean '--steps'?");
   refused("--run '--model m --tokens t' --against '--model m'", "--against: --tokens is required");
   refused("--baseline x --candidate y --steps 3", "expected A:B");
-  refused("--baseline x --candidate y --comm-regex [", "is no regular expression");
+  refused("--baseline x --candidate y --comm-regex [", "is not a regular expression");
 }
 
 }  // namespace

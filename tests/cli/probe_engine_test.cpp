@@ -67,7 +67,7 @@ TEST_F(ProbeTest, SaysWhatItCannotDo) {
   refused("--keep x --capture x", 2, "--keep requires --probe");
   refused("--probe --nproc 0", 2, "--nproc 0: expected at least 1");
   std::ofstream(folder_ + "/other") << "x";
-  refused("--probe --keep " + folder_, 2, "is no empty directory");
+  refused("--probe --keep " + folder_, 2, "is not an empty directory");
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ TEST(PreparedRunTest, RefusesBeforeAnythingStarts) {
               HasSubstr("3 /nonexistent: No such file"));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch; }), testing::StartsWith("3 "));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "odd.bin"; }),
-              HasSubstr("3 bytes are no whole number"));
+              HasSubstr("3 bytes are not a multiple of"));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "one.txt"; }),
               HasSubstr("too few for one sample"));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "few.txt"; }, 4),

@@ -122,7 +122,7 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
 TEST_F(SimulateCommandTest, BadInputIsNamed) {
   refused("", 2, "--hardware");
   refused("--hardware 8xH10", 3, "did you mean '8xH100'?");
-  refused("--hardware ab:0:inf", 2, "how long a GPU computes");
+  refused("--hardware ab:0:inf", 2, "but not of compute");
   refused("--hardware 8xH100 --world-size 16", 3, "8xH100 has 8 GPUs");
   refused("--hardware 8xH100 --slow-rank 9:2", 2, "RANK:FACTOR");
   refused("--hardware 8xH100 --batch 0", 2, "--batch 0");

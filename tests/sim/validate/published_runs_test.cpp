@@ -111,7 +111,7 @@ TEST(PublishedRuns, WhatIsWrongIsNamedWithItsLine) {
   fails(kRunsHeader + kMpt + with(kMpt, "134000", "fast"), "runs.csv:3");
   fails(kRunsHeader + with(kMpt, ",12,768", ",12.5,768"), "column 'n_layers'");
   fails(kRunsHeader + with(kMpt, ",12,768", ",-12,768"), "column 'n_layers'");
-  fails(kRunsHeader + "\"no end", "a quoted field has no end");
+  fails(kRunsHeader + "\"no end", "a quoted field is not closed");
 }
 
 }  // namespace

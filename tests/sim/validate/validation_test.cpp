@@ -88,7 +88,7 @@ TEST(Validation, WhatNoGpuCanDoIsNotModelled) {
   runs.resize(1);
   runs[0].tokens_per_s_gpu *= 10;
   const Validation result = validate(runs, builtin_stacks());
-  EXPECT_EQ(result.rows[0].run.out_of_scope, "what was measured is more than the GPU's peak");
+  EXPECT_EQ(result.rows[0].run.out_of_scope, "the measured throughput is above the GPU's peak");
   runs[0].gpu_type = "abacus";
   EXPECT_EQ(validate(runs, builtin_stacks()).rows[0].run.out_of_scope, "GPU type 'abacus'");
 }
