@@ -2,9 +2,9 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
-#include "gui/model/action_registry.h"
-#include "gui/model/tables.h"
-#include "gui/model/unit_tree.h"
+#include "gui/model/base/action_registry.h"
+#include "gui/model/tables/tables.h"
+#include "gui/model/tables/unit_tree.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

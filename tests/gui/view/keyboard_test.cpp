@@ -3,7 +3,7 @@
 #include <QAbstractItemView>
 #include <QDockWidget>
 
-#include "gui/view/timeline_view.h"
+#include "gui/view/timeline/timeline_view.h"
 #include "tests/gui/view/window_test.h"
 
 namespace shardlens::gui {

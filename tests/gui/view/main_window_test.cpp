@@ -1,4 +1,4 @@
-#include "gui/view/main_window.h"
+#include "gui/view/window/main_window.h"
 
 #include <array>
 #include <filesystem>
@@ -23,14 +23,14 @@
 #include <QTreeView>
 #include <QWheelEvent>
 
-#include "gui/view/capture_dialog.h"
-#include "gui/view/command_palette.h"
-#include "gui/view/compare_panel.h"
-#include "gui/view/headline_strip.h"
-#include "gui/view/inspector.h"
-#include "gui/view/module_bar.h"
-#include "gui/view/selftest.h"
-#include "gui/view/timeline_view.h"
+#include "gui/view/panels/compare_panel.h"
+#include "gui/view/panels/inspector.h"
+#include "gui/view/planning/module_bar.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/capture_dialog.h"
+#include "gui/view/widgets/command_palette.h"
+#include "gui/view/widgets/headline_strip.h"
+#include "gui/view/window/selftest.h"
 #include "profiler/report/table.h"
 #include "tests/gui/view/window_test.h"
 

@@ -18,9 +18,9 @@
 #include <QWheelEvent>
 #include <QWindow>
 
-#include "gui/view/capture_dialog.h"
-#include "gui/view/headline_strip.h"
-#include "gui/view/timeline_view.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/capture_dialog.h"
+#include "gui/view/widgets/headline_strip.h"
 
 namespace shardlens::gui {
 namespace {

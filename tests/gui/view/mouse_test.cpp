@@ -14,13 +14,13 @@
 #include <QToolButton>
 #include <QTreeView>
 
-#include "gui/model/time_axis.h"
-#include "gui/view/compare_panel.h"
-#include "gui/view/headline_strip.h"
-#include "gui/view/inspector.h"
-#include "gui/view/notice_bar.h"
-#include "gui/view/timeline_view.h"
-#include "gui/view/what_if_panel.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/view/panels/compare_panel.h"
+#include "gui/view/panels/inspector.h"
+#include "gui/view/panels/what_if_panel.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/headline_strip.h"
+#include "gui/view/widgets/notice_bar.h"
 #include "tests/gui/view/window_test.h"
 
 namespace shardlens::gui {

@@ -1,0 +1,20 @@
+#include "gui/model/tables/column_header.h"
+
+#include <Qt>
+
+namespace shardlens::gui {
+
+QVariant header_of(const QString& title, const QString& help, bool right, int role) {
+  switch (role) {
+    case Qt::DisplayRole:
+      return title;
+    case Qt::ToolTipRole:
+      return help.isEmpty() ? QVariant() : QVariant(help);
+    case Qt::TextAlignmentRole:
+      return static_cast<int>((right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
+    default:
+      return {};
+  }
+}
+
+}  // namespace shardlens::gui
