@@ -6,13 +6,9 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/tables/column_header.h"
 
 namespace shardlens::gui {
 namespace {
-
-// internalId of a group. The internalId of a row is the index of its group.
-constexpr quintptr kTop = ~quintptr{0};
 
 // "all_gather_forward" → "all-gather forward", as in the waterfall.
 QString words(const std::string& name) {
@@ -39,6 +35,18 @@ void add_to(std::optional<double>& sum, const std::optional<double>& value) {
 }
 
 }  // namespace
+
+ComparisonTree::ComparisonTree(QObject* parent)
+    : TreeModel(
+          {{tr("What"), tr("Matched by phase, unit, kind and occurrence, never by time; the "
+                           "largest change first")},
+           {tr("A"), tr("Time per step in run A, the open run"), true},
+           {tr("B"), tr("Time per step in run B"), true},
+           {tr("Δ"), tr("B minus A: ▲ longer, ▼ shorter"), true},
+           {tr("Exposed A ▨"), tr("Time per step in A that did not overlap with compute"), true},
+           {tr("Exposed B ▨"), tr("Time per step in B that did not overlap with compute"), true},
+           {tr("Δ exposed"), tr("Exposed time in B minus exposed time in A"), true}},
+          parent) {}
 
 void ComparisonTree::Row::add(const Row& row) {
   add_to(a, row.a);
@@ -75,58 +83,66 @@ ComparisonTree::Row ComparisonTree::row_of(const check::ItemChange& item) const 
   return row;
 }
 
-void ComparisonTree::show(std::shared_ptr<const check::Comparison> comparison, By by) {
-  beginResetModel();
-  by_ = by;
-  groups_.clear();
-  largest_ = 0;
+std::vector<ComparisonTree::Group> ComparisonTree::groups_of(
+    const check::Comparison& comparison) const {
+  std::vector<Group> groups;
   std::map<std::string, size_t> known;
   const auto add = [&](const std::string& key, const QString& title, Row row) {
-    const auto [found, fresh] = known.emplace(key, groups_.size());
+    const auto [found, fresh] = known.emplace(key, groups.size());
     if (fresh) {
-      Group& group = groups_.emplace_back();
+      Group& group = groups.emplace_back();
       group.sum.what = title;
       group.sum.within_noise = true;
       if (by_ == By::kUnit) {
         group.sum.unit = row.unit;
       }
     }
-    Group& group = groups_[found->second];
+    Group& group = groups[found->second];
     group.sum.add(row);
     group.rows.push_back(std::move(row));
   };
-  if (comparison != nullptr && by == By::kStep) {
-    for (const check::AttributionRow& part : comparison->result.attribution) {
+  if (by_ == By::kStep) {
+    for (const check::AttributionRow& part : comparison.result.attribution) {
       Row row;
       row.what = unit_text(part.unit);
       row.unit = part.unit;
       row.delta = part.delta;
       add(part.part, words(part.part), std::move(row));
     }
-  } else if (comparison != nullptr) {
-    for (const check::ItemChange& item : comparison->items) {
-      const std::string& key = by == By::kUnit    ? item.key.unit
-                               : by == By::kPhase ? item.key.section
-                                                  : item.key.kind;
-      add(key, by == By::kUnit ? unit_text(key) : words(key), row_of(item));
-    }
+    return groups;
   }
-  const auto larger = [](double a, double b) { return std::abs(a) > std::abs(b); };
-  for (Group& group : groups_) {
-    std::stable_sort(group.rows.begin(), group.rows.end(),
-                     [&](const Row& x, const Row& y) { return larger(x.delta, y.delta); });
-    largest_ = std::max(largest_, std::abs(group.sum.delta));
+  for (const check::ItemChange& item : comparison.items) {
+    const std::string& key = by_ == By::kUnit    ? item.key.unit
+                             : by_ == By::kPhase ? item.key.section
+                                                 : item.key.kind;
+    add(key, by_ == By::kUnit ? unit_text(key) : words(key), row_of(item));
   }
-  std::stable_sort(groups_.begin(), groups_.end(), [&](const Group& x, const Group& y) {
-    return larger(x.sum.delta, y.sum.delta);
-  });
-  endResetModel();
+  return groups;
 }
 
-const ComparisonTree::Row& ComparisonTree::at(const QModelIndex& index) const {
-  return index.internalId() == kTop
-             ? groups_[static_cast<size_t>(index.row())].sum
-             : groups_[index.internalId()].rows[static_cast<size_t>(index.row())];
+void ComparisonTree::show(std::shared_ptr<const check::Comparison> comparison, By by) {
+  beginResetModel();
+  by_ = by;
+  clearRows();
+  rows_.clear();
+  largest_ = 0;
+  std::vector<Group> groups = comparison == nullptr ? std::vector<Group>() : groups_of(*comparison);
+  const auto larger = [](const Row& x, const Row& y) {
+    return std::abs(x.delta) > std::abs(y.delta);
+  };
+  std::stable_sort(groups.begin(), groups.end(),
+                   [&](const Group& x, const Group& y) { return larger(x.sum, y.sum); });
+  for (Group& group : groups) {
+    std::stable_sort(group.rows.begin(), group.rows.end(), larger);
+    largest_ = std::max(largest_, std::abs(group.sum.delta));
+    const int parent = addRow(kTop);
+    rows_.push_back(std::move(group.sum));
+    for (Row& row : group.rows) {
+      addRow(parent);
+      rows_.push_back(std::move(row));
+    }
+  }
+  endResetModel();
 }
 
 double ComparisonTree::deltaAt(const QModelIndex& index) const {
@@ -135,32 +151,6 @@ double ComparisonTree::deltaAt(const QModelIndex& index) const {
 
 std::optional<std::string> ComparisonTree::unitAt(const QModelIndex& index) const {
   return index.isValid() ? at(index).unit : std::nullopt;
-}
-
-QModelIndex ComparisonTree::index(int row, int column, const QModelIndex& parent) const {
-  if (!hasIndex(row, column, parent)) {
-    return {};
-  }
-  return createIndex(row, column, parent.isValid() ? static_cast<quintptr>(parent.row()) : kTop);
-}
-
-QModelIndex ComparisonTree::parent(const QModelIndex& index) const {
-  return !index.isValid() || index.internalId() == kTop
-             ? QModelIndex()
-             : createIndex(static_cast<int>(index.internalId()), 0, kTop);
-}
-
-int ComparisonTree::rowCount(const QModelIndex& parent) const {
-  if (!parent.isValid()) {
-    return static_cast<int>(groups_.size());
-  }
-  return parent.column() > 0 || parent.internalId() != kTop
-             ? 0
-             : static_cast<int>(groups_[static_cast<size_t>(parent.row())].rows.size());
-}
-
-int ComparisonTree::columnCount(const QModelIndex& /*parent*/) const {
-  return kColumnCount;
 }
 
 QVariant ComparisonTree::shown(const Row& row, int column) const {
@@ -200,8 +190,7 @@ QVariant ComparisonTree::data(const QModelIndex& index, int role) const {
              : row.within_noise ? tr("%1: the change is within noise").arg(row.what)
                                 : row.what;
     case Qt::TextAlignmentRole:
-      return static_cast<int>((index.column() == kWhat ? Qt::AlignLeft : Qt::AlignRight) |
-                              Qt::AlignVCenter);
+      return alignment(index.column());
     case kShareRole:
       return largest_ == 0 ? 0.0 : std::min(1.0, std::abs(row.delta) / largest_);
     case kNoiseRole:
@@ -211,23 +200,6 @@ QVariant ComparisonTree::data(const QModelIndex& index, int role) const {
     default:
       return {};
   }
-}
-
-QVariant ComparisonTree::headerData(int section, Qt::Orientation orientation, int role) const {
-  if (orientation != Qt::Horizontal) {
-    return {};
-  }
-  constexpr const char* kTitles[] = {"What",        "A",           "B",        "Δ",
-                                     "Exposed A ▨", "Exposed B ▨", "Δ exposed"};
-  constexpr const char* kHelp[] = {
-      "Matched by phase, unit, kind and occurrence, never by time; the largest change first",
-      "Time per step in run A, the open run",
-      "Time per step in run B",
-      "B minus A: ▲ longer, ▼ shorter",
-      "Time per step in A that did not overlap with compute",
-      "Time per step in B that did not overlap with compute",
-      "Exposed time in B minus exposed time in A"};
-  return header_of(tr(kTitles[section]), tr(kHelp[section]), section != kWhat, role);
 }
 
 }  // namespace shardlens::gui

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <QAbstractItemModel>
-
+#include "gui/model/tables/tree_model.h"
 #include "profiler/check/compare.h"
 
 namespace shardlens::gui {
@@ -18,7 +17,7 @@ namespace shardlens::gui {
 // They are disjoint, so that the changes of the top rows sum to the step's change. The other
 // groupings list every compute, copy and collective. These overlap in time, so that their sum is
 // not a time shown elsewhere.
-class ComparisonTree : public QAbstractItemModel {
+class ComparisonTree : public TreeModel {
   Q_OBJECT
  public:
   enum class By : uint8_t { kStep, kUnit, kPhase, kKind };
@@ -27,22 +26,13 @@ class ComparisonTree : public QAbstractItemModel {
   static constexpr int kNoiseRole = Qt::UserRole + 1;      // bool: the change is within noise
   static constexpr int kUnmatchedRole = Qt::UserRole + 2;  // bool: on one side only
 
-  using QAbstractItemModel::QAbstractItemModel;
+  explicit ComparisonTree(QObject* parent = nullptr);
   void show(std::shared_ptr<const check::Comparison> comparison, By by);
   [[nodiscard]] By by() const { return by_; }
   [[nodiscard]] double deltaAt(const QModelIndex& index) const;  // ns per step
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
 
-  [[nodiscard]] QModelIndex index(int row,
-                                  int column,
-                                  const QModelIndex& parent = {}) const override;
-  [[nodiscard]] QModelIndex parent(const QModelIndex& index) const override;
-  [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
-  [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
   [[nodiscard]] QVariant data(const QModelIndex& index, int role) const override;
-  [[nodiscard]] QVariant headerData(int section,
-                                    Qt::Orientation orientation,
-                                    int role) const override;
 
  private:
   struct Row {
@@ -58,10 +48,13 @@ class ComparisonTree : public QAbstractItemModel {
     std::vector<Row> rows;  // the largest change first
   };
   [[nodiscard]] Row row_of(const check::ItemChange& item) const;
-  [[nodiscard]] const Row& at(const QModelIndex& index) const;
+  [[nodiscard]] std::vector<Group> groups_of(const check::Comparison& comparison) const;
+  [[nodiscard]] const Row& at(const QModelIndex& index) const {
+    return rows_[static_cast<size_t>(rowAt(index))];
+  }
   [[nodiscard]] QVariant shown(const Row& row, int column) const;
   By by_ = By::kStep;
-  std::vector<Group> groups_;  // the largest change first
+  std::vector<Row> rows_;  // by number of the row
   double largest_ = 0;
 };
 

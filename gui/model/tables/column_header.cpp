@@ -4,6 +4,10 @@
 
 namespace shardlens::gui {
 
+QVariant cell_alignment(bool right) {
+  return static_cast<int>((right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
+}
+
 QVariant header_of(const QString& title, const QString& help, bool right, int role) {
   switch (role) {
     case Qt::DisplayRole:
@@ -11,7 +15,7 @@ QVariant header_of(const QString& title, const QString& help, bool right, int ro
     case Qt::ToolTipRole:
       return help.isEmpty() ? QVariant() : QVariant(help);
     case Qt::TextAlignmentRole:
-      return static_cast<int>((right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
+      return cell_alignment(right);
     default:
       return {};
   }

@@ -1,9 +1,10 @@
+#include "gui/model/tables/ownership_table.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "core/base/dtype.h"
 #include "core/plan/shard_layout.h"
-#include "gui/model/tables/tables.h"
 
 namespace shardlens::gui {
 namespace {

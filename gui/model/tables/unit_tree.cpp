@@ -9,7 +9,6 @@
 #include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/module_edits.h"
-#include "gui/model/tables/column_header.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {
@@ -40,14 +39,29 @@ Bytes gathered_bytes(const UnitFigures& unit) {
 
 }  // namespace
 
+UnitTree::UnitTree(QObject* parent)
+    : TreeModel(
+          {{tr("Module"), tr("A module and its type; blocks with the same structure are folded")},
+           {tr("Units"), tr("How the plan treats the module, or the number of units within the "
+                            "row; bold: edited")},
+           {tr("Parameters"),
+            tr("Size of all parameters within the row, unsharded, in the master dtype"), true},
+           {tr("Compute"), tr("Compute time of the row's units, forward and backward"), true},
+           {tr("Gather ▨"), tr("Exposed time of the row's all-gathers"), true},
+           {tr("Reduce ▨"), tr("Exposed time of the row's reduce-scatters and all-reduces"), true},
+           {tr("Exposed ▨"),
+            tr("Exposed communication of the row's units; the top rows sum to the headline"),
+            true}},
+          parent) {}
+
 void UnitTree::show(RunPointer run, size_t rank, const PlanPointer& recovered) {
   beginResetModel();
   run_ = run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
   plan_ = plan_of(run_);
   plan_ = plan_ == nullptr ? recovered : plan_;
   rank_ = rank;
+  clearRows();
   nodes_.clear();
-  top_.clear();
   if (run_ != nullptr) {
     plan_ != nullptr ? addModules() : addUnits();
     addOwners();
@@ -58,11 +72,8 @@ void UnitTree::show(RunPointer run, size_t rank, const PlanPointer& recovered) {
 }
 
 int UnitTree::addNode(int parent, Node node) {
-  const int id = static_cast<int>(nodes_.size());
-  node.parent = parent;
   nodes_.push_back(std::move(node));
-  (parent < 0 ? top_ : nodes_[static_cast<size_t>(parent)].children).push_back(id);
-  return id;
+  return addRow(parent);
 }
 
 void UnitTree::addModules() {
@@ -91,7 +102,7 @@ void UnitTree::addModules() {
     for (const uint32_t p : plan.tree.subtree_parameters(m)) {
       node.bytes += plan.tree.parameters[p].numel * size_of(DType::kF32);
     }
-    node_of[m] = addNode(m == 0 ? -1 : node_of[module.parent], std::move(node));
+    node_of[m] = addNode(m == 0 ? kTop : node_of[module.parent], std::move(node));
   }
 }
 
@@ -102,7 +113,7 @@ void UnitTree::addUnits() {
       return found->second;
     }
     const size_t dot = fqn.rfind('.');
-    int parent = -1;
+    int parent = kTop;
     if (dot != std::string::npos) {
       parent = node_for(fqn.substr(0, dot));
     } else if (!fqn.empty() && known.contains("")) {
@@ -118,9 +129,9 @@ void UnitTree::addUnits() {
   for (const bool root : {true, false}) {
     for (const UnitFigures& unit : units) {
       if (unit.is_unit && unit.fqn.empty() == root) {
-        Node& node = nodes_[static_cast<size_t>(node_for(unit.fqn))];
-        node.unit = unit.fqn;
-        node.bytes = gathered_bytes(unit);
+        Node& found = node(node_for(unit.fqn));
+        found.unit = unit.fqn;
+        found.bytes = gathered_bytes(unit);
       }
     }
   }
@@ -133,27 +144,27 @@ void UnitTree::addOwners() {
     const bool known = std::any_of(nodes_.begin(), nodes_.end(),
                                    [&unit](const Node& n) { return n.unit == unit.fqn; });
     if (!known) {
-      Node node;
-      node.name = QString::fromStdString(unit_label(unit.fqn));
-      node.unit = unit.fqn;
-      node.type = unit.is_unit ? QString() : tr("outside the units");
-      addNode(-1, std::move(node));
+      Node owner;
+      owner.name = QString::fromStdString(unit_label(unit.fqn));
+      owner.unit = unit.fqn;
+      owner.type = unit.is_unit ? QString() : tr("outside the units");
+      addNode(kTop, std::move(owner));
     }
   }
 }
 
 // Two subtrees have the same structure if their signatures are equal.
 std::string UnitTree::signature(int id) const {
-  const Node& node = nodes_[static_cast<size_t>(id)];
+  const Node& of = node(id);
   std::string text =
-      node.type.toStdString() + ":" + std::to_string(node.bytes) + (node.unit ? "u" : "") + "(";
-  for (const int child : node.children) {
-    text += nodes_[static_cast<size_t>(child)].name.toStdString() + signature(child) + ",";
+      of.type.toStdString() + ":" + std::to_string(of.bytes) + (of.unit ? "u" : "") + "(";
+  for (const int child : childrenOf(id)) {
+    text += node(child).name.toStdString() + signature(child) + ",";
   }
   return text + ")";
 }
 
-std::vector<int> UnitTree::folded(int parent, std::vector<int> siblings) {
+std::vector<int> UnitTree::folded(std::vector<int> siblings) {
   std::vector<int> out;
   std::vector<std::string> signatures;
   for (const int id : siblings) {
@@ -165,26 +176,21 @@ std::vector<int> UnitTree::folded(int parent, std::vector<int> siblings) {
       ++end;
     }
     bool numbered = true;
-    nodes_[static_cast<size_t>(siblings[i])].name.toInt(&numbered);
-    if (numbered && end - i >= kFoldFrom) {
+    node(siblings[i]).name.toInt(&numbered);
+    const std::vector<int> equal(siblings.begin() + static_cast<std::ptrdiff_t>(i),
+                                 siblings.begin() + static_cast<std::ptrdiff_t>(end));
+    if (numbered && equal.size() >= kFoldFrom) {
       Node fold;
-      fold.name =
-          QStringLiteral("%1 … %2").arg(nodes_[static_cast<size_t>(siblings[i])].name,
-                                        nodes_[static_cast<size_t>(siblings[end - 1])].name);
-      fold.type = tr("%1 identical").arg(end - i);
-      fold.parent = parent;
-      fold.children.assign(siblings.begin() + static_cast<std::ptrdiff_t>(i),
-                           siblings.begin() + static_cast<std::ptrdiff_t>(end));
-      const int id = static_cast<int>(nodes_.size());
-      for (const int child : fold.children) {
-        nodes_[static_cast<size_t>(child)].parent = id;
-        fold.bytes += nodes_[static_cast<size_t>(child)].bytes;
+      fold.name = QStringLiteral("%1 … %2").arg(node(equal.front()).name, node(equal.back()).name);
+      fold.type = tr("%1 identical").arg(equal.size());
+      for (const int child : equal) {
+        fold.bytes += node(child).bytes;
       }
       nodes_.push_back(std::move(fold));
-      out.push_back(id);
+      out.push_back(addLooseRow());
+      setChildren(out.back(), equal);
     } else {
-      out.insert(out.end(), siblings.begin() + static_cast<std::ptrdiff_t>(i),
-                 siblings.begin() + static_cast<std::ptrdiff_t>(end));
+      out.insert(out.end(), equal.begin(), equal.end());
     }
     i = end;
   }
@@ -192,21 +198,11 @@ std::vector<int> UnitTree::folded(int parent, std::vector<int> siblings) {
 }
 
 void UnitTree::fold() {
-  const size_t count = nodes_.size();
-  for (size_t i = 0; i < count; ++i) {
-    std::vector<int> children = folded(static_cast<int>(i), nodes_[i].children);
-    nodes_[i].children = std::move(children);
+  const int count = static_cast<int>(nodes_.size());
+  for (int id = 0; id < count; ++id) {
+    setChildren(id, folded(childrenOf(id)));
   }
-  top_ = folded(-1, top_);
-  const auto number = [this](const std::vector<int>& list) {
-    for (size_t row = 0; row < list.size(); ++row) {
-      nodes_[static_cast<size_t>(list[row])].row = static_cast<int>(row);
-    }
-  };
-  number(top_);
-  for (const Node& node : nodes_) {
-    number(node.children);
-  }
+  setChildren(kTop, folded(childrenOf(kTop)));
 }
 
 void UnitTree::sumUp(const std::vector<UnitFigures>& units) {
@@ -215,32 +211,32 @@ void UnitTree::sumUp(const std::vector<UnitFigures>& units) {
     by_fqn.emplace(unit.fqn, &unit);
   }
   const std::function<void(int)> visit = [&](int id) {
-    Node& node = nodes_[static_cast<size_t>(id)];
-    node.units = node.unit && !node.unit->starts_with("<") ? 1 : 0;
-    node.compute = node.gather = node.reduce = node.other = 0;
-    if (const auto own = node.unit ? by_fqn.find(*node.unit) : by_fqn.end(); own != by_fqn.end()) {
+    Node& sum = node(id);
+    sum.units = sum.unit && !sum.unit->starts_with("<") ? 1 : 0;
+    sum.compute = sum.gather = sum.reduce = sum.other = 0;
+    if (const auto own = sum.unit ? by_fqn.find(*sum.unit) : by_fqn.end(); own != by_fqn.end()) {
       const UnitFigures& unit = *own->second;
-      node.compute = unit.compute;
-      node.gather = exposed_of(unit, UnitPart::kAllGatherForward) +
-                    exposed_of(unit, UnitPart::kAllGatherBackward);
-      node.reduce =
+      sum.compute = unit.compute;
+      sum.gather = exposed_of(unit, UnitPart::kAllGatherForward) +
+                   exposed_of(unit, UnitPart::kAllGatherBackward);
+      sum.reduce =
           exposed_of(unit, UnitPart::kReduceScatter) + exposed_of(unit, UnitPart::kAllReduce);
-      node.other = exposed_of(unit, UnitPart::kOther);
+      sum.other = exposed_of(unit, UnitPart::kOther);
     }
-    for (const int child : node.children) {
+    for (const int child : childrenOf(id)) {
       visit(child);
-      const Node& of = nodes_[static_cast<size_t>(child)];
-      node.units += of.units;
-      node.compute += of.compute;
-      node.gather += of.gather;
-      node.reduce += of.reduce;
-      node.other += of.other;
+      const Node& of = node(child);
+      sum.units += of.units;
+      sum.compute += of.compute;
+      sum.gather += of.gather;
+      sum.reduce += of.reduce;
+      sum.other += of.other;
     }
   };
   largest_ = 0;
-  for (const int id : top_) {
+  for (const int id : childrenOf(kTop)) {
     visit(id);
-    largest_ = std::max(largest_, nodes_[static_cast<size_t>(id)].exposed());
+    largest_ = std::max(largest_, node(id).exposed());
   }
 }
 
@@ -256,7 +252,7 @@ void UnitTree::setWindow(const analysis::IntervalSet& window) {
         rank.figures.frozen_views ? &*rank.figures.frozen_views : nullptr;
     sumUp(analysis::unit_figures(rank.trace, rank.timeline, rank.partition, window, {frozen}));
   }
-  tellAll();
+  emitAllChanged();
 }
 
 void UnitTree::setPlan(const plan::ResolvedPlan* edited) {
@@ -274,55 +270,44 @@ void UnitTree::setPlan(const plan::ResolvedPlan* edited) {
       node.changed = node.plan != module_plan_text(own, module);
     }
   }
-  for (Node& node : nodes_) {  // folded rows show the text that all their rows share
-    if (node.module < 0 && !node.children.empty()) {
-      const Node& first = nodes_[static_cast<size_t>(node.children.front())];
-      node.changed = false;
-      node.plan = first.plan;
-      for (const int child : node.children) {
-        const Node& of = nodes_[static_cast<size_t>(child)];
-        node.changed = node.changed || of.changed;
-        node.plan = of.plan == node.plan ? node.plan : tr("differ");
+  for (size_t id = 0; id < nodes_.size();
+       ++id) {  // folded rows show the text that all their rows share
+    const std::vector<int>& children = childrenOf(static_cast<int>(id));
+    Node& row = nodes_[id];
+    if (row.module < 0 && !children.empty()) {
+      row.changed = false;
+      row.plan = node(children.front()).plan;
+      for (const int child : children) {
+        row.changed = row.changed || node(child).changed;
+        row.plan = node(child).plan == row.plan ? row.plan : tr("differ");
       }
     }
   }
-  tellAll();
+  emitAllChanged();
 }
 
 std::vector<std::string> UnitTree::modulesAt(const QModelIndex& index) const {
   std::vector<std::string> out;
-  const auto add = [&](const Node& node) {
-    if (node.module >= 0) {
-      out.push_back(plan_->tree.modules[static_cast<size_t>(node.module)].fqn);
+  const auto add = [&](const Node& of) {
+    if (of.module >= 0) {
+      out.push_back(plan_->tree.modules[static_cast<size_t>(of.module)].fqn);
     }
   };
   if (index.isValid()) {
-    const Node& node = at(index);
-    add(node);
-    for (size_t i = 0; node.module < 0 && i < node.children.size(); ++i) {
-      add(nodes_[static_cast<size_t>(node.children[i])]);
+    add(at(index));
+    if (at(index).module < 0) {
+      for (const int child : childrenOf(rowAt(index))) {
+        add(node(child));
+      }
     }
   }
   return out;
 }
 
-void UnitTree::tellAll() {
-  const std::function<void(const QModelIndex&)> tell = [&](const QModelIndex& parent) {
-    const int rows = rowCount(parent);
-    if (rows > 0) {
-      emit dataChanged(index(0, 0, parent), index(rows - 1, kColumnCount - 1, parent));
-    }
-    for (int row = 0; row < rows; ++row) {
-      tell(index(row, 0, parent));
-    }
-  };
-  tell({});
-}
-
 QModelIndex UnitTree::indexOf(const std::string& unit) const {
   for (size_t id = 0; id < nodes_.size(); ++id) {
     if (nodes_[id].unit == unit) {
-      return createIndex(nodes_[id].row, 0, static_cast<quintptr>(id));
+      return indexOfRow(static_cast<int>(id));
     }
   }
   return {};
@@ -339,113 +324,70 @@ Nanoseconds UnitTree::exposedAt(const QModelIndex& index) const {
 std::vector<std::string> UnitTree::unitsWithin(const QModelIndex& index) const {
   std::vector<std::string> out;
   const std::function<void(int)> visit = [&](int id) {
-    const Node& node = nodes_[static_cast<size_t>(id)];
-    if (node.unit) {
-      out.push_back(*node.unit);
+    if (node(id).unit) {
+      out.push_back(*node(id).unit);
     }
-    std::for_each(node.children.begin(), node.children.end(), visit);
+    std::for_each(childrenOf(id).begin(), childrenOf(id).end(), visit);
   };
   if (index.isValid()) {
-    visit(static_cast<int>(index.internalId()));
+    visit(rowAt(index));
   }
   return out;
 }
 
-QModelIndex UnitTree::index(int row, int column, const QModelIndex& parent) const {
-  if (!hasIndex(row, column, parent)) {
-    return {};
+QVariant UnitTree::textOf(const Node& node, int column) const {
+  switch (column) {
+    case kName:
+      return node.type.isEmpty() ? node.name : QStringLiteral("%1  %2").arg(node.name, node.type);
+    case kUnits:
+      return node.module < 0 && node.units > 1 ? QString::number(node.units)
+             : !node.plan.isEmpty()            ? node.plan
+             : node.changed                    ? tr("no unit")
+             : node.units == 0                 ? QString()
+             : node.units == 1 && node.unit    ? tr("unit")
+                                               : QString::number(node.units);
+    case kBytes:
+      return node.bytes == 0 ? QStringLiteral("–")
+                             : QString::fromStdString(format_bytes(node.bytes));
+    case kCompute:
+      return duration_or_dash(node.compute);
+    case kGather:
+      return duration_or_dash(node.gather);
+    case kReduce:
+      return duration_or_dash(node.reduce);
+    default:
+      return duration_or_dash(node.exposed());
   }
-  const std::vector<int>& list = parent.isValid() ? at(parent).children : top_;
-  return createIndex(row, column, static_cast<quintptr>(list[static_cast<size_t>(row)]));
-}
-
-QModelIndex UnitTree::parent(const QModelIndex& index) const {
-  if (!index.isValid() || at(index).parent < 0) {
-    return {};
-  }
-  const int parent = at(index).parent;
-  return createIndex(nodes_[static_cast<size_t>(parent)].row, 0, static_cast<quintptr>(parent));
-}
-
-int UnitTree::rowCount(const QModelIndex& parent) const {
-  if (parent.column() > 0) {
-    return 0;
-  }
-  return static_cast<int>(parent.isValid() ? at(parent).children.size() : top_.size());
-}
-
-int UnitTree::columnCount(const QModelIndex& /*parent*/) const {
-  return kColumnCount;
 }
 
 QVariant UnitTree::data(const QModelIndex& index, int role) const {
   if (!checkIndex(index, CheckIndexOption::IndexIsValid)) {
     return {};
   }
-  const Node& node = at(index);
+  const Node& row = at(index);
   switch (role) {
     case Qt::DisplayRole:
-      switch (index.column()) {
-        case kName:
-          return node.type.isEmpty() ? node.name
-                                     : QStringLiteral("%1  %2").arg(node.name, node.type);
-        case kUnits:
-          return node.module < 0 && node.units > 1 ? QString::number(node.units)
-                 : !node.plan.isEmpty()            ? node.plan
-                 : node.changed                    ? tr("no unit")
-                 : node.units == 0                 ? QString()
-                 : node.units == 1 && node.unit    ? tr("unit")
-                                                   : QString::number(node.units);
-        case kBytes:
-          return node.bytes == 0 ? QStringLiteral("–")
-                                 : QString::fromStdString(format_bytes(node.bytes));
-        case kCompute:
-          return duration_or_dash(node.compute);
-        case kGather:
-          return duration_or_dash(node.gather);
-        case kReduce:
-          return duration_or_dash(node.reduce);
-        default:
-          return duration_or_dash(node.exposed());
-      }
+      return textOf(row, index.column());
     case Qt::ToolTipRole:
-      if (index.column() == kUnits && !node.plan.isEmpty()) {
-        return node.changed ? tr("The edited plan: %1").arg(node.plan) : node.plan;
+      if (index.column() == kUnits && !row.plan.isEmpty()) {
+        return row.changed ? tr("The edited plan: %1").arg(row.plan) : row.plan;
       }
-      return node.unit ? tr("unit %1").arg(QString::fromStdString(unit_label(*node.unit)))
-                       : QVariant();
+      return row.unit ? tr("unit %1").arg(QString::fromStdString(unit_label(*row.unit)))
+                      : QVariant();
     case Qt::TextAlignmentRole:
-      return static_cast<int>((index.column() > kUnits ? Qt::AlignRight : Qt::AlignLeft) |
-                              Qt::AlignVCenter);
+      return alignment(index.column());
     case kUnitRole:
-      return node.unit ? QVariant(QString::fromStdString(*node.unit)) : QVariant();
+      return row.unit ? QVariant(QString::fromStdString(*row.unit)) : QVariant();
     case kChangedRole:
-      return node.changed && index.column() == kUnits;
+      return row.changed && index.column() == kUnits;
     case kIsUnitRole:
-      return node.unit.has_value();
+      return row.unit.has_value();
     case kShareRole:
       return largest_ == 0 ? 0.0
-                           : static_cast<double>(node.exposed()) / static_cast<double>(largest_);
+                           : static_cast<double>(row.exposed()) / static_cast<double>(largest_);
     default:
       return {};
   }
-}
-
-QVariant UnitTree::headerData(int section, Qt::Orientation orientation, int role) const {
-  if (orientation != Qt::Horizontal) {
-    return {};
-  }
-  constexpr const char* kTitles[] = {"Module",   "Units",    "Parameters", "Compute",
-                                     "Gather ▨", "Reduce ▨", "Exposed ▨"};
-  constexpr const char* kHelp[] = {
-      "A module and its type; blocks with the same structure are folded",
-      "How the plan treats the module, or the number of units within the row; bold: edited",
-      "Size of all parameters within the row, unsharded, in the master dtype",
-      "Compute time of the row's units, forward and backward",
-      "Exposed time of the row's all-gathers",
-      "Exposed time of the row's reduce-scatters and all-reduces",
-      "Exposed communication of the row's units; the top rows sum to the headline"};
-  return header_of(tr(kTitles[section]), tr(kHelp[section]), section > kUnits, role);
 }
 
 }  // namespace shardlens::gui

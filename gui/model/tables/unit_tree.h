@@ -5,9 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include <QAbstractItemModel>
-
 #include "gui/model/run/run_data.h"
+#include "gui/model/tables/tree_model.h"
 
 namespace shardlens::gui {
 
@@ -18,7 +17,7 @@ namespace shardlens::gui {
 // [Note: Sums] A row's figures are the sums over all units within it. Time that belongs to no unit
 // ("<loss>", "<optimizer>", …) has top rows of its own next to the model, so that the top rows sum
 // to the headline.
-class UnitTree : public QAbstractItemModel {
+class UnitTree : public TreeModel {
   Q_OBJECT
  public:
   enum Column { kName, kUnits, kBytes, kCompute, kGather, kReduce, kExposed, kColumnCount };
@@ -29,7 +28,7 @@ class UnitTree : public QAbstractItemModel {
   static constexpr int kChangedRole = Qt::UserRole + 3;  // bool: differs in the edited plan
   static constexpr int kFoldFrom = 4;                    // this many equal siblings are folded
 
-  using QAbstractItemModel::QAbstractItemModel;
+  explicit UnitTree(QObject* parent = nullptr);
   // `recovered`: for a run without a plan of its own, the plan recovered from its traces, or
   // nullptr.
   void show(RunPointer run, size_t rank, const PlanPointer& recovered = nullptr);
@@ -47,16 +46,7 @@ class UnitTree : public QAbstractItemModel {
   // Every unit within the row.
   [[nodiscard]] std::vector<std::string> unitsWithin(const QModelIndex& index) const;
 
-  [[nodiscard]] QModelIndex index(int row,
-                                  int column,
-                                  const QModelIndex& parent = {}) const override;
-  [[nodiscard]] QModelIndex parent(const QModelIndex& index) const override;
-  [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
-  [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
   [[nodiscard]] QVariant data(const QModelIndex& index, int role) const override;
-  [[nodiscard]] QVariant headerData(int section,
-                                    Qt::Orientation orientation,
-                                    int role) const override;
 
  private:
   struct Node {
@@ -66,9 +56,6 @@ class UnitTree : public QAbstractItemModel {
     int module = -1;                  // index into the plan's module tree; -1: none, or several
     QString plan;                     // how the edited plan treats the module
     bool changed = false;
-    int parent = -1;  // -1: a top row
-    int row = 0;
-    std::vector<int> children;
     Bytes bytes = 0;  // of its parameters, unsharded
     int units = 0;
     // Times in the window, summed over the subtree.
@@ -79,20 +66,20 @@ class UnitTree : public QAbstractItemModel {
   void addUnits();
   void addOwners();
   int addNode(int parent, Node node);
+  // The rows with every series of equal siblings replaced by one row.
   void fold();
-  std::vector<int> folded(int parent, std::vector<int> siblings);
-  [[nodiscard]] std::string signature(int node) const;
+  [[nodiscard]] std::vector<int> folded(std::vector<int> siblings);
+  [[nodiscard]] std::string signature(int id) const;
   void sumUp(const std::vector<analysis::UnitFigures>& units);
-  void tellAll();
-  [[nodiscard]] const Node& at(const QModelIndex& index) const {
-    return nodes_[static_cast<size_t>(index.internalId())];
-  }
+  [[nodiscard]] QVariant textOf(const Node& node, int column) const;
+  [[nodiscard]] Node& node(int id) { return nodes_[static_cast<size_t>(id)]; }
+  [[nodiscard]] const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
+  [[nodiscard]] const Node& at(const QModelIndex& index) const { return node(rowAt(index)); }
 
   RunPointer run_;
   PlanPointer plan_;  // the run's plan; nullptr: unknown
   size_t rank_ = 0;
-  std::vector<Node> nodes_;
-  std::vector<int> top_;
+  std::vector<Node> nodes_;  // by number of the row
   Nanoseconds largest_ = 0;
 };
 

@@ -7,7 +7,11 @@
 #include <QTimer>
 
 #include "gui/model/run/selection_context.h"
-#include "gui/model/tables/tables.h"
+#include "gui/model/tables/diagnostic_table.h"
+#include "gui/model/tables/event_table.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/order_table.h"
+#include "gui/model/tables/ownership_table.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/widgets/delegates.h"
 #include "gui/view/widgets/menu_target.h"

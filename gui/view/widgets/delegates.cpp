@@ -2,7 +2,11 @@
 
 #include <QPainter>
 
-#include "gui/model/tables/tables.h"
+#include "gui/model/tables/diagnostic_table.h"
+#include "gui/model/tables/event_table.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/order_table.h"
+#include "gui/model/tables/ownership_table.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
