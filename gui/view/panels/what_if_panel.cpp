@@ -1,122 +1,59 @@
-#include "gui/view/panels/what_if_panel.h"
-
 #include <algorithm>
 
-#include <QComboBox>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
-#include <QLocale>
 #include <QTableView>
 #include <QVBoxLayout>
 
-#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/view/planning/pareto_plot.h"
-#include "gui/view/planning/plan_form.h"
+#include "gui/view/panel_parts/pareto_plot.h"
+#include "gui/view/panel_parts/plan_form.h"
+#include "gui/view/panel_parts/version_columns.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
 #include "gui/view/widgets/delegates.h"
-#include "profiler/report/table.h"
 
 namespace shardlens::gui {
 namespace {
 
-QString bytes_text(Bytes bytes) {
-  return QString::fromStdString(format_bytes(bytes));
-}
+// Edits the plan and shows the simulated versions next to the measured run.
+class WhatIfPanel final : public Panel {
+ public:
+  explicit WhatIfPanel(const PanelContext& context);
+  void setTheme(const Theme& theme) override { plot_->setTheme(theme); }
 
-std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
-  const auto of = [&session](size_t r) -> const PlanVersion& { return session.versions()[r]; };
-  const auto figure = [of](auto&& text) {
-    return
-        [of, text](size_t r) { return of(r).error.isEmpty() ? text(of(r)) : QStringLiteral("–"); };
-  };
-  const auto base = [&session]() -> const PlanVersion& { return session.versions().front(); };
-  // The most important columns first: without enough room, columns are hidden from the last one on.
-  return {
-      {QObject::tr("#"), [](size_t r) { return QStringLiteral("v%1").arg(r); },
-       [](size_t r) { return static_cast<double>(r); }},
-      {QObject::tr("Change"), [of](size_t r) { return of(r).title; }},
-      {QObject::tr("Step"), figure([](const PlanVersion& v) { return durationText(v.step()); }),
-       [of](size_t r) { return static_cast<double>(of(r).step()); }, true},
-      {QObject::tr("Δ step"), figure([base](const PlanVersion& v) {
-         return changeText(static_cast<double>(v.step()), static_cast<double>(base().step()));
-       }),
-       nullptr, true, QObject::tr("Change from v0, which is simulated too")},
-      {QObject::tr("Off by"), figure([](const PlanVersion& v) {
-         return v.prediction.baseline ? baselineText(v.prediction.baseline) : QStringLiteral("–");
-       }),
-       nullptr, true,
-       QObject::tr(
-           "The simulator's error for the run's own plan, whose step was measured; none for "
-           "versions that use no measurement of the run")},
-      {QObject::tr("Machine"), [of](size_t r) { return machineText(of(r).state.machine); }},
-      {QObject::tr("Peak"), figure([](const PlanVersion& v) {
-         return bytes_text(v.peak()) + (v.prediction.memory.fits ? QString() : QObject::tr(" ✗"));
-       }),
-       [of](size_t r) { return static_cast<double>(of(r).peak()); }, true,
-       QObject::tr("Allocated on the rank that needs the most; ✗: more than the device has")},
-      {QObject::tr("Δ peak"), figure([base](const PlanVersion& v) {
-         return changeText(static_cast<double>(v.peak()), static_cast<double>(base().peak()));
-       }),
-       nullptr, true},
-      {QObject::tr("Engine"),
-       [of](size_t r) {
-         return !of(r).error.isEmpty()   ? QObject::tr("refused: %1").arg(of(r).error)
-                : of(r).engine.isEmpty() ? QObject::tr("runs it")
-                                         : QObject::tr("cannot run it yet");
-       }},
-      {QObject::tr("Exposed"),
-       figure([](const PlanVersion& v) { return durationText(v.prediction.figures.exposed_comm); }),
-       [of](size_t r) { return static_cast<double>(of(r).prediction.figures.exposed_comm); }, true},
-      {QObject::tr("Tokens/s"), figure([](const PlanVersion& v) {
-         return QLocale().toString(v.prediction.tokens_per_s, 'f', 0);
-       }),
-       [of](size_t r) { return of(r).prediction.tokens_per_s; }, true}};
-}
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
 
-}  // namespace
+ private:
+  void makeTable();
+  void showVersions();
+  void fitVersions();  // hides the last columns that do not fit the table's width
+  [[nodiscard]] QString baselineNote() const;
+  PlanForm* form_;
+  QLabel* note_;
+  ColumnTable versions_;
+  QTableView* table_;
+  ParetoPlot* plot_;
+  QString learning_;  // progress of observing the run, as text
+};
 
-WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
-    : QWidget(parent),
-      session_(session),
-      form_(new PlanForm(session)),
+WhatIfPanel::WhatIfPanel(const PanelContext& context)
+    : Panel(context),
+      form_(new PlanForm(session())),
       note_(new QLabel),
-      versions_(version_columns(session)),
+      versions_(version_columns(session())),
       table_(new QTableView),
-      plot_(new ParetoPlot(session)) {
+      plot_(new ParetoPlot(session())) {
   note_->setWordWrap(true);
   note_->setContentsMargins(8, 4, 8, 4);
   note_->setTextFormat(Qt::RichText);
   note_->setAccessibleName(tr("Result of the simulation"));
   connect(note_, &QLabel::linkActivated, this, [this](const QString& link) {
-    link == QStringLiteral("#stop") ? session_.cancel() : session_.resume();
+    link == QStringLiteral("#stop") ? session().cancel() : session().resume();
   });
-  table_->setModel(&versions_);
-  table_->setAccessibleName(tr("Versions of the plan"));
-  table_->setSelectionBehavior(QAbstractItemView::SelectRows);
-  table_->setShowGrid(false);
-  table_->setTabKeyNavigation(false);
-  table_->setAlternatingRowColors(true);
-  table_->verticalHeader()->hide();
-  table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 7);
-  table_->horizontalHeader()->setStretchLastSection(true);
-  table_->setItemDelegate(new EmphasisDelegate(table_));
-  versions_.setEmphasis([this](size_t r) { return &session_.versions()[r] == session_.current(); });
-  versions_.setTooltip([this](size_t r) {
-    const PlanVersion& v = session_.versions()[r];
-    QString text = !v.error.isEmpty() ? v.error : v.engine;
-    for (int column = 0; column < versions_.columnCount(); ++column) {
-      text += QStringLiteral("%1%2: %3")
-                  .arg(text.isEmpty() ? QString() : QStringLiteral("\n"),
-                       versions_.headerData(column, Qt::Horizontal, Qt::DisplayRole).toString(),
-                       versions_.index(versions_.indexOf(r).row(), column).data().toString());
-    }
-    return text;
-  });
-  connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
-    const PlanVersion& v = session_.versions()[versions_.rowAt(index)];
-    session_.edit(tr("back to v%1").arg(versions_.rowAt(index)), v.state);
-  });
+  makeTable();
   auto* right = new QVBoxLayout;
   right->setContentsMargins(0, 0, 0, 0);
   right->setSpacing(0);
@@ -129,31 +66,54 @@ WhatIfPanel::WhatIfPanel(PlanSession& session, QWidget* parent)
   row->addWidget(plot_, 1);
   plot_->setMinimumWidth(120);
   plot_->setMaximumWidth(200);
-  connect(&session_, &PlanSession::stateChanged, this, &WhatIfPanel::update);
-  connect(&session_, &PlanSession::simulatedOne, this, &WhatIfPanel::update);
-  connect(&session_, &PlanSession::progress, this, [this](int percent, const QString& what) {
+  connect(&session(), &PlanSession::stateChanged, this, &WhatIfPanel::showVersions);
+  connect(&session(), &PlanSession::simulatedOne, this, &WhatIfPanel::showVersions);
+  connect(&session(), &PlanSession::progress, this, [this](int percent, const QString& what) {
     learning_ = percent < 0 ? tr("%1 …").arg(what) : tr("%1 … %2 %").arg(what).arg(percent);
-    update();
+    showVersions();
   });
-  connect(&session_, &PlanSession::observed, this, &WhatIfPanel::update);
-  update();
+  connect(&session(), &PlanSession::observed, this, &WhatIfPanel::showVersions);
+  showVersions();
 }
 
-void WhatIfPanel::setTheme(const Theme& theme) {
-  plot_->setTheme(theme);
-}
-
-QComboBox& WhatIfPanel::knob(size_t index) {
-  return form_->knob(index);
+void WhatIfPanel::makeTable() {
+  table_->setModel(&versions_);
+  table_->setAccessibleName(tr("Versions of the plan"));
+  table_->setSelectionBehavior(QAbstractItemView::SelectRows);
+  table_->setShowGrid(false);
+  table_->setTabKeyNavigation(false);
+  table_->setAlternatingRowColors(true);
+  table_->verticalHeader()->hide();
+  table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 7);
+  table_->horizontalHeader()->setStretchLastSection(true);
+  table_->setItemDelegate(new EmphasisDelegate(table_));
+  setView(*table_);
+  versions_.setEmphasis(
+      [this](size_t r) { return &session().versions()[r] == session().current(); });
+  versions_.setTooltip([this](size_t r) {
+    const PlanVersion& v = session().versions()[r];
+    QString text = !v.error.isEmpty() ? v.error : v.engine;
+    for (int column = 0; column < versions_.columnCount(); ++column) {
+      text += QStringLiteral("%1%2: %3")
+                  .arg(text.isEmpty() ? QString() : QStringLiteral("\n"),
+                       versions_.headerData(column, Qt::Horizontal, Qt::DisplayRole).toString(),
+                       versions_.index(versions_.indexOf(r).row(), column).data().toString());
+    }
+    return text;
+  });
+  connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
+    const PlanVersion& v = session().versions()[versions_.rowAt(index)];
+    session().edit(tr("back to v%1").arg(versions_.rowAt(index)), v.state);
+  });
 }
 
 void WhatIfPanel::resizeEvent(QResizeEvent* event) {
-  QWidget::resizeEvent(event);
-  fitColumns();
+  Panel::resizeEvent(event);
+  fitVersions();
 }
 
 // Hidden columns are in the rows' tooltips.
-void WhatIfPanel::fitColumns() {
+void WhatIfPanel::fitVersions() {
   constexpr int kChange = 1, kAlways = 8, kWidestChange = 180;
   for (int column = kAlways; column < versions_.columnCount(); ++column) {
     table_->setColumnHidden(column, false);
@@ -171,50 +131,52 @@ void WhatIfPanel::fitColumns() {
   }
 }
 
-QString WhatIfPanel::note() const {
-  return note_->text();
-}
-
 // The simulator's error for the run's own plan, or why it is unknown.
 QString WhatIfPanel::baselineNote() const {
-  if (const auto baseline = session_.baseline()) {
+  if (const auto baseline = session().baseline()) {
     return tr("The run's own plan: %1 per step measured, %2 simulated on the run's machine; "
               "simulator error %3. ")
         .arg(durationText(baseline->measured), durationText(baseline->simulated),
              baselineText(baseline));
   }
-  return session_.why().isEmpty() ? tr("There is no measurement to compare with. ")
-                                  : tr("No machine could be calibrated from the run: %1 ")
-                                        .arg(session_.why().toHtmlEscaped());
+  return session().why().isEmpty() ? tr("There is no measurement to compare with. ")
+                                   : tr("No machine could be calibrated from the run: %1 ")
+                                         .arg(session().why().toHtmlEscaped());
 }
 
-void WhatIfPanel::update() {
-  versions_.reset(session_.versions().size());
-  if (session_.isObserving()) {
+void WhatIfPanel::showVersions() {
+  versions_.reset(session().versions().size());
+  if (session().isObserving()) {
     note_->setText(tr("%1 <a href='#stop'>Stop</a>").arg(learning_.toHtmlEscaped()));
     return;
   }
-  if (!session_.isOpen()) {
-    note_->setText(session_.wasCancelled()
-                       ? tr("%1 <a href='#again'>Calibrate</a>").arg(session_.why())
-                       : session_.why().toHtmlEscaped());
+  if (!session().isOpen()) {
+    note_->setText(session().wasCancelled()
+                       ? tr("%1 <a href='#again'>Calibrate</a>").arg(session().why())
+                       : session().why().toHtmlEscaped());
     return;
   }
   QString text = baselineNote();
-  const PlanVersion* now = session_.current();
-  if (session_.isSimulating() || now == nullptr) {
-    text += session_.wasCancelled() ? tr("Not simulated. <a href='#again'>Simulate</a>")
-                                    : tr("Simulating … <a href='#stop'>Stop</a>");
+  const PlanVersion* now = session().current();
+  if (session().isSimulating() || now == nullptr) {
+    text += session().wasCancelled() ? tr("Not simulated. <a href='#again'>Simulate</a>")
+                                     : tr("Simulating … <a href='#stop'>Stop</a>");
   } else if (!now->error.isEmpty()) {
     text += tr("This plan cannot be simulated: %1").arg(now->error.toHtmlEscaped());
   } else if (!now->engine.isEmpty()) {
     text += tr("The engine cannot run this plan yet: %1").arg(now->engine.toHtmlEscaped());
   }
   note_->setText(text);
-  fitColumns();
+  fitVersions();
   if (now != nullptr) {
-    table_->scrollTo(versions_.indexOf(static_cast<size_t>(now - session_.versions().data())));
+    table_->scrollTo(versions_.indexOf(static_cast<size_t>(now - session().versions().data())));
   }
+}
+
+}  // namespace
+
+PanelPointer make_what_if_panel(const PanelContext& context) {
+  return std::make_unique<WhatIfPanel>(context);
 }
 
 }  // namespace shardlens::gui

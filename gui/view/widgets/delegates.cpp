@@ -2,11 +2,6 @@
 
 #include <QPainter>
 
-#include "gui/model/tables/diagnostic_table.h"
-#include "gui/model/tables/event_table.h"
-#include "gui/model/tables/exposed_table.h"
-#include "gui/model/tables/order_table.h"
-#include "gui/model/tables/ownership_table.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
@@ -27,30 +22,6 @@ void ShareDelegate::paint(QPainter* painter,
     canvas.fill(bar, Ink::kExposed, 0.45);
     canvas.hatch(bar, Ink::kExposed);
   }
-}
-
-void SliceDelegate::paint(QPainter* painter,
-                          const QStyleOptionViewItem& option,
-                          const QModelIndex& index) const {
-  if (index.column() >= OwnershipTable::kFixedColumns) {
-    const double from = index.data(OwnershipTable::kFromRole).toDouble();
-    const double to = index.data(OwnershipTable::kToRole).toDouble();
-    PainterCanvas canvas(*painter, *theme_);
-    const QRectF area = QRectF(option.rect).adjusted(2, 2, -2, -2);
-    canvas.fill(area, Ink::kBand, 1);
-    if (to > from) {
-      canvas.fill({area.left() + area.width() * from, area.top(),
-                   std::max(2.0, area.width() * (to - from)), area.height()},
-                  Ink::kCopy, 0.45);
-    }
-  }
-  QStyledItemDelegate::paint(painter, option, index);
-}
-
-// Names of parameters differ at their ends, so they are elided at the start; other text at the end.
-void SliceDelegate::initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const {
-  QStyledItemDelegate::initStyleOption(option, index);
-  option->textElideMode = index.column() == 0 ? Qt::ElideLeft : Qt::ElideRight;
 }
 
 void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,

@@ -22,23 +22,6 @@ class ShareDelegate : public QStyledItemDelegate {
   const Theme* theme_;
 };
 
-// Draws which part of a parameter a rank holds.
-class SliceDelegate : public QStyledItemDelegate {
-  Q_OBJECT
- public:
-  explicit SliceDelegate(QObject* parent) : QStyledItemDelegate(parent), theme_(&Theme::light()) {}
-  void setTheme(const Theme& theme) { theme_ = &theme; }
-  void paint(QPainter* painter,
-             const QStyleOptionViewItem& option,
-             const QModelIndex& index) const override;
-
- protected:
-  void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;
-
- private:
-  const Theme* theme_;
-};
-
 // Draws the text bold if the model's value of `role` is true.
 class EmphasisDelegate : public QStyledItemDelegate {
   Q_OBJECT

@@ -5,6 +5,8 @@
 #include <QFileInfo>
 #include <QTemporaryDir>
 
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/unit_tree.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/window/main_window.h"
 
@@ -46,9 +48,9 @@ QStringList selftest(MainWindow& window) {
     expect(figures.compute + figures.exposed_comm + figures.exposed_copy + figures.idle ==
                figures.duration(),
            where + QStringLiteral(": the headline's parts do not sum to its total"));
-    expect(window.panels().exposed.total() == figures.exposed_comm,
+    expect(window.panels().model<ExposedTable>().total() == figures.exposed_comm,
            where + QStringLiteral(": the exposed list does not sum to the headline"));
-    expect(exposed_of_top_rows(window.panels().tree) == figures.exposed_comm,
+    expect(exposed_of_top_rows(window.panels().model<UnitTree>()) == figures.exposed_comm,
            where + QStringLiteral(": the tree's top rows do not sum to the headline"));
   };
   check_sums(QStringLiteral("all steps"));

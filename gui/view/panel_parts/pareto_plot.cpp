@@ -1,4 +1,4 @@
-#include "gui/view/planning/pareto_plot.h"
+#include "gui/view/panel_parts/pareto_plot.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "gui/view/planning/plan_form.h"
+#include "gui/view/panel_parts/plan_form.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "gui/view/planning/module_bar.h"
+#include "gui/view/panel_parts/module_bar.h"
 
 #include <QHBoxLayout>
 #include <QMenu>

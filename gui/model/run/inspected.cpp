@@ -1,4 +1,4 @@
-#include "gui/view/panels/inspector.h"
+#include "gui/model/run/inspected.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,6 @@
 
 #include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/run_notes.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/table.h"
 
@@ -222,19 +221,6 @@ QString inspected(const SelectionContext& context) {
     return of_collective(run, *rank, chosen.item->ref);
   }
   return chosen.unit ? of_unit(*rank, *chosen.unit) : of_rank(run, *rank);
-}
-
-Inspector::Inspector(SelectionContext& context, QWidget* parent)
-    : QTextBrowser(parent), context_(context) {
-  setOpenLinks(false);
-  setFrameShape(QFrame::NoFrame);
-  setAccessibleName(tr("Inspector"));
-  connect(&context_, &SelectionContext::changed, this, &Inspector::update);
-}
-
-void Inspector::update() {
-  const bool simulated = context_.run() != nullptr && is_simulated(*context_.run());
-  setHtml((simulated ? tr("<i>simulated, not measured</i>") : QString()) + inspected(context_));
 }
 
 }  // namespace shardlens::gui
