@@ -20,14 +20,14 @@
 
 #include "core/base/error.h"
 #include "core/plan/module_tree.h"
-#include "gui/model/plan_session.h"
-#include "gui/model/run_data.h"
-#include "gui/model/run_loader.h"
-#include "gui/model/selection_context.h"
-#include "gui/model/wait.h"
-#include "gui/view/main_window.h"
-#include "gui/view/qt_messages.h"
-#include "gui/view/timeline_view.h"
+#include "gui/model/base/qt_messages.h"
+#include "gui/model/base/wait.h"
+#include "gui/model/plan/plan_session.h"
+#include "gui/model/run/run_data.h"
+#include "gui/model/run/run_loader.h"
+#include "gui/model/run/selection_context.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/window/main_window.h"
 #include "profiler/analysis/analysis.h"
 
 namespace {

@@ -10,9 +10,9 @@
 #include <QString>
 #include <QStringList>
 
-#include "gui/model/run_data.h"
-#include "gui/model/wait.h"
-#include "gui/view/qt_messages.h"
+#include "gui/model/base/qt_messages.h"
+#include "gui/model/base/wait.h"
+#include "gui/model/run/run_data.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::gui {

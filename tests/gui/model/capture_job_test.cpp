@@ -1,4 +1,4 @@
-#include "gui/model/capture_job.h"
+#include "gui/model/run/capture_job.h"
 
 #include <QFile>
 #include <QTemporaryDir>

@@ -4,8 +4,8 @@
 
 #include <QTemporaryDir>
 
-#include "gui/model/compare_session.h"
-#include "gui/model/comparison_tree.h"
+#include "gui/model/compare/compare_session.h"
+#include "gui/model/compare/comparison_tree.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/run_summary.h"
 #include "tests/gui/qt_test.h"

@@ -2,9 +2,13 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
-#include "gui/model/action_registry.h"
-#include "gui/model/tables.h"
-#include "gui/model/unit_tree.h"
+#include "gui/model/base/action_registry.h"
+#include "gui/model/tables/diagnostic_table.h"
+#include "gui/model/tables/event_table.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/order_table.h"
+#include "gui/model/tables/ownership_table.h"
+#include "gui/model/tables/unit_tree.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

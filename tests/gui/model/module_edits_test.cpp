@@ -1,4 +1,4 @@
-#include "gui/model/module_edits.h"
+#include "gui/model/plan/module_edits.h"
 
 #include <map>
 #include <set>

@@ -1,8 +1,8 @@
-#include "gui/model/plan_session.h"
+#include "gui/model/plan/plan_session.h"
 
 #include <set>
 
-#include "gui/model/unit_tree.h"
+#include "gui/model/tables/unit_tree.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

@@ -1,4 +1,4 @@
-#include "gui/model/project.h"
+#include "gui/model/plan/project.h"
 
 #include <fstream>
 

@@ -1,4 +1,4 @@
-#include "gui/model/run_data.h"
+#include "gui/model/run/run_data.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 
 #include <QTemporaryDir>
 
-#include "gui/model/run_loader.h"
-#include "gui/model/selection_context.h"
+#include "gui/model/run/run_loader.h"
+#include "gui/model/run/selection_context.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/qt_test.h"
 

@@ -1,4 +1,4 @@
-#include "gui/model/time_axis.h"
+#include "gui/model/base/time_axis.h"
 
 #include <gtest/gtest.h>
 

@@ -10,9 +10,9 @@
 #include <QTemporaryDir>
 #include <QTest>
 
-#include "gui/view/capture_dialog.h"
-#include "gui/view/main_window.h"
-#include "gui/view/timeline_view.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/capture_dialog.h"
+#include "gui/view/window/main_window.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

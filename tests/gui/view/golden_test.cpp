@@ -5,10 +5,10 @@
 #include <QPainter>
 #include <QTemporaryDir>
 
-#include "gui/model/compare_session.h"
-#include "gui/view/compare_panel.h"
-#include "gui/view/painter_canvas.h"
-#include "gui/view/timeline_scene.h"
+#include "gui/model/compare/compare_session.h"
+#include "gui/view/panels/compare_panel.h"
+#include "gui/view/timeline/timeline_scene.h"
+#include "gui/view/widgets/painter_canvas.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

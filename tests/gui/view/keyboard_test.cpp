@@ -3,7 +3,7 @@
 #include <QAbstractItemView>
 #include <QDockWidget>
 
-#include "gui/view/timeline_view.h"
+#include "gui/view/timeline/timeline_view.h"
 #include "tests/gui/view/window_test.h"
 
 namespace shardlens::gui {
@@ -17,7 +17,7 @@ TEST_F(KeyboardTest, TheKeyboardReachesEverything) {
   open(sample_run());
   window_->activateWindow();
   ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
-  for (const Panels::Panel& panel : window_->panels().all()) {
+  for (const Panels::Docked& panel : window_->panels().all()) {
     const QString id = panel.dock->objectName();
     ASSERT_TRUE(window_->actions().trigger("panel." + id)) << id.toStdString();
     QApplication::processEvents();
@@ -54,19 +54,19 @@ TEST_F(KeyboardTest, TabIntoATableChoosesNothing) {
   window_->activateWindow();
   ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
   const Selection before = window_->context().current();
-  for (const Panels::Panel& panel : window_->panels().all()) {
+  for (const Panels::Docked& panel : window_->panels().all()) {
     const QString id = panel.dock->objectName();
     if (id != "modules" && id != "exposed" && id != "order") {
       continue;
     }
     window_->actions().trigger("panel." + id);
     window_->timeline().setFocus();
-    panel.view->setFocus(Qt::TabFocusReason);
+    panel.panel->view()->setFocus(Qt::TabFocusReason);
     QApplication::processEvents();
-    EXPECT_TRUE(panel.view->hasFocus()) << id.toStdString();
+    EXPECT_TRUE(panel.panel->view()->hasFocus()) << id.toStdString();
     EXPECT_EQ(window_->context().current(), before) << id.toStdString();
-    QTest::keyClick(panel.view, Qt::Key_Down);
-    QTest::keyClick(panel.view, Qt::Key_Up);  // the first row, which has a unit or an item
+    QTest::keyClick(panel.panel->view(), Qt::Key_Down);
+    QTest::keyClick(panel.panel->view(), Qt::Key_Up);  // the first row, which has a unit or an item
     EXPECT_NE(window_->context().current(), before) << id.toStdString();
     window_->context().select(before);
     window_->panels().flush();

@@ -1,4 +1,4 @@
-#include "gui/view/main_window.h"
+#include "gui/view/window/main_window.h"
 
 #include <array>
 #include <filesystem>
@@ -23,14 +23,17 @@
 #include <QTreeView>
 #include <QWheelEvent>
 
-#include "gui/view/capture_dialog.h"
-#include "gui/view/command_palette.h"
-#include "gui/view/compare_panel.h"
-#include "gui/view/headline_strip.h"
-#include "gui/view/inspector.h"
-#include "gui/view/module_bar.h"
-#include "gui/view/selftest.h"
-#include "gui/view/timeline_view.h"
+#include "gui/model/run/inspected.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/unit_tree.h"
+#include "gui/view/panel_parts/module_bar.h"
+#include "gui/view/panels/compare_panel.h"
+#include "gui/view/panels/notes_panel.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/capture_dialog.h"
+#include "gui/view/widgets/command_palette.h"
+#include "gui/view/widgets/headline_strip.h"
+#include "gui/view/window/selftest.h"
 #include "profiler/report/table.h"
 #include "tests/gui/view/window_test.h"
 
@@ -258,13 +261,13 @@ TEST_F(MainWindowTest, EveryStepsNumbersAreTheAnalyzers) {
         window_->context().selectStep(s);
         window_->panels().flush();
         expect_headline(alone.figures);
-        EXPECT_EQ(window_->panels().exposed.total(), alone.figures.exposed_comm);
+        EXPECT_EQ(window_->panels().model<ExposedTable>().total(), alone.figures.exposed_comm);
         for (const analysis::UnitFigures& unit : alone.units) {
           Nanoseconds exposed = 0;
           for (const auto& part : unit.parts) {
             exposed += part ? part->exposed : 0;
           }
-          const UnitTree& tree = window_->panels().tree;
+          const UnitTree& tree = window_->panels().model<UnitTree>();
           QModelIndex index = tree.indexOf(unit.fqn);
           ASSERT_TRUE(index.isValid()) << unit.fqn;
           Nanoseconds below = 0;
@@ -295,8 +298,8 @@ TEST_F(MainWindowTest, AnyRangesNumbersAreTheAnalyzers) {
     window_->panels().flush();
     const analysis::WindowFigures exact = partition.figures(
         analysis::clip(timeline.span, window_->context().run()->own(rank(), shown)));
-    EXPECT_EQ(window_->panels().exposed.total(), exact.exposed_comm);
-    const UnitTree& tree = window_->panels().tree;
+    EXPECT_EQ(window_->panels().model<ExposedTable>().total(), exact.exposed_comm);
+    const UnitTree& tree = window_->panels().model<UnitTree>();
     Nanoseconds top = 0;
     for (int row = 0; row < tree.rowCount(); ++row) {
       top += tree.exposedAt(tree.index(row, 0));
@@ -313,7 +316,7 @@ TEST_F(MainWindowTest, AnotherRunIsComparedBelow) {
   window_->compareWith({QString::fromStdString(pytorch_run("fsdp2-no-reshard"))});
   ASSERT_TRUE(wait_for([&] { return settled; }));
   EXPECT_EQ(window_->lastError().toStdString(), "");
-  ComparePanel& panel = window_->panels().compare();
+  ComparePanel& panel = window_->panels().get<ComparePanel>();
   EXPECT_GT(panel.tree.rowCount(), 1);
   double sum = 0;
   for (const WaterfallPlot::Part& part : panel.plot().parts()) {
@@ -332,7 +335,7 @@ TEST_F(MainWindowTest, AnotherRunIsComparedBelow) {
   EXPECT_EQ(
       ghost.start + ghost.run->shown(ghost.data(), ghost.data().figures.steps[0].window).start, a);
   panel.by().setCurrentIndex(static_cast<int>(ComparisonTree::By::kUnit));
-  panel.view().setCurrentIndex(panel.tree.index(0, 0));
+  panel.view()->setCurrentIndex(panel.tree.index(0, 0));
   EXPECT_EQ(window_->context().current().unit, panel.tree.unitAt(panel.tree.index(0, 0)));
   window_->grab();
   const RunPointer first = window_->compare().a();
@@ -364,7 +367,7 @@ TEST_F(MainWindowTest, AProjectKeepsRunsPlansAndNotes) {
   window_->session().choose(2, 2);  // prefetch two units ahead, the sample has one
   window_->session().simulateNow();
   ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
-  window_->panels().notes().setPlainText("what I found");
+  window_->panels().get<NotesPanel>().edit().setPlainText("what I found");
   window_->context().selectRange(analysis::Interval{3'000'000, 4'000'000});
   window_->actions().trigger("go.mark");
   EXPECT_TRUE(window_->isWindowModified());
@@ -373,18 +376,18 @@ TEST_F(MainWindowTest, AProjectKeepsRunsPlansAndNotes) {
   EXPECT_FALSE(window_->isWindowModified());
   const std::string plan = window_->session().planJson();
   open(pytorch_run("fsdp2-default"));
-  EXPECT_EQ(window_->panels().notes().toPlainText(), "");
+  EXPECT_EQ(window_->panels().get<NotesPanel>().edit().toPlainText(), "");
   open(file.toStdString());
   EXPECT_EQ(window_->lastError().toStdString(), "");
   EXPECT_TRUE(window_->windowTitle().startsWith("work")) << window_->windowTitle().toStdString();
-  EXPECT_EQ(window_->panels().notes().toPlainText(), "what I found");
+  EXPECT_EQ(window_->panels().get<NotesPanel>().edit().toPlainText(), "what I found");
   ASSERT_EQ(scene().bookmarks.size(), 1);
   EXPECT_EQ(scene().bookmarks[0].time, 3'000'000);
   EXPECT_EQ(window_->session().planJson(), plan);
   ASSERT_TRUE(wait_for([&] { return window_->session().versions().size() == 2; }));
   EXPECT_FALSE(window_->isWindowModified());
   EXPECT_TRUE(settings_->value("recent").toStringList().first().endsWith("work.shardlens"));
-  window_->panels().notes().setPlainText("more");
+  window_->panels().get<NotesPanel>().edit().setPlainText("more");
   EXPECT_TRUE(window_->isWindowModified());
   EXPECT_FALSE(window_->close());  // it asks the user first
   auto* box = window_->findChild<QMessageBox*>();
@@ -412,10 +415,10 @@ TEST_F(MainWindowTest, ABrokenProjectIsAMessage) {
 TEST_F(MainWindowTest, AModuleIsEditedInTheTree) {
   open(sample_run());
   ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
-  UnitTree& tree = window_->panels().tree;
+  UnitTree& tree = window_->panels().model<UnitTree>();
   window_->context().selectUnit("model.layers.3");
   window_->panels().flush();
-  ModuleBar& bar = window_->panels().moduleBar();
+  ModuleBar& bar = *window_->findChild<ModuleBar*>();
   const auto choose = [&](size_t knob, const QString& label) {
     for (QAction* action : bar.menu(knob).actions()) {
       if (action->text().startsWith(label)) {
@@ -485,10 +488,10 @@ TEST_F(MainWindowTest, AnyViewIsExported) {
     return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
   };
   std::vector<std::pair<QWidget*, const QAbstractItemView*>> views{{&window_->timeline(), nullptr}};
-  for (const Panels::Panel& panel : window_->panels().all()) {
+  for (const Panels::Docked& panel : window_->panels().all()) {
     window_->panels().raise(panel.dock->objectName());
     QApplication::processEvents();
-    views.emplace_back(panel.dock->widget(), panel.view);
+    views.emplace_back(panel.panel, panel.panel->view());
   }
   for (const auto& [view, table] : views) {
     ASSERT_TRUE(window_->exportTo(base + ".png", view)) << window_->lastError().toStdString();

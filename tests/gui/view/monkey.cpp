@@ -18,9 +18,12 @@
 #include <QWheelEvent>
 #include <QWindow>
 
-#include "gui/view/capture_dialog.h"
-#include "gui/view/headline_strip.h"
-#include "gui/view/timeline_view.h"
+#include "gui/model/tables/event_table.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/unit_tree.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/capture_dialog.h"
+#include "gui/view/widgets/headline_strip.h"
 
 namespace shardlens::gui {
 namespace {
@@ -92,7 +95,7 @@ QWidget* Monkey::top() {
     return dialog;
   }
   QList<QWidget*> floating;
-  for (const Panels::Panel& panel : window_.panels().all()) {
+  for (const Panels::Docked& panel : window_.panels().all()) {
     if (panel.dock->isFloating() && panel.dock->isVisible() && panel.dock->isWindow()) {
       floating.append(panel.dock);
     }
@@ -356,10 +359,10 @@ QStringList Monkey::brokenNumbers() {
   if (exact.duration() != length_of(window_.context().window())) {
     out.append(QStringLiteral("the figures do not sum to their span"));
   }
-  if (window_.panels().exposed.total() != exact.exposed_comm) {
+  if (window_.panels().model<ExposedTable>().total() != exact.exposed_comm) {
     out.append(QStringLiteral("the exposed list does not sum to the headline"));
   }
-  const UnitTree& tree = window_.panels().tree;
+  const UnitTree& tree = window_.panels().model<UnitTree>();
   Nanoseconds top = 0;
   for (int row = 0; row < tree.rowCount(); ++row) {
     top += tree.exposedAt(tree.index(row, 0));
@@ -391,24 +394,25 @@ QStringList Monkey::brokenSelection() {
   expect(boxes.size() == 2 && boxes[0]->currentIndex() == static_cast<int>(held.rank) &&
              boxes[1]->currentIndex() == (held.step ? static_cast<int>(*held.step) + 1 : 0),
          "the headline's boxes show another rank or step");
-  for (const Panels::Panel& panel : window_.panels().all()) {
+  for (const Panels::Docked& panel : window_.panels().all()) {
     const QString id = panel.dock->objectName();
+    const QAbstractItemView* view = panel.panel->view();
     const QModelIndexList rows =
-        panel.view == nullptr ? QModelIndexList() : panel.view->selectionModel()->selectedRows();
+        view == nullptr ? QModelIndexList() : view->selectionModel()->selectedRows();
     if (id == QStringLiteral("modules")) {
-      const UnitTree& tree = window_.panels().tree;
+      const UnitTree& tree = window_.panels().model<UnitTree>();
       const QModelIndex wanted = held.unit ? tree.indexOf(*held.unit) : QModelIndex();
       expect(!wanted.isValid() || (!rows.isEmpty() && rows.front() == wanted),
              "Modules does not show the selected unit");
       expect(held.unit || rows.isEmpty() || !tree.unitAt(rows.front()),
              "Modules shows a unit that is not selected");
     } else if (id == QStringLiteral("exposed") && !rows.isEmpty()) {
-      const Selection::Item item = window_.panels().exposed.itemAt(rows.front());
+      const Selection::Item item = window_.panels().model<ExposedTable>().itemAt(rows.front());
       expect(held.item && held.item->rank == item.rank && held.item->ref == item.ref,
              "Exposed shows a collective that is not selected");
     } else if (id == QStringLiteral("events") && !rows.isEmpty()) {
       expect(held.item && held.item->source == Lane::Source::kEvents &&
-                 held.item->ref == window_.panels().events.eventAt(rows.front()),
+                 held.item->ref == window_.panels().model<EventTable>().eventAt(rows.front()),
              "Events shows an event that is not selected");
     }
   }

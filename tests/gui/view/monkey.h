@@ -9,7 +9,7 @@
 #include <QStringList>
 #include <QTimer>
 
-#include "gui/view/main_window.h"
+#include "gui/view/window/main_window.h"
 
 namespace shardlens::gui {
 

@@ -11,16 +11,22 @@
 #include <QMenuBar>
 #include <QTableView>
 #include <QTest>
+#include <QTextBrowser>
 #include <QToolButton>
 #include <QTreeView>
 
-#include "gui/model/time_axis.h"
-#include "gui/view/compare_panel.h"
-#include "gui/view/headline_strip.h"
-#include "gui/view/inspector.h"
-#include "gui/view/notice_bar.h"
-#include "gui/view/timeline_view.h"
-#include "gui/view/what_if_panel.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/model/run/inspected.h"
+#include "gui/model/tables/diagnostic_table.h"
+#include "gui/model/tables/event_table.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/order_table.h"
+#include "gui/model/tables/ownership_table.h"
+#include "gui/model/tables/unit_tree.h"
+#include "gui/view/panels/compare_panel.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/headline_strip.h"
+#include "gui/view/widgets/notice_bar.h"
 #include "tests/gui/view/window_test.h"
 
 namespace shardlens::gui {
@@ -50,12 +56,7 @@ class MouseTest : public WindowTest {
     QApplication::processEvents();
     window_->panels().flush();
     QApplication::processEvents();
-    for (const Panels::Panel& each : window_->panels().all()) {
-      if (each.dock->objectName() == panel) {
-        return *each.view;
-      }
-    }
-    throw std::runtime_error("no such panel");
+    return *window_->panels().find(panel).panel->view();
   }
   QPoint at(QAbstractItemView& view, const QModelIndex& index) {
     view.scrollTo(index);
@@ -117,7 +118,7 @@ TEST_F(MouseTest, EveryRankOfSeveralIsFoldedAndChosen) {
 TEST_F(MouseTest, AClickInModulesSelectsAndADoubleClickGoesThere) {
   open(sample_run());
   QAbstractItemView& view = shown("modules");
-  UnitTree& tree = window_->panels().tree;
+  UnitTree& tree = window_->panels().model<UnitTree>();
   for (const std::string unit : {"model.layers.3", "", "<optimizer>"}) {
     const QModelIndex row = tree.indexOf(unit);
     ASSERT_TRUE(row.isValid()) << unit;
@@ -155,11 +156,12 @@ TEST_F(MouseTest, AClickInATableSelectsAndADoubleClickGoesThere) {
   QAbstractItemView& exposed = shown("exposed");
   for (const int row : {2, 0, 1}) {
     click(exposed, exposed.model()->index(row, 1));
-    EXPECT_EQ(chosen().item, window_->panels().exposed.itemAt(exposed.model()->index(row, 0)));
+    EXPECT_EQ(chosen().item,
+              window_->panels().model<ExposedTable>().itemAt(exposed.model()->index(row, 0)));
   }
   goes_there(exposed, 2);
   // The table stays sorted when the selection changes.
-  window_->panels().exposed.sort(0, Qt::AscendingOrder);
+  window_->panels().model<ExposedTable>().sort(0, Qt::AscendingOrder);
   const QVariant first = exposed.model()->index(0, 0).data();
   window_->context().selectStep(1);
   settle();
@@ -171,14 +173,15 @@ TEST_F(MouseTest, AClickInATableSelectsAndADoubleClickGoesThere) {
   QAbstractItemView& order = shown("order");
   click(order, order.model()->index(1, 2));
   ASSERT_TRUE(chosen().item);
-  EXPECT_EQ(chosen().unit, window_->panels().order.unitAt(order.model()->index(1, 0)));
+  EXPECT_EQ(chosen().unit,
+            window_->panels().model<OrderTable>().unitAt(order.model()->index(1, 0)));
   goes_there(order, 3);
   QAbstractItemView& events = shown("events");
   ASSERT_GT(events.model()->rowCount(), 10);
   click(events, events.model()->index(7, 2));
-  EXPECT_EQ(chosen().item,
-            (Selection::Item{0, Lane::Source::kEvents,
-                             window_->panels().events.eventAt(events.model()->index(7, 0))}));
+  EXPECT_EQ(chosen().item, (Selection::Item{0, Lane::Source::kEvents,
+                                            window_->panels().model<EventTable>().eventAt(
+                                                events.model()->index(7, 0))}));
   goes_there(events, 5);
 }
 
@@ -200,12 +203,12 @@ TEST_F(MouseTest, AClickOnAChangeSelectsItsUnit) {
   QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
   window_->compareWith({QString::fromStdString(pytorch_run("fsdp2-no-reshard"))});
   ASSERT_TRUE(wait_for([&] { return settled; }));
-  ComparePanel& panel = window_->panels().compare();
+  ComparePanel& panel = window_->panels().get<ComparePanel>();
   panel.by().setCurrentIndex(static_cast<int>(ComparisonTree::By::kUnit));
   QApplication::processEvents();
   const QModelIndex row = panel.tree.index(0, 0);
   ASSERT_TRUE(panel.tree.unitAt(row));
-  click(panel.view(), row);
+  click(*panel.view(), row);
   EXPECT_EQ(chosen().unit, panel.tree.unitAt(row));
 }
 
@@ -262,7 +265,7 @@ TEST_F(MouseTest, WhatIsEnabledFollowsWhatIsPossible) {
 TEST_F(MouseTest, ArrowKeysFoldTrees) {
   open(sample_run());
   auto& view = static_cast<QTreeView&>(shown("modules"));
-  const QModelIndex fold = window_->panels().tree.indexOf("model.layers.3").parent();
+  const QModelIndex fold = window_->panels().model<UnitTree>().indexOf("model.layers.3").parent();
   click(view, fold);
   ASSERT_FALSE(view.isExpanded(fold));
   view.setFocus();
@@ -347,7 +350,7 @@ TEST_F(MouseTest, ContextMenusOfferWhatCanBeDone) {
   press(exposed.viewport(), at(exposed, second));
   QMenu* shown_menu = menu();
   ASSERT_NE(shown_menu, nullptr);
-  EXPECT_EQ(chosen().item, window_->panels().exposed.itemAt(second));
+  EXPECT_EQ(chosen().item, window_->panels().model<ExposedTable>().itemAt(second));
   ASSERT_NE(entry(*shown_menu, "Copy"), nullptr);
   entry(*shown_menu, "Copy")->trigger();
   EXPECT_TRUE(QApplication::clipboard()->text().startsWith(second.data().toString() + "\t"));
@@ -432,13 +435,16 @@ TEST_F(MouseTest, ASimulatedStepIsTheSameEverywhere) {
   settle();
   EXPECT_TRUE(window_->headline().bar().text().startsWith("simulated step " + step + " = "))
       << window_->headline().bar().text().toStdString();
-  const QTableView& versions = window_->panels().whatIf().table();
+  const QAbstractItemView& versions = *window_->panels().find("whatif").panel->view();
   EXPECT_EQ(versions.model()->index(0, 2).data().toString(), step);
   EXPECT_TRUE(window_->windowTitle().contains("simulated"));
   EXPECT_TRUE(window_->notice().isVisible());
   EXPECT_TRUE(window_->notice().text().contains("Simulated"));
-  EXPECT_TRUE(inspected(window_->context()).isEmpty() ||
-              window_->findChild<Inspector*>()->toPlainText().contains("simulated"));
+  EXPECT_TRUE(inspected(window_->context()).isEmpty() || window_->panels()
+                                                             .find("inspector")
+                                                             .panel->findChild<QTextBrowser*>()
+                                                             ->toPlainText()
+                                                             .contains("simulated"));
   // With a run open, the lanes of its simulated plan show the same number as the table.
   open(sample_run());
   EXPECT_FALSE(window_->notice().isVisible());
@@ -461,13 +467,16 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
     EXPECT_TRUE(window_->notice().isVisible());
     EXPECT_TRUE(window_->notice().text().contains(what)) << window_->notice().text().toStdString();
     int rows = 0;
-    for (int row = 0; row < window_->panels().diagnostics.rowCount(); ++row) {
-      rows += window_->panels().diagnostics.index(row, 2).data().toString().contains(what) ? 1 : 0;
+    for (int row = 0; row < window_->panels().model<DiagnosticTable>().rowCount(); ++row) {
+      rows +=
+          window_->panels().model<DiagnosticTable>().index(row, 2).data().toString().contains(what)
+              ? 1
+              : 0;
     }
     EXPECT_EQ(rows, 1) << what.toStdString();
   };
   said_everywhere("plan.json");
-  EXPECT_TRUE(window_->panels().ownership.why().contains("plan.json"));
+  EXPECT_TRUE(window_->panels().model<OwnershipTable>().why().contains("plan.json"));
   EXPECT_TRUE(window_->session().why().contains("plan.json"));
   std::filesystem::remove(directory / "workload.json");  // plan.json is still broken
   open(directory.string());
@@ -478,11 +487,7 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
   said_everywhere("no events");
   QTest::mouseClick(window_->notice().findChild<QToolButton*>(), Qt::LeftButton);
   QApplication::processEvents();
-  for (const Panels::Panel& panel : window_->panels().all()) {
-    if (panel.dock->objectName() == "diagnostics") {
-      EXPECT_FALSE(panel.dock->visibleRegion().isEmpty());
-    }
-  }
+  EXPECT_FALSE(window_->panels().find("diagnostics").dock->visibleRegion().isEmpty());
 }
 
 // A simulated plan is not shown as a run after its model is read again, or after reading fails.
@@ -516,14 +521,11 @@ TEST_F(MouseTest, OwnershipSaysWhetherAUnitIsGathered) {
   auto& view = static_cast<QTableView&>(shown("ownership"));
   EXPECT_GE(view.columnWidth(2), view.fontMetrics().horizontalAdvance("unsharded") + 8);
   double_click(view, view.model()->index(1, 0));
-  EXPECT_EQ(chosen().unit, window_->panels().ownership.unitAt(view.model()->index(0, 0)));
+  EXPECT_EQ(chosen().unit,
+            window_->panels().model<OwnershipTable>().unitAt(view.model()->index(0, 0)));
   // The columns of ranks share the dock's width.
   window_->resize(2400, 1000);
-  for (const Panels::Panel& panel : window_->panels().all()) {
-    if (panel.view == &view) {
-      window_->resizeDocks({panel.dock}, {1600}, Qt::Horizontal);
-    }
-  }
+  window_->resizeDocks({window_->panels().find("ownership").dock}, {1600}, Qt::Horizontal);
   QApplication::processEvents();
   int width = 0;
   for (int column = 0; column < view.model()->columnCount(); ++column) {

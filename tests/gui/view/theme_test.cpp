@@ -1,4 +1,4 @@
-#include "gui/view/theme.h"
+#include "gui/view/widgets/theme.h"
 
 #include <array>
 #include <cmath>

@@ -1,11 +1,11 @@
-#include "gui/view/timeline_scene.h"
+#include "gui/view/timeline/timeline_scene.h"
 
 #include <algorithm>
 
 #include <QApplication>
 
 #include "tests/gui/qt_test.h"
-#include "tests/gui/view/recorder.h"
+#include "tests/gui/view/recording_canvas.h"
 
 namespace shardlens::gui {
 namespace {

@@ -8,7 +8,7 @@
 #include <QTemporaryDir>
 #include <QTest>
 
-#include "gui/view/main_window.h"
+#include "gui/view/window/main_window.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

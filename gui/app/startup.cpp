@@ -1,0 +1,186 @@
+#include "gui/app/startup.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include <QApplication>
+#include <QFileInfo>
+
+#include "gui/model/base/wait.h"
+#include "gui/model/plan/window_json.h"
+#include "gui/model/tables/unit_tree.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/window/selftest.h"
+#include "sim/hardware/hardware_spec.h"
+
+namespace shardlens::gui {
+namespace {
+
+// Brings a panel to the front by its title or its id: "What if", what-if, whatif.
+void raise(const QString& name, MainWindow& window) {
+  if (name.isEmpty()) {
+    return;
+  }
+  const PanelRow* row = find_panel(name);
+  if (row == nullptr) {
+    QStringList known;
+    for (const PanelRow& each : panel_table()) {
+      known.append(title_of(each));
+    }
+    throw UsageError("--panel: no panel '" + name.toStdString() +
+                     "'; expected one of: " + known.join(QStringLiteral(", ")).toStdString());
+  }
+  window.actions().trigger(QStringLiteral("panel.") + QLatin1String(row->id));
+}
+
+// --plan, --hardware and --simulate: simulated one after the other, so that each becomes a version.
+void simulate(const ProgramOptions& options, MainWindow& window) {
+  PlanSession& session = window.session();
+  const auto simulated = [&session] {
+    session.simulateNow();
+    wait_until([&session] { return !session.isBusy(); }, kLongestRun);
+  };
+  simulated();
+  if (!session.isOpen() &&
+      (options.simulate || !options.plans.isEmpty() || !options.hardware.isEmpty())) {
+    throw InputError("", session.why().toStdString());
+  }
+  const PlanState own = session.state();
+  const auto on_each = [&](const QString& plan) {
+    for (const QString& name : options.hardware) {
+      PlanState next = session.state();
+      next.machine = name;
+      next.world_size =
+          options.model.isEmpty() ? own.world_size : sim::load_hardware(name.toStdString()).ranks();
+      session.edit(plan.isEmpty() ? QObject::tr("on %1").arg(machineText(name))
+                                  : QObject::tr("%1 on %2").arg(plan, machineText(name)),
+                   next);
+      simulated();
+    }
+  };
+  on_each({});
+  for (const QString& plan : options.plans) {
+    PlanState first = session.state();
+    first.machine = own.machine;
+    first.world_size = own.world_size;
+    first.plan = plan::load_plan(plan.toStdString());
+    session.edit(QFileInfo(plan).fileName(), first);
+    simulated();
+    on_each(QFileInfo(plan).fileName());
+  }
+  if (options.simulate && !window.actions().trigger(QStringLiteral("plan.simulate"))) {
+    throw InputError("--simulate", session.why().toStdString());
+  }
+}
+
+// --step, --select and --range.
+void select(const ProgramOptions& options, MainWindow& window) {
+  SelectionContext& context = window.context();
+  const RankData* rank = context.rank();
+  if (options.step) {
+    size_t found = 0;
+    while (found < rank->figures.steps.size() && rank->figures.steps[found].step != *options.step) {
+      ++found;
+    }
+    if (found == rank->figures.steps.size()) {
+      throw InputError("--step", "no step " + std::to_string(*options.step) + " in the run");
+    }
+    context.selectStep(found);
+  }
+  if (options.range) {
+    context.selectRange(options.range);
+  }
+  if (!options.select.isEmpty()) {
+    const std::string unit =
+        options.select == QStringLiteral("(root)") ? "" : options.select.toStdString();
+    if (!window.panels().model<UnitTree>().indexOf(unit).isValid()) {
+      throw InputError("--select",
+                       "no unit '" + unit + "' in the run; the panel Modules lists its units");
+    }
+    context.selectUnit(unit);
+  }
+  if (options.range || options.step) {
+    window.timeline().fitSelection();
+  }
+}
+
+// Runs the pending layouts, paints and timers of an unattended window.
+void settle(MainWindow& window) {
+  QApplication::processEvents();
+  window.panels().flush();
+  for (int i = 0; i < 5; ++i) {
+    QApplication::processEvents(QEventLoop::AllEvents, 50);
+  }
+}
+
+// Prints what failed.
+ExitCode run_selftest(MainWindow& window, const std::function<int()>& warnings) {
+  const QStringList failures = selftest(window);
+  for (const QString& failure : failures) {
+    std::fprintf(stderr, "shardlens-gui: selftest: %s\n", qPrintable(failure));
+  }
+  const int warned = warnings();
+  if (warned > 0) {
+    std::fprintf(stderr, "shardlens-gui: selftest: Qt warned %d times\n", warned);
+  }
+  std::printf("selftest: %zu commands, %s\n", window.actions().commands().size(),
+              failures.isEmpty() && warned == 0 ? "all checks passed" : "failed");
+  return failures.isEmpty() && warned == 0 ? ExitCode::kOk : ExitCode::kCheckFailed;
+}
+
+}  // namespace
+
+void apply_options(const ProgramOptions& options, MainWindow& window) {
+  if (window.context().rank() == nullptr) {
+    return;
+  }
+  select(options, window);
+  simulate(options, window);
+  if (!options.compare.isEmpty()) {
+    window.compareWith(options.compare);
+    wait_until([&window] { return !window.compare().isBusy(); }, kLongestRun);
+    if (!window.lastError().isEmpty()) {
+      throw InputError("", window.lastError().toStdString());
+    }
+  }
+  raise(options.panel, window);
+}
+
+void open_dialog(const QString& name, MainWindow& window) {
+  for (const auto& [known, command] :
+       {std::pair("capture", "file.capture"), std::pair("palette", "go.palette"),
+        std::pair("shortcuts", "help.shortcuts")}) {
+    if (name == QLatin1String(known)) {
+      window.actions().trigger(QLatin1String(command));
+      return;
+    }
+  }
+  if (!name.isEmpty()) {
+    throw UsageError("--dialog: expected capture, palette or shortcuts, found '" +
+                     name.toStdString() + "'");
+  }
+}
+
+ExitCode run_unattended(const ProgramOptions& options,
+                        MainWindow& window,
+                        const std::function<int()>& warnings) {
+  if (window.context().run() == nullptr && !window.lastError().isEmpty()) {
+    throw InputError("", window.lastError().toStdString());
+  }
+  apply_options(options, window);
+  open_dialog(options.dialog, window);
+  settle(window);
+  if (options.selftest) {
+    return run_selftest(window, warnings);
+  }
+  if (options.figures) {
+    std::printf("%s", figures_json(window.context().rank(), window.session()).c_str());
+  }
+  if (!options.png.isEmpty() && !window.exportTo(options.png)) {
+    throw RuntimeFault(window.lastError().toStdString());
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shardlens::gui

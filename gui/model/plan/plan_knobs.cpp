@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include "gui/model/plan/plan_session.h"
+
+namespace shardlens::gui {
+namespace {
+
+using plan::Plan;
+using Choice = PlanKnob::Choice;
+
+Choice strategy(const QString& label, const char* name, const plan::ModuleTree& tree) {
+  const Plan of = plan::strategy_plan(name, tree);
+  return {label,
+          [of](Plan& p) {
+            p.mesh_replicate = of.mesh_replicate;
+            p.mesh_shard = of.mesh_shard;
+            p.reshard_after_forward = of.reshard_after_forward;
+          },
+          [of](const Plan& p) {
+            return p.mesh_replicate == of.mesh_replicate && p.mesh_shard == of.mesh_shard &&
+                   p.reshard_after_forward == of.reshard_after_forward;
+          }};
+}
+
+// Units of `together` consecutive blocks each, and the root.
+std::vector<plan::UnitEntry> grouped_blocks(const plan::ModuleTree& tree, size_t together) {
+  std::vector<plan::UnitEntry> out;
+  for (size_t i = 0; i < tree.blocks.size(); i += together) {
+    plan::UnitEntry& entry = out.emplace_back();
+    entry.grouped = together > 1;
+    for (size_t k = i; k < std::min(tree.blocks.size(), i + together); ++k) {
+      entry.globs.push_back(tree.modules[tree.blocks[k]].fqn);
+    }
+  }
+  out.emplace_back().globs = {""};
+  return out;
+}
+
+PlanKnob units_knob(const plan::ModuleTree& tree) {
+  PlanKnob knob{QObject::tr("Units"), QObject::tr("Which modules are sharded together"), {}};
+  const auto add = [&knob](const QString& label, const std::vector<plan::UnitEntry>& units) {
+    knob.choices.push_back({label, [units](Plan& p) { p.units = units; },
+                            [units](const Plan& p) { return p.units == units; }});
+  };
+  add(QObject::tr("each block"), plan::strategy_plan("full_shard", tree).units);
+  for (const size_t together : {size_t{2}, size_t{4}, size_t{8}}) {
+    if (together < tree.blocks.size()) {
+      add(QObject::tr("%1 blocks together").arg(together), grouped_blocks(tree, together));
+    }
+  }
+  std::vector<plan::UnitEntry> root(1);
+  root.front().globs = {""};
+  add(QObject::tr("the whole model"), root);
+  return knob;
+}
+
+template <typename Member, typename Value>
+Choice value(const QString& label, Member member, const Value& value) {
+  return {label, [member, value](Plan& p) { p.*member = value; },
+          [member, value](const Plan& p) { return p.*member == value; }};
+}
+
+Choice forward_prefetch(int64_t depth) {
+  return {depth == 0   ? QObject::tr("none")
+          : depth == 1 ? QObject::tr("1 unit ahead")
+                       : QObject::tr("%1 units ahead").arg(depth),
+          [depth](Plan& p) {
+            p.forward_prefetch = depth;
+            p.forward_prefetch_lists.clear();
+          },
+          [depth](const Plan& p) {
+            return p.forward_prefetch == depth && p.forward_prefetch_lists.empty();
+          }};
+}
+
+Choice precision(const QString& label, const plan::MixedPrecision& mixed) {
+  return value(label, &Plan::mixed_precision, mixed);
+}
+
+}  // namespace
+
+std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size) {
+  std::vector<PlanKnob> out;
+  PlanKnob sharding{
+      QObject::tr("Sharding"),
+      QObject::tr("How parameters are distributed over the ranks"),
+      {strategy(QObject::tr("full shard"), "full_shard", tree),
+       strategy(QObject::tr("shard grad op (kept after forward)"), "shard_grad_op", tree),
+       strategy(QObject::tr("no shard (replicated on every rank)"), "no_shard", tree)}};
+  if (world_size >= 4 && world_size % 2 == 0) {
+    sharding.choices.push_back(strategy(QObject::tr("hybrid: 2 replicas"), "hybrid_shard", tree));
+    const plan::Reshard half{plan::Reshard::Kind::kSubMesh, world_size / 2};
+    sharding.choices.push_back({QObject::tr("kept over half the ranks after forward"),
+                                [half](Plan& p) {
+                                  p.mesh_replicate.reset();
+                                  p.mesh_shard.reset();
+                                  p.reshard_after_forward = half;
+                                },
+                                [half](const Plan& p) { return p.reshard_after_forward == half; }});
+  }
+  out.push_back(std::move(sharding));
+  out.push_back(units_knob(tree));
+  PlanKnob forward{QObject::tr("Prefetch in forward"),
+                   QObject::tr("How many units ahead parameters are gathered in forward"),
+                   {}};
+  for (const int64_t depth : {0, 1, 2, 3, 4}) {
+    forward.choices.push_back(forward_prefetch(depth));
+  }
+  out.push_back(std::move(forward));
+  out.push_back(
+      {QObject::tr("Prefetch in backward"),
+       QObject::tr("When the next unit is gathered in backward"),
+       {value(QObject::tr("before the unit computes"), &Plan::backward_prefetch,
+              plan::BackwardPrefetch::kPre),
+        {QObject::tr("after it (FSDP1)"),
+         [](Plan& p) {
+           p.backward_prefetch = plan::BackwardPrefetch::kPost;
+           p.dialect = plan::Dialect::kFsdp1;  // FSDP2 does not support it
+         },
+         [](const Plan& p) { return p.backward_prefetch == plan::BackwardPrefetch::kPost; }},
+        value(QObject::tr("none"), &Plan::backward_prefetch, plan::BackwardPrefetch::kNone)}});
+  out.push_back(
+      {QObject::tr("Precision"),
+       QObject::tr("Dtype of gathered parameters and of reduced gradients"),
+       {precision(QObject::tr("fp32"), {}),
+        precision(QObject::tr("bf16, gradients reduced in fp32"),
+                  {DType::kBF16, DType::kF32, {}, {}, {}}),
+        precision(QObject::tr("bf16, gradients too"), {DType::kBF16, DType::kBF16, {}, {}, {}})}});
+  out.push_back({QObject::tr("Order of events"),
+                 QObject::tr("Whether work is issued in the order of FSDP2 or of FSDP1"),
+                 {{QObject::tr("FSDP2"),
+                   [](Plan& p) {
+                     p.dialect = plan::Dialect::kFsdp2;
+                     if (p.backward_prefetch == plan::BackwardPrefetch::kPost) {
+                       p.backward_prefetch = plan::BackwardPrefetch::kPre;
+                     }
+                   },
+                   [](const Plan& p) { return p.dialect == plan::Dialect::kFsdp2; }},
+                  value(QObject::tr("FSDP1"), &Plan::dialect, plan::Dialect::kFsdp1)}});
+  out.push_back(
+      {QObject::tr("Layout"),
+       QObject::tr("How a unit is sharded: as one flat parameter, or each parameter separately"),
+       {value(QObject::tr("one flat parameter"), &Plan::layout, plan::Layout::kFlat),
+        value(QObject::tr("each parameter separately"), &Plan::layout,
+              plan::Layout::kPerParameter)}});
+  return out;
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,317 @@
+#include "gui/model/plan/plan_session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/plan/resolve.h"
+#include "profiler/trace/bytes/progress.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kProgressMilliseconds = 60;
+
+class EditCommand : public QUndoCommand {
+ public:
+  EditCommand(PlanSession& session, const QString& title, PlanState before, PlanState after)
+      : QUndoCommand(title),
+        session_(session),
+        before_(std::move(before)),
+        after_(std::move(after)) {}
+  void undo() override { session_.apply(before_, PlanSession::tr("undo: %1").arg(text())); }
+  void redo() override { session_.apply(after_, text()); }
+
+ private:
+  PlanSession& session_;
+  PlanState before_, after_;
+};
+
+}  // namespace
+
+// The observation of a run on another thread.
+struct PlanSession::Observing {
+  RunPointer run;
+  std::vector<std::filesystem::path> paths;
+  trace::Progress progress;
+  std::shared_ptr<const sim::RecordedRun> recorded;
+  QString error;
+
+  void work() {
+    try {
+      recorded = sim::RecordedRun::needs_arguments(run->run)
+                     ? sim::RecordedRun::open(paths, &progress)
+                     : sim::RecordedRun::of(run->run);
+    } catch (const std::exception& what) {
+      error = QString::fromStdString(what.what());
+    }
+  }
+};
+
+PlanSession::PlanSession(QObject* parent) : QObject(parent) {
+  pause_.setSingleShot(true);
+  pause_.setInterval(kPauseMilliseconds);
+  connect(&pause_, &QTimer::timeout, this, &PlanSession::simulateNow);
+  ticker_.setInterval(kProgressMilliseconds);
+  connect(&ticker_, &QTimer::timeout, this, [this] {
+    if (observing_ == nullptr) {
+      return;
+    }
+    const uint64_t total = observing_->progress.total, read = observing_->progress.bytes;
+    emit progress(total > 0 && read < total ? static_cast<int>(100 * read / total) : -1,
+                  tr("Calibrating from the run"));
+  });
+}
+
+PlanSession::~PlanSession() {
+  if (observing_ != nullptr) {
+    observing_->progress.stop = true;
+  }
+}
+
+void PlanSession::stop() {
+  if (observing_ != nullptr) {
+    observing_->progress.stop = true;
+    observing_.reset();
+    ticker_.stop();
+  }
+  subject_ = {};
+  knobs_.clear();
+  versions_.clear();
+  undo_.clear();
+  asked_.clear();
+  pause_.stop();
+  run_.reset();
+  paths_.clear();
+  why_.clear();
+  to_restore_.reset();
+  cancelled_ = false;
+  ++session_;
+  emit stateChanged();
+}
+
+void PlanSession::begin(PlanSubject subject, const PlanState& state) {
+  subject_ = std::move(subject);
+  state_ = base_ = state;
+  title_ = tr("as it is");
+  makeKnobs();
+  emit stateChanged();
+  simulateNow();
+}
+
+void PlanSession::start(const RunPointer& run, const std::vector<std::filesystem::path>& paths) {
+  stop();
+  if (run == nullptr) {
+    why_ = tr("No run is open.");
+    return;
+  }
+  run_ = run;
+  paths_ = paths;
+  observe();
+}
+
+void PlanSession::observe() {
+  observing_ = std::make_shared<Observing>();
+  observing_->run = run_;
+  observing_->paths = paths_;
+  ticker_.start();
+  background_.run([job = observing_] { job->work(); }, [this, job = observing_] { finish(job); });
+  emit stateChanged();
+  emit progress(-1, tr("Calibrating from the run"));
+}
+
+void PlanSession::finish(const std::shared_ptr<Observing>& job) {
+  if (job != observing_) {
+    return;
+  }
+  observing_.reset();
+  ticker_.stop();
+  if (job->recorded != nullptr) {
+    const PlanSubject subject = PlanSubject::of(job->recorded);
+    begin(subject, own_state(subject));
+  } else {
+    why_ = job->error;
+    const auto& planned = run_->run.planned;
+    if (planned && planned->config) {
+      // The plan can still be edited and simulated on a machine that the user chooses.
+      begin(PlanSubject::of(*planned->config),
+            {planned->plan.plan, {}, planned->plan.world_size, planned->settings});
+    } else {
+      emit stateChanged();
+    }
+  }
+  if (const auto waiting = std::exchange(to_restore_, std::nullopt)) {
+    restore(waiting->states, waiting->titles, waiting->current);
+  }
+  emit observed();
+}
+
+void PlanSession::start(const plan::ModelConfig& config, const QString& hardware) {
+  stop();
+  PlanSubject subject = PlanSubject::of(config);
+  PlanState state;
+  state.plan = plan::strategy_plan("full_shard", subject.tree());
+  state.plan.mixed_precision = {DType::kBF16, DType::kF32, {}, {}, {}};
+  state.machine = hardware;
+  state.world_size = sim::load_hardware(hardware.toStdString()).ranks();
+  state.step.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
+  begin(std::move(subject), state);
+}
+
+const PlanVersion* PlanSession::current() const {
+  const auto found = std::find_if(versions_.rbegin(), versions_.rend(),
+                                  [this](const PlanVersion& v) { return v.state == state_; });
+  return found == versions_.rend() ? nullptr : &*found;
+}
+
+std::optional<sim::Baseline> PlanSession::baseline() const {
+  return subject_.recorded == nullptr ? std::nullopt : std::optional(subject_.recorded->baseline());
+}
+
+void PlanSession::makeKnobs() {
+  knobs_ = plan_knobs(tree(), state_.world_size);
+}
+
+void PlanSession::restore(const std::vector<PlanState>& states,
+                          const std::vector<QString>& titles,
+                          size_t current) {
+  if (isObserving()) {
+    to_restore_ = Restored{states, titles, current};
+    return;
+  }
+  if (!isOpen() || states.empty()) {
+    return;
+  }
+  restoring_ = true;
+  const auto show = [&](size_t i) {
+    PlanState state = states[i];
+    state.plan.source = base_.plan.source;  // plans that differ only in it are the same
+    edit(titles[i], state);
+    simulateNow();
+  };
+  for (size_t i = 0; i < states.size(); ++i) {
+    show(i);
+  }
+  show(current);
+  restoring_ = false;
+}
+
+void PlanSession::cancel() {
+  pause_.stop();
+  ++session_;
+  asked_.clear();
+  cancelled_ = true;
+  if (observing_ != nullptr) {
+    observing_->progress.stop = true;
+    observing_.reset();
+    ticker_.stop();
+    why_ = tr("Calibrating from the run was stopped.");
+    emit stateChanged();
+    emit observed();
+  }
+  emit simulatedOne();
+}
+
+void PlanSession::resume() {
+  cancelled_ = false;
+  if (isOpen()) {
+    simulateNow();
+  } else if (run_ != nullptr && !isObserving()) {
+    why_.clear();
+    observe();
+  }
+}
+
+void PlanSession::choose(size_t knob, size_t choice) {
+  PlanState next = state_;
+  knobs_[knob].choices[choice].apply(next.plan);
+  edit(QStringLiteral("%1: %2").arg(knobs_[knob].title, knobs_[knob].choices[choice].label), next);
+}
+
+void PlanSession::edit(const QString& title, const PlanState& next) {
+  if (isOpen() && next != state_) {
+    undo_.push(new EditCommand(*this, title, state_, next));
+  }
+}
+
+void PlanSession::apply(const PlanState& state, const QString& title) {
+  const bool other_ranks = state.world_size != state_.world_size;
+  state_ = state;
+  title_ = title;
+  if (other_ranks) {
+    makeKnobs();
+  }
+  emit stateChanged();
+  if (current() != nullptr) {
+    emit simulatedOne();  // already simulated, for example after undo
+  } else {
+    pause_.start();
+  }
+}
+
+PlanVersion PlanSession::simulated(const PlanSubject& subject,
+                                   const PlanState& state,
+                                   const QString& title) {
+  PlanVersion out;
+  out.title = title;
+  out.state = state;
+  try {
+    try {
+      plan::require_engine_support(plan::resolve(state.plan, subject.tree(), state.world_size));
+    } catch (const Error& error) {
+      out.engine = QString::fromStdString(error.what());
+    }
+    sim::Prediction predicted = sim::evaluate(scenario_of(subject, state), {.timeline = true});
+    std::vector<trace::Trace> one;
+    one.push_back(sim::predicted_trace(predicted, 0));
+    trace::Run run = trace::Run::of(std::move(one));
+    run.planned = trace::PlannedInputs{std::move(predicted.plan), std::move(predicted.workload),
+                                       predicted.settings, std::nullopt};
+    out.run = std::make_shared<const RunData>(std::move(run));
+    predicted.planned = {};
+    predicted.step.ranks.clear();
+    out.prediction = std::move(predicted);
+  } catch (const std::exception& error) {
+    out.error = QString::fromStdString(error.what());
+  }
+  return out;
+}
+
+void PlanSession::simulateNow() {
+  pause_.stop();
+  if (!isOpen() || current() != nullptr || std::ranges::find(asked_, state_) != asked_.end()) {
+    return;  // already simulated, or in progress
+  }
+  asked_.push_back(state_);
+  cancelled_ = false;
+  const uint64_t session = session_;
+  auto result = std::make_shared<PlanVersion>();
+  const auto work = [result, subject = subject_, state = state_, title = title_,
+                     order = state_ == base_ ? 0 : ++asked_count_] {
+    *result = simulated(subject, state, title);
+    result->order = order;
+  };
+  background_.run(work, [this, session, result] {
+    if (session != session_) {
+      return;
+    }
+    std::erase(asked_, result->state);
+    const auto at = std::upper_bound(
+        versions_.begin(), versions_.end(), result->order,
+        [](int order, const PlanVersion& version) { return order < version.order; });
+    versions_.insert(at, std::move(*result));
+    emit simulatedOne();
+  });
+}
+
+QString baselineText(const std::optional<sim::Baseline>& baseline) {
+  return baseline ? PlanSession::tr("%1%2 %")
+                        .arg(baseline->error() >= 0 ? QStringLiteral("+") : QStringLiteral("−"))
+                        .arg(100 * std::abs(baseline->error()), 0, 'f', 1)
+                  : PlanSession::tr("not known");
+}
+
+}  // namespace shardlens::gui

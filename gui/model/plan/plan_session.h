@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <QObject>
+#include <QString>
+#include <QStringList>
+#include <QTimer>
+#include <QUndoStack>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+#include "gui/model/base/background.h"
+#include "gui/model/plan/plan_state.h"
+#include "gui/model/run/run_data.h"
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::gui {
+
+// One property of a plan that is chosen from a list. To add a knob, only plan_knobs() has to
+// change.
+struct PlanKnob {
+  struct Choice {
+    QString label;
+    std::function<void(plan::Plan&)> apply;
+    std::function<bool(const plan::Plan&)> holds;
+  };
+  QString title, help;
+  std::vector<Choice> choices;
+};
+[[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
+
+// A state and its simulation result.
+struct PlanVersion {
+  QString title;  // of the edit that created it
+  PlanState state;
+  int order = 0;   // position in the order of requests
+  QString error;   // why the simulation failed; "": it succeeded
+  QString engine;  // why the engine cannot run the plan; "": it can
+  // Without timeline and workload, which are in `run`. After an error all figures are 0.
+  sim::Prediction prediction;
+  RunPointer run;  // the simulated timeline of one rank
+
+  [[nodiscard]] Nanoseconds step() const { return prediction.figures.duration(); }
+  [[nodiscard]] Bytes peak() const { return prediction.memory.peak_allocated; }
+};
+
+// The plan being edited, with undo, and all versions that were simulated. Each version is simulated
+// as a Scenario (sim/scenario/scenario.h).
+//
+// With a run open, the run is first observed in the background: its traces are analyzed and its
+// machine is calibrated from them. progress() reports how far this is, observed() when it ended. No
+// plan is simulated before that.
+//
+// Threads  all members on the object's own thread, where observed() and simulatedOne() are emitted.
+//          It observes and simulates on other threads; a simulation starts kPauseMilliseconds after
+//          the last edit.
+class PlanSession : public QObject {
+  Q_OBJECT
+ public:
+  static constexpr int kPauseMilliseconds = 30;
+  explicit PlanSession(QObject* parent = nullptr);
+  ~PlanSession() override;
+
+  // Observes the run and starts from its own plan on its own machine; why() has the reason if this
+  // is not possible. `paths`: the files that the run was read from. Traces without a plan are read
+  // again, for the arguments of their events.
+  void start(const RunPointer& run, const std::vector<std::filesystem::path>& paths);
+  // Starts from a model without a run, fully sharded over all GPUs of `hardware` (a spec's name or
+  // file). Errors: InputError.
+  void start(const plan::ModelConfig& config, const QString& hardware);
+  void stop();
+  // Whether there is a plan to edit.
+  [[nodiscard]] bool isOpen() const { return !subject_.empty(); }
+  [[nodiscard]] bool isObserving() const { return observing_ != nullptr; }
+  // Why there is no plan to edit, or why the run cannot be simulated on its own machine; "" if
+  // neither is the case.
+  [[nodiscard]] QString why() const { return why_; }
+  [[nodiscard]] const plan::ModuleTree& tree() const { return subject_.tree(); }
+  // The observed run; nullptr without a run, or if observing it failed.
+  [[nodiscard]] const std::shared_ptr<const sim::RecordedRun>& recorded() const {
+    return subject_.recorded;
+  }
+  [[nodiscard]] const PlanSubject& subject() const { return subject_; }
+  // The plan recovered from the traces of `run`; nullptr if the session has another run or no plan
+  // was recovered.
+  [[nodiscard]] PlanPointer recovered(const RunPointer& run) const {
+    return recorded() == nullptr || run != run_
+               ? nullptr
+               : PlanPointer(recorded(), &recorded()->observation().plan);
+  }
+
+  [[nodiscard]] const PlanState& state() const { return state_; }
+  [[nodiscard]] const std::vector<PlanKnob>& knobs() const { return knobs_; }
+  [[nodiscard]] QUndoStack& undoStack() { return undo_; }
+  [[nodiscard]] const std::vector<PlanVersion>& versions() const { return versions_; }
+  // The version of the current state; nullptr until it is simulated.
+  [[nodiscard]] const PlanVersion* current() const;
+  // Whether an observation or a simulation is in progress.
+  [[nodiscard]] bool isBusy() const { return isObserving() || !asked_.empty(); }
+  [[nodiscard]] bool isSimulating() const { return !asked_.empty(); }
+  // Measured and simulated step of the run's own plan on its own machine; nullopt if no run was
+  // observed.
+  [[nodiscard]] std::optional<sim::Baseline> baseline() const;
+
+  void choose(size_t knob, size_t choice);
+  void edit(const QString& title, const PlanState& next);  // no-op if nothing changes
+  [[nodiscard]] std::string planJson() const { return plan::to_json(state_.plan); }
+  // Restores the versions of a project: simulates them one after the other, then shows
+  // states[current], from which editing can continue. While the run is observed, this is postponed.
+  // Without an open session it does nothing.
+  void restore(const std::vector<PlanState>& states,
+               const std::vector<QString>& titles,
+               size_t current);
+  void simulateNow();  // without the pause
+  // Stops observing and simulating; results in progress are discarded. resume() starts again.
+  void cancel();
+  void resume();
+  [[nodiscard]] bool wasCancelled() const { return cancelled_; }
+  [[nodiscard]] bool isRestoring() const { return restoring_; }
+
+  // Called by the undo commands that edit() pushes.
+  void apply(const PlanState& state, const QString& title);
+
+  // Simulates a state; any thread. Errors are returned in PlanVersion::error.
+  [[nodiscard]] static PlanVersion simulated(const PlanSubject& subject,
+                                             const PlanState& state,
+                                             const QString& title);
+
+ signals:
+  void stateChanged();
+  void simulatedOne();
+  // percent: how much has been read; -1: unknown. `what`: the current activity as text.
+  void progress(int percent, const QString& what);
+  // Observing the run ended, with or without success (why()).
+  void observed();
+
+ private:
+  struct Observing;
+  void observe();
+  void finish(const std::shared_ptr<Observing>& job);
+  void begin(PlanSubject subject, const PlanState& state);
+  void makeKnobs();
+
+  PlanSubject subject_;
+  QString why_, title_;
+  PlanState state_;
+  std::vector<PlanKnob> knobs_;
+  std::vector<PlanVersion> versions_;
+  QUndoStack undo_;
+  QTimer pause_, ticker_;
+  uint64_t session_ = 0;  // results of an earlier session are discarded
+  int asked_count_ = 0;
+  bool cancelled_ = false;
+  std::vector<PlanState> asked_;  // states whose simulations are in progress
+  PlanState base_;  // the state at the start of the session; its version is the first one
+  RunPointer run_;
+  std::vector<std::filesystem::path> paths_;
+  std::shared_ptr<Observing> observing_;
+  struct Restored {
+    std::vector<PlanState> states;
+    std::vector<QString> titles;
+    size_t current = 0;
+  };
+  std::optional<Restored> to_restore_;  // once the run is observed
+  bool restoring_ = false;
+  Background background_{this};
+};
+
+// "+2.3 %": the simulator's error for the run's own plan; "not known" without an observed run.
+[[nodiscard]] QString baselineText(const std::optional<sim::Baseline>& baseline);
+
+}  // namespace shardlens::gui

@@ -1,0 +1,106 @@
+#include "gui/model/plan/plan_state.h"
+
+#include <utility>
+
+#include <QObject>
+
+#include "core/base/error.h"
+#include "sim/hardware/hardware_spec.h"
+
+namespace shardlens::gui {
+namespace {
+
+const QString kRunAnd = QStringLiteral("run+");
+
+}  // namespace
+
+PlanSubject PlanSubject::of(std::shared_ptr<const sim::RecordedRun> run) {
+  PlanSubject out;
+  if (run->config() != nullptr) {
+    out.of_config = std::make_shared<const sim::ScenarioModel>(*run->config());
+  }
+  out.of_run = std::make_shared<const sim::ScenarioModel>(run);
+  out.recorded = std::move(run);
+  return out;
+}
+
+PlanSubject PlanSubject::of(const plan::ModelConfig& config) {
+  PlanSubject out;
+  out.of_config = std::make_shared<const sim::ScenarioModel>(config);
+  return out;
+}
+
+const plan::ModuleTree& PlanSubject::tree() const {
+  return of_run != nullptr ? of_run->tree() : of_config->tree();
+}
+
+std::vector<MachineChoice> machine_choices(const PlanSubject& subject) {
+  std::vector<MachineChoice> out;
+  const bool device =
+      subject.recorded != nullptr && subject.recorded->observation().host == sim::HostMode::kAhead;
+  if (subject.recorded != nullptr) {
+    const QString run = QString::fromUtf8(kMachineOfRun);
+    out.push_back({run, machineText(run), QObject::tr("The machine as measured in the open run")});
+  }
+  for (const std::string& name : sim::hardware_names()) {
+    const QString spec = QString::fromStdString(name);
+    if (device) {
+      out.push_back({kRunAnd + spec, machineText(kRunAnd + spec),
+                     QObject::tr("The machine as measured in the run; %1's specification for what "
+                                 "cannot be measured there (other numbers of ranks)")
+                         .arg(spec)});
+    }
+    if (subject.of_config != nullptr) {
+      out.push_back(
+          {spec, spec,
+           QObject::tr("The machine of this specification; nothing measured in the run is used")});
+    }
+  }
+  return out;
+}
+
+QString machineText(const QString& machine) {
+  return machine == QLatin1String(kMachineOfRun) ? QObject::tr("this run")
+         : machine.startsWith(kRunAnd)
+             ? QObject::tr("this run, otherwise %1").arg(machine.mid(kRunAnd.size()))
+             : machine;
+}
+
+sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
+  const bool own = state.machine == QLatin1String(kMachineOfRun);
+  const bool both = state.machine.startsWith(kRunAnd);
+  sim::Scenario out;
+  out.plan = state.plan;
+  out.world_size = state.world_size;
+  out.step = state.step;
+  if (state.machine.isEmpty()) {
+    throw InputError("", "no machine is chosen: choose one under Machine");
+  }
+  if (own || both) {
+    if (subject.recorded == nullptr) {
+      throw InputError("", "no machine could be calibrated from the run: choose one under Machine");
+    }
+    out.model = subject.of_run;
+    out.machine = own ? subject.recorded->machine()
+                      : std::make_shared<const sim::TargetMachine>(
+                            *subject.recorded->machine()->calibration(),
+                            state.machine.mid(kRunAnd.size()).toStdString());
+    return out;
+  }
+  if (subject.of_config == nullptr) {
+    throw InputError("",
+                     "the traces do not contain the model's configuration, so only the run's own "
+                     "machine can be simulated; open a capture directory with config.json");
+  }
+  out.model = subject.of_config;
+  out.machine =
+      std::make_shared<const sim::TargetMachine>(sim::load_hardware(state.machine.toStdString()));
+  return out;
+}
+
+PlanState own_state(const PlanSubject& subject) {
+  const sim::Scenario own = sim::own_scenario(subject.recorded);
+  return {own.plan, QString::fromUtf8(kMachineOfRun), own.world_size, own.step};
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,226 @@
+#include "gui/model/run/inspected.h"
+
+#include <algorithm>
+#include <array>
+
+#include <QLocale>
+
+#include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
+#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/report/table.h"
+
+namespace shardlens::gui {
+namespace {
+
+using analysis::Collective;
+
+QString escaped(std::string_view view) {
+  return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size())).toHtmlEscaped();
+}
+
+class Sheet {
+ public:
+  explicit Sheet(const QString& title)
+      : html_(QStringLiteral(
+                  "<h3 style='margin:2px 0 6px 0'>%1</h3><table cellspacing='0' cellpadding='2'>")
+                  .arg(title)) {}
+  void row(const QString& name, const QString& value) {
+    html_ += QStringLiteral(
+                 "<tr><td style='padding-right:14px'><span "
+                 "style='color:gray'>%1</span></td><td>%2</td></tr>")
+                 .arg(name, value);
+  }
+  void section(const QString& title) {
+    html_ += QStringLiteral("<tr><td colspan='2'><b>%1</b></td></tr>").arg(title);
+  }
+  [[nodiscard]] QString done() const { return html_ + QStringLiteral("</table>"); }
+
+ private:
+  QString html_;
+};
+
+QString instant(const RunData& run, const RankData& rank, Nanoseconds own) {
+  return timeText(run.shown(rank, {own, own}).start, 1e3);
+}
+
+QString of_collective(const RunData& run, const RankData& rank, uint32_t index) {
+  const Collective& c = rank.timeline.collectives[index];
+  Sheet sheet(QStringLiteral("%1 (%2)").arg(QString::fromUtf8(label_of(kind_of(c.kind))),
+                                            escaped(unit_label(rank.owner_of(index)))));
+  const Nanoseconds exposed = length_of(rank.exposed(index));
+  sheet.row(
+      QObject::tr("exposed"),
+      QObject::tr("<b>%1</b> of %2").arg(durationText(exposed), durationText(c.when.length())));
+  if (const analysis::UnitSpan* span = rank.span_of(index)) {
+    if (span->cause) {
+      sheet.row(QObject::tr("cause"),
+                QStringLiteral("<b>%1</b>: %2")
+                    .arg(escaped(name_of(*span->cause)), escaped(explanation_of(*span->cause))));
+    }
+    if (const auto slack = span->slack()) {
+      sheet.row(QObject::tr("slack"),
+                *slack < 0 ? QObject::tr("%1, it ended too late").arg(durationText(*slack))
+                           : durationText(*slack));
+    }
+    if (span->step) {
+      sheet.row(QObject::tr("step"), QString::number(*span->step));
+    }
+  }
+  if (c.issued) {
+    sheet.row(QObject::tr("issued"),
+              QObject::tr("%1, started %2 later")
+                  .arg(instant(run, rank, *c.issued), durationText(c.when.start - *c.issued)));
+  }
+  sheet.row(QObject::tr("ran"),
+            QObject::tr("%1 to %2")
+                .arg(instant(run, rank, c.when.start), instant(run, rank, c.when.end)));
+  if (c.needed_at) {
+    sheet.row(QObject::tr("needed at"), instant(run, rank, *c.needed_at));
+  }
+  if (c.issued_by) {
+    sheet.row(QObject::tr("issued by"), escaped(schedule::name_of(*c.issued_by)));
+  }
+  if (c.bytes > 0) {
+    const double seconds = static_cast<double>(c.when.length()) * 1e-9;
+    sheet.row(QObject::tr("message"),
+              QObject::tr("%1, %2 GB/s over its duration")
+                  .arg(QString::fromStdString(format_bytes(c.bytes)))
+                  .arg(static_cast<double>(c.bytes) / 1e9 / std::max(seconds, 1e-12), 0, 'f', 2));
+  }
+  if (c.ranks > 0) {
+    sheet.row(QObject::tr("ranks"), QString::number(c.ranks));
+  }
+  if (c.limiter_wait > 0) {
+    sheet.row(QObject::tr("waited for limiter"), durationText(c.limiter_wait));
+  }
+  if (c.last_start && *c.last_start > c.when.start) {
+    sheet.row(QObject::tr("last rank started"),
+              QObject::tr("%1 after this one").arg(durationText(*c.last_start - c.when.start)));
+  }
+  return sheet.done();
+}
+
+QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
+  const trace::Event& event = rank.trace.events[index];
+  Sheet sheet(escaped(rank.trace.name(event)));
+  sheet.row(QObject::tr("category"), escaped(rank.trace.category(event)));
+  const std::string owner = rank.owner_of_event(index);
+  if (!owner.empty()) {
+    sheet.row(QObject::tr("unit"), escaped(owner));
+  }
+  sheet.row(QObject::tr("duration"), durationText(event.duration));
+  sheet.row(QObject::tr("ran"),
+            QObject::tr("%1 to %2")
+                .arg(instant(run, rank, event.start), instant(run, rank, event.end())));
+  if (const auto step = rank.step_at(event.start)) {
+    sheet.row(QObject::tr("step"), QString::number(rank.figures.steps[*step].step));
+  }
+  if (const trace::DeviceArgs* device = rank.trace.device(event)) {
+    sheet.row(QObject::tr("stream"), QString::number(device->stream));
+    if (device->bytes >= 0) {
+      sheet.row(QObject::tr("bytes"), QString::fromStdString(format_bytes(device->bytes)));
+    }
+  }
+  if (event.correlation != 0) {
+    sheet.row(QObject::tr("correlation"), QString::number(event.correlation));
+  }
+  return sheet.done();
+}
+
+QString of_unit(const RankData& rank, const std::string& unit) {
+  const auto found =
+      std::find_if(rank.figures.units.begin(), rank.figures.units.end(),
+                   [&unit](const analysis::UnitFigures& u) { return u.fqn == unit; });
+  Sheet sheet(QObject::tr("unit %1, all steps").arg(escaped(unit_label(unit))));
+  if (found == rank.figures.units.end()) {
+    sheet.row(QObject::tr("figures"), QObject::tr("no events of this unit on this rank"));
+    return sheet.done();
+  }
+  sheet.row(QObject::tr("compute"),
+            QObject::tr("%1 (forward %2, backward %3)")
+                .arg(durationText(found->compute), durationText(found->compute_forward),
+                     durationText(found->compute_backward)));
+  sheet.row(QObject::tr("exposed"),
+            QStringLiteral("<b>%1</b>").arg(durationText(found->exposed())));
+  for (int i = 0; i < analysis::kUnitPartCount; ++i) {
+    const auto& part = found->parts[static_cast<size_t>(i)];
+    if (!part) {
+      continue;
+    }
+    sheet.section(escaped(name_of(static_cast<analysis::UnitPart>(i))));
+    sheet.row(QObject::tr("count, bytes"),
+              QObject::tr("%1, %2")
+                  .arg(part->count)
+                  .arg(QString::fromStdString(format_bytes(part->bytes))));
+    sheet.row(
+        QObject::tr("busy, exposed"),
+        QObject::tr("%1, <b>%2</b>").arg(durationText(part->busy), durationText(part->exposed)));
+    if (part->lead) {
+      sheet.row(QObject::tr("lead, median"), durationText(*part->lead));
+    }
+    if (part->cause) {
+      sheet.row(QObject::tr("cause"),
+                QStringLiteral("<b>%1</b>: %2")
+                    .arg(escaped(name_of(*part->cause)), escaped(explanation_of(*part->cause))));
+    }
+  }
+  return sheet.done();
+}
+
+QString of_rank(const RunData& run, const RankData& rank) {
+  Sheet sheet(QObject::tr("rank %1").arg(rank.figures.rank));
+  const analysis::WindowFigures& f = rank.figures.figures;
+  if (!rank.trace.metadata.source.empty()) {
+    sheet.row(QObject::tr("trace"), escaped(rank.trace.metadata.source));
+  }
+  sheet.row(QObject::tr("events"),
+            QLocale().toString(static_cast<qlonglong>(rank.trace.events.size())));
+  if (!rank.trace.metadata.backend.empty()) {
+    sheet.row(QObject::tr("backend"), escaped(rank.trace.metadata.backend));
+  }
+  sheet.row(QObject::tr("compute from"),
+            rank.figures.device ? QObject::tr("kernels of the device")
+                                : QObject::tr("operators of the host (no device in the trace)"));
+  for (const analysis::FigureRow& row : analysis::figure_table()) {
+    sheet.row(QObject::tr(row.label.data()),
+              row.time != nullptr ? durationText(row.time(f))
+                                  : QString::fromStdString(report::format_percent(row.ratio(f))));
+  }
+  for (const auto& [kind, figures] : f.collectives) {
+    sheet.row(escaped(name_of(kind)),
+              QObject::tr("%1, %2, exposed <b>%3</b>")
+                  .arg(countText(figures.count, QObject::tr("call"), QObject::tr("calls")),
+                       durationText(figures.busy), durationText(figures.exposed)));
+  }
+  for (const analysis::StragglerFigures& straggler : run.analysis.matching.stragglers) {
+    if (straggler.rank == rank.figures.rank && straggler.last > 0) {
+      sheet.row(
+          QObject::tr("started last"),
+          QObject::tr("in %1, delayed others by %2")
+              .arg(countText(straggler.last, QObject::tr("collective"), QObject::tr("collectives")),
+                   durationText(straggler.held_up)));
+    }
+  }
+  return sheet.done();
+}
+
+}  // namespace
+
+QString inspected(const SelectionContext& context) {
+  const RankData* rank = context.rank();
+  if (rank == nullptr) {
+    return {};
+  }
+  const Selection& chosen = context.current();
+  const RunData& run = *context.run();
+  if (chosen.item && chosen.item->source == Lane::Source::kEvents) {
+    return of_event(run, *rank, chosen.item->ref);
+  }
+  if (chosen.item && chosen.item->source != Lane::Source::kSections) {
+    return of_collective(run, *rank, chosen.item->ref);
+  }
+  return chosen.unit ? of_unit(*rank, *chosen.unit) : of_rank(run, *rank);
+}
+
+}  // namespace shardlens::gui

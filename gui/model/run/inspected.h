@@ -1,0 +1,12 @@
+#pragma once
+
+#include <QString>
+
+#include "gui/model/run/selection_context.h"
+
+namespace shardlens::gui {
+
+// The details of the selection as HTML; names from the trace are escaped.
+[[nodiscard]] QString inspected(const SelectionContext& context);
+
+}  // namespace shardlens::gui

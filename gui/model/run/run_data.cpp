@@ -1,0 +1,303 @@
+#include "gui/model/run/run_data.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "profiler/analysis/order/order_checks.h"
+#include "profiler/trace/bytes/parallel.h"
+
+namespace shardlens::gui {
+namespace {
+
+using analysis::Collective;
+using analysis::Interval;
+using analysis::Nature;
+
+// Analyzes the run and drops what the app does not use: on large runs a fifth of the memory.
+analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progress) {
+  analysis::AnalysisOptions options;
+  options.detail = analysis::DetailLevel::kCollectives;
+  options.keep_timelines = true;
+  options.timeline.progress = progress;
+  analysis::Analysis out = analysis::analyze(run, options);
+  for (analysis::RankAnalysis& rank : out.ranks) {
+    rank.detail->spans.shrink_to_fit();
+  }
+  for (analysis::Timeline& timeline : out.timelines) {
+    timeline.busy = {};  // RankAnalysis::streams has the sums
+    const std::function<void()> parts[] = {[&timeline] { timeline.device_events.shrink_to_fit(); },
+                                           [&timeline] { timeline.collectives.shrink_to_fit(); },
+                                           [&timeline] { timeline.host_events.shrink_to_fit(); },
+                                           [&timeline] { timeline.compute.shrink_to_fit(); },
+                                           [&timeline] { timeline.communication.shrink_to_fit(); },
+                                           [&timeline] { timeline.copy.shrink_to_fit(); }};
+    trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
+  }
+  return out;
+}
+
+std::vector<analysis::StepOrder> orders_of(const trace::Trace& trace,
+                                           const analysis::Timeline& timeline,
+                                           const trace::PlannedInputs* planned) {
+  std::vector<trace::Diagnostic> told_already;  // analyze() has reported these
+  return analysis::step_orders(trace, timeline, planned, told_already);
+}
+
+// The interval from the first to the last instant in the rank's figures and lanes.
+std::optional<Interval> hull_of(const RankData& rank) {
+  std::optional<Interval> hull;
+  const auto take = [&hull](const Interval& i) {
+    hull = hull ? Interval{std::min(hull->start, i.start), std::max(hull->end, i.end)} : i;
+  };
+  for (const Interval& i : rank.timeline.span) {
+    take(i);
+  }
+  for (const Lane& lane : rank.lanes) {
+    for (const LaneRow& row : lane.rows) {
+      if (!row.items().empty()) {
+        take({row.items().front().start, row.items().back().end});
+      }
+    }
+  }
+  return hull;
+}
+
+bool is_collective(const analysis::UnitSpan& span) {
+  using SpanKind = analysis::UnitSpan::Kind;
+  return span.kind == SpanKind::kAllGather || span.kind == SpanKind::kReduceScatter ||
+         span.kind == SpanKind::kAllReduce || span.kind == SpanKind::kOther;
+}
+
+}  // namespace
+
+Kind kind_of(std::optional<CollectiveKind> kind) {
+  switch (role_of(kind)) {
+    case CollectiveRole::kGather:
+      return Kind::kAllGather;
+    case CollectiveRole::kReduceScatter:
+      return Kind::kReduceScatter;
+    case CollectiveRole::kAllReduce:
+      return Kind::kAllReduce;
+    case CollectiveRole::kOther:
+      break;
+  }
+  return Kind::kOtherComm;
+}
+
+const char* label_of(Kind kind) {
+  constexpr const char* kLabels[] = {
+      "compute", "all-gather", "reduce-scatter", "all-reduce", "other comm", "copies", "host"};
+  return kLabels[static_cast<size_t>(kind)];
+}
+
+PlanPointer plan_of(const RunPointer& run) {
+  return run == nullptr || !run->run.planned ? nullptr : PlanPointer(run, &run->run.planned->plan);
+}
+
+std::string unit_label(const std::string& fqn) {
+  return fqn.empty() ? "(root)" : fqn;
+}
+
+RankData::RankData(const trace::Trace& trace_in,
+                   const analysis::RankAnalysis& figures_in,
+                   const analysis::Timeline& timeline_in,
+                   const trace::PlannedInputs* planned)
+    : trace(trace_in),
+      figures(figures_in),
+      timeline(timeline_in),
+      partition(timeline_in),
+      live(timeline_in, partition) {
+  make(planned);
+}
+
+// Rows of the events with this nature, for Lane::Source::kEvents. They are counted first, which is
+// cheaper on large traces than growing the vector.
+std::vector<LaneRow> RankData::rows_of_events(Nature nature) const {
+  const std::vector<analysis::DeviceEvent>& all =
+      timeline.device ? timeline.device_events : timeline.host_events;
+  const auto shown = [&](const analysis::DeviceEvent& e) {
+    return e.nature == nature && trace.events[e.event].duration > 0;
+  };
+  std::vector<LaneItem> items;
+  items.reserve(static_cast<size_t>(std::count_if(all.begin(), all.end(), shown)));
+  for (const analysis::DeviceEvent& e : all) {
+    if (shown(e)) {
+      const trace::Event& event = trace.events[e.event];
+      items.push_back({event.start, event.end(), e.event});
+    }
+  }
+  return rows_of(std::move(items));
+}
+
+std::vector<LaneRow> RankData::rows_of_sections() const {
+  std::vector<LaneItem> items;
+  const auto& parts = timeline.sections.parts();
+  items.reserve(parts.size());
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    items.push_back({parts[i].when.start, parts[i].when.end, i});
+  }
+  return rows_of(std::move(items));
+}
+
+std::vector<LaneRow> RankData::rows_of_exposed() const {
+  std::vector<LaneItem> items;
+  items.reserve(partition.exposed_by_collective().size());
+  for (const analysis::Partition::Owned& part : partition.exposed_by_collective()) {
+    items.push_back({part.when.start, part.when.end, part.collective});
+  }
+  return rows_of(std::move(items));
+}
+
+std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
+  std::map<Kind, std::vector<LaneItem>> items;
+  for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
+    const Collective& c = timeline.collectives[i];
+    items[kind_of(c.kind)].push_back({c.when.start, c.when.end, i});
+  }
+  std::map<Kind, std::vector<LaneRow>> rows;
+  for (auto& [kind, list] : items) {
+    rows[kind] = rows_of(std::move(list));
+  }
+  return rows;
+}
+
+void RankData::make(const trace::PlannedInputs* planned) {
+  std::vector<LaneRow> sections, compute, exposed_parts, copies;
+  std::map<Kind, std::vector<LaneRow>> collectives;
+  const std::function<void()> parts[] = {[&] { copies = rows_of_events(Nature::kCopy); },
+                                         [&] { compute = rows_of_events(Nature::kCompute); },
+                                         [&] { collectives = rows_of_collectives(); },
+                                         [&] { exposed_parts = rows_of_exposed(); },
+                                         [&] { sections = rows_of_sections(); },
+                                         [&] { orders = orders_of(trace, timeline, planned); },
+                                         [&] { match_spans(); }};
+  trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
+  const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows) {
+    if (!rows.empty()) {
+      lanes.push_back({kind, source, std::move(rows)});
+    }
+  };
+  add(Kind::kHost, Lane::Source::kSections, sections);
+  add(Kind::kCompute, Lane::Source::kEvents, compute);
+  for (auto& [kind, rows] : collectives) {
+    add(kind, Lane::Source::kCollectives, rows);
+  }
+  add(Kind::kOtherComm, Lane::Source::kExposed, exposed_parts);
+  add(Kind::kCopy, Lane::Source::kEvents, copies);
+}
+
+// A span does not refer to the collective that it was made from. Both lists are sorted by start, so
+// the collective with the same times is searched only among those with the same start.
+void RankData::match_spans() {
+  span_by_collective_.assign(timeline.collectives.size(), -1);
+  if (!figures.detail) {
+    return;
+  }
+  const std::vector<analysis::UnitSpan>& spans = figures.detail->spans;
+  collective_by_span_.assign(spans.size(), -1);
+  size_t from = 0;
+  for (size_t s = 0; s < spans.size(); ++s) {
+    if (!is_collective(spans[s])) {
+      continue;
+    }
+    while (from < timeline.collectives.size() &&
+           timeline.collectives[from].when.start < spans[s].when.start) {
+      ++from;
+    }
+    for (size_t c = from; c < timeline.collectives.size() &&
+                          timeline.collectives[c].when.start == spans[s].when.start;
+         ++c) {
+      if (span_by_collective_[c] < 0 && timeline.collectives[c].when == spans[s].when) {
+        span_by_collective_[c] = static_cast<int32_t>(s);
+        collective_by_span_[s] = static_cast<int32_t>(c);
+        break;
+      }
+    }
+  }
+}
+
+const analysis::UnitSpan* RankData::span_of(uint32_t collective) const {
+  const int32_t span = span_by_collective_[collective];
+  return span < 0 ? nullptr : &figures.detail->spans[static_cast<size_t>(span)];
+}
+
+std::optional<uint32_t> RankData::collective_of(size_t span) const {
+  const int32_t found = span < collective_by_span_.size() ? collective_by_span_[span] : -1;
+  return found < 0 ? std::nullopt : std::optional(static_cast<uint32_t>(found));
+}
+
+std::string RankData::owner_of(uint32_t collective) const {
+  const Collective& c = timeline.collectives[collective];
+  if (c.unit) {
+    return timeline.units[*c.unit];
+  }
+  const analysis::UnitSpan* span = span_of(collective);
+  return span != nullptr ? span->owner : "<none>";
+}
+
+std::string RankData::owner_of_event(uint32_t event) const {
+  uint32_t launch = event;
+  if (timeline.device) {
+    const auto& all = timeline.device_events;
+    auto found = std::lower_bound(all.begin(), all.end(), trace.events[event].start,
+                                  [this](const analysis::DeviceEvent& e, Nanoseconds start) {
+                                    return trace.events[e.event].start < start;
+                                  });
+    while (found != all.end() && found->event != event &&
+           trace.events[found->event].start == trace.events[event].start) {
+      ++found;
+    }
+    if (found == all.end() || found->event != event || found->launch == trace::kNoIndex) {
+      return "";
+    }
+    launch = found->launch;
+  }
+  const trace::Event& call = trace.events[launch];
+  const analysis::Owner owner = timeline.sections.at(call.track, call.start);
+  if (owner.unit != kNoUnit) {
+    return unit_label(timeline.fsdp.units[owner.unit].fqn);
+  }
+  return owner.section == analysis::Section::kNone
+             ? ""
+             : "<" + std::string(name_of(owner.section)) + ">";
+}
+
+std::optional<size_t> RankData::step_at(Nanoseconds instant) const {
+  for (size_t i = 0; i < figures.steps.size(); ++i) {
+    if (instant >= figures.steps[i].window.start && instant < figures.steps[i].window.end) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+RunData::RunData(trace::Run run_in, const trace::Progress* progress)
+    : run(std::move(run_in)), analysis(analyzed(run, progress)), ranks(run.traces.size()) {
+  trace::in_parallel(ranks.size(), [&](size_t i) {
+    if (progress != nullptr) {
+      progress->check();
+    }
+    ranks[i] = std::make_unique<RankData>(run.traces[i], analysis.ranks[i], analysis.timelines[i],
+                                          run.planned ? &*run.planned : nullptr);
+  });
+  std::optional<Interval> hull;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    RankData& rank = *ranks[i];
+    for (const analysis::ClockFigures& clock : analysis.matching.clocks) {
+      rank.shift = clock.rank == rank.figures.rank ? clock.offset : rank.shift;
+    }
+    event_count += static_cast<int64_t>(run.traces[i].events.size());
+    if (const auto own = hull_of(rank)) {
+      const Interval aligned{own->start - rank.shift, own->end - rank.shift};
+      hull = hull ? Interval{std::min(hull->start, aligned.start), std::max(hull->end, aligned.end)}
+                  : aligned;
+    }
+  }
+  origin = hull ? hull->start : 0;
+  duration = hull ? hull->length() : 0;
+}
+
+}  // namespace shardlens::gui

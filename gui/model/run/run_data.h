@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/collective.h"
+#include "gui/model/run/level_of_detail.h"
+#include "gui/model/run/live_figures.h"
+#include "profiler/analysis/analysis.h"
+#include "profiler/trace/run.h"
+
+namespace shardlens::gui {
+
+// What an item on the timeline is; each kind has its own hue.
+enum class Kind : uint8_t {
+  kCompute,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kOtherComm,
+  kCopy,
+  kHost
+};
+inline constexpr int kKindCount = 7;
+[[nodiscard]] Kind kind_of(std::optional<CollectiveKind> kind);
+[[nodiscard]] const char* label_of(Kind kind);  // "compute", "all-gather", …
+
+// A row of the timeline under its rank.
+//
+// Layout  `ref` of an item: kEvents an index into Trace::events, kCollectives and kExposed into
+//         Timeline::collectives, kSections into Timeline::sections.parts().
+struct Lane {
+  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections };
+  Kind kind = Kind::kCompute;
+  Source source = Source::kEvents;
+  std::vector<LaneRow> rows;  // more than one if items overlap
+};
+
+// One rank, prepared for drawing and for queries.
+//
+// Units  times of the rank's own clock; RunData::shown() converts them to display time.
+class RankData {
+ public:
+  RankData(const trace::Trace& trace,
+           const analysis::RankAnalysis& figures,
+           const analysis::Timeline& timeline,
+           const trace::PlannedInputs* planned);
+
+  const trace::Trace& trace;
+  const analysis::RankAnalysis& figures;
+  const analysis::Timeline& timeline;
+  analysis::Partition partition;
+  LiveFigures live;
+  // Exposed intervals of a collective. Over all collectives their lengths sum to exposed_comm.
+  [[nodiscard]] analysis::IntervalSet exposed(uint32_t collective) const {
+    return partition.exposed(collective);
+  }
+  std::vector<Lane> lanes;                  // only lanes that are not empty
+  std::vector<analysis::StepOrder> orders;  // planned, issued and started collectives, per step
+  Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData
+
+  // The span in figures.detail made from the collective; it has the cause. nullptr: none.
+  [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
+  // The reverse: index into Timeline::collectives; nullopt for compute and copies.
+  [[nodiscard]] std::optional<uint32_t> collective_of(size_t span) const;
+  // The unit (FQN, "" for the root) or section ("<clip>") that the collective belongs to.
+  [[nodiscard]] std::string owner_of(uint32_t collective) const;
+  // The unit ("(root)" for the root) or section that the host was working on when it launched the
+  // event; "": unknown.
+  [[nodiscard]] std::string owner_of_event(uint32_t event) const;
+  [[nodiscard]] std::optional<size_t> step_at(Nanoseconds instant) const;  // into figures.steps
+
+ private:
+  void make(const trace::PlannedInputs* planned);  // sets all members but `partition` and `live`
+  [[nodiscard]] std::vector<LaneRow> rows_of_sections() const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_events(analysis::Nature nature) const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
+  [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
+  void match_spans();
+  std::vector<int32_t> span_by_collective_;
+  std::vector<int32_t> collective_by_span_;
+};
+
+// A run and everything that views draw. It is built once and then shared; no view changes it.
+//
+// Threads  const members from any thread.
+class RunData {
+ public:
+  // Analyzes `run`, which takes seconds on large runs; reads no files. `progress` may be null;
+  // progress->stop ends the analysis. Errors: those of analyze().
+  explicit RunData(trace::Run run, const trace::Progress* progress = nullptr);
+  RunData(const RunData&) = delete;
+  RunData& operator=(const RunData&) = delete;
+
+  trace::Run run;
+  analysis::Analysis analysis;  // with timelines, and with RankDetail of collectives
+  std::vector<std::unique_ptr<RankData>> ranks;
+  Nanoseconds origin = 0;    // subtracted so that display time 0 is the run's first instant
+  Nanoseconds duration = 0;  // in display time
+  int64_t event_count = 0;
+
+  [[nodiscard]] analysis::Interval shown(const RankData& rank,
+                                         const analysis::Interval& own) const {
+    return {own.start - rank.shift - origin, own.end - rank.shift - origin};
+  }
+  [[nodiscard]] analysis::Interval own(const RankData& rank,
+                                       const analysis::Interval& shown) const {
+    return {shown.start + rank.shift + origin, shown.end + rank.shift + origin};
+  }
+};
+
+using RunPointer = std::shared_ptr<const RunData>;
+
+// A plan that keeps its owner (a run or a recording) alive.
+using PlanPointer = std::shared_ptr<const plan::ResolvedPlan>;
+// The run's own plan; nullptr: it has none (a plan recovered from traces is in sim::RecordedRun).
+[[nodiscard]] PlanPointer plan_of(const RunPointer& run);
+
+// "(root)" for the root's "".
+[[nodiscard]] std::string unit_label(const std::string& fqn);
+
+}  // namespace shardlens::gui

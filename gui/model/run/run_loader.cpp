@@ -1,0 +1,130 @@
+#include "gui/model/run/run_loader.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "core/base/error.h"
+#include "profiler/check/baseline_file.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kTickMilliseconds = 60;
+
+// Analyzing fragments the heaps of several threads: on large runs by a tenth of the memory kept.
+void give_back_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> paths_of(const QStringList& paths) {
+  std::vector<std::filesystem::path> out;
+  for (const QString& path : paths) {
+    out.emplace_back(path.toStdString());
+  }
+  return out;
+}
+
+std::vector<std::vector<std::filesystem::path>> runs_of(
+    const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::vector<std::filesystem::path>> several;
+  for (const std::filesystem::path& path : paths) {
+    const std::vector<std::filesystem::path> runs = check::run_paths(path);
+    if (runs.front() != path) {
+      for (const std::filesystem::path& run : runs) {
+        several.push_back({run});
+      }
+    }
+  }
+  if (several.empty()) {
+    several.push_back(paths);
+  }
+  return several;
+}
+
+RunLoader::RunLoader(QObject* parent) : QObject(parent) {
+  ticker_.setInterval(kTickMilliseconds);
+  connect(&ticker_, &QTimer::timeout, this, &RunLoader::report);
+}
+
+RunLoader::~RunLoader() {
+  if (job_ != nullptr) {
+    job_->progress.stop = true;
+  }
+}
+
+void RunLoader::work(Job& job) {
+  try {
+    trace::ReadOptions options;
+    options.progress = &job.progress;
+    trace::Run run = trace::Run::open(runs_of(job.paths).front(), options);
+    job.analyzing = true;
+    job.run = std::make_shared<const RunData>(std::move(run), &job.progress);
+    give_back_memory();
+  } catch (const std::bad_alloc&) {
+    job.error = tr("This machine does not have enough memory for the run.");
+  } catch (const std::exception& error) {
+    job.error = QString::fromStdString(error.what());
+  }
+}
+
+void RunLoader::load(const std::vector<std::filesystem::path>& paths) {
+  cancel();
+  job_ = std::make_shared<Job>();
+  job_->paths = paths;
+  const std::shared_ptr<Job> job = job_;
+  background_.run([job] { work(*job); }, [this, job] { finish(job); });
+  ticker_.start();
+  report();
+}
+
+void RunLoader::cancel() {
+  if (job_ == nullptr) {
+    return;
+  }
+  job_->progress.stop = true;
+  job_.reset();
+  ticker_.stop();
+  emit cancelled();
+}
+
+void RunLoader::finish(const std::shared_ptr<Job>& job) {
+  if (job != job_) {
+    return;
+  }
+  job_.reset();
+  ticker_.stop();
+  if (job->run != nullptr) {
+    emit loaded(job->run);
+  } else {
+    emit failed(job->error);
+  }
+}
+
+void RunLoader::report() {
+  if (job_ == nullptr) {
+    return;
+  }
+  const uint64_t total = job_->progress.total;
+  const uint64_t read = std::min<uint64_t>(job_->progress.bytes, total);
+  const bool reading = !job_->analyzing;
+  const int percent = reading && total > 0 ? static_cast<int>(100 * read / total) : -1;
+  // Emitted only on a change: listeners repaint on each signal.
+  if (const std::pair now{reading, percent}; std::exchange(job_->reported, now) != now) {
+    emit progress(
+        percent,
+        reading
+            ? tr("Reading %1").arg(QString::fromStdString(job_->paths.front().filename().string()))
+            : tr("Analyzing"));
+  }
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <QObject>
+#include <QString>
+#include <QStringList>
+#include <QTimer>
+
+#include "gui/model/base/background.h"
+#include "gui/model/run/run_data.h"
+
+namespace shardlens::gui {
+
+[[nodiscard]] std::vector<std::filesystem::path> paths_of(const QStringList& paths);
+
+// The paths of each run. All paths together are the traces of one run, unless some of them are
+// directories of several runs (check::run_paths()): then only these runs are returned, one entry
+// each. Errors: InputError.
+[[nodiscard]] std::vector<std::vector<std::filesystem::path>> runs_of(
+    const std::vector<std::filesystem::path>& paths);
+
+// Reads and analyzes a run on another thread; of several runs, the first one. One load at a time: a
+// new load cancels the previous one, and each load emits exactly one of loaded(), failed() and
+// cancelled().
+//
+// Threads  all members on the object's own thread; signals are emitted there.
+class RunLoader : public QObject {
+  Q_OBJECT
+ public:
+  explicit RunLoader(QObject* parent = nullptr);
+  ~RunLoader() override;  // stops the load and waits for its thread
+
+  void load(const std::vector<std::filesystem::path>& paths);
+  void cancel();
+  [[nodiscard]] bool isLoading() const { return job_ != nullptr; }
+
+ signals:
+  // percent: how much has been read, never decreasing; -1: unknown. `what`: the current activity as
+  // text.
+  void progress(int percent, const QString& what);
+  void loaded(shardlens::gui::RunPointer run);
+  void failed(const QString& message);
+  void cancelled();
+
+ private:
+  struct Job {
+    std::vector<std::filesystem::path> paths;
+    trace::Progress progress;
+    std::atomic<bool> analyzing{false};
+    std::pair<bool, int> reported{false, -2};  // last (reading, percent) emitted; -2: none
+    RunPointer run;
+    QString error;
+  };
+  static void work(Job& job);
+  void finish(const std::shared_ptr<Job>& job);
+  void report();
+
+  std::shared_ptr<Job> job_;  // the current load; results of earlier ones are ignored
+  QTimer ticker_;
+  Background background_{this};
+};
+
+}  // namespace shardlens::gui

@@ -1,0 +1,87 @@
+#include "gui/model/tables/event_table.h"
+
+#include <utility>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/model/tables/table_text.h"
+
+namespace shardlens::gui {
+
+EventTable::EventTable(QObject* parent)
+    : ColumnTable(
+          {{tr("Start"),
+            [this](size_t r) {
+              const RankData& rank = *run_->ranks[rank_];
+              const trace::Event& e = rank.trace.events[r];
+              return timeText(run_->shown(rank, {e.start, e.start}).start, 1e3);
+            },
+            [this](size_t r) {
+              return static_cast<double>(run_->ranks[rank_]->trace.events[r].start);
+            },
+            true},
+           {tr("Duration"),
+            [this](size_t r) { return durationText(run_->ranks[rank_]->trace.events[r].duration); },
+            [this](size_t r) {
+              return static_cast<double>(run_->ranks[rank_]->trace.events[r].duration);
+            },
+            true},
+           {tr("Name"),
+            [this](size_t r) {
+              const trace::Trace& trace = run_->ranks[rank_]->trace;
+              return table_text(trace.name(trace.events[r]));
+            }},
+           {tr("Category"),
+            [this](size_t r) {
+              const trace::Trace& trace = run_->ranks[rank_]->trace;
+              return table_text(trace.category(trace.events[r]));
+            }},
+           {tr("Thread or stream"),
+            [this](size_t r) {
+              const trace::Trace& trace = run_->ranks[rank_]->trace;
+              const trace::Track& track = trace.tracks[trace.events[r].track];
+              return track.name != trace::kEmptyString ? table_text(trace.strings.view(track.name))
+                                                       : QString::number(track.tid);
+            }}},
+          parent) {}
+
+void EventTable::show(RunPointer run,
+                      size_t rank,
+                      const std::optional<analysis::Interval>& window,
+                      const QString& filter) {
+  run = with_rank(std::move(run), rank);
+  if (run != nullptr && run == run_ && rank == rank_ && window == window_ && filter == filter_) {
+    return;
+  }
+  run_ = std::move(run);
+  rank_ = rank;
+  window_ = window;
+  filter_ = filter;
+  if (run_ == nullptr) {
+    reset(0);
+    return;
+  }
+  const trace::Trace& trace = run_->ranks[rank_]->trace;
+  // There are few names but many events, so each name is matched once.
+  std::vector<int8_t> fits(trace.strings.size(), -1);
+  const auto fits_name = [&](const trace::Event& event) {
+    int8_t& known = fits[event.name];
+    if (known < 0) {
+      known =
+          filter.isEmpty() || table_text(trace.name(event)).contains(filter, Qt::CaseInsensitive)
+              ? 1
+              : 0;
+    }
+    return known == 1;
+  };
+  std::vector<uint32_t> rows;
+  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+    const trace::Event& event = trace.events[i];
+    const bool inside = !window || (event.start < window->end && event.end() >= window->start);
+    if (inside && fits_name(event)) {
+      rows.push_back(i);
+    }
+  }
+  reset(std::move(rows));
+}
+
+}  // namespace shardlens::gui

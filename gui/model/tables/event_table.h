@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+
+#include <QString>
+
+#include "gui/model/run/run_data.h"
+#include "gui/model/run/selection_context.h"
+#include "gui/model/tables/column_table.h"
+
+namespace shardlens::gui {
+
+// Events of a rank: all, or only those that overlap a window and whose names contain a text.
+class EventTable : public ColumnTable {
+  Q_OBJECT
+ public:
+  explicit EventTable(QObject* parent = nullptr);
+  void show(RunPointer run,
+            size_t rank,
+            const std::optional<analysis::Interval>& window,
+            const QString& text);
+  [[nodiscard]] Selection::Item itemAt(const QModelIndex& index) const {
+    return {rank_, Lane::Source::kEvents, eventAt(index)};
+  }
+  [[nodiscard]] uint32_t eventAt(const QModelIndex& index) const {
+    return static_cast<uint32_t>(rowAt(index));
+  }
+
+ private:
+  RunPointer run_;
+  size_t rank_ = 0;
+  std::optional<analysis::Interval> window_;
+  QString filter_;
+};
+
+}  // namespace shardlens::gui

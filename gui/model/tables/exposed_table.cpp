@@ -1,0 +1,143 @@
+#include "gui/model/tables/exposed_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/model/tables/table_text.h"
+
+namespace shardlens::gui {
+namespace {
+
+QString optional_duration(const std::optional<Nanoseconds>& value) {
+  return value ? durationText(*value) : QStringLiteral("–");
+}
+
+double key_of(const std::optional<Nanoseconds>& value) {
+  return value ? static_cast<double>(*value) : -1e300;
+}
+
+// "all-gather, forward"
+QString part_label(const analysis::Collective& c) {
+  // Kinds without a lane of their own keep their name: send_recv, broadcast, …
+  const QString kind = c.kind && kind_of(c.kind) == Kind::kOtherComm
+                           ? table_text(name_of(*c.kind))
+                           : QString::fromUtf8(label_of(kind_of(c.kind)));
+  switch (c.part) {
+    case analysis::UnitPart::kAllGatherForward:
+      return kind + QStringLiteral(", forward");
+    case analysis::UnitPart::kAllGatherBackward:
+      return kind + QStringLiteral(", backward");
+    default:
+      return kind;
+  }
+}
+
+}  // namespace
+
+ExposedTable::ExposedTable(QObject* parent)
+    : ColumnTable(
+          {{tr("Unit"),
+            [this](size_t r) {
+              return table_text(unit_label(of().owner_of(list_[r].collective)));
+            }},
+           {tr("Collective"),
+            [this](size_t r) {
+              return part_label(of().timeline.collectives[list_[r].collective]);
+            }},
+           {tr("Step"),
+            [this](size_t r) {
+              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              return span != nullptr && span->step ? QString::number(*span->step)
+                                                   : QStringLiteral("–");
+            },
+            [this](size_t r) {
+              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              return span != nullptr && span->step ? static_cast<double>(*span->step) : -1.0;
+            },
+            true},
+           {tr("Exposed"), [this](size_t r) { return durationText(list_[r].exposed); },
+            [this](size_t r) { return static_cast<double>(list_[r].exposed); }, true,
+            tr("Time that did not overlap with compute; the column sums to the headline")},
+           {tr("Duration"),
+            [this](size_t r) {
+              return durationText(of().timeline.collectives[list_[r].collective].when.length());
+            },
+            [this](size_t r) {
+              return static_cast<double>(
+                  of().timeline.collectives[list_[r].collective].when.length());
+            },
+            true},
+           {tr("Slack"),
+            [this](size_t r) {
+              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              return optional_duration(span != nullptr ? span->slack() : std::nullopt);
+            },
+            [this](size_t r) {
+              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              return key_of(span != nullptr ? span->slack() : std::nullopt);
+            },
+            true,
+            tr("Time from its end until it was needed; negative: it ended that much too late")},
+           {tr("Cause"),
+            [this](size_t r) {
+              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              return span != nullptr && span->cause ? table_text(name_of(*span->cause))
+                                                    : QStringLiteral("–");
+            }},
+           {tr("What it means, what helps"),
+            [this](size_t r) {
+              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              return span != nullptr && span->cause ? table_text(explanation_of(*span->cause))
+                                                    : QString();
+            }}},
+          parent) {
+  setTooltip([this](size_t r) {
+    const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+    return span != nullptr && span->cause
+               ? tr("%1: %2").arg(table_text(name_of(*span->cause)),
+                                  table_text(explanation_of(*span->cause)))
+               : QString();
+  });
+}
+
+void ExposedTable::show(RunPointer run, size_t rank, const analysis::IntervalSet& window) {
+  run = with_rank(std::move(run), rank);
+  if (run != nullptr && run == run_ && rank == rank_ && window == window_) {
+    return;  // a reset would lose the view's scroll position and interrupt a double click
+  }
+  run_ = std::move(run);
+  rank_ = rank;
+  window_ = window;
+  total_ = 0;
+  list_.clear();
+  if (run_ != nullptr) {
+    for (const analysis::Partition::Owned& part : of().partition.exposed_by_collective()) {
+      const Nanoseconds exposed = length_within(window, part.when);
+      if (exposed > 0) {
+        if (list_.empty() || list_.back().collective != part.collective) {
+          list_.push_back({part.collective, 0});
+        }
+        list_.back().exposed += exposed;
+        total_ += exposed;
+      }
+    }
+    std::sort(list_.begin(), list_.end(), [](const Row& a, const Row& b) {
+      return std::pair(b.exposed, a.collective) < std::pair(a.exposed, b.collective);
+    });
+  }
+  reset(list_.size());
+}
+
+Selection::Item ExposedTable::itemAt(const QModelIndex& index) const {
+  return {rank_, Lane::Source::kCollectives, list_[rowAt(index)].collective};
+}
+
+QModelIndex ExposedTable::indexOfCollective(uint32_t collective) const {
+  const auto found = std::find_if(list_.begin(), list_.end(), [collective](const Row& r) {
+    return r.collective == collective;
+  });
+  return found == list_.end() ? QModelIndex() : indexOf(static_cast<size_t>(found - list_.begin()));
+}
+
+}  // namespace shardlens::gui

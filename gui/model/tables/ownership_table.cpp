@@ -1,0 +1,193 @@
+#include "gui/model/tables/ownership_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/dtype.h"
+#include "core/plan/shard_layout.h"
+
+namespace shardlens::gui {
+namespace {
+
+QString shape_text(const std::vector<int64_t>& shape) {
+  QStringList parts;
+  for (const int64_t size : shape) {
+    parts.append(QString::number(size));
+  }
+  return QStringLiteral("[%1]").arg(parts.join(QStringLiteral(", ")));
+}
+
+}  // namespace
+
+std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace, Nanoseconds instant) {
+  using State = OwnershipTable::State;
+  std::vector<State> states(trace.units.size(), State::kUnknown);
+  std::vector<std::pair<Nanoseconds, uint32_t>> last(trace.units.size(), {-1, 0});
+  for (const trace::Event& event : trace.events) {
+    const trace::ActionArgs* args = event.start <= instant ? trace.action(event) : nullptr;
+    if (args == nullptr || args->action.unit >= states.size()) {
+      continue;
+    }
+    const bool gathers = args->action.op == schedule::Op::kUseFull;
+    if (!gathers && args->action.op != schedule::Op::kUseShard) {
+      continue;
+    }
+    auto& [time, seq] = last[args->action.unit];
+    if (std::pair(event.start, args->seq) >= std::pair(time, seq)) {
+      last[args->action.unit] = {event.start, args->seq};
+      states[args->action.unit] = gathers ? State::kUnsharded : State::kSharded;
+    }
+  }
+  return states;
+}
+
+void OwnershipTable::show(RunPointer run,
+                          size_t rank,
+                          const std::optional<std::string>& unit,
+                          Nanoseconds instant,
+                          const PlanPointer& recovered) {
+  beginResetModel();
+  run_ = run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
+  plan_ = plan_of(run_);
+  plan_ = plan_ == nullptr ? recovered : plan_;
+  rows_.clear();
+  layouts_.clear();
+  states_.clear();
+  why_ = run_ == nullptr ? tr("No run is open.") : QString();
+  if (run_ != nullptr && plan_ == nullptr) {
+    why_ = tr(
+        "Ownership needs the run's plan. A capture directory contains it. For PyTorch's traces it "
+        "is recovered if they have the shapes of operators and the sizes of collectives "
+        "(record_shapes=True).");
+    if (!run_->run.plan_problem.empty()) {
+      why_ = tr("The plan.json next to the traces could not be used: %1")
+                 .arg(QString::fromStdString(run_->run.plan_problem));
+    }
+    run_.reset();
+  }
+  if (run_ != nullptr) {
+    const trace::Trace& trace = run_->ranks[rank]->trace;
+    const std::vector<State> by_trace = unit_states(trace, instant);
+    const bool known = unit && std::any_of(plan().units.begin(), plan().units.end(),
+                                           [&](const plan::Unit& u) { return u.fqn == *unit; });
+    for (UnitId id = 0; id < plan().units.size(); ++id) {
+      const plan::Unit& each = plan().units[id];
+      layouts_.push_back(plan().layout(id));
+      const auto at = std::find(trace.units.begin(), trace.units.end(), each.fqn);
+      states_.push_back(at == trace.units.end()
+                            ? State::kUnknown
+                            : by_trace[static_cast<size_t>(at - trace.units.begin())]);
+    }
+    rows_ = plan::parameter_places(plan());
+    if (known) {
+      std::erase_if(rows_, [&](const plan::ParameterPlace& row) {
+        return row.unit == kNoUnit || plan().units[row.unit].fqn != *unit;
+      });
+    }
+  }
+  endResetModel();
+}
+
+std::optional<std::string> OwnershipTable::unitAt(const QModelIndex& index) const {
+  const UnitId unit = rows_[static_cast<size_t>(index.row())].unit;
+  return unit == kNoUnit ? std::nullopt : std::optional(plan().units[unit].fqn);
+}
+
+int OwnershipTable::rowCount(const QModelIndex& parent) const {
+  return parent.isValid() ? 0 : static_cast<int>(rows_.size());
+}
+
+int OwnershipTable::columnCount(const QModelIndex& parent) const {
+  return parent.isValid()
+             ? 0
+             : kFixedColumns + (run_ == nullptr ? 0 : static_cast<int>(plan().world_size));
+}
+
+plan::ShardLayout::Slice OwnershipTable::slice(const QModelIndex& index) const {
+  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
+  if (row.unit == kNoUnit) {
+    return {0, plan().tree.parameters[row.parameter].numel, 0, 0};
+  }
+  const plan::ShardLayout& layout = layouts_[row.unit];
+  // Every replica has the same shards. The ranks of one replica are consecutive.
+  return layout.slice((index.column() - kFixedColumns) % layout.ranks(), row.index);
+}
+
+QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
+  if (!checkIndex(index, CheckIndexOption::IndexIsValid)) {
+    return {};
+  }
+  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
+  const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
+  const bool ignored = row.unit == kNoUnit;
+  const State state = ignored ? State::kUnknown : states_[row.unit];
+  if (role == kStateRole) {
+    return static_cast<int>(state);
+  }
+  if (index.column() < kFixedColumns) {
+    if (role != Qt::DisplayRole && role != Qt::ToolTipRole) {
+      return {};
+    }
+    switch (index.column()) {
+      case 0:
+        return role != Qt::ToolTipRole ? QString::fromStdString(parameter.fqn)
+               : ignored               ? tr("%1: ignored by the plan, every rank holds all of it")
+                               .arg(QString::fromStdString(parameter.fqn))
+                         : tr("%1, in unit %2")
+                               .arg(QString::fromStdString(parameter.fqn),
+                                    QString::fromStdString(unit_label(*unitAt(index))));
+      case 1:
+        return shape_text(parameter.shape);
+      default:
+        return ignored                    ? tr("ignored")
+               : state == State::kUnknown ? tr("–")
+               : state == State::kSharded ? tr("sharded")
+                                          : tr("unsharded");
+    }
+  }
+  const plan::ShardLayout::Slice held = slice(index);
+  const auto numel = static_cast<double>(std::max<int64_t>(1, parameter.numel));
+  switch (role) {
+    case Qt::DisplayRole:
+      return held.numel == 0 ? QStringLiteral("∅")
+                             : QStringLiteral("%1–%2")
+                                   .arg(held.param_offset)
+                                   .arg(held.param_offset + held.numel);
+    case Qt::ToolTipRole: {
+      if (ignored) {
+        return tr("all %1 elements").arg(parameter.numel);
+      }
+      const Bytes bytes = size_of(DType::kF32);  // shards are stored in the master dtype
+      return held.numel == 0
+                 ? tr("no elements of %1: this rank's shard holds other parameters or padding")
+                       .arg(QString::fromStdString(parameter.fqn))
+                 : tr("elements [%1, %2) of %3, bytes [%4, %5) of the rank's shard%6")
+                       .arg(held.param_offset)
+                       .arg(held.param_offset + held.numel)
+                       .arg(parameter.numel)
+                       .arg(held.shard_offset * bytes)
+                       .arg((held.shard_offset + held.numel) * bytes)
+                       .arg(held.padding > 0 ? tr(", then %1 of padding").arg(held.padding)
+                                             : QString());
+    }
+    case kFromRole:
+      return static_cast<double>(held.param_offset) / numel;
+    case kToRole:
+      return static_cast<double>(held.param_offset + held.numel) / numel;
+    case Qt::TextAlignmentRole:
+      return static_cast<int>(Qt::AlignCenter);
+    default:
+      return {};
+  }
+}
+
+QVariant OwnershipTable::headerData(int section, Qt::Orientation orientation, int role) const {
+  if (orientation != Qt::Horizontal || role != Qt::DisplayRole) {
+    return {};
+  }
+  constexpr const char* kTitles[] = {"Parameter", "Shape", "Now"};
+  return section < kFixedColumns ? QString::fromUtf8(kTitles[section])
+                                 : tr("rank %1").arg(section - kFixedColumns);
+}
+
+}  // namespace shardlens::gui

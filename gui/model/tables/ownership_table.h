@@ -1,0 +1,61 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <QAbstractTableModel>
+
+#include "core/plan/held_ranges.h"
+#include "core/plan/shard_layout.h"
+#include "gui/model/run/run_data.h"
+
+namespace shardlens::gui {
+
+// Which elements of each parameter each rank holds according to the plan.
+class OwnershipTable : public QAbstractTableModel {
+  Q_OBJECT
+ public:
+  enum class State : uint8_t { kUnknown, kSharded, kUnsharded };
+  // Begin and end of the cell's slice as fractions of the parameter, 0 to 1.
+  static constexpr int kFromRole = Qt::UserRole, kToRole = Qt::UserRole + 1;
+  static constexpr int kStateRole = Qt::UserRole + 2;  // State of the parameter's unit
+  static constexpr int kFixedColumns = 3;              // parameter, shape, state
+
+  using QAbstractTableModel::QAbstractTableModel;
+  // Lists the parameters of `unit`, or of the whole model if `unit` is not one of the plan's units.
+  // Without a plan the table is empty and why() explains it. `recovered`: for a run without a plan
+  // of its own, the plan recovered from its traces, in which each unit is one parameter.
+  void show(RunPointer run,
+            size_t rank,
+            const std::optional<std::string>& unit,
+            Nanoseconds instant,
+            const PlanPointer& recovered = nullptr);
+  [[nodiscard]] QString why() const { return why_; }
+  // nullopt: the plan ignores the parameter.
+  [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
+
+  [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
+  [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
+  [[nodiscard]] QVariant data(const QModelIndex& index, int role) const override;
+  [[nodiscard]] QVariant headerData(int section,
+                                    Qt::Orientation orientation,
+                                    int role) const override;
+
+ private:
+  [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
+  [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
+  RunPointer run_;
+  PlanPointer plan_;
+  QString why_;
+  std::vector<plan::ParameterPlace> rows_;
+  std::vector<plan::ShardLayout> layouts_;  // by unit
+  std::vector<State> states_;               // by unit
+};
+
+// State of each of the trace's units (Trace::units) at `instant` of the rank's own time: kUnsharded
+// or kSharded after the last action that the host issued; kUnknown if there is no earlier action.
+[[nodiscard]] std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace,
+                                                             Nanoseconds instant);
+
+}  // namespace shardlens::gui

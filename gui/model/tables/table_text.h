@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include <QString>
+
+#include "gui/model/run/run_data.h"
+
+namespace shardlens::gui {
+
+[[nodiscard]] inline QString table_text(std::string_view view) {
+  return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size()));
+}
+
+// `run` if it has the rank, else nullptr.
+[[nodiscard]] inline RunPointer with_rank(RunPointer run, size_t rank) {
+  return run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,93 @@
+#include "gui/view/control/comparison_controller.h"
+
+#include <filesystem>
+#include <vector>
+
+#include <QFileDialog>
+
+namespace shardlens::gui {
+
+ComparisonController::ComparisonController(const WindowParts& parts,
+                                           Bookmarks& bookmarks,
+                                           StatusLine& status)
+    : parts_(parts), bookmarks_(bookmarks), status_(status) {
+  connect(&parts_.compare, &CompareSession::changed, this, &ComparisonController::showChange);
+  connect(&parts_.compare, &CompareSession::progress, &status_, &StatusLine::showProgress);
+  connect(&parts_.compare, &CompareSession::failed, this, &ComparisonController::fail);
+}
+
+void ComparisonController::addCommands() {
+  const QString menu = tr("&Compare");
+  const QString no_comparison = tr("Compare with another run first");
+  parts_.actions.add({QStringLiteral("compare.open"),
+                      menu,
+                      tr("Compare with another run …"),
+                      {QStringLiteral("Ctrl+D")},
+                      [this] { choose(); },
+                      [this] { return parts_.hasRun(); },
+                      tr("Open a run first")});
+  parts_.actions.add({QStringLiteral("compare.swap"),
+                      menu,
+                      tr("Swap A and B"),
+                      {},
+                      [this] { swap(); },
+                      [this] { return parts_.compare.isOpen(); },
+                      no_comparison});
+  parts_.actions.add({QStringLiteral("compare.close"),
+                      menu,
+                      tr("End the comparison"),
+                      {},
+                      [this] { close(); },
+                      [this] { return parts_.compare.isOpen() || parts_.compare.isBusy(); },
+                      no_comparison});
+}
+
+void ComparisonController::open(const QStringList& paths) {
+  if (!parts_.hasRun() || paths.isEmpty()) {
+    return;
+  }
+  parts_.messages.clearError();
+  parts_.opened.compared = paths;
+  parts_.compare.start(parts_.context.run(), paths_of(paths),
+                       parts_.opened.is_model ? std::vector<std::filesystem::path>()
+                                              : paths_of(parts_.opened.paths));
+}
+
+void ComparisonController::showChange() {
+  status_.endProgress();
+  if (parts_.compare.isOpen()) {
+    parts_.panels.raise(QStringLiteral("compare"));
+    emit settled();
+  }
+}
+
+void ComparisonController::fail(const QString& message) {
+  parts_.messages.setError(message);
+  status_.endProgress();
+  parts_.messages.tell(tr("Compare"), message);
+  emit settled();
+}
+
+void ComparisonController::swap() {
+  const RunPointer b = parts_.compare.b();
+  parts_.opened.paths.swap(parts_.opened.compared);
+  parts_.pages.showRun(b, OpenedRun::label(parts_.opened.paths));
+  bookmarks_.restore();
+  parts_.session.start(b, paths_of(parts_.opened.paths));
+  parts_.compare.swap();
+}
+
+void ComparisonController::close() {
+  parts_.opened.compared.clear();
+  parts_.compare.close();
+}
+
+void ComparisonController::choose() {
+  auto* dialog = new QFileDialog(&parts_.window, tr("Compare with another run"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setFileMode(QFileDialog::Directory);
+  connect(dialog, &QFileDialog::filesSelected, this, &ComparisonController::open);
+  dialog->open();
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <QObject>
+
+#include "gui/view/control/bookmarks.h"
+#include "gui/view/shell/status_line.h"
+#include "gui/view/shell/window_parts.h"
+
+namespace shardlens::gui {
+
+// Opens, swaps and ends the comparison of the open run A with a run B.
+class ComparisonController : public QObject {
+  Q_OBJECT
+ public:
+  ComparisonController(const WindowParts& parts, Bookmarks& bookmarks, StatusLine& status);
+  void addCommands();
+  void open(const QStringList& paths);  // of B
+
+ signals:
+  void settled();  // B is loaded, or it could not be
+
+ private:
+  void choose();
+  void swap();
+  void close();
+  void showChange();
+  void fail(const QString& message);
+  WindowParts parts_;
+  Bookmarks& bookmarks_;
+  StatusLine& status_;
+};
+
+}  // namespace shardlens::gui

@@ -1,0 +1,172 @@
+#include "gui/view/control/project_controller.h"
+
+#include <utility>
+
+#include <QDir>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QMessageBox>
+
+#include "core/base/error.h"
+#include "gui/view/panels/notes_panel.h"
+#include "gui/view/timeline/timeline_view.h"
+
+namespace shardlens::gui {
+namespace {
+
+std::vector<std::filesystem::path> absolute_paths(const QStringList& paths) {
+  std::vector<std::filesystem::path> out;
+  for (const QString& path : paths) {
+    out.emplace_back(QDir::cleanPath(QFileInfo(path).absoluteFilePath()).toStdString());
+  }
+  return out;
+}
+
+}  // namespace
+
+QStringList strings_of(const std::vector<std::filesystem::path>& paths) {
+  QStringList out;
+  for (const std::filesystem::path& path : paths) {
+    out.append(QString::fromStdString(path.string()));
+  }
+  return out;
+}
+
+ProjectController::ProjectController(const WindowParts& parts, ComparisonController& comparison)
+    : parts_(parts), comparison_(comparison) {
+  connect(&parts_.panels.get<NotesPanel>().edit(), &QPlainTextEdit::textChanged, this,
+          [this] { setChanged(true); });
+  connect(&parts_.timeline(), &TimelineView::bookmarksChanged, this, [this] { setChanged(true); });
+  connect(&parts_.session.undoStack(), &QUndoStack::indexChanged, this, [this](int index) {
+    if (index > 0 && !parts_.session.isRestoring()) {
+      setChanged(true);
+    }
+  });
+}
+
+void ProjectController::setChanged(bool changed) {
+  changed_ = changed && parts_.hasRun() && !restoring_;
+  parts_.window.setWindowModified(changed_);
+}
+
+Project ProjectController::contents() const {
+  Project out;
+  const std::vector<std::filesystem::path> opened = absolute_paths(parts_.opened.paths);
+  if (parts_.opened.is_model) {
+    out.model = opened.front();
+  } else {
+    out.traces = opened;
+  }
+  if (parts_.compare.isOpen()) {
+    out.compared = absolute_paths(parts_.opened.compared);
+  }
+  for (const PlanVersion& version : parts_.session.versions()) {
+    if (version.state == parts_.session.state()) {
+      out.current = out.plans.size();
+    }
+    out.plans.push_back(version.state);
+    out.titles.push_back(version.title);
+  }
+  out.bookmarks = parts_.timeline().scene().bookmarks;
+  out.notes = parts_.panels.get<NotesPanel>().edit().toPlainText();
+  return out;
+}
+
+bool ProjectController::save(const QString& path) {
+  parts_.messages.clearError();
+  try {
+    save_project(contents(), path.toStdString());
+  } catch (const Error& error) {
+    parts_.messages.setError(QString::fromStdString(error.what()));
+    parts_.messages.tell(tr("Save the project"), parts_.messages.lastError());
+    return false;
+  }
+  path_ = path;
+  setChanged(false);
+  parts_.recent.add({path});
+  parts_.pages.setTitle(QFileInfo(path).completeBaseName());
+  return true;
+}
+
+void ProjectController::save() {
+  if (path_.isEmpty()) {
+    saveAs();
+  } else {
+    save(path_);
+  }
+}
+
+void ProjectController::saveAs() {
+  auto* dialog = new QFileDialog(&parts_.window, tr("Save the project"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setAcceptMode(QFileDialog::AcceptSave);
+  dialog->setNameFilters({tr("Projects (*.shardlens)")});
+  dialog->setDefaultSuffix(QStringLiteral("shardlens"));
+  connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { save(path); });
+  dialog->open();
+}
+
+bool ProjectController::mustAsk() const {
+  // Without a project there is nothing to save; bookmarks are stored anyway.
+  return changed_ && !parts_.messages.unattended() && !path_.isEmpty();
+}
+
+void ProjectController::whenSaved(const std::function<void()>& then) {
+  if (!mustAsk()) {
+    then();
+    return;
+  }
+  auto* box = new QMessageBox(QMessageBox::Question, tr("Shardlens"),
+                              tr("%1 has unsaved changes.").arg(QFileInfo(path_).fileName()),
+                              QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel,
+                              &parts_.window);
+  box->setAttribute(Qt::WA_DeleteOnClose);
+  connect(box, &QMessageBox::buttonClicked, this, [this, box, then](QAbstractButton* button) {
+    const auto chosen = box->standardButton(button);
+    if (chosen == QMessageBox::Discard) {
+      setChanged(false);
+      then();
+    } else if (chosen == QMessageBox::Save && save(path_)) {
+      then();
+    }
+  });
+  box->open();
+}
+
+void ProjectController::expect(const QString& path, Project project) {
+  expected_path_ = path;
+  pending_ = std::move(project);
+}
+
+void ProjectController::forgetExpected() {
+  expected_path_.clear();
+  pending_.reset();
+}
+
+void ProjectController::restore() {
+  const std::optional<Project> project = std::exchange(pending_, std::nullopt);
+  path_ = std::exchange(expected_path_, {});
+  const QString path = path_;
+  restoring_ = true;
+  parts_.panels.get<NotesPanel>().edit().setPlainText(project ? project->notes : QString());
+  if (project) {
+    parts_.timeline().scene().bookmarks = project->bookmarks;
+    parts_.timeline().viewport()->update();
+    parts_.session.restore(project->plans, project->titles, project->current);
+    parts_.recent.add({path});
+    parts_.pages.setTitle(QFileInfo(path).completeBaseName());
+    if (!project->compared.empty()) {
+      comparison_.open(strings_of(project->compared));
+    }
+  }
+  restoring_ = false;
+  setChanged(false);
+}
+
+void ProjectController::close() {
+  forgetExpected();
+  path_.clear();
+  setChanged(false);
+}
+
+}  // namespace shardlens::gui

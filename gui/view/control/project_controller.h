@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include <QObject>
+
+#include "gui/model/plan/project.h"
+#include "gui/view/control/comparison_controller.h"
+#include "gui/view/shell/window_parts.h"
+
+namespace shardlens::gui {
+
+// The open project: its file, whether it has unsaved changes, and what of it is restored once its
+// run is loaded.
+class ProjectController : public QObject {
+  Q_OBJECT
+ public:
+  ProjectController(const WindowParts& parts, ComparisonController& comparison);
+  // The file of the open project; "": none.
+  [[nodiscard]] const QString& path() const { return path_; }
+  [[nodiscard]] Project contents() const;
+  // Returns false and sets the last error if the file cannot be written.
+  bool save(const QString& path);
+  void save();    // asks for a file if there is none
+  void saveAs();  // asks for a file
+
+  // Runs `then` after the changes were saved or discarded; not at all if the user cancels.
+  void whenSaved(const std::function<void()>& then);
+  [[nodiscard]] bool mustAsk() const;  // whether whenSaved() asks
+
+  // The project's run is being opened: the rest of it is restored when it is loaded.
+  void expect(const QString& path, Project project);
+  [[nodiscard]] bool isExpected() const { return pending_.has_value(); }
+  void forgetExpected();  // another run is opened instead
+  void restore();         // a run was loaded; the expected project is restored, if there is one
+  void close();           // no run is open
+
+ private:
+  void setChanged(bool changed);
+  WindowParts parts_;
+  ComparisonController& comparison_;
+  QString path_;
+  QString expected_path_;
+  std::optional<Project> pending_;
+  bool changed_ = false, restoring_ = false;
+};
+
+// The paths as strings.
+[[nodiscard]] QStringList strings_of(const std::vector<std::filesystem::path>& paths);
+
+}  // namespace shardlens::gui

@@ -1,0 +1,115 @@
+#include "gui/view/panel_parts/module_bar.h"
+
+#include <QHBoxLayout>
+#include <QMenu>
+#include <QToolButton>
+
+#include "gui/model/plan/module_edits.h"
+
+namespace shardlens::gui {
+namespace {
+
+QString name_of(const std::vector<std::string>& modules) {
+  const QString first = QString::fromStdString(unit_label(modules.front()));
+  return modules.size() == 1 ? first
+                             : QObject::tr("%1 and %2 more").arg(first).arg(modules.size() - 1);
+}
+
+}  // namespace
+
+ModuleBar::ModuleBar(PlanSession& session, QWidget* parent) : QWidget(parent), session_(session) {
+  auto* row = new QHBoxLayout(this);
+  row->setContentsMargins(6, 3, 6, 3);
+  row->setSpacing(4);
+  const std::vector<PlanKnob> knobs = module_knobs({}, 1, {});
+  for (size_t knob = 0; knob < knobs.size(); ++knob) {
+    auto* button = new QToolButton;
+    button->setText(knobs[knob].title);
+    button->setAccessibleName(tr("Edit the plan: %1").arg(knobs[knob].title));
+    button->setAccessibleDescription(knobs[knob].help);
+    button->setPopupMode(QToolButton::InstantPopup);
+    button->setFocusPolicy(Qt::StrongFocus);
+    auto* menu = new QMenu(button);
+    menu->setToolTipsVisible(true);
+    button->setMenu(menu);
+    connect(menu, &QMenu::aboutToShow, this, [this, knob] { fill(knob); });
+    row->addWidget(button);
+    buttons_.push_back(button);
+  }
+  row->addStretch(1);
+  connect(&session_, &PlanSession::stateChanged, this, &ModuleBar::update);
+  update();
+}
+
+void ModuleBar::setModules(const std::vector<std::string>& modules) {
+  modules_ = modules;
+  update();
+}
+
+// Why nothing can be edited; "": editing is possible.
+QString ModuleBar::refusal() const {
+  if (session_.isOpen()) {
+    return modules_.empty() ? tr("Choose a module first") : QString();
+  }
+  if (session_.isObserving()) {
+    return tr("Calibrating from the run");
+  }
+  return session_.why().isEmpty() ? tr("No run is open") : session_.why();
+}
+
+void ModuleBar::update() {
+  const QString why = refusal();
+  for (QToolButton* button : buttons_) {
+    button->setEnabled(why.isEmpty());
+    button->setToolTip(
+        why.isEmpty() ? tr("%1: %2").arg(name_of(modules_), button->accessibleDescription()) : why);
+  }
+}
+
+QMenu& ModuleBar::menu(size_t knob) {
+  fill(knob);
+  return *buttons_[knob]->menu();
+}
+
+void ModuleBar::fill(size_t knob) {
+  QMenu* menu = buttons_[knob]->menu();
+  menu->clear();
+  if (!session_.isOpen() || modules_.empty()) {
+    return;
+  }
+  const PlanState& state = session_.state();
+  const PlanKnob of = module_knobs(session_.tree(), state.world_size, modules_)[knob];
+  for (const PlanKnob::Choice& choice : of.choices) {
+    PlanState next = state;
+    const bool held = choice.holds(state.plan);
+    QString refusal;
+    try {
+      choice.apply(next.plan);
+    } catch (const std::exception& error) {
+      refusal = QString::fromStdString(error.what());
+    }
+    if (!held && refusal.isEmpty() && next == state) {
+      refusal = tr("The module is not a unit: make it one first.");
+    }
+    const PlanStanding standing = standing_of(next.plan, session_.tree(), state.world_size);
+    if (refusal.isEmpty() && !standing.resolves) {
+      refusal = standing.why;
+    }
+    QString text = choice.label;
+    if (refusal.isEmpty() && !standing.why.isEmpty()) {
+      text = tr("%1   (not supported by the engine yet)").arg(choice.label);
+    }
+    QAction* action = menu->addAction(text);
+    action->setCheckable(true);
+    action->setChecked(held);
+    action->setEnabled(held || refusal.isEmpty());
+    action->setToolTip(!refusal.isEmpty()        ? refusal
+                       : !standing.why.isEmpty() ? standing.why
+                                                 : of.help);
+    connect(action, &QAction::triggered, this, [this, next, title = of.title, choice] {
+      session_.edit(QStringLiteral("%1 %2: %3").arg(name_of(modules_), title, choice.label), next);
+    });
+  }
+}
+
+}  // namespace shardlens::gui

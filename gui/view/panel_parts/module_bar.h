@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <QWidget>
+
+#include "gui/model/plan/plan_session.h"
+
+class QMenu;
+class QToolButton;
+
+namespace shardlens::gui {
+
+// Edits how the plan treats the modules selected in the tree: one button per knob, with its choices
+// in a menu. Choices that the engine cannot run are marked, with the reason as a tooltip.
+class ModuleBar : public QWidget {
+  Q_OBJECT
+ public:
+  explicit ModuleBar(PlanSession& session, QWidget* parent = nullptr);
+  void setModules(const std::vector<std::string>& modules);  // FQNs; empty: no module is selected
+  [[nodiscard]] size_t count() const { return buttons_.size(); }
+  [[nodiscard]] QMenu& menu(size_t knob);  // filled as if it were opened now
+
+ private:
+  void fill(size_t knob);
+  [[nodiscard]] QString refusal() const;
+  void update();
+  PlanSession& session_;
+  std::vector<std::string> modules_;
+  std::vector<QToolButton*> buttons_;
+};
+
+}  // namespace shardlens::gui

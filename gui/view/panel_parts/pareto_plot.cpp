@@ -1,0 +1,143 @@
+#include "gui/view/panel_parts/pareto_plot.h"
+
+#include <algorithm>
+
+#include <QPainter>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/view/widgets/painter_canvas.h"
+
+namespace shardlens::gui {
+
+std::vector<size_t> pareto(const std::vector<PlanVersion>& versions) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < versions.size(); ++i) {
+    if (versions[i].error.isEmpty()) {
+      order.push_back(i);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(versions[a].step(), versions[a].peak()) <
+           std::pair(versions[b].step(), versions[b].peak());
+  });
+  std::vector<size_t> out;
+  for (const size_t i : order) {
+    if (out.empty() || versions[i].peak() < versions[out.back()].peak()) {
+      out.push_back(i);
+    }
+  }
+  return out;
+}
+
+ParetoPlot::ParetoPlot(PlanSession& session, QWidget* parent)
+    : QWidget(parent), session_(session), theme_(&Theme::light()) {
+  setAccessibleName(tr("Step time and peak memory of all versions"));
+  connect(&session_, &PlanSession::simulatedOne, this, qOverload<>(&QWidget::update));
+  connect(&session_, &PlanSession::stateChanged, this, qOverload<>(&QWidget::update));
+}
+
+void ParetoPlot::setTheme(const Theme& theme) {
+  theme_ = &theme;
+  update();
+}
+
+void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setFont(font());
+  PainterCanvas canvas(painter, *theme_);
+  const QRectF area = QRectF(rect()).adjusted(10, 24, -14, -24);
+  canvas.fill(rect(), Ink::kBackground, 1);
+  canvas.text({6, 2, width() - 12.0, 18}, tr("↑ peak   → step"), Ink::kFaintText,
+              Qt::AlignLeft | Qt::AlignVCenter, false);
+  const std::vector<PlanVersion>& versions = session_.versions();
+  const std::vector<size_t> front = pareto(versions);
+  if (front.empty()) {
+    return;
+  }
+  double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;
+  for (const PlanVersion& v : versions) {
+    if (v.error.isEmpty()) {
+      low_x = std::min(low_x, static_cast<double>(v.step()));
+      high_x = std::max(high_x, static_cast<double>(v.step()));
+      low_y = std::min(low_y, static_cast<double>(v.peak()));
+      high_y = std::max(high_y, static_cast<double>(v.peak()));
+    }
+  }
+  const auto at = [&](const PlanVersion& v) {
+    const double x =
+        high_x > low_x ? (static_cast<double>(v.step()) - low_x) / (high_x - low_x) : 0.5;
+    const double y =
+        high_y > low_y ? (static_cast<double>(v.peak()) - low_y) / (high_y - low_y) : 0.5;
+    return QPointF(area.left() + 12 + x * (area.width() - 24),
+                   area.bottom() - 10 - y * (area.height() - 20));
+  };
+  canvas.line(area.bottomLeft(), area.bottomRight(), Ink::kGrid, false);
+  canvas.line(area.bottomLeft(), area.topLeft(), Ink::kGrid, false);
+  for (size_t i = 1; i < front.size(); ++i) {
+    canvas.line(at(versions[front[i - 1]]), at(versions[front[i]]), Ink::kAccent, true);
+  }
+  // Versions whose marks overlap share a label: "v0 v1".
+  struct Mark {
+    QPointF at;
+    QString name;
+    bool chosen = false;
+  };
+  constexpr double kApart = 9;
+  std::vector<Mark> marks;
+  for (size_t i = 0; i < versions.size(); ++i) {
+    if (!versions[i].error.isEmpty()) {
+      continue;
+    }
+    const QPointF p = at(versions[i]);
+    const bool chosen = &versions[i] == session_.current();
+    const QRectF mark(p.x() - 4, p.y() - 4, 8, 8);
+    canvas.fill(mark, chosen ? Ink::kAccent : Ink::kFaintText, 1);
+    if (!versions[i].prediction.memory.fits) {
+      canvas.frame(mark.adjusted(-3, -3, 3, 3), Ink::kWarning, 1.5);
+    }
+    const QString name = QStringLiteral("v%1").arg(i);
+    const auto near = std::find_if(marks.begin(), marks.end(), [&](const Mark& m) {
+      return QPointF(m.at - p).manhattanLength() < kApart;
+    });
+    if (near == marks.end()) {
+      marks.push_back({p, name, chosen});
+    } else {
+      near->name += u' ' + name;
+      near->chosen = near->chosen || chosen;
+    }
+  }
+  std::vector<QRectF> names;
+  for (const Mark& mark : marks) {
+    QFont bold = font();
+    bold.setBold(true);
+    const QSizeF size(QFontMetricsF(bold).horizontalAdvance(mark.name) + 2, 16);
+    // Next to its mark, within the plot and without overlapping other labels, as versions are often
+    // close.
+    const QPointF places[] = {
+        {7, -8}, {-7 - size.width(), -8}, {-size.width() / 2, -22}, {-size.width() / 2, 6}};
+    QRectF place(mark.at + places[0], size);
+    for (const QPointF& offset : places) {
+      const QRectF tried(mark.at + offset, size);
+      if (tried.right() <= width() && tried.left() >= 0 &&
+          std::none_of(names.begin(), names.end(),
+                       [&](const QRectF& other) { return other.intersects(tried); })) {
+        place = tried;
+        break;
+      }
+    }
+    names.push_back(place);
+    canvas.text(place, mark.name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, mark.chosen);
+  }
+  const QRectF ends(4, area.bottom() + 3, width() - 8.0, 18);
+  const QString low = durationText(static_cast<Nanoseconds>(low_x)),
+                high = durationText(static_cast<Nanoseconds>(high_x));
+  const bool both = QFontMetricsF(font()).horizontalAdvance(low + high) + 8 < ends.width();
+  if (both || high_x <= low_x) {
+    canvas.text(ends, low, Ink::kFaintText, Qt::AlignLeft | Qt::AlignVCenter, false);
+  }
+  if (high_x > low_x) {
+    canvas.text(ends, high, Ink::kFaintText, Qt::AlignRight | Qt::AlignVCenter, false);
+  }
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,307 @@
+#include "gui/view/panel_parts/plan_form.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <QAbstractItemView>
+#include <QComboBox>
+#include <QEvent>
+#include <QFormLayout>
+#include <QScrollBar>
+#include <QSignalBlocker>
+#include <QSpinBox>
+#include <QStyleOptionComboBox>
+#include <QStylePainter>
+
+#include "gui/model/plan/module_edits.h"
+
+namespace shardlens::gui {
+namespace {
+
+// Calls `about_to_show` before its list opens. The list is as wide as its text; the box may be
+// narrower.
+class KnobBox : public QComboBox {
+ public:
+  explicit KnobBox(std::function<void()> about_to_show) : tell_(std::move(about_to_show)) {}
+  void showPopup() override {
+    tell_();
+    view()->setMinimumWidth(view()->sizeHintForColumn(0) + 2 * view()->frameWidth() + 12);
+    QComboBox::showPopup();
+  }
+
+ protected:
+  void paintEvent(QPaintEvent* /*event*/) override {
+    QStylePainter painter(this);
+    QStyleOptionComboBox option;
+    initStyleOption(&option);
+    if (currentIndex() < 0) {
+      option.currentText = placeholderText();
+      option.palette.setBrush(QPalette::ButtonText, palette().placeholderText());
+    }
+    painter.drawComplexControl(QStyle::CC_ComboBox, option);
+    const int room =
+        style()
+            ->subControlRect(QStyle::CC_ComboBox, &option, QStyle::SC_ComboBoxEditField, this)
+            .width();
+    option.currentText = fontMetrics().elidedText(option.currentText, Qt::ElideRight, room - 4);
+    painter.drawControl(QStyle::CE_ComboBoxLabel, option);
+  }
+
+ private:
+  std::function<void()> tell_;
+};
+
+void fitList(QComboBox* box) {
+  box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+  box->setMinimumContentsLength(8);
+}
+
+// Index in the list of optimizers: AdamW, SGD with momentum, SGD.
+int indexOf(const plan::StepSettings& step) {
+  return step.optimizer == plan::Optimizer::kAdamW ? 0 : step.momentum > 0 ? 1 : 2;
+}
+
+void setOptimizer(plan::StepSettings& step, int index) {
+  const plan::StepSettings usual;
+  step.optimizer = index == 0 ? plan::Optimizer::kAdamW : plan::Optimizer::kSgd;
+  step.momentum = index == 2 ? 0 : step.momentum > 0 ? step.momentum : usual.momentum;
+}
+
+}  // namespace
+
+PlanForm::PlanForm(PlanSession& session, QWidget* parent)
+    : QScrollArea(parent), session_(session), box_(new QWidget), form_(new QFormLayout(box_)) {
+  setWidget(box_);
+  setWidgetResizable(true);
+  setFrameShape(QFrame::NoFrame);
+  setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  setFocusPolicy(Qt::NoFocus);
+  form_->setContentsMargins(8, 6, 8, 6);
+  box_->installEventFilter(this);
+  connect(&session_, &PlanSession::stateChanged, this, &PlanForm::update);
+  connect(&session_, &PlanSession::simulatedOne, this, &PlanForm::update);
+  update();
+}
+
+// The form scrolls only vertically, so it must be as wide as its content.
+bool PlanForm::eventFilter(QObject* object, QEvent* event) {
+  if (object == box_ && event->type() == QEvent::LayoutRequest) {
+    setMinimumWidth(box_->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width());
+  }
+  return QScrollArea::eventFilter(object, event);
+}
+
+void PlanForm::rebuild() {
+  while (form_->rowCount() > 0) {
+    form_->removeRow(0);
+  }
+  knobs_.clear();
+  machine_ = nullptr;
+  if (session_.isOpen()) {
+    addKnobs();
+    addMachine();
+    addStep();
+  }
+}
+
+void PlanForm::addKnobs() {
+  for (size_t i = 0; i < session_.knobs().size(); ++i) {
+    const PlanKnob& knob = session_.knobs()[i];
+    auto* box = new KnobBox([this, i] { markChoices(i); });
+    box->setAccessibleName(knob.title);
+    box->setToolTip(knob.help);
+    fitList(box);
+    for (const PlanKnob::Choice& choice : knob.choices) {
+      box->addItem(choice.label);
+    }
+    connect(box, &QComboBox::activated, this, [this, i](int choice) {
+      if (choice < static_cast<int>(session_.knobs()[i].choices.size())) {
+        session_.choose(i, static_cast<size_t>(choice));
+      }
+    });
+    form_->addRow(knob.title, box);
+    knobs_.push_back(box);
+  }
+}
+
+void PlanForm::addMachine() {
+  machines_ = machine_choices(session_.subject());
+  auto* box = new KnobBox([this] {
+    for (size_t i = 0; i < machines_.size(); ++i) {
+      PlanState next = session_.state();
+      next.machine = machines_[i].name;
+      QString suffix;
+      const QString why = standing(next, suffix);
+      const int item = static_cast<int>(i);
+      machine_->setItemText(item, machines_[i].label + suffix);
+      machine_->setItemData(item, why.isEmpty() ? machines_[i].help : why, Qt::ToolTipRole);
+    }
+  });
+  box->setAccessibleName(tr("Machine"));
+  fitList(box);
+  for (const MachineChoice& each : machines_) {
+    box->addItem(each.label);
+    box->setItemData(box->count() - 1, each.help, Qt::ToolTipRole);
+  }
+  box->setPlaceholderText(tr("choose one"));
+  connect(box, &QComboBox::activated, this, [this](int index) {
+    const MachineChoice& chosen = machines_[static_cast<size_t>(index)];
+    PlanState next = session_.state();
+    next.machine = chosen.name;
+    session_.edit(tr("Machine: %1").arg(chosen.label), next);
+  });
+  machine_ = box;
+  form_->addRow(tr("Machine"), box);
+}
+
+QSpinBox* PlanForm::addNumber(const QString& title,
+                              int most,
+                              std::function<void(PlanState&, int)> set) {
+  auto* box = new QSpinBox;
+  box->setRange(1, most);
+  box->setAccessibleName(title);
+  box->setKeyboardTracking(false);
+  connect(box, &QSpinBox::valueChanged, this, [this, title, set = std::move(set)](int value) {
+    PlanState next = session_.state();
+    set(next, value);
+    session_.edit(QStringLiteral("%1: %2").arg(title).arg(value), next);
+  });
+  form_->addRow(title, box);
+  return box;
+}
+
+QComboBox* PlanForm::addList(const QString& title,
+                             const QString& help,
+                             const std::vector<QString>& labels,
+                             std::function<void(PlanState&, int)> set) {
+  auto* box = new QComboBox;
+  box->setAccessibleName(title);
+  box->setToolTip(help);
+  fitList(box);
+  for (const QString& label : labels) {
+    box->addItem(label);
+  }
+  connect(box, &QComboBox::activated, this, [this, title, labels, set = std::move(set)](int index) {
+    PlanState next = session_.state();
+    set(next, index);
+    session_.edit(QStringLiteral("%1: %2").arg(title, labels[static_cast<size_t>(index)]), next);
+  });
+  form_->addRow(title, box);
+  return box;
+}
+
+void PlanForm::addStep() {
+  ranks_ = addNumber(tr("Ranks"), 1024, [](PlanState& s, int v) { s.world_size = v; });
+  batch_ = addNumber(tr("Batch"), 4096, [](PlanState& s, int v) { s.step.batch = v; });
+  seq_ = addNumber(tr("Sequence"), 1 << 20, [](PlanState& s, int v) { s.step.seq = v; });
+  seq_->setSuffix(tr(" tokens"));
+  accumulate_ =
+      addNumber(tr("Microbatches"), 4096, [](PlanState& s, int v) { s.step.accumulate = v; });
+  sync_ = addList(tr("Reduced"), tr("Which microbatches reduce gradients"),
+                  {tr("every microbatch"), tr("the last microbatch")},
+                  [](PlanState& s, int v) { s.step.sync_every_microbatch = v == 0; });
+  optimizer_ = addList(tr("Optimizer"), tr("Its reads, writes and state count in time and memory"),
+                       {tr("AdamW"), tr("SGD with momentum"), tr("SGD")},
+                       [](PlanState& s, int v) { setOptimizer(s.step, v); });
+  const bool known = session_.subject().of_config != nullptr;
+  const QString why =
+      known
+          ? QString()
+          : tr("As recorded: the traces do not contain the model's configuration, so other values "
+               "cannot be simulated");
+  for (QWidget* box : {static_cast<QWidget*>(batch_), static_cast<QWidget*>(seq_),
+                       static_cast<QWidget*>(optimizer_)}) {
+    box->setEnabled(known);
+    box->setToolTip(why);
+  }
+}
+
+// Checks in this order: the plan is invalid, it cannot be simulated, the engine cannot run it.
+QString PlanForm::standing(const PlanState& state, QString& suffix) const {
+  const PlanStanding plan = standing_of(state.plan, session_.tree(), state.world_size);
+  if (!plan.resolves) {
+    suffix = tr("   (refused)");
+    return plan.why;
+  }
+  QString refusal;
+  try {
+    refusal = QString::fromStdString(sim::refusal_of(scenario_of(session_.subject(), state)));
+  } catch (const std::exception& error) {
+    refusal = QString::fromStdString(error.what());
+  }
+  if (!refusal.isEmpty()) {
+    suffix = session_.recorded() != nullptr && state.machine == QLatin1String(kMachineOfRun)
+                 ? tr("   (not known from the run)")
+                 : tr("   (not simulated)");
+    return refusal;
+  }
+  suffix = plan.why.isEmpty() ? QString() : tr("   (not supported by the engine yet)");
+  return plan.why;
+}
+
+void PlanForm::markChoices(size_t knob) {
+  const std::vector<PlanKnob::Choice>& choices = session_.knobs()[knob].choices;
+  for (size_t c = 0; c < choices.size(); ++c) {
+    PlanState next = session_.state();
+    choices[c].apply(next.plan);
+    QString suffix;
+    const QString why = standing(next, suffix);
+    const int item = static_cast<int>(c);
+    knobs_[knob]->setItemText(item, choices[c].label + suffix);
+    knobs_[knob]->setItemData(item, why.isEmpty() ? QVariant() : QVariant(why), Qt::ToolTipRole);
+  }
+}
+
+void PlanForm::update() {
+  std::vector<QString> titles;
+  for (const PlanKnob& knob : session_.knobs()) {
+    titles.push_back(knob.title);
+  }
+  const bool other_machines = session_.isOpen() && machine_ != nullptr &&
+                              machine_choices(session_.subject()).size() != machines_.size();
+  if (titles != titles_ || other_machines || session_.versions().empty()) {
+    rebuild();
+    titles_ = titles;
+  }
+  if (!session_.isOpen()) {
+    return;
+  }
+  const PlanState& state = session_.state();
+  for (size_t i = 0; i < knobs_.size(); ++i) {
+    const QSignalBlocker quiet(knobs_[i]);
+    const auto& choices = session_.knobs()[i].choices;
+    while (knobs_[i]->count() > static_cast<int>(choices.size())) {  // they depend on the ranks
+      knobs_[i]->removeItem(knobs_[i]->count() - 1);
+    }
+    for (int c = 0; c < static_cast<int>(choices.size()); ++c) {
+      const QString& label = choices[static_cast<size_t>(c)].label;
+      c < knobs_[i]->count() ? knobs_[i]->setItemText(c, label) : knobs_[i]->addItem(label);
+    }
+    const auto held = std::find_if(choices.begin(), choices.end(),
+                                   [&](const PlanKnob::Choice& c) { return c.holds(state.plan); });
+    knobs_[i]->setCurrentIndex(held == choices.end() ? -1
+                                                     : static_cast<int>(held - choices.begin()));
+    knobs_[i]->setPlaceholderText(tr("as in the plan file"));
+    knobs_[i]->setToolTip(tr("%1: %2").arg(
+        session_.knobs()[i].help, held == choices.end() ? tr("as in the plan file") : held->label));
+  }
+  const QSignalBlocker quiet_machine(machine_), quiet_batch(batch_), quiet_seq(seq_),
+      quiet_ranks(ranks_), quiet_accumulate(accumulate_), quiet_sync(sync_),
+      quiet_optimizer(optimizer_);
+  int machine = -1;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    machine_->setItemText(static_cast<int>(i), machines_[i].label);
+    machine = machines_[i].name == state.machine ? static_cast<int>(i) : machine;
+  }
+  machine_->setCurrentIndex(machine);
+  machine_->setToolTip(machineText(state.machine));
+  ranks_->setValue(static_cast<int>(state.world_size));
+  batch_->setValue(static_cast<int>(state.step.batch));
+  seq_->setValue(static_cast<int>(state.step.seq.value_or(1)));
+  accumulate_->setValue(static_cast<int>(state.step.accumulate));
+  sync_->setCurrentIndex(state.step.sync_every_microbatch ? 0 : 1);
+  sync_->setEnabled(state.step.accumulate > 1);
+  optimizer_->setCurrentIndex(indexOf(state.step));
+}
+
+}  // namespace shardlens::gui

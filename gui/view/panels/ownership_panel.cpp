@@ -1,0 +1,167 @@
+#include <algorithm>
+
+#include <QHeaderView>
+#include <QLabel>
+#include <QStyledItemDelegate>
+#include <QTableView>
+
+#include "gui/model/tables/ownership_table.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+#include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/painter_canvas.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kParameterWidth = 160;  // names are elided at the start
+constexpr int kShape = 1, kNow = 2;   // columns
+
+// Draws which part of a parameter a rank holds.
+class SliceDelegate : public QStyledItemDelegate {
+ public:
+  explicit SliceDelegate(QObject* parent) : QStyledItemDelegate(parent), theme_(&Theme::light()) {}
+  void setTheme(const Theme& theme) { theme_ = &theme; }
+  void paint(QPainter* painter,
+             const QStyleOptionViewItem& option,
+             const QModelIndex& index) const override {
+    if (index.column() >= OwnershipTable::kFixedColumns) {
+      const double from = index.data(OwnershipTable::kFromRole).toDouble();
+      const double to = index.data(OwnershipTable::kToRole).toDouble();
+      PainterCanvas canvas(*painter, *theme_);
+      const QRectF area = QRectF(option.rect).adjusted(2, 2, -2, -2);
+      canvas.fill(area, Ink::kBand, 1);
+      if (to > from) {
+        canvas.fill({area.left() + area.width() * from, area.top(),
+                     std::max(2.0, area.width() * (to - from)), area.height()},
+                    Ink::kCopy, 0.45);
+      }
+    }
+    QStyledItemDelegate::paint(painter, option, index);
+  }
+
+ protected:
+  // Names of parameters differ at their ends, so they are elided at the start; other text at the
+  // end.
+  void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
+    QStyledItemDelegate::initStyleOption(option, index);
+    option->textElideMode = index.column() == 0 ? Qt::ElideLeft : Qt::ElideRight;
+  }
+
+ private:
+  const Theme* theme_;
+};
+
+// Which elements of each parameter each rank holds, and whether the unit was gathered at an
+// instant: where the selected item or the dragged range begins.
+class OwnershipPanel final : public Panel {
+ public:
+  explicit OwnershipPanel(const PanelContext& context);
+  void setTheme(const Theme& theme) override { slice_->setTheme(theme); }
+
+ protected:
+  void runChanged() override { instant_ = 0; }
+  void selectionChanged() override;
+  void fitColumns() override;
+  void widthChanged() override;
+  void describe(const QModelIndex& index, MenuTarget& target) const override {
+    target.unit = table_.unitAt(index);
+  }
+
+ private:
+  void followInstant();
+  void showTable();
+  OwnershipTable table_;
+  QTableView* view_ = new QTableView;
+  QLabel* note_ = make_note();
+  SliceDelegate* slice_;
+  Nanoseconds instant_ = 0;  // in display time
+  int slice_width_ = 0;      // minimum width of a rank's column
+};
+
+OwnershipPanel::OwnershipPanel(const PanelContext& context)
+    : Panel(context), slice_(new SliceDelegate(this)) {
+  view_->setModel(&table_);
+  view_->setAccessibleName(tr("Ownership"));
+  view_->setTabKeyNavigation(false);
+  view_->setWordWrap(false);
+  view_->setAlternatingRowColors(true);
+  view_->verticalHeader()->hide();
+  view_->verticalHeader()->setDefaultSectionSize(view_->fontMetrics().height() + 8);
+  view_->setItemDelegate(slice_);
+  setView(*view_);
+  connect(view_, &QTableView::activated, this, [this](const QModelIndex& index) {
+    if (const auto unit = table_.unitAt(index)) {
+      selection().selectUnit(unit);
+      emit goRequested();
+    }
+  });
+  connect(&selection(), &SelectionContext::changed, this, &OwnershipPanel::followInstant);
+  stack({note_, view_});
+  watchWidth();
+}
+
+void OwnershipPanel::followInstant() {
+  if (const auto item = selection().itemInterval()) {
+    instant_ = item->start;
+  } else if (selection().current().range) {
+    instant_ = selection().current().range->start;
+  } else {
+    return;
+  }
+  showTable();
+}
+
+void OwnershipPanel::showTable() {
+  const RankData* rank = selection().rank();
+  const RunPointer& run = selection().run();
+  if (rank != nullptr) {
+    table_.show(run, selection().current().rank, selection().current().unit,
+                run->own(*rank, {instant_, instant_}).start, session().recovered(run));
+  }
+}
+
+void OwnershipPanel::selectionChanged() {
+  showTable();
+  note_->setVisible(!table_.why().isEmpty());
+  note_->setText(table_.why());
+}
+
+void OwnershipPanel::fitColumns() {
+  view_->resizeColumnsToContents();
+  view_->setColumnWidth(0, std::min(kParameterWidth, view_->columnWidth(0)));
+  // The text of Now changes with the selected event.
+  const int widest = view_->fontMetrics().horizontalAdvance(tr("unsharded")) + 16;
+  view_->setColumnWidth(kNow, std::max(widest, view_->columnWidth(kNow)));
+  slice_width_ = 0;
+  for (int column = OwnershipTable::kFixedColumns; column < table_.columnCount(); ++column) {
+    slice_width_ = std::max(slice_width_, view_->columnWidth(column));
+  }
+  QHeaderView* columns = view_->horizontalHeader();  // ranks are shown before the shape
+  columns->moveSection(columns->visualIndex(kShape), columns->count() - 1);
+  widthChanged();
+}
+
+// The columns of ranks share the remaining width of the dock.
+void OwnershipPanel::widthChanged() {
+  const int ranks = table_.columnCount() - OwnershipTable::kFixedColumns;
+  if (ranks <= 0) {
+    return;
+  }
+  int fixed = 0;
+  for (int column = 0; column < OwnershipTable::kFixedColumns; ++column) {
+    fixed += view_->columnWidth(column);
+  }
+  const int width = std::max(slice_width_, (view_->viewport()->width() - fixed) / ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    view_->setColumnWidth(OwnershipTable::kFixedColumns + rank, width);
+  }
+}
+
+}  // namespace
+
+PanelPointer make_ownership_panel(const PanelContext& context) {
+  return std::make_unique<OwnershipPanel>(context);
+}
+
+}  // namespace shardlens::gui

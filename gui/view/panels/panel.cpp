@@ -1,0 +1,149 @@
+#include "gui/view/panels/panel.h"
+
+#include <utility>
+
+#include <QApplication>
+#include <QEvent>
+#include <QHeaderView>
+#include <QKeyEvent>
+#include <QScopedValueRollback>
+#include <QTableView>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "gui/model/tables/column_table.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kCopiedRows = 20'000;  // larger tables cannot be copied as a whole
+
+// The row as the view shows it: visible columns in their order on the screen, separated by tabs.
+QString row_text(const QHeaderView& header, const QModelIndex& index) {
+  QStringList cells;
+  for (int at = 0; at < header.count(); ++at) {
+    const int column = header.logicalIndex(at);
+    if (!header.isSectionHidden(column)) {
+      cells.append(index.siblingAtColumn(column).data().toString());
+    }
+  }
+  return cells.join(u'\t');
+}
+
+// In views of panels Left and Right fold trees and move along rows, although they are shortcuts
+// elsewhere.
+class ArrowKeys : public QObject {
+ public:
+  using QObject::QObject;
+
+ protected:
+  bool eventFilter(QObject* /*watched*/, QEvent* event) override {
+    if (event->type() == QEvent::ShortcutOverride) {
+      const auto* key = static_cast<QKeyEvent*>(event);
+      const bool plain = (key->modifiers() & ~Qt::KeypadModifier) == Qt::NoModifier;
+      if (plain && (key->key() == Qt::Key_Left || key->key() == Qt::Key_Right)) {
+        event->accept();
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+Panel::Panel(const PanelContext& context) : context_(context) {}
+
+void Panel::stack(std::initializer_list<QWidget*> widgets) {
+  auto* column = new QVBoxLayout(this);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  for (QWidget* widget : widgets) {
+    column->addWidget(widget);
+  }
+}
+
+void Panel::showRun() {
+  const QScopedValueRollback guard(updating_, true);
+  runChanged();
+  selectionChanged();
+  fitColumns();
+}
+
+void Panel::showSelection() {
+  const QScopedValueRollback guard(updating_, true);
+  selectionChanged();
+}
+
+void Panel::setView(QAbstractItemView& view) {
+  view_ = &view;
+  view.installEventFilter(new ArrowKeys(this));
+  view.setContextMenuPolicy(Qt::CustomContextMenu);
+  connect(&view, &QWidget::customContextMenuRequested, this, &Panel::requestMenu);
+}
+
+void Panel::watchWidth() {
+  view_->viewport()->installEventFilter(this);
+}
+
+bool Panel::eventFilter(QObject* watched, QEvent* event) {
+  if (event->type() == QEvent::Resize && view_ != nullptr && watched == view_->viewport()) {
+    widthChanged();
+  }
+  return QWidget::eventFilter(watched, event);
+}
+
+// The current row is not used: a view that gets the keyboard focus makes its first row current
+// without selecting it, and a mouse press makes a row current before it is selected.
+void Panel::onChosen(std::function<void(const QModelIndex&)> choose) {
+  const auto chosen = [this, choose = std::move(choose)](const QModelIndex& index) {
+    if (!updating_ && index.isValid()) {
+      choose(index);
+    }
+  };
+  connect(view_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
+          [this, chosen](const QItemSelection& selected) {
+            if (!selected.isEmpty()) {
+              chosen(selected.indexes().front());
+            } else if (!updating_ && !view_->selectionModel()->hasSelection()) {
+              selection().selectUnit(std::nullopt);  // the user clicked outside of all rows
+            }
+          });
+  connect(view_, &QAbstractItemView::clicked, this, chosen);
+  connect(view_, &QAbstractItemView::activated, this, [this, chosen](const QModelIndex& index) {
+    chosen(index);
+    emit goRequested();
+  });
+}
+
+void Panel::requestMenu(const QPoint& where) {
+  QModelIndex index = view_->indexAt(where);
+  if (QWidget* keyboard = QApplication::focusWidget();
+      !index.isValid() && keyboard == view_ && view_->currentIndex().isValid()) {
+    index = view_->currentIndex();
+  }
+  emit menuRequested(targetAt(index), view_->viewport()->mapToGlobal(where));
+}
+
+MenuTarget Panel::targetAt(const QModelIndex& index) const {
+  MenuTarget out;
+  if (const int rows = view_->model()->rowCount(); rows > 0 && rows <= kCopiedRows) {
+    out.table = to_csv(*view_->model());
+  }
+  if (!index.isValid()) {
+    return out;
+  }
+  const auto* as_tree = qobject_cast<const QTreeView*>(view_);
+  const auto* table = qobject_cast<const QTableView*>(view_);
+  out.text = row_text(as_tree != nullptr ? *as_tree->header() : *table->horizontalHeader(), index);
+  describe(index, out);
+  const RunPointer& run = selection().run();
+  if (out.item && run != nullptr && out.item->rank < run->ranks.size()) {
+    const RankData& rank = *run->ranks[out.item->rank];
+    out.time = run->shown(rank, interval_of(rank, *out.item)).start;
+    out.unit = out.unit ? out.unit : unit_of(rank, *out.item);
+  }
+  return out;
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <vector>
+
+#include <QDockWidget>
+#include <QObject>
+#include <QTimer>
+
+#include "core/base/error.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+
+class QMainWindow;
+
+namespace shardlens::gui {
+
+// The docks around the timeline, one for each row of panel_table().
+class Panels : public QObject {
+  Q_OBJECT
+ public:
+  Panels(const PanelContext& context, QMainWindow& window);
+
+  struct Docked {
+    const PanelRow* row;
+    QDockWidget* dock;
+    Panel* panel;  // the dock's widget
+  };
+  [[nodiscard]] const std::vector<Docked>& all() const { return panels_; }
+  [[nodiscard]] const Docked& find(const QString& id) const;  // RuntimeFault: there is none
+  // The panel of this class.
+  template <class Wanted>
+  [[nodiscard]] Wanted& get() const {
+    for (const Docked& docked : panels_) {
+      if (auto* panel = dynamic_cast<Wanted*>(docked.panel)) {
+        return *panel;
+      }
+    }
+    throw RuntimeFault("no panel of this class");
+  }
+  // The table or tree of this class that a panel shows.
+  template <class Wanted>
+  [[nodiscard]] Wanted& model() const {
+    for (const Docked& docked : panels_) {
+      QAbstractItemView* view = docked.panel->view();
+      if (auto* wanted = view == nullptr ? nullptr : qobject_cast<Wanted*>(view->model())) {
+        return *wanted;
+      }
+    }
+    throw RuntimeFault("no panel shows a table of this class");
+  }
+
+  void setTheme(const Theme& theme);
+  void arrange();                 // restores the layout of the first start
+  void hide();                    // all docks
+  void raise(const QString& id);  // brings the panel with this id to the front
+  void focusSearch();             // brings the panel with a search box to the front
+  void flush();                   // runs pending delayed updates now
+
+ signals:
+  void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
+  void goRequested();  // to show the selection in the timeline
+
+ private:
+  void add(const PanelRow& row, PanelPointer panel);
+  void showRun();
+  void showSelection();
+  QDockWidget* dockAtLeft();                               // returns the last one
+  [[nodiscard]] std::vector<QDockWidget*> tabs() const;    // of PanelPlace::kBottom
+  [[nodiscard]] std::vector<QDockWidget*> beside() const;  // of PanelPlace::kBeside
+
+  PanelContext context_;
+  QMainWindow& window_;
+  std::vector<Docked> panels_;
+  QTimer later_;
+};
+
+}  // namespace shardlens::gui

@@ -1,0 +1,182 @@
+#include <algorithm>
+
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QTableView>
+#include <QVBoxLayout>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/view/panel_parts/pareto_plot.h"
+#include "gui/view/panel_parts/plan_form.h"
+#include "gui/view/panel_parts/version_columns.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+#include "gui/view/widgets/delegates.h"
+
+namespace shardlens::gui {
+namespace {
+
+// Edits the plan and shows the simulated versions next to the measured run.
+class WhatIfPanel final : public Panel {
+ public:
+  explicit WhatIfPanel(const PanelContext& context);
+  void setTheme(const Theme& theme) override { plot_->setTheme(theme); }
+
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
+ private:
+  void makeTable();
+  void showVersions();
+  void fitVersions();  // hides the last columns that do not fit the table's width
+  [[nodiscard]] QString baselineNote() const;
+  PlanForm* form_;
+  QLabel* note_;
+  ColumnTable versions_;
+  QTableView* table_;
+  ParetoPlot* plot_;
+  QString learning_;  // progress of observing the run, as text
+};
+
+WhatIfPanel::WhatIfPanel(const PanelContext& context)
+    : Panel(context),
+      form_(new PlanForm(session())),
+      note_(new QLabel),
+      versions_(version_columns(session())),
+      table_(new QTableView),
+      plot_(new ParetoPlot(session())) {
+  note_->setWordWrap(true);
+  note_->setContentsMargins(8, 4, 8, 4);
+  note_->setTextFormat(Qt::RichText);
+  note_->setAccessibleName(tr("Result of the simulation"));
+  connect(note_, &QLabel::linkActivated, this, [this](const QString& link) {
+    link == QStringLiteral("#stop") ? session().cancel() : session().resume();
+  });
+  makeTable();
+  auto* right = new QVBoxLayout;
+  right->setContentsMargins(0, 0, 0, 0);
+  right->setSpacing(0);
+  right->addWidget(note_);
+  right->addWidget(table_, 1);
+  auto* row = new QHBoxLayout(this);
+  row->setContentsMargins(0, 0, 0, 0);
+  row->addWidget(form_, 2);
+  row->addLayout(right, 6);
+  row->addWidget(plot_, 1);
+  plot_->setMinimumWidth(120);
+  plot_->setMaximumWidth(200);
+  connect(&session(), &PlanSession::stateChanged, this, &WhatIfPanel::showVersions);
+  connect(&session(), &PlanSession::simulatedOne, this, &WhatIfPanel::showVersions);
+  connect(&session(), &PlanSession::progress, this, [this](int percent, const QString& what) {
+    learning_ = percent < 0 ? tr("%1 …").arg(what) : tr("%1 … %2 %").arg(what).arg(percent);
+    showVersions();
+  });
+  connect(&session(), &PlanSession::observed, this, &WhatIfPanel::showVersions);
+  showVersions();
+}
+
+void WhatIfPanel::makeTable() {
+  table_->setModel(&versions_);
+  table_->setAccessibleName(tr("Versions of the plan"));
+  table_->setSelectionBehavior(QAbstractItemView::SelectRows);
+  table_->setShowGrid(false);
+  table_->setTabKeyNavigation(false);
+  table_->setAlternatingRowColors(true);
+  table_->verticalHeader()->hide();
+  table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 7);
+  table_->horizontalHeader()->setStretchLastSection(true);
+  table_->setItemDelegate(new EmphasisDelegate(table_));
+  setView(*table_);
+  versions_.setEmphasis(
+      [this](size_t r) { return &session().versions()[r] == session().current(); });
+  versions_.setTooltip([this](size_t r) {
+    const PlanVersion& v = session().versions()[r];
+    QString text = !v.error.isEmpty() ? v.error : v.engine;
+    for (int column = 0; column < versions_.columnCount(); ++column) {
+      text += QStringLiteral("%1%2: %3")
+                  .arg(text.isEmpty() ? QString() : QStringLiteral("\n"),
+                       versions_.headerData(column, Qt::Horizontal, Qt::DisplayRole).toString(),
+                       versions_.index(versions_.indexOf(r).row(), column).data().toString());
+    }
+    return text;
+  });
+  connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
+    const PlanVersion& v = session().versions()[versions_.rowAt(index)];
+    session().edit(tr("back to v%1").arg(versions_.rowAt(index)), v.state);
+  });
+}
+
+void WhatIfPanel::resizeEvent(QResizeEvent* event) {
+  Panel::resizeEvent(event);
+  fitVersions();
+}
+
+// Hidden columns are in the rows' tooltips.
+void WhatIfPanel::fitVersions() {
+  constexpr int kChange = 1, kAlways = 8, kWidestChange = 180;
+  for (int column = kAlways; column < versions_.columnCount(); ++column) {
+    table_->setColumnHidden(column, false);
+  }
+  table_->resizeColumnsToContents();
+  table_->setColumnWidth(kChange, std::min(kWidestChange, table_->columnWidth(kChange)));
+  int width = 0;
+  for (int column = 0; column < versions_.columnCount(); ++column) {
+    width += table_->columnWidth(column);
+  }
+  for (int column = versions_.columnCount() - 1;
+       column >= kAlways && width > table_->viewport()->width(); --column) {
+    width -= table_->columnWidth(column);
+    table_->setColumnHidden(column, true);
+  }
+}
+
+// The simulator's error for the run's own plan, or why it is unknown.
+QString WhatIfPanel::baselineNote() const {
+  if (const auto baseline = session().baseline()) {
+    return tr("The run's own plan: %1 per step measured, %2 simulated on the run's machine; "
+              "simulator error %3. ")
+        .arg(durationText(baseline->measured), durationText(baseline->simulated),
+             baselineText(baseline));
+  }
+  return session().why().isEmpty() ? tr("There is no measurement to compare with. ")
+                                   : tr("No machine could be calibrated from the run: %1 ")
+                                         .arg(session().why().toHtmlEscaped());
+}
+
+void WhatIfPanel::showVersions() {
+  versions_.reset(session().versions().size());
+  if (session().isObserving()) {
+    note_->setText(tr("%1 <a href='#stop'>Stop</a>").arg(learning_.toHtmlEscaped()));
+    return;
+  }
+  if (!session().isOpen()) {
+    note_->setText(session().wasCancelled()
+                       ? tr("%1 <a href='#again'>Calibrate</a>").arg(session().why())
+                       : session().why().toHtmlEscaped());
+    return;
+  }
+  QString text = baselineNote();
+  const PlanVersion* now = session().current();
+  if (session().isSimulating() || now == nullptr) {
+    text += session().wasCancelled() ? tr("Not simulated. <a href='#again'>Simulate</a>")
+                                     : tr("Simulating … <a href='#stop'>Stop</a>");
+  } else if (!now->error.isEmpty()) {
+    text += tr("This plan cannot be simulated: %1").arg(now->error.toHtmlEscaped());
+  } else if (!now->engine.isEmpty()) {
+    text += tr("The engine cannot run this plan yet: %1").arg(now->engine.toHtmlEscaped());
+  }
+  note_->setText(text);
+  fitVersions();
+  if (now != nullptr) {
+    table_->scrollTo(versions_.indexOf(static_cast<size_t>(now - session().versions().data())));
+  }
+}
+
+}  // namespace
+
+PanelPointer make_what_if_panel(const PanelContext& context) {
+  return std::make_unique<WhatIfPanel>(context);
+}
+
+}  // namespace shardlens::gui

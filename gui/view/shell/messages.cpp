@@ -1,0 +1,17 @@
+#include "gui/view/shell/messages.h"
+
+#include <QMessageBox>
+
+namespace shardlens::gui {
+
+void Messages::tell(const QString& title, const QString& message) {
+  if (unattended_) {
+    return;
+  }
+  auto* box = new QMessageBox(QMessageBox::Warning, title, message, QMessageBox::Ok, &window_);
+  box->setTextFormat(Qt::PlainText);
+  box->setAttribute(Qt::WA_DeleteOnClose);
+  box->open();
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,106 @@
+#include "gui/view/shell/window_pages.h"
+
+#include <QAction>
+#include <QStackedWidget>
+#include <QToolBar>
+#include <QVBoxLayout>
+
+#include "gui/model/run/run_notes.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/headline_strip.h"
+#include "gui/view/widgets/notice_bar.h"
+#include "gui/view/widgets/start_page.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kStateVersion = 1;  // of the saved layout; other versions are not restored
+const QString kStateKey = QStringLiteral("state");
+const QString kGeometryKey = QStringLiteral("geometry");
+
+}  // namespace
+
+WindowPages::WindowPages(QMainWindow& window, QSettings& settings, SelectionContext& context)
+    : window_(window),
+      settings_(settings),
+      context_(context),
+      pages_(new QStackedWidget),
+      workspace_(new QWidget),
+      notice_(new NoticeBar),
+      strip_(new HeadlineStrip(context)),
+      timeline_(new TimelineView(context)),
+      bar_(new QToolBar(QMainWindow::tr("Headline"))) {
+  auto* column = new QVBoxLayout(workspace_);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  column->addWidget(notice_);
+  column->addWidget(timeline_, 1);
+  bar_->setObjectName(QStringLiteral("headline"));
+  bar_->setMovable(false);
+  bar_->addWidget(strip_);
+  bar_->toggleViewAction()->setEnabled(false);
+  window_.addToolBar(Qt::TopToolBarArea, bar_);
+  window_.setCentralWidget(pages_);
+}
+
+void WindowPages::complete(ActionRegistry& actions, Panels& panels) {
+  panels_ = &panels;
+  start_ = new StartPage(actions);
+  start_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Ignored);  // it is shown without docks
+  pages_->addWidget(start_);
+  pages_->addWidget(workspace_);
+}
+
+void WindowPages::showStart() {
+  pages_->setCurrentWidget(start_);
+}
+
+void WindowPages::showWorkspace() {
+  pages_->setCurrentWidget(workspace_);
+}
+
+void WindowPages::toggle() {
+  pages_->setCurrentIndex(pages_->currentWidget() == workspace_ ? 0 : 1);
+}
+
+void WindowPages::showRun(const RunPointer& run, const QString& title) {
+  const bool first = context_.run() == nullptr;
+  showWorkspace();
+  bar_->show();
+  if (first) {
+    panels_->arrange();
+    window_.restoreState(settings_.value(kStateKey).toByteArray(), kStateVersion);
+  }
+  notice_->show(notes_of(*run));
+  context_.setRun(run);
+  setTitle(title);
+  timeline_->setFocus();
+}
+
+void WindowPages::hideWorkspace() {
+  panels_->hide();
+  bar_->hide();
+}
+
+void WindowPages::setTitle(const QString& title) {
+  const QString simulated = QMainWindow::tr(", simulated");
+  const bool says_so =
+      title.endsWith(simulated) || context_.run() == nullptr || !is_simulated(*context_.run());
+  window_.setWindowTitle(
+      QStringLiteral("%1[*] – Shardlens").arg(says_so ? title : title + simulated));
+}
+
+void WindowPages::setTheme(const Theme& theme) {
+  strip_->setTheme(theme);
+  timeline_->setTheme(theme);
+  panels_->setTheme(theme);
+}
+
+void WindowPages::saveLayout() {
+  if (context_.run() != nullptr) {
+    settings_.setValue(kStateKey, window_.saveState(kStateVersion));
+  }
+  settings_.setValue(kGeometryKey, window_.saveGeometry());
+}
+
+}  // namespace shardlens::gui

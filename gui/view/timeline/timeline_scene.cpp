@@ -1,0 +1,322 @@
+#include "gui/view/timeline/timeline_scene.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "gui/model/run/run_notes.h"
+#include "profiler/report/table.h"
+
+namespace shardlens::gui {
+
+using analysis::Interval;
+
+void TimelineScene::setRun(RunPointer run) {
+  run_ = std::move(run);
+  ghost_ = {};
+  selection_ = {};
+  collapsed_.clear();
+  bookmarks.clear();
+  dragged.reset();
+  scroll = 0;
+  if (run_ != nullptr) {
+    for (size_t rank = 1; rank < run_->ranks.size() && run_->ranks.size() > 2; ++rank) {
+      collapsed_.insert(rank);
+    }
+    axis.setBounds({0, std::max<Nanoseconds>(run_->duration, 1)});
+  }
+  highlights_.clear();
+  relayout();
+}
+
+void TimelineScene::setGhost(Ghost ghost) {
+  ghost_ = std::move(ghost);
+  relayout();
+}
+
+void TimelineScene::setSelection(const Selection& selection) {
+  if (selection.unit != selection_.unit) {
+    highlights_.clear();
+  }
+  selection_ = selection;
+}
+
+void TimelineScene::setSize(double width, double height) {
+  width_ = width;
+  height_ = height;
+  axis.setWidth(static_cast<int>(std::max(1.0, width - kGutter)));
+  relayout();
+}
+
+void TimelineScene::toggle(size_t rank) {
+  if (!collapsed_.erase(rank)) {
+    collapsed_.insert(rank);
+  }
+  relayout();
+}
+
+void TimelineScene::setCollapsed(const std::set<size_t>& ranks) {
+  collapsed_ = ranks;
+  relayout();
+}
+
+void TimelineScene::relayout() {
+  layout_ =
+      run_ == nullptr ? TimelineLayout{} : layout_of(*run_, collapsed_, ghost_, height_ - kHeader);
+  heat_.clear();
+}
+
+Interval TimelineScene::ownView(const RunData& run, const RankData& rank) const {
+  const Nanoseconds shift = shiftOf(run);
+  return run.own(rank, {axis.view().start - shift, axis.view().end - shift});
+}
+
+double TimelineScene::pixelOf(const RunData& run, const RankData& rank, Nanoseconds own) const {
+  return axis.toPixel(run.shown(rank, {own, own}).start + shiftOf(run));
+}
+
+std::optional<Interval> TimelineScene::ghostInterval() const {
+  return ghost_.run == nullptr
+             ? std::nullopt
+             : std::optional(Interval{ghost_.start, ghost_.start + ghost_.run->duration});
+}
+
+QRectF TimelineScene::laneArea(const Band& band) const {
+  return {kGutter, kHeader + band.top - scroll, width_ - kGutter, band.height};
+}
+
+std::string TimelineScene::ownerOf(const RankData& rank, const Lane& lane, uint32_t ref) const {
+  switch (lane.source) {
+    case Lane::Source::kCollectives:
+    case Lane::Source::kExposed:
+      return rank.owner_of(ref);
+    case Lane::Source::kSections: {
+      const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
+      return owner.unit == kNoUnit ? "<" + std::string(name_of(owner.section)) + ">"
+                                   : rank.timeline.fsdp.units[owner.unit].fqn;
+    }
+    case Lane::Source::kEvents:
+      break;
+  }
+  const std::string owner = rank.owner_of_event(ref);
+  return owner == "(root)" ? "" : owner;
+}
+
+// The items of the row that belong to the selected unit, computed once per selection.
+const LaneRow& TimelineScene::highlighted(const RankData& rank,
+                                          size_t rank_index,
+                                          size_t lane,
+                                          size_t row) {
+  const auto key = std::tuple(rank_index, lane, row);
+  const auto found = highlights_.find(key);
+  if (found != highlights_.end()) {
+    return found->second;
+  }
+  std::vector<LaneItem> items;
+  for (const LaneItem& item : rank.lanes[lane].rows[row].items()) {
+    if (ownerOf(rank, rank.lanes[lane], item.ref) == *selection_.unit) {
+      items.push_back(item);
+    }
+  }
+  return highlights_.emplace(key, LaneRow(std::move(items))).first->second;
+}
+
+std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
+  if (run_ == nullptr || !selection_.unit || selection_.rank >= run_->ranks.size()) {
+    return std::nullopt;
+  }
+  const RankData& rank = *run_->ranks[selection_.rank];
+  std::optional<Interval> hull;
+  for (size_t lane = 0; lane < rank.lanes.size(); ++lane) {
+    for (size_t row = 0; row < rank.lanes[lane].rows.size(); ++row) {
+      for (const LaneItem& item : highlighted(rank, selection_.rank, lane, row).items()) {
+        if (item.start >= window.start && item.start < window.end) {
+          hull = hull ? Interval{std::min(hull->start, item.start), std::max(hull->end, item.end)}
+                      : Interval{item.start, item.end};
+        }
+      }
+    }
+  }
+  return hull ? std::optional(run_->shown(rank, *hull)) : std::nullopt;
+}
+
+double TimelineScene::utilisation(size_t rank) const {
+  const RankData& of = *run_->ranks[rank];
+  const analysis::WindowFigures f = of.live.within(run_->own(of, axis.view()));
+  return f.duration() == 0 ? 0 : static_cast<double>(f.compute) / static_cast<double>(f.duration());
+}
+
+std::optional<TimelineScene::Place> TimelineScene::place(const Selection::Item& item) const {
+  const RankData& rank = *run_->ranks[item.rank];
+  const Interval when = interval_of(rank, item);
+  for (size_t lane = 0; lane < rank.lanes.size(); ++lane) {
+    if (rank.lanes[lane].source != item.source) {
+      continue;
+    }
+    for (size_t row = 0; row < rank.lanes[lane].rows.size(); ++row) {
+      const std::vector<LaneItem>& items = rank.lanes[lane].rows[row].items();
+      for (size_t i = rank.lanes[lane].rows[row].first_ending_after(when.start);
+           i < items.size() && items[i].start < when.end; ++i) {
+        if (items[i].ref == item.ref) {
+          return Place{lane, row, i};
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+TimelineScene::Hit TimelineScene::hit(double x, double y) const {
+  Hit out;
+  if (run_ == nullptr || y < kHeader || x < 0) {
+    return out;
+  }
+  if (const TimelineLayout::Band* band = layout_.at(y - kHeader + scroll)) {
+    out.band = *band;
+  }
+  if (!out.band || x < kGutter ||
+      (out.band->kind != Band::Kind::kLane && out.band->kind != Band::Kind::kGhostLane)) {
+    return out;
+  }
+  out.ghost = out.band->kind == Band::Kind::kGhostLane;
+  const RunData& run = out.ghost ? *ghost_.run : *run_;
+  const RankData& rank = out.ghost ? ghost_.data() : *run_->ranks[out.band->rank];
+  const Lane& lane = rank.lanes[out.band->lane];
+  const LaneRow& row = lane.rows[out.band->row];
+  const auto own = [&](double pixel) {
+    const Nanoseconds t = axis.toTime(pixel - kGutter) - shiftOf(run);
+    return run.own(rank, {t, t}).start;
+  };
+  const Nanoseconds from = own(std::floor(x)), to = std::max(own(std::floor(x) + 1), from + 1);
+  size_t widest = row.items().size();
+  Nanoseconds most = 0, busy = 0;
+  for (size_t i = row.first_ending_after(from); i < row.items().size() && row.items()[i].start < to;
+       ++i) {
+    const LaneItem& item = row.items()[i];
+    const Nanoseconds inside = std::min(item.end, to) - std::max(item.start, from);
+    busy += inside;
+    ++out.merged;
+    if (inside > most) {
+      most = inside;
+      widest = i;
+    }
+  }
+  out.busy = static_cast<double>(busy) / static_cast<double>(to - from);
+  if (widest < row.items().size() && (out.merged == 1 || 2 * most >= to - from)) {
+    out.item = Selection::Item{out.band->rank, lane.source, row.items()[widest].ref};
+  }
+  return out;
+}
+
+Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
+  const Nanoseconds plain = axis.toTime(x - kGutter);
+  if (run_ == nullptr) {
+    return plain;
+  }
+  const Band* band = layout_.at(y - kHeader + scroll);
+  Nanoseconds best = plain;
+  double nearest = reach;
+  const auto consider = [&](Nanoseconds shown) {
+    const double distance = std::abs(axis.toPixel(shown) + kGutter - x);
+    if (distance < nearest) {
+      nearest = distance;
+      best = shown;
+    }
+  };
+  for (size_t r = 0; r < run_->ranks.size(); ++r) {
+    const RankData& rank = *run_->ranks[r];
+    for (const analysis::StepAnalysis& step : rank.figures.steps) {
+      consider(run_->shown(rank, step.window).start);
+      consider(run_->shown(rank, step.window).end);
+    }
+  }
+  if (band != nullptr && band->kind == Band::Kind::kLane) {
+    const RankData& rank = *run_->ranks[band->rank];
+    const LaneRow& row = rank.lanes[band->lane].rows[band->row];
+    const Nanoseconds from = axis.toTime(x - kGutter - reach),
+                      to = axis.toTime(x - kGutter + reach);
+    const Interval own = run_->own(rank, {from, to});
+    constexpr int kLooked = 200;  // if more are within reach, they are less than a pixel apart
+    int looked = 0;
+    for (size_t i = row.first_ending_after(own.start);
+         i < row.items().size() && row.items()[i].start <= own.end && looked < kLooked;
+         ++i, ++looked) {
+      const Interval shown = run_->shown(rank, {row.items()[i].start, row.items()[i].end});
+      consider(shown.start);
+      consider(shown.end);
+    }
+  }
+  return best;
+}
+
+QString short_name(const std::string& fqn) {
+  if (fqn.empty()) {
+    return QStringLiteral("root");
+  }
+  const QString text = QString::fromStdString(fqn);
+  // The last two components distinguish blocks; the rest is the same for all of them.
+  const qsizetype last = text.lastIndexOf(u'.');
+  const qsizetype before = last > 0 ? text.lastIndexOf(u'.', last - 1) : -1;
+  return before < 0 ? text : text.mid(before + 1);
+}
+
+QString TimelineScene::labelOf(const RankData& rank, const Lane& lane, uint32_t ref) const {
+  switch (lane.source) {
+    case Lane::Source::kEvents: {
+      const std::string_view name = rank.trace.name(rank.trace.events[ref]);
+      return QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
+    }
+    case Lane::Source::kSections: {
+      const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
+      const std::string_view section = name_of(owner.section);
+      const QString name =
+          QString::fromUtf8(section.data(), static_cast<qsizetype>(section.size()));
+      return owner.unit == kNoUnit
+                 ? name
+                 : name + u' ' + short_name(rank.timeline.fsdp.units[owner.unit].fqn);
+    }
+    default:
+      return short_name(rank.owner_of(ref));
+  }
+}
+
+QString description_of(const RunData& run, const Selection::Item& item) {
+  const RankData& rank = *run.ranks[item.rank];
+  const Interval own = interval_of(rank, item);
+  const Interval shown = run.shown(rank, own);
+  QString what;
+  switch (item.source) {
+    case Lane::Source::kEvents: {
+      const std::string_view name = rank.trace.name(rank.trace.events[item.ref]);
+      what = QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
+      const std::string owner = rank.owner_of_event(item.ref);
+      what +=
+          owner.empty() ? QString() : QStringLiteral(" (%1)").arg(QString::fromStdString(owner));
+      break;
+    }
+    case Lane::Source::kSections: {
+      const analysis::Owner& owner = rank.timeline.sections.parts()[item.ref].owner;
+      what =
+          QObject::tr("host: %1").arg(QString::fromStdString(std::string(name_of(owner.section))));
+      if (owner.unit != kNoUnit) {
+        what += QStringLiteral(" (%1)").arg(
+            QString::fromStdString(unit_label(rank.timeline.fsdp.units[owner.unit].fqn)));
+      }
+      break;
+    }
+    default: {
+      what = QStringLiteral("%1 (%2)").arg(
+          QString::fromUtf8(label_of(kind_of(rank.timeline.collectives[item.ref].kind))),
+          QString::fromStdString(unit_label(rank.owner_of(item.ref))));
+      const Nanoseconds exposed = length_of(rank.exposed(item.ref));
+      what += QObject::tr(", exposed %1").arg(durationText(exposed));
+      break;
+    }
+  }
+  return (is_simulated(run) ? QObject::tr("simulated, rank %1: %2, %3 at %4")
+                            : QObject::tr("rank %1: %2, %3 at %4"))
+      .arg(rank.figures.rank)
+      .arg(what, durationText(own.length()), timeText(shown.start, 1e3));
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/model/plan/project.h"
+#include "gui/model/run/run_data.h"
+#include "gui/model/run/selection_context.h"
+#include "gui/view/timeline/timeline_layout.h"
+#include "gui/view/widgets/canvas.h"
+
+namespace shardlens::gui {
+
+// The state of the timeline. It can be drawn on any canvas, and hit() finds what is at a position.
+//
+// Layout  at the top minimap, ruler and steps (kHeader high together), at the left the lane names
+//         (kGutter wide); the rest scrolls by `scroll` pixels.
+// Units   pixels of the whole widget; times are display times (RunData::shown).
+class TimelineScene {
+ public:
+  static constexpr double kGutter = 116, kMinimap = 26, kRuler = 22, kSteps = 18,
+                          kHeader = kMinimap + kRuler + kSteps;
+
+  struct Hit {
+    std::optional<Selection::Item> item;
+    bool ghost = false;                        // `item` is in the ghost's run
+    std::optional<TimelineLayout::Band> band;  // a copy, since a click can rebuild the layout
+    int64_t merged = 0;                        // number of items under the pixel
+    double busy = 0;                           // busy fraction of the pixel
+  };
+
+  void setRun(RunPointer run);
+  void setGhost(Ghost ghost);
+  void setSelection(const Selection& selection);
+  void setSize(double width, double height);
+  void toggle(size_t rank);  // collapse or expand
+  void setCollapsed(const std::set<size_t>& ranks);
+
+  TimeAxis axis;
+  double scroll = 0;
+  std::optional<Nanoseconds> cursor;          // under the mouse
+  std::optional<analysis::Interval> dragged;  // being measured
+  std::vector<Bookmark> bookmarks;
+
+  [[nodiscard]] const RunPointer& run() const { return run_; }
+  [[nodiscard]] const Ghost& ghost() const { return ghost_; }
+  // Start and end of the ghost, in display time; nullopt without a ghost.
+  [[nodiscard]] std::optional<analysis::Interval> ghostInterval() const;
+  [[nodiscard]] const TimelineLayout& layout() const { return layout_; }
+  [[nodiscard]] const std::set<size_t>& collapsed() const { return collapsed_; }
+  [[nodiscard]] const Selection& selection() const { return selection_; }
+
+  void draw(Canvas& canvas);
+  [[nodiscard]] Hit hit(double x, double y) const;
+  // The nearest start or end, within `reach` pixels of x, of an item on the band at y or of a step
+  // of any rank; the time at x if there is none.
+  [[nodiscard]] Nanoseconds snap(double x, double y, double reach) const;
+  // Lane, row and index of the item; nullopt: it is in no lane.
+  struct Place {
+    size_t lane = 0, row = 0, index = 0;
+  };
+  [[nodiscard]] std::optional<Place> place(const Selection::Item& item) const;
+  // The interval, in display time, that contains all items of the selected unit on the selected
+  // rank that start within `window` (in the rank's own time); nullopt: there are none.
+  [[nodiscard]] std::optional<analysis::Interval> unitInterval(const analysis::Interval& window);
+  // Fraction of the view in which the rank computes, 0 to 1.
+  [[nodiscard]] double utilisation(size_t rank) const;
+
+ private:
+  using Band = TimelineLayout::Band;
+  void relayout();
+  void drawMinimap(Canvas& canvas);
+  void drawRuler(Canvas& canvas) const;
+  void drawBand(Canvas& canvas, const Band& band, double top);
+  void drawRow(Canvas& canvas,
+               const RunData& run,
+               const RankData& rank,
+               const Lane& lane,
+               size_t row,
+               const QRectF& area,
+               bool ghost);
+  void drawTile(Canvas& canvas,
+                const RunData& run,
+                const RankData& rank,
+                const Lane& lane,
+                const LaneItem* item,
+                const Tile& tile,
+                const QRectF& area,
+                double opacity) const;
+  void drawExposedPart(Canvas& canvas,
+                       const RunData& run,
+                       const RankData& rank,
+                       uint32_t collective,
+                       const QRectF& area) const;
+  void drawSummary(Canvas& canvas, const RankData& rank, const QRectF& area);
+  void drawMemory(Canvas& canvas, const RankData& rank, const QRectF& area) const;
+  void drawSelection(Canvas& canvas) const;
+  void drawArrows(Canvas& canvas) const;
+  void drawOverlay(Canvas& canvas) const;
+  [[nodiscard]] const LaneRow& highlighted(const RankData& rank,
+                                           size_t rank_index,
+                                           size_t lane,
+                                           size_t row);
+  [[nodiscard]] std::string ownerOf(const RankData& rank, const Lane& lane, uint32_t ref) const;
+  [[nodiscard]] QString labelOf(const RankData& rank, const Lane& lane, uint32_t ref) const;
+  [[nodiscard]] QRectF laneArea(const Band& band) const;
+
+  RunPointer run_;
+  Ghost ghost_;
+  // Offset from a drawn run's display time to the axis; it is not 0 for the ghost.
+  [[nodiscard]] Nanoseconds shiftOf(const RunData& run) const {
+    return &run == ghost_.run.get() ? ghost_.start : 0;
+  }
+  [[nodiscard]] analysis::Interval ownView(const RunData& run, const RankData& rank) const;
+  [[nodiscard]] double pixelOf(const RunData& run, const RankData& rank, Nanoseconds own) const;
+  Selection selection_;
+  std::set<size_t> collapsed_;
+  TimelineLayout layout_;
+  double width_ = 0, height_ = 0;
+  std::vector<float> heat_;  // exposed fraction of each pixel of the minimap
+  std::map<std::tuple<size_t, size_t, size_t>, LaneRow> highlights_;  // of the selected unit
+  std::vector<Tile> tiles_;  // a member only to reuse its memory
+};
+
+// "layers.3" for "model.layers.3", "root" for "".
+[[nodiscard]] QString short_name(const std::string& fqn);
+// Text for tooltips and the status bar: what the item is, its unit, its duration and its start.
+[[nodiscard]] QString description_of(const RunData& run, const Selection::Item& item);
+
+}  // namespace shardlens::gui

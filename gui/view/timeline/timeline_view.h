@@ -1,0 +1,103 @@
+#pragma once
+
+#include <optional>
+
+#include <QAbstractScrollArea>
+#include <QPoint>
+
+#include "gui/model/run/selection_context.h"
+#include "gui/view/timeline/timeline_scene.h"
+#include "gui/view/widgets/menu_target.h"
+#include "gui/view/widgets/theme.h"
+
+namespace shardlens::gui {
+
+// The timeline widget. It shows the selection of `context` and can change it.
+//
+// Mouse  The wheel zooms at the pointer (with Ctrl in small steps); Shift+wheel and Shift+drag pan.
+//        A drag measures and snaps to edges (with Alt it does not snap). A click selects; a double
+//        click zooms to the item. Clicks and drags on the minimap move the view; a click on a
+//        rank's name folds the rank.
+class TimelineView : public QAbstractScrollArea {
+  Q_OBJECT
+ public:
+  explicit TimelineView(SelectionContext& context, QWidget* parent = nullptr);
+
+  void setTheme(const Theme& theme);
+  [[nodiscard]] TimelineScene& scene() { return scene_; }
+  void setGhost(const Ghost& ghost);
+
+  // Commands. They redraw and emit viewChanged() if the view changed.
+  void zoomBy(double factor);  // around the pointer, else around the middle
+  void panBy(double part);     // as a fraction of the width
+  void scrollBy(int pixels);
+  void fitSelection();   // range, item or step; else the whole run
+  void goToSelection();  // item, unit (in the selected, else the first step), or as fitSelection()
+  void fitAll();
+  void showInterval(const analysis::Interval& shown);
+  // Each of these does nothing if the corresponding function below returns nullopt.
+  void selectNeighbour(int way);  // next (+1) or previous (-1) item on the selected item's row
+  void selectExposed(int way);    // next (+1) or previous (-1) exposed collective of the rank
+  void followArrow(int way);      // from a collective to what waits for it (+1), and back (-1)
+  void jumpToBookmark(int way);
+  [[nodiscard]] std::optional<Selection::Item> neighbour(int way) const;
+  [[nodiscard]] std::optional<Selection::Item> nextExposed(int way) const;
+  [[nodiscard]] std::optional<Selection::Item> arrowEnd(int way) const;
+  [[nodiscard]] std::optional<Nanoseconds> nextBookmark(int way) const;
+  // The time of a bookmark set now: the instant under the pointer, else the start of the range,
+  // else of the item, else the middle of the view.
+  [[nodiscard]] Nanoseconds markedTime() const;
+  // The bookmark drawn within some pixels of `time`.
+  [[nodiscard]] std::optional<Bookmark> bookmarkAt(Nanoseconds time);
+  // Sets a bookmark, or removes the one at `time` with its note.
+  void toggleBookmark(Nanoseconds time);
+  // Sets a bookmark, or changes the note of the one at `time`. An empty note becomes its time as
+  // text.
+  void setBookmark(Nanoseconds time, const QString& note);
+  void toggleRank(size_t rank);  // folds or unfolds the rank, and selects it
+  void setAllCollapsed(bool collapsed);
+  // Painting time of the last frame in nanoseconds.
+  [[nodiscard]] qint64 lastFrame() const { return last_frame_; }
+  // Draws the timeline as on the screen.
+  void drawOn(QPainter& painter);
+
+ signals:
+  void viewChanged();
+  void bookmarksChanged();
+  void hovered(const QString& description);
+  void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
+  // The range while it is dragged; nullopt when the drag ends.
+  void dragging(std::optional<shardlens::analysis::Interval> range);
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+  void wheelEvent(QWheelEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
+  void mouseMoveEvent(QMouseEvent* event) override;
+  void mouseReleaseEvent(QMouseEvent* event) override;
+  void mouseDoubleClickEvent(QMouseEvent* event) override;
+  void contextMenuEvent(QContextMenuEvent* event) override;
+  bool viewportEvent(QEvent* event) override;
+  void scrollContentsBy(int dx, int dy) override;
+
+ private:
+  enum class Drag : uint8_t { kNone, kPress, kMeasure, kPan, kMinimap };
+  std::vector<Bookmark>::iterator bookmarkNear(Nanoseconds time);
+  void runChanged();
+  void selectionChanged();
+  void moved();  // redraws and emits viewChanged()
+  void updateScrollBars();
+  void moveMinimapTo(double x);
+  void hover(const QPointF& at);
+
+  SelectionContext& context_;
+  TimelineScene scene_;
+  const Theme* theme_;
+  Drag drag_ = Drag::kNone;
+  QPointF pressed_, last_;
+  Nanoseconds anchor_ = 0;
+  qint64 last_frame_ = 0;
+};
+
+}  // namespace shardlens::gui

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <QStyledItemDelegate>
+
+#include "gui/model/tables/column_table.h"
+#include "gui/view/widgets/theme.h"
+
+namespace shardlens::gui {
+
+// Draws a fraction from 0 to 1 (the role's value) as a hatched bar at the bottom of the cell.
+class ShareDelegate : public QStyledItemDelegate {
+  Q_OBJECT
+ public:
+  ShareDelegate(int role, QObject* parent);
+  void setTheme(const Theme& theme) { theme_ = &theme; }
+  void paint(QPainter* painter,
+             const QStyleOptionViewItem& option,
+             const QModelIndex& index) const override;
+
+ private:
+  int role_;
+  const Theme* theme_;
+};
+
+// Draws the text bold if the model's value of `role` is true.
+class EmphasisDelegate : public QStyledItemDelegate {
+  Q_OBJECT
+ public:
+  explicit EmphasisDelegate(QObject* parent, int role = ColumnTable::kEmphasisRole)
+      : QStyledItemDelegate(parent), role_(role) {}
+
+ protected:
+  void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;
+
+ private:
+  int role_;
+};
+
+}  // namespace shardlens::gui

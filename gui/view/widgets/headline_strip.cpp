@@ -1,0 +1,253 @@
+#include "gui/view/widgets/headline_strip.h"
+
+#include <array>
+
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QPainter>
+#include <QSignalBlocker>
+
+#include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/model/run/run_notes.h"
+#include "gui/view/widgets/painter_canvas.h"
+#include "profiler/report/table.h"
+
+namespace shardlens::gui {
+
+namespace {
+
+constexpr int kShortest = 4;  // index of the shortest form of the headline
+
+}  // namespace
+
+HeadlineBar::HeadlineBar(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+  setAccessibleName(tr("Headline"));
+}
+
+void HeadlineBar::setTheme(const Theme& theme) {
+  theme_ = &theme;
+  update();
+}
+
+QSize HeadlineBar::minimumSizeHint() const {
+  return {400, fontMetrics().height() + 26};
+}
+
+std::vector<HeadlineBar::Part> HeadlineBar::parts() const {
+  std::vector<Part> out{
+      {tr("compute"), tr("compute"), Ink::kCompute, figures_.compute},
+      {tr("exposed communication"), tr("exposed comm"), Ink::kExposed, figures_.exposed_comm},
+      {tr("exposed copies"), tr("copies"), Ink::kCopy, figures_.exposed_copy},
+      {tr("idle"), tr("idle"), Ink::kIdle, figures_.idle}};
+  const std::array exact{figures_.compute, figures_.exposed_comm, figures_.exposed_copy,
+                         figures_.idle};
+  const std::vector<Nanoseconds> rounded = report::round_to_microseconds(exact);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i].rounded = rounded[i];
+  }
+  return out;
+}
+
+QString HeadlineBar::text() const {
+  Nanoseconds sum = 0;
+  QStringList terms;
+  for (const Part& part : parts()) {
+    sum += part.rounded;
+    terms.append(QStringLiteral("%1 %2").arg(
+        part.name, QString::fromStdString(report::format_duration(part.rounded))));
+  }
+  return tr("%1 %2 = %3")
+      .arg(title_, QString::fromStdString(report::format_duration(sum)),
+           terms.join(QStringLiteral(" + ")));
+}
+
+void HeadlineBar::show(const QString& title,
+                       const analysis::WindowFigures& figures,
+                       const QString& note) {
+  title_ = title;
+  figures_ = figures;
+  note_ = note;
+  setAccessibleDescription(text());
+  update();
+}
+
+void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setFont(font());
+  PainterCanvas canvas(painter, *theme_);
+  canvas.fill(rect(), Ink::kPanel, 1);
+  if (figures_.duration() == 0) {
+    canvas.text(rect().adjusted(4, 0, 0, 0), title_, Ink::kFaintText,
+                Qt::AlignLeft | Qt::AlignVCenter, false);
+    return;
+  }
+  QFont bold = font();
+  bold.setBold(true);
+  const QFontMetricsF plain(font()), strong(bold);
+  const double line = plain.height() + 4;
+  const std::vector<Part> list = parts();
+  Nanoseconds sum = 0;
+  for (const Part& part : list) {
+    sum += part.rounded;
+  }
+  double x = 4;
+  bool measuring = true;
+  const auto say = [&](const QString& text, Ink ink, bool heavy) {
+    const double wide = (heavy ? strong : plain).horizontalAdvance(text);
+    if (!measuring) {
+      canvas.text({x, 2, wide + 2, line}, text, ink, Qt::AlignLeft | Qt::AlignVCenter, heavy);
+    }
+    x += wide;
+  };
+  // 0: full names and shares; 1: short names and shares; 2: short names; 3: no names (they are in
+  // the tooltip); 4: only the total.
+  const auto write = [&](int terse) {
+    x = 4;
+    say(title_ + u' ', Ink::kFaintText, false);
+    say(QString::fromStdString(report::format_duration(sum)), Ink::kText, true);
+    if (terse == kShortest) {
+      return;
+    }
+    say(QStringLiteral(" = "), Ink::kFaintText, false);
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (!measuring) {
+        canvas.fill({x, 2 + line / 2 - 5, 10, 10}, list[i].ink,
+                    list[i].ink == Ink::kExposed ? 0.45 : 1);
+        if (list[i].ink == Ink::kExposed) {
+          canvas.hatch({x, 2 + line / 2 - 5, 10, 10}, Ink::kExposed);
+        }
+      }
+      x += 14;
+      const double share =
+          static_cast<double>(list[i].exact) / static_cast<double>(figures_.duration());
+      if (terse < 3) {
+        say((terse > 0 ? list[i].brief : list[i].name) + u' ', Ink::kFaintText, false);
+      }
+      say(QString::fromStdString(report::format_duration(list[i].rounded)), Ink::kText, true);
+      if (terse < 2) {
+        say(QStringLiteral(" (%1)").arg(QString::fromStdString(report::format_percent(share))),
+            Ink::kFaintText, false);
+      }
+      if (i + 1 < list.size()) {
+        say(QStringLiteral(" + "), Ink::kFaintText, false);
+      }
+    }
+  };
+  int terse = 0;
+  for (; terse < kShortest; ++terse) {  // the note is dropped before the names are
+    write(terse);
+    if (x + (terse < 2 ? 12 + plain.horizontalAdvance(note_) : 4) < width()) {
+      break;
+    }
+  }
+  measuring = false;
+  write(terse);
+  setToolTip(text() + u'\n' + note_);
+  const double left = width() - x - 12;
+  if (plain.horizontalAdvance(note_) < left) {
+    canvas.text({x, 2, left, line}, note_, Ink::kText, Qt::AlignRight | Qt::AlignVCenter, false);
+  }
+  const QRectF bar(4, line + 5, width() - 12, 10);
+  double at = bar.left();
+  for (const Part& part : list) {
+    const double wide =
+        bar.width() * static_cast<double>(part.exact) / static_cast<double>(figures_.duration());
+    const QRectF area(at, bar.top(), wide, bar.height());
+    canvas.fill(area, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
+    if (part.ink == Ink::kExposed && wide > 1) {
+      canvas.hatch(area, Ink::kExposed);
+    }
+    at += wide;
+  }
+}
+
+HeadlineStrip::HeadlineStrip(SelectionContext& context, QWidget* parent)
+    : QWidget(parent),
+      context_(context),
+      ranks_(new QComboBox(this)),
+      steps_(new QComboBox(this)),
+      bar_(new HeadlineBar(this)) {
+  auto* row = new QHBoxLayout(this);
+  row->setContentsMargins(8, 4, 4, 4);
+  row->addWidget(ranks_);
+  row->addWidget(steps_);
+  row->addWidget(bar_, 1);
+  ranks_->setAccessibleName(tr("Rank"));
+  steps_->setAccessibleName(tr("Step"));
+  ranks_->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  steps_->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+  connect(&context_, &SelectionContext::runChanged, this, &HeadlineStrip::fill);
+  connect(&context_, &SelectionContext::changed, this, &HeadlineStrip::update);
+  connect(ranks_, &QComboBox::activated, this,
+          [this](int index) { context_.selectRank(static_cast<size_t>(index)); });
+  connect(steps_, &QComboBox::activated, this, [this](int index) {
+    context_.selectStep(index == 0 ? std::nullopt : std::optional(static_cast<size_t>(index - 1)));
+  });
+  fill();
+}
+
+void HeadlineStrip::fill() {
+  const QSignalBlocker quiet_ranks(ranks_), quiet_steps(steps_);
+  ranks_->clear();
+  steps_->clear();
+  if (context_.run() != nullptr) {
+    for (const auto& rank : context_.run()->ranks) {
+      ranks_->addItem(tr("rank %1").arg(rank->figures.rank));
+    }
+  }
+  update();
+}
+
+void HeadlineStrip::update() {
+  const RankData* rank = context_.rank();
+  if (rank == nullptr) {
+    bar_->show(tr("No run is open"), {}, {});
+    return;
+  }
+  const QSignalBlocker quiet_ranks(ranks_), quiet_steps(steps_);
+  ranks_->setCurrentIndex(static_cast<int>(context_.current().rank));
+  steps_->clear();
+  steps_->addItem(rank->figures.steps.empty()
+                      ? tr("whole trace")
+                      : tr("all steps: %1").arg(rank->figures.steps.size()));
+  for (const analysis::StepAnalysis& step : rank->figures.steps) {
+    steps_->addItem(tr("step %1").arg(step.step));
+  }
+  steps_->setCurrentIndex(context_.current().step ? static_cast<int>(*context_.current().step) + 1
+                                                  : 0);
+  showRange(std::nullopt);
+}
+
+void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
+  const RankData* rank = context_.rank();
+  if (rank == nullptr) {
+    return;
+  }
+  const bool dragged = range.has_value();
+  const auto chosen = dragged ? range : context_.current().range;
+  analysis::WindowFigures figures;
+  QString title = rank->figures.steps.empty() ? tr("trace") : tr("steps");
+  if (dragged) {
+    figures = rank->live.within(context_.run()->own(*rank, *range));
+  } else {
+    figures = rank->partition.figures(context_.window());
+  }
+  if (chosen) {
+    title = tr("range");
+  } else if (context_.current().step) {
+    title = tr("step");
+  }
+  QString note = tr("communication hidden %1")
+                     .arg(QString::fromStdString(report::format_percent(figures.overlap_ratio())));
+  for (const analysis::MemoryFigures& memory : rank->figures.memory) {
+    if (memory.device.starts_with("cuda")) {
+      note += tr("  │  peak %1").arg(QString::fromStdString(format_bytes(memory.peak.allocated)));
+    }
+  }
+  bar_->show(is_simulated(*context_.run()) ? tr("simulated %1").arg(title) : title, figures, note);
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+
+#include "gui/view/control/bookmarks.h"
+#include "gui/view/control/ghost_lanes.h"
+#include "gui/view/control/project_controller.h"
+#include "gui/view/control/run_opener.h"
+#include "gui/view/shell/window_export.h"
+#include "gui/view/shell/window_parts.h"
+
+namespace shardlens::gui {
+
+// The commands of the menus. Menus list them in the order in which they are added. All arguments
+// must outlive the registry's commands.
+void add_file_commands(const WindowParts& parts,
+                       RunOpener& opener,
+                       ProjectController& project,
+                       WindowExport& exporter);
+void add_go_commands(const WindowParts& parts, Bookmarks& bookmarks);
+void add_plan_commands(const WindowParts& parts, GhostLanes& ghosts);
+// `switch_theme` switches between light and dark.
+void add_view_commands(const WindowParts& parts, std::function<void()> switch_theme);
+void add_help_commands(const WindowParts& parts);
+
+// Applies a plan file as an edit of the session's plan. Returns false and sets the last error on
+// failure.
+bool apply_plan(const WindowParts& parts, const QString& path);
+
+}  // namespace shardlens::gui

@@ -1,0 +1,126 @@
+#include <QFileDialog>
+#include <QFileInfo>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "gui/view/timeline/timeline_view.h"
+#include "gui/view/window/command_adder.h"
+#include "gui/view/window/commands.h"
+
+namespace shardlens::gui {
+namespace {
+
+void choose_plan(const WindowParts& parts) {
+  auto* dialog = new QFileDialog(&parts.window, QObject::tr("Apply a plan file"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setNameFilters({QObject::tr("Plans (*.json)")});
+  QObject::connect(dialog, &QFileDialog::fileSelected, &parts.window, [parts](const QString& path) {
+    if (!apply_plan(parts, path)) {
+      parts.messages.tell(QObject::tr("Apply a plan file"), parts.messages.lastError());
+    }
+  });
+  dialog->open();
+}
+
+void save_plan(const WindowParts& parts) {
+  auto* dialog = new QFileDialog(&parts.window, QObject::tr("Save the plan"));
+  dialog->setAttribute(Qt::WA_DeleteOnClose);
+  dialog->setAcceptMode(QFileDialog::AcceptSave);
+  dialog->setNameFilters({QObject::tr("Plans (*.json)")});
+  dialog->setDefaultSuffix(QStringLiteral("json"));
+  QObject::connect(dialog, &QFileDialog::fileSelected, &parts.window, [parts](const QString& path) {
+    try {
+      write_file_atomically(path.toStdString(), parts.session.planJson());
+    } catch (const Error& error) {
+      parts.messages.tell(QObject::tr("Save the plan"), QString::fromStdString(error.what()));
+    }
+  });
+  dialog->open();
+}
+
+void add_undo(CommandAdder& plan, QUndoStack& undo) {
+  plan.add(
+      QStringLiteral("plan.undo"), QObject::tr("Undo the last edit of the plan"),
+      {QStringLiteral("Ctrl+Z")}, [&undo] { undo.undo(); }, [&undo] { return undo.canUndo(); },
+      QObject::tr("The plan was not edited"));
+  plan.add(
+      QStringLiteral("plan.redo"), QObject::tr("Redo"),
+      {QStringLiteral("Ctrl+Y"), QStringLiteral("Ctrl+Shift+Z")}, [&undo] { undo.redo(); },
+      [&undo] { return undo.canRedo(); }, QObject::tr("Nothing was undone"));
+}
+
+void add_lanes(CommandAdder& plan, const WindowParts& parts, GhostLanes& ghosts) {
+  const QString no_other = QObject::tr("Simulate a plan or compare with another run first");
+  plan.separate();
+  plan.add(QStringLiteral("plan.simulate"), QObject::tr("Show the run's own plan, simulated"),
+           {QStringLiteral("Shift+G")}, [&ghosts] { ghosts.toggleOwnPlan(); });
+  plan.add(
+      QStringLiteral("plan.ghosts"), QObject::tr("Show or hide the lanes of the other run"),
+      {QStringLiteral("G")}, [&ghosts] { ghosts.toggle(); },
+      [parts] { return parts.session.isOpen() || parts.compare.isOpen(); }, no_other);
+  plan.add(
+      QStringLiteral("plan.fit"), QObject::tr("Fit the lanes of the other run"),
+      {QStringLiteral("Shift+F")},
+      [parts] {
+        if (const auto shown = parts.timeline().scene().ghostInterval()) {
+          parts.timeline().showInterval(*shown);
+        }
+      },
+      [parts] { return parts.timeline().scene().ghost().run != nullptr; }, no_other);
+}
+
+// Goes on to the knob's next choice; after the last one to the first.
+void turn(PlanSession& session, size_t knob) {
+  const PlanKnob& of = session.knobs()[knob];
+  size_t next = 0;
+  for (size_t i = 0; i < of.choices.size(); ++i) {
+    next = of.choices[i].holds(session.state().plan) ? i + 1 : next;
+  }
+  session.choose(knob, next % of.choices.size());
+}
+
+// The first knobs are the most used ones.
+void add_knobs(CommandAdder& plan, PlanSession& session) {
+  const QString titles[] = {QObject::tr("Next kind of sharding"),
+                            QObject::tr("Next grouping into units"),
+                            QObject::tr("Prefetch one unit further in forward")};
+  plan.separate();
+  for (size_t knob = 0; knob < std::size(titles); ++knob) {
+    plan.add(QStringLiteral("plan.knob%1").arg(knob), titles[knob], {},
+             [&session, knob] { turn(session, knob); });
+  }
+}
+
+}  // namespace
+
+bool apply_plan(const WindowParts& parts, const QString& path) {
+  PlanSession& session = parts.session;
+  try {
+    if (!session.isOpen()) {
+      throw InputError(path.toStdString(), session.why().toStdString());
+    }
+    PlanState next = session.state();
+    next.plan = plan::load_plan(path.toStdString());
+    session.edit(QFileInfo(path).fileName(), next);
+    return true;
+  } catch (const Error& error) {
+    parts.messages.setError(QString::fromStdString(error.what()));
+    return false;
+  }
+}
+
+void add_plan_commands(const WindowParts& parts, GhostLanes& ghosts) {
+  CommandAdder plan(
+      parts.actions, QObject::tr("&Plan"), [parts] { return parts.session.isOpen(); },
+      QObject::tr("The run has no plan: the panel What if shows why"));
+  add_undo(plan, parts.session.undoStack());
+  add_lanes(plan, parts, ghosts);
+  add_knobs(plan, parts.session);
+  plan.separate();
+  plan.add(QStringLiteral("plan.apply"), QObject::tr("Apply a plan file …"), {},
+           [parts] { choose_plan(parts); });
+  plan.add(QStringLiteral("plan.save"), QObject::tr("Save the plan …"), {},
+           [parts] { save_plan(parts); });
+}
+
+}  // namespace shardlens::gui
