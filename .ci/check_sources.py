@@ -28,7 +28,7 @@ def listed(root, file):
             words = re.split(r"[\s()\"]+", text)
             path = file.relative_to(folder)
             takes_all = any("SOURCES" not in body for body in re.findall(r"shardlens_library\(([^)]*)\)", text))
-            return takes_all or path.as_posix() in words or f"{path.parent.as_posix()}/*.cpp" in words
+            return takes_all or path.as_posix() in words or (path.parent / "*.cpp").as_posix() in words
         folder = folder.parent
     return False
 

@@ -62,7 +62,7 @@ def no_trace():
     broken("blank.json", " \n\t\n", 4, "the JSON ends")
     broken("text.json", "hello\n", 0, "expected a value, not 'hello'")
     broken("number.json", "17\n", 0, "not a trace: expected an object or a list of events")
-    broken("string.json", '"traceEvents"\n', 0, "no trace")
+    broken("string.json", '"traceEvents"\n', 0, "not a trace")
     broken("no_events.json", "{}\n", None, 'no list "traceEvents"')
     broken("html.json", "<!DOCTYPE html>\n<html></html>\n", 0, "expected a value")
     for name, value in [("object", "{}"), ("null", "null"), ("text", '"many"')]:

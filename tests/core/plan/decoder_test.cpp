@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/plan/resolve.h"
 
 namespace shardlens::plan {
 namespace {

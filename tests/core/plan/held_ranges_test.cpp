@@ -1,5 +1,7 @@
 #include "core/plan/held_ranges.h"
 
+#include "core/plan/resolve.h"
+
 #include <algorithm>
 #include <map>
 #include <random>

@@ -266,7 +266,7 @@ TEST(ResolveTest, PrefetchListsNameUnits) {
               AllOf(HasSubstr("plan.json#/forward_prefetch/model.layer.0"),
                     HasSubstr("did you mean 'model.layers.0'?")));
   EXPECT_THAT(error_of(kBlocksAndRoot, 2, tree, R"(, "backward_prefetch": {"": ["lm_head"]})"),
-              HasSubstr("plan.json#/backward_prefetch//0: 'lm_head' is no unit"));
+              HasSubstr("plan.json#/backward_prefetch//0: 'lm_head' is not a unit"));
 }
 
 TEST(ResolveTest, OnlyEmbeddingsNeedNoParametersInBackward) {

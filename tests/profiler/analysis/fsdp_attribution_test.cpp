@@ -18,7 +18,7 @@ using trace::Category;
 
 const std::filesystem::path kRecorded = SHARDLENS_TEST_DATA "/pytorch_traces";
 
-Analysis recorded(const std::string& name, Detail detail = Detail::kNone) {
+Analysis recorded(const std::string& name, DetailLevel detail = DetailLevel::kNone) {
   AnalysisOptions options;
   options.detail = detail;
   return analyze(trace::Run::open(kRecorded / name / "rank0.pt.trace.json.gz"), options);
@@ -163,7 +163,7 @@ TEST(FsdpAttributionTest, ClippingIsItsOwn) {
 TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
   for (const auto& entry : std::filesystem::directory_iterator(kRecorded)) {
     const std::string name = entry.path().filename().string();
-    const Analysis result = recorded(name, Detail::kAll);
+    const Analysis result = recorded(name, DetailLevel::kAll);
     const RankAnalysis& rank = result.ranks.at(0);
     if (!name.starts_with("ddp-")) {  // DDP has no ranges that assign compute to units
       expect_sums(rank);
@@ -222,7 +222,7 @@ TEST(FsdpAttributionTest, DeviceStepByHand) {
   b.range("Optimizer.step#AdamW.step", 320, 400);
   b.device(Category::kKernel, "adamw", 7, 330, 805, 900);
   AnalysisOptions options;
-  options.detail = Detail::kAll;
+  options.detail = DetailLevel::kAll;
   const Analysis result = analyze(trace::Run::of({b.finish()}), options);
   const RankAnalysis& rank = result.ranks.at(0);
   expect_sums(rank);

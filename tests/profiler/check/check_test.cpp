@@ -31,7 +31,7 @@ std::vector<RunSummary> runs_of(GeneratedRun what, int runs = 3, uint64_t seed =
 }
 
 double value_of(const RunSummary& run, Metric metric) {
-  return run.metrics[static_cast<size_t>(metric)].value_or(NAN);
+  return run.metrics[metric].value_or(NAN);
 }
 
 const MetricResult& result_of(const CheckResult& result, Metric metric) {
@@ -83,7 +83,7 @@ TEST(RunSummaryTest, PartsSumToTheirMetric) {
   EXPECT_NEAR(sum_of(run.exposed_parts), value_of(run, Metric::kExposedComm), 1e-3);
   double parts = 0;
   for (size_t i = 2; i <= static_cast<size_t>(Metric::kIdleUnknown); ++i) {
-    parts += *run.metrics[i];
+    parts += *run.metrics[static_cast<Metric>(i)];
   }
   EXPECT_NEAR(parts, value_of(run, Metric::kStepTime), 1e-3);
 }

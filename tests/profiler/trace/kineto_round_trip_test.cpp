@@ -157,7 +157,7 @@ TEST_F(KinetoRoundTripTest, ArgumentsThatAreNotKeptLeaveTheRestEqual) {
   Trace trace = sample();
   const Trace read = parse_kineto(to_kineto_json(trace), "t.json");
   for (Event& e : trace.events) {
-    e.detail_kind = e.detail_kind == ArgsKind::kText ? Detail::kNone : e.detail_kind;
+    e.detail_kind = e.detail_kind == ArgsKind::kText ? ArgsKind::kNone : e.detail_kind;
   }
   EXPECT_EQ(contents(read), contents(trace));
 }
