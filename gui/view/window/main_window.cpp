@@ -38,8 +38,6 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
       context_menu_(parts_, bookmarks_) {
   setWindowTitle(QStringLiteral("Shardlens"));
   setAcceptDrops(true);
-  setDockOptions(AnimatedDocks | AllowNestedDocks | AllowTabbedDocks);
-  resize(1280, 800);
   setContextMenuPolicy(Qt::NoContextMenu);
   addCommands();
   pages_.complete(actions_, panels_);
