@@ -102,8 +102,7 @@ Action add_gui_command(CLI::App& app) {
       ->allow_extra_args(false);
   flag("--range", "FROM..TO", "select this range of time, such as 12ms..18ms");
   flag("--panel", "NAME",
-       "show this panel: modules, ownership, inspector, exposed, order, what-if, compare, events, "
-       "diagnostics or notes");
+       "show this panel, by its title in the window, such as what-if; another name lists them");
   flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
   flag("--theme", "light|dark", "colours");
   flag("--size", "WxH", "size of the window [1280x800]");

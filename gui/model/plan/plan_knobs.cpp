@@ -77,10 +77,7 @@ Choice precision(const QString& label, const plan::MixedPrecision& mixed) {
   return value(label, &Plan::mixed_precision, mixed);
 }
 
-}  // namespace
-
-std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size) {
-  std::vector<PlanKnob> out;
+PlanKnob sharding_knob(const plan::ModuleTree& tree, int64_t world_size) {
   PlanKnob sharding{
       QObject::tr("Sharding"),
       QObject::tr("How parameters are distributed over the ranks"),
@@ -98,52 +95,75 @@ std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_siz
                                 },
                                 [half](const Plan& p) { return p.reshard_after_forward == half; }});
   }
-  out.push_back(std::move(sharding));
-  out.push_back(units_knob(tree));
+  return sharding;
+}
+
+PlanKnob forward_knob() {
   PlanKnob forward{QObject::tr("Prefetch in forward"),
                    QObject::tr("How many units ahead parameters are gathered in forward"),
                    {}};
   for (const int64_t depth : {0, 1, 2, 3, 4}) {
     forward.choices.push_back(forward_prefetch(depth));
   }
-  out.push_back(std::move(forward));
-  out.push_back(
-      {QObject::tr("Prefetch in backward"),
-       QObject::tr("When the next unit is gathered in backward"),
-       {value(QObject::tr("before the unit computes"), &Plan::backward_prefetch,
-              plan::BackwardPrefetch::kPre),
-        {QObject::tr("after it (FSDP1)"),
-         [](Plan& p) {
-           p.backward_prefetch = plan::BackwardPrefetch::kPost;
-           p.dialect = plan::Dialect::kFsdp1;  // FSDP2 does not support it
-         },
-         [](const Plan& p) { return p.backward_prefetch == plan::BackwardPrefetch::kPost; }},
-        value(QObject::tr("none"), &Plan::backward_prefetch, plan::BackwardPrefetch::kNone)}});
-  out.push_back(
-      {QObject::tr("Precision"),
-       QObject::tr("Dtype of gathered parameters and of reduced gradients"),
-       {precision(QObject::tr("fp32"), {}),
-        precision(QObject::tr("bf16, gradients reduced in fp32"),
-                  {DType::kBF16, DType::kF32, {}, {}, {}}),
-        precision(QObject::tr("bf16, gradients too"), {DType::kBF16, DType::kBF16, {}, {}, {}})}});
-  out.push_back({QObject::tr("Order of events"),
-                 QObject::tr("Whether work is issued in the order of FSDP2 or of FSDP1"),
-                 {{QObject::tr("FSDP2"),
-                   [](Plan& p) {
-                     p.dialect = plan::Dialect::kFsdp2;
-                     if (p.backward_prefetch == plan::BackwardPrefetch::kPost) {
-                       p.backward_prefetch = plan::BackwardPrefetch::kPre;
-                     }
-                   },
-                   [](const Plan& p) { return p.dialect == plan::Dialect::kFsdp2; }},
-                  value(QObject::tr("FSDP1"), &Plan::dialect, plan::Dialect::kFsdp1)}});
-  out.push_back(
-      {QObject::tr("Layout"),
-       QObject::tr("How a unit is sharded: as one flat parameter, or each parameter separately"),
-       {value(QObject::tr("one flat parameter"), &Plan::layout, plan::Layout::kFlat),
-        value(QObject::tr("each parameter separately"), &Plan::layout,
-              plan::Layout::kPerParameter)}});
-  return out;
+  return forward;
+}
+
+PlanKnob backward_knob() {
+  return {QObject::tr("Prefetch in backward"),
+          QObject::tr("When the next unit is gathered in backward"),
+          {value(QObject::tr("before the unit computes"), &Plan::backward_prefetch,
+                 plan::BackwardPrefetch::kPre),
+           {QObject::tr("after it (FSDP1)"),
+            [](Plan& p) {
+              p.backward_prefetch = plan::BackwardPrefetch::kPost;
+              p.dialect = plan::Dialect::kFsdp1;  // FSDP2 does not support it
+            },
+            [](const Plan& p) { return p.backward_prefetch == plan::BackwardPrefetch::kPost; }},
+           value(QObject::tr("none"), &Plan::backward_prefetch, plan::BackwardPrefetch::kNone)}};
+}
+
+PlanKnob precision_knob() {
+  return {
+      QObject::tr("Precision"),
+      QObject::tr("Dtype of gathered parameters and of reduced gradients"),
+      {precision(QObject::tr("fp32"), {}),
+       precision(QObject::tr("bf16, gradients reduced in fp32"),
+                 {DType::kBF16, DType::kF32, {}, {}, {}}),
+       precision(QObject::tr("bf16, gradients too"), {DType::kBF16, DType::kBF16, {}, {}, {}})}};
+}
+
+PlanKnob order_knob() {
+  return {QObject::tr("Order of events"),
+          QObject::tr("Whether work is issued in the order of FSDP2 or of FSDP1"),
+          {{QObject::tr("FSDP2"),
+            [](Plan& p) {
+              p.dialect = plan::Dialect::kFsdp2;
+              if (p.backward_prefetch == plan::BackwardPrefetch::kPost) {
+                p.backward_prefetch = plan::BackwardPrefetch::kPre;
+              }
+            },
+            [](const Plan& p) { return p.dialect == plan::Dialect::kFsdp2; }},
+           value(QObject::tr("FSDP1"), &Plan::dialect, plan::Dialect::kFsdp1)}};
+}
+
+PlanKnob layout_knob() {
+  return {QObject::tr("Layout"),
+          QObject::tr("How a unit is sharded: as one flat parameter, or each parameter separately"),
+          {value(QObject::tr("one flat parameter"), &Plan::layout, plan::Layout::kFlat),
+           value(QObject::tr("each parameter separately"), &Plan::layout,
+                 plan::Layout::kPerParameter)}};
+}
+
+}  // namespace
+
+std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size) {
+  return {sharding_knob(tree, world_size),
+          units_knob(tree),
+          forward_knob(),
+          backward_knob(),
+          precision_knob(),
+          order_knob(),
+          layout_knob()};
 }
 
 }  // namespace shardlens::gui

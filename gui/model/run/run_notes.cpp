@@ -7,7 +7,7 @@
 namespace shardlens::gui {
 namespace {
 
-QString told(const char* text) {
+QString translated(const char* text) {
   return QCoreApplication::translate("shardlens::gui::RunNotes", text);
 }
 
@@ -21,12 +21,13 @@ bool is_simulated(const RunData& run) {
 QStringList notes_of(const RunData& run) {
   QStringList out;
   if (is_simulated(run)) {
-    out.append(told("Simulated: no number in this window was measured."));
+    out.append(translated("Simulated: no number in this window was measured."));
   }
   if (!run.run.plan_problem.empty()) {
     out.append(
-        told("The plan.json next to the traces could not be used, so there is no planned order, "
-             "ownership or What if: %1")
+        translated(
+            "The plan.json next to the traces could not be used, so there is no planned order, "
+            "ownership or What if: %1")
             .arg(QString::fromStdString(run.run.plan_problem)));
   }
   QStringList empty;
@@ -38,10 +39,10 @@ QStringList notes_of(const RunData& run) {
   constexpr qsizetype kNamed = 12;
   if (run.event_count == 0) {
     out.append(
-        told("The trace has no events: there is nothing to show. Was the profiler stopped "
-             "before a step ended?"));
+        translated("The trace has no events: there is nothing to show. Was the profiler stopped "
+                   "before a step ended?"));
   } else if (!empty.isEmpty()) {
-    out.append(told("No events in the traces of these ranks: %1")
+    out.append(translated("No events in the traces of these ranks: %1")
                    .arg(empty.mid(0, kNamed).join(QStringLiteral(", ")) +
                         (empty.size() > kNamed ? QStringLiteral(" …") : QString())));
   }

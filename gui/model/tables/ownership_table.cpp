@@ -113,63 +113,77 @@ plan::ShardLayout::Slice OwnershipTable::slice(const QModelIndex& index) const {
   return layout.slice((index.column() - kFixedColumns) % layout.ranks(), row.index);
 }
 
+// Of the parameter, its shape and its state.
+QVariant OwnershipTable::fixedText(const QModelIndex& index, int role) const {
+  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
+  const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
+  const bool ignored = row.unit == kNoUnit;
+  const QString name = QString::fromStdString(parameter.fqn);
+  switch (index.column()) {
+    case 0:
+      return role != Qt::ToolTipRole ? name
+             : ignored ? tr("%1: ignored by the plan, every rank holds all of it").arg(name)
+                       : tr("%1, in unit %2")
+                             .arg(name, QString::fromStdString(unit_label(*unitAt(index))));
+    case 1:
+      return shape_text(parameter.shape);
+    default:
+      return ignored                             ? tr("ignored")
+             : stateAt(index) == State::kUnknown ? tr("–")
+             : stateAt(index) == State::kSharded ? tr("sharded")
+                                                 : tr("unsharded");
+  }
+}
+
+QString OwnershipTable::sliceHelp(const QModelIndex& index) const {
+  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
+  const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
+  if (row.unit == kNoUnit) {
+    return tr("all %1 elements").arg(parameter.numel);
+  }
+  const plan::ShardLayout::Slice held = slice(index);
+  const Bytes bytes = size_of(DType::kF32);  // shards are stored in the master dtype
+  const QString name = QString::fromStdString(parameter.fqn);
+  return held.numel == 0
+             ? tr("no elements of %1: this rank's shard holds other parameters or padding")
+                   .arg(name)
+             : tr("elements [%1, %2) of %3, bytes [%4, %5) of the rank's shard%6")
+                   .arg(held.param_offset)
+                   .arg(held.param_offset + held.numel)
+                   .arg(parameter.numel)
+                   .arg(held.shard_offset * bytes)
+                   .arg((held.shard_offset + held.numel) * bytes)
+                   .arg(held.padding > 0 ? tr(", then %1 of padding").arg(held.padding)
+                                         : QString());
+}
+
+OwnershipTable::State OwnershipTable::stateAt(const QModelIndex& index) const {
+  const UnitId unit = rows_[static_cast<size_t>(index.row())].unit;
+  return unit == kNoUnit ? State::kUnknown : states_[unit];
+}
+
 QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
   if (!checkIndex(index, CheckIndexOption::IndexIsValid)) {
     return {};
   }
-  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
-  const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
-  const bool ignored = row.unit == kNoUnit;
-  const State state = ignored ? State::kUnknown : states_[row.unit];
   if (role == kStateRole) {
-    return static_cast<int>(state);
+    return static_cast<int>(stateAt(index));
   }
   if (index.column() < kFixedColumns) {
-    if (role != Qt::DisplayRole && role != Qt::ToolTipRole) {
-      return {};
-    }
-    switch (index.column()) {
-      case 0:
-        return role != Qt::ToolTipRole ? QString::fromStdString(parameter.fqn)
-               : ignored               ? tr("%1: ignored by the plan, every rank holds all of it")
-                               .arg(QString::fromStdString(parameter.fqn))
-                         : tr("%1, in unit %2")
-                               .arg(QString::fromStdString(parameter.fqn),
-                                    QString::fromStdString(unit_label(*unitAt(index))));
-      case 1:
-        return shape_text(parameter.shape);
-      default:
-        return ignored                    ? tr("ignored")
-               : state == State::kUnknown ? tr("–")
-               : state == State::kSharded ? tr("sharded")
-                                          : tr("unsharded");
-    }
+    return role == Qt::DisplayRole || role == Qt::ToolTipRole ? fixedText(index, role) : QVariant();
   }
+  const size_t parameter = rows_[static_cast<size_t>(index.row())].parameter;
   const plan::ShardLayout::Slice held = slice(index);
-  const auto numel = static_cast<double>(std::max<int64_t>(1, parameter.numel));
+  const auto numel =
+      static_cast<double>(std::max<int64_t>(1, plan().tree.parameters[parameter].numel));
   switch (role) {
     case Qt::DisplayRole:
       return held.numel == 0 ? QStringLiteral("∅")
                              : QStringLiteral("%1–%2")
                                    .arg(held.param_offset)
                                    .arg(held.param_offset + held.numel);
-    case Qt::ToolTipRole: {
-      if (ignored) {
-        return tr("all %1 elements").arg(parameter.numel);
-      }
-      const Bytes bytes = size_of(DType::kF32);  // shards are stored in the master dtype
-      return held.numel == 0
-                 ? tr("no elements of %1: this rank's shard holds other parameters or padding")
-                       .arg(QString::fromStdString(parameter.fqn))
-                 : tr("elements [%1, %2) of %3, bytes [%4, %5) of the rank's shard%6")
-                       .arg(held.param_offset)
-                       .arg(held.param_offset + held.numel)
-                       .arg(parameter.numel)
-                       .arg(held.shard_offset * bytes)
-                       .arg((held.shard_offset + held.numel) * bytes)
-                       .arg(held.padding > 0 ? tr(", then %1 of padding").arg(held.padding)
-                                             : QString());
-    }
+    case Qt::ToolTipRole:
+      return sliceHelp(index);
     case kFromRole:
       return static_cast<double>(held.param_offset) / numel;
     case kToRole:

@@ -44,6 +44,9 @@ class OwnershipTable : public QAbstractTableModel {
 
  private:
   [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
+  [[nodiscard]] State stateAt(const QModelIndex& index) const;
+  [[nodiscard]] QVariant fixedText(const QModelIndex& index, int role) const;
+  [[nodiscard]] QString sliceHelp(const QModelIndex& index) const;
   [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
   RunPointer run_;
   PlanPointer plan_;

@@ -87,16 +87,16 @@ QVariant TreeModel::alignment(int column) const {
 }
 
 void TreeModel::emitAllChanged() {
-  const std::function<void(const QModelIndex&)> tell = [&](const QModelIndex& parent) {
+  const std::function<void(const QModelIndex&)> visit = [&](const QModelIndex& parent) {
     const int rows = rowCount(parent);
     if (rows > 0) {
       emit dataChanged(index(0, 0, parent), index(rows - 1, columnCount() - 1, parent));
     }
     for (int row = 0; row < rows; ++row) {
-      tell(index(row, 0, parent));
+      visit(index(row, 0, parent));
     }
   };
-  tell({});
+  visit({});
 }
 
 }  // namespace shardlens::gui

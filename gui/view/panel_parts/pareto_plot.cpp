@@ -41,55 +41,52 @@ void ParetoPlot::setTheme(const Theme& theme) {
   update();
 }
 
-void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  const QRectF area = QRectF(rect()).adjusted(10, 24, -14, -24);
-  canvas.fill(rect(), Ink::kBackground, 1);
-  canvas.text({6, 2, width() - 12.0, 18}, tr("↑ peak   → step"), Ink::kFaintText,
-              Qt::AlignLeft | Qt::AlignVCenter, false);
-  const std::vector<PlanVersion>& versions = session_.versions();
-  const std::vector<size_t> front = pareto(versions);
-  if (front.empty()) {
-    return;
-  }
-  double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;
-  for (const PlanVersion& v : versions) {
-    if (v.error.isEmpty()) {
-      low_x = std::min(low_x, static_cast<double>(v.step()));
-      high_x = std::max(high_x, static_cast<double>(v.step()));
-      low_y = std::min(low_y, static_cast<double>(v.peak()));
-      high_y = std::max(high_y, static_cast<double>(v.peak()));
+namespace {
+
+constexpr double kApart = 9;  // versions whose marks are closer share a label: "v0 v1"
+
+struct Bounds {
+  double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;  // ns and bytes
+
+  explicit Bounds(const std::vector<PlanVersion>& versions) {
+    for (const PlanVersion& v : versions) {
+      if (v.error.isEmpty()) {
+        low_x = std::min(low_x, static_cast<double>(v.step()));
+        high_x = std::max(high_x, static_cast<double>(v.step()));
+        low_y = std::min(low_y, static_cast<double>(v.peak()));
+        high_y = std::max(high_y, static_cast<double>(v.peak()));
+      }
     }
   }
-  const auto at = [&](const PlanVersion& v) {
+  [[nodiscard]] QPointF place(const PlanVersion& v, const QRectF& area) const {
     const double x =
         high_x > low_x ? (static_cast<double>(v.step()) - low_x) / (high_x - low_x) : 0.5;
     const double y =
         high_y > low_y ? (static_cast<double>(v.peak()) - low_y) / (high_y - low_y) : 0.5;
-    return QPointF(area.left() + 12 + x * (area.width() - 24),
-                   area.bottom() - 10 - y * (area.height() - 20));
-  };
-  canvas.line(area.bottomLeft(), area.bottomRight(), Ink::kGrid, false);
-  canvas.line(area.bottomLeft(), area.topLeft(), Ink::kGrid, false);
-  for (size_t i = 1; i < front.size(); ++i) {
-    canvas.line(at(versions[front[i - 1]]), at(versions[front[i]]), Ink::kAccent, true);
+    return {area.left() + 12 + x * (area.width() - 24),
+            area.bottom() - 10 - y * (area.height() - 20)};
   }
-  // Versions whose marks overlap share a label: "v0 v1".
-  struct Mark {
-    QPointF at;
-    QString name;
-    bool chosen = false;
-  };
-  constexpr double kApart = 9;
+};
+
+struct Mark {
+  QPointF at;
+  QString name;
+  bool chosen = false;
+};
+
+// Draws a mark for each version, and returns the marks that get a label.
+std::vector<Mark> draw_marks(Canvas& canvas,
+                             const PlanSession& session,
+                             const Bounds& bounds,
+                             const QRectF& area) {
   std::vector<Mark> marks;
+  const std::vector<PlanVersion>& versions = session.versions();
   for (size_t i = 0; i < versions.size(); ++i) {
     if (!versions[i].error.isEmpty()) {
       continue;
     }
-    const QPointF p = at(versions[i]);
-    const bool chosen = &versions[i] == session_.current();
+    const QPointF p = bounds.place(versions[i], area);
+    const bool chosen = &versions[i] == session.current();
     const QRectF mark(p.x() - 4, p.y() - 4, 8, 8);
     canvas.fill(mark, chosen ? Ink::kAccent : Ink::kFaintText, 1);
     if (!versions[i].prediction.memory.fits) {
@@ -106,19 +103,23 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
       near->chosen = near->chosen || chosen;
     }
   }
+  return marks;
+}
+
+// Each label is next to its mark, within the plot and without overlapping other labels, as versions
+// are often close.
+void draw_labels(Canvas& canvas, const std::vector<Mark>& marks, const QFont& font, double width) {
   std::vector<QRectF> names;
   for (const Mark& mark : marks) {
-    QFont bold = font();
+    QFont bold = font;
     bold.setBold(true);
     const QSizeF size(QFontMetricsF(bold).horizontalAdvance(mark.name) + 2, 16);
-    // Next to its mark, within the plot and without overlapping other labels, as versions are often
-    // close.
     const QPointF places[] = {
         {7, -8}, {-7 - size.width(), -8}, {-size.width() / 2, -22}, {-size.width() / 2, 6}};
     QRectF place(mark.at + places[0], size);
     for (const QPointF& offset : places) {
       const QRectF tried(mark.at + offset, size);
-      if (tried.right() <= width() && tried.left() >= 0 &&
+      if (tried.right() <= width && tried.left() >= 0 &&
           std::none_of(names.begin(), names.end(),
                        [&](const QRectF& other) { return other.intersects(tried); })) {
         place = tried;
@@ -128,16 +129,45 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
     names.push_back(place);
     canvas.text(place, mark.name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, mark.chosen);
   }
-  const QRectF ends(4, area.bottom() + 3, width() - 8.0, 18);
-  const QString low = durationText(static_cast<Nanoseconds>(low_x)),
-                high = durationText(static_cast<Nanoseconds>(high_x));
-  const bool both = QFontMetricsF(font()).horizontalAdvance(low + high) + 8 < ends.width();
-  if (both || high_x <= low_x) {
+}
+
+// The shortest and the longest step under the axis; only one if both do not fit.
+void draw_ends(Canvas& canvas, const Bounds& bounds, const QFont& font, const QRectF& ends) {
+  const QString low = durationText(static_cast<Nanoseconds>(bounds.low_x)),
+                high = durationText(static_cast<Nanoseconds>(bounds.high_x));
+  const bool both = QFontMetricsF(font).horizontalAdvance(low + high) + 8 < ends.width();
+  if (both || bounds.high_x <= bounds.low_x) {
     canvas.text(ends, low, Ink::kFaintText, Qt::AlignLeft | Qt::AlignVCenter, false);
   }
-  if (high_x > low_x) {
+  if (bounds.high_x > bounds.low_x) {
     canvas.text(ends, high, Ink::kFaintText, Qt::AlignRight | Qt::AlignVCenter, false);
   }
+}
+
+}  // namespace
+
+void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setFont(font());
+  PainterCanvas canvas(painter, *theme_);
+  const QRectF area = QRectF(rect()).adjusted(10, 24, -14, -24);
+  canvas.fill(rect(), Ink::kBackground, 1);
+  canvas.text({6, 2, width() - 12.0, 18}, tr("↑ peak   → step"), Ink::kFaintText,
+              Qt::AlignLeft | Qt::AlignVCenter, false);
+  const std::vector<PlanVersion>& versions = session_.versions();
+  const std::vector<size_t> front = pareto(versions);
+  if (front.empty()) {
+    return;
+  }
+  const Bounds bounds(versions);
+  canvas.line(area.bottomLeft(), area.bottomRight(), Ink::kGrid, false);
+  canvas.line(area.bottomLeft(), area.topLeft(), Ink::kGrid, false);
+  for (size_t i = 1; i < front.size(); ++i) {
+    canvas.line(bounds.place(versions[front[i - 1]], area), bounds.place(versions[front[i]], area),
+                Ink::kAccent, true);
+  }
+  draw_labels(canvas, draw_marks(canvas, session_, bounds, area), font(), width());
+  draw_ends(canvas, bounds, font(), {4, area.bottom() + 3, width() - 8.0, 18});
 }
 
 }  // namespace shardlens::gui

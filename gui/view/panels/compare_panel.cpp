@@ -128,15 +128,15 @@ void ComparePanel::makeBody() {
   story_->setWordWrap(true);
   story_->setTextInteractionFlags(Qt::TextSelectableByMouse);
   story_->setContentsMargins(8, 4, 8, 8);
-  auto* told = new QWidget;
-  auto* side = new QVBoxLayout(told);
+  auto* cause = new QWidget;
+  auto* side = new QVBoxLayout(cause);
   side->setContentsMargins(0, 0, 0, 0);
   side->setSpacing(0);
   side->addWidget(plot_);
   side->addWidget(story_);
   side->addStretch(1);
   auto* scroll = new QScrollArea;
-  scroll->setWidget(told);
+  scroll->setWidget(cause);
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
   scroll->setAccessibleName(tr("Where the change comes from"));

@@ -41,7 +41,7 @@ class Panel : public QWidget {
   [[nodiscard]] virtual QLineEdit* search() const { return nullptr; }
   [[nodiscard]] MenuTarget targetAt(const QModelIndex& index) const;
 
-  void showRun();        // after another run was opened or the session knows more about it
+  void showRun();        // after another run was opened, or its plan was recovered
   void showSelection();  // some milliseconds after the last change of the selection
   virtual void planChanged() {}
   virtual void setTheme(const Theme& /*theme*/) {}

@@ -27,7 +27,7 @@ namespace {
 constexpr PanelRow kPanels[] = {
   {"modules",     "Modules",     make_modules_panel,     PanelPlace::kLeft,   0},
   {"ownership",   "Ownership",   make_ownership_panel,   PanelPlace::kLeft,   1},
-  {"inspector",   "Inspector",   make_inspector_panel,   PanelPlace::kBeside, 2},
+  {"inspector",   "Inspector",   make_inspector_panel,   PanelPlace::kAside,  2},
   {"exposed",     "Exposed",     make_exposed_panel,     PanelPlace::kBottom, 3},
   {"order",       "Order",       make_order_panel,       PanelPlace::kBottom, 4},
   {"events",      "Events",      make_events_panel,      PanelPlace::kBottom, 7},

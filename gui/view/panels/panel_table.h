@@ -17,7 +17,7 @@ using PanelPointer = std::unique_ptr<Panel>;
 enum class PanelPlace : uint8_t {
   kLeft,    // at the left, each one below the one before
   kBottom,  // at the bottom, as tabs
-  kBeside,  // in wide windows at the bottom, left of the tabs; else a tab of the last one at the
+  kAside,   // in wide windows at the bottom, left of the tabs; else a tab of the last one at the
             // left
 };
 

@@ -98,10 +98,10 @@ std::vector<QDockWidget*> Panels::tabs() const {
   return out;
 }
 
-std::vector<QDockWidget*> Panels::beside() const {
+std::vector<QDockWidget*> Panels::aside() const {
   std::vector<QDockWidget*> out;
   for (const Docked& docked : panels_) {
-    if (docked.row->place == PanelPlace::kBeside) {
+    if (docked.row->place == PanelPlace::kAside) {
       out.push_back(docked.dock);
     }
   }
@@ -120,7 +120,7 @@ void Panels::arrange() {
   QDockWidget* first = tabs.front();
   window_.addDockWidget(Qt::BottomDockWidgetArea, first);
   for (QDockWidget* dock :
-       beside()) {  // before the other tabs: a split takes a dock out of its tabs
+       aside()) {  // before the other tabs: a split takes a dock out of its tabs
     if (narrow) {
       window_.tabifyDockWidget(low, dock);
       low->raise();
@@ -139,7 +139,7 @@ void Panels::arrange() {
   QDockWidget* tree = panels_.front().dock;
   window_.resizeDocks({tree}, {narrow ? width * 3 / 10 : width * 35 / 100}, Qt::Horizontal);
   window_.resizeDocks({tree, low}, {height * 6 / 10, height * 4 / 10}, Qt::Vertical);
-  for (QDockWidget* dock : beside()) {
+  for (QDockWidget* dock : aside()) {
     if (!narrow) {
       window_.resizeDocks({dock, first}, {width / 4, width / 2}, Qt::Horizontal);
     }

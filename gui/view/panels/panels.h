@@ -64,9 +64,9 @@ class Panels : public QObject {
   void add(const PanelRow& row, PanelPointer panel);
   void showRun();
   void showSelection();
-  QDockWidget* dockAtLeft();                               // returns the last one
-  [[nodiscard]] std::vector<QDockWidget*> tabs() const;    // of PanelPlace::kBottom
-  [[nodiscard]] std::vector<QDockWidget*> beside() const;  // of PanelPlace::kBeside
+  QDockWidget* dockAtLeft();                              // returns the last one
+  [[nodiscard]] std::vector<QDockWidget*> tabs() const;   // of PanelPlace::kBottom
+  [[nodiscard]] std::vector<QDockWidget*> aside() const;  // of PanelPlace::kAside
 
   PanelContext context_;
   QMainWindow& window_;

@@ -30,6 +30,10 @@ WindowPages::WindowPages(QMainWindow& window, QSettings& settings, SelectionCont
       strip_(new HeadlineStrip(context)),
       timeline_(new TimelineView(context)),
       bar_(new QToolBar(QMainWindow::tr("Headline"))) {
+  // Before there are docks, which these do not rearrange.
+  window_.setDockOptions(QMainWindow::AnimatedDocks | QMainWindow::AllowNestedDocks |
+                         QMainWindow::AllowTabbedDocks);
+  window_.resize(1280, 800);
   auto* column = new QVBoxLayout(workspace_);
   column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(0);

@@ -11,6 +11,28 @@ namespace shardlens::gui {
 
 using analysis::Interval;
 
+namespace {
+
+// FQN of the unit, or "<section>".
+std::string owner_of(const RankData& rank, const Lane& lane, uint32_t ref) {
+  switch (lane.source) {
+    case Lane::Source::kCollectives:
+    case Lane::Source::kExposed:
+      return rank.owner_of(ref);
+    case Lane::Source::kSections: {
+      const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
+      return owner.unit == kNoUnit ? "<" + std::string(name_of(owner.section)) + ">"
+                                   : rank.timeline.fsdp.units[owner.unit].fqn;
+    }
+    case Lane::Source::kEvents:
+      break;
+  }
+  const std::string owner = rank.owner_of_event(ref);
+  return owner == "(root)" ? "" : owner;
+}
+
+}  // namespace
+
 void TimelineScene::setRun(RunPointer run) {
   run_ = std::move(run);
   ghost_ = {};
@@ -63,16 +85,13 @@ void TimelineScene::setCollapsed(const std::set<size_t>& ranks) {
 void TimelineScene::relayout() {
   layout_ =
       run_ == nullptr ? TimelineLayout{} : layout_of(*run_, collapsed_, ghost_, height_ - kHeader);
-  heat_.clear();
+  minimap_.reset();
 }
 
-Interval TimelineScene::ownView(const RunData& run, const RankData& rank) const {
-  const Nanoseconds shift = shiftOf(run);
-  return run.own(rank, {axis.view().start - shift, axis.view().end - shift});
-}
-
-double TimelineScene::pixelOf(const RunData& run, const RankData& rank, Nanoseconds own) const {
-  return axis.toPixel(run.shown(rank, {own, own}).start + shiftOf(run));
+DrawnRank TimelineScene::drawnOn(const Band& band) const {
+  const bool ghost = band.kind == Band::Kind::kGhostLane || band.kind == Band::Kind::kGhostHeader;
+  return {ghost ? *ghost_.run : *run_, ghost ? ghost_.data() : *run_->ranks[band.rank], axis,
+          kGutter, ghost ? ghost_.start : 0};
 }
 
 std::optional<Interval> TimelineScene::ghostInterval() const {
@@ -83,23 +102,6 @@ std::optional<Interval> TimelineScene::ghostInterval() const {
 
 QRectF TimelineScene::laneArea(const Band& band) const {
   return {kGutter, kHeader + band.top - scroll, width_ - kGutter, band.height};
-}
-
-std::string TimelineScene::ownerOf(const RankData& rank, const Lane& lane, uint32_t ref) const {
-  switch (lane.source) {
-    case Lane::Source::kCollectives:
-    case Lane::Source::kExposed:
-      return rank.owner_of(ref);
-    case Lane::Source::kSections: {
-      const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
-      return owner.unit == kNoUnit ? "<" + std::string(name_of(owner.section)) + ">"
-                                   : rank.timeline.fsdp.units[owner.unit].fqn;
-    }
-    case Lane::Source::kEvents:
-      break;
-  }
-  const std::string owner = rank.owner_of_event(ref);
-  return owner == "(root)" ? "" : owner;
 }
 
 // The items of the row that belong to the selected unit, computed once per selection.
@@ -114,7 +116,7 @@ const LaneRow& TimelineScene::highlighted(const RankData& rank,
   }
   std::vector<LaneItem> items;
   for (const LaneItem& item : rank.lanes[lane].rows[row].items()) {
-    if (ownerOf(rank, rank.lanes[lane], item.ref) == *selection_.unit) {
+    if (owner_of(rank, rank.lanes[lane], item.ref) == *selection_.unit) {
       items.push_back(item);
     }
   }
@@ -179,13 +181,12 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
     return out;
   }
   out.ghost = out.band->kind == Band::Kind::kGhostLane;
-  const RunData& run = out.ghost ? *ghost_.run : *run_;
-  const RankData& rank = out.ghost ? ghost_.data() : *run_->ranks[out.band->rank];
-  const Lane& lane = rank.lanes[out.band->lane];
+  const DrawnRank drawn = drawnOn(*out.band);
+  const Lane& lane = drawn.rank.lanes[out.band->lane];
   const LaneRow& row = lane.rows[out.band->row];
   const auto own = [&](double pixel) {
-    const Nanoseconds t = axis.toTime(pixel - kGutter) - shiftOf(run);
-    return run.own(rank, {t, t}).start;
+    const Nanoseconds t = axis.toTime(pixel - kGutter) - drawn.shift;
+    return drawn.run.own(drawn.rank, {t, t}).start;
   };
   const Nanoseconds from = own(std::floor(x)), to = std::max(own(std::floor(x) + 1), from + 1);
   size_t widest = row.items().size();
@@ -247,37 +248,6 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
     }
   }
   return best;
-}
-
-QString short_name(const std::string& fqn) {
-  if (fqn.empty()) {
-    return QStringLiteral("root");
-  }
-  const QString text = QString::fromStdString(fqn);
-  // The last two components distinguish blocks; the rest is the same for all of them.
-  const qsizetype last = text.lastIndexOf(u'.');
-  const qsizetype before = last > 0 ? text.lastIndexOf(u'.', last - 1) : -1;
-  return before < 0 ? text : text.mid(before + 1);
-}
-
-QString TimelineScene::labelOf(const RankData& rank, const Lane& lane, uint32_t ref) const {
-  switch (lane.source) {
-    case Lane::Source::kEvents: {
-      const std::string_view name = rank.trace.name(rank.trace.events[ref]);
-      return QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
-    }
-    case Lane::Source::kSections: {
-      const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
-      const std::string_view section = name_of(owner.section);
-      const QString name =
-          QString::fromUtf8(section.data(), static_cast<qsizetype>(section.size()));
-      return owner.unit == kNoUnit
-                 ? name
-                 : name + u' ' + short_name(rank.timeline.fsdp.units[owner.unit].fqn);
-    }
-    default:
-      return short_name(rank.owner_of(ref));
-  }
 }
 
 QString description_of(const RunData& run, const Selection::Item& item) {

@@ -11,6 +11,8 @@
 #include "gui/model/plan/project.h"
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/selection_context.h"
+#include "gui/view/timeline/lane_drawing.h"
+#include "gui/view/timeline/minimap.h"
 #include "gui/view/timeline/timeline_layout.h"
 #include "gui/view/widgets/canvas.h"
 
@@ -74,61 +76,37 @@ class TimelineScene {
  private:
   using Band = TimelineLayout::Band;
   void relayout();
-  void drawMinimap(Canvas& canvas);
   void drawRuler(Canvas& canvas) const;
   void drawBand(Canvas& canvas, const Band& band, double top);
-  void drawRow(Canvas& canvas,
-               const RunData& run,
-               const RankData& rank,
-               const Lane& lane,
-               size_t row,
-               const QRectF& area,
-               bool ghost);
-  void drawTile(Canvas& canvas,
-                const RunData& run,
-                const RankData& rank,
-                const Lane& lane,
-                const LaneItem* item,
-                const Tile& tile,
-                const QRectF& area,
-                double opacity) const;
-  void drawExposedPart(Canvas& canvas,
-                       const RunData& run,
-                       const RankData& rank,
-                       uint32_t collective,
-                       const QRectF& area) const;
-  void drawSummary(Canvas& canvas, const RankData& rank, const QRectF& area);
-  void drawMemory(Canvas& canvas, const RankData& rank, const QRectF& area) const;
+  void drawRankHeader(Canvas& canvas, const Band& band, double top) const;
+  void drawRow(Canvas& canvas, const Band& band, const QRectF& area);
   void drawSelection(Canvas& canvas) const;
-  void drawArrows(Canvas& canvas) const;
+  void drawArrows(Canvas& canvas, size_t rank_index) const;
+  void drawArrow(Canvas& canvas,
+                 size_t rank_index,
+                 uint32_t collective,
+                 const Band& compute,
+                 bool chosen) const;
   void drawOverlay(Canvas& canvas) const;
   [[nodiscard]] const LaneRow& highlighted(const RankData& rank,
                                            size_t rank_index,
                                            size_t lane,
                                            size_t row);
-  [[nodiscard]] std::string ownerOf(const RankData& rank, const Lane& lane, uint32_t ref) const;
-  [[nodiscard]] QString labelOf(const RankData& rank, const Lane& lane, uint32_t ref) const;
   [[nodiscard]] QRectF laneArea(const Band& band) const;
+  // The rank, of the open run or of the ghost, that the band shows.
+  [[nodiscard]] DrawnRank drawnOn(const Band& band) const;
 
   RunPointer run_;
   Ghost ghost_;
-  // Offset from a drawn run's display time to the axis; it is not 0 for the ghost.
-  [[nodiscard]] Nanoseconds shiftOf(const RunData& run) const {
-    return &run == ghost_.run.get() ? ghost_.start : 0;
-  }
-  [[nodiscard]] analysis::Interval ownView(const RunData& run, const RankData& rank) const;
-  [[nodiscard]] double pixelOf(const RunData& run, const RankData& rank, Nanoseconds own) const;
   Selection selection_;
   std::set<size_t> collapsed_;
   TimelineLayout layout_;
   double width_ = 0, height_ = 0;
-  std::vector<float> heat_;  // exposed fraction of each pixel of the minimap
+  Minimap minimap_;
+  LaneDrawing lanes_;
   std::map<std::tuple<size_t, size_t, size_t>, LaneRow> highlights_;  // of the selected unit
-  std::vector<Tile> tiles_;  // a member only to reuse its memory
 };
 
-// "layers.3" for "model.layers.3", "root" for "".
-[[nodiscard]] QString short_name(const std::string& fqn);
 // Text for tooltips and the status bar: what the item is, its unit, its duration and its start.
 [[nodiscard]] QString description_of(const RunData& run, const Selection::Item& item);
 

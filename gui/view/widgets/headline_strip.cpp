@@ -16,12 +16,6 @@
 
 namespace shardlens::gui {
 
-namespace {
-
-constexpr int kShortest = 4;  // index of the shortest form of the headline
-
-}  // namespace
-
 HeadlineBar::HeadlineBar(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
   setAccessibleName(tr("Headline"));
@@ -74,6 +68,96 @@ void HeadlineBar::show(const QString& title,
   update();
 }
 
+// The headline as one line, written from left to right: first only measured, then drawn.
+class HeadlineBar::Line {
+ public:
+  // 0: full names and shares; 1: short names and shares; 2: short names; 3: no names (they are in
+  // the tooltip); 4: only the total.
+  static constexpr int kShares = 2, kNames = 3, kShortest = 4;
+
+  Line(const HeadlineBar& bar, Canvas& canvas)
+      : bar_(bar), canvas_(canvas), parts_(bar.parts()), plain_(bar.font()), strong_(bold(bar)) {}
+  [[nodiscard]] double height() const { return plain_.height() + 4; }
+  [[nodiscard]] double advance(const QString& text) const { return plain_.horizontalAdvance(text); }
+
+  // Returns where the line ends.
+  double write(int terse, bool drawn) {
+    x_ = 4;
+    drawn_ = drawn;
+    Nanoseconds sum = 0;
+    for (const Part& part : parts_) {
+      sum += part.rounded;
+    }
+    say(bar_.title_ + u' ', Ink::kFaintText, false);
+    say(QString::fromStdString(report::format_duration(sum)), Ink::kText, true);
+    if (terse == kShortest) {
+      return x_;
+    }
+    say(QStringLiteral(" = "), Ink::kFaintText, false);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (i > 0) {
+        say(QStringLiteral(" + "), Ink::kFaintText, false);
+      }
+      writePart(parts_[i], terse);
+    }
+    return x_;
+  }
+
+ private:
+  static QFont bold(const HeadlineBar& bar) {
+    QFont font = bar.font();
+    font.setBold(true);
+    return font;
+  }
+  void say(const QString& text, Ink ink, bool heavy) {
+    const double wide = (heavy ? strong_ : plain_).horizontalAdvance(text);
+    if (drawn_) {
+      canvas_.text({x_, 2, wide + 2, height()}, text, ink, Qt::AlignLeft | Qt::AlignVCenter, heavy);
+    }
+    x_ += wide;
+  }
+  void writePart(const Part& part, int terse) {
+    const QRectF key(x_, 2 + height() / 2 - 5, 10, 10);
+    if (drawn_) {
+      canvas_.fill(key, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
+      if (part.ink == Ink::kExposed) {
+        canvas_.hatch(key, Ink::kExposed);
+      }
+    }
+    x_ += 14;
+    if (terse < kNames) {
+      say((terse > 0 ? part.brief : part.name) + u' ', Ink::kFaintText, false);
+    }
+    say(QString::fromStdString(report::format_duration(part.rounded)), Ink::kText, true);
+    if (terse < kShares) {
+      const double share =
+          static_cast<double>(part.exact) / static_cast<double>(bar_.figures_.duration());
+      say(QStringLiteral(" (%1)").arg(QString::fromStdString(report::format_percent(share))),
+          Ink::kFaintText, false);
+    }
+  }
+  const HeadlineBar& bar_;
+  Canvas& canvas_;
+  std::vector<Part> parts_;
+  QFontMetricsF plain_, strong_;
+  double x_ = 0;
+  bool drawn_ = false;
+};
+
+void HeadlineBar::drawBar(Canvas& canvas, const QRectF& bar) const {
+  double at = bar.left();
+  for (const Part& part : parts()) {
+    const double wide =
+        bar.width() * static_cast<double>(part.exact) / static_cast<double>(figures_.duration());
+    const QRectF area(at, bar.top(), wide, bar.height());
+    canvas.fill(area, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
+    if (part.ink == Ink::kExposed && wide > 1) {
+      canvas.hatch(area, Ink::kExposed);
+    }
+    at += wide;
+  }
+}
+
 void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
   QPainter painter(this);
   painter.setFont(font());
@@ -84,84 +168,22 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
                 Qt::AlignLeft | Qt::AlignVCenter, false);
     return;
   }
-  QFont bold = font();
-  bold.setBold(true);
-  const QFontMetricsF plain(font()), strong(bold);
-  const double line = plain.height() + 4;
-  const std::vector<Part> list = parts();
-  Nanoseconds sum = 0;
-  for (const Part& part : list) {
-    sum += part.rounded;
-  }
-  double x = 4;
-  bool measuring = true;
-  const auto say = [&](const QString& text, Ink ink, bool heavy) {
-    const double wide = (heavy ? strong : plain).horizontalAdvance(text);
-    if (!measuring) {
-      canvas.text({x, 2, wide + 2, line}, text, ink, Qt::AlignLeft | Qt::AlignVCenter, heavy);
-    }
-    x += wide;
-  };
-  // 0: full names and shares; 1: short names and shares; 2: short names; 3: no names (they are in
-  // the tooltip); 4: only the total.
-  const auto write = [&](int terse) {
-    x = 4;
-    say(title_ + u' ', Ink::kFaintText, false);
-    say(QString::fromStdString(report::format_duration(sum)), Ink::kText, true);
-    if (terse == kShortest) {
-      return;
-    }
-    say(QStringLiteral(" = "), Ink::kFaintText, false);
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (!measuring) {
-        canvas.fill({x, 2 + line / 2 - 5, 10, 10}, list[i].ink,
-                    list[i].ink == Ink::kExposed ? 0.45 : 1);
-        if (list[i].ink == Ink::kExposed) {
-          canvas.hatch({x, 2 + line / 2 - 5, 10, 10}, Ink::kExposed);
-        }
-      }
-      x += 14;
-      const double share =
-          static_cast<double>(list[i].exact) / static_cast<double>(figures_.duration());
-      if (terse < 3) {
-        say((terse > 0 ? list[i].brief : list[i].name) + u' ', Ink::kFaintText, false);
-      }
-      say(QString::fromStdString(report::format_duration(list[i].rounded)), Ink::kText, true);
-      if (terse < 2) {
-        say(QStringLiteral(" (%1)").arg(QString::fromStdString(report::format_percent(share))),
-            Ink::kFaintText, false);
-      }
-      if (i + 1 < list.size()) {
-        say(QStringLiteral(" + "), Ink::kFaintText, false);
-      }
-    }
-  };
+  Line line(*this, canvas);
   int terse = 0;
-  for (; terse < kShortest; ++terse) {  // the note is dropped before the names are
-    write(terse);
-    if (x + (terse < 2 ? 12 + plain.horizontalAdvance(note_) : 4) < width()) {
+  for (; terse < Line::kShortest; ++terse) {  // the note is dropped before the names are
+    const double room = terse < Line::kShares ? 12 + line.advance(note_) : 4;
+    if (line.write(terse, false) + room < width()) {
       break;
     }
   }
-  measuring = false;
-  write(terse);
+  const double end = line.write(terse, true);
   setToolTip(text() + u'\n' + note_);
-  const double left = width() - x - 12;
-  if (plain.horizontalAdvance(note_) < left) {
-    canvas.text({x, 2, left, line}, note_, Ink::kText, Qt::AlignRight | Qt::AlignVCenter, false);
+  const double left = width() - end - 12;
+  if (line.advance(note_) < left) {
+    canvas.text({end, 2, left, line.height()}, note_, Ink::kText, Qt::AlignRight | Qt::AlignVCenter,
+                false);
   }
-  const QRectF bar(4, line + 5, width() - 12, 10);
-  double at = bar.left();
-  for (const Part& part : list) {
-    const double wide =
-        bar.width() * static_cast<double>(part.exact) / static_cast<double>(figures_.duration());
-    const QRectF area(at, bar.top(), wide, bar.height());
-    canvas.fill(area, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
-    if (part.ink == Ink::kExposed && wide > 1) {
-      canvas.hatch(area, Ink::kExposed);
-    }
-    at += wide;
-  }
+  drawBar(canvas, {4, line.height() + 5, width() - 12.0, 10});
 }
 
 HeadlineStrip::HeadlineStrip(SelectionContext& context, QWidget* parent)

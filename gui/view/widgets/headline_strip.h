@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <QWidget>
 
@@ -31,7 +32,9 @@ class HeadlineBar : public QWidget {
     Ink ink;
     Nanoseconds exact = 0, rounded = 0;
   };
+  class Line;
   [[nodiscard]] std::vector<Part> parts() const;
+  void drawBar(Canvas& canvas, const QRectF& bar) const;
   const Theme* theme_;
   QString title_, note_;
   analysis::WindowFigures figures_;

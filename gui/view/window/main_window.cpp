@@ -38,14 +38,12 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
       context_menu_(parts_, bookmarks_) {
   setWindowTitle(QStringLiteral("Shardlens"));
   setAcceptDrops(true);
-  setDockOptions(AnimatedDocks | AllowNestedDocks | AllowTabbedDocks);
-  resize(1280, 800);
   setContextMenuPolicy(Qt::NoContextMenu);
   addCommands();
   pages_.complete(actions_, panels_);
   menus_ = std::make_unique<WindowMenus>(*this, actions_, recent_);
   connectParts();
-  refreshCommands();
+  refreshOnChanges();
   pages_.start().setRecent(recent_.entries());
   pages_.hideWorkspace();
   setDark(settings_.value(QStringLiteral("dark"), false).toBool());
@@ -88,7 +86,7 @@ void MainWindow::connectParts() {
   connect(&session_, &PlanSession::observed, &status_, &StatusLine::endProgress);
 }
 
-void MainWindow::refreshCommands() {
+void MainWindow::refreshOnChanges() {
   const auto refresh = [this] { actions_.refresh(); };
   connect(&context_, &SelectionContext::runChanged, this, refresh);
   connect(&context_, &SelectionContext::changed, this, refresh);

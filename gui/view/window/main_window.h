@@ -80,7 +80,7 @@ class MainWindow : public QMainWindow {
  private:
   void addCommands();
   void connectParts();
-  void refreshCommands();  // whenever something changes that commands depend on
+  void refreshOnChanges();  // the commands, which become enabled and disabled
 
   QSettings& settings_;
   ActionRegistry actions_;

@@ -1,0 +1,189 @@
+#include "gui/view/timeline/lane_drawing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/format_bytes.h"
+
+namespace shardlens::gui {
+namespace {
+
+using analysis::Interval;
+
+constexpr double kLabelPixels = 14;  // narrower boxes have no text
+constexpr double kCharacterPixels = 6.3, kElidedPixels = 48;
+
+// The text if it fits, else its last component if that fits, else an empty string.
+QString fitting(const QString& text, double width) {
+  const auto fits = [width](const QString& t) {
+    return static_cast<double>(t.size()) * kCharacterPixels <= width;
+  };
+  if (fits(text) || width >= kElidedPixels) {
+    return text;
+  }
+  const QString last = text.mid(text.lastIndexOf(u'.') + 1);
+  return last.size() < text.size() && fits(last) ? last : QString();
+}
+
+// A box leaves one pixel of space to the next one if it is wide enough.
+QRectF box(const QRectF& area, double left, double right, double busy) {
+  const double gap = right - left > 3 ? 1 : 0;
+  const double height = std::max(1.0, std::round((area.height() - 2) * busy));
+  return {area.left() + left, area.bottom() - 1 - height, std::max(0.8, right - left - gap),
+          height};
+}
+
+QString label_of(const RankData& rank, const Lane& lane, uint32_t ref) {
+  switch (lane.source) {
+    case Lane::Source::kEvents: {
+      const std::string_view name = rank.trace.name(rank.trace.events[ref]);
+      return QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
+    }
+    case Lane::Source::kSections: {
+      const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
+      const std::string_view section = name_of(owner.section);
+      const QString name =
+          QString::fromUtf8(section.data(), static_cast<qsizetype>(section.size()));
+      return owner.unit == kNoUnit
+                 ? name
+                 : name + u' ' + short_name(rank.timeline.fsdp.units[owner.unit].fqn);
+    }
+    default:
+      return short_name(rank.owner_of(ref));
+  }
+}
+
+// Hatches the exposed parts of a collective on its bar.
+void draw_exposed_part(Canvas& canvas,
+                       const DrawnRank& drawn,
+                       uint32_t collective,
+                       const QRectF& area) {
+  for (const Interval& part : drawn.rank.exposed(collective)) {
+    const double left = std::max(area.left(), drawn.pixelOf(part.start));
+    const double right = std::min(area.right(), drawn.pixelOf(part.end));
+    if (right - left >= 2) {
+      canvas.hatch({left, area.bottom() - 4, right - left, 4}, Ink::kExposed);
+    }
+  }
+}
+
+// `item`: the tile's, nullptr if it is not a single one.
+void draw_tile(Canvas& canvas,
+               const DrawnRank& drawn,
+               const Lane& lane,
+               const LaneItem* item,
+               const QRectF& at,
+               double opacity) {
+  const bool exposed = lane.source == Lane::Source::kExposed;
+  const Ink ink = exposed ? Ink::kExposed : ink_of(lane.kind);
+  canvas.fill(at, ink, exposed ? opacity * 0.45 : opacity);
+  if (exposed && at.width() > 2) {
+    canvas.hatch(at, Ink::kExposed);
+  }
+  if (item == nullptr) {
+    return;
+  }
+  if (lane.source == Lane::Source::kCollectives && at.width() > 4 && opacity == 1) {
+    draw_exposed_part(canvas, drawn, item->ref, at);
+  }
+  if (at.width() >= kLabelPixels && !exposed) {
+    const QString text = fitting(label_of(drawn.rank, lane, item->ref), at.width() - 6);
+    if (!text.isEmpty()) {
+      canvas.label(at.adjusted(3, 0, -3, 0), text, opacity < 1 ? Ink::kBackground : ink);
+    }
+  }
+}
+
+}  // namespace
+
+QString short_name(const std::string& fqn) {
+  if (fqn.empty()) {
+    return QStringLiteral("root");
+  }
+  const QString text = QString::fromStdString(fqn);
+  // The last two components distinguish blocks; the rest is the same for all of them.
+  const qsizetype last = text.lastIndexOf(u'.');
+  const qsizetype before = last > 0 ? text.lastIndexOf(u'.', last - 1) : -1;
+  return before < 0 ? text : text.mid(before + 1);
+}
+
+Interval DrawnRank::view() const {
+  return run.own(rank, {axis.view().start - shift, axis.view().end - shift});
+}
+
+double DrawnRank::pixelOf(Nanoseconds own) const {
+  return left + axis.toPixel(run.shown(rank, {own, own}).start + shift);
+}
+
+void LaneDrawing::drawRow(Canvas& canvas,
+                          const DrawnRank& drawn,
+                          const Lane& lane,
+                          const LaneRow& row,
+                          const QRectF& area,
+                          double opacity) {
+  tiles_.clear();
+  append_tiles(row, drawn.view(), drawn.axis.width(), tiles_);
+  for (const Tile& tile : tiles_) {
+    const LaneItem* item = tile.item < 0 ? nullptr : &row.items()[static_cast<size_t>(tile.item)];
+    draw_tile(canvas, drawn, lane, item, box(area, tile.left, tile.right, tile.busy), opacity);
+  }
+}
+
+void LaneDrawing::drawSummary(Canvas& canvas, const DrawnRank& drawn, const QRectF& area) {
+  const Interval view = drawn.view();
+  const QRectF upper(area.left(), area.top(), area.width(), area.height() * 0.6);
+  const QRectF lower(area.left(), upper.bottom(), area.width(), area.height() * 0.4);
+  for (const Lane& lane : drawn.rank.lanes) {
+    const bool compute = lane.source == Lane::Source::kEvents && lane.kind == Kind::kCompute;
+    if (!compute && lane.source != Lane::Source::kExposed) {
+      continue;
+    }
+    for (const LaneRow& row : lane.rows) {
+      tiles_.clear();
+      append_tiles(row, view, drawn.axis.width(), tiles_);
+      for (const Tile& tile : tiles_) {
+        canvas.fill(box(compute ? upper : lower, tile.left, tile.right, compute ? tile.busy : 1),
+                    compute ? Ink::kCompute : Ink::kExposed);
+      }
+    }
+  }
+}
+
+void LaneDrawing::drawMemory(Canvas& canvas, const DrawnRank& drawn, const QRectF& area) const {
+  const RankData& rank = drawn.rank;
+  const TimeAxis& axis = drawn.axis;
+  const auto& devices = rank.figures.memory;
+  const auto device =
+      std::find_if(devices.begin(), devices.end(),
+                   [](const analysis::MemoryFigures& m) { return m.device.starts_with("cuda"); });
+  const analysis::MemoryFigures& memory = device == devices.end() ? devices.front() : *device;
+  const double scale =
+      static_cast<double>(std::max<Bytes>({1, memory.peak.allocated, memory.peak_reserved}));
+  canvas.fill(area, Ink::kBand, 0.5);
+  for (size_t i = 0; i < memory.timeline.size(); ++i) {
+    const analysis::MemoryPoint& point = memory.timeline[i];
+    const Nanoseconds until = i + 1 < memory.timeline.size() ? memory.timeline[i + 1].time
+                              : rank.timeline.span.empty()   ? point.time
+                                                             : rank.timeline.span.back().end;
+    const Interval shown = drawn.run.shown(rank, {point.time, until});
+    const double left = std::max(0.0, axis.toPixel(shown.start)),
+                 right = std::min<double>(axis.width(), axis.toPixel(shown.end));
+    if (right <= left) {
+      continue;
+    }
+    const double allocated = area.height() * static_cast<double>(point.allocated) / scale;
+    const double reserved =
+        area.bottom() - area.height() * static_cast<double>(point.reserved) / scale;
+    canvas.fill({area.left() + left, area.bottom() - allocated, right - left, allocated},
+                Ink::kMemory, 0.75);
+    canvas.line({area.left() + left, reserved}, {area.left() + right, reserved}, Ink::kFaintText);
+  }
+  canvas.text(area.adjusted(6, 2, -8, 0),
+              QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
+                  .arg(QString::fromStdString(memory.device),
+                       QString::fromStdString(format_bytes(memory.peak.allocated)),
+                       QString::fromStdString(format_bytes(memory.peak_reserved))),
+              Ink::kText, Qt::AlignLeft | Qt::AlignTop);
+}
+
+}  // namespace shardlens::gui
