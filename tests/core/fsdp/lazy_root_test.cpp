@@ -14,6 +14,7 @@
 #include "core/composable/contract.h"
 #include "core/composable/managed.h"
 #include "core/dist/world.h"
+#include "core/fsdp/root.h"
 #include "core/fsdp/traversal.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/support/ranks.h"
