@@ -5,8 +5,8 @@
 
 namespace shardlens::cli {
 
-// What run.json has of the machine: {"cpu", "cores", "clocks", "memory_bytes", "gpus"}; a value that
-// the system does not give is null. `with_name`: "host" and "system" (the kernel) too.
+// What run.json has of the machine: {"cpu", "cores", "clocks", "memory_bytes", "gpus"}; a value
+// that the system does not give is null. `with_name`: "host" and "system" (the kernel) too.
 [[nodiscard]] std::string host_info_json(bool with_name = false);
 
 // How the cores' frequency is chosen, such as "performance, at most 3500 MHz". `cpus` contains a

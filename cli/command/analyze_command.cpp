@@ -46,7 +46,8 @@ ExitCode run(const AnalyzeOptions& options) {
         fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
   }
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
-  settings.detail = by == report::By::kSpan ? analysis::DetailLevel::kAll : analysis::DetailLevel::kNone;
+  settings.detail =
+      by == report::By::kSpan ? analysis::DetailLevel::kAll : analysis::DetailLevel::kNone;
   settings.critical_path = options.critical_path;
   if (!options.compat.empty() && options.compat != "hta") {
     throw UsageError(fmt::format("--compat: expected hta, found '{}'", options.compat));

@@ -33,10 +33,10 @@ enum class DetailLevel : uint8_t {
 
 struct AnalysisOptions {
   TimelineOptions timeline;
-  std::optional<StepRange> steps;  // nullopt: all steps of the trace
-  bool critical_path = false;      // find the critical path of each step
-  DetailLevel detail = DetailLevel::kNone;   // what RankAnalysis::detail contains
-  bool keep_timelines = false;     // fill Analysis::timelines
+  std::optional<StepRange> steps;           // nullopt: all steps of the trace
+  bool critical_path = false;               // find the critical path of each step
+  DetailLevel detail = DetailLevel::kNone;  // what RankAnalysis::detail contains
+  bool keep_timelines = false;              // fill Analysis::timelines
 };
 
 struct StepAnalysis {

@@ -7,11 +7,11 @@
 namespace shardlens::report {
 namespace {
 
-using analysis::WindowFigures;
 using analysis::OrderCheck;
 using analysis::OrderEntry;
 using analysis::PartFigures;
 using analysis::UnitPart;
+using analysis::WindowFigures;
 using nlohmann::ordered_json;
 
 ordered_json part_json(const std::optional<PartFigures>& part) {

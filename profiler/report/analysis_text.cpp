@@ -12,10 +12,10 @@ namespace shardlens::report {
 namespace {
 
 using analysis::Analysis;
-using analysis::WindowFigures;
 using analysis::PartFigures;
 using analysis::RankAnalysis;
 using analysis::UnitPart;
+using analysis::WindowFigures;
 
 double fraction_of(Nanoseconds part, Nanoseconds whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);

@@ -132,7 +132,8 @@ TEST_F(ReportCommandTest, ShowsWhatAnalyzeSays) {
 
 // The run's own plan comes first, then each plan file, with the figures that simulate prints.
 TEST_F(ReportCommandTest, SimulatesPlansOfTheRun) {
-  const std::string kept = folder_ + "/kept.json", capture = SHARDLENS_SOURCE_DIR "/traces/llama-emulated8";
+  const std::string kept = folder_ + "/kept.json",
+                    capture = SHARDLENS_SOURCE_DIR "/traces/llama-emulated8";
   std::ofstream(kept) << R"({"version": 1, "reshard_after_forward": false})";
   for (const std::string& run_path : {capture, kRecorded + "/fsdp2-default"}) {
     EXPECT_TRUE(data_of(page(run_path))["simulated"].is_null());
@@ -141,7 +142,8 @@ TEST_F(ReportCommandTest, SimulatesPlansOfTheRun) {
     EXPECT_EQ(shown[1]["title"], kept);
     const std::array flags{std::string(), " --plan " + kept};
     for (size_t i = 0; i < shown.size(); ++i) {
-      json figures = shown[i], said = json::parse(run("simulate --json --workload " + run_path + flags[i]));
+      json figures = shown[i],
+           said = json::parse(run("simulate --json --workload " + run_path + flags[i]));
       figures.erase("title");
       said.erase("schema");
       EXPECT_EQ(figures, said) << run_path;

@@ -6,8 +6,9 @@ namespace shardlens::analysis {
 
 std::span<const FigureRow> figure_table() {
   static constexpr std::array kRows{
-      FigureRow{
-          .key = "span_ns", .label = "span", .time = [](const WindowFigures& f) { return f.duration(); }},
+      FigureRow{.key = "span_ns",
+                .label = "span",
+                .time = [](const WindowFigures& f) { return f.duration(); }},
       FigureRow{.key = "compute_ns",
                 .label = "compute",
                 .part = true,

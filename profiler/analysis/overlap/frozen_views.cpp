@@ -53,7 +53,8 @@ class Finder {
     std::vector<Interval> callbacks;
     std::vector<std::pair<const Event*, FsdpRange>> ranges;
     for (const Event& event : trace_.events) {
-      if (event.phase != trace::EventPhase::kComplete || event.category != Category::kUserAnnotation) {
+      if (event.phase != trace::EventPhase::kComplete ||
+          event.category != Category::kUserAnnotation) {
         continue;
       }
       const auto range = parse_fsdp_range(trace_.name(event));

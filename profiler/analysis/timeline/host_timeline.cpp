@@ -12,8 +12,8 @@ namespace {
 
 using trace::Category;
 using trace::Event;
-using trace::kNoIndex;
 using trace::EventPhase;
+using trace::kNoIndex;
 using trace::Trace;
 
 // See [Note: Leaf operators] in names.h.
@@ -108,7 +108,8 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
   };
   for (uint32_t i = 0; i < trace.events.size(); ++i) {
     const Event& event = trace.events[i];
-    const bool is_operator = event.phase == EventPhase::kComplete && event.category == Category::kCpuOp;
+    const bool is_operator =
+        event.phase == EventPhase::kComplete && event.category == Category::kCpuOp;
     const Interval when = Sources::when(event);
     if (is_host_collective(sources, event) || (is_operator && sources.names.of(event).matches)) {
       Collective c = make_collective(trace, i, collective_row(trace, event));

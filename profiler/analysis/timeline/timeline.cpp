@@ -22,8 +22,8 @@ bool is_device(const Event& event) {
 
 bool is_host_collective(const Sources& sources, const Event& event) {
   return event.phase == EventPhase::kComplete && (event.category == Category::kCommunication ||
-                                             (event.category == Category::kUserAnnotation &&
-                                              sources.names.of(event).is_c10d_annotation));
+                                                  (event.category == Category::kUserAnnotation &&
+                                                   sources.names.of(event).is_c10d_annotation));
 }
 
 void add_note(Timeline& timeline, std::string message, int64_t count) {

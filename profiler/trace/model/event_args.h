@@ -14,7 +14,16 @@ namespace shardlens::trace {
 
 // The side table that Event::detail points into. Call Trace::collective(), device(), … instead of
 // reading it: an event may have more than one row.
-enum class ArgsKind : uint8_t { kNone, kCollective, kAction, kHook, kDevice, kSync, kMemory, kText };
+enum class ArgsKind : uint8_t {
+  kNone,
+  kCollective,
+  kAction,
+  kHook,
+  kDevice,
+  kSync,
+  kMemory,
+  kText
+};
 
 inline constexpr uint32_t kNoIndex = 0xffffffffU;
 

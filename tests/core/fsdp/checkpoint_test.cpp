@@ -1,6 +1,4 @@
 // Activation checkpointing: without units, and inside and around units.
-#include "core/module/activation_checkpoint.h"
-
 #include <string>
 #include <vector>
 

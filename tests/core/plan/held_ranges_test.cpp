@@ -1,7 +1,5 @@
 #include "core/plan/held_ranges.h"
 
-#include "core/plan/resolve.h"
-
 #include <algorithm>
 #include <map>
 #include <random>
@@ -10,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "core/plan/resolve.h"
 
 namespace shardlens::plan {
 namespace {
