@@ -50,7 +50,19 @@ def check_file(root, file):
                 yield f"{path}:{number}: {what}: {found.group()}"
 
 
+def check_names(root):
+    """A header's name says what it is: outside of the tests, no two have the same."""
+    first = {}
+    for top in TOP:
+        for file in sorted((root / top).glob("**/*.h")) if top != "tests" else ():
+            path = file.relative_to(root).as_posix()
+            if file.name in first:
+                yield f"{path}:1: {first[file.name]} has this name too"
+            first.setdefault(file.name, path)
+
+
 def violations(root):
+    yield from check_names(root)
     for top in TOP:
         for file in sorted((root / top).glob("**/*")):
             if file.suffix in (".h", ".cpp") and file.is_file():
@@ -65,6 +77,7 @@ def self_test():
         "core/base/marker.h": "#pragma once\n// TO" + "DO: later",
         "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
     }
+    cases["core/plan/a.h"] = "#pragma once"
     good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
             "core/base/a.h": "#pragma once", "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
             "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": "int a;"}

@@ -7,7 +7,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "core/models/root.h"
+#include "core/models/root_model.h"
 
 // Shapes  B batch, T tokens, D hidden, N heads, H head dim, V vocabulary.
 // Source  transformers 5.23 models/gpt2/modeling_gpt2.py.
@@ -152,7 +152,7 @@ class GPT2LMHeadModelImpl : public CausalLm {
 }  // namespace
 
 std::shared_ptr<CausalLm> make_gpt2(const plan::ModelConfig& config, Init init) {
-  return std::make_shared<Root<GPT2LMHeadModelImpl>>(config, init);
+  return std::make_shared<RootModel<GPT2LMHeadModelImpl>>(config, init);
 }
 
 }  // namespace shardlens::models

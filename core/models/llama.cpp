@@ -7,7 +7,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/models/ops.h"
-#include "core/models/root.h"
+#include "core/models/root_model.h"
 #include "core/models/rope.h"
 
 // Shapes  B batch, T tokens, D hidden, N heads, K key-value heads, H head dim, V vocabulary.
@@ -157,7 +157,7 @@ class LlamaForCausalLMImpl : public CausalLm {
 }  // namespace
 
 std::shared_ptr<CausalLm> make_llama(const plan::ModelConfig& config, Init init) {
-  return std::make_shared<Root<LlamaForCausalLMImpl>>(config, init);
+  return std::make_shared<RootModel<LlamaForCausalLMImpl>>(config, init);
 }
 
 }  // namespace shardlens::models

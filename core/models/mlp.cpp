@@ -4,7 +4,7 @@
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "core/models/root.h"
+#include "core/models/root_model.h"
 
 // Shapes  B batch, T tokens, D hidden, V vocabulary.
 namespace shardlens::models {
@@ -61,7 +61,7 @@ class MlpForCausalLMImpl : public CausalLm {
 }  // namespace
 
 std::shared_ptr<CausalLm> make_mlp(const plan::ModelConfig& config, Init init) {
-  return std::make_shared<Root<MlpForCausalLMImpl>>(config, init);
+  return std::make_shared<RootModel<MlpForCausalLMImpl>>(config, init);
 }
 
 }  // namespace shardlens::models

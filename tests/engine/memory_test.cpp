@@ -1,6 +1,6 @@
 // Bytes that the engine has allocated, phase by phase, compared with counts of the buffers that
-// must be alive: fsdp.md's formulas are PyTorch's own bounds (test_fully_shard_memory), the rest is
-// worked out below.
+// must be alive: some formulas are PyTorch's own bounds (test_fully_shard_memory), the others are
+// derived below.
 #include <algorithm>
 #include <memory>
 #include <string>

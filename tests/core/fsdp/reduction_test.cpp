@@ -111,7 +111,7 @@ TEST(ReductionTest, DivideFactorTakesThePlaceOfTheRanks) {
   expect_gradients(1, 1, R"("gradient_divide_factor": 4)", 4);
 }
 
-// The table of fsdp.md 3.5, which was recorded from PyTorch.
+// Divisors as PyTorch 2.11 chose them in recorded runs.
 TEST(ReductionTest, Fsdp1AndFp16DivideInTwoHalves) {
   const struct {
     int64_t ranks;

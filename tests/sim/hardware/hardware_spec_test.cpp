@@ -32,7 +32,7 @@ std::string changed(const std::string& from, const std::string& to) {
   return text.replace(at, from.size(), to);
 }
 
-TEST(HardwareSpecTest, TheNamesOfTheDesign) {
+TEST(HardwareSpecTest, BuiltInNames) {
   EXPECT_THAT(hardware_names(), ::testing::UnorderedElementsAre("8xA100-40", "8xA100-80", "8xH100",
                                                                 "8xH200", "8xB200", "4xPCIe"));
   for (const std::string& name : hardware_names()) {

@@ -9,7 +9,7 @@ namespace shardlens::models {
 
 // Makes a model class the root that make_model returns: logits() runs forward with its hooks.
 template <typename Impl>
-class Root final : public module::Hookable<Impl> {
+class RootModel final : public module::Hookable<Impl> {
  public:
   using module::Hookable<Impl>::Hookable;
   at::Tensor logits(const at::Tensor& tokens) override { return this->forward(tokens); }
