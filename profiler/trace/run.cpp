@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/resolve.h"
+#include "profiler/trace/actions_file.h"
 #include "profiler/trace/bytes/parallel.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
@@ -24,9 +25,9 @@ namespace fs = std::filesystem;
 
 bool is_trace_name(const std::string& name) {
   constexpr std::array<std::string_view, 3> kEndings{".json", ".json.gz", ".json.zst"};
-  constexpr std::array<std::string_view, 3> kOthers{"plan.json", "workload.json", "run.json"};
-  return name != "config.json" &&
-         std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() &&
+  constexpr std::array<std::string_view, 5> kOthers{"plan.json", "workload.json", "run.json",
+                                                    "config.json", "model.json"};
+  return std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() &&
          std::any_of(kEndings.begin(), kEndings.end(),
                      [&](std::string_view end) { return name.ends_with(end); });
 }
@@ -139,7 +140,19 @@ PlannedInputs read_planned(const fs::path& directory,
   return planned;
 }
 
+// The actions that shardlens.record wrote next to each rank's trace.
+void read_recorded_actions(const fs::path& directory, Run& run) {
+  for (Trace& trace : run.traces) {
+    const fs::path path =
+        directory / fmt::format("rank{}.actions.jsonl", trace.metadata.rank.value_or(0));
+    if (fs::exists(path)) {
+      trace.recorded_actions = read_actions(path, run.diagnostics);
+    }
+  }
+}
+
 void read_companions(const fs::path& directory, Run& run) {
+  read_recorded_actions(directory, run);
   if (fs::exists(directory / "metrics.jsonl")) {
     run.metrics = read_metrics(directory / "metrics.jsonl", run.diagnostics);
   }

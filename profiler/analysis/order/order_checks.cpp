@@ -63,6 +63,50 @@ void compare(int64_t step,
   }
 }
 
+// The step of the timeline in which the host is at `time`.
+std::optional<size_t> step_at(const Timeline& timeline, Nanoseconds time) {
+  const auto after =
+      std::partition_point(timeline.steps.begin(), timeline.steps.end(),
+                           [&](const Step& step) { return step.host.start <= time; });
+  if (after == timeline.steps.begin() || time >= std::prev(after)->host.end) {
+    return std::nullopt;
+  }
+  return static_cast<size_t>(after - timeline.steps.begin()) - 1;
+}
+
+// Collectives by the instant of the host's call, to find those that a recorded action issued.
+class CalledCollectives {
+ public:
+  CalledCollectives(const trace::Trace& trace, const Timeline& timeline) {
+    if (trace.recorded_actions.empty()) {
+      return;
+    }
+    for (const Collective& c : timeline.collectives) {
+      if (c.issuer != trace::kNoIndex) {
+        calls_.emplace_back(trace.events[c.issuer].start, &c);
+      }
+    }
+    std::stable_sort(calls_.begin(), calls_.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+
+  // The first of the kind that was called during the action; nullptr if there is none.
+  [[nodiscard]] const Collective* within(const trace::RecordedAction& action,
+                                         CollectiveKind kind) const {
+    auto it = std::partition_point(calls_.begin(), calls_.end(),
+                                   [&](const auto& call) { return call.first < action.start; });
+    for (; it != calls_.end() && it->first < action.end; ++it) {
+      if (it->second->kind && role_of(it->second->kind) == role_of(kind)) {
+        return it->second;
+      }
+    }
+    return nullptr;
+  }
+
+ private:
+  std::vector<std::pair<Nanoseconds, const Collective*>> calls_;
+};
+
 }  // namespace
 
 std::string to_string(const OrderEntry& entry) {
@@ -98,22 +142,32 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
   }
   for (const ActionIndex::Entry& entry : index.actions()) {
     const auto kind = schedule::collective_of(entry.args->action.op);
-    const auto after =
-        std::partition_point(timeline.steps.begin(), timeline.steps.end(),
-                             [&](const Step& step) { return step.host.start <= entry.time; });
-    if (!kind || after == timeline.steps.begin() || entry.time >= std::prev(after)->host.end ||
-        entry.args->action.unit >= trace.units.size()) {
+    const auto step = step_at(timeline, entry.time);
+    if (!kind || !step || entry.args->action.unit >= trace.units.size()) {
       continue;
     }
-    const auto step = static_cast<size_t>(after - timeline.steps.begin()) - 1;
-    StepOrder& order = out[step];
+    StepOrder& order = out[*step];
     order.issued.push_back({*kind, trace.units[entry.args->action.unit]});
     if (const auto ran = by_action.find(entry.seq); ran != by_action.end()) {
       const Collective& c = *ran->second;
       const bool named = c.unit && *c.unit < trace.units.size();
-      started[step].emplace_back(
+      started[*step].emplace_back(
           &c, OrderEntry{c.kind.value_or(*kind),
                          named ? trace.units[*c.unit] : order.issued.back().unit});
+    }
+  }
+  const CalledCollectives called(trace, timeline);
+  for (const trace::RecordedAction& action : trace.recorded_actions) {
+    const auto kind = schedule::collective_of(action.op);
+    const auto step = step_at(timeline, action.start);
+    if (!kind || !step) {
+      continue;
+    }
+    out[*step].issued.push_back({*kind, action.unit});
+    if (const Collective* c = called.within(action, *kind)) {
+      const bool named = c->unit && *c->unit < timeline.units.size();
+      started[*step].emplace_back(
+          c, OrderEntry{*kind, named ? timeline.units[*c->unit] : action.unit});
     }
   }
   for (size_t step = 0; step < out.size(); ++step) {

@@ -11,6 +11,7 @@
 #include "core/base/units.h"
 #include "profiler/trace/model/event_args.h"
 #include "profiler/trace/model/growing_array.h"
+#include "profiler/trace/model/recorded_action.h"
 #include "profiler/trace/model/string_table.h"
 
 namespace shardlens::trace {
@@ -149,6 +150,8 @@ class Trace {
   GrowingArray<MemoryArgs> memory_events;
   std::vector<TextArgs> texts;
   std::vector<std::string> units;  // FQN by UnitId ("": the root); only in Shardlens's traces
+  // What PyTorch's FSDP2 issued, by start; only in run directories of shardlens.record.
+  std::vector<RecordedAction> recorded_actions;
   std::vector<Diagnostic> diagnostics;
 
   [[nodiscard]] std::string_view name(const Event& event) const { return strings.view(event.name); }
