@@ -1,0 +1,17 @@
+"""The program `shardlens`, with the same command line: `shardlens …` or `python -m shardlens …`."""
+import os
+import sys
+
+from . import program
+
+
+def main():
+    try:
+        path = program.path()
+    except program.ShardlensError as error:
+        sys.exit(f"shardlens: {error}")
+    os.execv(path, [path, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The module tree of a live model as a model file (docs/model_file.md), with the shapes that its parameters had before they were sharded."""
+from .live_units import clean_name, fsdp1_units, unwrap_ddp
+
+
+def _is_wrapper(module):
+    return type(module).__name__ in ("FullyShardedDataParallel", "CheckpointWrapper", "OptimizedModule")
+
+
+def _class_of(module):
+    """The class without the mixin that `fully_shard` puts in front of it."""
+    kind = type(module)
+    return next((base.__name__ for base in kind.__mro__[2:3]), kind.__name__) if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 and kind.__mro__[1].__name__ == "FSDPModule" else kind.__name__
+
+
+def _flattened(model):
+    """For FSDP1: name of each original parameter: shape, over all flat parameters."""
+    shapes = {}
+    for prefix, module in fsdp1_units(model):
+        handle = getattr(module, "_handle", None)
+        if handle is None:
+            continue
+        flat = handle.flat_param
+        for name, shape in zip(flat._fqns, flat._shapes):
+            full = clean_name(f"{prefix}.{name}" if prefix else name)
+            shapes[full] = list(shape)
+    return shapes
+
+
+def _dtype(tensor):
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def model_of(model):
+    """A dict with the contents of model.json, without steps."""
+    import torch
+
+    name = type(model).__name__
+    model, _ = unwrap_ddp(model)
+    shapes = _flattened(model)
+    modules, parameters, buffers = [], [], []
+    first = {}  # id of a parameter or buffer: its first name
+    seen = set()
+    base_forwards = (torch.nn.ModuleList.forward, torch.nn.Module.forward)
+    for raw, module in model.named_modules(remove_duplicate=False):
+        fqn = clean_name(raw)
+        if _is_wrapper(module):
+            continue
+        if fqn in seen:
+            continue
+        seen.add(fqn)
+        modules.append({"fqn": fqn, "class": _class_of(module), "forward": type(module).forward not in base_forwards})
+        for table, out in ((module._parameters, parameters), (module._buffers, buffers)):
+            for short, tensor in table.items():
+                full = f"{fqn}.{short}" if fqn else short
+                if tensor is None or short.startswith("_flat_param"):
+                    continue
+                owner = first.setdefault(id(tensor), full)
+                row = {"name": full, "shape": shapes.get(owner, list(tensor.shape)), "dtype": _dtype(tensor)}
+                if out is parameters:
+                    row["requires_grad"] = tensor.requires_grad
+                if owner != full:
+                    row["same_as"] = owner
+                out.append(row)
+    known = {row["name"] for row in parameters}
+    for full, shape in shapes.items():  # FSDP1 without use_orig_params: the modules have plain tensors
+        if full not in known:
+            parameters.append({"name": full, "shape": shape, "dtype": "float32", "requires_grad": True})
+    return {
+        "shardlens_model": 1,
+        "name": _class_of(model) or name,
+        "origin": {"made_by": "shardlens.record", "torch": torch.__version__, "class": f"{type(model).__module__}.{_class_of(model)}"},
+        "modules": modules,
+        "parameters": parameters,
+        "buffers": buffers,
+        "inputs": [],
+    }

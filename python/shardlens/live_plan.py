@@ -1,0 +1,174 @@
+"""The plan file (docs/plan.md) of a live model, read from the FSDP2, FSDP1 or DDP objects themselves."""
+from .live_units import clean_name, fsdp1_units, fsdp2_units, unwrap_ddp
+
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class NoPlan(ValueError):
+    """The model has no plan that a plan file can describe; the text says why."""
+
+
+def _dtype(dtype):
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise NoPlan(f"a plan file has no dtype {name}")
+    return _DTYPES[name]
+
+
+def plan_of(model):
+    """A dict with the contents of plan.json. Raises NoPlan for a model that nothing shards."""
+    model, ddp = unwrap_ddp(model)
+    if ddp is not None:
+        return _ddp_plan(ddp)
+    units = fsdp2_units(model)
+    if units:
+        return _fsdp2_plan(model, units)
+    wrapped = fsdp1_units(model)
+    if wrapped:
+        return _fsdp1_plan(model, wrapped)
+    raise NoPlan("the model is not sharded: neither fully_shard, FullyShardedDataParallel nor DistributedDataParallel was applied to it")
+
+
+def _common(values):
+    """The value that all have, and whether they all have the same."""
+    values = list(values)
+    return values[0], all(value == values[0] for value in values)
+
+
+def _spread(plan, units, key, values):
+    """Writes one value for the whole plan if all units have the same, otherwise one for each."""
+    value, same = _common(values)
+    if same:
+        plan[key] = value
+    else:
+        for unit, each in zip(units, values):
+            unit[key] = each
+
+
+def _unmanaged(model, managed):
+    """Names of the parameters that no unit has."""
+    return sorted(clean_name(name) for name, p in model.named_parameters() if id(p) not in managed)
+
+
+def _frozen(model):
+    return [clean_name(name) for name, p in model.named_parameters() if not p.requires_grad]
+
+
+def _checkpointed(model):
+    """Modules whose activations are checkpointed, as far as an attribute shows it: PyTorch's wrapper, and transformers' layers."""
+    names = []
+    for name, module in model.named_modules():
+        if type(module).__name__ == "CheckpointWrapper":
+            names.append(clean_name(f"{name}._checkpoint_wrapped_module"))
+        elif getattr(module, "gradient_checkpointing", False) is True and any(c.__name__ == "GradientCheckpointingLayer" for c in type(module).__mro__):
+            names.append(clean_name(name))
+    return names
+
+
+def _reshard_after_forward(group):
+    """true, false, or the number of ranks over which the parameters stay sharded after forward."""
+    after = group.post_forward_mesh_info
+    if after is None:
+        return False
+    size, whole = after.shard_mesh_size, group.mesh_info.shard_mesh_size
+    return True if size == whole else size
+
+
+def _fsdp2_plan(model, units):
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    mesh = units[0].group.mesh_info
+    plan = {
+        "version": 1,
+        "mesh": {"replicate": getattr(mesh, "replicate_mesh_size", 1), "shard": getattr(mesh, "shard_mesh_size", 1)},
+        "dialect": "fsdp2",
+        "layout": "per_parameter",
+    }
+    for unit in units:
+        other = unit.group.mesh_info
+        if (getattr(other, "replicate_mesh_size", 1), getattr(other, "shard_mesh_size", 1)) != tuple(plan["mesh"].values()):
+            raise NoPlan(f"the unit {unit.name!r} has another mesh than {units[0].name!r}: a plan file has one mesh for all units")
+    entries = [{"modules": u.names[0] if len(u.names) == 1 else u.names} for u in units]
+    _spread(plan, entries, "reshard_after_forward", [_reshard_after_forward(u.group) for u in units])
+    _spread(plan, entries, "reshard_after_backward", [u.group.reshard_after_backward for u in units])
+    _spread(plan, entries, "requires_all_reduce", [u.group.all_reduce_grads for u in units])
+    _spread(plan, entries, "gradient_divide_factor", [u.group.gradient_divide_factor for u in units])
+    _spread(plan, entries, "cpu_offload", [isinstance(u.group.offload_policy, CPUOffloadPolicy) for u in units])
+    for unit, entry in zip(units, entries):
+        if not getattr(unit.group, "unshard_in_backward", True):
+            entry["unshard_in_backward"] = False
+    precisions = [
+        {"param_dtype": _dtype(u.group.mp_policy.param_dtype), "reduce_dtype": _dtype(u.group.mp_policy.reduce_dtype),
+         "output_dtype": _dtype(u.group.mp_policy.output_dtype), "cast_forward_inputs": u.group.mp_policy.cast_forward_inputs}
+        for u in units
+    ]
+    _spread(plan, entries, "mixed_precision", precisions)
+    by_state = {id(u.state): u.name for u in units}
+    for key, attribute in (("forward_prefetch", "_states_to_forward_prefetch"), ("backward_prefetch", "_states_to_backward_prefetch")):
+        lists = {u.name: [by_state[id(s)] for s in getattr(u.state, attribute) if id(s) in by_state] for u in units if getattr(u.state, attribute)}
+        if lists:
+            plan[key] = lists
+    managed = {id(p.sharded_param) for u in units for p in u.group.fsdp_params}
+    plan["ignored_parameters"] = _unmanaged(model, managed)
+    plan["frozen_parameters"] = _frozen(model)
+    plan["activation_checkpointing"] = _checkpointed(model)
+    plan["units"] = entries
+    return plan
+
+
+def _fsdp1_plan(model, wrapped):
+    from torch.distributed.fsdp import BackwardPrefetch, ShardingStrategy
+
+    root = wrapped[0][1]
+    strategies = {module.sharding_strategy for _, module in wrapped}
+    if len(strategies) > 1:
+        raise NoPlan("FSDP1 instances with several sharding strategies: " + ", ".join(sorted(s.name for s in strategies)))
+    strategy = root.sharding_strategy
+    hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+    world = root.process_group.size()
+    if strategy == ShardingStrategy.NO_SHARD:
+        mesh = {"replicate": world, "shard": 1}
+    else:
+        mesh = {"replicate": root._inter_node_pg.size() if hybrid else 1, "shard": world}
+    precision = root.mixed_precision
+    prefetch = {None: "none", BackwardPrefetch.BACKWARD_PRE: "pre", BackwardPrefetch.BACKWARD_POST: "post"}
+    managed = set()
+    for _, module in wrapped:
+        managed.update(id(p) for p in module.parameters())
+    return {
+        "version": 1,
+        "mesh": mesh,
+        "dialect": "fsdp1",
+        "layout": "flat",
+        "reshard_after_forward": strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD),
+        "backward_prefetch": prefetch[root.backward_prefetch],
+        "forward_prefetch": 1 if root.forward_prefetch else 0,
+        "limit_all_gathers": root.limit_all_gathers,
+        "cpu_offload": bool(root.cpu_offload.offload_params),
+        "mixed_precision": {
+            "param_dtype": _dtype(precision.param_dtype), "reduce_dtype": _dtype(precision.reduce_dtype),
+            "buffer_dtype": _dtype(precision.buffer_dtype), "cast_forward_inputs": precision.cast_forward_inputs},
+        "ignored_parameters": _unmanaged(model, managed),
+        "frozen_parameters": _frozen(model) if root._use_orig_params else [],
+        "activation_checkpointing": _checkpointed(model),
+        "units": [{"modules": name} for name, _ in wrapped],
+    }
+
+
+def _ddp_plan(ddp):
+    cap = None if getattr(ddp, "bucket_bytes_cap_default", False) else ddp.bucket_bytes_cap / 2**20
+    ignored = set(ddp.parameters_to_ignore)
+    return {
+        "version": 1,
+        "mesh": {"replicate": ddp.process_group.size(), "shard": 1},
+        "bucket_cap_mb": cap,
+        "find_unused_parameters": ddp.find_unused_parameters,
+        "static_graph": ddp.static_graph,
+        "gradient_as_bucket_view": ddp.gradient_as_bucket_view,
+        "ignored_parameters": sorted(clean_name(name) for name, _ in ddp.module.named_parameters() if name in ignored),
+        "frozen_parameters": _frozen(ddp.module),
+        "activation_checkpointing": _checkpointed(ddp.module),
+        "units": [{"modules": "", "api": "replicate"}],
+    }

@@ -1,0 +1,71 @@
+"""Finds what shards a live model: PyTorch's FSDP2 (`fully_shard`), FSDP1 or DDP, with the names that the model had before.
+
+Nothing here imports torch at the top: `shardlens` itself needs only the standard library.
+"""
+
+# What wrappers put into the names of the modules that they wrap.
+_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+
+
+def clean_name(fqn):
+    """The name without the parts that FSDP1, checkpoint wrappers and torch.compile add."""
+    return ".".join(part for part in fqn.split(".") if part not in _WRAPPERS)
+
+
+def unwrap_ddp(model):
+    """The module inside DistributedDataParallel, else the model itself; and DDP's object, else None."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return (model.module, model) if isinstance(model, DistributedDataParallel) else (model, None)
+
+
+class Fsdp2Unit:
+    """Modules that one `fully_shard` call shards together. `group` is PyTorch's FSDPParamGroup, the unit's parameters.
+
+    `name` is the one that PyTorch's ranges and plans have: the modules' names with ", " between them.
+    """
+
+    def __init__(self, names, state, group):
+        self.names, self.state, self.group = names, state, group
+        self.name = ", ".join(names)
+
+
+def _groups_of(state):
+    """The parameter groups of an FSDPState: one in torch 2.11, a list in later versions, none for a module without parameters of its own."""
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:
+        groups = [getattr(state, "_fsdp_param_group", None)]
+    return [group for group in groups if group is not None]
+
+
+def fsdp2_units(model):
+    """The units of `fully_shard`, in the order of named_modules()."""
+    try:
+        from torch.distributed.fsdp import FSDPModule
+    except ImportError:  # a torch without distributed
+        return []
+    states = {}  # id(state): (state, names)
+    for name, module in model.named_modules():
+        if isinstance(module, FSDPModule):
+            state = module._get_fsdp_state()
+            states.setdefault(id(state), (state, []))[1].append(clean_name(name))
+        else:  # in a list of modules that is one unit, every module has the state
+            from torch.distributed.fsdp._fully_shard._fsdp_state import _get_module_fsdp_state
+
+            state = _get_module_fsdp_state(module)
+            if state is not None:
+                states.setdefault(id(state), (state, []))[1].append(clean_name(name))
+    units = []
+    for state, names in states.values():
+        for group in _groups_of(state):
+            units.append(Fsdp2Unit(names, state, group))
+    return units
+
+
+def fsdp1_units(model):
+    """(name, FullyShardedDataParallel) of each FSDP1 instance, in the order of named_modules()."""
+    try:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+    except ImportError:
+        return []
+    return [(clean_name(name), module) for name, module in model.named_modules() if isinstance(module, FullyShardedDataParallel)]

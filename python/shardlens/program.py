@@ -1,0 +1,42 @@
+"""Runs the program `shardlens` and reads its JSON."""
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+
+class ShardlensError(RuntimeError):
+    """The program refused its input or failed. `exit_code`: 2 usage, 3 input, 4 fault of the run."""
+
+    def __init__(self, message, exit_code):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def path():
+    """The program: $SHARDLENS_PROGRAM, else the one in this package, else the one on PATH."""
+    chosen = os.environ.get("SHARDLENS_PROGRAM")
+    if chosen:
+        return chosen
+    packaged = Path(__file__).with_name("bin") / "shardlens"
+    if packaged.exists():
+        return str(packaged)
+    found = shutil.which("shardlens")
+    if found is None:
+        raise ShardlensError("the program shardlens was not found: set SHARDLENS_PROGRAM to its path, or put it on PATH", 4)
+    return found
+
+
+def run(arguments, exit_codes=(0,)):
+    """Runs the program and returns the completed process. Raises ShardlensError with the program's message for another exit code."""
+    done = subprocess.run([path(), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode not in exit_codes:
+        message = done.stderr.strip() or f"shardlens ended with exit code {done.returncode}"
+        raise ShardlensError(message.removeprefix("error: "), done.returncode)
+    return done
+
+
+def ask(arguments, exit_codes=(0,)):
+    """The JSON that the program prints for `arguments` with --json."""
+    return json.loads(run([*arguments, "--json"], exit_codes).stdout)

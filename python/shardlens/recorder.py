@@ -1,0 +1,269 @@
+"""Records a PyTorch training run into a run directory that every command of Shardlens reads.
+
+    with shardlens.record("run", model=model, optimizer=optimizer) as rec:
+        for batch in data:
+            loss = …
+            rec.step(loss)
+
+Per rank: `rank<r>.pt.trace.json.gz` (torch.profiler's) and `rank<r>.actions.jsonl` (FSDP2); from rank 0: `plan.json`,
+`model.json`, `run.json`, `metrics.jsonl`. Each appears under its name only when it is complete.
+
+Training is never changed. If anything in here fails, one warning says what, and the run goes on unrecorded.
+"""
+import functools
+import gzip
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from . import __version__
+
+
+def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False):
+    """Records `steps` optimizer steps after `warmup` that are not recorded. Use as a context manager, and call step() once per optimizer step.
+
+    directory    where the run is written; created if it is missing. All ranks of one machine give the same one.
+    model        the sharded model: after fully_shard, FullyShardedDataParallel or DistributedDataParallel.
+    optimizer    for the record of its kind and settings.
+    accumulate   microbatches per step; by default the number of the model's forwards in a recorded step.
+    memory       also record allocations (larger traces).
+    stacks       also record Python's stacks, with which DDP's buckets get the names of modules (larger traces, slower steps).
+    """
+    return Recorder(directory, model, optimizer, warmup, steps, accumulate, memory, stacks)
+
+
+def _guarded(method):
+    """A fault in the recorder is a warning, and the end of the recording, never an exception in the training loop."""
+
+    @functools.wraps(method)
+    def guarded(self, *args, **kwargs):
+        if self._failed:
+            return None
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001  whatever it is, training goes on
+            self._give_up(f"{type(error).__name__}: {error}")
+            return None
+
+    return guarded
+
+
+def _write(path, text):
+    """Writes the file under a temporary name first."""
+    unfinished = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+class Recorder:
+    """What `record` returns. `directory`: where the run is; `recording`: whether the present step is recorded."""
+
+    def __init__(self, directory, model, optimizer, warmup, steps, accumulate, memory, stacks):
+        if warmup < 1 or steps < 1:
+            raise ValueError("record: warmup and steps must be at least 1, because torch.profiler needs a step to start")
+        self.directory = Path(directory)
+        self.recording = False
+        self._model, self._optimizer = model, optimizer
+        self._warmup, self._steps = warmup, steps
+        self._accumulate, self._memory, self._stacks = accumulate, memory, stacks
+        self._failed = False
+        self._profiler = None
+        self._log = None
+        self._hook = None
+        self._step = 0
+        self._began = None
+        self._metrics = []  # (step, loss, milliseconds)
+        self._forwards = []  # of each recorded step
+        self._input_shape = None
+        self._notes = []
+        self._written = False
+
+    def __enter__(self):
+        self._start()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._finish(error)
+        return False
+
+    @_guarded
+    def step(self, loss=None):
+        """Ends an optimizer step. `loss`: a number or a tensor, which is read only when the recording ends."""
+        now = time.perf_counter()
+        self._metrics.append((self._step, loss.detach() if hasattr(loss, "detach") else loss, (now - self._began) * 1e3))
+        self._step += 1
+        self._profiler.step()
+        self._set_recording(self._warmup <= self._step < self._warmup + self._steps)
+        if self._step == self._warmup + self._steps:
+            self._end_window()
+        self._began = time.perf_counter()
+
+    @_guarded
+    def _start(self):
+        import torch
+        import torch.distributed as dist
+
+        from .live_actions import ActionLog
+        from .live_units import unwrap_ddp
+
+        self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+        self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        self.directory.mkdir(parents=True, exist_ok=True)
+        inner, ddp = unwrap_ddp(self._model)
+        self._log = ActionLog(self._model)
+        if self._log.missing:
+            self._notes.append(f"this version of PyTorch has no FSDPParamGroup.{', '.join(self._log.missing)}: those actions are not recorded")
+        if any(getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule" for m in inner.modules()):
+            self._notes.append("torch.compile: operators inside a compiled region have no names of modules, and hooks that were compiled leave no actions")
+        self._hook = (ddp or inner).register_forward_pre_hook(self._on_forward, with_kwargs=True)
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that events of earlier cycles are dropped: there is one cycle
+            self._profiler = torch.profiler.profile(
+                activities=activities, record_shapes=True, profile_memory=self._memory, with_stack=self._stacks,
+                schedule=torch.profiler.schedule(wait=self._warmup - 1, warmup=1, active=self._steps, repeat=1), on_trace_ready=self._export)
+        self._profiler.start()
+        self._began = time.perf_counter()
+
+    def _set_recording(self, on):
+        self.recording = on
+        self._log.recording = on
+        self._log.step = self._step
+        if on:
+            self._forwards.append(0)
+
+    def _on_forward(self, module, args, kwargs):
+        """A forward of the whole model: counted, and its first tensor's shape kept. Changes nothing."""
+        if self._failed or not self.recording or not module.training:
+            return None
+        try:
+            self._forwards[-1] += 1
+            if self._input_shape is None:
+                tensors = [v for v in (*args, *kwargs.values()) if hasattr(v, "shape") and hasattr(v, "dtype")]
+                if tensors:
+                    self._input_shape = (list(tensors[0].shape), tensors[0].is_floating_point())
+        except Exception as error:  # noqa: BLE001
+            self._give_up(f"{type(error).__name__}: {error}")
+        return None
+
+    def _export(self, profiler):
+        """torch.profiler calls this when the last recorded step has ended."""
+        try:
+            path = self.directory / f"rank{self._rank}.pt.trace.json.gz"
+            plain = path.with_name(f"{path.name}.tmp{os.getpid()}.json")
+            packed = path.with_name(f"{path.name}.tmp{os.getpid()}.gz")
+            try:
+                profiler.export_chrome_trace(str(plain))
+                with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                packed.replace(path)
+            finally:
+                plain.unlink(missing_ok=True)
+                packed.unlink(missing_ok=True)
+            self._written = True
+        except Exception as error:  # noqa: BLE001
+            self._give_up(f"the trace could not be written: {error}")
+
+    def _end_window(self):
+        """After the last recorded step: the model gets its own methods back, so that later steps run as if nothing had been recorded."""
+        self._set_recording(False)
+        self._log.remove()
+        self._hook.remove()
+
+    @_guarded
+    def _finish(self, error):
+        self._end_window()
+        self._profiler.stop()
+        if not self._written and error is None:
+            self._warn(f"the run ended after {self._step} steps, before the {self._warmup + self._steps} that record() was asked for: there is no trace")
+        rows = list(self._log.lines())
+        if rows:
+            _write(self.directory / f"rank{self._rank}.actions.jsonl", "\n".join(rows) + "\n")
+        if self._rank == 0:
+            self._write_companions(error)
+
+    def _write_companions(self, error):
+        from .live_model import model_of
+        from .live_plan import NoPlan, plan_of
+
+        try:
+            _write(self.directory / "plan.json", json.dumps(plan_of(self._model), indent=2) + "\n")
+        except NoPlan as reason:
+            self._notes.append(f"no plan.json: {reason}")
+        _write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")
+        lines = []
+        for step, loss, milliseconds in self._metrics:
+            row = {"step": step, "step_ms": milliseconds}
+            if loss is not None:
+                row["loss"] = float(loss)
+            lines.append(json.dumps(row))
+        _write(self.directory / "metrics.jsonl", "".join(line + "\n" for line in lines))
+        if error is not None:
+            self._notes.append(f"the training loop ended with {type(error).__name__}")
+        _write(self.directory / "run.json", json.dumps(self._run_json(), indent=2) + "\n")
+
+    def _run_json(self):
+        import torch
+
+        return {
+            "schema": 2,
+            "recorder": f"shardlens.record {__version__}",
+            "command": sys.argv,
+            "versions": {"shardlens": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "world_size": self._world,
+            "groups": _process_groups(),
+            "step_settings": self._step_settings(),
+            "notes": self._notes,
+        }
+
+    def _step_settings(self):
+        shape, is_float = self._input_shape or ([], False)
+        counted = max(self._forwards, default=1) or 1
+        settings = {
+            "batch": shape[0] if shape else None,
+            # Token ids are [batch, seq]; a model of images or features has no sequence.
+            "seq": shape[1] if len(shape) == 2 and not is_float else None,
+            "accumulate": self._accumulate or counted,
+        }
+        if self._optimizer is not None:
+            name = type(self._optimizer).__name__
+            settings["optimizer"] = {"Adam": "adamw", "AdamW": "adamw", "SGD": "sgd"}.get(name, name)
+            if name == "SGD":
+                settings["momentum"] = self._optimizer.param_groups[0].get("momentum", 0.0)
+        return settings
+
+    def _give_up(self, reason):
+        """Restores the model and stops recording. Never raises."""
+        self._failed = True
+        self.recording = False
+        for undo in (self._log and self._log.remove, self._hook and self._hook.remove, self._profiler and self._profiler.stop):
+            try:
+                if undo:
+                    undo()
+            except Exception:  # noqa: BLE001
+                pass
+        self._warn(f"recording stopped, training goes on: {reason}")
+
+    def _warn(self, text):
+        rank = f"[rank {self._rank}] " if hasattr(self, "_rank") else ""
+        warnings.warn(f"{rank}shardlens.record: {text}", RuntimeWarning, stacklevel=4)
+
+
+def _process_groups():
+    """[{id, description, ranks}] of every process group of this process."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return []
+    world = dist.distributed_c10d._world
+    return [
+        {"id": name, "description": getattr(group, "group_desc", ""), "ranks": sorted(world.pg_group_ranks.get(group, {}))}
+        for group, name in world.pg_names.items()
+    ]

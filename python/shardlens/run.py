@@ -1,0 +1,262 @@
+"""A recorded run as Python sees it: lists of dicts, from the program's own JSON and CSV.
+
+Times are integer nanoseconds, sizes bytes, fractions of 1. A unit is named by the FQN of its module; "" is the root.
+"""
+import csv
+import io
+import os
+import tempfile
+from html import escape
+from pathlib import Path
+
+from . import program
+
+_PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter", "all_reduce", "other")
+_NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
+
+
+class Rows(list):
+    """A list of dicts with equal keys."""
+
+    def to_pandas(self):
+        """The rows as a pandas.DataFrame."""
+        import pandas
+
+        return pandas.DataFrame.from_records(self)
+
+
+def open(path, *more):  # noqa: A001  shardlens.open reads as files do
+    """The run at `path`: a run directory, a directory of traces, or traces. Errors: ShardlensError if it contains no trace."""
+    return Run([path, *more])
+
+
+def _flags(settings):
+    """Keyword arguments as flags: world_size=8 is --world-size 8, no_sync=True is --no-sync; None and False are left out."""
+    flags = []
+    for key, value in settings.items():
+        if value is None or value is False:
+            continue
+        flags.append("--" + key.replace("_", "-"))
+        if value is not True:
+            flags.append(str(value))
+    return flags
+
+
+def _with_plan(command, plan, settings):
+    """The program's answer for a plan: a path, or a dict with a plan file's contents."""
+    if plan is None:
+        return program.ask([*command, *_flags(settings)])
+    if isinstance(plan, (str, os.PathLike)):
+        return program.ask([*command, "--plan", plan, *_flags(settings)])
+    import json
+
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "plan.json"
+        file.write_text(json.dumps(plan), encoding="utf-8")
+        return program.ask([*command, "--plan", file, *_flags(settings)])
+
+
+def _source(run_or_model):
+    """The flag for what is simulated: a recorded run, or a model's config or model file."""
+    if isinstance(run_or_model, Run):
+        return ["--workload", run_or_model.paths[0]]
+    path = Path(run_or_model)
+    recorded = path.is_dir() and any(path.glob("*.pt.trace.json*"))
+    return ["--workload" if recorded else "--model", path]
+
+
+def simulate(run_or_model, plan=None, **settings):
+    """`shardlens simulate --json` as a dict. Keywords are its flags: strategy="shard_grad_op", hardware="8xH100", accumulate=4."""
+    return _with_plan(["simulate", *_source(run_or_model)], plan, settings)
+
+
+def search(model, **settings):
+    """`shardlens search --json` as a dict. Keywords are its flags: hardware="8xH100", memory_limit=…"""
+    return program.ask(["search", "--model", model, *_flags(settings)], exit_codes=(0, 1))
+
+
+def _cell(key, text):
+    """A cell of the program's CSV: an integer, a fraction, a text, or None if it is empty."""
+    if key in ("unit", "hook_unit", "what", "kind", "steps"):  # may look like numbers, or be ""
+        return text
+    if text == "":
+        return None
+    if key.endswith("_ratio") or key.endswith("_gbps"):
+        return float(text)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+class Run:
+    """What `shardlens.open` returns. The program runs when a figure is first asked for, and its answer is kept."""
+
+    def __init__(self, paths):
+        self.paths = [Path(path) for path in paths]
+        for path in self.paths:
+            if not path.exists():
+                raise program.ShardlensError(f"{path}: no such file or directory", 3)
+        self.baseline = None  # what check() compares with if it is not told
+        self._analysis = None
+        self._tables = {}
+
+    @property
+    def analysis(self):
+        """`shardlens analyze --json` as a dict (docs/metrics.md)."""
+        if self._analysis is None:
+            self._analysis = program.ask(["analyze", *self.paths])
+        return self._analysis
+
+    def _table(self, by):
+        if by not in self._tables:
+            text = program.run(["analyze", *self.paths, "--by", by, "--csv"]).stdout
+            self._tables[by] = Rows({key: _cell(key, value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text)))
+        return Rows(self._tables[by])
+
+    def units(self):
+        """One row for each rank, unit and kind of collective: rank, unit, collective, count, bytes, busy_ns, exposed_ns, lead_ns, cause, issued_by."""
+        rows = Rows()
+        for rank in self.analysis["ranks"]:
+            for unit in rank["units"]:
+                for part in _PARTS:
+                    if unit.get(part):
+                        rows.append({"rank": rank["rank"], "unit": unit["fqn"], "collective": part, **unit[part]})
+        return rows
+
+    def steps(self):
+        """One row for each rank and step: rank, step, span_ns, compute_ns, comm_ns, exposed_comm_ns, …"""
+        return self._table("step")
+
+    def collectives(self):
+        """One row for each collective that ran: rank, unit, kind, section, step, issued_ns, start_ns, end_ns, exposed_ns, cause, bytes, …"""
+        return Rows(row for row in self._table("span") if row["kind"] not in _NOT_COLLECTIVES)
+
+    def causes(self):
+        """Exposed time by cause, the largest first: cause, exposed_ns, count."""
+        sums = {}
+        for row in self.collectives():
+            if row["exposed_ns"]:
+                entry = sums.setdefault(row["cause"], {"cause": row["cause"], "exposed_ns": 0, "count": 0})
+                entry["exposed_ns"] += row["exposed_ns"]
+                entry["count"] += 1
+        return Rows(sorted(sums.values(), key=lambda entry: -entry["exposed_ns"]))
+
+    def order(self):
+        """What the host did with each unit, in order: rank, steps, what, unit, section, by, hook_unit."""
+        return self._table("order")
+
+    def gathers(self, unit, rank=0):
+        """All-gathers of `unit` in a step. Errors: ValueError if steps differ or the rank has no such unit."""
+        unit = "" if unit == "(root)" else unit
+        steps = [row["step"] for row in self.steps() if row["rank"] == rank]
+        counts = dict.fromkeys(steps, 0)
+        known = set()
+        for row in self.collectives():
+            if row["rank"] == rank:
+                known.add(row["unit"])
+                if row["unit"] == unit and row["kind"].startswith("all_gather") and row["step"] in counts:
+                    counts[row["step"]] += 1
+        if unit not in known:
+            raise ValueError(f"rank {rank} has no collective of a unit {unit!r}; its units: {', '.join(sorted(map(repr, known)))}")
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"steps differ: all-gathers of {unit!r} in step " + ", ".join(f"{step}: {n}" for step, n in counts.items()))
+        return next(iter(counts.values()))
+
+    def hidden_fraction(self, unit=None):
+        """The part of the communication time in which something computed, 0 to 1, over all ranks; of one unit's collectives if `unit` is given.
+
+        1.0 if there is no communication at all.
+        """
+        if unit is None:
+            busy = sum(rank["comm_ns"] for rank in self.analysis["ranks"])
+            exposed = sum(rank["exposed_comm_ns"] for rank in self.analysis["ranks"])
+        else:
+            unit = "" if unit == "(root)" else unit
+            rows = [row for row in self.units() if row["unit"] == unit]
+            if not rows:
+                raise ValueError(f"no collective of a unit {unit!r}; units: {', '.join(sorted({repr(row['unit']) for row in self.units()}))}")
+            busy = sum(row["busy_ns"] for row in rows)
+            exposed = sum(row["exposed_ns"] for row in rows)
+        return Hidden(1.0 if busy == 0 else 1 - exposed / busy, self._worst(unit))
+
+    def _worst(self, unit):
+        """The collectives with most exposed time, in words."""
+        rows = sorted((row for row in self.units() if unit is None or row["unit"] == unit), key=lambda row: -row["exposed_ns"])[:3]
+        return "; ".join(
+            f"{row['collective']} of {row['unit'] or '(root)'} on rank {row['rank']}: {_ms(row['exposed_ns'])} ms exposed, cause {row['cause']}"
+            for row in rows if row["exposed_ns"])
+
+    def check(self, against=None, **settings):
+        """Compares this run with a baseline: a path of a run or of a file of `check --save-baseline`. Returns a Verdict, true if it passed."""
+        against = against or self.baseline
+        if against is None:
+            raise ValueError("check needs a baseline: run.check(against=PATH), or --shardlens-baseline PATH")
+        arguments = ["check", "--baseline", against, "--candidate", *self.paths, *_flags(settings)]
+        return Verdict(program.ask(arguments, exit_codes=(0, 1, 5)))
+
+    def simulate(self, plan=None, **settings):
+        """What another plan would take on this run's machine: `shardlens simulate --workload` as a dict."""
+        return simulate(self, plan, **settings)
+
+    def compare(self, other):
+        """`shardlens compare --json` of this run (A) and another (B)."""
+        return program.ask(["compare", self.paths[0], other.paths[0] if isinstance(other, Run) else other])
+
+    def summary(self):
+        """The output of `shardlens analyze`, for people."""
+        return program.run(["analyze", *self.paths]).stdout
+
+    def __repr__(self):
+        return f"shardlens.open({', '.join(repr(str(path)) for path in self.paths)})"
+
+    def _repr_html_(self):
+        """What a notebook shows: the ranks' figures, and the units with most exposed communication."""
+        head = "".join(
+            f"<tr><td>{rank['rank']}</td><td>{_ms(rank['span_ns'])}</td><td>{_ms(rank['compute_ns'])}</td><td>{_ms(rank['exposed_comm_ns'])}</td>"
+            f"<td>{_percent(rank['overlap_ratio'])}</td></tr>" for rank in self.analysis["ranks"])
+        worst = sorted(self.units(), key=lambda row: -row["exposed_ns"])[:10]
+        body = "".join(
+            f"<tr><td>{row['rank']}</td><td style='text-align:left'>{escape(row['unit'] or '(root)')}</td><td style='text-align:left'>{escape(row['collective'])}</td>"
+            f"<td>{row['count']}</td><td>{_ms(row['exposed_ns'])}</td><td style='text-align:left'>{escape(str(row['cause'] or ''))}</td></tr>" for row in worst)
+        return (
+            f"<h4>{escape(', '.join(map(str, self.paths)))}</h4>"
+            "<table><tr><th>rank</th><th>recorded, ms</th><th>compute, ms</th><th>exposed communication, ms</th><th>hidden</th></tr>" + head + "</table>"
+            "<table><tr><th>rank</th><th>unit</th><th>collective</th><th>count</th><th>exposed, ms</th><th>cause</th></tr>" + body + "</table>")
+
+
+class Hidden(float):
+    """A fraction that says, where a test prints it, which collectives are exposed most."""
+
+    def __new__(cls, value, worst):
+        self = super().__new__(cls, value)
+        self.worst = worst
+        return self
+
+    def __repr__(self):
+        return float.__repr__(self) + (f" (most exposed: {self.worst})" if self.worst else "")
+
+
+class Verdict:
+    """What `check` found: true if it passed. `verdict`: "pass", "regression" or "inconclusive"; `details`: `check --json` (docs/ci.md)."""
+
+    def __init__(self, details):
+        self.details = details
+        self.verdict = details["verdict"]
+
+    def __bool__(self):
+        return self.verdict == "pass"
+
+    def __repr__(self):
+        changed = [f"{m['name']} {_ms(m['baseline'])} to {_ms(m['candidate'])} ms" for m in self.details["metrics"] if m["verdict"] == "regression"]
+        return f"<{'; '.join([self.verdict, self.details['reason'] or '', *changed, *self.details['causes'][:5]])}>"
+
+
+def _ms(nanoseconds):
+    return f"{nanoseconds / 1e6:.3f}"
+
+
+def _percent(fraction):
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"

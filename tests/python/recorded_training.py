@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Trains a small model on two Gloo ranks under FSDP2, FSDP1 and DDP, each once without and once with shardlens.record.
+
+    recorded_training.py OUT        writes OUT/<case>/ (run directories) and OUT/<case>.losses.json, rank 0's losses of both trainings
+"""
+import contextlib
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import shardlens
+
+STEPS = 5
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.fc2(torch.relu(self.fc1(x)))
+
+
+class Model(nn.Module):
+    """Tied embedding and head, three blocks, and a scale that FSDP2 shards unevenly."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(17, 8)
+        self.layers = nn.ModuleList(Block(8) for _ in range(3))
+        self.scale = nn.Parameter(torch.ones(3))
+        self.head = nn.Linear(8, 17, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer, scale in zip(self.layers, self.scale):
+            x = layer(x) * scale
+        return self.head(x)
+
+
+def fsdp2(model, **settings):
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.layers:
+        fully_shard(layer, **settings)
+    return fully_shard(model, **settings)
+
+
+def fsdp2_prefetch(model):
+    fsdp2(model, reshard_after_forward=True)
+    model.layers[0].set_modules_to_forward_prefetch([model.layers[1], model.layers[2]])
+    model.layers[2].set_modules_to_backward_prefetch([model.layers[1], model.layers[0]])
+    return model
+
+
+def fsdp2_bf16(model):
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    return fsdp2(model, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32), reshard_after_forward=False)
+
+
+def fsdp2_group(model):
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard([model.layers[0], model.layers[1]])
+    return fully_shard(model)
+
+
+def fsdp1(model):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True, device_id=torch.device("cpu"))
+
+
+def ddp(model):
+    return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001, gradient_as_bucket_view=True)
+
+
+CASES = {"fsdp2": fsdp2, "fsdp2-prefetch": fsdp2_prefetch, "fsdp2-bf16": fsdp2_bf16, "fsdp2-group": fsdp2_group, "fsdp1": fsdp1, "ddp": ddp, "broken": fsdp2}
+
+
+def train(shard, record):
+    """The losses of STEPS steps of two microbatches each."""
+    torch.manual_seed(0)
+    model = shard(Model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    torch.manual_seed(1 + dist.get_rank())
+    losses = []
+    with record(model, optimizer) as rec:
+        for _ in range(STEPS):
+            for _ in range(2):
+                tokens = torch.randint(0, 17, (4, 6))
+                logits = model(tokens).float()
+                loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            if rec is not None:
+                rec.step(loss)
+    methods = [name for unit in shardlens.live_units.fsdp2_units(model) for name in vars(unit.group) if name in ("unshard", "reshard", "post_backward")]
+    return losses, methods
+
+
+def work(rank, store, out):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    import shardlens.live_units  # noqa: F401
+
+    for case, shard in CASES.items():
+        plain, _ = train(shard, lambda model, optimizer: contextlib.nullcontext())
+        said = []
+
+        def record(model, optimizer, case=case):
+            if case == "broken":  # a fault inside the recorder, in the middle of training
+                rec = shardlens.record(out / case, model=model, optimizer=optimizer, steps=2)
+                rec._set_recording = lambda on: 1 // 0
+                return rec
+            return shardlens.record(out / case, model=model, optimizer=optimizer, steps=2)
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            recorded, left_over = train(shard, record)
+            said += [str(w.message) for w in caught if "shardlens" in str(w.message)]
+        if rank == 0:
+            (out / f"{case}.losses.json").write_text(json.dumps({"plain": plain, "recorded": recorded, "warnings": said, "left_over": left_over}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as directory:
+        mp.spawn(work, (f"{directory}/store", out), nprocs=2)

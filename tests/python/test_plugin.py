@@ -1,0 +1,45 @@
+"""pytest's fixture `shardlens_run`, in a pytest of its own."""
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+
+
+def pytest_of(tmp_path, test, *options):
+    (tmp_path / "test_it.py").write_text(test)
+    report = tmp_path / "report.xml"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "shardlens.pytest_plugin", f"--junitxml={report}", *options, "test_it.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    return done, report
+
+
+def test_passing_assertions_leave_properties(tmp_path, traces):
+    done, report = pytest_of(
+        tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.gathers('model.layers.0') == 2\n    assert shardlens_run.check(metric='structure')\n",
+        "--shardlens-run", str(traces / "fsdp2-default"), "--shardlens-baseline", str(traces / "fsdp2-default"))
+    assert done.returncode == 0, done.stdout
+    properties = {p.get("name"): p.get("value") for p in xml.parse(report).iter("property")}
+    assert properties["shardlens.hidden_fraction"] == "0.0"
+    assert int(properties["shardlens.rank0.exposed_comm_ns"]) == 42508449
+
+
+def test_failures_name_unit_cause_and_milliseconds(tmp_path, traces):
+    done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.hidden_fraction() >= 0.9\n", "--shardlens-run", str(traces / "fsdp2-default"))
+    assert done.returncode == 1
+    assert "(root)" in done.stdout and " ms exposed, cause " in done.stdout
+
+
+def test_a_regression_names_what_changed(tmp_path, traces):
+    done, _ = pytest_of(
+        tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.check(metric='structure')\n",
+        "--shardlens-run", str(traces / "fsdp2-reshard"), "--shardlens-baseline", str(traces / "fsdp2-no-reshard"))
+    assert done.returncode == 1
+    assert "all_gather_backward" in done.stdout
+
+
+def test_a_marker_names_the_run_and_no_run_is_an_error(tmp_path, traces):
+    done, _ = pytest_of(
+        tmp_path, f"import pytest\n@pytest.mark.shardlens_run({str(traces / 'fsdp2-default')!r})\ndef test_run(shardlens_run):\n    assert shardlens_run.steps()\n")
+    assert done.returncode == 0, done.stdout
+    done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    pass\n")
+    assert done.returncode == 1 and "--shardlens-run DIR" in done.stdout

@@ -1,0 +1,85 @@
+"""shardlens.open on recorded traces of PyTorch: two ranks, two blocks, two steps."""
+import json
+
+import pytest
+
+import shardlens
+
+
+@pytest.fixture(scope="module")
+def run(traces):
+    return shardlens.open(traces / "fsdp2-default")
+
+
+def test_rows_have_a_step_for_each_rank(run):
+    assert [(row["rank"], row["step"]) for row in run.steps()] == [(0, 2), (0, 3), (1, 2), (1, 3)]
+    assert all(row["compute_ns"] + row["exposed_comm_ns"] + row["exposed_copy_ns"] + row["idle_ns"] == row["span_ns"] for row in run.steps())
+
+
+def test_blocks_are_gathered_twice_and_the_root_once(run):
+    """Blocks are freed after forward (reshard_after_forward None), the root is kept."""
+    assert run.gathers("model.layers.0") == 2
+    assert run.gathers("model.layers.1", rank=1) == 2
+    assert run.gathers("") == run.gathers("(root)") == 1
+
+
+def test_a_plan_that_keeps_parameters_gathers_once(traces):
+    assert shardlens.open(traces / "fsdp2-no-reshard").gathers("model.layers.0") == 1
+
+
+def test_an_unknown_unit_is_an_error_that_lists_the_units(run):
+    with pytest.raises(ValueError, match="'model.layers.1'"):
+        run.gathers("model.layers.9")
+    with pytest.raises(ValueError, match="'model.layers.1'"):
+        run.hidden_fraction("model.layers.9")
+
+
+def test_collectives_sum_to_the_units(run):
+    by_unit = {}
+    for row in run.collectives():
+        key = row["rank"], row["unit"], row["kind"]
+        by_unit[key] = by_unit.get(key, 0) + row["exposed_ns"]
+    for row in run.units():
+        if row["collective"] == "reduce_scatter":
+            assert by_unit[row["rank"], row["unit"], "reduce_scatter"] == row["exposed_ns"]
+    assert sum(row["exposed_ns"] for row in run.causes()) == sum(by_unit.values())
+
+
+def test_hidden_fraction_names_what_is_exposed(run):
+    """One thread trains and communicates, so nothing is hidden."""
+    fraction = run.hidden_fraction()
+    assert fraction == 0.0
+    assert " ms exposed, cause " in repr(fraction) and "(root)" in repr(fraction)
+
+
+def test_check_passes_against_itself_and_names_what_changed(traces):
+    same = shardlens.open(traces / "fsdp2-reshard").check(against=traces / "fsdp2-reshard", metric="structure")
+    assert same and same.verdict == "pass"
+    changed = shardlens.open(traces / "fsdp2-reshard").check(against=traces / "fsdp2-no-reshard", metric="structure")
+    assert not changed
+    assert "all_gather_backward" in repr(changed)
+
+
+def test_simulate_takes_a_plan_as_a_path_or_a_dict(traces, tmp_path):
+    run = shardlens.open(traces / "fsdp2-default")
+    plan = {"version": 1, "layout": "per_parameter", "reshard_after_forward": False, "units": [{"modules": "model.layers.*"}, {"modules": ""}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    answer = run.simulate(plan)
+    assert answer == run.simulate(tmp_path / "plan.json")
+    assert answer["step_ns"] == answer["compute_ns"] + answer["exposed_comm_ns"] + answer["exposed_copy_ns"] + answer["idle_ns"]
+
+
+def test_messages_are_the_programs(tmp_path):
+    with pytest.raises(shardlens.ShardlensError, match="no such file") as missing:
+        shardlens.open(tmp_path / "none")
+    assert missing.value.exit_code == 3
+    with pytest.raises(shardlens.ShardlensError, match="contains no trace") as empty:
+        shardlens.open(tmp_path).units()
+    assert empty.value.exit_code == 3
+
+
+def test_rows_become_a_table(run):
+    pandas = pytest.importorskip("pandas")
+    table = run.units().to_pandas()
+    assert isinstance(table, pandas.DataFrame) and list(table["unit"].unique()) == ["", "model.layers.0", "model.layers.1"]
+    assert "(root)" in run._repr_html_()
