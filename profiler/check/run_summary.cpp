@@ -20,6 +20,7 @@
 #include "profiler/analysis/overlap/window_figures.h"
 #include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/check/statistics.h"
+#include "profiler/trace/model/overhead_names.h"
 
 namespace shardlens::check {
 namespace {
@@ -55,7 +56,7 @@ struct StepTimes {
   int64_t number = 0;
   std::vector<Interval> windows;  // by rank
   std::vector<double> exposed;
-  bool disturbed = false;  // the profiler itself ran in this step
+  bool disturbed = false;  // the profiler itself took much of this step
   bool no_end = false;     // the end of its window is not known: there is no next step
 
   [[nodiscard]] size_t slowest() const {
@@ -70,10 +71,15 @@ struct StepTimes {
   [[nodiscard]] double time() const { return static_cast<double>(windows[slowest()].length()); }
 };
 
+// The share of a step that the profiler itself may take before the step is left out: a quarter of
+// the smallest change that a gate reports by default.
+constexpr double kDisturbingShare = 0.005;
+
+// Without the flushes that Shardlens asks for at the end of every step.
 IntervalSet profiler_overhead(const Trace& trace) {
   analysis::UnionBuilder overhead;
   for (const trace::Event& e : trace.events) {
-    if (e.category == trace::Category::kOverhead) {
+    if (e.category == trace::Category::kOverhead && trace.name(e) != trace::kOwnFlush) {
       overhead.add({e.start, e.end()});
     }
   }
@@ -112,7 +118,9 @@ std::vector<StepTimes> common_steps(const trace::Run& run,
       times.windows.push_back(window);
       times.exposed.push_back(
           static_cast<double>(ranks[r].partition.figures({window}).exposed_comm));
-      times.disturbed = times.disturbed || length_within(overhead[r], window) > 0;
+      times.disturbed =
+          times.disturbed || static_cast<double>(length_within(overhead[r], window)) >
+                                 kDisturbingShare * static_cast<double>(window.length());
     }
     if (times.windows.size() == ranks.size() && steps[0].erase(step.number) > 0) {
       out.push_back(std::move(times));
@@ -144,7 +152,8 @@ std::vector<StepTimes> settled_steps(std::vector<StepTimes> steps, RunSummary& s
   const auto disturbed = std::erase_if(steps, [](const StepTimes& s) { return s.disturbed; });
   if (disturbed > 0) {
     summary.notes.push_back(
-        fmt::format("{} steps left out: the profiler itself ran in them", disturbed));
+        fmt::format("{} steps left out: the profiler itself took more than {} % of them", disturbed,
+                    kDisturbingShare * 100));
   }
   summary.used = static_cast<int64_t>(steps.size());
   return steps;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "profiler/record/nvtx_domain.h"
 #include "profiler/record/occupancy.h"
 #include "profiler/trace/model/event_args.h"
+#include "profiler/trace/model/overhead_names.h"
 
 namespace shardlens::record {
 namespace {
@@ -101,11 +103,9 @@ CUptiResult ActivityParser::parse(uint8_t* buffer, size_t size) {
   CUpti_Activity* record = nullptr;
   for (;;) {
     const CUptiResult result = ::cuptiActivityGetNextRecord(buffer, size, &record);
-    if (result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
-      return CUPTI_SUCCESS;  // end of the buffer
-    }
     if (result != CUPTI_SUCCESS) {
-      return result;
+      decide_waiting();
+      return result == CUPTI_ERROR_MAX_LIMIT_REACHED ? CUPTI_SUCCESS : result;  // end of the buffer
     }
     take(*record);
   }
@@ -146,6 +146,11 @@ void ActivityParser::take(const CUpti_Activity& record) {
   }
 }
 
+void ActivityParser::keep_only_windows() {
+  const std::lock_guard lock(mutex_);
+  only_windows_ = true;
+}
+
 void ActivityParser::begin_window(Nanoseconds time) {
   const std::lock_guard lock(mutex_);
   windows_.push_back({time, std::numeric_limits<Nanoseconds>::max()});
@@ -156,6 +161,30 @@ void ActivityParser::end_window(Nanoseconds time) {
   if (!windows_.empty()) {
     windows_.back().end = std::min(windows_.back().end, time);
   }
+}
+
+void ActivityParser::begin_flush(Nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  flushes_.emplace_back(time, std::numeric_limits<Nanoseconds>::max());
+}
+
+void ActivityParser::end_flush(Nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  if (!flushes_.empty()) {
+    flushes_.back().second = time;
+  }
+}
+
+bool ActivityParser::is_own_flush(const CUpti_ActivityOverhead3& o) {
+  if (o.overheadKind != CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH) {
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto start = static_cast<Nanoseconds>(o.start), end = static_cast<Nanoseconds>(o.end);
+  // The last flush that begins before the overhead ends.
+  const auto after = std::upper_bound(flushes_.begin(), flushes_.end(),
+                                      std::pair(end, std::numeric_limits<Nanoseconds>::max()));
+  return after != flushes_.begin() && std::prev(after)->second >= start;
 }
 
 bool ActivityParser::timed(uint64_t start, uint64_t end) {
@@ -182,34 +211,72 @@ bool ActivityParser::keeps_call(uint64_t start, uint64_t end, uint32_t correlati
       return true;
     }
   }
-  return windows_.empty();
+  return windows_.empty() && !only_windows_;
 }
 
 // The record of a call may come after the records of what it launched, and the calls of several
-// threads come in any order. Where correlations of calls are not known yet, the time decides.
-bool ActivityParser::keeps_launched(uint64_t start, uint64_t end, uint32_t correlation) {
-  if (!timed(start, end)) {
-    return false;
-  }
+// threads come in any order. Where correlations of calls are not known yet, the time decides, but
+// only for what ran within a window: what ran later may have been launched within it.
+std::optional<bool> ActivityParser::keeps_launched(uint64_t start, uint32_t correlation) {
   const std::lock_guard lock(mutex_);
   const auto time = static_cast<Nanoseconds>(start);
-  const auto within = [&](const Window& w) {
+  bool open = false;
+  for (const Window& w : windows_) {
     const bool begun = w.before != 0 ? correlation > w.before : time >= w.begin;
     const bool ended =
         w.after != 0 ? correlation >= w.after : time >= w.end && correlation > w.last;
-    return begun && !ended;
-  };
-  return windows_.empty() || std::any_of(windows_.begin(), windows_.end(), within);
+    if (begun && !ended) {
+      return true;
+    }
+    open = open || (begun && w.after == 0);
+  }
+  if (open) {
+    return std::nullopt;
+  }
+  return windows_.empty() && !only_windows_;
+}
+
+void ActivityParser::launched(const Launched& event) {
+  if (!timed(event.start, event.end)) {
+    return;
+  }
+  const std::optional<bool> keeps = keeps_launched(event.start, event.correlation);
+  if (!keeps) {
+    waiting_.push_back(event);
+  } else if (*keeps) {
+    keep(event);
+  }
+}
+
+void ActivityParser::keep(const Launched& event) {
+  if (event.node) {
+    recorder_.device(*event.node);
+  }
+  recorder_.device(event.record);
+}
+
+void ActivityParser::decide_waiting() {
+  std::erase_if(waiting_, [this](const Launched& event) {
+    const std::optional<bool> keeps = keeps_launched(event.start, event.correlation);
+    if (keeps && *keeps) {
+      keep(event);
+    }
+    return keeps.has_value();
+  });
+}
+
+void ActivityParser::finish() {
+  decide_waiting();
+  waiting_.clear();  // ran after every window, and no record shows that a call within one did it
 }
 
 uint32_t ActivityParser::kernel_name(const char* name) {
-  const auto [found, added] = kernel_names_.try_emplace(name, 0);
+  const auto [found, added] = kernel_names_.try_emplace(name == nullptr ? "unnamed" : name, 0);
   if (added) {
     int status = 1;
     const std::unique_ptr<char, void (*)(void*)> text(
-        name == nullptr ? nullptr : abi::__cxa_demangle(name, nullptr, nullptr, &status),
-        std::free);
-    found->second = recorder_.text(status == 0 ? text.get() : name == nullptr ? "unnamed" : name);
+        abi::__cxa_demangle(found->first.c_str(), nullptr, nullptr, &status), std::free);
+    found->second = recorder_.text(status == 0 ? text.get() : found->first);
   }
   return found->second;
 }
@@ -235,10 +302,10 @@ uint32_t ActivityParser::call_name(bool driver, uint32_t cbid) {
   return found->second;
 }
 
-void ActivityParser::graph_node(
+std::optional<SpoolRecord> ActivityParser::graph_node(
     uint32_t graph, uint64_t node, uint32_t correlation, uint32_t stream, uint64_t start) {
   if (graph == 0 && node == 0) {
-    return;
+    return std::nullopt;
   }
   SpoolRecord record = record_of(SpoolType::kGraphNode);
   record.node = {.node = node,
@@ -247,14 +314,10 @@ void ActivityParser::graph_node(
                  .stream = stream,
                  .graph = graph,
                  .reserved = {}};
-  recorder_.device(record);
+  return record;
 }
 
 void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
-  if (!keeps_launched(k.start, k.end, k.correlationId)) {
-    return;
-  }
-  graph_node(k.graphId, k.graphNodeId, k.correlationId, k.streamId, k.start);
   const auto device = devices_.find(k.deviceId);
   const auto size = [](int32_t n) { return static_cast<uint32_t>(std::max(n, 0)); };
   SpoolRecord record = record_of(SpoolType::kKernel);
@@ -272,15 +335,12 @@ void ActivityParser::kernel(const CUpti_ActivityKernel10& k) {
                    .device = narrowed<uint8_t>(k.deviceId),
                    .occupancy = device == devices_.end() ? trace::kNoOccupancy
                                                          : occupancy_of(k, device->second)};
-  recorder_.device(record);
+  launched({k.start, k.end, k.correlationId, record,
+            graph_node(k.graphId, k.graphNodeId, k.correlationId, k.streamId, k.start)});
 }
 
 // Records a whole graph as one event on the stream it was launched on.
 void ActivityParser::graph(const CUpti_ActivityGraphTrace2& g) {
-  if (!keeps_launched(g.start, g.end, g.correlationId)) {
-    return;
-  }
-  graph_node(g.graphId, 0, g.correlationId, g.streamId, g.start);
   SpoolRecord record = record_of(SpoolType::kKernel);
   record.kernel = {.name = recorder_.text(fmt::format("CUDA graph {}", g.graphId)),
                    .correlation = g.correlationId,
@@ -294,14 +354,11 @@ void ActivityParser::graph(const CUpti_ActivityGraphTrace2& g) {
                    .context = narrowed<uint16_t>(g.contextId),
                    .device = narrowed<uint8_t>(g.deviceId),
                    .occupancy = trace::kNoOccupancy};
-  recorder_.device(record);
+  launched({g.start, g.end, g.correlationId, record,
+            graph_node(g.graphId, 0, g.correlationId, g.streamId, g.start)});
 }
 
 void ActivityParser::moved(const Moved& m, const std::string& name, bool is_memset) {
-  if (!keeps_launched(m.start, m.end, m.correlation)) {
-    return;
-  }
-  graph_node(m.graph, m.node, m.correlation, m.stream, m.start);
   SpoolRecord record = record_of(SpoolType::kCopy);
   record.copy = {.name = recorder_.text(name),
                  .correlation = m.correlation,
@@ -313,7 +370,8 @@ void ActivityParser::moved(const Moved& m, const std::string& name, bool is_mems
                  .device = narrowed<uint8_t>(m.device),
                  .is_memset = static_cast<uint8_t>(is_memset),
                  .reserved = {}};
-  recorder_.device(record);
+  launched({m.start, m.end, m.correlation, record,
+            graph_node(m.graph, m.node, m.correlation, m.stream, m.start)});
 }
 
 void ActivityParser::copy(const CUpti_ActivityMemcpy6& m) {
@@ -396,10 +454,11 @@ void ActivityParser::overhead(const CUpti_ActivityOverhead3& o) {
     return;
   }
   SpoolRecord record = record_of(SpoolType::kOverhead);
-  record.overhead = {.start = static_cast<Nanoseconds>(o.start),
-                     .end = static_cast<Nanoseconds>(o.end),
-                     .name = recorder_.text(overhead_name(o.overheadKind)),
-                     .reserved = {}};
+  record.overhead = {
+      .start = static_cast<Nanoseconds>(o.start),
+      .end = static_cast<Nanoseconds>(o.end),
+      .name = recorder_.text(is_own_flush(o) ? trace::kOwnFlush : overhead_name(o.overheadKind)),
+      .reserved = {}};
   recorder_.device(record);
 }
 
@@ -420,33 +479,42 @@ void ActivityParser::memory(const CUpti_ActivityMemory4& m) {
   recorder_.device(record);
 }
 
+// The two ends of a range may be in different buffers, which come in any order. An end without a
+// begin also belongs to a range that began before recording.
 void ActivityParser::marker(const CUpti_ActivityMarker2& m) {
-  if ((m.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0) {
-    OpenRange& open = open_ranges_[m.id];
-    open.start = static_cast<Nanoseconds>(m.timestamp);
-    open.ours = m.domain != nullptr && std::string_view(m.domain) == kNvtxDomain;
-    open.thread = m.objectId.pt.threadId;
-    open.name = open.ours ? 0 : recorder_.text(m.name == nullptr ? "unnamed" : m.name);
+  const bool begins = (m.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0;
+  if (!begins && (m.flags & CUPTI_ACTIVITY_FLAG_MARKER_END) == 0) {
     return;
   }
-  const auto found = open_ranges_.find(m.id);
-  if ((m.flags & CUPTI_ACTIVITY_FLAG_MARKER_END) == 0 || found == open_ranges_.end()) {
+  const auto found = open_ranges_.try_emplace(m.id).first;
+  OpenRange& range = found->second;
+  if (begins) {
+    range.start = static_cast<Nanoseconds>(m.timestamp);
+    range.ours = m.domain != nullptr && std::string_view(m.domain) == kNvtxDomain;
+    range.thread = m.objectId.pt.threadId;
+    range.name = range.ours ? 0 : recorder_.text(m.name == nullptr ? "unnamed" : m.name);
+  } else {
+    range.end = static_cast<Nanoseconds>(m.timestamp);
+  }
+  if (range.start != 0 && range.end != 0) {
+    close(range);
+    open_ranges_.erase(found);
+  }
+}
+
+void ActivityParser::close(const OpenRange& range) {
+  if (!keeps_call(static_cast<uint64_t>(range.start), static_cast<uint64_t>(range.end), 0)) {
     return;
   }
-  const OpenRange open = found->second;
-  open_ranges_.erase(found);
-  if (!keeps_call(static_cast<uint64_t>(open.start), m.timestamp, 0)) {
-    return;
-  }
-  if (open.ours) {
+  if (range.ours) {
     ++own_ranges_;
     return;
   }
   SpoolRecord record = record_of(SpoolType::kAnnotation);
-  record.annotation = {.start = open.start,
-                       .end = static_cast<Nanoseconds>(m.timestamp),
-                       .name = open.name,
-                       .thread = open.thread,
+  record.annotation = {.start = range.start,
+                       .end = range.end,
+                       .name = range.name,
+                       .thread = range.thread,
                        .reserved = {}};
   recorder_.device(record);
 }

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <cuda_occupancy.h>
@@ -19,10 +21,13 @@ namespace shardlens::record {
 // Names      kernels are demangled; a runtime call's version (cudaLaunchKernel_v7000) is cut off.
 // NVTX       ranges of other domains than Shardlens's become annotations when they end; Shardlens's
 // own ranges are only counted, because the recorder already has them.
+// Overhead   what CUPTI needs for a flush that Shardlens asked for is named trace::kOwnFlush, so
+// that
+//            `check` does not leave out the step.
 // Windows    after the first begin_window(), only calls within a window are kept, and what these
 //            calls launched, however late it ran. Correlations, which increase with time, connect
 //            the two.
-// Threads    one at a time; begin_window() and end_window() from any thread.
+// Threads    one at a time; windows and flushes from any thread.
 // Ownership  `recorder` must outlive the parser. Names that a record points to are copied at once.
 // Errors     records without a time (start or end 0) are counted, not kept.
 class ActivityParser {
@@ -33,19 +38,27 @@ class ActivityParser {
   // error for the buffer, or CUPTI_SUCCESS.
   CUptiResult parse(uint8_t* buffer, size_t size);
   void take(const CUpti_Activity& record);
+  // Decides on the records that waited for others.
+  void finish();
 
+  // Keeps nothing before the first window either.
+  void keep_only_windows();
   void begin_window(Nanoseconds time);
   void end_window(Nanoseconds time);
+  void begin_flush(Nanoseconds time);
+  void end_flush(Nanoseconds time);
 
   [[nodiscard]] int64_t untimed() const { return untimed_; }
   [[nodiscard]] int64_t own_ranges() const { return own_ranges_; }  // Shardlens's ranges that ended
 
  private:
+  // A range of which one end is known.
   struct OpenRange {
-    Nanoseconds start = 0;
+    Nanoseconds start = 0, end = 0;
     uint32_t name = 0, thread = 0;
     bool ours = false;
   };
+  void close(const OpenRange& range);
 
   void kernel(const CUpti_ActivityKernel10& k);
   void copy(const CUpti_ActivityMemcpy6& m);
@@ -68,8 +81,20 @@ class ActivityParser {
     uint64_t node;
   };
   void moved(const Moved& m, const std::string& name, bool is_memset);
-  void graph_node(
+
+  // A kernel, copy or graph, with the record of its graph node if it has one.
+  struct Launched {
+    uint64_t start, end;
+    uint32_t correlation;
+    trace::SpoolRecord record;
+    std::optional<trace::SpoolRecord> node;
+  };
+  static std::optional<trace::SpoolRecord> graph_node(
       uint32_t graph, uint64_t node, uint32_t correlation, uint32_t stream, uint64_t start);
+  // Keeps it, drops it, or, if the record of the call that launched it has yet to come, waits.
+  void launched(const Launched& event);
+  void keep(const Launched& event);
+  void decide_waiting();
   struct Window {
     Nanoseconds begin, end;
     // Correlations of calls: the last before the window, the last within it, the first after it; 0:
@@ -78,21 +103,25 @@ class ActivityParser {
   };
   // Whether to keep a host event; records its correlation in the windows (0: it has none).
   [[nodiscard]] bool keeps_call(uint64_t start, uint64_t end, uint32_t correlation);
-  // Whether to keep a device event.
-  [[nodiscard]] bool keeps_launched(uint64_t start, uint64_t end, uint32_t correlation);
+  // Whether to keep a device event; nullopt: its call may have been in a window, but is not known.
+  [[nodiscard]] std::optional<bool> keeps_launched(uint64_t start, uint32_t correlation);
   [[nodiscard]] bool timed(uint64_t start, uint64_t end);
+  [[nodiscard]] bool is_own_flush(const CUpti_ActivityOverhead3& o);
   uint32_t kernel_name(const char* name);
   uint32_t call_name(bool driver, uint32_t cbid);
 
   SpoolRecorder& recorder_;
   std::unordered_map<uint32_t, cudaOccDeviceProp> devices_;  // for occupancy
   std::mutex mutex_;
-  std::vector<Window> windows_;  // by time; guarded by mutex_
+  bool only_windows_ = false;                                 // guarded by mutex_
+  std::vector<Window> windows_;                               // by time; guarded by mutex_
+  std::vector<std::pair<Nanoseconds, Nanoseconds>> flushes_;  // by time; guarded by mutex_
   int64_t untimed_ = 0, own_ranges_ = 0;
-  // By address: CUPTI keeps one text per kernel.
-  std::unordered_map<const char*, uint32_t> kernel_names_;
+  // By value: CUPTI frees the text when a module is unloaded, and may reuse its address.
+  std::unordered_map<std::string, uint32_t> kernel_names_;
   std::unordered_map<uint64_t, uint32_t> call_names_;
-  std::unordered_map<uint64_t, OpenRange> open_ranges_;
+  std::unordered_map<uint64_t, OpenRange> open_ranges_;  // by id
+  std::vector<Launched> waiting_;
 };
 
 }  // namespace shardlens::record

@@ -16,6 +16,7 @@
 #include "profiler/record/activity_parser.h"
 #include "profiler/record/clock.h"
 #include "profiler/record/device_tracer.h"
+#include "profiler/record/quiet_thread.h"
 
 namespace shardlens::record {
 namespace {
@@ -87,21 +88,24 @@ std::string name_of(CUptiResult result) {
              : fmt::format("CUPTI error {}", static_cast<int>(result));
 }
 
-// CUPTI's callbacks have no user data and may be called until the process ends, so the objects that
-// they use are never freed.
-ActivityBuffers* buffers = nullptr;
+// CUPTI's callbacks have no user data and may be called until the process ends, so the buffers are
+// never freed. All tracers of the process use them, one after the other.
+ActivityBuffers& buffers() {
+  static auto* instance = new ActivityBuffers(CuptiOptions::kBufferBytes, 0);
+  return *instance;
+}
 std::atomic<bool> alive{false};
 
 void on_request(uint8_t** buffer, size_t* size, size_t* max_records) {
-  *buffer = buffers->take();
-  *size = *buffer == nullptr ? 0 : buffers->bytes();
+  *buffer = buffers().take();
+  *size = *buffer == nullptr ? 0 : buffers().bytes();
   *max_records = 0;  // as many as fit
 }
 
 void on_complete(
     CUcontext context, uint32_t stream, uint8_t* buffer, size_t /*size*/, size_t valid) {
   if (buffer != nullptr) {
-    buffers->filled({buffer, valid, context, stream});
+    buffers().filled({buffer, valid, context, stream});
   }
 }
 
@@ -134,9 +138,12 @@ class CuptiTracer final : public DeviceTracer {
           fmt::format("no device records: CUPTI did not accept the buffers ({})", name_of(r)));
     }
     complain(::cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "thread ids");
-    thread_ = std::thread([this] { read(); });
+    parser_.keep_only_windows();  // a late buffer may have records of an earlier tracer
+    buffers().grow(options_.buffers);
+    buffers().open();
+    thread_ = thread_without_signals([this] { read(); });
   }
-  ~CuptiTracer() override { finish(); }
+  ~CuptiTracer() override { finish(/*wait=*/false); }
 
   void enable(bool on) override {
     for (const Kind& kind : kKinds) {
@@ -163,25 +170,33 @@ class CuptiTracer final : public DeviceTracer {
   void begin_window() override { parser_.begin_window(now_ns()); }
   void end_window() override { parser_.end_window(now_ns()); }
 
-  void flush() override { static_cast<void>(::cuptiActivityFlushAll(0)); }
+  void flush() override { flush_all(0); }
 
-  int64_t finish() override {
+  int64_t finish(bool wait) override {
     if (std::exchange(finished_, true)) {
       return own_ranges_;
     }
-    static_cast<void>(::cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
+    if (wait && options_.synchronize) {
+      options_.synchronize();
+    }
+    flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     for (const Kind& kind : kKinds) {
       static_cast<void>(::cuptiActivityDisable(kind.kind));
     }
     static_cast<void>(::cuptiActivityDisable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE));
-    buffers->close();
+    buffers().close();
     thread_.join();
     static_cast<void>(::cuptiUnsubscribe(subscriber_));
+    parser_.finish();
     own_ranges_ = parser_.own_ranges();
-    if (buffers->refused() > 0) {
+    if (buffers().refused() > 0) {
       recorder_.note(
           fmt::format("no free buffer for device records {} times: all {} of {} MiB were full",
-                      buffers->refused(), options_.buffers, options_.buffer_bytes >> 20));
+                      buffers().refused(), options_.buffers, CuptiOptions::kBufferBytes >> 20));
+    }
+    if (buffers().unexpected() > 0) {
+      recorder_.note(fmt::format("CUPTI delivered {} buffers that it did not have: ignored",
+                                 buffers().unexpected()));
     }
     if (parser_.untimed() > 0) {
       recorder_.note(
@@ -216,6 +231,12 @@ class CuptiTracer final : public DeviceTracer {
     }
   }
 
+  void flush_all(uint32_t flags) {
+    parser_.begin_flush(now_ns());
+    static_cast<void>(::cuptiActivityFlushAll(flags));
+    parser_.end_flush(now_ns());
+  }
+
   void switch_kind(const Kind& kind, bool on) {
     if (on) {
       complain(::cuptiActivityEnable(kind.kind), kind.name);
@@ -234,7 +255,7 @@ class CuptiTracer final : public DeviceTracer {
   // thread.
   void read() {
     int64_t dropped = 0;
-    while (const auto buffer = buffers->next()) {
+    while (const auto buffer = buffers().next()) {
       const CUptiResult r = parser_.parse(buffer->data, buffer->size);
       complain(r, "the rest of a buffer");
       size_t lost = 0;
@@ -244,7 +265,7 @@ class CuptiTracer final : public DeviceTracer {
         dropped += static_cast<int64_t>(lost);
         recorder_.device_dropped(dropped);
       }
-      buffers->give_back(buffer->data);
+      buffers().give_back(buffer->data);
     }
   }
 
@@ -264,8 +285,6 @@ std::unique_ptr<DeviceTracer> start_cupti(SpoolRecorder& recorder, const CuptiOp
     throw UsageError("start_cupti: another tracer is recording this process; finish it first");
   }
   try {
-    // Never freed: CUPTI may still write to the buffers of an earlier tracer.
-    buffers = new ActivityBuffers(static_cast<size_t>(options.buffer_bytes), options.buffers);
     return std::make_unique<CuptiTracer>(recorder, options);
   } catch (...) {
     alive = false;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,8 +32,8 @@ class DeviceTracer {
   // Delivers finished records; does not wait for the device.
   virtual void flush() = 0;
   // Delivers all records and removes the tracer from the process. Returns how many of Shardlens's
-  // NVTX ranges it saw.
-  virtual int64_t finish() = 0;
+  // NVTX ranges it saw. After a fault, `wait` must be false: the devices may never become idle.
+  virtual int64_t finish(bool wait) = 0;
 
   // Work that the calling thread launches between these calls is marked with `id`.
   virtual void push(uint64_t id) = 0;
@@ -40,9 +41,14 @@ class DeviceTracer {
 };
 
 struct CuptiOptions {
-  Bytes buffer_bytes = Bytes{4} << 20;  // about 19 000 kernels
+  // The size is the same for all tracers of a process, because CUPTI may still have buffers of
+  // earlier ones.
+  static constexpr Bytes kBufferBytes = Bytes{4} << 20;  // about 19 000 kernels
   size_t buffers = 16;        // fixed number; with none free, CUPTI drops and counts records
   bool whole_graphs = false;  // a CUDA graph as one event instead of its kernels
+  // Waits until all devices are idle; called before the last flush, so that it has the records of
+  // work that is still running. Empty: what is not done then has no times and is left out.
+  std::function<void()> synchronize = {};
 };
 
 // Subscribes to CUPTI. The device is recorded after enable(true). Call this before the process's

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/record_function.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "core/base/error.h"
 #include "profiler/record/clock.h"
@@ -165,6 +166,16 @@ OperatorObserver::~OperatorObserver() {
   recorder_.set_step_listener(nullptr);
   at::removeCallback(handle_);
   active.store(nullptr, std::memory_order_release);
+}
+
+void wait_for_devices() {
+  if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) {
+    return;
+  }
+  const auto* devices = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
+  for (c10::DeviceIndex i = 0; i < devices->deviceCount(); ++i) {
+    devices->synchronizeDevice(i);
+  }
 }
 
 }  // namespace shardlens::record

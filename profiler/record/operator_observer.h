@@ -29,4 +29,8 @@ class OperatorObserver {
   uint64_t handle_ = 0;
 };
 
+// Waits until all of LibTorch's CUDA devices are idle. Does nothing unless the program has loaded
+// LibTorch's CUDA library.
+void wait_for_devices();
+
 }  // namespace shardlens::record

@@ -45,11 +45,16 @@ struct Session::Parts {
     if (options.operators) {
       observer.emplace(spool);
     }
+    spool.set_warning_listener(options.warn);
   }
 
   std::unique_ptr<DeviceTracer> trace_device() {
     try {
-      return start_cupti(spool, options.cupti);
+      CuptiOptions cupti = options.cupti;
+      if (!cupti.synchronize) {
+        cupti.synchronize = wait_for_devices;
+      }
+      return start_cupti(spool, cupti);
     } catch (const RuntimeFault& fault) {
       spool.note(fault.what());
       options.warn(fmt::format("{}; the capture continues without them", fault.what()));
@@ -81,7 +86,7 @@ Session::~Session() {
     if (std::uncaught_exceptions() > exceptions_) {
       parts_->observer.reset();
       if (parts_->tracer != nullptr) {
-        static_cast<void>(parts_->tracer->finish());
+        static_cast<void>(parts_->tracer->finish(/*wait=*/false));
       }
       parts_->spool.flush();
     } else {
@@ -107,7 +112,7 @@ std::filesystem::path Session::finish() {
   }
   parts.observer.reset();
   if (parts.tracer != nullptr) {
-    const int64_t seen = parts.tracer->finish();
+    const int64_t seen = parts.tracer->finish(/*wait=*/true);
     if (seen != parts.nvtx.ended()) {
       parts.spool.note(fmt::format("{} NVTX ranges of units have ended, but CUPTI saw {}",
                                    parts.nvtx.ended(), seen));

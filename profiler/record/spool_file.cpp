@@ -13,19 +13,20 @@
 namespace shardlens::record {
 namespace {
 
-bool write_all(int fd, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t written = ::write(fd, data, size);
+// Returns how many bytes were written: fewer than `size` after an error, which is in errno.
+size_t write_all(int fd, const char* data, size_t size) {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t written = ::write(fd, data + done, size - done);
     if (written < 0 && errno == EINTR) {
       continue;
     }
     if (written <= 0) {
-      return false;
+      break;
     }
-    data += written;
-    size -= static_cast<size_t>(written);
+    done += static_cast<size_t>(written);
   }
-  return true;
+  return done;
 }
 
 }  // namespace
@@ -41,7 +42,8 @@ SpoolFile::SpoolFile(const std::filesystem::path& path, int rank, int world_size
   header.created = now_ns();
   header.check = spool_check(header);
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0 || !write_all(fd_, reinterpret_cast<const char*>(&header), sizeof(header))) {
+  if (fd_ < 0 ||
+      write_all(fd_, reinterpret_cast<const char*>(&header), sizeof(header)) < sizeof(header)) {
     const int reason = errno;
     if (fd_ >= 0) {
       ::close(fd_);
@@ -55,23 +57,24 @@ SpoolFile::~SpoolFile() {
   ::close(fd_);
 }
 
-bool SpoolFile::append(std::vector<trace::SpoolRecord>& records) {
+size_t SpoolFile::append(std::vector<trace::SpoolRecord>& records) {
   if (!error_.empty()) {
-    return false;
+    return 0;
   }
   for (trace::SpoolRecord& record : records) {
     record.check = spool_check(record);
   }
-  const size_t size = records.size() * sizeof(trace::SpoolRecord);
-  if (!write_all(fd_, reinterpret_cast<const char*>(records.data()), size)) {
+  constexpr size_t kSize = sizeof(trace::SpoolRecord);
+  const size_t done =
+      write_all(fd_, reinterpret_cast<const char*>(records.data()), records.size() * kSize) / kSize;
+  bytes_ += static_cast<Bytes>(done * kSize);
+  if (done < records.size()) {
     error_ = std::strerror(errno);
     if (::ftruncate(fd_, bytes_) != 0) {
       error_ += ", and the spool ends in an incomplete record";
     }
-    return false;
   }
-  bytes_ += static_cast<Bytes>(size);
-  return true;
+  return done;
 }
 
 }  // namespace shardlens::record

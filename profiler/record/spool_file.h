@@ -20,9 +20,9 @@ class SpoolFile {
   SpoolFile(const SpoolFile&) = delete;
   SpoolFile& operator=(const SpoolFile&) = delete;
 
-  // Fills in each record's check and writes the records. False if writing fails: the file is then
-  // truncated to whole records and accepts no more.
-  bool append(std::vector<trace::SpoolRecord>& records);
+  // Fills in each record's check and writes the records. Returns how many; if writing fails, the
+  // file ends with the last whole one and accepts no more.
+  size_t append(std::vector<trace::SpoolRecord>& records);
   [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] const std::string& error() const { return error_; }  // "": no error
 

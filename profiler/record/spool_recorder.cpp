@@ -13,6 +13,7 @@
 #include "core/base/format_bytes.h"
 #include "core/schedule/action.h"
 #include "profiler/record/clock.h"
+#include "profiler/record/quiet_thread.h"
 #include "profiler/record/rank_now.h"
 
 namespace shardlens::record {
@@ -55,11 +56,18 @@ SpoolRecorder::SpoolRecorder(SpoolOptions options)
       file_(spool_path(options_.directory, options_.rank), options_.rank, options_.world_size) {
   buffer_.reserve(options_.buffer_records);
   open_.reserve(64);
+  accepted_ = file_.bytes();
   append_text(SpoolType::kMetadata, 0, metadata());
+  writer_ = thread_without_signals([this] { write_when_asked(); });
 }
 
 SpoolRecorder::~SpoolRecorder() {
-  flush();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    ask_to_write();
+  }
+  writer_.join();
 }
 
 std::string SpoolRecorder::metadata() const {
@@ -112,7 +120,14 @@ void SpoolRecorder::step_end() {
     return;
   }
   append(step_record(SpoolType::kStepEnd, step_, dropped()), Keep::kAlways);
-  flush();
+  ++recorded_steps_;
+  {
+    const std::lock_guard lock(mutex_);
+    ask_to_write();
+  }
+  if (warning_listener_) {
+    warn_once();
+  }
   if (const auto listener = step_listener_) {  // a copy, because it may remove itself
     listener();
   }
@@ -267,6 +282,10 @@ void SpoolRecorder::op(uint32_t name,
 }
 
 void SpoolRecorder::device_dropped(int64_t records) {
+  {
+    const std::lock_guard lock(mutex_);
+    device_dropped_ = std::max(device_dropped_, records);
+  }
   append(step_record(SpoolType::kDeviceDropped, step_, records), Keep::kAlways);
 }
 
@@ -285,8 +304,9 @@ void SpoolRecorder::note(std::string_view message) {
 }
 
 void SpoolRecorder::flush() {
-  const std::lock_guard lock(mutex_);
-  write_out();
+  std::unique_lock lock(mutex_);
+  ask_to_write();
+  written_changed_.wait(lock, [this, mine = asked_] { return written_ >= mine; });
 }
 
 void SpoolRecorder::finish() {
@@ -295,9 +315,11 @@ void SpoolRecorder::finish() {
   }
   append(step_record(SpoolType::kEnd, step_, dropped()), Keep::kAlways);
   now_.finish();
-  const std::lock_guard lock(mutex_);
-  write_out();
-  finished_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  flush();
 }
 
 std::filesystem::path SpoolRecorder::path() const {
@@ -316,7 +338,7 @@ int64_t SpoolRecorder::dropped() const {
 
 std::string SpoolRecorder::error() const {
   const std::lock_guard lock(mutex_);
-  return file_.error();
+  return error_;
 }
 
 std::string SpoolRecorder::losses() const {
@@ -325,9 +347,9 @@ std::string SpoolRecorder::losses() const {
     return "";
   }
   return fmt::format("{} records were not kept: {}", dropped_,
-                     file_.error().empty()
+                     error_.empty()
                          ? fmt::format("the spool's budget is {}", format_bytes(options_.budget))
-                         : "writing the spool failed: " + file_.error());
+                         : "writing the spool failed: " + error_);
 }
 
 // Texts are kept beyond the budget, because earlier records cannot be used without them.
@@ -352,26 +374,83 @@ void SpoolRecorder::append(const SpoolRecord& record, Keep keep) {
   if (finished_) {
     return;  // not counted: the recording is over and the count has been written
   }
-  const auto used = file_.bytes() + static_cast<Bytes>(buffer_.size() * sizeof(SpoolRecord));
-  if (keep == Keep::kWithinBudget &&
-      used + static_cast<Bytes>(sizeof(SpoolRecord)) > options_.budget) {
+  constexpr auto kSize = static_cast<Bytes>(sizeof(SpoolRecord));
+  if (keep == Keep::kWithinBudget && accepted_ + kSize > options_.budget) {
     ++dropped_;
     return;
   }
   buffer_.push_back(record);
+  accepted_ += kSize;
   ++kept_;
-  if (buffer_.size() >= options_.buffer_records) {
-    write_out();
+  if (buffer_.size() >= options_.buffer_records && asked_ == taken_) {
+    ask_to_write();
   }
 }
 
 // The caller holds mutex_.
-void SpoolRecorder::write_out() {
-  if (!buffer_.empty() && !file_.append(buffer_)) {
-    dropped_ += static_cast<int64_t>(buffer_.size());
-    kept_ -= static_cast<int64_t>(buffer_.size());
+void SpoolRecorder::ask_to_write() {
+  ++asked_;
+  asked_changed_.notify_one();
+}
+
+// The writer's thread.
+void SpoolRecorder::write_when_asked() {
+  std::vector<SpoolRecord> batch;
+  batch.reserve(options_.buffer_records);
+  std::unique_lock lock(mutex_);
+  do {
+    asked_changed_.wait(lock, [this] { return asked_ > taken_; });
+    taken_ = asked_;
+    const uint64_t mine = taken_;
+    batch.swap(buffer_);
+    lock.unlock();
+    const size_t lost = batch.size() - file_.append(batch);
+    lock.lock();
+    if (lost > 0) {
+      dropped_ += static_cast<int64_t>(lost);
+      kept_ -= static_cast<int64_t>(lost);
+      error_ = file_.error();
+    }
+    batch.clear();
+    written_ = mine;
+    written_changed_.notify_all();
+  } while (!stop_ || asked_ > taken_);
+}
+
+void SpoolRecorder::warn_once() {
+  Bytes used = 0;
+  int64_t dropped = 0, device_dropped = 0;
+  std::string error;
+  {
+    const std::lock_guard lock(mutex_);
+    used = accepted_;
+    dropped = dropped_;
+    device_dropped = device_dropped_;
+    error = error_;
   }
-  buffer_.clear();
+  const std::string budget = format_bytes(options_.budget);
+  if (dropped > 0 && !std::exchange(said_dropped_, true)) {
+    said_nearly_full_ = true;
+    warning_listener_(
+        error.empty() ? fmt::format("the spool's budget of {} is used up in step {}: from now on "
+                                    "records are dropped; record fewer steps or raise the budget",
+                                    budget, step_)
+                      : fmt::format("writing the spool failed before the end of step {}, records "
+                                    "are dropped: {}",
+                                    step_, error));
+  }
+  if (used > options_.budget / 4 * 3 && !std::exchange(said_nearly_full_, true)) {
+    const Bytes per_step = std::max<Bytes>(1, used / recorded_steps_);
+    warning_listener_(fmt::format(
+        "the spool has {} of its budget of {} after step {}: there is room for about {} more steps "
+        "like these, then records are dropped",
+        format_bytes(used), budget, step_, std::max<Bytes>(0, options_.budget - used) / per_step));
+  }
+  if (device_dropped > 0 && !std::exchange(said_device_, true)) {
+    warning_listener_(fmt::format(
+        "{} records of the device were lost until step {}: its recorder's buffers were full",
+        device_dropped, step_));
+  }
 }
 
 }  // namespace shardlens::record

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -52,10 +54,12 @@ struct InputShapes {
   int32_t dims[trace::SpoolOperator::kMaxDims] = {};
 };
 
-// Recorder that appends to DIR/rank<r>.spool, writes it at every step end and whenever the buffer
-// is full, and keeps DIR/rank<r>.now up to date. finish() and record/finish.h convert the spool to
-// a trace; after a fault the spool remains.
+// Recorder that appends to DIR/rank<r>.spool and keeps DIR/rank<r>.now up to date. finish() and
+// record/finish.h convert the spool to a trace; after a fault the spool remains.
 //
+// Writing     a thread of the recorder's own writes the file, after every step and whenever the
+//             buffer is full; no other thread waits for it, except in flush() and finish(). If the
+//             process is killed, what was recorded in the last moments may be missing.
 // Threads     as Recorder; op(), text(), collective(), device() and note() from any thread.
 // Errors      the constructor throws RuntimeFault; recording never throws. If the disk is full, the
 //             spool ends: see error().
@@ -107,10 +111,18 @@ class SpoolRecorder final : public Recorder {
     }
   }
 
+  // `listener` is called on the training thread, at the end of a step, with a sentence about the
+  // spool: most of its budget is used, records are being dropped, the device's recorder lost some,
+  // or writing failed. Each once.
+  void set_warning_listener(std::function<void(const std::string&)> listener) {
+    warning_listener_ = std::move(listener);
+  }
+
   // `listener` is called after each recorded step, on the training thread; empty: none.
   void set_step_listener(std::function<void()> listener) { step_listener_ = std::move(listener); }
 
-  // Writes the buffer to the file, e.g. before exiting after a fault; from any thread.
+  // Waits until all that was recorded is in the file, e.g. before exiting after a fault; from any
+  // thread.
   void flush();
 
   // Writes the end marker. Nothing is recorded afterwards.
@@ -135,7 +147,9 @@ class SpoolRecorder final : public Recorder {
   void append(const trace::SpoolRecord& record, Keep keep = Keep::kWithinBudget);
   [[nodiscard]] bool wanted(int64_t step);
   void collective_call(const CollectiveRecord& record);
-  void write_out();
+  void ask_to_write();
+  void write_when_asked();
+  void warn_once();
   [[nodiscard]] std::string metadata() const;
 
   const SpoolOptions options_;
@@ -151,13 +165,24 @@ class SpoolRecorder final : public Recorder {
   uint32_t hooks_ = 0;
   std::vector<OpenRange> open_;
   std::function<void()> step_listener_;
+  std::function<void(const std::string&)> warning_listener_;
+  int64_t recorded_steps_ = 0;
+  bool said_nearly_full_ = false, said_dropped_ = false, said_device_ = false;
 
-  mutable std::mutex mutex_;  // guards the members below
+  SpoolFile file_;  // the writer's only
+
+  mutable std::mutex mutex_;  // guards the members below; not held while the file is written
+  std::condition_variable asked_changed_, written_changed_;
   std::vector<trace::SpoolRecord> buffer_;
-  SpoolFile file_;
-  int64_t kept_ = 0, dropped_ = 0;
-  bool finished_ = false;
+  Bytes accepted_ = 0;  // written or in the buffer
+  std::string error_;   // of the file
+  int64_t kept_ = 0, dropped_ = 0, device_dropped_ = 0;
+  // Requests to write: made, taken by the writer, and done.
+  uint64_t asked_ = 0, taken_ = 0, written_ = 0;
+  bool finished_ = false, stop_ = false;
   std::unordered_map<std::string, uint32_t> texts_, notes_;
+
+  std::thread writer_;  // last: it uses all others
 };
 
 }  // namespace shardlens::record

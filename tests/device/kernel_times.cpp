@@ -70,7 +70,7 @@ std::filesystem::path record(const std::filesystem::path& directory, double& ela
   tracer->enable(true);
   elapsed_ms = run_kernels(stream);
   recorder.step_end();
-  static_cast<void>(tracer->finish());
+  static_cast<void>(tracer->finish(/*wait=*/true));
   return record::finish_trace(recorder);
 }
 

@@ -1,9 +1,11 @@
 // Whole comparisons of generated runs, whose differences are known.
 #include "profiler/check/check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,6 +14,7 @@
 #include "core/base/error.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/run_summary.h"
+#include "profiler/trace/model/overhead_names.h"
 #include "tests/support/generated_run.h"
 
 namespace shardlens::check {
@@ -108,17 +111,35 @@ TEST(RunSummaryTest, TraceWithoutStepsIsRefused) {
               testing::ThrowsMessage<InputError>(HasSubstr("rank 1: the trace has no steps")));
 }
 
-TEST(RunSummaryTest, LostRecordsAndStepsOfTheProfilerAreTold) {
+TEST(RunSummaryTest, LostRecordsAreTold) {
   trace::Run run = quiet().run();
   trace::add_diagnostic(run.traces[0].diagnostics, trace::Severity::kWarning, "events left out", 3);
+  EXPECT_THAT(summarize(run).doubts, testing::ElementsAre("[rank 0] events left out (3)"));
+}
+
+// A run in which an overhead event takes `share` of a step in the middle.
+RunSummary summary_with_overhead(std::string_view name, double share) {
+  trace::Run run = quiet().run();
   trace::Trace& trace = run.traces[1];
-  const Nanoseconds middle = trace.events[trace.events.size() / 2].start;
-  trace.add_complete(trace::Category::kOverhead, "Buffer Flush", trace.track(-1, 0), middle,
-                     middle + 10);
-  const RunSummary summary = summarize(run);
-  EXPECT_THAT(summary.doubts, testing::ElementsAre("[rank 0] events left out (3)"));
-  EXPECT_EQ(summary.used, 18);
-  EXPECT_THAT(summary.notes, testing::ElementsAre(HasSubstr("1 steps left out: the profiler")));
+  const auto step = std::find_if(
+      trace.events.begin(), trace.events.end(),
+      [&](const trace::Event& event) { return trace.name(event) == "ProfilerStep#10"; });
+  const Nanoseconds start = step->start + step->duration / 4;
+  const auto length = static_cast<Nanoseconds>(share * static_cast<double>(step->duration));
+  trace.add_complete(trace::Category::kOverhead, name, trace.track(-1, 0), start, start + length);
+  return summarize(run);
+}
+
+TEST(RunSummaryTest, OnlyLongWorkOfTheProfilerCountsAgainstAStep) {
+  const RunSummary brief = summary_with_overhead("Activity Buffer Request", 0.004);
+  EXPECT_EQ(brief.used, 19);
+  EXPECT_THAT(brief.notes, testing::IsEmpty());
+  const RunSummary own = summary_with_overhead(trace::kOwnFlush, 0.1);
+  EXPECT_EQ(own.used, 19);
+  EXPECT_THAT(own.notes, testing::IsEmpty());
+  const RunSummary lengthy = summary_with_overhead("Buffer Flush", 0.006);
+  EXPECT_EQ(lengthy.used, 18);
+  EXPECT_THAT(lengthy.notes, testing::ElementsAre(HasSubstr("1 steps left out: the profiler")));
 }
 
 TEST(CheckTest, SameProgramPassesAndSaysWhatWouldHaveBeenSeen) {

@@ -26,7 +26,7 @@ class Tracer : public DeviceTracer {
   void end_window() override { calls.emplace_back("end"); }
   void enable(bool on) override { calls.emplace_back(on ? "on" : "off"); }
   void flush() override { calls.emplace_back("flush"); }
-  int64_t finish() override { return 0; }
+  int64_t finish(bool /*wait*/) override { return 0; }
   void push(uint64_t id) override {
     const auto owner = trace::owner_of_external_id(id);
     std::string text(name_of(owner->section));

@@ -2,13 +2,16 @@
 
 #include <csignal>
 #include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -211,7 +214,7 @@ TEST(SpoolRecorderTest, TakesCollectivesAndOperatorsFromManyThreads) {
   EXPECT_EQ(spool.texts.size(), 51U);
 }
 
-TEST(SpoolRecorderTest, KeepsEveryEndedStepWhenTheProcessIsKilled) {
+TEST(SpoolRecorderTest, KeepsWhatWasWrittenWhenTheProcessIsKilled) {
   const TestDirectory directory;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -222,6 +225,7 @@ TEST(SpoolRecorderTest, KeepsEveryEndedStepWhenTheProcessIsKilled) {
     for (int64_t step = 0; step < 3; ++step) {
       record_step(recorder, step, seq);
     }
+    recorder.flush();
     recorder.step_begin(3);
     recorder.hook({.hook = Hook::kPreForward, .unit = 1});
     ::kill(::getpid(), SIGKILL);
@@ -235,6 +239,86 @@ TEST(SpoolRecorderTest, KeepsEveryEndedStepWhenTheProcessIsKilled) {
   EXPECT_EQ(spool.units, unit_names());
   EXPECT_EQ(of_type(spool, SpoolType::kStepEnd).size(), 3U);
   EXPECT_EQ(of_type(spool, SpoolType::kAction).size(), 27U);
+}
+
+// A FIFO whose reader is slow, in place of a slow disk: the thread that trains does not wait for
+// it, and neither does the one that reads the device's records.
+TEST(SpoolRecorderTest, NobodyWaitsForTheFile) {
+  const TestDirectory directory;
+  const std::filesystem::path path = directory.path() / "rank1.spool";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  constexpr int kSteps = 200;  // 21 records each: more than a FIFO holds
+  std::string bytes;
+  {
+    SpoolRecorder recorder(options_in(directory.path()));
+    uint32_t seq = 0;
+    std::thread device([&recorder] {
+      SpoolRecord record;
+      record.type = SpoolType::kExternal;
+      for (int i = 0; i < kSteps; ++i) {
+        recorder.device(record);
+      }
+    });
+    for (int64_t step = 0; step < kSteps; ++step) {
+      record_step(recorder, step, seq);
+    }
+    device.join();
+    EXPECT_GT(recorder.kept(), kSteps * 22) << "all is recorded, and nothing was read";
+    std::thread finishing([&recorder] { recorder.finish(); });
+    ASSERT_EQ(::fcntl(reader, F_SETFL, 0), 0);
+    const size_t expected = sizeof(trace::SpoolHeader) +
+                            static_cast<size_t>(recorder.kept()) * trace::kSpoolRecordBytes;
+    std::vector<char> piece(1 << 16);
+    while (bytes.size() < expected) {
+      const ssize_t got = ::read(reader, piece.data(), piece.size());
+      ASSERT_GT(got, 0);
+      bytes.append(piece.data(), static_cast<size_t>(got));
+    }
+    finishing.join();
+    EXPECT_EQ(recorder.error(), "");
+  }
+  ::close(reader);
+  const Spool spool = trace::parse_spool(bytes, "fifo");
+  EXPECT_EQ(of_type(spool, SpoolType::kStepEnd).size(), size_t{kSteps});
+  EXPECT_EQ(of_type(spool, SpoolType::kExternal).size(), size_t{kSteps});
+}
+
+TEST(SpoolRecorderTest, SaysWhileItRunsThatTheBudgetEnds) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  // The header, 2 records of metadata, 2 of names; then 23 for each step.
+  options.budget = 64 * 150;
+  SpoolRecorder recorder(options);
+  std::vector<std::string> said;
+  recorder.set_warning_listener([&said](const std::string& text) { said.push_back(text); });
+  uint32_t seq = 0;
+  std::vector<size_t> after;
+  for (int64_t step = 0; step < 9; ++step) {
+    record_step(recorder, step, seq);
+    after.push_back(said.size());
+  }
+  EXPECT_THAT(after, testing::ElementsAre(0, 0, 0, 0, 1, 1, 2, 2, 2));
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_THAT(said[0], testing::AllOf(testing::HasSubstr("of its budget of 9.38 KiB after step 4"),
+                                      testing::HasSubstr("about 1 more steps")));
+  EXPECT_THAT(said[1], testing::HasSubstr("is used up in step 6: from now on records are dropped"));
+}
+
+TEST(SpoolRecorderTest, SaysOnceThatTheDevicesRecordsWereLost) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  std::vector<std::string> said;
+  recorder.set_warning_listener([&said](const std::string& text) { said.push_back(text); });
+  uint32_t seq = 0;
+  record_step(recorder, 0, seq);
+  recorder.device_dropped(7);
+  record_step(recorder, 1, seq);
+  recorder.device_dropped(9);
+  record_step(recorder, 2, seq);
+  EXPECT_THAT(said, testing::ElementsAre(
+                        testing::StartsWith("7 records of the device were lost until step 1")));
 }
 
 TEST(SpoolRecorderTest, NamesTheFileItCannotMake) {
