@@ -260,12 +260,31 @@ std::string Communicator::after_timeout(const std::string& message) const {
   return peers.empty() ? message : message + "; " + peers;
 }
 
+namespace {
+
+// `text` in at most `size` bytes. What is cut off is in the hash (FNV-1a), so that two texts that
+// differ anywhere stay different.
+std::string shortened(const std::string& text, size_t size) {
+  if (text.size() <= size) {
+    return text;
+  }
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  const std::string end = fmt::format("… ({} bytes, hash {:016x})", text.size(), hash);
+  return text.substr(0, size - end.size()) + end;
+}
+
+}  // namespace
+
 // [Note: Comparing ranks] With check_ranks, this all-gather precedes every collective. All ranks
 // take part in it even if the collectives that follow are different.
 void Communicator::compare(const std::string& what) {
   constexpr size_t kBytes = 512;
   at::Tensor mine = at::empty({static_cast<int64_t>(kBytes)}, at::kByte).zero_();
-  std::memcpy(mine.data_ptr(), what.data(), std::min(what.size(), kBytes - 1));
+  const std::string text = shortened(what, kBytes - 1);
+  std::memcpy(mine.data_ptr(), text.data(), text.size());
   mine = mine.to(options_.device);
   at::Tensor all = at::empty({static_cast<int64_t>(kBytes) * options_.size}, mine.options());
   c10d::AllgatherOptions options;

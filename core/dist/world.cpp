@@ -16,6 +16,7 @@
 #include "core/dist/backend.h"
 #include "core/dist/cuda_backends.h"
 #include "core/dist/peers.h"
+#include "core/dist/rendezvous.h"
 
 namespace shardlens::dist {
 namespace {
@@ -31,39 +32,38 @@ struct Rendezvous {
 };
 
 Rendezvous tcp_rendezvous(const WorldOptions& options) {
-  const std::string address = environment("MASTER_ADDR");
-  const std::string port_text = environment("MASTER_PORT");
-  if (address.empty() || port_text.empty()) {
-    throw UsageError("[rank " + std::to_string(options.rank) +
-                     "] MASTER_ADDR and MASTER_PORT must be set when world size is " +
-                     std::to_string(options.world_size) +
-                     "; start with `shardlens capture`, torchrun, srun or mpirun");
+  const std::string rank = "[rank " + std::to_string(options.rank) + "] ";
+  RendezvousAddress address;
+  try {
+    address = rendezvous_address(environment);
+  } catch (const UsageError& error) {
+    throw UsageError(rank + error.what());
   }
   c10d::TCPStoreOptions store;
-  const long port = std::strtol(port_text.c_str(), nullptr, 10);
-  if (port < 1 || port > 65535) {
-    throw UsageError("MASTER_PORT is '" + port_text + "', expected a port from 1 to 65535");
-  }
-  store.port = static_cast<uint16_t>(port);
+  store.port = address.port;
   // torchrun's agent may already serve the store; otherwise rank 0 does.
   store.isServer = options.rank == 0 && environment("TORCHELASTIC_USE_AGENT_STORE") != "True";
   store.numWorkers = static_cast<size_t>(options.world_size);
   store.timeout = options.timeout;
   store.waitWorkers = false;
   try {
-    const bool local = address == "127.0.0.1" || address == "localhost";
-    return {c10::make_intrusive<c10d::TCPStore>(address, store), local ? "127.0.0.1" : ""};
+    const bool local = address.host == "127.0.0.1" || address.host == "localhost";
+    return {c10::make_intrusive<c10d::TCPStore>(address.host, store), local ? "127.0.0.1" : ""};
   } catch (const c10::Error& error) {
-    throw RuntimeFault("[rank " + std::to_string(options.rank) + "] cannot " +
-                       (store.isServer ? "serve" : "reach") + " the rendezvous at " + address +
-                       ":" + port_text + ": " + error.what_without_backtrace());
+    throw RuntimeFault(rank + "cannot " + (store.isServer ? "serve" : "reach") +
+                       " the rendezvous at " + address.host + ":" + std::to_string(address.port) +
+                       ": " + error.what_without_backtrace());
   }
 }
 
 Rendezvous rendezvous(const WorldOptions& options) {
   const std::string file = environment("SHARDLENS_RENDEZVOUS");
   if (file.empty()) {
-    return tcp_rendezvous(options);
+    Rendezvous met = tcp_rendezvous(options);
+    if (const std::string prefix = store_prefix(environment); !prefix.empty()) {
+      met.store = c10::make_intrusive<c10d::PrefixStore>(prefix, met.store);
+    }
+    return met;
   }
   auto store = c10::make_intrusive<c10d::FileStore>(file, options.world_size);
   store->setTimeout(options.timeout);

@@ -31,9 +31,9 @@ struct WorldOptions {
 
 // The process groups of one rank: `shard` over the shard axis, `replicate` over the replicate axis,
 // `world` over all ranks. Gloo and NCCL: ranks connect through the FileStore that
-// SHARDLENS_RENDEZVOUS names (one node), or the TCPStore at MASTER_ADDR:MASTER_PORT (torchrun,
-// srun, mpirun). World size 1 needs no rendezvous. Emulated: this process is rank r of W and there
-// are no other processes; collectives take the time that the timer returns.
+// SHARDLENS_RENDEZVOUS names (one node), or the TCPStore at rendezvous_address() (torchrun, srun,
+// mpirun; core/dist/rendezvous.h). World size 1 needs no rendezvous. Emulated: this process is rank
+// r of W and there are no other processes; collectives take the time that the timer returns.
 //
 // Errors  RuntimeFault naming the address if ranks do not connect within the timeout or the port is
 //         busy.

@@ -61,6 +61,16 @@ TEST(CheckRanksTest, UnitsInAnotherOrderAreNamedWithTheirRanks) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // no timeout
 }
 
+TEST(CheckRanksTest, LongTextsAreComparedToTheirEnd) {
+  const auto said = failures(2, [](World& world) {
+    const std::string same(2000, 'p');
+    world.world().agree(same);
+    world.world().agree(same + std::to_string(world.rank()));
+  });
+  EXPECT_THAT(said, Each(AllOf(HasSubstr("are not at the same point"), HasSubstr("rank 0: ppp"),
+                               HasSubstr("(2001 bytes, hash "))));
+}
+
 TEST(CheckRanksTest, AnotherCollectiveAndAnotherSizeAreNamed) {
   EXPECT_THAT(failures(2,
                        [](World& world) {
