@@ -34,15 +34,6 @@ SpoolRecord step_record(SpoolType type, int64_t step, int64_t dropped) {
   return record;
 }
 
-SpoolRecord collective_record(SpoolType type, const CollectiveRecord& r) {
-  SpoolRecord record;
-  record.type = type;
-  record.a = static_cast<uint8_t>(r.kind);
-  record.b = static_cast<uint8_t>(r.dtype);
-  record.c = static_cast<uint8_t>(r.emulated);
-  return record;
-}
-
 uint16_t group_size(const CollectiveRecord& r) {
   constexpr int32_t kMaxRanks = std::numeric_limits<uint16_t>::max();
   return static_cast<uint16_t>(std::clamp(r.group_size, 0, kMaxRanks));
@@ -209,14 +200,14 @@ void SpoolRecorder::collective(const CollectiveRecord& r) {
   if (!recording() || r.issued < recording_since_.load(std::memory_order_relaxed)) {
     return;
   }
-  if (r.on_device) {
-    collective_call(r);
-    return;
-  }
-  SpoolRecord record = collective_record(SpoolType::kCollective, r);
+  SpoolRecord record;
+  record.type = r.on_device ? SpoolType::kCollectiveCall : SpoolType::kCollective;
+  record.a = static_cast<uint8_t>(r.kind);
+  record.b = static_cast<uint8_t>(r.dtype);
+  record.c = static_cast<uint8_t>(r.emulated);
   // The clock may have been set back between the time stamps. They are corrected here, because the
   // reader would take the record for damaged.
-  const Nanoseconds start = std::max(r.issued, r.start);
+  const Nanoseconds start = r.on_device ? r.issued : std::max(r.issued, r.start);
   record.collective = {.unit = r.unit,
                        .sequence = r.sequence,
                        .action = r.action,
@@ -224,25 +215,12 @@ void SpoolRecorder::collective(const CollectiveRecord& r) {
                        .group = static_cast<uint16_t>(text(r.group)),
                        .in_nelems = r.in_nelems,
                        .out_nelems = r.out_nelems,
-                       .issued = r.issued,
+                       .issued = r.on_device ? 0 : r.issued,
                        .start = start,
                        .end = std::max(start, r.end)};
-  append(record);
-}
-
-void SpoolRecorder::collective_call(const CollectiveRecord& r) {
-  SpoolRecord record = collective_record(SpoolType::kCollectiveCall, r);
-  record.call = {.unit = r.unit,
-                 .sequence = r.sequence,
-                 .action = r.action,
-                 .group_size = group_size(r),
-                 .group = static_cast<uint16_t>(text(r.group)),
-                 .in_nelems = r.in_nelems,
-                 .out_nelems = r.out_nelems,
-                 .start = r.issued,
-                 .end = std::max(r.issued, r.end),
-                 .thread = thread_id(),
-                 .reserved = 0};
+  if (r.on_device) {
+    record.collective.thread = thread_id();
+  }
   append(record);
 }
 

@@ -146,7 +146,6 @@ class SpoolRecorder final : public Recorder {
 
   void append(const trace::SpoolRecord& record, Keep keep = Keep::kWithinBudget);
   [[nodiscard]] bool wanted(int64_t step);
-  void collective_call(const CollectiveRecord& record);
   void ask_to_write();
   void write_when_asked();
   void warn_once();

@@ -8,14 +8,6 @@
 // records.
 namespace shardlens::trace {
 
-struct SpoolCollectiveCall {
-  uint32_t unit, sequence, action;
-  uint16_t group_size, group;  // as in SpoolCollective
-  int64_t in_nelems, out_nelems;
-  Nanoseconds start, end;
-  uint32_t thread, reserved;
-};
-
 struct SpoolKernel {
   uint32_t name, correlation;  // `name`: id of a text, here and below
   Nanoseconds start, end;

@@ -131,7 +131,8 @@ class DeviceRecords {
           ranges_[record.annotation.thread].add(record.annotation.start, record.annotation.end, i);
           break;
         case SpoolType::kCollectiveCall:
-          collective_calls_[record.call.thread].add(record.call.start, record.call.end, i);
+          collective_calls_[record.collective.thread].add(record.collective.start,
+                                                          record.collective.end, i);
           break;
         default:
           break;
@@ -200,9 +201,10 @@ class DeviceRecords {
   // Adds the event that Kineto writes for c10d's call, from which analyses read a kernel's
   // arguments.
   void add_collective_call(const SpoolRecord& record) {
+    const SpoolCollective& call = record.collective;
     const uint32_t event =
-        trace_.add_collective("record_param_comms", tracks_.of_thread(record.call.thread),
-                              record.call.start, record.call.end, tracks_.arguments(record));
+        trace_.add_collective("record_param_comms", tracks_.of_thread(call.thread), call.start,
+                              call.end, tracks_.arguments(record));
     trace_.events[event].category = Category::kCpuOp;
   }
 

@@ -157,7 +157,8 @@ bool valid(const SpoolRecord& record) {
       return valid_operator(record);
     case SpoolType::kCollectiveCall:
       return record.a < kCollectiveCount && record.b < kDTypeCount &&
-             ends_after(record.call.start, record.call.end) && valid_unit(record.call.unit);
+             ends_after(record.collective.start, record.collective.end) &&
+             valid_unit(record.collective.unit);
     case SpoolType::kInvalid:
       return false;
     default:
@@ -198,9 +199,8 @@ std::vector<uint32_t> units_of(const SpoolRecord& record) {
     case SpoolType::kRange:
       return {record.range.unit};
     case SpoolType::kCollective:
-      return {record.collective.unit};
     case SpoolType::kCollectiveCall:
-      return {record.call.unit};
+      return {record.collective.unit};
     default:
       return {};
   }
@@ -226,9 +226,8 @@ std::optional<uint32_t> text_of(const SpoolRecord& record) {
     case SpoolType::kOperator:
       return record.op.name;
     case SpoolType::kCollective:
-      return record.collective.group;
     case SpoolType::kCollectiveCall:
-      return record.call.group;
+      return record.collective.group;
     case SpoolType::kKernel:
       return record.kernel.name;
     case SpoolType::kCopy:

@@ -20,7 +20,7 @@ namespace shardlens::trace {
 // whole records before it can be read.
 
 inline constexpr char kSpoolMagic[8] = {'S', 'H', 'L', 'S', 'P', 'O', 'O', 'L'};
-inline constexpr uint32_t kSpoolVersion = 2;
+inline constexpr uint32_t kSpoolVersion = 3;
 inline constexpr size_t kSpoolRecordBytes = 64;
 
 struct SpoolHeader {
@@ -107,7 +107,11 @@ struct SpoolCollective {
   uint32_t unit, sequence, action;
   uint16_t group_size, group;  // `group`: id of the text with its name
   int64_t in_nelems, out_nelems;
-  Nanoseconds issued, start, end;
+  union {
+    Nanoseconds issued;  // of kCollective
+    uint32_t thread;     // of kCollectiveCall: the host's, which was in the call from start to end
+  };
+  Nanoseconds start, end;
 };
 
 struct SpoolOperator {
@@ -135,7 +139,6 @@ struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes`
     SpoolRange range;
     SpoolCollective collective;
     SpoolOperator op;
-    SpoolCollectiveCall call;
     SpoolKernel kernel;
     SpoolCopy copy;
     SpoolGraphNode node;

@@ -192,7 +192,7 @@ class Converter {
   void add_collective(const SpoolRecord& record) {
     const SpoolCollective& c = record.collective;
     const std::string& group = spool_.texts.at(c.group);
-    CollectiveArgs args = collective_args(record, c);
+    CollectiveArgs args = collective_args(record);
     args.issued = c.issued;
     std::string name =
         fmt::format("{}:{}", trace_.metadata.backend.empty() ? "c10d" : trace_.metadata.backend,
@@ -202,14 +202,14 @@ class Converter {
   }
 
   CollectiveArgs call_args(const SpoolRecord& record) {
-    CollectiveArgs args = collective_args(record, record.call);
-    args.issued = record.call.start;
+    CollectiveArgs args = collective_args(record);
+    args.issued = record.collective.start;
     return args;
   }
 
-  // The arguments that both kinds of record contain.
-  template <typename T>
-  CollectiveArgs collective_args(const SpoolRecord& record, const T& c) {
+  // The arguments except the time of issue.
+  CollectiveArgs collective_args(const SpoolRecord& record) {
+    const SpoolCollective& c = record.collective;
     const std::string& group = spool_.texts.at(c.group);
     CollectiveArgs args;
     args.collective = trace_.strings.intern(kineto_name(static_cast<CollectiveKind>(record.a)));

@@ -118,17 +118,17 @@ class DeviceSpool {
     add(trace::SpoolType::kCollectiveCall, [&](auto& r) {
       r.a = static_cast<uint8_t>(CollectiveKind::kAllGather);
       r.b = static_cast<uint8_t>(DType::kBF16);
-      r.call = {.unit = unit,
-                .sequence = sequence,
-                .action = action,
-                .group_size = 2,
-                .group = static_cast<uint16_t>(recorder_.text("shard")),
-                .in_nelems = 500,
-                .out_nelems = 1000,
-                .start = start * unit_,
-                .end = end * unit_,
-                .thread = kThread,
-                .reserved = 0};
+      r.collective = {.unit = unit,
+                      .sequence = sequence,
+                      .action = action,
+                      .group_size = 2,
+                      .group = static_cast<uint16_t>(recorder_.text("shard")),
+                      .in_nelems = 500,
+                      .out_nelems = 1000,
+                      .issued = 0,
+                      .start = start * unit_,
+                      .end = end * unit_};
+      r.collective.thread = kThread;
     });
   }
   void action(uint32_t seq, const schedule::Action& a, Nanoseconds time) {
