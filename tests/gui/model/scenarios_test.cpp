@@ -61,6 +61,14 @@ const std::vector<Capture>& captures() {
       {"kept", R"({"version": 1, "reshard_after_forward": false})", 2, {}},
       {"prefetched", R"({"version": 1, "forward_prefetch": 2})", 2, {}},
       {"hybrid", R"({"version": 1, "mesh": {"replicate": 2, "shard": 2}})", 4, {}},
+      {"fsdp1_hybrid",
+       R"({"version": 1, "dialect": "fsdp1", "mesh": {"replicate": 2, "shard": 2}})",
+       4,
+       {}},
+      {"per_parameter_accumulated",
+       R"({"version": 1, "layout": "per_parameter"})",
+       2,
+       {"--optimizer", "sgd", "--accumulate", "2"}},
       {"half",
        R"({"version": 1, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}})",
        2,
@@ -83,6 +91,31 @@ class ScenariosTest : public QtTest<QCoreApplication> {
   }
   static void write(const std::string& file, const std::string& text) {
     std::ofstream(file) << text;
+  }
+
+  // Writes the traces of a capture; returns their folder.
+  std::string made(const Capture& each) {
+    const std::string plan = path("plan.json"), out = path(each.name);
+    write(plan, each.plan);
+    std::vector<std::string> arguments{"simulate",
+                                       "--model",
+                                       path("config.json"),
+                                       "--plan",
+                                       plan,
+                                       "--hardware",
+                                       "8xH100",
+                                       "--world-size",
+                                       std::to_string(each.ranks),
+                                       "--batch",
+                                       "2",
+                                       "--seq",
+                                       "128",
+                                       "--out",
+                                       out};
+    arguments.insert(arguments.end(), each.step.begin(), each.step.end());
+    const Ended ended = shardlens(arguments);
+    EXPECT_EQ(ended.code, 0) << ended.error;
+    return out;
   }
 
   // Opens a run as the window does.
@@ -183,36 +216,17 @@ class ScenariosTest : public QtTest<QCoreApplication> {
 
 TEST_F(ScenariosTest, Captures) {
   for (const Capture& each : captures()) {
-    const std::string plan = path("plan.json"), out = path(each.name);
-    write(plan, each.plan);
-    std::vector<std::string> arguments{"simulate",
-                                       "--model",
-                                       path("config.json"),
-                                       "--plan",
-                                       plan,
-                                       "--hardware",
-                                       "8xH100",
-                                       "--world-size",
-                                       std::to_string(each.ranks),
-                                       "--batch",
-                                       "2",
-                                       "--seq",
-                                       "128",
-                                       "--out",
-                                       out};
-    arguments.insert(arguments.end(), each.step.begin(), each.step.end());
-    const Ended made = shardlens(arguments);
-    ASSERT_EQ(made.code, 0) << made.error;
-    expect_same_of_run(out);
+    expect_same_of_run(made(each));
   }
   expect_same_of_run(fs::canonical(sample_run()).string());
   EXPECT_GE(asked_, 60);
 }
 
 TEST_F(ScenariosTest, TracesOfPyTorch) {
-  for (const char* name : {"fsdp1-full", "fsdp1-grad-op", "fsdp1-post", "fsdp1-bf16",
-                           "fsdp2-default", "fsdp2-no-reshard", "fsdp2-prefetch", "fsdp2-hybrid",
-                           "fsdp2-bf16", "fsdp2-group", "ddp-buckets", "ddp-accumulate"}) {
+  for (const char* name :
+       {"fsdp1-full", "fsdp1-grad-op", "fsdp1-none", "fsdp1-forward", "fsdp1-post", "fsdp1-bf16",
+        "fsdp2-default", "fsdp2-no-reshard", "fsdp2-reshard", "fsdp2-prefetch", "fsdp2-hybrid",
+        "fsdp2-bf16", "fsdp2-group", "ddp-buckets", "ddp-accumulate"}) {
     expect_same_of_run(pytorch_run(name));
   }
   EXPECT_GE(asked_, 30);
@@ -235,16 +249,24 @@ TEST_F(ScenariosTest, ModelsOnSpecs) {
   }
 }
 
-// `search` reports the same figures for its best plan as `simulate` does, on a spec and on a run.
+// `search` reports the same figures for its best plan as `simulate` does: on a spec, with either
+// optimizer, and on runs of several layouts, dialects and step settings.
 TEST_F(ScenariosTest, BestOfASearch) {
   const std::string config = path("config.json"), plan = path("best.json");
-  const std::vector<std::vector<std::string>> machines{
+  std::vector<std::vector<std::string>> machines{
       {"--model", config, "--hardware", "8xH100", "--world-size", "4", "--seq", "128"},
+      {"--model", config, "--hardware", "8xA100-80", "--seq", "256", "--optimizer", "sgd"},
       {"--workload", fs::canonical(sample_run()).string()}};
+  for (const Capture& each : captures()) {
+    if (each.ranks == 4 || !each.step.empty()) {
+      machines.push_back({"--workload", made(each)});
+    }
+  }
   for (const std::vector<std::string>& machine : machines) {
     std::vector<std::string> search{"search", "--memory-limit", "8GiB",  "--batch",
                                     "4",      "--json",         "--out", plan};
     search.insert(search.end(), machine.begin(), machine.end());
+    SCOPED_TRACE(machine.at(1));
     const Ended found = shardlens(search);
     ASSERT_EQ(found.code, 0) << found.error;
     const json best = json::parse(found.out).at("best");
