@@ -89,8 +89,8 @@ class StepRunner {
   // The event of a tag of the graph: a hook, the backward of a run of operators, or `replicated`.
   struct Tag {
     HookEvent hook;
-    uint32_t begin = 0, end = 0;         // range in runs_; empty: a hook
-    std::optional<uint32_t> replicated;  // the gradient of this parameter is complete
+    uint32_t begin = 0, end = 0;              // range in runs_; empty: a hook
+    std::optional<uint32_t> replicated = {};  // the gradient of this parameter is complete
   };
 
   // If parameters are frozen, finds the operators that have parameters which are not.

@@ -176,7 +176,7 @@ void read_companions(const fs::path& directory, Run& run) {
           read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
     } else {
       // Not used without a workload, but it must be valid.
-      plan::load_plan(directory / "plan.json");
+      (void)plan::load_plan(directory / "plan.json");
     }
   } catch (const Error& error) {
     run.plan_problem = error.what();

@@ -63,7 +63,7 @@ plan::Plan plan_of(const Candidate& candidate,
   plan.mesh_shard = candidate.shard;
   plan.mesh_replicate = ranks / candidate.shard;
   plan.units.clear();
-  plan.units.push_back({.globs = {""}});
+  plan.units.emplace_back().globs = {""};
   const auto fqn = [&tree](size_t block) { return tree.modules[tree.blocks[block]].fqn; };
   const auto size = static_cast<size_t>(candidate.blocks_per_unit);
   for (size_t first = 0; size > 0 && first < tree.blocks.size(); first += size) {
