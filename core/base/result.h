@@ -11,8 +11,8 @@ namespace shardlens {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value)
-      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value)  // NOLINT(google-explicit-constructor)
+      : state_(std::in_place_index<0>, std::move(value)) {}
   static Result error(std::string message) { return Result(ErrorTag{}, std::move(message)); }
 
   [[nodiscard]] bool ok() const noexcept { return state_.index() == 0; }

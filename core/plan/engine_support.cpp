@@ -73,9 +73,9 @@ void check_unit(const Plan& plan, const Unit& unit) {
 
 }  // namespace
 
-void require_engine_support(const ResolvedPlan& resolved) {
-  for (const Unit& unit : resolved.units) {
-    check_unit(resolved.plan, unit);
+void require_engine_support(const ResolvedPlan& plan) {
+  for (const Unit& unit : plan.units) {
+    check_unit(plan.plan, unit);
   }
 }
 

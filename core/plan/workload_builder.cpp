@@ -186,7 +186,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
                                      : gemm("aten::mm", shape.in, shape.out, rows_);
   std::vector<Operator> backward;
   if (trains_weight && !shape.bias) {
-    backward.push_back(std::move(weight));
+    backward.push_back(weight);
   }
   if (requires_grad_) {
     backward.push_back(std::move(input));

@@ -100,7 +100,7 @@ std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
     if (result.gates) {
       p_values.push_back(result.effect.p_increase());
     }
-    out.push_back(std::move(result));
+    out.push_back(result);
   }
   std::stable_partition(out.begin(), out.end(), [](const MetricResult& r) { return r.gates; });
   const std::vector<double> levels = holm_levels(p_values, options.alpha);

@@ -49,13 +49,11 @@ double FabricTimer::bus_gbps(int ranks, int ranks_per_node) const {
                                 : fabric_.ring_gbps;
 }
 
-double FabricTimer::ring_us(CollectiveKind kind,
-                            int ranks,
-                            int ranks_per_node,
-                            Bytes larger_message) const {
+double FabricTimer::ring_us(CollectiveKind kind, int ranks, int ranks_per_node, Bytes bytes) const {
   const double twice = kind == CollectiveKind::kAllReduce ? 2 : 1;  // reduce-scatter + all-gather
   const double steps = twice * (ranks - 1);
-  const double between = twice * (ranks / ranks_per_node - 1);
+  const int nodes = ranks / ranks_per_node;
+  const double between = twice * (nodes - 1);
   const double ratio = kind == CollectiveKind::kReduceScatter ? fabric_.reduce_scatter_ratio : 1.0;
   const double bus = std::min(bus_gbps(ranks, ranks_per_node), fabric_.ring_gbps * ratio);
   const std::array<double, 3> of_protocol{std::min(fabric_.ll_gbps, kLlShare * bus),
@@ -63,15 +61,15 @@ double FabricTimer::ring_us(CollectiveKind kind,
   const auto& step = fabric_.link == Link::kNvlink ? kNvlinkStep : kPcieStep;
   double best = std::numeric_limits<double>::infinity();
   for (size_t protocol = 0; protocol < of_protocol.size(); ++protocol) {
-    best = std::min(best, kBaseLatency[protocol] + (steps - between) * step[protocol] +
-                              between * kNetworkStep[protocol] +
-                              static_cast<double>(larger_message) /
-                                  (of_protocol[protocol] * ranks / steps * 1e3));
+    best = std::min(best,
+                    kBaseLatency[protocol] + (steps - between) * step[protocol] +
+                        between * kNetworkStep[protocol] +
+                        static_cast<double>(bytes) / (of_protocol[protocol] * ranks / steps * 1e3));
   }
   return best;
 }
 
-double FabricTimer::tree_us(int ranks, int ranks_per_node, Bytes larger_message) const {
+double FabricTimer::tree_us(int ranks, int ranks_per_node, Bytes bytes) const {
   const int nodes = ranks / ranks_per_node;
   const double bus = kTreeShare * bus_gbps(ranks, ranks_per_node);
   const std::array<double, 3> of_protocol{std::min(fabric_.ll_gbps, bus / kTreeLlDivisor),
@@ -82,14 +80,14 @@ double FabricTimer::tree_us(int ranks, int ranks_per_node, Bytes larger_message)
     const double latency =
         kTreeBaseLatency[protocol] +
         2 * ((ranks_per_node - 1) * step[protocol] + std::log2(nodes) * kNetworkTreeStep[protocol]);
-    best = std::min(best, latency + static_cast<double>(larger_message) /
+    best = std::min(best, latency + static_cast<double>(bytes) /
                                         (of_protocol[protocol] * kTreeAlgorithmShare * 1e3));
   }
   return best;
 }
 
-double FabricTimer::nvls_us(Bytes larger_message) const {
-  return kNvlsLatency + static_cast<double>(larger_message) / (fabric_.nvls_gbps * 1e3);
+double FabricTimer::nvls_us(Bytes bytes) const {
+  return kNvlsLatency + static_cast<double>(bytes) / (fabric_.nvls_gbps * 1e3);
 }
 
 Nanoseconds FabricTimer::duration(CollectiveKind kind, int ranks, Bytes larger_message) const {

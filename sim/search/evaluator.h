@@ -84,7 +84,7 @@ class Evaluator {
   void take_sizes();
   [[nodiscard]] Sized& sized(int64_t batch);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
-  [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const PredictOptions& options);
+  [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const PredictOptions& predict);
   // The scenario's step settings with these microbatches.
   [[nodiscard]] plan::StepSettings step_of(int64_t batch, int64_t accumulate) const;
 

@@ -241,13 +241,13 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
   std::stable_sort(found.begin(), found.end(),
                    [&key](const Found& a, const Found& b) { return key(a) < key(b); });
   std::vector<Found> front;
-  for (Found& each : found) {
+  for (const Found& each : found) {
     const bool beaten = std::any_of(front.begin(), front.end(), [&](const Found& other) {
       return other.outcome.peak_reserved <= each.outcome.peak_reserved &&
              other.outcome.figures.exposed_comm <= each.outcome.figures.exposed_comm;
     });
     if (!beaten) {
-      front.push_back(std::move(each));
+      front.push_back(each);
     }
   }
   return front;

@@ -42,7 +42,7 @@ class NameIndex {
   }
 
  private:
-  void look_at(trace::StringId name, NameFacts& facts) const;
+  void look_at(trace::StringId id, NameFacts& facts) const;
 
   const trace::Trace& trace_;
   const std::optional<std::regex>& communication_;

@@ -50,8 +50,11 @@ void attribute_collectives(const Sources& sources, Timeline& timeline);
 // Row of Trace::collectives with the event's arguments; kNoIndex: no arguments.
 [[nodiscard]] uint32_t collective_row(const trace::Trace& trace, const trace::Event& event);
 
-// The collective that `event` represents, with the arguments in row `args` (kNoIndex: none).
-[[nodiscard]] Collective make_collective(const trace::Trace& trace, uint32_t event, uint32_t args);
+// The collective that event `index` represents, with the arguments in row `args_index` (kNoIndex:
+// none).
+[[nodiscard]] Collective make_collective(const trace::Trace& trace,
+                                         uint32_t index,
+                                         uint32_t args_index);
 
 void add_note(Timeline& timeline, std::string message, int64_t count = 1);
 
