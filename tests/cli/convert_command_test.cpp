@@ -134,11 +134,11 @@ TEST_F(ConvertCommandTest, ArgumentsAreWrittenAsTheyWere) {
 
 TEST_F(ConvertCommandTest, EveryDialectOfTimeKeepsItsNanoseconds) {
   const auto starts = [](const fs::path& path) {
-    std::multiset<Nanoseconds> starts;
+    std::multiset<Nanoseconds> found;
     for (const trace::Event& event : trace::read_kineto(path).events) {
-      starts.insert(event.start);
+      found.insert(event.start);
     }
-    return starts;
+    return found;
   };
   const std::string epoch =
       R"([{"ph":"X","cat":"Kernel","name":"k","pid":0,"tid":7,"ts":1712195495519689.047,"dur":1.001}])";

@@ -48,8 +48,8 @@ std::vector<at::Tensor> evaluations_of_plain_training(int steps) {
 }
 
 TEST(ForwardsTest, EvaluationBetweenStepsSeesTheLastStepAndChangesNothing) {
-  constexpr int kSteps = 3;
-  const std::vector<at::Tensor> wanted = evaluations_of_plain_training(kSteps);
+  constexpr int kTrained = 3;
+  const std::vector<at::Tensor> wanted = evaluations_of_plain_training(kTrained);
   for (const char* plan : kForwardsPlans) {
     SCOPED_TRACE(plan);
     test::run_ranks(kForwardRanks, [&](dist::World& world) {
@@ -57,7 +57,7 @@ TEST(ForwardsTest, EvaluationBetweenStepsSeesTheLastStepAndChangesNothing) {
       const auto sharded = fully_shard(model.ptr(), plan::parse_plan(plan, "test"),
                                        {.world = &world, .check_ledger = true});
       torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kTrained; ++step) {
         model->train();
         model(input_of(step, world.rank())).pow(2).mean().backward();
         optimizer.step();

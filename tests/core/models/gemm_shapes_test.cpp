@@ -37,14 +37,14 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
 class GemmShapesTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GemmShapesTest, EqualTheWorkloads) {
-  constexpr int64_t kBatch = 2;
-  constexpr int64_t kSeq = 8;
+  constexpr int64_t kGemmBatch = 2;
+  constexpr int64_t kGemmSeq = 8;
   const auto config =
       plan::load_model_config(std::filesystem::path(SHARDLENS_TEST_DATA) / GetParam());
   const plan::ModuleTree tree = plan::module_tree(config);
   const auto workload =
       plan::step_workload(config, plan::resolve(plan::strategy_plan("full_shard", tree), tree, 2),
-                          {.batch = kBatch, .seq = kSeq});
+                          {.batch = kGemmBatch, .seq = kGemmSeq});
   std::vector<Gemm> planned;
   for (const plan::Operator& op : workload.operators) {
     if (op.kind == plan::OperatorKind::kGemm) {
@@ -57,8 +57,8 @@ TEST_P(GemmShapesTest, EqualTheWorkloads) {
   g_seen = &seen;
   const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback(observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  const at::Tensor logits = model->logits(at::zeros({kBatch, kSeq}, at::kLong));
-  token_loss(logits.flatten(0, 1), at::zeros({kBatch * kSeq}, at::kLong)).backward();
+  const at::Tensor logits = model->logits(at::zeros({kGemmBatch, kGemmSeq}, at::kLong));
+  token_loss(logits.flatten(0, 1), at::zeros({kGemmBatch * kGemmSeq}, at::kLong)).backward();
   at::removeCallback(handle);
   g_seen = nullptr;
 

@@ -156,23 +156,23 @@ TEST(FiguresTest, AnEmptyTraceHasFiguresOfNothing) {
 
 // Random traces, compared with counting every nanosecond by the definitions.
 TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
-  constexpr int kInstants = 200;
+  constexpr int kLength = 200;
   std::mt19937 random(5);
   for (int round = 0; round < 400; ++round) {
     TraceBuilder b;
-    std::vector<char> compute(kInstants), copy(kInstants), any(kInstants);
-    std::vector<int> owner(kInstants,
+    std::vector<char> compute(kLength), copy(kLength), any(kLength);
+    std::vector<int> owner(kLength,
                            -1);  // exposed instants: the communication that started first
     struct Comm {
       Nanoseconds start, end;
       bool gather;
     };
     std::vector<Comm> comms;
-    Nanoseconds first = kInstants, last = 0;
+    Nanoseconds first = kLength, last = 0;
     for (size_t n = 1 + random() % 25; n > 0; --n) {
-      const auto start = static_cast<Nanoseconds>(random() % kInstants);
+      const auto start = static_cast<Nanoseconds>(random() % kLength);
       const auto end =
-          std::min<Nanoseconds>(kInstants, start + 1 + static_cast<Nanoseconds>(random() % 30));
+          std::min<Nanoseconds>(kLength, start + 1 + static_cast<Nanoseconds>(random() % 30));
       first = std::min(first, start);
       last = std::max(last, end);
       const auto stream = static_cast<int64_t>(random() % 4);
