@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Records torch.profiler's traces of PyTorch's own FSDP1, FSDP2 and DDP, each run with a known plan.
+"""Records torch.profiler's traces of PyTorch's own FSDP1, FSDP2 and DDP, each run with a known plan, and of FSDP2 with other parallelism.
 
     pip install torch==2.11.0 transformers safetensors numpy
     record_pytorch_traces.py --out tests/data/pytorch_traces [--only NAME]
 
 Per setting NAME: NAME/rank<r>.pt.trace.json.gz (Gloo CPU ranks, one thread each, one or two steps after two that are not
-recorded) and NAME/plan.json, the same setting as a plan of docs/plan.md: what `plan --from-trace` must recover.
+recorded) and, where the setting has one, NAME/plan.json, the same setting as a plan of docs/plan.md: what `plan --from-trace` must
+recover.
 For DDP also ../NAME.expected.json: the buckets that DDP itself reports after the last step (_get_ddp_logging_data), with the names of
 their parameters. The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without parts that no analysis
 reads (flows, strides, concrete inputs), so that they stay small.
@@ -62,6 +63,11 @@ SETTINGS = {
         units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.05)),
     "ddp-accumulate": dict(api="ddp", accumulate=2, modules=True, ddp=dict(bucket_cap_mb=0.1, gradient_as_bucket_view=True), plan=dict(
         units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.1, gradient_as_bucket_view=True)),
+    # Other parallelism in FSDP2's units: tensor parallel MLPs, experts on other ranks, an output head that is called twice.
+    "fsdp2-tensor": dict(api="fsdp2", ranks=4, mesh=(2, 2), axes=("dp", "tp"), tensor=True, steps=1),
+    "fsdp2-experts": dict(api="experts", steps=1),
+    "fsdp2-accumulate": dict(api="fsdp2", accumulate=2, steps=1, bf16=True),
+    "fsdp2-head-twice": dict(api="head", layers=1, steps=2),
     "fsdp1-bf16": dict(api="fsdp1", model="gpt2-tiny", bf16=True, plan=dict(
         units=[{"modules": "transformer.h.*"}, {"modules": ""}], dialect="fsdp1", mixed_precision=BF16)),
 }
@@ -81,7 +87,13 @@ def shard_fsdp2(m, s):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     kw = dict(reshard_after_forward=s.get("reshard"))
     if "mesh" in s:
-        kw["mesh"] = init_device_mesh("cpu", s["mesh"], mesh_dim_names=("replicate", "shard"))
+        kw["mesh"] = init_device_mesh("cpu", s["mesh"], mesh_dim_names=s.get("axes", ("replicate", "shard")))
+    if s.get("tensor"):
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        for block in blocks(m):
+            parallelize_module(block.mlp, kw["mesh"]["tp"], {"gate_proj": ColwiseParallel(), "up_proj": ColwiseParallel(),
+                                                             "down_proj": RowwiseParallel()})
+        kw["mesh"] = kw["mesh"]["dp"]
     if s.get("bf16"):
         kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in blocks(m):
@@ -112,7 +124,60 @@ def replicate_ddp(m, s):
     return torch.nn.parallel.DistributedDataParallel(m, **s["ddp"])
 
 
-SHARD = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": replicate_ddp}
+class Logits:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+class Expert(torch.nn.Module):
+    """Half of the tokens go to each rank's expert and come back."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gate, self.up, self.down = torch.nn.Linear(width, width), torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        from torch.distributed.nn.functional import all_to_all_single
+        shape, x = x.shape, (x * self.gate(x).sigmoid()).flatten(0, 1)
+        sent = all_to_all_single(torch.empty_like(x), x.contiguous())
+        done = self.down(F.gelu(self.up(sent)))
+        return all_to_all_single(torch.empty_like(done), done.contiguous()).view(shape)
+
+
+class Experts(torch.nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(256, 64), torch.nn.Linear(64, 256)
+        self.layers = torch.nn.ModuleList(Expert(64) for _ in range(3))
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        for layer in self.layers:
+            x = x + layer(x)
+        return Logits(self.head(x))
+
+
+class HeadTwice(torch.nn.Module):
+    """The head is a unit of its own and is called for each half of the sequence, so that FSDP gathers it twice."""
+
+    def __init__(self, s):
+        super().__init__()
+        self.lm = make_model(s)
+
+    def forward(self, input_ids):
+        hidden = self.lm.model(input_ids=input_ids)[0]
+        return Logits(torch.cat([self.lm.lm_head(half) for half in hidden.chunk(2, dim=1)], dim=1))
+
+
+def shard_custom(m, s):
+    from torch.distributed.fsdp import fully_shard
+    for unit in list(m.layers) if s["api"] == "experts" else [*blocks(m.lm), m.lm.lm_head]:
+        fully_shard(unit)
+    return fully_shard(m)
+
+
+SHARD = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": replicate_ddp, "experts": shard_custom, "head": shard_custom}
+MODEL = {"experts": Experts, "head": HeadTwice}
 
 
 def buckets_of(ddp):
@@ -127,7 +192,8 @@ def buckets_of(ddp):
 def work(rank, s, store, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=s["ranks"])
-    m = SHARD[s["api"]](make_model(s), s)
+    torch.manual_seed(0)
+    m = SHARD[s["api"]](MODEL.get(s["api"], make_model)(s), s)
     kind = torch.optim.SGD if s.get("optimizer") == "sgd" else torch.optim.AdamW
     opt = kind(m.parameters(), lr=1e-3)
     data = torch.from_numpy(np.fromfile(DATA / "tokens.u16.bin", dtype="<u2").astype(np.int64))
@@ -139,7 +205,9 @@ def work(rank, s, store, out):
             x = torch.stack([data[i * SEQ:i * SEQ + SEQ + 1] for i in range(first, first + BATCH)])
             for microbatch in range(s.get("accumulate", 1)):
                 last = microbatch + 1 == s.get("accumulate", 1)
-                with contextlib.nullcontext() if last else m.no_sync():
+                if s["api"] == "fsdp2" and "accumulate" in s:
+                    m.set_requires_gradient_sync(last)
+                with contextlib.nullcontext() if last or s["api"] == "fsdp2" else m.no_sync():
                     logits = m(input_ids=x[:, :-1]).logits.float()
                     F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()).backward()
             if "clip" in s and s["api"] == "fsdp1":
@@ -180,7 +248,8 @@ def record(name, s, out):
     s = {"ranks": 2, "keep": 1, "steps": 2, **s}
     target = out / name
     target.mkdir(parents=True, exist_ok=True)
-    (target / "plan.json").write_text(json.dumps(plan_of(s), indent=1) + "\n")
+    if "plan" in s:
+        (target / "plan.json").write_text(json.dumps(plan_of(s), indent=1) + "\n")
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         mp.spawn(work, args=(s, scratch / "store", scratch), nprocs=s["ranks"])
