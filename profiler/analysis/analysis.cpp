@@ -36,9 +36,43 @@ void choose_steps(Timeline& timeline, const StepRange& range) {
   timeline.span = union_of(std::move(windows));
 }
 
+bool has_module_frames(const Trace& trace) {
+  return std::any_of(trace.events.begin(), trace.events.end(), [&](const trace::Event& e) {
+    return e.category == trace::Category::kPythonFunction &&
+           trace.name(e).starts_with("nn.Module: ");
+  });
+}
+
+// Names the profiler's setting that would record what a figure lacks.
+void explain_collectives(const Trace& trace,
+                         const Timeline& timeline,
+                         size_t ranks,
+                         std::vector<trace::Diagnostic>& diagnostics) {
+  int64_t no_number = 0, outside = 0;
+  for (const Collective& c : timeline.collectives) {
+    const bool numbered = c.args != trace::kNoIndex && trace.collectives[c.args].sequence >= 0;
+    no_number += numbered ? 0 : 1;
+    outside += c.unit || c.section != Section::kNone ? 0 : 1;
+  }
+  if (ranks > 1 && no_number > 0 && !trace.metadata.simulated()) {
+    trace::add_diagnostic(diagnostics, Severity::kNote,
+                          "collectives without a sequence number ('Seq') are matched across ranks "
+                          "by their order; newer versions of PyTorch record it for NCCL",
+                          no_number);
+  }
+  if (outside > 0 && trace.units.empty() && !trace.metadata.simulated() &&
+      !has_module_frames(trace)) {
+    trace::add_diagnostic(diagnostics, Severity::kNote,
+                          "collectives outside of units belong to no module: the trace has no "
+                          "module frames (torch.profiler.profile with with_stack=True)",
+                          outside);
+  }
+}
+
 void explain(const Trace& trace,
              const Timeline& timeline,
              const RankAnalysis& rank,
+             size_t ranks,
              std::vector<trace::Diagnostic>& diagnostics) {
   if (trace.events.empty()) {
     trace::add_diagnostic(diagnostics, Severity::kWarning, "the trace has no events");
@@ -66,9 +100,21 @@ void explain(const Trace& trace,
   if (no_bytes > 0) {
     trace::add_diagnostic(
         diagnostics, Severity::kNote,
-        "collectives whose message size is not in the trace are left out of bytes and bandwidths",
+        timeline.device
+            ? "collectives whose message size is not in the trace are left out of bytes and "
+              "bandwidths"
+            : "collectives whose message size is not in the trace are left out of bytes and "
+              "bandwidths (torch.profiler.profile with record_shapes=True)",
         no_bytes);
   }
+  if (timeline.device && trace.syncs.empty() && trace.units.empty() && rank.figures.idle > 0 &&
+      !trace.metadata.simulated()) {
+    trace::add_diagnostic(
+        diagnostics, Severity::kNote,
+        "no cuda_sync rows: what a stream waited for is inferred (torch.profiler.profile with "
+        "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True) records them)");
+  }
+  explain_collectives(trace, timeline, ranks, diagnostics);
   if (no_kind > 0) {
     trace::add_diagnostic(diagnostics, Severity::kNote,
                           "communication of unknown kind is listed as 'unknown'", no_kind);
@@ -106,8 +152,12 @@ RankAnalysis analyze_rank(const Trace& trace,
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
   const UnitWork work = unit_work(trace, timeline);
-  const UnitContext context{frozen, &work};
+  const UnitContext context{frozen, &work, &dependencies,
+                            options.explained ? &*options.explained : nullptr};
   rank.units = unit_figures(trace, timeline, partition, timeline.span, context);
+  rank.blocks = block_figures(rank.units);
+  rank.groups = group_figures(trace, timeline, partition, timeline.span);
+  rank.waste = find_waste(trace, timeline, partition, dependencies, frozen, timeline.span);
   rank.unit_names = timeline.units;
   rank.observed = observed_orders(trace, timeline.fsdp);
   options.timeline.check();
@@ -128,7 +178,7 @@ RankAnalysis analyze_rank(const Trace& trace,
   }
   const trace::PlannedInputs* planned = run.planned ? &*run.planned : nullptr;
   rank.order = check_order(step_orders(trace, timeline, planned, diagnostics));
-  explain(trace, timeline, rank, diagnostics);
+  explain(trace, timeline, rank, run.traces.size(), diagnostics);
   return rank;
 }
 

@@ -9,10 +9,13 @@
 #include "profiler/analysis/critical_path/idle.h"
 #include "profiler/analysis/order/observed_order.h"
 #include "profiler/analysis/order/order_checks.h"
+#include "profiler/analysis/overlap/block_figures.h"
 #include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/group_figures.h"
 #include "profiler/analysis/overlap/launch_figures.h"
 #include "profiler/analysis/overlap/memory_figures.h"
 #include "profiler/analysis/overlap/unit_figures.h"
+#include "profiler/analysis/overlap/waste.h"
 #include "profiler/analysis/overlap/window_figures.h"
 #include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/timeline/timeline.h"
@@ -37,6 +40,8 @@ struct AnalysisOptions {
   bool critical_path = false;               // find the critical path of each step
   DetailLevel detail = DetailLevel::kNone;  // what RankAnalysis::detail contains
   bool keep_timelines = false;              // fill Analysis::timelines
+  // Spans of this unit get the proof of their cause; needs a level of detail.
+  std::optional<std::string> explained;
 };
 
 struct StepAnalysis {
@@ -73,6 +78,9 @@ struct RankAnalysis {
   std::vector<StepPath> critical_paths;  // only with AnalysisOptions::critical_path
   std::vector<StepAnalysis> steps;
   std::vector<UnitFigures> units;
+  std::vector<BlockFigures> blocks;         // blocks alike of `units`
+  std::vector<GroupFigures> groups;         // process groups, the busiest first
+  std::vector<Waste> waste;                 // the most expensive first
   std::optional<FrozenViews> frozen_views;  // nullopt: not found, or the plan has fresh views
   std::vector<StreamFigures> streams;
   std::vector<std::string> unit_names;  // indexed by the units of ObservedEvent

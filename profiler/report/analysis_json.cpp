@@ -46,6 +46,75 @@ ordered_json unit_json(const analysis::UnitFigures& unit) {
   }
   out["compute_ns"] = unit.compute;
   out["exposed_copy_ns"] = unit.exposed_copy;
+  if (!unit.others.empty()) {
+    out["others"] = ordered_json::array();
+    for (const analysis::NamedPart& each : unit.others) {
+      ordered_json one = part_json(each.figures);
+      one["name"] = each.name;
+      out["others"].push_back(std::move(one));
+    }
+  }
+  return out;
+}
+
+ordered_json spread_json(const analysis::RankAnalysis& rank, const analysis::BlockSpread& spread) {
+  return {{"sum_ns", spread.sum},
+          {"median_ns", spread.median},
+          {"worst_ns", spread.worst},
+          {"worst_unit", rank.units[spread.worst_unit].fqn}};
+}
+
+ordered_json blocks_json(const analysis::RankAnalysis& rank) {
+  ordered_json out = ordered_json::array();
+  for (const analysis::BlockFigures& block : rank.blocks) {
+    ordered_json one{{"name", block.name}};
+    for (const auto& [key, list] :
+         {std::pair{"units", &block.units}, std::pair{"outliers", &block.outliers}}) {
+      one[key] = ordered_json::array();
+      for (const uint32_t unit : *list) {
+        one[key].push_back(rank.units[unit].fqn);
+      }
+    }
+    one["exposed"] = spread_json(rank, block.exposed);
+    one["compute"] = spread_json(rank, block.compute);
+    for (size_t i = 0; i < block.parts.size(); ++i) {
+      if (const auto& part = block.parts[i]) {
+        one[std::string(analysis::name_of(static_cast<UnitPart>(i)))] = spread_json(rank, *part);
+      }
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+ordered_json groups_json(const analysis::RankAnalysis& rank) {
+  ordered_json out = ordered_json::array();
+  for (const analysis::GroupFigures& group : rank.groups) {
+    ordered_json one{{"name", group.name},
+                     {"ranks", group.ranks},
+                     {"size", group.size == 0 ? ordered_json(nullptr) : ordered_json(group.size)},
+                     {"count", group.count},
+                     {"bytes", message_json(group.bytes)},
+                     {"busy_ns", group.busy},
+                     {"exposed_ns", group.exposed},
+                     {"under_compute_ns", group.under_compute}};
+    one["under_ns"] = ordered_json::object();
+    for (size_t i = 0; i < group.under.size(); ++i) {
+      one["under_ns"][rank.groups[i].name] = group.under[i];
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+ordered_json waste_json(const analysis::RankAnalysis& rank) {
+  ordered_json out = ordered_json::array();
+  for (const analysis::Waste& waste : rank.waste) {
+    out.push_back({{"kind", name_of(waste.kind)},
+                   {"where", waste.where},
+                   {"count", waste.count},
+                   {"lost_ns", waste.lost}});
+  }
   return out;
 }
 
@@ -69,6 +138,7 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   ordered_json out{{"rank", rank.rank}};
   put_figures(out, rank.figures);
   out["idle"] = idle_json(rank.idle);
+  out["event_wait"] = {{"graph_ns", rank.idle.graph}, {"inferred_ns", rank.idle.inferred}};
   put_device_sections(out, rank);
   out["steps"] = ordered_json::array();
   for (const analysis::StepAnalysis& step : rank.steps) {
@@ -81,6 +151,9 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   for (const analysis::UnitFigures& unit : rank.units) {
     out["units"].push_back(unit_json(unit));
   }
+  out["blocks"] = blocks_json(rank);
+  out["groups"] = groups_json(rank);
+  out["waste"] = waste_json(rank);
   out["frozen_views"] = nullptr;
   if (const auto& frozen = rank.frozen_views) {
     out["frozen_views"] = {{"backwards", frozen->backwards},

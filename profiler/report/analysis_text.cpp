@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,6 +6,7 @@
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_text.h"
+#include "profiler/report/findings_text.h"
 
 namespace shardlens::report {
 namespace {
@@ -66,29 +66,100 @@ std::string headline(const RankAnalysis& rank, Style style) {
 }
 
 struct UnitRow {
-  std::string unit, part;
-  const PartFigures* figures;
+  std::string unit, collective;
+  analysis::UnitPart part;
+  PartFigures figures;
 };
 
 std::string duration_or_dash(const std::optional<Nanoseconds>& value) {
   return value ? format_duration(*value) : "-";
 }
 
-std::string unit_table(const RankAnalysis& rank,
-                       const TextOptions& options,
-                       std::set<analysis::ExposedCause>& causes) {
+// Adds the figures of another unit of blocks alike.
+void add_figures(PartFigures& sum, const PartFigures& more) {
+  if (more.exposed > sum.exposed) {
+    sum.cause = more.cause;
+    sum.lead = more.lead;
+  }
+  sum.count += more.count;
+  sum.bytes += more.bytes;
+  sum.busy += more.busy;
+  sum.exposed += more.exposed;
+}
+
+// The rows of a unit; UnitPart::kOther by what its collectives are called.
+void add_unit_rows(const analysis::UnitFigures& unit, std::vector<UnitRow>& rows) {
+  const std::string name = unit.is_unit ? shown_unit(unit.fqn) : unit.fqn;
+  for (int i = 0; i < analysis::kUnitPartCount; ++i) {
+    const auto part = static_cast<UnitPart>(i);
+    const auto& figures = unit.parts[static_cast<size_t>(i)];
+    if (figures && (part != UnitPart::kOther || unit.others.empty())) {
+      rows.push_back({name, std::string(analysis::name_of(part)), part, *figures});
+    }
+  }
+  for (const analysis::NamedPart& each : unit.others) {
+    rows.push_back({unit.fqn == "<none>" && !unit.is_unit ? "-" : name, each.name, UnitPart::kOther,
+                    each.figures});
+  }
+}
+
+// One row for each part of blocks alike, without the outliers, which have their own rows.
+void add_block_rows(const RankAnalysis& rank,
+                    const analysis::BlockFigures& block,
+                    std::vector<UnitRow>& rows) {
+  const size_t first = rows.size();
+  std::vector<UnitRow> own;
+  for (const uint32_t u : block.units) {
+    const bool outlier =
+        std::find(block.outliers.begin(), block.outliers.end(), u) != block.outliers.end();
+    if (outlier) {
+      add_unit_rows(rank.units[u], own);
+      continue;
+    }
+    std::vector<UnitRow> each;
+    add_unit_rows(rank.units[u], each);
+    for (UnitRow& row : each) {
+      const auto same = std::find_if(
+          rows.begin() + static_cast<std::ptrdiff_t>(first), rows.end(),
+          [&](const UnitRow& r) { return r.part == row.part && r.collective == row.collective; });
+      if (same == rows.end()) {
+        row.unit = block.outliers.empty() ? block.name : block.name + " (others)";
+        rows.push_back(std::move(row));
+      } else {
+        add_figures(same->figures, row.figures);
+      }
+    }
+  }
+  rows.insert(rows.end(), own.begin(), own.end());
+}
+
+std::vector<UnitRow> unit_rows(const RankAnalysis& rank, bool each_unit) {
   std::vector<UnitRow> rows;
-  for (const analysis::UnitFigures& unit : rank.units) {
-    const std::string name = unit.fqn.empty() ? "(root)" : unit.fqn;
-    for (int i = 0; i < analysis::kUnitPartCount; ++i) {
-      if (const auto& part = unit.parts[static_cast<size_t>(i)]) {
-        rows.push_back({name, std::string(analysis::name_of(static_cast<UnitPart>(i))), &*part});
+  std::vector<bool> done(rank.units.size(), false);
+  for (size_t u = 0; u < rank.units.size(); ++u) {
+    const auto block =
+        std::find_if(rank.blocks.begin(), rank.blocks.end(), [&](const analysis::BlockFigures& b) {
+          return !each_unit && std::find(b.units.begin(), b.units.end(), u) != b.units.end();
+        });
+    if (block == rank.blocks.end()) {
+      add_unit_rows(rank.units[u], rows);
+    } else if (!done[u]) {
+      add_block_rows(rank, *block, rows);
+      for (const uint32_t member : block->units) {
+        done[member] = true;
       }
     }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const UnitRow& a, const UnitRow& b) {
-    return a.figures->exposed > b.figures->exposed;
+    return a.figures.exposed > b.figures.exposed;
   });
+  return rows;
+}
+
+std::string unit_table(const RankAnalysis& rank,
+                       const TextOptions& options,
+                       CausesOfParts& causes) {
+  const std::vector<UnitRow> rows = unit_rows(rank, options.each_unit);
   Table table({{"unit", Align::kLeft},
                {"collective", Align::kLeft},
                {"count"},
@@ -101,19 +172,19 @@ std::string unit_table(const RankAnalysis& rank,
   int64_t rest = 0;
   Nanoseconds rest_exposed = 0, total = 0;
   for (const UnitRow& row : rows) {
-    const PartFigures& f = *row.figures;
+    const PartFigures& f = row.figures;
     total += f.exposed;
     if (options.top && table.rows() >= *options.top) {
       ++rest;
       rest_exposed += f.exposed;
       continue;
     }
-    table.row({row.unit, row.part, std::to_string(f.count), format_message(f.bytes),
+    table.row({row.unit, row.collective, std::to_string(f.count), format_message(f.bytes),
                format_duration(f.busy), format_duration(f.exposed), duration_or_dash(f.lead),
-               f.cause ? std::string(name_of(*f.cause)) : "hidden",
+               f.cause ? std::string(words_of(*f.cause)) : "hidden",
                f.issued_by ? std::string(schedule::name_of(*f.issued_by)) : "-"});
     if (f.cause) {
-      causes.insert(*f.cause);
+      causes.insert({*f.cause, row.part});
       table.highlight();
     }
   }
@@ -134,8 +205,7 @@ std::string work_table(const RankAnalysis& rank, Style style) {
   bool any = false;
   for (const analysis::UnitFigures& unit : rank.units) {
     any = any || unit.compute > 0;
-    table.row({unit.fqn.empty() ? "(root)" : unit.fqn,
-               unit.is_unit ? format_duration(unit.compute_forward) : "",
+    table.row({shown_unit(unit.fqn), unit.is_unit ? format_duration(unit.compute_forward) : "",
                unit.is_unit ? format_duration(unit.compute_backward) : "",
                format_duration(unit.compute), format_duration(unit.exposed_copy)});
   }
@@ -321,7 +391,7 @@ std::string units_section(const Analysis& analysis, const TextOptions& options) 
   if (rank.units.empty()) {
     return "";
   }
-  std::set<analysis::ExposedCause> causes;
+  CausesOfParts causes;
   std::string out =
       "\n" +
       bold(analysis.ranks.size() == 1 ? "units"
@@ -329,11 +399,8 @@ std::string units_section(const Analysis& analysis, const TextOptions& options) 
            options.style) +
       "\n";
   out += unit_table(rank, options, causes);
-  out += work_table(rank, options.style);
-  for (const analysis::ExposedCause cause : causes) {
-    out += fmt::format("  {}: {}\n", name_of(cause), explanation_of(cause));
-  }
-  return out;
+  out += causes_text(causes) + blocks_text(rank, options.style);
+  return out + work_table(rank, options.style) + groups_text(rank, options.style);
 }
 
 }  // namespace
@@ -367,7 +434,11 @@ std::string analysis_text(const Analysis& analysis, const TextOptions& options) 
       out += "\n" + observed_text(analysis, options.style);
       break;
   }
+  if (options.explained) {
+    out += explained_text(analysis, *options.explained, options.top, options.style);
+  }
   out += critical_path_section(analysis, options.top, options.style);
+  out += waste_text(analysis, options.style);
   return out + frozen_views_words(analysis, options.style) + "\n" +
          order_words(analysis, options.style) + diagnostics_words(analysis, options.style);
 }

@@ -233,7 +233,17 @@ std::string html_report(const trace::Run& run,
   for (int i = 0; i < analysis::kExposedCauseCount; ++i) {
     const auto cause = static_cast<analysis::ExposedCause>(i);
     data["causes"].push_back(analysis::name_of(cause));
-    data["explanations"][std::string(analysis::name_of(cause))] = analysis::explanation_of(cause);
+    const std::string key(analysis::name_of(cause));
+    data["explanations"][key] = analysis::explanation_of(cause);
+    data["cause_words"][key] = analysis::words_of(cause);
+    for (int part = 0; part < analysis::kUnitPartCount; ++part) {
+      const auto of = static_cast<analysis::UnitPart>(part);
+      data["remedies"][key][std::string(analysis::name_of(of))] = analysis::remedy_of(cause, of);
+    }
+  }
+  for (int i = 0; i < analysis::kWasteKindCount; ++i) {
+    const auto kind = static_cast<analysis::WasteKind>(i);
+    data["waste_words"][std::string(analysis::name_of(kind))] = analysis::explanation_of(kind);
   }
   const std::string json =
       script_safe(data.dump(-1, ' ', false, ordered_json::error_handler_t::replace));

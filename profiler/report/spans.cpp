@@ -70,6 +70,18 @@ ordered_json spans_json(const RankAnalysis& rank) {
     one["issued_by"] =
         span.issued_by ? ordered_json(schedule::name_of(*span.issued_by)) : ordered_json(nullptr);
     one["bytes"] = message_json(span.bytes);
+    if (!span.name.empty()) {
+      one["name"] = span.name;
+    }
+    if (!span.proof.empty()) {
+      one["proof"] = ordered_json::array();
+      for (const analysis::CauseProof& proof : span.proof) {
+        one["proof"].push_back({{"what", proof.what},
+                                {"event", proof.name},
+                                {"start_ns", proof.when.start - zero},
+                                {"end_ns", proof.when.end - zero}});
+      }
+    }
     out.push_back(std::move(one));
   }
   return out;
@@ -163,7 +175,7 @@ std::string spans_text(const Analysis& analysis, std::optional<size_t> top, Styl
                  since_words(s.issued, zero), format_duration(s.when.start - zero),
                  format_duration(s.when.end - zero), since_words(s.needed_at, zero),
                  s.slack() ? format_duration(*s.slack()) : "-", format_duration(s.exposed),
-                 s.cause ? std::string(name_of(*s.cause)) : "",
+                 s.cause ? std::string(words_of(*s.cause)) : "",
                  s.issued_by ? std::string(schedule::name_of(*s.issued_by)) : ""});
       if (s.cause) {
         table.highlight();

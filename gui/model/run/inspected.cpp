@@ -56,7 +56,12 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
     if (span->cause) {
       sheet.row(QObject::tr("cause"),
                 QStringLiteral("<b>%1</b>: %2")
-                    .arg(escaped(name_of(*span->cause)), escaped(explanation_of(*span->cause))));
+                    .arg(escaped(words_of(*span->cause)), escaped(explanation_of(*span->cause))));
+      const std::string_view helps =
+          remedy_of(*span->cause, span->part.value_or(analysis::UnitPart::kOther));
+      if (!helps.empty()) {
+        sheet.row(QObject::tr("what may help"), escaped(helps));
+      }
     }
     if (const auto slack = span->slack()) {
       sheet.row(QObject::tr("slack"),
@@ -162,7 +167,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
     if (part->cause) {
       sheet.row(QObject::tr("cause"),
                 QStringLiteral("<b>%1</b>: %2")
-                    .arg(escaped(name_of(*part->cause)), escaped(explanation_of(*part->cause))));
+                    .arg(escaped(words_of(*part->cause)), escaped(explanation_of(*part->cause))));
     }
   }
   return sheet.done();

@@ -33,6 +33,14 @@ QString part_label(const analysis::Collective& c) {
   }
 }
 
+// What the cause means, and what helps for this kind of collective.
+QString meaning_of(const analysis::UnitSpan& span) {
+  const QString means = table_text(explanation_of(*span.cause));
+  const std::string_view helps =
+      remedy_of(*span.cause, span.part.value_or(analysis::UnitPart::kOther));
+  return helps.empty() ? means : QObject::tr("%1; what may help: %2").arg(means, table_text(helps));
+}
+
 }  // namespace
 
 ExposedTable::ExposedTable(QObject* parent)
@@ -82,21 +90,19 @@ ExposedTable::ExposedTable(QObject* parent)
            {tr("Cause"),
             [this](size_t r) {
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);
-              return span != nullptr && span->cause ? table_text(name_of(*span->cause))
+              return span != nullptr && span->cause ? table_text(words_of(*span->cause))
                                                     : QStringLiteral("–");
             }},
            {tr("What it means, what helps"),
             [this](size_t r) {
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);
-              return span != nullptr && span->cause ? table_text(explanation_of(*span->cause))
-                                                    : QString();
+              return span != nullptr && span->cause ? meaning_of(*span) : QString();
             }}},
           parent) {
   setTooltip([this](size_t r) {
     const analysis::UnitSpan* span = of().span_of(list_[r].collective);
     return span != nullptr && span->cause
-               ? tr("%1: %2").arg(table_text(name_of(*span->cause)),
-                                  table_text(explanation_of(*span->cause)))
+               ? tr("%1: %2").arg(table_text(words_of(*span->cause)), meaning_of(*span))
                : QString();
   });
 }

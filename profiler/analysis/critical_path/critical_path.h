@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "profiler/analysis/critical_path/dependencies.h"
 #include "profiler/analysis/events/intervals.h"
+#include "profiler/analysis/timeline/dependencies.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 

@@ -1,8 +1,15 @@
 #include "profiler/analysis/critical_path/idle.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace shardlens::analysis {
+namespace {
+
+// A free stream starts a launched event at latest after this time.
+constexpr Nanoseconds kLaunchLatency = 10'000;
+
+}  // namespace
 
 IdleCauses::IdleCauses(const trace::Trace& trace,
                        const Timeline& timeline,
@@ -11,26 +18,38 @@ IdleCauses::IdleCauses(const trace::Trace& trace,
   // Events are sorted by start, so there is an idle gap where the next event begins after all ends
   // so far.
   Nanoseconds busy_until = 0;
+  size_t latest = 0;  // the event that ended at busy_until
+  std::unordered_set<uint32_t> launches;
+  in_graph_.reserve(timeline.device_events.size());
+  for (const DeviceEvent& each : timeline.device_events) {
+    in_graph_.push_back(each.launch != trace::kNoIndex && !launches.insert(each.launch).second);
+  }
   for (size_t i = 0; i < timeline.device_events.size(); ++i) {
     const trace::Event& event = trace.events[timeline.device_events[i].event];
     if (event.duration == 0) {
       continue;
     }
     if (i > 0 && event.start > busy_until) {
-      explain(trace, timeline, dependencies, {busy_until, event.start}, i);
+      explain(trace, timeline, dependencies, {busy_until, event.start}, i, latest);
     }
-    busy_until = i == 0 ? event.end() : std::max(busy_until, event.end());
+    if (i == 0 || event.end() > busy_until) {
+      busy_until = event.end();
+      latest = i;
+    }
   }
   host_late_ = host_late_builder_.take();
   event_wait_ = event_wait_builder_.take();
   gap_ = gap_builder_.take();
+  graph_ = graph_builder_.take();
+  inferred_ = inferred_builder_.take();
 }
 
 void IdleCauses::explain(const trace::Trace& trace,
                          const Timeline& timeline,
                          const Dependencies& dependencies,
                          const Interval& gap,
-                         size_t next) {
+                         size_t next,
+                         size_t latest) {
   const auto& events = timeline.device_events;
   // If several events end the gap at the same time, take the one that was launched first.
   size_t ending = next;
@@ -42,6 +61,11 @@ void IdleCauses::explain(const trace::Trace& trace,
     ending = launched(i) < launched(ending) ? i : ending;
   }
   if (events[ending].launch == trace::kNoIndex) {
+    return;
+  }
+  if (in_graph_[ending]) {
+    event_wait_builder_.add(gap);
+    graph_builder_.add(gap);
     return;
   }
   const Interval before{gap.start, std::clamp(launched(ending), gap.start, gap.end)};
@@ -61,7 +85,18 @@ void IdleCauses::explain(const trace::Trace& trace,
   const auto end = [&](uint32_t i) { return trace.events[events[i].event].end(); };
   const bool held = source != Dependencies::kNone && end(source) > launched(ending) &&
                     (previous == Dependencies::kNone || end(source) > end(previous));
-  (held ? event_wait_builder_ : gap_builder_).add(queued);
+  // [Note: Inferred waits] Without cuda_sync rows: an event that was launched, with a free stream,
+  // long before the last event of another stream ended, but started only after that, waited for it.
+  const auto track = [&](size_t i) { return trace.events[events[i].event].track; };
+  const Nanoseconds free = previous == Dependencies::kNone
+                               ? launched(ending)
+                               : std::max(launched(ending), end(previous));
+  const bool inferred = !held && trace.syncs.empty() && track(latest) != track(ending) &&
+                        free + kLaunchLatency <= gap.start;
+  (held || inferred ? event_wait_builder_ : gap_builder_).add(queued);
+  if (inferred) {
+    inferred_builder_.add(queued);
+  }
 }
 
 IdleFigures IdleCauses::within(const IntervalSet& window, Nanoseconds idle) const {
@@ -74,6 +109,8 @@ IdleFigures IdleCauses::within(const IntervalSet& window, Nanoseconds idle) cons
     f.host_late += length_within(host_late_, each);
     f.event_wait += length_within(event_wait_, each);
     f.gap += length_within(gap_, each);
+    f.graph += length_within(graph_, each);
+    f.inferred += length_within(inferred_, each);
   }
   f.unknown = idle - f.host_late - f.event_wait - f.gap;
   return f;

@@ -1,7 +1,9 @@
 #pragma once
 
-#include "profiler/analysis/critical_path/dependencies.h"
+#include <vector>
+
 #include "profiler/analysis/events/intervals.h"
+#include "profiler/analysis/timeline/dependencies.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
@@ -13,6 +15,9 @@ struct IdleFigures {
   Nanoseconds event_wait = 0;  // the host waited for the device, or a stream for an event
   Nanoseconds gap = 0;         // launched and free to start, but not started
   Nanoseconds unknown = 0;     // the next event's launch is not in the trace
+  // Parts of event_wait: between events of one CUDA graph; and inferred, because the trace has no
+  // cuda_sync rows.
+  Nanoseconds graph = 0, inferred = 0;
 };
 
 // Finds why nothing ran. On a CPU the host computes, so all idle time is host_late.
@@ -27,11 +32,14 @@ class IdleCauses {
                const Timeline& timeline,
                const Dependencies& dependencies,
                const Interval& gap,
-               size_t next);
+               size_t next,
+               size_t latest);
 
   bool device_;
-  UnionBuilder host_late_builder_, event_wait_builder_, gap_builder_;
-  IntervalSet host_late_, event_wait_, gap_;
+  std::vector<bool> in_graph_;  // by device event: not the first of its launch
+  UnionBuilder host_late_builder_, event_wait_builder_, gap_builder_, graph_builder_,
+      inferred_builder_;
+  IntervalSet host_late_, event_wait_, gap_, graph_, inferred_;
 };
 
 }  // namespace shardlens::analysis

@@ -16,6 +16,7 @@ void NameIndex::look_at(trace::StringId id, NameFacts& facts) const {
   facts.is_helper = is_helper_operator(name);
   facts.is_c10d_operator = is_c10d_operator(name);
   facts.is_fsdp_operator = name.starts_with("fsdp::");
+  facts.is_collective_call = name == "record_param_comms" || is_collective_operator(name);
   facts.is_c10d_annotation = is_c10d_annotation(name);
   const auto range = parse_fsdp_range(name);
   facts.is_fsdp_range = range.has_value();

@@ -19,6 +19,7 @@ struct NameFacts {
   bool is_c10d_operator = false;
   bool is_fsdp_operator = false;  // fsdp::…
   bool is_c10d_annotation = false;
+  bool is_collective_call = false;  // record_param_comms, is_collective_operator()
   bool is_fsdp_range = false;
   bool is_fsdp_work = false;  // an FSDP range that contains only FSDP's own work
   bool is_peer_copy = false;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/base/collective.h"
+#include "core/base/dtype.h"
 #include "profiler/trace/json/decimal.h"
 
 namespace shardlens::analysis {
@@ -22,7 +23,7 @@ struct KernelRow {
   std::optional<CollectiveKind> kind;  // nullopt: parsed from the name, if it contains a kind
 };
 
-constexpr std::array<KernelRow, 14> kKernels{{
+constexpr std::array<KernelRow, 16> kKernels{{
     {true, "nccl", std::nullopt},  // ncclKernel_…, ncclDevKernel_…, ncclSymkDevKernel_…
     {false, "ncclKernel", std::nullopt},
     {false, "ncclDevKernel", std::nullopt},
@@ -34,6 +35,9 @@ constexpr std::array<KernelRow, 14> kKernels{{
     {false, "one_shot_all_reduce_kernel", CollectiveKind::kAllReduce},
     {false, "two_shot_all_reduce_kernel", CollectiveKind::kAllReduce},
     {false, "multimem_", std::nullopt},
+    // barrier_kernel, put_signal_kernel, wait_signal_kernel
+    {false, "symmetric_memory::", std::nullopt},
+    {false, "nvshmem_extension::tile_reduce", CollectiveKind::kAllReduce},
     {false, "cross_device_reduce_", CollectiveKind::kAllReduce},  // vLLM, SGLang
     {false, "deep_ep::", CollectiveKind::kAllToAll},
     {false, "dpsk::ep::", CollectiveKind::kAllToAll},  // DeepEP in DeepSeek's traces
@@ -53,6 +57,42 @@ std::optional<CommunicationKernel> communication_kernel(std::string_view name) {
 
 bool is_peer_copy(std::string_view name) {
   return name.starts_with("Memcpy PtoP") || name.starts_with("MemcpyPtoP");
+}
+
+bool is_collective_operator(std::string_view name) {
+  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::") ||
+         name.starts_with("symm_mem::");
+}
+
+std::optional<Bytes> element_size(std::string_view name) {
+  constexpr std::string_view kNamespace = "c10::";
+  if (name.starts_with(kNamespace)) {
+    name.remove_prefix(kNamespace.size());
+  }
+  if (const auto dtype = parse_dtype(name)) {
+    return size_of(*dtype);
+  }
+  constexpr std::pair<std::string_view, Bytes> kOthers[] = {{"float", 4},
+                                                            {"double", 8},
+                                                            {"long int", 8},
+                                                            {"long", 8},
+                                                            {"int", 4},
+                                                            {"short int", 2},
+                                                            {"short", 2},
+                                                            {"signed char", 1},
+                                                            {"unsigned char", 1},
+                                                            {"ComplexHalf", 4},
+                                                            {"ComplexFloat", 8},
+                                                            {"ComplexDouble", 16},
+                                                            {"complex<float>", 8},
+                                                            {"complex<double>", 16}};
+  for (const auto& [text, size] : kOthers) {
+    if (name == text) {
+      return size;
+    }
+  }
+  // Float8_e4m3fn, Float8_e5m2, Float8_e4m3fnuz, Float8_e5m2fnuz, Float8_e8m0fnu
+  return name.starts_with("Float8_") ? std::optional<Bytes>(1) : std::nullopt;
 }
 
 bool is_c10d_annotation(std::string_view name) {

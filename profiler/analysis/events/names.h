@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/collective.h"
+#include "core/base/units.h"
 
 // Interprets the names of operators, kernels and ranges.
 namespace shardlens::analysis {
@@ -19,6 +20,14 @@ struct CommunicationKernel {
 
 // A copy between two devices by the copy engine ("Memcpy PtoP (Device -> Device)").
 [[nodiscard]] bool is_peer_copy(std::string_view name);
+
+// A host operator that communicates, or copies between devices, on the device: "c10d::…",
+// "_c10d_functional::…", "symm_mem::…" (PyTorch's symmetric memory).
+[[nodiscard]] bool is_collective_operator(std::string_view name);
+
+// Bytes of one element with the dtype that Kineto ("Float", "Float8_e4m3fn") or C++
+// ("c10::BFloat16") names; nullopt for any other name.
+[[nodiscard]] std::optional<Bytes> element_size(std::string_view name);
 
 // "gloo:all_gather", "nccl:_reduce_scatter_base": an annotation of c10d around a collective.
 [[nodiscard]] bool is_c10d_annotation(std::string_view name);

@@ -187,15 +187,23 @@ std::optional<DType> recorded_dtype(std::string_view name) {
 }
 
 Bytes CallSize::bytes(std::optional<CollectiveKind> kind, int64_t ranks) const {
-  const int64_t most =
-      std::max(in, out >= 0 || kind != CollectiveKind::kAllGather ? out : in * ranks);
-  return dtype && most > 0 ? most * size_of(*dtype) : 0;
+  if (out < 0 && kind == CollectiveKind::kAllGather && ranks == 0) {
+    return 0;  // the output is larger by an unknown factor
+  }
+  int64_t most = in, bytes = 0;
+  if (out < 0 && kind == CollectiveKind::kAllGather && __builtin_mul_overflow(in, ranks, &most)) {
+    return 0;
+  }
+  most = std::max(most, out);
+  const std::optional<Bytes> each = dtype ? std::optional(size_of(*dtype)) : element;
+  return each && most > 0 && !__builtin_mul_overflow(most, *each, &bytes) ? bytes : 0;
 }
 
 CallSize call_size(const Trace& trace, const Event& call) {
   CallSize size;
   if (const trace::CollectiveArgs* args = trace.collective(call)) {
-    return {args->in_nelems, args->out_nelems, recorded_dtype(trace.strings.view(args->dtype))};
+    const std::string_view dtype = trace.strings.view(args->dtype);
+    return {args->in_nelems, args->out_nelems, recorded_dtype(dtype), element_size(dtype)};
   }
   const std::string_view text = trace.args_json(call);
   const nlohmann::json args =
@@ -214,8 +222,10 @@ CallSize call_size(const Trace& trace, const Event& call) {
   size.in = in_place ? size.out : dims.size() > 1 ? numel(dims[1]) : -1;
   if (args.contains("Input type") && args["Input type"].is_array()) {
     for (const auto& type : args["Input type"]) {
-      size.dtype = recorded_dtype(type.is_string() ? type.get<std::string>() : "");
-      if (size.dtype) {
+      const std::string dtype = type.is_string() ? type.get<std::string>() : "";
+      size.dtype = recorded_dtype(dtype);
+      size.element = element_size(dtype);
+      if (size.element) {
         break;
       }
     }

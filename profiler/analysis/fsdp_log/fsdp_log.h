@@ -87,7 +87,8 @@ struct FsdpLog {
 struct CallSize {
   int64_t in = -1, out = -1;  // -1: not in the trace
   std::optional<DType> dtype;
-  // Size of the larger message of a rank; 0: not in the trace.
+  std::optional<Bytes> element;  // bytes of one element, also of dtypes that DType has not
+  // Size of the larger message of a rank; 0: not in the trace. `ranks`: 0 if not known.
   [[nodiscard]] Bytes bytes(std::optional<CollectiveKind> kind, int64_t ranks) const;
 };
 // The dtype with the name that Kineto ("Float") or C++ ("float", "c10::BFloat16") uses.

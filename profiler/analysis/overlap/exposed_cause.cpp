@@ -9,52 +9,45 @@ namespace {
 
 using schedule::Cause;
 
-bool waited_for_peer(const Collective& c, const IntervalSet& exposed, Nanoseconds length) {
-  if (!c.last_start || *c.last_start <= c.when.start) {
-    return false;
+// An event starts at most so long after what it waited for; more needs another reason.
+constexpr Nanoseconds kHandOver = 20'000;
+// On the CPU, less compute than this part of a collective counts as none.
+constexpr Nanoseconds kLeastShare = 20;
+
+// Collects the proof, if it is wanted.
+class Proof {
+ public:
+  Proof(const trace::Trace& trace, std::vector<CauseProof>* list) : trace_(trace), list_(list) {}
+  void add(std::string_view what, uint32_t event, const Interval& when) const {
+    if (list_ != nullptr) {
+      list_->push_back(
+          {what, event,
+           event == trace::kNoIndex ? "" : std::string(trace_.name(trace_.events[event])), when});
+    }
   }
-  Nanoseconds waiting = 0;
-  for (const Interval& e : exposed) {
-    waiting += std::max<Nanoseconds>(0, std::min(e.end, *c.last_start) - e.start);
+  void add(std::string_view what, Nanoseconds instant) const {
+    add(what, trace::kNoIndex, {instant, instant});
   }
-  return waiting >= length - waiting;
+
+ private:
+  const trace::Trace& trace_;
+  std::vector<CauseProof>* list_;
+};
+
+bool is_prefetched(const Collective& c) {
+  return c.issued_by == Cause::kForwardPrefetch || c.issued_by == Cause::kBackwardPrefetch ||
+         c.issued_by == Cause::kExplicitPrefetch;
+}
+
+bool at_least_half(Nanoseconds part, Nanoseconds whole) {
+  return part >= whole - part;
+}
+
+Nanoseconds transfer_of(const Collective& c) {
+  return c.transfer.value_or(c.when.length());
 }
 
 }  // namespace
-
-std::string_view name_of(ExposedCause cause) {
-  constexpr std::string_view kNames[] = {
-      "first",   "last",      "no_prefetch",  "late_host",       "queued",
-      "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer"};
-  return kNames[static_cast<size_t>(cause)];
-}
-
-std::string_view explanation_of(ExposedCause cause) {
-  switch (cause) {
-    case ExposedCause::kFirst:
-      return "first all-gather of the step: nothing runs before it";
-    case ExposedCause::kLast:
-      return "no compute left to overlap with";
-    case ExposedCause::kNoPrefetch:
-      return "issued only when it was needed; prefetch it";
-    case ExposedCause::kLateHost:
-      return "the host issued it late; no compute was left to overlap with";
-    case ExposedCause::kQueued:
-      return "waited behind another collective of its communicator";
-    case ExposedCause::kLimiter:
-      return "held back by limit_all_gathers";
-    case ExposedCause::kBandwidth:
-      return "issued in time, but longer than the concurrent compute";
-    case ExposedCause::kFrozenViews:
-      return "frozen views: issued only at the end of backward, but its gradients were ready "
-             "before";
-    case ExposedCause::kHostIsCompute:
-      return "on the CPU the host computes, and it waits in this call; only a prefetch helps";
-    case ExposedCause::kPeer:
-      return "another rank started late";
-  }
-  return "";
-}
 
 size_t step_of(const std::vector<Step>& steps, Nanoseconds instant) {
   const auto after =
@@ -66,18 +59,72 @@ size_t step_of(const std::vector<Step>& steps, Nanoseconds instant) {
   return static_cast<size_t>(after - steps.begin()) - 1;
 }
 
+size_t step_of(const Timeline& timeline,
+               const std::optional<Nanoseconds>& issued,
+               Nanoseconds start) {
+  if (!timeline.device || !issued) {
+    return step_of(timeline.steps, issued.value_or(start));
+  }
+  const auto& steps = timeline.steps;
+  const auto after =
+      std::upper_bound(steps.begin(), steps.end(), *issued,
+                       [](Nanoseconds t, const Step& s) { return t < s.host.start; });
+  return after == steps.begin() || *issued >= std::prev(after)->host.end
+             ? steps.size()
+             : static_cast<size_t>(after - steps.begin()) - 1;
+}
+
 ExposedCauses::ExposedCauses(const trace::Trace& trace,
                              const Timeline& timeline,
-                             const FrozenViews* frozen_views)
-    : trace_(trace), timeline_(timeline), frozen_views_(frozen_views) {
-  std::unordered_map<uint32_t, Nanoseconds> last_end;  // by track
-  before_.reserve(timeline.collectives.size());
-  for (const Collective& c : timeline.collectives) {
-    const auto [it, fresh] = last_end.try_emplace(c.track, c.when.end);
-    before_.push_back(fresh ? std::nullopt : std::optional(it->second));
-    it->second = std::max(it->second, c.when.end);
+                             const FrozenViews* frozen_views,
+                             const Dependencies* dependencies)
+    : trace_(trace), timeline_(timeline), frozen_views_(frozen_views), dependencies_(dependencies) {
+  if (timeline.device && dependencies == nullptr) {
+    own_dependencies_ = std::make_unique<Dependencies>(trace, timeline);
+    dependencies_ = own_dependencies_.get();
   }
+  find_communicators();
   find_ends_of_steps();
+  find_best_rates();
+  if (timeline.device) {
+    find_launches();
+  }
+}
+
+// An all-gather of a unit's parameters: those of other parallelism are UnitPart::kOther.
+bool ExposedCauses::is_unshard(const Collective& c) const {
+  return c.unit && c.kind == CollectiveKind::kAllGather && c.part != UnitPart::kOther;
+}
+
+bool ExposedCauses::is_reduction(const Collective& c) const {
+  return c.unit && (c.part == UnitPart::kReduceScatter || c.part == UnitPart::kAllReduce);
+}
+
+// A communicator is a process group. Where the trace does not name the group, it is the stream or
+// the thread that runs it.
+void ExposedCauses::find_communicators() {
+  std::map<std::tuple<trace::StringId, trace::StringId, uint32_t>, uint32_t> ids;
+  std::vector<uint32_t> latest;
+  before_.assign(timeline_.collectives.size(), trace::kNoIndex);
+  for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {  // by start
+    const Collective& c = timeline_.collectives[i];
+    const trace::CollectiveArgs* args =
+        c.args == trace::kNoIndex ? nullptr : &trace_.collectives[c.args];
+    const bool named = args != nullptr && args->group != trace::kEmptyString;
+    const auto [it, fresh] =
+        ids.try_emplace(named ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
+                              : std::tuple(trace::kEmptyString, trace::kEmptyString, c.track),
+                        static_cast<uint32_t>(ids.size()));
+    if (fresh) {
+      latest.push_back(trace::kNoIndex);
+    }
+    communicator_.push_back(it->second);
+    uint32_t& last = latest[it->second];
+    before_[i] = last;
+    if (last == trace::kNoIndex || c.when.end > timeline_.collectives[last].when.end) {
+      last = i;
+    }
+  }
 }
 
 // The first all-gather of a step has no compute before it, the last reduction has none after it.
@@ -88,11 +135,11 @@ void ExposedCauses::find_ends_of_steps() {
   std::vector<std::optional<size_t>> reduction(timeline_.steps.size() + 1);
   for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
     const Collective& c = timeline_.collectives[i];
-    const size_t step = step_of(timeline_.steps, c.issued.value_or(c.when.start));
-    if (c.unit && c.kind == CollectiveKind::kAllGather && !seen[step]) {
+    const size_t step = step_of(timeline_, c.issued, c.when.start);
+    if (is_unshard(c) && !seen[step]) {
       seen[step] = true;
       first_[i] = true;
-    } else if (c.unit && c.kind != CollectiveKind::kAllGather) {
+    } else if (is_reduction(c)) {
       reduction[step] = i;
     }
   }
@@ -103,12 +150,153 @@ void ExposedCauses::find_ends_of_steps() {
   }
 }
 
-ExposedCause ExposedCauses::of(size_t i, const IntervalSet& exposed, Nanoseconds length) const {
+ExposedCauses::Alike ExposedCauses::alike(size_t i) const {
   const Collective& c = timeline_.collectives[i];
+  const int kind = c.kind ? static_cast<int>(*c.kind) : -1;
+  if (c.bytes > 0) {
+    return {kind, communicator_[i], c.bytes, kNoUnit, -1};
+  }
+  // Without a size: those of the same part of the same unit have the same one.
+  return {kind, communicator_[i], 0, c.unit.value_or(kNoUnit), static_cast<int>(c.part)};
+}
+
+void ExposedCauses::find_best_rates() {
+  for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {
+    const Collective& c = timeline_.collectives[i];
+    if (c.bytes == 0 && (!c.unit || c.part == UnitPart::kOther)) {
+      continue;  // nothing says that these are alike
+    }
+    Best& best = best_[alike(i)];
+    if (best.count++ == 0 || transfer_of(c) < best.shortest) {
+      best.shortest = transfer_of(c);
+      best.collective = i;
+    }
+  }
+}
+
+void ExposedCauses::find_launches() {
+  launches_.resize(trace_.tracks.size());
+  device_of_.assign(timeline_.collectives.size(), trace::kNoIndex);
+  std::unordered_map<uint32_t, uint32_t> collective_of;  // by event
+  for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {
+    collective_of.emplace(timeline_.collectives[i].event, i);
+  }
+  for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
+    const DeviceEvent& each = timeline_.device_events[i];
+    if (each.nature == Nature::kCommunication) {
+      if (const auto found = collective_of.find(each.event); found != collective_of.end()) {
+        device_of_[found->second] = i;
+      }
+    } else if (each.launch != trace::kNoIndex) {
+      const trace::Event& launch = trace_.events[each.launch];
+      launches_[launch.track].push_back({launch.start, i});
+    }
+  }
+  for (std::vector<Launch>& thread : launches_) {
+    std::stable_sort(thread.begin(), thread.end(),
+                     [](const Launch& a, const Launch& b) { return a.time < b.time; });
+  }
+}
+
+// The device event whose end the collective had to wait for, in addition to its issue.
+//
+// [Note: Producers] With cuda_sync rows, the trace says what the collective's stream waited for.
+// Without them: a collective called while the compute stream is current waits for all that was
+// launched there before. So does every reduction and every collective of other parallelism; FSDP
+// calls all-gathers of parameters on a stream of their own, which waits for no compute.
+std::optional<uint32_t> ExposedCauses::producer_of(size_t i) const {
+  const Collective& c = timeline_.collectives[i];
+  const uint32_t own = device_of_[i];
+  if (own == trace::kNoIndex) {
+    return std::nullopt;
+  }
+  const auto end = [&](uint32_t k) {
+    return trace_.events[timeline_.device_events[k].event].end();
+  };
+  std::optional<uint32_t> producer;
+  const auto consider = [&](uint32_t k) {
+    if (k != Dependencies::kNone && timeline_.device_events[k].nature != Nature::kCommunication &&
+        end(k) <= c.when.start && (!producer || end(k) > end(*producer))) {
+      producer = k;
+    }
+  };
+  consider(dependencies_->before_in_stream(own));
+  consider(dependencies_->waited_for(own));
+  if (trace_.syncs.empty() && !is_unshard(c) && c.issuer != trace::kNoIndex) {
+    const trace::Event& issuer = trace_.events[c.issuer];
+    const std::vector<Launch>& thread = launches_[issuer.track];
+    const auto after = std::lower_bound(thread.begin(), thread.end(), issuer.start,
+                                        [](const Launch& l, Nanoseconds t) { return l.time < t; });
+    // The last ones launched: one for each of a few streams.
+    for (auto it = after; it != thread.begin() && after - it < 8;) {
+      --it;
+      consider(it->device);
+    }
+  }
+  return producer;
+}
+
+ExposedCauses::Start ExposedCauses::start_of(size_t i) const {
+  const Collective& c = timeline_.collectives[i];
+  Start out;
+  out.ready = std::min(c.issued.value_or(c.when.start), c.when.start);
+  if (timeline_.device) {
+    const auto producer = producer_of(i);
+    if (producer) {
+      const Nanoseconds end = trace_.events[timeline_.device_events[*producer].event].end();
+      if (end > out.ready) {
+        out.producer = producer;
+        out.ready = end;
+      }
+    }
+  }
+  if (before_[i] != trace::kNoIndex) {
+    const Interval& before = timeline_.collectives[before_[i]].when;
+    const Interval wait{out.ready, std::min(before.end, c.when.start)};
+    if (wait.length() > 0 && c.when.start - before.end <= kHandOver) {
+      out.behind = before_[i];
+      out.queued = length_within(timeline_.compute, wait);
+    }
+  }
+  return out;
+}
+
+// A late start counts only if the collective then took about as long as the transfer on the rank
+// that came last: otherwise the clocks, or the matching, are wrong.
+bool ExposedCauses::waited_for_peer(const Collective& c,
+                                    const IntervalSet& exposed,
+                                    Nanoseconds length) const {
+  if (!c.last_start || *c.last_start <= c.when.start || *c.last_start >= c.when.end) {
+    return false;
+  }
+  const Nanoseconds rest = c.when.end - *c.last_start;
+  if (c.transfer && (rest > 2 * *c.transfer + kHandOver || 2 * rest + kHandOver < *c.transfer)) {
+    return false;
+  }
+  Nanoseconds waiting = 0;
+  for (const Interval& e : exposed) {
+    waiting += std::max<Nanoseconds>(0, std::min(e.end, *c.last_start) - e.start);
+  }
+  return at_least_half(waiting, length);
+}
+
+ExposedCause ExposedCauses::of(size_t i,
+                               const IntervalSet& exposed,
+                               Nanoseconds length,
+                               std::vector<CauseProof>* proof) const {
+  const Collective& c = timeline_.collectives[i];
+  if (c.issued) {
+    Proof(trace_, proof).add("issued", c.issuer, {*c.issued, *c.issued});
+  }
+  Proof(trace_, proof).add("ran", c.event, c.when);
+  if (c.needed_at) {
+    Proof(trace_, proof).add("needed", *c.needed_at);
+  }
   if (frozen_views_ != nullptr && frozen_views_->is_late[i]) {
     return ExposedCause::kFrozenViews;
   }
   if (waited_for_peer(c, exposed, length)) {
+    Proof(trace_, proof).add("the last rank started", *c.last_start);
     return ExposedCause::kPeer;
   }
   if (first_[i]) {
@@ -117,26 +305,25 @@ ExposedCause ExposedCauses::of(size_t i, const IntervalSet& exposed, Nanoseconds
   if (host_waited_in_call(c)) {
     return ExposedCause::kHostIsCompute;
   }
-  if (c.limiter_wait > 0 && c.limiter_wait >= length - c.limiter_wait) {
+  if (c.limiter_wait > 0 && at_least_half(c.limiter_wait, length)) {
+    Proof(trace_, proof)
+        .add("delayed by the limiter", trace::kNoIndex,
+             {c.when.start - c.limiter_wait, c.when.start});
     return ExposedCause::kLimiter;
   }
-  const Nanoseconds issued = c.issued.value_or(c.when.start);
-  const bool queued = before_[i] && *before_[i] > issued;
-  if (queued && c.when.start - issued >= length - (c.when.start - issued)) {
+  const Start start = start_of(i);
+  if (start.producer) {
+    const uint32_t event = timeline_.device_events[*start.producer].event;
+    Proof(trace_, proof)
+        .add("waited for", event, {trace_.events[event].start, trace_.events[event].end()});
+  }
+  if (start.behind && at_least_half(start.queued, length)) {
+    const Collective& before = timeline_.collectives[*start.behind];
+    Proof(trace_, proof).add("behind", before.event, before.when);
     return ExposedCause::kQueued;
   }
-  const Interval open{issued, c.needed_at.value_or(c.when.end)};
-  const bool compute_beside = open.start < open.end && length_within(timeline_.compute, open) > 0;
-  if (c.kind == CollectiveKind::kAllGather) {
-    return all_gather_cause(c, issued, compute_beside);
-  }
-  if (compute_beside) {
-    return ExposedCause::kBandwidth;
-  }
-  if (c.unit && last_[i]) {
-    return ExposedCause::kLast;
-  }
-  return timeline_.device ? ExposedCause::kLateHost : ExposedCause::kHostIsCompute;
+  return timeline_.device ? device_cause(i, start, exposed, length, proof)
+                          : host_cause(i, length, proof);
 }
 
 // With PyTorch on Gloo, the call that issues an all-gather waits for it, even for a prefetch.
@@ -145,22 +332,112 @@ bool ExposedCauses::host_waited_in_call(const Collective& c) const {
          c.needed_at == trace_.events[c.issuer].end();
 }
 
-ExposedCause ExposedCauses::all_gather_cause(const Collective& c,
-                                             Nanoseconds issued,
-                                             bool compute_beside) const {
-  const bool prefetched = c.issued_by == Cause::kForwardPrefetch ||
-                          c.issued_by == Cause::kBackwardPrefetch ||
-                          c.issued_by == Cause::kExplicitPrefetch;
-  if (prefetched) {
-    return compute_beside ? ExposedCause::kBandwidth : ExposedCause::kLateHost;
+bool ExposedCauses::at_best_rate(size_t i,
+                                 Nanoseconds length,
+                                 std::vector<CauseProof>* proof) const {
+  const auto found = best_.find(alike(i));
+  if (found == best_.end() || found->second.count < 2) {
+    return false;
   }
-  if (c.part == UnitPart::kAllGatherBackward) {
-    return ExposedCause::kNoPrefetch;
+  const Best& best = found->second;
+  const Collective& fastest = timeline_.collectives[best.collective];
+  Proof(trace_, proof).add("fastest of its size", fastest.event, fastest.when);
+  const Nanoseconds beyond = transfer_of(timeline_.collectives[i]) - best.shortest;
+  return at_least_half(length - std::min(beyond, length), length);
+}
+
+bool ExposedCauses::host_was_late(const IntervalSet& exposed,
+                                  Nanoseconds length,
+                                  std::vector<CauseProof>* proof) const {
+  const auto& events = timeline_.device_events;
+  Nanoseconds late = 0;
+  std::optional<uint32_t> proven;
+  for (const Interval& each : exposed) {
+    auto next = std::partition_point(events.begin(), events.end(), [&](const DeviceEvent& e) {
+      return trace_.events[e.event].start < each.end;
+    });
+    next = std::find_if(next, events.end(),
+                        [](const DeviceEvent& e) { return e.nature == Nature::kCompute; });
+    if (next == events.end() || next->launch == trace::kNoIndex) {
+      continue;
+    }
+    const trace::Event& launch = trace_.events[next->launch];
+    const Interval before{each.start, std::clamp(launch.start, each.start, each.end)};
+    const Nanoseconds waiting = length_within(dependencies_->waiting(launch.track), before);
+    late += before.length() - waiting;
+    if (before.length() > waiting) {
+      proven = next->launch;
+    }
   }
-  if (!timeline_.device) {
-    return ExposedCause::kHostIsCompute;
+  if (!at_least_half(late, length)) {
+    return false;
   }
-  return contains(timeline_.compute, issued) ? ExposedCause::kBandwidth : ExposedCause::kLateHost;
+  if (proven) {
+    Proof(trace_, proof)
+        .add("the next compute was launched", *proven,
+             {trace_.events[*proven].start, trace_.events[*proven].end()});
+  }
+  return true;
+}
+
+ExposedCause ExposedCauses::device_cause(size_t i,
+                                         const Start& start,
+                                         const IntervalSet& exposed,
+                                         Nanoseconds length,
+                                         std::vector<CauseProof>* proof) const {
+  const Collective& c = timeline_.collectives[i];
+  const Interval open{start.ready, c.needed_at.value_or(c.when.end)};
+  const bool beside = open.start < open.end && length_within(timeline_.compute, open) > 0;
+  if (is_reduction(c) && last_[i] && !beside) {
+    return ExposedCause::kLast;
+  }
+  if (host_was_late(exposed, length, proof)) {
+    return ExposedCause::kLateHost;
+  }
+  const Nanoseconds issued = c.issued.value_or(c.when.start);
+  if (is_unshard(c)) {
+    const bool own = !is_prefetched(c);
+    if (!beside || (own && !contains(timeline_.compute, issued))) {
+      return own && c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
+                                                           : ExposedCause::kLateHost;
+    }
+  } else if (!is_reduction(c)) {
+    // Collectives of other parallelism carry what compute needs, from the compute before them.
+    if (start.producer && c.when.start - start.ready <= kHandOver) {
+      return ExposedCause::kDependency;
+    }
+    if (!beside && !contains(timeline_.compute, issued)) {
+      return ExposedCause::kLateHost;  // the device had finished when it was issued
+    }
+  }
+  // It started so late for a reason that the trace does not show.
+  if (c.when.start - start.ready > kHandOver && at_least_half(c.when.start - start.ready, length)) {
+    return ExposedCause::kUnknown;
+  }
+  return (beside || is_reduction(c)) && at_best_rate(i, length, proof) ? ExposedCause::kBandwidth
+                                                                       : ExposedCause::kUnknown;
+}
+
+ExposedCause ExposedCauses::host_cause(size_t i,
+                                       Nanoseconds length,
+                                       std::vector<CauseProof>* proof) const {
+  const Collective& c = timeline_.collectives[i];
+  const Interval open{c.issued.value_or(c.when.start), c.needed_at.value_or(c.when.end)};
+  // Between a call and its wait the host runs a few views, which hide nothing.
+  const bool beside = open.start < open.end &&
+                      length_within(timeline_.compute, open) > c.when.length() / kLeastShare;
+  if (is_unshard(c)) {
+    if (!is_prefetched(c)) {
+      return c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
+                                                    : ExposedCause::kHostIsCompute;
+    }
+    if (!beside) {
+      return ExposedCause::kLateHost;
+    }
+  } else if (!beside) {
+    return is_reduction(c) && last_[i] ? ExposedCause::kLast : ExposedCause::kHostIsCompute;
+  }
+  return at_best_rate(i, length, proof) ? ExposedCause::kBandwidth : ExposedCause::kUnknown;
 }
 
 }  // namespace shardlens::analysis

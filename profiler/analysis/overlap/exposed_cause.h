@@ -2,11 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/timeline/dependencies.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
@@ -24,40 +29,114 @@ enum class ExposedCause : uint8_t {
   kFrozenViews,
   kHostIsCompute,
   kPeer,
+  kDependency,
+  kUnknown,
 };
-inline constexpr int kExposedCauseCount = 10;
-[[nodiscard]] std::string_view name_of(ExposedCause cause);  // "first", …
-// Explains the cause and what helps, for display.
+inline constexpr int kExposedCauseCount = 12;
+[[nodiscard]] std::string_view name_of(ExposedCause cause);  // "first", …, in JSON and CSV
+// The cause in words, for tables: "behind another collective".
+[[nodiscard]] std::string_view words_of(ExposedCause cause);
+// Explains the cause, for display.
 [[nodiscard]] std::string_view explanation_of(ExposedCause cause);
+// What helps against the cause of such a collective, for display; "": nothing, or it depends.
+[[nodiscard]] std::string_view remedy_of(ExposedCause cause, UnitPart part);
+
+// One fact from which a cause was concluded.
+struct CauseProof {
+  std::string_view what;             // "issued", "behind", …, for display
+  uint32_t event = trace::kNoIndex;  // index into Trace::events; kNoIndex: not an event
+  std::string name;                  // of the event
+  Interval when;                     // on the rank's clock; empty: an instant
+};
 
 // Finds the cause of each exposed collective of a timeline.
 //
 // Ownership  refers to what it is given.
 class ExposedCauses {
  public:
-  // `frozen_views`: nullptr where none were found.
+  // `frozen_views`: nullptr where none were found. `dependencies`: nullptr, or those of the
+  // timeline, which are otherwise found again.
   ExposedCauses(const trace::Trace& trace,
                 const Timeline& timeline,
-                const FrozenViews* frozen_views);
-  // Of Timeline::collectives[i], exposed in `exposed`, whose length is `length` > 0.
-  [[nodiscard]] ExposedCause of(size_t i, const IntervalSet& exposed, Nanoseconds length) const;
+                const FrozenViews* frozen_views,
+                const Dependencies* dependencies = nullptr);
+  // Of Timeline::collectives[i], exposed in `exposed`, whose length is `length` > 0. `proof`: if
+  // not nullptr, the facts are added to it.
+  [[nodiscard]] ExposedCause of(size_t i,
+                                const IntervalSet& exposed,
+                                Nanoseconds length,
+                                std::vector<CauseProof>* proof = nullptr) const;
 
  private:
+  // What delayed a collective's start.
+  struct Start {
+    Nanoseconds ready = 0;             // issued, and what it depends on was done
+    std::optional<uint32_t> producer;  // position in device_events that it waited for
+    std::optional<uint32_t> behind;    // collective of its communicator that it waited for
+    Nanoseconds queued = 0;            // compute that it could have run beside, but for `behind`
+  };
+  // Collectives that should take equally long: kind, group, size (or unit and part).
+  using Alike = std::tuple<int, uint32_t, Bytes, uint32_t, int>;
+  struct Best {
+    Nanoseconds shortest = 0;
+    uint32_t collective = 0;
+    int64_t count = 0;
+  };
+
   void find_ends_of_steps();
+  void find_communicators();
+  void find_best_rates();
+  void find_launches();
+  [[nodiscard]] Alike alike(size_t i) const;
+  [[nodiscard]] bool is_unshard(const Collective& c) const;
+  [[nodiscard]] bool is_reduction(const Collective& c) const;
+  [[nodiscard]] Start start_of(size_t i) const;
+  [[nodiscard]] std::optional<uint32_t> producer_of(size_t i) const;
   [[nodiscard]] bool host_waited_in_call(const Collective& c) const;
-  [[nodiscard]] ExposedCause all_gather_cause(const Collective& c,
-                                              Nanoseconds issued,
-                                              bool compute_beside) const;
+  [[nodiscard]] bool waited_for_peer(const Collective& c,
+                                     const IntervalSet& exposed,
+                                     Nanoseconds length) const;
+  // Whether the collective ran at its size's best rate, so that its length explains its exposed
+  // time.
+  [[nodiscard]] bool at_best_rate(size_t i,
+                                  Nanoseconds length,
+                                  std::vector<CauseProof>* proof) const;
+  // Whether for half of the exposed time, the compute that came next was not yet launched.
+  [[nodiscard]] bool host_was_late(const IntervalSet& exposed,
+                                   Nanoseconds length,
+                                   std::vector<CauseProof>* proof) const;
+  [[nodiscard]] ExposedCause device_cause(size_t i,
+                                          const Start& start,
+                                          const IntervalSet& exposed,
+                                          Nanoseconds length,
+                                          std::vector<CauseProof>* proof) const;
+  [[nodiscard]] ExposedCause host_cause(size_t i,
+                                        Nanoseconds length,
+                                        std::vector<CauseProof>* proof) const;
 
   const trace::Trace& trace_;
   const Timeline& timeline_;
   const FrozenViews* frozen_views_;
-  // By collective: latest end of earlier collectives on the same communicator.
-  std::vector<std::optional<Nanoseconds>> before_;
-  std::vector<bool> first_, last_;  // by collective: whether it is the first or last of its step
+  const Dependencies* dependencies_;
+  std::unique_ptr<Dependencies> own_dependencies_;
+  std::vector<uint32_t> communicator_;  // by collective
+  std::vector<uint32_t> before_;        // by collective: the one before; kNoIndex: none
+  std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
+  std::vector<uint32_t> device_of_;  // by collective: position in device_events
+  std::map<Alike, Best> best_;
+  struct Launch {
+    Nanoseconds time = 0;
+    uint32_t device = 0;  // position in device_events
+  };
+  std::vector<std::vector<Launch>> launches_;  // by host thread: compute and copies, by launch
 };
 
 // Index of the step that contains `instant`; steps.size() if none does.
 [[nodiscard]] size_t step_of(const std::vector<Step>& steps, Nanoseconds instant);
+// Index of the step in which the host issued what started at `start`; if the issue is not known, of
+// the step that contains `start`.
+[[nodiscard]] size_t step_of(const Timeline& timeline,
+                             const std::optional<Nanoseconds>& issued,
+                             Nanoseconds start);
 
 }  // namespace shardlens::analysis

@@ -1,6 +1,7 @@
 #include "profiler/analysis/overlap/launch_figures.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 namespace shardlens::analysis {
@@ -20,8 +21,11 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   LaunchFigures f;
   std::vector<Nanoseconds> latencies, launches, starts;
   Nanoseconds queued = 0;
+  // A CUDA graph is one launch, of its first event; the others wait for each other, not for the
+  // host.
+  std::unordered_set<uint32_t> seen;
   for (const DeviceEvent& each : timeline.device_events) {
-    if (each.launch == trace::kNoIndex) {
+    if (each.launch == trace::kNoIndex || !seen.insert(each.launch).second) {
       continue;
     }
     const Nanoseconds start = trace.events[each.event].start,

@@ -9,7 +9,7 @@
 namespace shardlens::analysis {
 
 // How far the host was ahead of the device, over the device events that start within a window and
-// whose launch is in the trace.
+// whose launch is in the trace. A CUDA graph is one launch, of its first event.
 struct LaunchFigures {
   int64_t count = 0;
   Nanoseconds latency_median = 0;  // start on the device minus start of the launching call

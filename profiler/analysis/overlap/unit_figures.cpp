@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/group_figures.h"
 #include "profiler/analysis/overlap/unit_work.h"
 
 namespace shardlens::analysis {
@@ -47,7 +48,7 @@ class Attribution {
         partition_(partition),
         window_(window),
         context_(context),
-        causes_(trace, timeline, context.frozen_views) {}
+        causes_(trace, timeline, context.frozen_views, context.dependencies) {}
 
   std::vector<UnitFigures> run() {
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
@@ -56,6 +57,9 @@ class Attribution {
     for (auto& [key, gathered] : parts_) {
       const auto& [owner, part] = key;
       figures_of(owner).parts[static_cast<size_t>(part)] = summed(gathered);
+    }
+    for (auto& [key, gathered] : others_) {
+      figures_of(key.first).others.push_back({key.second, summed(gathered)});
     }
     UnitWork made;
     for (const auto& [key, work] : work_of(made).by_owner) {
@@ -73,6 +77,10 @@ class Attribution {
       const bool empty = !figures.is_unit && figures.compute == 0 && figures.exposed_copy == 0 &&
                          std::none_of(figures.parts.begin(), figures.parts.end(),
                                       [](const auto& part) { return part.has_value(); });
+      std::stable_sort(figures.others.begin(), figures.others.end(),
+                       [](const NamedPart& a, const NamedPart& b) {
+                         return a.figures.exposed > b.figures.exposed;
+                       });
       if (!empty) {
         out.push_back(std::move(figures));
       }
@@ -102,10 +110,13 @@ class Attribution {
       span.needed_at = c.needed_at;
       span.bytes = c.bytes;
       span.issued_by = c.issued_by;
+      span.part = c.unit ? c.part : UnitPart::kOther;
+      span.name = collective_label(trace_, c);
       const IntervalSet exposed = partition_.exposed(i, window_);
       span.exposed = length_of(exposed);
       if (span.exposed > 0) {
-        span.cause = causes_.of(i, exposed, span.exposed);
+        const bool explained = context_.explained != nullptr && *context_.explained == span.owner;
+        span.cause = causes_.of(i, exposed, span.exposed, explained ? &span.proof : nullptr);
       }
       out.push_back(std::move(span));
     }
@@ -174,7 +185,7 @@ class Attribution {
     span.is_unit = owner.first != kNoUnit;
     span.when = when;
     span.issued = issued;
-    const size_t step = step_of(timeline_.steps, issued.value_or(when.start));
+    const size_t step = step_of(timeline_, issued, when.start);
     if (step < timeline_.steps.size()) {
       span.step = timeline_.steps[step].number;
     }
@@ -189,7 +200,23 @@ class Attribution {
     if (!starts_here && exposed_length == 0) {
       return;
     }
-    Gathered& g = parts_[{owner_of(c), c.unit ? c.part : UnitPart::kOther}];
+    std::optional<ExposedCause> cause;
+    if (exposed_length > 0) {
+      cause = causes_.of(i, exposed, exposed_length);
+    }
+    const UnitPart part = c.unit ? c.part : UnitPart::kOther;
+    add_to(parts_[{owner_of(c), part}], c, starts_here, exposed_length, cause);
+    if (part == UnitPart::kOther) {
+      add_to(others_[{owner_of(c), collective_label(trace_, c)}], c, starts_here, exposed_length,
+             cause);
+    }
+  }
+
+  void add_to(Gathered& g,
+              const Collective& c,
+              bool starts_here,
+              Nanoseconds exposed_length,
+              const std::optional<ExposedCause>& cause) const {
     g.figures.count += starts_here ? 1 : 0;
     g.figures.bytes += starts_here ? c.bytes : 0;
     g.figures.exposed += exposed_length;
@@ -200,8 +227,8 @@ class Attribution {
     if (c.issued_by) {
       ++g.issued_by[static_cast<size_t>(*c.issued_by)];
     }
-    if (exposed_length > 0) {
-      g.exposed[static_cast<size_t>(causes_.of(i, exposed, exposed_length))] += exposed_length;
+    if (cause) {
+      g.exposed[static_cast<size_t>(*cause)] += exposed_length;
     }
   }
 
@@ -244,6 +271,7 @@ class Attribution {
   const UnitContext& context_;
   ExposedCauses causes_;
   std::map<std::pair<OwnerKey, UnitPart>, Gathered> parts_;
+  std::map<std::pair<OwnerKey, std::string>, Gathered> others_;
   std::map<OwnerKey, UnitFigures> figures_;
 };
 

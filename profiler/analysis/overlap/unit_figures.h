@@ -26,11 +26,18 @@ struct PartFigures {
   std::optional<schedule::Cause> issued_by;  // the most frequent cause
 };
 
+// The collectives of UnitPart::kOther, by what they are called.
+struct NamedPart {
+  std::string name;  // as collective_label()
+  PartFigures figures;
+};
+
 struct UnitFigures {
   // "": the root. Work of no unit: "<loss>", "<clip>", "<optimizer>", "<none>".
   std::string fqn;
   bool is_unit = true;                                           // false: work of no unit
   std::array<std::optional<PartFigures>, kUnitPartCount> parts;  // by UnitPart; nullopt: none ran
+  std::vector<NamedPart> others;  // divides parts[kOther]; the most exposed first
   // Only for traces with FSDP ranges, otherwise 0. The compute of all owners sums to
   // WindowFigures::compute, their exposed copies to WindowFigures::exposed_copy.
   Nanoseconds compute_forward = 0, compute_backward = 0;  // only for units
@@ -60,6 +67,9 @@ struct UnitSpan {
   std::optional<Nanoseconds> issued, needed_at;
   Nanoseconds exposed = 0;
   std::optional<ExposedCause> cause;
+  std::vector<CauseProof> proof;  // only of UnitContext::explained
+  std::optional<UnitPart> part;   // collectives
+  std::string name;               // collectives: as collective_label()
   std::optional<schedule::Cause> issued_by;
   Bytes bytes = 0;
   // needed_at minus end; negative: how late it was.
@@ -73,8 +83,11 @@ struct FrozenViews;
 struct UnitWork;
 
 struct UnitContext {
-  const FrozenViews* frozen_views = nullptr;  // null: none
-  const UnitWork* work = nullptr;             // result of unit_work(); null: computed where needed
+  const FrozenViews* frozen_views = nullptr;   // null: none
+  const UnitWork* work = nullptr;              // result of unit_work(); null: computed where needed
+  const Dependencies* dependencies = nullptr;  // of the timeline; null: found again
+  // Spans of this unit get the proof of their cause. nullptr: none.
+  const std::string* explained = nullptr;
 };
 
 // One entry per unit, in the order of Timeline::units; exposed times sum to

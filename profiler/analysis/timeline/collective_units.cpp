@@ -123,7 +123,11 @@ class CollectiveUnits {
     c.section = owner.section;
     if (called && owner.unit != kNoUnit && owner.unit < timeline_.units.size()) {
       c.unit = owner.unit;
-      c.part = part_of(c.kind, owner.section == Section::kBackward);
+      // FSDP's own collectives are in its ranges, so this one is of another parallelism. A trace of
+      // Shardlens has no ranges around some of its own.
+      c.part = timeline_.fsdp.source == FsdpSource::kShardlens
+                   ? part_of(c.kind, owner.section == Section::kBackward)
+                   : UnitPart::kOther;
     }
   }
 
@@ -144,7 +148,7 @@ class CollectiveUnits {
     if (!name.starts_with("DistributedDataParallel") &&
         !name.starts_with("FullyShardedDataParallel")) {
       c.unit = named(name);
-      c.part = part_of(c.kind, false);
+      c.part = UnitPart::kOther;
     }
   }
 
@@ -166,7 +170,7 @@ class CollectiveUnits {
     }
     const auto& groups = trace_.metadata.groups;
     if (groups.empty()) {
-      return trace_.metadata.world_size.value_or(0);
+      return 0;
     }
     const bool same = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
       return group.size == groups.front().size;
@@ -185,8 +189,10 @@ class CollectiveUnits {
     const Event& issuer = trace_.events[c.issuer];
     if (c.bytes == 0 && issuer.category == trace::Category::kCpuOp) {
       CallSize size = call_size(trace_, issuer);
-      if (!size.dtype) {
-        size.dtype = call_size(trace_, trace_.events[c.event]).dtype;
+      if (!size.element) {
+        const CallSize ran = call_size(trace_, trace_.events[c.event]);
+        size.dtype = ran.dtype;
+        size.element = ran.element;
       }
       c.bytes = size.bytes(c.kind, ranks_of(c));
     }

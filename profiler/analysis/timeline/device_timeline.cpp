@@ -64,7 +64,7 @@ class DeviceEvents {
   // Host ranges that may enclose the launch of a collective and describe it.
   [[nodiscard]] bool is_call(const Event& event) const {
     if (event.category == Category::kCpuOp) {
-      return trace_.name(event) == "record_param_comms";
+      return sources_.names.of(event).is_collective_call;
     }
     return event.category == Category::kUserAnnotation &&
            sources_.names.of(event).is_c10d_annotation;
@@ -87,7 +87,7 @@ class DeviceEvents {
       if (facts.is_peer_copy && launch != kNoIndex) {
         const Event& host = trace_.events[launch];
         const bool gathers = is_within_all_gather(host);
-        if (gathers || calls_.any_around(host.track, host.start)) {
+        if (gathers || is_within_call(host)) {
           nature = Nature::kCommunication;
           add_collective(index, launch,
                          gathers ? std::optional(CollectiveKind::kAllGather) : std::nullopt);
@@ -118,6 +118,10 @@ class DeviceEvents {
     return false;
   }
 
+  [[nodiscard]] bool is_within_call(const Event& host) const {
+    return calls_.any_around(host.track, host.start);
+  }
+
   // Kind and arguments are read from the kernel itself, else from the calls around its launch, else
   // from the kernel's name.
   void add_collective(uint32_t index, uint32_t launch, std::optional<CollectiveKind> by_name) {
@@ -131,14 +135,16 @@ class DeviceEvents {
         if (args == kNoIndex) {
           args = collective_row(trace_, around);
         }
-        if (!by_call && around.category == Category::kUserAnnotation) {
+        if (!by_call) {
           by_call = parse_collective(trace_.name(around));
         }
       }
     }
     Collective c = make_collective(trace_, index, args);
     if (!c.kind) {
-      c.kind = by_name ? by_name : by_call;
+      // NCCL runs an all-to-all as sends and receives.
+      const bool call_knows = by_call && (!by_name || by_name == CollectiveKind::kSendRecv);
+      c.kind = call_knows ? by_call : by_name;
     }
     if (launch != kNoIndex) {
       c.issuer = launch;

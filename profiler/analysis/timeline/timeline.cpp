@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/dtype.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/timeline/sources.h"
 
@@ -42,7 +41,6 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   c.when = {event.start, event.end()};
   c.track = event.track;
   c.args = args_index;
-  c.ranks = trace.metadata.world_size.value_or(0);
   if (args_index == trace::kNoIndex) {
     return c;
   }
@@ -50,17 +48,21 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   if (args.collective != trace::kEmptyString) {
     c.kind = parse_collective(trace.strings.view(args.collective));
   }
-  const auto dtype = parse_dtype(trace.strings.view(args.dtype));
+  const auto element = element_size(trace.strings.view(args.dtype));
   Bytes bytes = 0;
-  if (dtype && !__builtin_mul_overflow(std::max<int64_t>({args.in_nelems, args.out_nelems, 0}),
-                                       size_of(*dtype), &bytes)) {
+  if (element && !__builtin_mul_overflow(std::max<int64_t>({args.in_nelems, args.out_nelems, 0}),
+                                         *element, &bytes)) {
     c.bytes = bytes;
   }
   if (args.unit != kNoUnit) {
     c.unit = args.unit;
   }
-  if (args.group_size > 0) {
-    c.ranks = args.group_size;
+  c.ranks = std::max<int64_t>(0, args.group_size);
+  for (const trace::ProcessGroup& group : trace.metadata.groups) {
+    if (c.ranks == 0 && args.group != trace::kEmptyString &&
+        group.name == trace.strings.view(args.group)) {
+      c.ranks = std::max<int64_t>(0, group.size);
+    }
   }
   c.action = args.action;
   if (args.issued != 0) {

@@ -186,6 +186,89 @@ TEST(FsdpAttributionTest, EveryRecordingSumsAndNamesEveryCollective) {
   }
 }
 
+int64_t count_of(const Analysis& result, std::string_view fqn, UnitPart part) {
+  const auto& figures = unit(result, fqn).parts[static_cast<size_t>(part)];
+  return figures ? figures->count : 0;
+}
+
+std::string waste_of(const Analysis& result) {
+  std::string out;
+  for (const Waste& each : result.ranks.at(0).waste) {
+    out += std::string(name_of(each.kind)) + " " + each.where + " " + std::to_string(each.count) +
+           "; ";
+  }
+  return out;
+}
+
+// Tensor parallel MLPs in the units of FSDP2. Counted by hand in the trace: in each layer one
+// all-reduce in forward, of the output of down_proj, and two in backward, of the inputs of
+// gate_proj and up_proj. Each has 2 * 32 * 64 floats. They are no reductions of FSDP.
+TEST(FsdpAttributionTest, TensorParallelCollectivesBelongToTheirUnits) {
+  const Analysis result = recorded("fsdp2-tensor");
+  expect_sums(result.ranks.at(0));
+  for (const char* fqn : {"model.layers.0", "model.layers.1"}) {
+    const UnitFigures& u = unit(result, fqn);
+    ASSERT_EQ(u.others.size(), 1U) << fqn;
+    EXPECT_EQ(u.others[0].name, "all_reduce");  // Gloo's traces do not name the group
+    EXPECT_EQ(u.others[0].figures.count, 3) << fqn;
+    EXPECT_EQ(u.others[0].figures.bytes, 3 * 2 * 32 * 64 * 4) << fqn;
+    EXPECT_EQ(u.others[0].figures.cause, ExposedCause::kHostIsCompute) << fqn;
+    EXPECT_EQ(count_of(result, fqn, UnitPart::kAllGatherForward), 1) << fqn;
+    EXPECT_EQ(count_of(result, fqn, UnitPart::kAllGatherBackward), 1) << fqn;
+    EXPECT_EQ(count_of(result, fqn, UnitPart::kReduceScatter), 1) << fqn;
+    EXPECT_EQ(count_of(result, fqn, UnitPart::kAllReduce), 0) << fqn;
+  }
+  EXPECT_EQ(count_of(result, "", UnitPart::kOther), 0);
+  EXPECT_EQ(waste_of(result), "");
+}
+
+// Each of three layers sends its tokens to the experts and back, in forward and in backward.
+TEST(FsdpAttributionTest, AllToAllsOfExpertsBelongToTheirUnits) {
+  const Analysis result = recorded("fsdp2-experts");
+  expect_sums(result.ranks.at(0));
+  for (const char* fqn : {"layers.0", "layers.1", "layers.2"}) {
+    const UnitFigures& u = unit(result, fqn);
+    ASSERT_EQ(u.others.size(), 1U) << fqn;
+    EXPECT_EQ(u.others[0].name, "all_to_all");
+    EXPECT_EQ(u.others[0].figures.count, 4) << fqn;
+    EXPECT_EQ(u.others[0].figures.bytes, 4 * 2 * 32 * 64 * 4) << fqn;
+    EXPECT_EQ(count_of(result, fqn, UnitPart::kReduceScatter), 1) << fqn;
+  }
+  ASSERT_EQ(result.ranks[0].blocks.size(), 1U);
+  EXPECT_EQ(result.ranks[0].blocks[0].name, "layers.0 to 2");
+  EXPECT_EQ(waste_of(result), "");
+}
+
+// The head is called for each half of the sequence: in each of two steps it is gathered twice in
+// forward and twice in backward, and reduced once. Layer and root are gathered as often as needed.
+TEST(FsdpAttributionTest, AHeadThatIsCalledTwiceIsGatheredTooOften) {
+  const Analysis result = recorded("fsdp2-head-twice");
+  EXPECT_EQ(count_of(result, "lm.lm_head", UnitPart::kAllGatherForward), 4);
+  EXPECT_EQ(count_of(result, "lm.lm_head", UnitPart::kAllGatherBackward), 4);
+  EXPECT_EQ(count_of(result, "lm.lm_head", UnitPart::kReduceScatter), 2);
+  EXPECT_EQ(count_of(result, "lm.model.layers.0", UnitPart::kAllGatherForward), 2);
+  EXPECT_EQ(count_of(result, "", UnitPart::kAllGatherForward), 2);
+  EXPECT_EQ(waste_of(result), "gathered_again lm.lm_head 4; ");
+}
+
+// Two microbatches in bf16: each layer is gathered four times for one step of the optimizer, and
+// cast each time; the root, which is kept after forward, twice.
+TEST(FsdpAttributionTest, AccumulationCastsTheSameParametersAgain) {
+  const Analysis result = recorded("fsdp2-accumulate");
+  expect_sums(result.ranks.at(0));
+  std::map<std::string, int64_t> casts;
+  for (const Waste& each : result.ranks.at(0).waste) {
+    EXPECT_EQ(each.kind, WasteKind::kCastAgain);
+    casts[each.where] = each.count;
+    EXPECT_GT(each.lost, 0);
+  }
+  const std::map<std::string, int64_t> expected{
+      {"", 1}, {"model.layers.0", 3}, {"model.layers.1", 3}};
+  EXPECT_EQ(casts, expected);
+  EXPECT_EQ(count_of(result, "model.layers.0", UnitPart::kAllGatherForward), 2);
+  EXPECT_EQ(count_of(result, "model.layers.0", UnitPart::kReduceScatter), 1);
+}
+
 // One step of FSDP2 on a device, in units of the clock; layer a within the root, no prefetch.
 //   stream 7 compute, 8 communication
 TEST(FsdpAttributionTest, DeviceStepByHand) {

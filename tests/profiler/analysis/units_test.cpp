@@ -131,8 +131,10 @@ void first_all_gather(TraceBuilder& b) {
 
 TEST(UnitsTest, APrefetchThatOutlastsTheComputeBesideItIsBandwidth) {
   TraceBuilder b;
-  b.step(1, 0, 500);
-  first_all_gather(b);
+  b.step(1, -400, 500);
+  // As large, and as long: its size takes so long.
+  b.hook(Hook::kPreForward, "first", -310);
+  b.collective({.fqn = "first", .issued = -300, .start = -300, .end = -110, .waited = -299});
   b.collective({.fqn = "b",
                 .issued = 12,
                 .start = 12,

@@ -45,7 +45,8 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
       "span_ns",         "compute_ns", "comm_ns",       "overlap_ns",  "exposed_comm_ns",
       "exposed_copy_ns", "idle_ns",    "overlap_ratio", "collectives", "idle"};
   std::set<std::string> rank_keys = figures, step_keys = figures;
-  rank_keys.insert({"rank", "steps", "units", "frozen_views", "order", "launch", "memory"});
+  rank_keys.insert({"rank", "steps", "units", "blocks", "groups", "waste", "frozen_views", "order",
+                    "event_wait", "launch", "memory"});
   step_keys.insert("step");
   const json& rank = out.at("ranks").at(0);
   EXPECT_EQ(keys(rank), rank_keys);

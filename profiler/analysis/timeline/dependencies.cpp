@@ -1,4 +1,4 @@
-#include "profiler/analysis/critical_path/dependencies.h"
+#include "profiler/analysis/timeline/dependencies.h"
 
 #include <algorithm>
 #include <utility>

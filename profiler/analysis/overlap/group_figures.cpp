@@ -1,0 +1,116 @@
+#include "profiler/analysis/overlap/group_figures.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace shardlens::analysis {
+namespace {
+
+const trace::CollectiveArgs* args_of(const trace::Trace& trace, const Collective& c) {
+  return c.args == trace::kNoIndex ? nullptr : &trace.collectives[c.args];
+}
+
+// The group in the trace's list; nullptr: not there.
+const trace::ProcessGroup* listed_group(const trace::Trace& trace,
+                                        const trace::CollectiveArgs& args) {
+  for (const trace::ProcessGroup& group : trace.metadata.groups) {
+    if (group.name == trace.strings.view(args.group)) {
+      return &group;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string group_label(const trace::Trace& trace, const Collective& c) {
+  const trace::CollectiveArgs* args = args_of(trace, c);
+  if (args == nullptr || args->group == trace::kEmptyString) {
+    return "";
+  }
+  std::string description(trace.strings.view(args->group_description));
+  if (description.empty()) {
+    const trace::ProcessGroup* group = listed_group(trace, *args);
+    description = group != nullptr ? group->description : "";
+  }
+  return description.empty() || description == "undefined"
+             ? fmt::format("group {}", trace.strings.view(args->group))
+             : description;
+}
+
+std::string collective_label(const trace::Trace& trace, const Collective& c) {
+  std::string_view name = c.kind ? name_of(*c.kind) : trace.name(trace.events[c.event]);
+  if (!c.kind) {
+    name = name.substr(0, name.find_first_of("<("));
+  }
+  const std::string group = group_label(trace, c);
+  return group.empty() ? std::string(name) : fmt::format("{} ({})", name, group);
+}
+
+std::vector<GroupFigures> group_figures(const trace::Trace& trace,
+                                        const Timeline& timeline,
+                                        const Partition& partition,
+                                        const IntervalSet& window) {
+  std::map<std::pair<trace::StringId, trace::StringId>, size_t> index;
+  std::vector<GroupFigures> groups;
+  std::vector<UnionBuilder> busy;
+  std::vector<std::string> numbers;
+  for (size_t i = 0; i < timeline.collectives.size(); ++i) {
+    const Collective& c = timeline.collectives[i];
+    const Nanoseconds exposed = length_of(partition.exposed(i, window));
+    const bool starts_here = contains(window, c.when.start);
+    if (!starts_here && exposed == 0) {
+      continue;
+    }
+    const trace::CollectiveArgs* args = args_of(trace, c);
+    const bool named = args != nullptr && args->group != trace::kEmptyString;
+    const auto [it, fresh] =
+        index.try_emplace(named ? std::pair(args->group, args->group_ranks)
+                                : std::pair(trace::kEmptyString, trace::kEmptyString),
+                          groups.size());
+    if (fresh) {
+      GroupFigures& made = groups.emplace_back();
+      busy.emplace_back();
+      made.name = group_label(trace, c);
+      made.ranks = named ? std::string(trace.strings.view(args->group_ranks)) : "";
+      numbers.emplace_back(named ? trace.strings.view(args->group) : "");
+    }
+    GroupFigures& group = groups[it->second];
+    group.size = named ? std::max(group.size, c.ranks) : 0;
+    group.count += starts_here ? 1 : 0;
+    group.bytes += starts_here ? c.bytes : 0;
+    group.exposed += exposed;
+    busy[it->second].add(c.when);
+  }
+  std::map<std::string, int> same;
+  for (const GroupFigures& group : groups) {
+    ++same[group.name];
+  }
+  std::vector<IntervalSet> sets;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (same[groups[i].name] > 1) {
+      groups[i].name += fmt::format(" {}", numbers[i]);
+    }
+    sets.push_back(intersect(busy[i].take(), window));
+    groups[i].busy = length_of(sets.back());
+    groups[i].under_compute = length_of(intersect(sets.back(), timeline.compute));
+  }
+  std::vector<size_t> order(groups.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return groups[a].busy > groups[b].busy; });
+  std::vector<GroupFigures> out;
+  for (const size_t i : order) {
+    GroupFigures& group = out.emplace_back(std::move(groups[i]));
+    for (const size_t k : order) {
+      group.under.push_back(i == k ? group.busy : length_of(intersect(sets[i], sets[k])));
+    }
+  }
+  return out;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,493 @@
+#include "profiler/analysis/overlap/waste.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "profiler/analysis/events/names.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Category;
+using trace::Event;
+using trace::kNoIndex;
+using trace::Trace;
+
+class WasteFinder {
+ public:
+  WasteFinder(const Trace& trace,
+              const Timeline& timeline,
+              const Partition& partition,
+              const Dependencies& dependencies,
+              const IntervalSet& window)
+      : trace_(trace),
+        timeline_(timeline),
+        partition_(partition),
+        dependencies_(dependencies),
+        window_(window) {}
+
+  std::vector<Waste> run(const FrozenViews* frozen_views) {
+    const FsdpSource source = timeline_.fsdp.source;
+    if (source == FsdpSource::kFsdp2 || source == FsdpSource::kShardlens) {
+      find_gathers();
+      find_casts();
+    }
+    find_late_buckets();
+    find_host_waits();
+    if (frozen_views != nullptr) {
+      add(WasteKind::kFrozenViews, "", frozen_views->lost);
+      found_[{WasteKind::kFrozenViews, ""}].count = frozen_views->backwards;
+    }
+    std::vector<Waste> out;
+    for (auto& [key, waste] : found_) {
+      out.push_back(std::move(waste));
+    }
+    std::stable_sort(out.begin(), out.end(),
+                     [](const Waste& a, const Waste& b) { return a.lost > b.lost; });
+    return out;
+  }
+
+ private:
+  void add(WasteKind kind, const std::string& where, Nanoseconds lost) {
+    Waste& waste = found_[{kind, where}];
+    waste.kind = kind;
+    waste.where = where;
+    ++waste.count;
+    waste.lost += lost;
+  }
+
+  [[nodiscard]] const std::string& unit_name(uint32_t unit) const {
+    return timeline_.fsdp.units[unit].fqn;
+  }
+
+  // A gather as it ran on the communicator.
+  struct Ran {
+    bool known = false;
+    Nanoseconds exposed = 0;
+    bool within = false;  // starts within the window
+  };
+
+  // By event of the log.
+  [[nodiscard]] std::vector<Ran> gathers_that_ran() const {
+    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    std::vector<Ran> out(events.size());
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      const Collective& c = timeline_.collectives[i];
+      if (c.issuer == kNoIndex || c.kind != CollectiveKind::kAllGather) {
+        continue;
+      }
+      const Event& issuer = trace_.events[c.issuer];
+      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+      if (call != nullptr && call->call == FsdpCall::kUnshard) {
+        Ran& ran = out[static_cast<size_t>(call - events.data())];
+        ran.known = true;
+        ran.exposed += length_of(partition_.exposed(i, window_));
+        ran.within = contains(window_, c.when.start);
+      }
+    }
+    return out;
+  }
+
+  // [Note: Iterations] Forwards up to a backward, and that backward, are one iteration. A forward
+  // of a unit outside the root's also begins a pass of the log, so passes alone do not tell.
+  void find_gathers() {
+    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    const std::vector<Ran> ran = gathers_that_ran();
+    std::optional<uint32_t> root;
+    for (uint32_t u = 0; u < timeline_.fsdp.units.size(); ++u) {
+      root = timeline_.fsdp.units[u].fqn.empty() ? std::optional(u) : root;
+    }
+    find_unused(ran);
+    size_t first = 0;
+    bool backward = false;
+    for (size_t i = 0; i <= events.size(); ++i) {
+      const bool forward_again = i < events.size() && backward &&
+                                 events[i].call == FsdpCall::kPreForward && !events[i].backward;
+      if (i < events.size() && !forward_again) {
+        backward = backward || events[i].call == FsdpCall::kPreBackward;
+        continue;
+      }
+      if (backward && root) {
+        count_gathers(ran, first, i, *root);
+      }
+      first = i;
+      backward = false;
+    }
+  }
+
+  void count_gathers(const std::vector<Ran>& ran, size_t first, size_t last, uint32_t root) {
+    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    int64_t forwards = 0;  // of the root
+    size_t end = first;    // what is gathered after the last hook is for the next iteration
+    for (size_t i = first; i < last; ++i) {
+      forwards += events[i].call == FsdpCall::kPreForward && events[i].unit == root ? 1 : 0;
+      end = events[i].call == FsdpCall::kUnshard || events[i].call == FsdpCall::kCopyOut ? end : i;
+    }
+    if (forwards != 1) {
+      return;  // cut off at the trace's edge, or several forwards for one backward
+    }
+    std::map<std::pair<uint32_t, bool>, int64_t> seen;
+    for (size_t i = first; i < end; ++i) {
+      const FsdpEvent& e = events[i];
+      if (e.call == FsdpCall::kUnshard && is_copied_out(i) && ++seen[{e.unit, e.backward}] > 1 &&
+          ran[i].known && ran[i].within) {
+        add(WasteKind::kGatheredAgain, unit_name(e.unit), ran[i].exposed);
+      }
+    }
+  }
+
+  // Whether the log has a copy-out of what was gathered.
+  [[nodiscard]] bool is_copied_out(size_t gather) const {
+    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    for (size_t i = gather + 1; i < events.size(); ++i) {
+      const FsdpEvent& e = events[i];
+      if (e.unit == events[gather].unit &&
+          (e.call == FsdpCall::kUnshard || e.call == FsdpCall::kCopyOut)) {
+        return e.call == FsdpCall::kCopyOut;
+      }
+    }
+    return false;
+  }
+
+  // A unit that is gathered again although its last result was never copied out. Only for units
+  // that the trace shows to copy out.
+  void find_unused(const std::vector<Ran>& ran) {
+    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    std::set<uint32_t> copied_out;
+    for (const FsdpEvent& e : events) {
+      if (e.call == FsdpCall::kCopyOut) {
+        copied_out.insert(e.unit);
+      }
+    }
+    std::map<uint32_t, size_t> pending;  // by unit: gathered, not copied out
+    for (size_t i = 0; i < events.size(); ++i) {
+      const FsdpEvent& e = events[i];
+      if (e.call == FsdpCall::kCopyOut) {
+        pending.erase(e.unit);
+      } else if (e.call == FsdpCall::kUnshard) {
+        const auto [it, fresh] = pending.try_emplace(e.unit, i);
+        if (!fresh) {
+          const Ran& before = ran[it->second];
+          if (before.known && before.within && copied_out.contains(e.unit)) {
+            add(WasteKind::kUnusedGather, unit_name(e.unit), before.exposed);
+          }
+          it->second = i;
+        }
+      }
+    }
+  }
+
+  // Casts of parameters for an all-gather, after the first one since the optimizer ran.
+  void find_casts() {
+    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    std::vector<Nanoseconds> optimizers;
+    std::vector<uint32_t> casts, copies;
+    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
+      const Event& event = trace_.events[i];
+      if (event.phase != trace::EventPhase::kComplete) {
+        continue;
+      }
+      if (event.category == Category::kUserAnnotation &&
+          trace_.name(event).starts_with("Optimizer.")) {
+        optimizers.push_back(event.start);
+      } else if (event.category == Category::kCpuOp) {
+        const std::string_view name = trace_.name(event);
+        if (name == "aten::_to_copy" || name == "aten::_foreach_copy_") {
+          casts.push_back(i);
+        } else if (name == "fsdp::all_gather_copy_in") {
+          copies.push_back(i);
+        }
+      }
+    }
+    if (casts.empty() || optimizers.empty()) {
+      return;
+    }
+    std::sort(optimizers.begin(), optimizers.end());
+    std::map<size_t, Nanoseconds> copied;  // event of the log → start of its copy-in
+    for (const uint32_t copy : copies) {
+      const Event& event = trace_.events[copy];
+      const FsdpEvent* call = timeline_.fsdp.collective_at(event.track, event.start);
+      if (call != nullptr && call->call == FsdpCall::kUnshard) {
+        copied.emplace(static_cast<size_t>(call - events.data()), event.start);
+      }
+    }
+    std::map<size_t, std::vector<uint32_t>> by_gather;  // event of the log → casts
+    for (const uint32_t cast : casts) {
+      const Event& event = trace_.events[cast];
+      const FsdpEvent* call = timeline_.fsdp.collective_at(event.track, event.start);
+      if (call == nullptr || call->call != FsdpCall::kUnshard) {
+        continue;
+      }
+      // FSDP2 casts before it copies into the all-gather's buffer, and that copy uses the same
+      // operators.
+      const auto gather = static_cast<size_t>(call - events.data());
+      const auto copy = copied.find(gather);
+      if (copy != copied.end() ? event.end() <= copy->second
+                               : trace_.name(event) == "aten::_to_copy") {
+        by_gather[gather].push_back(cast);
+      }
+    }
+    std::set<std::pair<std::ptrdiff_t, uint32_t>> cast_before;
+    for (const auto& [gather, list] : by_gather) {  // by start
+      const FsdpEvent& e = events[gather];
+      const std::ptrdiff_t update =
+          std::lower_bound(optimizers.begin(), optimizers.end(), e.when.start) - optimizers.begin();
+      if (cast_before.insert({update, e.unit}).second) {
+        continue;
+      }
+      Nanoseconds lost = 0;
+      for (const uint32_t cast : list) {
+        lost += cast_time(trace_.events[cast]);
+      }
+      if (lost > 0) {
+        add(WasteKind::kCastAgain, unit_name(e.unit), lost);
+      }
+    }
+  }
+
+  // The exposed time of a cast: of the operator, or of the kernels that it launched.
+  [[nodiscard]] Nanoseconds cast_time(const Event& cast) const {
+    const IntervalSet& exposed = partition_.exposed_copy();
+    if (!timeline_.device) {
+      return length_of(intersect(clip(exposed, {cast.start, cast.end()}), window_));
+    }
+    Nanoseconds sum = 0;
+    for (const DeviceEvent* each : launched_within(cast)) {
+      const Event& event = trace_.events[each->event];
+      if (event.category == Category::kKernel) {  // a copy from the host casts nothing
+        sum += length_of(intersect(clip(exposed, {event.start, event.end()}), window_));
+      }
+    }
+    return sum;
+  }
+
+  void index_launches() const {
+    if (!launches_.empty()) {
+      return;
+    }
+    launches_.resize(trace_.tracks.size());
+    for (const DeviceEvent& each : timeline_.device_events) {
+      if (each.launch != kNoIndex) {
+        const Event& launch = trace_.events[each.launch];
+        launches_[launch.track].push_back({launch.start, &each});
+      }
+    }
+    for (auto& thread : launches_) {
+      std::stable_sort(thread.begin(), thread.end(),
+                       [](const Launch& a, const Launch& b) { return a.time < b.time; });
+    }
+  }
+
+  [[nodiscard]] std::vector<const DeviceEvent*> launched_within(const Event& range) const {
+    index_launches();
+    const std::vector<Launch>& thread = launches_[range.track];
+    std::vector<const DeviceEvent*> out;
+    for (auto it = std::lower_bound(thread.begin(), thread.end(), range.start,
+                                    [](const Launch&l, Nanoseconds t) { return l.time < t; });
+         it != thread.end() && it->time < range.end(); ++it) {
+      out.push_back(it->event);
+    }
+    return out;
+  }
+
+  // A bucket of DDP is reduced when its last gradient is complete. If that one came much later than
+  // the others, and nothing was communicated meanwhile, the others could have been reduced then.
+  void find_late_buckets() {
+    std::map<std::pair<size_t, size_t>, size_t> reductions;  // (pass, bucket) → collective
+    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
+      const Collective& c = timeline_.collectives[i];
+      if (c.issuer != kNoIndex && c.part == UnitPart::kAllReduce) {
+        const Event& issuer = trace_.events[c.issuer];
+        if (const auto place = timeline_.ddp.bucket_at(issuer.track, issuer.start)) {
+          reductions.emplace(std::pair(place->pass, place->bucket), i);
+        }
+      }
+    }
+    for (const auto& [place, i] : reductions) {
+      const DdpPass& pass = timeline_.ddp.passes[place.first];
+      const std::vector<Nanoseconds> ends = gradient_ends(pass, place.second);
+      if (ends.size() < 3) {
+        continue;
+      }
+      const Interval wait{ends[ends.size() - 2], ends.back()};
+      const Nanoseconds fill = ends.back() - ends.front(),
+                        transfer = timeline_.collectives[i].when.length(),
+                        exposed = length_of(partition_.exposed(i, window_));
+      const Nanoseconds idle = wait.length() - length_within(timeline_.communication, wait);
+      if (2 * wait.length() > fill && wait.length() > transfer && exposed > 0 && idle > 0) {
+        add(WasteKind::kLateBucket, timeline_.ddp.name_of({place.first, place.second}),
+            std::min(exposed, idle));
+      }
+    }
+  }
+
+  // When the gradients of a bucket were complete, in order.
+  static std::vector<Nanoseconds> gradient_ends(const DdpPass& pass, size_t bucket) {
+    std::vector<Nanoseconds> ends;
+    for (const DdpGradient& gradient : pass.buckets[bucket].gradients) {
+      ends.push_back(gradient.when.end);
+    }
+    if (ends.empty()) {
+      const Nanoseconds since =
+          bucket == 0 ? pass.backward.start : pass.buckets[bucket - 1].when.start;
+      for (const Interval& copy : pass.copies_in) {
+        if (copy.start >= since && copy.end <= pass.buckets[bucket].when.start) {
+          ends.push_back(copy.end);
+        }
+      }
+    }
+    std::sort(ends.begin(), ends.end());
+    return ends;
+  }
+
+  // The device ran out of work because the host waited for it before launching more.
+  void find_host_waits() {
+    if (!timeline_.device || dependencies_.host_waits().empty() || trace_.metadata.simulated()) {
+      return;
+    }
+    index_launches();
+    const std::map<size_t, std::string> names = wait_names();
+    const IntervalSet busy =
+        unite(unite(timeline_.compute, timeline_.communication), timeline_.copy);
+    // By launch: the last wait before it.
+    std::map<std::pair<uint32_t, Nanoseconds>, size_t> before;
+    const auto& waits = dependencies_.host_waits();  // by end
+    for (size_t w = 0; w < waits.size(); ++w) {
+      const std::vector<Launch>& thread = launches_[waits[w].track];
+      const auto next = std::lower_bound(thread.begin(), thread.end(), waits[w].when.end,
+                                         [](const Launch& l, Nanoseconds t) { return l.time < t; });
+      if (next != thread.end() && in_step(waits[w].when, next->time) &&
+          timeline_.fsdp.collective_at(waits[w].track, waits[w].when.start) == nullptr) {
+        before[{waits[w].track, next->time}] = w;
+      }
+    }
+    for (const auto& [launch, w] : before) {
+      const Event* first = nullptr;  // that started of what was launched then
+      const std::vector<Launch>& thread = launches_[launch.first];
+      for (auto it = std::lower_bound(thread.begin(), thread.end(), launch.second,
+                                      [](const Launch&l, Nanoseconds t) { return l.time < t; });
+           it != thread.end() && it->time == launch.second; ++it) {
+        const Event& event = trace_.events[it->event->event];
+        first = first == nullptr || event.start < first->start ? &event : first;
+      }
+      const Interval until{waits[w].when.start, first->start};
+      if (until.length() <= 0) {
+        continue;
+      }
+      // Only the idle time that ends with this launch.
+      const IntervalSet idle = subtract({until}, busy);
+      if (idle.empty() || idle.back().end != until.end || idle.back().end <= waits[w].when.end) {
+        continue;
+      }
+      const Nanoseconds lost = length_of(intersect({idle.back()}, window_));
+      if (lost > 0) {
+        add(WasteKind::kHostSync, names.at(w), lost);
+      }
+    }
+  }
+
+  // Whether the wait and the next launch are in one step; without steps, anything is.
+  [[nodiscard]] bool in_step(const Interval& wait, Nanoseconds launch) const {
+    return timeline_.steps.empty() ||
+           std::any_of(timeline_.steps.begin(), timeline_.steps.end(), [&](const Step& s) {
+             return wait.start >= s.host.start && launch < s.host.end;
+           });
+  }
+
+  // By position in host_waits(): "cudaStreamSynchronize in aten::item".
+  [[nodiscard]] std::map<size_t, std::string> wait_names() const {
+    std::map<std::pair<uint32_t, Nanoseconds>, size_t> by_start;
+    const auto& waits = dependencies_.host_waits();
+    for (size_t w = 0; w < waits.size(); ++w) {
+      by_start[{waits[w].track, waits[w].when.start}] = w;
+    }
+    std::map<size_t, std::pair<Nanoseconds, std::string>> around;  // longest operator around it
+    std::map<size_t, std::string> out;
+    for (const Event& event : trace_.events) {
+      if (event.phase != trace::EventPhase::kComplete) {
+        continue;
+      }
+      if (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver) {
+        const auto found = by_start.find({event.track, event.start});
+        if (found != by_start.end() && waits[found->second].when.end == event.end()) {
+          out[found->second] = std::string(trace_.name(event));
+        }
+      } else if (event.category == Category::kCpuOp && trace_.name(event).starts_with("aten::")) {
+        for (auto it = by_start.lower_bound({event.track, event.start});
+             it != by_start.end() && it->first.first == event.track &&
+             it->first.second < event.end();
+             ++it) {
+          auto& longest = around[it->second];
+          if (event.duration > longest.first) {
+            longest = {event.duration, std::string(trace_.name(event))};
+          }
+        }
+      }
+    }
+    for (size_t w = 0; w < waits.size(); ++w) {
+      const auto found = around.find(w);
+      out[w] += found == around.end() ? "" : fmt::format(" in {}", found->second.second);
+    }
+    return out;
+  }
+
+  struct Launch {
+    Nanoseconds time = 0;
+    const DeviceEvent* event = nullptr;
+  };
+
+  const Trace& trace_;
+  const Timeline& timeline_;
+  const Partition& partition_;
+  const Dependencies& dependencies_;
+  const IntervalSet& window_;
+  std::map<std::pair<WasteKind, std::string>, Waste> found_;
+  mutable std::vector<std::vector<Launch>> launches_;  // by host thread, by time
+};
+
+}  // namespace
+
+std::string_view name_of(WasteKind kind) {
+  constexpr std::string_view kNames[kWasteKindCount] = {
+      "gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "host_sync"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view explanation_of(WasteKind kind) {
+  switch (kind) {
+    case WasteKind::kGatheredAgain:
+      return "gathered more than once in one forward or backward: call the module once, or keep "
+             "its "
+             "parameters after forward";
+    case WasteKind::kUnusedGather:
+      return "gathered, but nothing waited for the parameters: do not prefetch it";
+    case WasteKind::kCastAgain:
+      return "the same parameters were cast again for an all-gather: keep them after forward, or "
+             "keep a copy in low precision";
+    case WasteKind::kFrozenViews:
+      return "gradients were reduced only after the whole backward: create the parameter views in "
+             "each forward";
+    case WasteKind::kLateBucket:
+      return "a bucket waited for its last gradient while nothing was communicated: a smaller "
+             "bucket_cap_mb, or another order of the parameters";
+    case WasteKind::kHostSync:
+      return "the host waited for the device, which then had nothing to do: avoid .item(), prints "
+             "of tensors and other waits within a step";
+  }
+  return "";
+}
+
+std::vector<Waste> find_waste(const Trace& trace,
+                              const Timeline& timeline,
+                              const Partition& partition,
+                              const Dependencies& dependencies,
+                              const FrozenViews* frozen_views,
+                              const IntervalSet& window) {
+  return WasteFinder(trace, timeline, partition, dependencies, window).run(frozen_views);
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "profiler/analysis/analysis.h"
+#include "profiler/report/table.h"
+
+namespace shardlens::report {
+
+using CausesOfParts = std::set<std::pair<analysis::ExposedCause, analysis::UnitPart>>;
+
+// What analyze_text says of single ranks; "" if there is nothing to say.
+
+// The causes that a table named, each explained, with what helps.
+[[nodiscard]] std::string causes_text(const CausesOfParts& causes);
+// Blocks alike: median and worst exposed time of each part, and the outliers.
+[[nodiscard]] std::string blocks_text(const analysis::RankAnalysis& rank, Style style);
+// What each process group's communication runs under: compute, and that of other groups.
+[[nodiscard]] std::string groups_text(const analysis::RankAnalysis& rank, Style style);
+// The waste of the rank on which most was lost.
+[[nodiscard]] std::string waste_text(const analysis::Analysis& analysis, Style style);
+// For each rank the most exposed collectives of `unit`, and how their causes were concluded.
+[[nodiscard]] std::string explained_text(const analysis::Analysis& analysis,
+                                         const std::string& unit,
+                                         std::optional<size_t> top,
+                                         Style style);
+
+// The unit's name for display: "(root)" for "".
+[[nodiscard]] std::string shown_unit(const std::string& fqn);
+
+}  // namespace shardlens::report
