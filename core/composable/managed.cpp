@@ -6,7 +6,7 @@ namespace shardlens::composable {
 namespace {
 
 ModuleMap<bool>& use_orig_params_of() {
-  static ModuleMap<bool> instance;
+  static auto& instance = *new ModuleMap<bool>;
   return instance;
 }
 

@@ -13,7 +13,7 @@ struct Mapped {
 };
 
 ModuleMap<Mapped>& mapping() {
-  static ModuleMap<Mapped> instance;
+  static auto& instance = *new ModuleMap<Mapped>;
   return instance;
 }
 

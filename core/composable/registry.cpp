@@ -11,7 +11,8 @@ namespace {
 
 // Registries are never changed in place, so snapshots that callers hold stay valid and constant.
 ModuleMap<std::shared_ptr<const Registry>>& table() {
-  static ModuleMap<std::shared_ptr<const Registry>> instance;
+  // Never destroyed, here and in the other tables: models in static variables use them at exit.
+  static auto& instance = *new ModuleMap<std::shared_ptr<const Registry>>;
   return instance;
 }
 

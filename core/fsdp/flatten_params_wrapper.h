@@ -10,6 +10,7 @@
 #include <torch/ordered_dict.h>
 
 #include "core/fsdp/flat_param_handle.h"
+#include "core/module/forward_shape.h"
 
 namespace shardlens::fsdp {
 
@@ -104,6 +105,11 @@ class Signed<M, R (Class::*)(Args...)> : public Wraps<M> {
     return this->typed_->forward(std::forward<Args>(args)...);
   }
 };
+template <typename M, typename Class, typename R, typename... Args>
+class Signed<M, R (Class::*)(Args...) const> : public Signed<M, R (Class::*)(Args...)> {
+ public:
+  using Signed<M, R (Class::*)(Args...)>::Signed;
+};
 
 // If M's forward is a template (or overloaded), forward() is a template.
 template <typename M, typename = void>
@@ -111,6 +117,7 @@ class Forwards : public Wraps<M> {
  public:
   using Wraps<M>::Wraps;
   template <typename... Args>
+  requires module::detail::ForwardTakes<M, Args...>
   auto forward(Args&&... args) {
     this->make_views();
     return this->typed_->forward(std::forward<Args>(args)...);

@@ -25,8 +25,11 @@ class InputsBackward final : public torch::autograd::Node {
 
 void watch_inputs(module::TensorRefs& inputs, InputWatch how, std::function<void()> ended) {
   torch::autograd::variable_list watched;
-  for (const at::Tensor* input : inputs) {
+  for (at::Tensor* input : inputs) {
     if (input->defined() && input->requires_grad()) {
+      if (how == InputWatch::kHooks) {
+        *input = module::hookable_alias(*input);
+      }
       watched.push_back(*input);
     }
   }

@@ -75,7 +75,7 @@ struct Owners {
   std::unordered_map<const c10::TensorImpl*, const FsdpState*> of;  // guarded by mutex
 };
 Owners& owners() {
-  static Owners instance;
+  static auto& instance = *new Owners;  // never destroyed: models in static variables use it
   return instance;
 }
 

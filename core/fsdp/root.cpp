@@ -253,6 +253,7 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
     for (at::Tensor* output : outputs) {
       if (output->defined() && output->requires_grad()) {
         visible = progress.outputs_require_grad = true;
+        *output = module::hookable_alias(*output);
         output->register_hook([weak, unit, invocation](const at::Tensor& /*gradient*/) {
           if (const auto root = weak.lock()) {
             root->pre_backward(unit, invocation);

@@ -1,5 +1,6 @@
 #include "core/module/activation_checkpoint.h"
 
+#include <array>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
@@ -50,6 +52,51 @@ class RandomScope {
   at::Tensor before_;
 };
 
+// The autocast of this thread.
+struct Autocast {
+  struct OfDevice {
+    at::DeviceType device;
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  static OfDevice of(at::DeviceType device) {
+    return {device, at::autocast::is_autocast_enabled(device),
+            at::autocast::get_autocast_dtype(device)};
+  }
+  std::array<OfDevice, 2> devices{of(at::kCPU), of(at::kCUDA)};
+  bool cache = at::autocast::is_autocast_cache_enabled();
+
+  void set() const {
+    for (const OfDevice& each : devices) {
+      at::autocast::set_autocast_enabled(each.device, each.enabled);
+      at::autocast::set_autocast_dtype(each.device, each.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(cache);
+  }
+};
+
+// Sets the autocast to that of the forward, because backward usually runs outside of it; the
+// destructor restores the previous one. As torch::autocast, it forgets the cached casts at its end,
+// unless it is within another one.
+class AutocastScope {
+ public:
+  explicit AutocastScope(const Autocast& autocast) {
+    at::autocast::increment_nesting();
+    autocast.set();
+  }
+  ~AutocastScope() {
+    before_.set();
+    if (at::autocast::decrement_nesting() == 0) {
+      at::autocast::clear_cache();
+    }
+  }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  Autocast before_;
+};
+
 }  // namespace
 
 // The tensors that autograd saves in one forward, in the order in which it saves them.
@@ -82,6 +129,7 @@ class CheckpointScope::Region : public std::enable_shared_from_this<Region> {
   std::string fqn_;
   std::function<void()> again_;
   at::Tensor random_state_;
+  Autocast autocast_;  // of the forward
   std::vector<Kept> kept_;
   bool recomputing_ = false;
   size_t next_ = 0;  // index of the next tensor that the recomputation saves
@@ -131,6 +179,7 @@ at::Tensor CheckpointScope::Region::unpack(size_t index) {
 void CheckpointScope::Region::recompute() {
   const at::AutoGradMode grad_mode(true);
   const RandomScope random(random_state_);
+  const AutocastScope autocast(autocast_);
   const std::shared_ptr<Region> outer = std::exchange(active(), shared_from_this());
   recomputing_ = true;
   next_ = 0;
@@ -222,10 +271,10 @@ void checkpoint(const std::shared_ptr<torch::nn::Module>& module, const std::str
 }
 
 void refuse_checkpoint(const std::string& fqn) {
-  throw UsageError(
-      fmt::format("checkpoint: the forward of '{}' takes an argument that cannot be copied, so the "
-                  "argument cannot be saved for the recomputation",
-                  fqn));
+  throw UsageError(fmt::format(
+      "checkpoint: the forward of '{}' takes an argument that cannot be copied, or that "
+      "the forward may change, so the argument cannot be saved for the recomputation",
+      fqn));
 }
 
 }  // namespace shardlens::module

@@ -31,7 +31,8 @@ namespace shardlens::module {
 // Ownership  the graph keeps `again`, and with it the forward's inputs, until backward has ended.
 // Threads    forward and backward on the thread that trains.
 // Errors     UsageError naming the module if the recomputation differs from the first forward.
-//            Random numbers are the same as in the first forward (default generator of the CPU).
+//            Random numbers (default generator of the CPU) and autocast are the same as in the
+//            first forward.
 // Source     torch/utils/checkpoint.py (_checkpoint_without_reentrant_generator), torch 2.11.
 class CheckpointScope {
  public:
@@ -66,7 +67,7 @@ struct NamedModule {
 [[nodiscard]] std::vector<NamedModule> modules_to_checkpoint(
     const std::shared_ptr<torch::nn::Module>& model, const plan::ResolvedPlan& plan);
 
-// Throws UsageError for a forward whose arguments cannot be copied, and so cannot be saved.
+// Throws UsageError for a forward with arguments that cannot be copied or that it may change.
 [[noreturn]] void refuse_checkpoint(const std::string& fqn);
 
 }  // namespace shardlens::module

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "core/module/hookable.h"
@@ -9,20 +7,17 @@
 namespace shardlens::module {
 namespace detail {
 
-// `call` takes `Params`. The arguments are stored during the call, so that hooks can replace the
-// tensors among them.
+// `call` takes `Params` and returns R.
 template <typename R, typename... Params, typename Module, typename Call, typename... Args>
-R run_as_forward(Module& module, const Call& call, Args&&... args) {
-  std::tuple<std::decay_t<Params>...> held(std::forward<Args>(args)...);
-  const auto body = [&]() -> R {
-    return std::apply(
-        [&](auto&... each) -> R {
-          return call(std::forward<Params>(static_cast<std::decay_t<Params>&>(each))...);
-        },
-        held);
-  };
+typename Result<R>::type run_as_forward(Module& module, const Call& call, Args&&... args) {
+  using Value = typename Result<R>::type;
   auto* point = dynamic_cast<HookPoint*>(&module);
-  return point == nullptr ? body() : point->template run_with_hooks<R>(held, body);
+  if (point == nullptr) {
+    return call(std::forward<Args>(args)...);
+  }
+  HeldArguments<typename HeldArgument<Params, false>::type...> held(std::in_place,
+                                                                    std::forward<Args>(args)...);
+  return point->template run_with_hooks<Value>(held, [&]() -> Value { return held.pass_to(call); });
 }
 
 }  // namespace detail
@@ -38,14 +33,14 @@ R run_as_forward(Module& module, const Call& call, Args&&... args) {
 // Source      register_fsdp_forward_method, torch/distributed/fsdp/_fully_shard/_fully_shard.py,
 //             torch 2.11 (which replaces the method permanently; C++ cannot replace a method).
 template <typename Module, typename Class, typename R, typename... Params, typename... Args>
-R run_as_forward(Module& module, R (Class::*method)(Params...), Args&&... args) {
+auto run_as_forward(Module& module, R (Class::*method)(Params...), Args&&... args) {
   return detail::run_as_forward<R, Params...>(
       module,
       [&](Params... params) -> R { return (module.*method)(std::forward<Params>(params)...); },
       std::forward<Args>(args)...);
 }
 template <typename Module, typename Class, typename R, typename... Params, typename... Args>
-R run_as_forward(Module& module, R (Class::*method)(Params...) const, Args&&... args) {
+auto run_as_forward(Module& module, R (Class::*method)(Params...) const, Args&&... args) {
   return detail::run_as_forward<R, Params...>(
       module,
       [&](Params... params) -> R { return (module.*method)(std::forward<Params>(params)...); },

@@ -1,159 +1,44 @@
 #pragma once
 
-#include <functional>
+#include <cstddef>
 #include <memory>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/SmallVector.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include "core/composable/registry.h"
 #include "core/module/activation_checkpoint.h"
+#include "core/module/forward_hooks.h"
+#include "core/module/forward_shape.h"
+#include "core/module/held_arguments.h"
+#include "core/module/tensors_in.h"
 
 namespace shardlens::module {
 
-// The tensors in a forward's arguments or result, in order. A hook may assign through the pointers.
-using TensorRefs = c10::SmallVector<at::Tensor*, 4>;
-
-inline void collect_tensors(TensorRefs& refs, at::Tensor& tensor) {
-  refs.push_back(&tensor);
-}
-inline void collect_tensors(TensorRefs& refs, std::optional<at::Tensor>& tensor) {
-  if (tensor.has_value()) {
-    refs.push_back(&*tensor);
-  }
-}
-template <typename T>
-void collect_tensors(TensorRefs& refs, std::vector<T>& values) {
-  for (T& value : values) {
-    collect_tensors(refs, value);
-  }
-}
-template <typename... Ts>
-void collect_tensors(TensorRefs& refs, std::tuple<Ts...>& values) {
-  std::apply([&](auto&... each) { (collect_tensors(refs, each), ...); }, values);
-}
-template <typename T>
-void collect_tensors(TensorRefs& /*refs*/, T& /*other*/) {}  // arguments without tensors
-
-// Forward hooks of one module. Hooks run in order of registration, including post hooks. After an
-// exception in the forward or in a hook, the remaining hooks are skipped, the failure hooks run,
-// and the exception is rethrown.
-//
-// Threads     not thread-safe: registration and forward happen on the thread that trains.
-class HookPoint : public composable::StateOwner {
- public:
-  using PreForward = std::function<void(TensorRefs& inputs)>;
-  using PostForward = std::function<void(TensorRefs& outputs)>;
-  using ForwardFailed = std::function<void()>;  // must not throw
-
-  // Removes its hook in remove() or when it is destroyed. May outlive the module.
-  class Handle {
-   public:
-    Handle() = default;
-    Handle(Handle&& other) noexcept = default;
-    Handle& operator=(Handle&& other) noexcept {
-      remove();
-      alive_ = std::move(other.alive_);
-      return *this;
-    }
-    ~Handle() { remove(); }
-    void remove() {
-      if (const auto alive = alive_.lock()) {
-        *alive = false;
-      }
-      alive_.reset();
-    }
-
-   private:
-    friend class HookPoint;
-    explicit Handle(std::weak_ptr<bool> alive) : alive_(std::move(alive)) {}
-    std::weak_ptr<bool> alive_;
-  };
-
-  [[nodiscard]] Handle register_pre_forward(PreForward hook) { return add(pre_, std::move(hook)); }
-  [[nodiscard]] Handle register_post_forward(PostForward hook) {
-    return add(post_, std::move(hook));
-  }
-  [[nodiscard]] Handle register_forward_failed(ForwardFailed hook) {
-    return add(failed_, std::move(hook));
-  }
-  // Runs `body` as the module's forward. Pre-forward hooks get the tensors in `held`, post-forward
-  // hooks those in the result.
-  template <typename R, typename Held, typename Body>
-  R run_with_hooks(Held& held, const Body& body) {
-    TensorRefs refs;
-    collect_tensors(refs, held);
-    try {
-      run(pre_, refs);
-      R result = body();
-      refs.clear();
-      collect_tensors(refs, result);
-      run(post_, refs);
-      return result;
-    } catch (...) {
-      run(failed_);
-      throw;
-    }
-  }
-  // Keeps a hook until the module is destroyed.
-  void keep(Handle handle) { kept_.push_back(std::move(handle)); }
-  // Only checkpoint() (core/module/activation_checkpoint.h) calls this.
-  void set_checkpoint(std::string fqn) { checkpoint_ = std::move(fqn); }
-
- protected:
-  // The module's name in messages; nullopt: the forward is not checkpointed.
-  [[nodiscard]] const std::optional<std::string>& checkpoint() const { return checkpoint_; }
-
- private:
-  template <typename F>
-  struct Entry {
-    std::shared_ptr<bool> alive;
-    F hook;
-  };
-  template <typename F>
-  static Handle add(std::vector<Entry<F>>& hooks, F hook) {
-    auto alive = std::make_shared<bool>(true);
-    Handle handle{std::weak_ptr<bool>(alive)};
-    hooks.push_back({std::move(alive), std::move(hook)});
-    return handle;
-  }
-  template <typename F, typename... Refs>
-  static void run(std::vector<Entry<F>>& hooks, Refs&... refs) {
-    bool removed = false;
-    for (size_t i = 0; i < hooks.size(); ++i) {  // by index: a hook may register another one
-      if (*hooks[i].alive) {
-        hooks[i].hook(refs...);
-      } else {
-        removed = true;
-      }
-    }
-    if (removed) {
-      std::erase_if(hooks, [](const Entry<F>& entry) { return !*entry.alive; });
-    }
-  }
-
-  std::vector<Entry<PreForward>> pre_;
-  std::vector<Entry<PostForward>> post_;
-  std::vector<Entry<ForwardFailed>> failed_;
-  std::vector<Handle> kept_;
-  std::optional<std::string> checkpoint_;
-};
-
 namespace detail {
 
-template <typename Impl, typename Forward>
-class WithHooks;
+// The result of a forward that returns R, with hooks: references become values, because hooks
+// assign to the tensors.
+template <typename R>
+struct Result {
+  using type = std::remove_cvref_t<R>;
+  static_assert(!std::is_void_v<R>,
+                "SHARDLENS_MODULE: forward returns void; return the tensors that it computes, so "
+                "that their backward can be detected");
+  static_assert(std::is_void_v<R> || kTensorsVisible<type>,
+                "SHARDLENS_MODULE: the result of forward has a type whose tensors cannot be found, "
+                "so their backward would use parameters that are not there; return tensors in a "
+                "struct with at most 12 public members, a container, a tuple or an optional, or "
+                "declare for_each_tensor for the class (core/module/tensors_in.h)");
+};
 
-template <typename Impl, typename Class, typename R, typename... Args>
-class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
+template <typename Impl>
+class HookedBase : public Impl, public HookPoint {
  public:
   using Impl::Impl;
 
@@ -164,56 +49,156 @@ class WithHooks<Impl, R (Class::*)(Args...)> : public Impl, public HookPoint {
     return Impl::clone(device);
   }
 
-  // Has the signature of Impl::forward, so that Sequential, AnyModule and ModuleHolder accept it.
-  R forward(Args... args) {
-    Held held(std::forward<Args>(args)...);
+ protected:
+  // `Self` is Impl or const Impl.
+  template <typename R, typename Self, typename Held>
+  R forward_with_hooks(Self& self, Held held) {
+    const auto run = [&self](Held& arguments) -> R {
+      return arguments.pass_to([&self](auto&&... each) -> R {
+        return self.Impl::forward(std::forward<decltype(each)>(each)...);
+      });
+    };
     return this->template run_with_hooks<R>(held, [&]() -> R {
-      return checkpoint() && at::GradMode::is_enabled() ? run_checkpointed(held)
-                                                        : run_forward(held);
+      if (!checkpoint() || !at::GradMode::is_enabled()) {
+        return run(held);
+      }
+      if constexpr (Held::kRepeatable) {
+        const CheckpointScope scope(*checkpoint(), [module = this->shared_from_this(), self = &self,
+                                                    saved = held.for_later()] {
+          auto again = saved;
+          static_cast<void>(again.pass_to([self](auto&&... each) -> R {
+            return self->Impl::forward(std::forward<decltype(each)>(each)...);
+          }));
+        });
+        return run(held);
+      } else {
+        refuse_checkpoint(*checkpoint());
+      }
     });
   }
+};
 
- private:
-  using Held = std::tuple<std::decay_t<Args>...>;
+// A forward with one signature. The hooked one has the same, so that Sequential, AnyModule and
+// ModuleHolder accept it.
+template <typename Impl, typename Forward>
+class WithHooks : public HookedBase<Impl> {
+  static_assert(!sizeof(Forward),
+                "SHARDLENS_MODULE: forward must be a non-static method that can be called on an "
+                "lvalue");
+};
 
-  R run_forward(Held& held) {
-    return std::apply(
-        [this](auto&... each) -> R {
-          return Impl::forward(std::forward<Args>(static_cast<std::decay_t<Args>&>(each))...);
-        },
-        held);
-  }
+template <typename Impl, typename Class, typename R, typename... Args>
+class WithHooks<Impl, R (Class::*)(Args...)> : public HookedBase<Impl> {
+ public:
+  using HookedBase<Impl>::HookedBase;
 
-  R run_checkpointed(Held& held) {
-    if constexpr (std::is_copy_constructible_v<Held>) {
-      const CheckpointScope scope(*checkpoint(), [module = this->shared_from_this(), this, held] {
-        Held again = held;
-        static_cast<void>(run_forward(again));
-      });
-      return run_forward(held);
-    } else {
-      refuse_checkpoint(*checkpoint());
-    }
+  typename Result<R>::type forward(Args... args) {
+    return this->template forward_with_hooks<typename Result<R>::type>(
+        static_cast<Impl&>(*this), HeldArguments<typename HeldArgument<Args, false>::type...>(
+                                       std::in_place, std::forward<Args>(args)...));
   }
 };
+
+template <typename Impl, typename Class, typename R, typename... Args>
+class WithHooks<Impl, R (Class::*)(Args...) const> : public HookedBase<Impl> {
+ public:
+  using HookedBase<Impl>::HookedBase;
+
+  // Hooks change the module's state around the forward, so modules are never constant objects.
+  typename Result<R>::type forward(Args... args) const {
+    return const_cast<WithHooks*>(this)  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+        ->template forward_with_hooks<typename Result<R>::type>(
+            static_cast<const Impl&>(*this),
+            HeldArguments<typename HeldArgument<Args, false>::type...>(
+                std::in_place, std::forward<Args>(args)...));
+  }
+};
+
+template <typename Impl, typename Class, typename R, typename... Args>
+class WithHooks<Impl, R (Class::*)(Args...) noexcept>
+    : public WithHooks<Impl, R (Class::*)(Args...)> {
+ public:
+  using WithHooks<Impl, R (Class::*)(Args...)>::WithHooks;
+};
+template <typename Impl, typename Class, typename R, typename... Args>
+class WithHooks<Impl, R (Class::*)(Args...) const noexcept>
+    : public WithHooks<Impl, R (Class::*)(Args...) const> {
+ public:
+  using WithHooks<Impl, R (Class::*)(Args...) const>::WithHooks;
+};
+template <typename Impl, typename Class, typename R, typename... Args>
+class WithHooks<Impl, R (Class::*)(Args...)&> : public WithHooks<Impl, R (Class::*)(Args...)> {
+ public:
+  using WithHooks<Impl, R (Class::*)(Args...)>::WithHooks;
+};
+
+// Any other forward: overloaded, a template, or with default arguments. It has no address, so
+// Sequential does not accept it, as it would not accept Impl's.
+template <typename Impl>
+class WithAnyHooks : public HookedBase<Impl> {
+ public:
+  using HookedBase<Impl>::HookedBase;
+
+  template <typename... Args>
+  requires ForwardTakes<Impl, Args...>
+  auto forward(Args&&... args) {
+    using R = decltype(std::declval<Impl&>().forward(std::declval<Args>()...));
+    return [&]<size_t... Is>(std::index_sequence<Is...> indices) {
+      using Indices = decltype(indices);
+      return this->template forward_with_hooks<typename Result<R>::type>(
+          static_cast<Impl&>(*this),
+          HeldArguments<typename HeldArgument<
+              Args, kTakesTemporary<Impl, Is, std::tuple<Args...>, Indices>>::type...>(
+              std::in_place, std::forward<Args>(args)...));
+    }
+    (std::index_sequence_for<Args...>());
+  }
+};
+
+template <typename Impl>
+consteval auto hooked_class() {
+  static_assert(HasForward<Impl>, "SHARDLENS_MODULE: the class has no method forward");
+  if constexpr (!HasOneForward<Impl>) {
+    return std::type_identity<WithAnyHooks<Impl>>();
+  } else if constexpr (kHasDefaults<Impl, decltype(&Impl::forward)> && !DeclaresDefaults<Impl>) {
+    return std::type_identity<WithAnyHooks<Impl>>();
+  } else {
+    return std::type_identity<WithHooks<Impl, decltype(&Impl::forward)>>();
+  }
+}
+template <typename Impl>
+using HookedClass = typename decltype(hooked_class<Impl>())::type;
 
 }  // namespace detail
 
 // `Impl` with forward hooks: derives from Impl and shadows `forward`. FQNs, parameters and type
-// checks do not change. Source: tested inside torch::nn::Sequential with LibTorch 2.11.
+// checks do not change.
+//
+// Arguments  by value, by reference and const, also with defaults. Hooks replace tensors in copies;
+//            an object that `forward` takes by non-const reference is the caller's.
+// Overloads  forward may be overloaded or a template. It is then called with arguments, not with
+//            braced lists.
+// Results    values whose tensors can be found (tensors_in.h); else the class does not compile.
+// Source     tested inside torch::nn::Sequential with LibTorch 2.11.
 template <typename Impl>
-class Hookable : public detail::WithHooks<Impl, decltype(&Impl::forward)> {
+class Hookable : public detail::HookedClass<Impl> {
+  using Base = detail::HookedClass<Impl>;
+
  public:
-  using detail::WithHooks<Impl, decltype(&Impl::forward)>::WithHooks;
+  using Base::Base;
 };
 
 }  // namespace shardlens::module
 
 // Use instead of TORCH_MODULE(Name): the holder creates a Hookable<NameImpl>, so that the module
-// can be a unit.
+// can be a unit. The call operator is that of ModuleHolder, but also for overloads and templates.
 #define SHARDLENS_MODULE(Name)                                                              \
   class Name : public torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>> {  \
    public:                                                                                  \
     using torch::nn::ModuleHolder<::shardlens::module::Hookable<Name##Impl>>::ModuleHolder; \
     using Impl [[maybe_unused]] = Name##Impl;                                               \
+    template <typename... Args>                                                             \
+    auto operator()(Args&&... args) {                                                       \
+      return (*this)->forward(::std::forward<Args>(args)...);                               \
+    }                                                                                       \
   }

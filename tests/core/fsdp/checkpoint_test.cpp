@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>
@@ -127,6 +128,34 @@ TEST(CheckpointTest, RandomNumbersComeAgain) {
   static_cast<void>(at::dropout(at::ones({100}), 0.5, true));  // uses the same generator
   out.sum().backward();
   EXPECT_TRUE(at::equal(model->weight.grad(), out.sum(0)));  // the same mask, weight 1
+}
+
+// As in most programs, backward runs after the autocast has ended.
+TEST(CheckpointTest, AutocastComesAgain) {
+  const auto gradient = [](bool checkpointed) {
+    Probe probe;
+    {
+      const at::NoGradGuard no_grad;
+      uint64_t seed = 1;
+      for (at::Tensor& p : probe->parameters()) {
+        p.copy_(seeded(p.sizes(), seed++));
+      }
+    }
+    if (checkpointed) {
+      checkpoint(probe.ptr());
+    }
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const at::Tensor out = probe(seeded({3, 4}, 9));
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::decrement_nesting();
+    at::autocast::clear_cache();
+    EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+    out.sum().backward();
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+    return probe->up->weight.grad();
+  };
+  EXPECT_TRUE(at::equal(gradient(true), gradient(false)));
 }
 
 // The second forward differs from the first: it saves other tensors, or fewer.

@@ -83,6 +83,19 @@ struct TransformerCase {
   at::Tensor source, target;
 };
 
+struct ConstantForward : torch::nn::Module {
+  ConstantForward() : linear(register_module("linear", torch::nn::Linear(2, 2))) {}
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return x.matmul(linear->weight); }
+  torch::nn::Linear linear;
+};
+
+TEST(FlattenParamsWrapperTest, AForwardMayBeConst) {
+  const auto plain = std::make_shared<ConstantForward>();
+  const at::Tensor x = at::ones({1, 2}), expected = plain->forward(x);
+  const auto wrapper = flatten_params(plain, {plain->linear->weight});
+  EXPECT_TRUE(at::equal(wrapper->forward(x), expected));
+}
+
 TEST(FlattenParamsWrapperTest, PartialFlatteningLeavesTheOtherParameters) {
   TransformerCase test(false);
   const int64_t before = numel_of(*test.model);
