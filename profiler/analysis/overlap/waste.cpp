@@ -166,7 +166,10 @@ class WasteFinder {
     std::map<uint32_t, size_t> pending;  // by unit: gathered, not copied out
     for (size_t i = 0; i < events.size(); ++i) {
       const FsdpEvent& e = events[i];
-      if (e.call == FsdpCall::kCopyOut) {
+      // The end of a forward or backward shows that the unit was used, even where the trace has
+      // lost the copy-out.
+      if (e.call == FsdpCall::kCopyOut || e.call == FsdpCall::kPostForward ||
+          e.call == FsdpCall::kPostBackward || e.call == FsdpCall::kReduce) {
         pending.erase(e.unit);
       } else if (e.call == FsdpCall::kUnshard) {
         const auto [it, fresh] = pending.try_emplace(e.unit, i);
