@@ -43,8 +43,8 @@ std::vector<MetricRow> all_rows() {
 }  // namespace
 
 std::span<const MetricRow> metric_table() {
-  static const std::vector<MetricRow> rows = all_rows();
-  return rows;
+  static const std::vector<MetricRow> kAllRows = all_rows();
+  return kAllRows;
 }
 
 std::string_view name_of(Metric metric) {

@@ -65,9 +65,9 @@ FittedStacks parse_stacks(std::string_view json, const std::string& source) {
 }
 
 const FittedStacks& builtin_stacks() {
-  static const FittedStacks stacks =
+  static const FittedStacks kBuiltin =
       parse_stacks(builtin_stacks_json(), "sim/hardware/stacks.json");
-  return stacks;
+  return kBuiltin;
 }
 
 const Stack* find_stack(const FittedStacks& stacks,
