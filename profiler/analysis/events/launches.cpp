@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace shardlens::analysis {
 namespace {
@@ -24,8 +25,28 @@ size_t slot_of(uint32_t correlation, size_t slots) {
 }  // namespace
 
 LaunchIndex::LaunchIndex(const trace::Trace& trace) : trace_(trace) {
-  const auto launches =
-      static_cast<size_t>(std::count_if(trace.events.begin(), trace.events.end(), is_launch));
+  size_t launches = 0;
+  uint32_t last = 0;
+  first_ = std::numeric_limits<uint32_t>::max();
+  for (const Event& event : trace.events) {
+    if (is_launch(event)) {
+      ++launches;
+      first_ = std::min(first_, event.correlation);
+      last = std::max(last, event.correlation);
+    }
+  }
+  constexpr size_t kPlacesPerLaunch = 3;
+  direct_ = launches > 0 && last - first_ < kPlacesPerLaunch * launches;
+  if (direct_) {
+    slots_.assign(size_t{last - first_} + 1, trace::kNoIndex);
+    for (uint32_t i = 0; i < trace.events.size(); ++i) {
+      if (is_launch(trace.events[i])) {
+        uint32_t& slot = slots_[trace.events[i].correlation - first_];
+        slot = slot == trace::kNoIndex ? i : slot;
+      }
+    }
+    return;
+  }
   slots_.assign(std::bit_ceil(launches + launches / 2 + 1), trace::kNoIndex);
   for (uint32_t i = 0; i < trace.events.size(); ++i) {
     if (!is_launch(trace.events[i])) {
@@ -46,6 +67,10 @@ LaunchIndex::LaunchIndex(const trace::Trace& trace) : trace_(trace) {
 uint32_t LaunchIndex::of(uint32_t correlation) const {
   if (correlation == 0) {
     return trace::kNoIndex;
+  }
+  if (direct_) {
+    const size_t place = size_t{correlation} - first_;
+    return correlation >= first_ && place < slots_.size() ? slots_[place] : trace::kNoIndex;
   }
   size_t slot = slot_of(correlation, slots_.size());
   while (slots_[slot] != trace::kNoIndex &&

@@ -10,7 +10,7 @@ namespace shardlens::analysis {
 // Finds the host call (cuda_runtime or cuda_driver) that launched a device event, by correlation;
 // if several calls have the same correlation, the first in the file.
 //
-// Complexity  O(1) per look-up; at most 8 bytes per launch.
+// Complexity  O(1) per look-up; at most 12 bytes per launch.
 class LaunchIndex {
  public:
   explicit LaunchIndex(const trace::Trace& trace);
@@ -19,7 +19,11 @@ class LaunchIndex {
 
  private:
   const trace::Trace& trace_;
-  std::vector<uint32_t> slots_;  // open addressing, a power of two; kNoIndex: free
+  // Correlations count up, so a table from the lowest to the highest usually has few free places;
+  // otherwise open addressing, a power of two. kNoIndex: free.
+  std::vector<uint32_t> slots_;
+  uint32_t first_ = 0;
+  bool direct_ = false;
 };
 
 }  // namespace shardlens::analysis

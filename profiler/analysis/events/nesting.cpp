@@ -1,5 +1,7 @@
 #include "profiler/analysis/events/nesting.h"
 
+#include <algorithm>
+
 namespace shardlens::analysis {
 
 using trace::Event;
@@ -19,15 +21,40 @@ RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>&
            trace.events[nodes[static_cast<size_t>(open.back())].event].end() <= event.start) {
       open.pop_back();
     }
-    nodes.push_back({i, open.empty() ? -1 : open.back()});
+    nodes.push_back(node(event, i, nodes, open.empty() ? -1 : open.back()));
     open.push_back(static_cast<int32_t>(nodes.size()) - 1);
   }
 }
 
-template <class Visit>
-void RangeFinder::visit_around(uint32_t track, Nanoseconds instant, Visit visit) const {
+// [Note: Far links] A range's far link leads to its parent, or past two far links of equal length:
+// then the ranges around any range can be passed in O(log depth) links (Myers, "An applicative
+// random-access stack", 1983). `latest_end` shows whether a link can be followed: then no range on
+// the way contains the instant.
+RangeFinder::Node RangeFinder::node(const Event& event,
+                                    uint32_t index,
+                                    const std::vector<Node>& nodes,
+                                    int32_t parent) {
+  Node made{index, parent, 0, -1, event.end()};
+  if (parent < 0) {
+    return made;
+  }
+  const Node& around = nodes[static_cast<size_t>(parent)];
+  made.depth = around.depth + 1;
+  made.far = parent;
+  if (around.far >= 0) {
+    const Node& next = nodes[static_cast<size_t>(around.far)];
+    const int32_t end_depth = next.far < 0 ? -1 : nodes[static_cast<size_t>(next.far)].depth;
+    if (around.depth - next.depth == next.depth - end_depth) {
+      made.far = next.far;
+      made.latest_end = std::max({made.latest_end, around.latest_end, next.latest_end});
+    }
+  }
+  return made;
+}
+
+std::optional<uint32_t> RangeFinder::innermost(uint32_t track, Nanoseconds instant) const {
   if (track >= tracks_.size()) {
-    return;
+    return std::nullopt;
   }
   const std::vector<Node>& nodes = tracks_[track];
   const auto after = std::upper_bound(
@@ -36,29 +63,12 @@ void RangeFinder::visit_around(uint32_t track, Nanoseconds instant, Visit visit)
   auto i = static_cast<int32_t>(after - nodes.begin()) - 1;
   while (i >= 0) {
     const Node& node = nodes[static_cast<size_t>(i)];
-    if (instant < trace_.events[node.event].end() && !visit(node.event)) {
-      return;
+    if (instant < trace_.events[node.event].end()) {
+      return node.event;
     }
-    i = node.parent;
+    i = node.latest_end <= instant ? node.far : node.parent;
   }
-}
-
-std::vector<uint32_t> RangeFinder::around(uint32_t track, Nanoseconds instant) const {
-  std::vector<uint32_t> found;
-  visit_around(track, instant, [&](uint32_t event) {
-    found.push_back(event);
-    return true;
-  });
-  return found;
-}
-
-bool RangeFinder::any_around(uint32_t track, Nanoseconds instant) const {
-  bool found = false;
-  visit_around(track, instant, [&](uint32_t) {
-    found = true;
-    return false;
-  });
-  return found;
+  return std::nullopt;
 }
 
 }  // namespace shardlens::analysis

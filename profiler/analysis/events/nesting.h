@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "profiler/trace/model/trace.h"
@@ -36,26 +37,33 @@ template <class Wanted>
 
 // Finds the nested ranges of the host around an instant. A range that ends after the range around
 // it is treated as open until its own end.
+//
+// Complexity  O(log n) per search, however deep the ranges nest.
 class RangeFinder {
  public:
   template <class Wanted>
   RangeFinder(const trace::Trace& trace, Wanted wanted)
       : RangeFinder(trace, by_track_and_start(trace, wanted)) {}
 
-  // The innermost range of `track` that contains `instant`, followed by the ranges around it; empty
-  // if there is none.
-  [[nodiscard]] std::vector<uint32_t> around(uint32_t track, Nanoseconds instant) const;
-  // Whether around() would find anything.
-  [[nodiscard]] bool any_around(uint32_t track, Nanoseconds instant) const;
+  // The innermost range of `track` that contains `instant`.
+  [[nodiscard]] std::optional<uint32_t> innermost(uint32_t track, Nanoseconds instant) const;
+  [[nodiscard]] bool any_around(uint32_t track, Nanoseconds instant) const {
+    return innermost(track, instant).has_value();
+  }
 
  private:
+  // Positions are within the track; -1: none.
   struct Node {
     uint32_t event;
-    int32_t parent;  // within the track; -1: none
+    int32_t parent, depth;
+    int32_t far;             // a range further out
+    Nanoseconds latest_end;  // of this range and those around it, up to `far`, without `far`
   };
   RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
-  template <class Visit>  // visit(event) → whether to continue outwards
-  void visit_around(uint32_t track, Nanoseconds instant, Visit visit) const;
+  static Node node(const trace::Event& event,
+                   uint32_t index,
+                   const std::vector<Node>& nodes,
+                   int32_t parent);
 
   const trace::Trace& trace_;
   std::vector<std::vector<Node>> tracks_;  // by start

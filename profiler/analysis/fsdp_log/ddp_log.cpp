@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -86,14 +87,22 @@ class GradientModules {
     if (!named_) {
       return;
     }
-    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
-      const Event& event = trace_.events[i];
-      if (event.category != Category::kCpuOp || event.start < forward.start ||
-          event.start >= forward.end) {
-        continue;
+    if (operators_.empty()) {
+      for (uint32_t i = 0; i < trace_.events.size(); ++i) {
+        if (trace_.events[i].category == Category::kCpuOp) {
+          operators_.push_back(i);
+        }
       }
-      if (const int64_t number = sequence_of(trace_, event); number >= 0) {
-        forward_.try_emplace(number, i);
+      std::stable_sort(operators_.begin(), operators_.end(), [&](uint32_t a, uint32_t b) {
+        return trace_.events[a].start < trace_.events[b].start;
+      });
+    }
+    const auto first =
+        std::lower_bound(operators_.begin(), operators_.end(), forward.start,
+                         [&](uint32_t i, Nanoseconds t) { return trace_.events[i].start < t; });
+    for (auto i = first; i != operators_.end() && trace_.events[*i].start < forward.end; ++i) {
+      if (const int64_t number = sequence_of(trace_, trace_.events[*i]); number >= 0) {
+        forward_.try_emplace(number, *i);
       }
     }
   }
@@ -104,17 +113,16 @@ class GradientModules {
       return {};
     }
     const Event& op = trace_.events[found->second];
-    const std::vector<uint32_t> around = ranges_.around(op.track, op.start);
-    return around.empty()
-               ? std::string()
-               : std::string(
-                     trace_.name(trace_.events[around.front()]).substr(kModulePrefix.size()));
+    const auto around = ranges_.innermost(op.track, op.start);
+    return around ? std::string(trace_.name(trace_.events[*around]).substr(kModulePrefix.size()))
+                  : std::string();
   }
 
  private:
   const Trace& trace_;
   RangeFinder ranges_;
   bool named_ = false;
+  std::vector<uint32_t> operators_;  // all, by start; filled at first use
   std::map<int64_t, uint32_t> forward_;
 };
 
@@ -377,23 +385,26 @@ std::optional<DdpLog::Place> DdpLog::bucket_at(uint32_t track, Nanoseconds insta
     return std::nullopt;
   }
   --pass;
-  const auto found =
-      std::find_if(pass->buckets.begin(), pass->buckets.end(), [&](const DdpBucket& bucket) {
-        return bucket.track == track && bucket.when.start <= instant && instant < bucket.when.end;
-      });
-  if (found == pass->buckets.end()) {
-    return std::nullopt;
+  auto bucket =
+      std::partition_point(pass->buckets.begin(), pass->buckets.end(),
+                           [&](const DdpBucket& each) { return each.when.start <= instant; });
+  // Calls of several threads overlap, but few at once.
+  for (int looked = 0; bucket != pass->buckets.begin() && looked < 64; ++looked) {
+    --bucket;
+    if (bucket->track == track && instant < bucket->when.end) {
+      return Place{static_cast<size_t>(pass - passes.begin()),
+                   static_cast<size_t>(bucket - pass->buckets.begin())};
+    }
   }
-  return Place{static_cast<size_t>(pass - passes.begin()),
-               static_cast<size_t>(found - pass->buckets.begin())};
+  return std::nullopt;
 }
 
 std::string DdpLog::name_of(const Place& place) const {
   constexpr size_t kNamed = 4;  // as in schedule::bucket_name
   std::vector<std::string_view> modules;
+  std::unordered_set<std::string_view> seen;
   for (const DdpGradient& each : passes[place.pass].buckets[place.bucket].gradients) {
-    if (!each.module.empty() &&
-        std::find(modules.begin(), modules.end(), each.module) == modules.end()) {
+    if (!each.module.empty() && seen.insert(each.module).second) {
       modules.emplace_back(each.module);
     }
   }

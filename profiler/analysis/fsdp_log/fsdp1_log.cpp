@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -63,8 +63,9 @@ class Fsdp1Ranges {
   };
   // The state of a unit in the current pass.
   struct InPass {
-    bool began = false, reduced = false;  // its backward, its reduction
-    int order = 0;                        // position among the begins of backward
+    bool began = false;  // its backward
+    int order = 0;       // position among the begins of backward
+    int holds = 0;       // nested units whose backward began and that are not reduced yet
   };
 
   [[nodiscard]] bool is_range(const Event& e) const {
@@ -167,6 +168,7 @@ class Fsdp1Ranges {
       count_ = 0;
       ended_.clear();
       state_.clear();
+      waiting_.clear();
       began_ = 0;
       forward_prefetched_.reset();
       backward_prefetched_.reset();
@@ -232,6 +234,7 @@ class Fsdp1Ranges {
     for (size_t i = ended_.size(); i-- > 0;) {
       const uint32_t unit = ended_[i];
       if (state_[unit].began) {
+        ended_.erase(ended_.begin() + static_cast<std::ptrdiff_t>(i));  // one of the last
         continue;
       }
       in_order = in_order ? in_order : std::optional(unit);
@@ -243,28 +246,28 @@ class Fsdp1Ranges {
     return taken(in_order, fits, [&](uint32_t unit) {
       state_[unit].began = true;
       state_[unit].order = began_++;
+      waiting_.emplace(state_[unit].order, unit);
+      hold_parents(unit, 1);
     });
   }
 
   [[nodiscard]] std::optional<uint32_t> next_reduced(const Event& hook) {
     const int64_t size = size_within(hook, CollectiveKind::kReduceScatter);
-    std::vector<uint32_t> candidates;
-    for (const auto& [unit, state] : state_) {
-      if (state.began && !state.reduced && !holds_unreduced(unit)) {
-        candidates.push_back(unit);
-      }
-    }
-    std::sort(candidates.begin(), candidates.end(),
-              [&](uint32_t a, uint32_t b) { return state_[a].order < state_[b].order; });
     std::optional<uint32_t> in_order, fits;
-    for (const uint32_t unit : candidates) {
+    for (const auto& [order, unit] : waiting_) {
+      if (state_[unit].holds > 0) {
+        continue;
+      }
       in_order = in_order ? in_order : std::optional(unit);
       if (size < 0 || forward_size_[unit] < 0 || forward_size_[unit] == size) {
         fits = unit;
         break;
       }
     }
-    return taken(in_order, fits, [&](uint32_t unit) { state_[unit].reduced = true; });
+    return taken(in_order, fits, [&](uint32_t unit) {
+      waiting_.erase({state_[unit].order, unit});
+      hold_parents(unit, -1);
+    });
   }
 
   template <class Take>
@@ -280,19 +283,11 @@ class Fsdp1Ranges {
     return fits;
   }
 
-  // Whether a unit nested in `unit` has not been reduced yet in this pass.
-  [[nodiscard]] bool holds_unreduced(uint32_t unit) {
-    return std::any_of(ended_.begin(), ended_.end(), [&](uint32_t other) {
-      if (other == unit || !state_[other].began || state_[other].reduced) {
-        return false;
-      }
-      for (std::optional<uint32_t> up = log_.units[other].parent; up; up = log_.units[*up].parent) {
-        if (*up == unit) {
-          return true;
-        }
-      }
-      return false;
-    });
+  // A unit is not reduced before those nested in it.
+  void hold_parents(uint32_t unit, int count) {
+    for (std::optional<uint32_t> up = log_.units[unit].parent; up; up = log_.units[*up].parent) {
+      state_[*up].holds += count;
+    }
   }
 
   // Elements per rank of the first collective of `kind` that the hook calls itself, not in a
@@ -370,8 +365,9 @@ class Fsdp1Ranges {
   std::vector<Open> open_;
   uint32_t passes_ = 0, count_ = 0;
   bool in_backward_ = false;
-  std::vector<uint32_t> ended_;       // units in the order in which their forwards ended
-  std::map<uint32_t, InPass> state_;  // not unordered_map: it grows during iteration
+  std::vector<uint32_t> ended_;  // units in the order in which their forwards ended
+  std::unordered_map<uint32_t, InPass> state_;
+  std::set<std::pair<int, uint32_t>> waiting_;  // units to be reduced, by begin of backward
   int began_ = 0;
   // Unshard events whose unit is not known yet.
   std::optional<size_t> forward_prefetched_, backward_prefetched_;

@@ -35,11 +35,12 @@ class NamedRanges {
   }
 
  private:
+  enum class Prefetch : uint8_t { kNone, kInHook, kOutsideHooks };
+  // An open range. What holds for the ranges around it is copied, so that nesting costs nothing.
   struct Open {
     Nanoseconds end;
-    uint32_t track;
-    bool is_hook;
-    std::optional<uint32_t> prefetched;  // target of a prefetch range
+    bool in_hook;       // it or a range around it is a hook
+    Prefetch prefetch;  // the innermost prefetch range among it and those around it
   };
 
   void add(const Event& event) {
@@ -52,17 +53,16 @@ class NamedRanges {
       ++passes_;
       backward_ = false;
     }
-    Open open{event.end(), event.track, false, std::nullopt};
+    const bool nested = !open_.empty() && open_.back().in_hook;
+    Open open{event.end(), nested, open_.empty() ? Prefetch::kNone : open_.back().prefetch};
     if (range->fqn) {
       const uint32_t unit = log_.unit_id(*range->fqn);
       if (what.ends_with("_prefetch")) {
-        open.prefetched = unit;
-        const bool nested =
-            std::any_of(open_.begin(), open_.end(), [](const Open& o) { return o.is_hook; });
+        open.prefetch = nested ? Prefetch::kInHook : Prefetch::kOutsideHooks;
         log_.prefetches.push_back({hook_unit_, unit, what == "backward_prefetch",
                                    !nested || what == "forward_prefetch", event.start, pass()});
       } else {
-        open.is_hook = what == "pre_forward" || what == "pre_backward";
+        open.in_hook = nested || what == "pre_forward" || what == "pre_backward";
         add_call(event, what, unit);
       }
     }
@@ -112,17 +112,11 @@ class NamedRanges {
         unit != hook_unit_) {  // it writes no prefetch ranges
       return backward_ ? UnshardBy::kBackwardPrefetch : UnshardBy::kForwardPrefetch;
     }
-    for (size_t i = open_.size(); i-- > 0;) {
-      if (open_[i].prefetched) {
-        const bool in_hook =
-            std::any_of(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(i),
-                        [](const Open& o) { return o.is_hook; });
-        return !backward_ ? UnshardBy::kForwardPrefetch
-               : in_hook  ? UnshardBy::kBackwardPrefetch
-                          : UnshardBy::kExplicitPrefetch;
-      }
-    }
-    return UnshardBy::kOwn;
+    const Prefetch prefetch = open_.empty() ? Prefetch::kNone : open_.back().prefetch;
+    return prefetch == Prefetch::kNone     ? UnshardBy::kOwn
+           : !backward_                    ? UnshardBy::kForwardPrefetch
+           : prefetch == Prefetch::kInHook ? UnshardBy::kBackwardPrefetch
+                                           : UnshardBy::kExplicitPrefetch;
   }
 
   [[nodiscard]] uint32_t pass() const { return passes_ == 0 ? 0 : passes_ - 1; }
@@ -134,6 +128,14 @@ class NamedRanges {
   bool backward_ = false;
 };
 
+// No message has more elements. Larger numbers are read as not known, so that sums of sizes fit in
+// 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
+int64_t plausible(int64_t elements) {
+  return elements > kMostElements ? -1 : elements;
+}
+
 // The number of elements of one tensor, or the sum over a list of tensors ("[[2, 3], [4]]").
 int64_t numel(const nlohmann::json& dims) {
   if (!dims.is_array() || dims.empty()) {
@@ -142,7 +144,10 @@ int64_t numel(const nlohmann::json& dims) {
   if (dims.front().is_array()) {
     int64_t sum = 0;
     for (const auto& each : dims) {
-      sum += std::max<int64_t>(0, numel(each));
+      sum = plausible(sum + std::max<int64_t>(0, numel(each)));
+      if (sum < 0) {
+        return -1;
+      }
     }
     return sum;
   }
@@ -153,20 +158,17 @@ int64_t numel(const nlohmann::json& dims) {
       return -1;
     }
   }
-  return product;
+  return plausible(product);
 }
 
-// Sets the parent of each unit: the unit with the longest name that is a prefix.
+// Sets the parent of each unit: the unit with the longest name that is a prefix, up to a dot.
 void set_parents(FsdpLog& log) {
   for (FsdpUnit& unit : log.units) {
-    size_t longest = 0;
-    for (uint32_t i = 0; i < log.units.size(); ++i) {
-      const std::string& fqn = log.units[i].fqn;
-      const bool around = fqn != unit.fqn && (fqn.empty() || unit.fqn.starts_with(fqn + "."));
-      if (around && (!unit.parent || fqn.size() > longest)) {
-        unit.parent = i;
-        longest = fqn.size();
-      }
+    std::string_view prefix = unit.fqn;
+    while (!prefix.empty() && !unit.parent) {
+      const size_t dot = prefix.rfind('.');
+      prefix = prefix.substr(0, dot == std::string_view::npos ? 0 : dot);
+      unit.parent = log.find_unit(prefix);
     }
   }
 }
@@ -194,7 +196,7 @@ Bytes CallSize::bytes(std::optional<CollectiveKind> kind, int64_t ranks) const {
   if (out < 0 && kind == CollectiveKind::kAllGather && __builtin_mul_overflow(in, ranks, &most)) {
     return 0;
   }
-  most = std::max(most, out);
+  most = plausible(std::max(most, out));
   const std::optional<Bytes> each = dtype ? std::optional(size_of(*dtype)) : element;
   return each && most > 0 && !__builtin_mul_overflow(most, *each, &bytes) ? bytes : 0;
 }
@@ -203,7 +205,8 @@ CallSize call_size(const Trace& trace, const Event& call) {
   CallSize size;
   if (const trace::CollectiveArgs* args = trace.collective(call)) {
     const std::string_view dtype = trace.strings.view(args->dtype);
-    return {args->in_nelems, args->out_nelems, recorded_dtype(dtype), element_size(dtype)};
+    return {plausible(args->in_nelems), plausible(args->out_nelems), recorded_dtype(dtype),
+            element_size(dtype)};
   }
   const std::string_view text = trace.args_json(call);
   const nlohmann::json args =
@@ -233,11 +236,17 @@ CallSize call_size(const Trace& trace, const Event& call) {
   return size;
 }
 
+std::optional<uint32_t> FsdpLog::find_unit(std::string_view fqn) {
+  for (; known_ < units.size(); ++known_) {
+    ids_.emplace(units[known_].fqn, static_cast<uint32_t>(known_));
+  }
+  const auto found = ids_.find(std::string(fqn));
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
 uint32_t FsdpLog::unit_id(std::string_view fqn) {
-  for (uint32_t i = 0; i < units.size(); ++i) {
-    if (units[i].fqn == fqn) {
-      return i;
-    }
+  if (const auto known = find_unit(fqn)) {
+    return *known;
   }
   units.push_back({std::string(fqn), std::nullopt});
   return static_cast<uint32_t>(units.size() - 1);

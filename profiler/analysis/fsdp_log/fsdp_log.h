@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/collective.h"
@@ -76,9 +77,15 @@ struct FsdpLog {
   bool names_units = true;              // false: see [Note: Units of FSDP1]
   std::vector<trace::Diagnostic> diagnostics;
 
-  [[nodiscard]] uint32_t unit_id(std::string_view fqn);  // added if new
+  [[nodiscard]] uint32_t unit_id(std::string_view fqn);  // added if new; O(1)
+  // The unit with this name, the first of several; nullopt: none.
+  [[nodiscard]] std::optional<uint32_t> find_unit(std::string_view fqn);
   // The unshard or reduction whose call on `track` contains `instant`; nullptr: none.
   [[nodiscard]] const FsdpEvent* collective_at(uint32_t track, Nanoseconds instant) const;
+
+ private:
+  std::unordered_map<std::string, uint32_t> ids_;  // of the first `known_` units
+  size_t known_ = 0;
 };
 
 [[nodiscard]] FsdpLog read_fsdp_log(const trace::Trace& trace);

@@ -27,6 +27,7 @@ class SectionBuilder {
     find_marks();
     std::stable_sort(marks_.begin(), marks_.end(),
                      [](const Mark& a, const Mark& b) { return a.time < b.time; });
+    look_ahead();
     for (size_t i = 0; i < marks_.size(); ++i) {
       apply(i);
       cut(marks_[i].time, owner(i));
@@ -52,6 +53,11 @@ class SectionBuilder {
     Kind kind;
     uint32_t unit = 0;
   };
+  // What comes after a mark: `forward_goes_on` is about the next mark that is no norm, the others
+  // about all marks before the next forward or step.
+  struct Ahead {
+    bool optimizer = false, backward = false, backward_begins = false, forward_goes_on = false;
+  };
 
   void find_marks() {
     for (const FsdpEvent& e : log_.events) {
@@ -67,12 +73,25 @@ class SectionBuilder {
         marks_.push_back({e.when.end, Kind::kBackwardEnd, e.unit});
       }
     }
+    // Whether a name is one of a norm; each name is examined once.
+    enum class Norm : uint8_t { kUnknown, kNo, kYes };
+    std::vector<Norm> norms(trace_.strings.size(), Norm::kUnknown);
+    const auto is_norm = [&](const Event& event) {
+      Norm& norm = norms[event.name];
+      if (norm == Norm::kUnknown) {
+        const std::string_view name = trace_.name(event);
+        norm = name.ends_with("_norm") || name.find("clip_grad") != std::string_view::npos
+                   ? Norm::kYes
+                   : Norm::kNo;
+      }
+      return norm == Norm::kYes;
+    };
     for (const Event& event : trace_.events) {
       if (event.phase != EventPhase::kComplete) {
         continue;
       }
-      const std::string_view name = trace_.name(event);
       if (event.category == Category::kUserAnnotation) {
+        const std::string_view name = trace_.name(event);
         if (name.starts_with("Optimizer.")) {
           out_.tracks_[event.track] = true;
           marks_.push_back({event.start, Kind::kOptimizer});
@@ -81,8 +100,7 @@ class SectionBuilder {
           out_.tracks_[event.track] = true;
           marks_.push_back({event.start, Kind::kStep});
         }
-      } else if (event.category == Category::kCpuOp &&
-                 (name.ends_with("_norm") || name.find("clip_grad") != std::string_view::npos)) {
+      } else if (event.category == Category::kCpuOp && is_norm(event)) {
         marks_.push_back({event.start, Kind::kNorm});
       }
     }
@@ -116,10 +134,8 @@ class SectionBuilder {
         --optimizers_;
         break;
       case Kind::kNorm:
-        if (stage_ == Section::kBackward && backward_.empty() &&
-            comes_before_forward(i, Kind::kOptimizer) &&
-            !comes_before_forward(i, Kind::kBackward) &&
-            !comes_before_forward(i, Kind::kBackwardEnd)) {
+        if (stage_ == Section::kBackward && backward_.empty() && ahead_[i].optimizer &&
+            !ahead_[i].backward) {
           stage_ = Section::kClip;
         }
         break;
@@ -131,30 +147,23 @@ class SectionBuilder {
     }
   }
 
-  // Whether a mark of `kind` comes before the next forward or step.
-  [[nodiscard]] bool comes_before_forward(size_t i, Kind kind) const {
-    for (size_t j = i + 1; j < marks_.size(); ++j) {
-      if (marks_[j].kind == kind) {
-        return true;
+  // What follows each mark, collected from the last mark to the first.
+  void look_ahead() {
+    Ahead ahead;
+    ahead_.resize(marks_.size());
+    for (size_t i = marks_.size(); i-- > 0;) {
+      ahead_[i] = ahead;
+      const Kind kind = marks_[i].kind;
+      if (kind == Kind::kForward || kind == Kind::kStep) {
+        ahead = Ahead();
       }
-      if (marks_[j].kind == Kind::kForward || marks_[j].kind == Kind::kStep) {
-        return false;
-      }
-    }
-    return false;
-  }
-
-  [[nodiscard]] bool forward_goes_on(size_t i) const {
-    for (size_t j = i + 1; j < marks_.size(); ++j) {
-      const Kind kind = marks_[j].kind;
-      if (kind == Kind::kForward || kind == Kind::kForwardEnd) {
-        return true;
-      }
+      ahead.optimizer = ahead.optimizer || kind == Kind::kOptimizer;
+      ahead.backward = ahead.backward || kind == Kind::kBackward || kind == Kind::kBackwardEnd;
+      ahead.backward_begins = ahead.backward_begins || kind == Kind::kBackward;
       if (kind != Kind::kNorm) {
-        return false;
+        ahead.forward_goes_on = kind == Kind::kForward || kind == Kind::kForwardEnd;
       }
     }
-    return false;
   }
 
   [[nodiscard]] Owner owner(size_t i) const {
@@ -166,17 +175,14 @@ class SectionBuilder {
         if (!forward_.empty()) {
           return {Section::kForward, forward_.back()};
         }
-        return forward_goes_on(i)                         ? Owner{Section::kForward, root_}
-               : comes_before_forward(i, Kind::kBackward) ? Owner{Section::kLoss, kNoUnit}
-                                                          : Owner{};
+        return ahead_[i].forward_goes_on   ? Owner{Section::kForward, root_}
+               : ahead_[i].backward_begins ? Owner{Section::kLoss, kNoUnit}
+                                           : Owner{};
       case Section::kBackward:
         if (!backward_.empty()) {
           return {Section::kBackward, backward_.back()};
         }
-        return comes_before_forward(i, Kind::kBackward) ||
-                       comes_before_forward(i, Kind::kBackwardEnd)
-                   ? Owner{Section::kBackward, root_}
-                   : Owner{};
+        return ahead_[i].backward ? Owner{Section::kBackward, root_} : Owner{};
       case Section::kClip:
         return {Section::kClip, kNoUnit};
       default:
@@ -206,6 +212,7 @@ class SectionBuilder {
   FsdpLog& log_;
   Sections& out_;
   std::vector<Mark> marks_;
+  std::vector<Ahead> ahead_;                  // by mark
   std::vector<uint32_t> forward_, backward_;  // units that are open
   int optimizers_ = 0;
   Section stage_ = Section::kNone;

@@ -114,21 +114,39 @@ class Finder {
 
   // Whether every reduction waited for the whole backward; see [Note: Frozen views].
   static bool judge(Pass& pass) {
+    // First and last backward of the units whose forward ended up to some instant. A unit without
+    // any forward time comes before no other.
+    struct Before {
+      Nanoseconds forward_end, first, last;
+    };
+    std::vector<Before> before;
+    for (const auto& [id, v] : pass.units) {
+      if (v.forward && v.backward && v.forward->length() > 0) {
+        before.push_back({v.forward->end, *v.backward, *v.backward});
+      }
+    }
+    std::sort(before.begin(), before.end(),
+              [](const Before& a, const Before& b) { return a.forward_end < b.forward_end; });
+    for (size_t i = 1; i < before.size(); ++i) {
+      before[i].first = std::min(before[i].first, before[i - 1].first);
+      before[i].last = std::max(before[i].last, before[i - 1].last);
+    }
     bool any = false;
     for (auto& [id, u] : pass.units) {
       if (!u.issued || !u.forward) {
         continue;
       }
-      for (const auto& [other, v] : pass.units) {
-        if (other == id || !v.forward || !v.backward || v.forward->end > u.forward->start) {
-          continue;
-        }
-        if (*u.issued <= *v.backward) {
-          return false;
-        }
-        any = true;
-        u.complete = std::min(u.complete.value_or(*v.backward), *v.backward);
+      const auto after =
+          std::upper_bound(before.begin(), before.end(), u.forward->start,
+                           [](Nanoseconds t, const Before& b) { return t < b.forward_end; });
+      if (after == before.begin()) {
+        continue;
       }
+      if (*u.issued <= std::prev(after)->last) {
+        return false;
+      }
+      any = true;
+      u.complete = std::prev(after)->first;
     }
     return any;
   }

@@ -20,7 +20,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
                              const IntervalSet& window) {
   LaunchFigures f;
   std::vector<Nanoseconds> latencies, launches, starts;
-  Nanoseconds queued = 0;
+  double queued = 0;  // of many launches at once, so their sum may be larger than any time
   // A CUDA graph is one launch, of its first event; the others wait for each other, not for the
   // host.
   std::unordered_set<uint32_t> seen;
@@ -37,7 +37,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
     if (launched < start) {
       launches.push_back(launched);
       starts.push_back(start);
-      queued += length_within(window, {launched, start});
+      queued += static_cast<double>(length_within(window, {launched, start}));
     }
   }
   f.count = static_cast<int64_t>(latencies.size());
@@ -60,7 +60,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
     }
   }
   const Nanoseconds span = length_of(window);
-  f.queue_mean = span == 0 ? 0 : static_cast<double>(queued) / static_cast<double>(span);
+  f.queue_mean = span == 0 ? 0 : queued / static_cast<double>(span);
   return f;
 }
 

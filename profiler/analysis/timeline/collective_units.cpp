@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "profiler/analysis/events/action_index.h"
 #include "profiler/analysis/events/nesting.h"
@@ -139,12 +140,11 @@ class CollectiveUnits {
                        [&](const Event& e) { return trace_.name(e).starts_with(kModuleFrame); });
     }
     const Event& issuer = trace_.events[c.issuer];
-    const std::vector<uint32_t> around = modules_->around(issuer.track, issuer.start);
-    if (around.empty()) {
+    const auto around = modules_->innermost(issuer.track, issuer.start);
+    if (!around) {
       return;
     }
-    const std::string_view name =
-        trace_.name(trace_.events[around.front()]).substr(kModuleFrame.size());
+    const std::string_view name = trace_.name(trace_.events[*around]).substr(kModuleFrame.size());
     if (!name.starts_with("DistributedDataParallel") &&
         !name.starts_with("FullyShardedDataParallel")) {
       c.unit = named(name);
@@ -154,12 +154,16 @@ class CollectiveUnits {
 
   // Index of the unit with this name in the timeline's units; added if new.
   uint32_t named(std::string_view name) {
-    const auto found = std::find(timeline_.units.begin(), timeline_.units.end(), name);
-    if (found != timeline_.units.end()) {
-      return static_cast<uint32_t>(found - timeline_.units.begin());
+    for (; named_ < timeline_.units.size(); ++named_) {
+      ids_.emplace(timeline_.units[named_], static_cast<uint32_t>(named_));
     }
-    timeline_.units.emplace_back(name);
-    return static_cast<uint32_t>(timeline_.units.size() - 1);
+    const auto [found, fresh] =
+        ids_.try_emplace(std::string(name), static_cast<uint32_t>(timeline_.units.size()));
+    if (fresh) {
+      timeline_.units.emplace_back(name);
+      ++named_;
+    }
+    return found->second;
   }
 
   // The size of the collective's process group; 0 if it is not known because the groups differ in
@@ -278,8 +282,10 @@ class CollectiveUnits {
   const Trace& trace_;
   Timeline& timeline_;
   ActionIndex actions_;
-  std::vector<Need> needs_;             // by launch
-  std::optional<RangeFinder> modules_;  // Python frames; built at first use
+  std::vector<Need> needs_;                        // by launch
+  std::optional<RangeFinder> modules_;             // Python frames; built at first use
+  std::unordered_map<std::string, uint32_t> ids_;  // of the first `named_` units
+  size_t named_ = 0;
 };
 
 }  // namespace

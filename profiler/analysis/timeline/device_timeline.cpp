@@ -27,7 +27,18 @@ class DeviceEvents {
                        return e.category == Category::kUserAnnotation &&
                               sources.names.of(e).is_fsdp_work;
                      }),
-        calls_(trace_, [&](const Event& e) { return is_call(e); }) {}
+        all_gathers_(trace_,
+                     [&](const Event& e) {
+                       return e.category == Category::kUserAnnotation &&
+                              sources.names.of(e).is_fsdp_all_gather;
+                     }),
+        calls_(trace_, [&](const Event& e) { return is_call(e); }),
+        calls_with_arguments_(
+            trace_,
+            [&](const Event& e) { return is_call(e) && collective_row(trace_, e) != kNoIndex; }),
+        calls_with_kind_(trace_, [&](const Event& e) {
+          return is_call(e) && sources.names.of(e).call_kind.has_value();
+        }) {}
 
   void add_all() {
     Nanoseconds first = std::numeric_limits<Nanoseconds>::max(),
@@ -110,12 +121,7 @@ class DeviceEvents {
   // [Note: Copy-engine collectives] NCCL and symmetric memory can perform an all-gather with peer
   // copies instead of a kernel. Such a copy is recognized by the host ranges around its launch.
   [[nodiscard]] bool is_within_all_gather(const Event& host) const {
-    for (const uint32_t range : fsdp_ranges_.around(host.track, host.start)) {
-      if (parse_fsdp_range(trace_.name(trace_.events[range]))->what == "all_gather") {
-        return true;
-      }
-    }
-    return false;
+    return all_gathers_.any_around(host.track, host.start);
   }
 
   [[nodiscard]] bool is_within_call(const Event& host) const {
@@ -130,14 +136,11 @@ class DeviceEvents {
     std::optional<CollectiveKind> by_call;
     if (launch != kNoIndex && args == kNoIndex) {
       const Event& host = trace_.events[launch];
-      for (const uint32_t call : calls_.around(host.track, host.start)) {
-        const Event& around = trace_.events[call];
-        if (args == kNoIndex) {
-          args = collective_row(trace_, around);
-        }
-        if (!by_call) {
-          by_call = parse_collective(trace_.name(around));
-        }
+      if (const auto call = calls_with_arguments_.innermost(host.track, host.start)) {
+        args = collective_row(trace_, trace_.events[*call]);
+      }
+      if (const auto call = calls_with_kind_.innermost(host.track, host.start)) {
+        by_call = sources_.names.of(trace_.events[*call]).call_kind;
       }
     }
     Collective c = make_collective(trace_, index, args);
@@ -157,7 +160,7 @@ class DeviceEvents {
   const Trace& trace_;
   Timeline& timeline_;
   Instants& instants_;
-  RangeFinder fsdp_ranges_, calls_;
+  RangeFinder fsdp_ranges_, all_gathers_, calls_, calls_with_arguments_, calls_with_kind_;
 };
 
 }  // namespace

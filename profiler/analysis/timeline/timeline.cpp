@@ -48,11 +48,12 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   if (args.collective != trace::kEmptyString) {
     c.kind = parse_collective(trace.strings.view(args.collective));
   }
+  // Larger messages are read as of unknown size, so that sums of them fit in 64 bits.
+  constexpr int64_t kMostElements = int64_t{1} << 40;
   const auto element = element_size(trace.strings.view(args.dtype));
-  Bytes bytes = 0;
-  if (element && !__builtin_mul_overflow(std::max<int64_t>({args.in_nelems, args.out_nelems, 0}),
-                                         *element, &bytes)) {
-    c.bytes = bytes;
+  const int64_t elements = std::max<int64_t>({args.in_nelems, args.out_nelems, 0});
+  if (element && elements <= kMostElements) {
+    c.bytes = elements * *element;
   }
   if (args.unit != kNoUnit) {
     c.unit = args.unit;

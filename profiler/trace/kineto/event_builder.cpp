@@ -14,8 +14,8 @@ namespace {
 constexpr std::array<std::string_view, kFaultCount> kFaultTexts{
     "elements of traceEvents that are not objects, left out",
     "events without 'ts', left out",
-    "events whose 'ts' or 'dur' is not a number or does not fit in 64 bits of nanoseconds, left "
-    "out",
+    "events whose 'ts' or 'dur' is not a number or does not fit in 64 bits of nanoseconds, with "
+    "room for sums, left out",
     "complete events without 'dur', read with duration 0",
     "events with a negative duration, left out",
     "events with a phase ('ph') that is not supported, left out",
@@ -249,6 +249,10 @@ bool EventBuilder::read_times(Event& event, EventPhase phase) {
     fault(Fault::kBadTime);
     return false;
   }
+  if (*start > kLatestTime || *start < -kLatestTime) {
+    fault(Fault::kBadTime);
+    return false;
+  }
   event.start = *start;
   if (phase != EventPhase::kComplete) {
     return true;
@@ -256,11 +260,11 @@ bool EventBuilder::read_times(Event& event, EventPhase phase) {
   if (fields_.duration.kind == 0) {
     fault(Fault::kNoDuration);
   }
-  Nanoseconds end = 0;
-  if (*duration < 0 || __builtin_add_overflow(*start, *duration, &end)) {
+  if (*duration < 0 || *duration > kLatestTime - durations_ || *duration > kLatestTime - *start) {
     fault(*duration < 0 ? Fault::kNegativeDuration : Fault::kBadTime);
     return false;
   }
+  durations_ += *duration;
   event.duration = *duration;
   return true;
 }

@@ -135,6 +135,7 @@ class EventBuilder {
   };
   std::array<Count, kFaultCount> faults_;
   std::optional<Nanoseconds> first_time_;
+  Nanoseconds durations_ = 0;  // sum of all events
   std::map<std::string, UnitId, std::less<>> units_;
   std::unordered_map<DeviceArgs, uint32_t, DeviceHash> device_rows_;
   // Small caches of values that repeat often, indexed by a few bits of the value.

@@ -173,9 +173,8 @@ class Reader {
     const Nanoseconds base = trace_.metadata.base_time;
     int64_t left_out = 0;
     erase_if(trace_.events, [&](Event& event) {
-      Nanoseconds end = 0;
       const bool fits = !__builtin_add_overflow(event.start, base, &event.start) &&
-                        !__builtin_add_overflow(event.start, event.duration, &end);
+                        event.start >= -kLatestTime && event.start <= kLatestTime - event.duration;
       left_out += fits ? 0 : 1;
       return !fits;
     });
