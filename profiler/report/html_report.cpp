@@ -115,7 +115,10 @@ ordered_json memory_json(const RankAnalysis& rank) {
     for (const analysis::MemoryPoint& point : device.timeline) {
       points.push_back({point.time - device.timeline.front().time, point.allocated});
     }
-    out.push_back({{"device", device.device}, {"points", std::move(points)}});
+    const std::string name =
+        device.device +
+        (device.from_driver ? " (from the driver, since recording began)" : std::string());
+    out.push_back({{"device", name}, {"points", std::move(points)}});
   }
   return out;
 }

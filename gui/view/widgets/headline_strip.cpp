@@ -265,7 +265,7 @@ void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
   QString note = tr("communication hidden %1")
                      .arg(QString::fromStdString(report::format_percent(figures.overlap_ratio())));
   for (const analysis::MemoryFigures& memory : rank->figures.memory) {
-    if (memory.device.starts_with("cuda")) {
+    if (memory.device.starts_with("cuda") && !memory.from_driver) {
       note += tr("  │  peak %1").arg(QString::fromStdString(format_bytes(memory.peak.allocated)));
     }
   }

@@ -10,6 +10,7 @@ namespace {
 struct Point {
   MemoryPoint memory;
   int32_t type, device;
+  bool from_driver;
 };
 
 std::string device_name(int32_t type, int32_t device) {
@@ -47,11 +48,15 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
     if (args == nullptr) {
       continue;
     }
-    const Point point{{event.start, args->total_allocated, args->total_reserved},
+    const bool from_driver = args->total_allocated < 0;
+    const Point point{{event.start, from_driver ? args->total_reserved : args->total_allocated,
+                       args->total_reserved},
                       args->device_type,
-                      args->device};
+                      args->device,
+                      from_driver};
     auto found = std::find_if(devices.begin(), devices.end(), [&](const std::vector<Point>& d) {
-      return d.front().type == point.type && d.front().device == point.device;
+      return d.front().type == point.type && d.front().device == point.device &&
+             d.front().from_driver == from_driver;
     });
     if (found == devices.end()) {
       found = devices.insert(devices.end(), std::vector<Point>());
@@ -64,6 +69,7 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
                      [](const Point& a, const Point& b) { return a.memory.time < b.memory.time; });
     MemoryFigures& f = out.emplace_back();
     f.device = device_name(points.front().type, points.front().device);
+    f.from_driver = points.front().from_driver;
     f.events = static_cast<int64_t>(points.size());
     f.peak = points.front().memory;
     for (const Point& p : points) {

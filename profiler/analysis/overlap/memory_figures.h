@@ -16,9 +16,12 @@ struct MemoryPoint {
   Bytes allocated = 0, reserved = 0;
 };
 
-// A device's memory as PyTorch's profile_memory recorded it.
+// A device's memory: what PyTorch's profile_memory recorded of the caching allocator; or, with
+// `from_driver`, by how much what the driver gave out grew since recording began. Then `allocated`
+// and `reserved` are both that growth.
 struct MemoryFigures {
   std::string device;  // "cuda:0", "cpu"
+  bool from_driver = false;
   int64_t events = 0;
   MemoryPoint peak;  // the first instant with the largest `allocated`
   Bytes peak_reserved = 0;

@@ -152,7 +152,7 @@ void EventBuilder::add_memory(Event& event) {
   MemoryArgs args;
   args.address = number(Argument::kAddress, 0);
   args.bytes = number(Argument::kMemoryBytes, 0);
-  args.total_allocated = number(Argument::kTotalAllocated, 0);
+  args.total_allocated = number(Argument::kTotalAllocated, -1);
   args.total_reserved = number(Argument::kTotalReserved, 0);
   args.device_type = std::max(0, small_signed(Argument::kDeviceType));
   args.device = small_signed(Argument::kDeviceId);

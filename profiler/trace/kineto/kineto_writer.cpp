@@ -411,7 +411,7 @@ class KinetoWriter::Body {
   static void memory_args(Members& args, const MemoryArgs& m) {
     args.integer("Addr", m.address);
     args.integer("Bytes", m.bytes);
-    args.integer("Total Allocated", m.total_allocated);
+    number(args, "Total Allocated", m.total_allocated, -1);
     args.integer("Total Reserved", m.total_reserved);
     args.integer("Device Type", m.device_type);
     args.integer("Device Id", m.device);

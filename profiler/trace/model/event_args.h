@@ -104,11 +104,14 @@ struct SyncArgs {
   friend bool operator==(const SyncArgs&, const SyncArgs&) = default;
 };
 
-// An allocation or a free, recorded by PyTorch's profile_memory as an instant named "[memory]".
+// An allocation or a free, recorded as an instant named "[memory]": by PyTorch's profile_memory
+// those of its caching allocator, by Shardlens's recorder those from the driver.
 struct MemoryArgs {
   int64_t address = 0;
-  int64_t bytes = 0;            // negative: freed
-  int64_t total_allocated = 0;  // on the device, after this event
+  int64_t bytes = 0;  // negative: freed
+  // On the device, after this event. `total_allocated` is -1 in the driver's events, whose
+  // `total_reserved` counts from the beginning of the recording.
+  int64_t total_allocated = 0;
   int64_t total_reserved = 0;
   int32_t device_type = 0;  // c10::DeviceType: 0 CPU, 1 CUDA
   int32_t device = -1;      // -1: the host

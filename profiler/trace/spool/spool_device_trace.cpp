@@ -304,7 +304,8 @@ class DeviceRecords {
     if (__builtin_add_overflow(reserved, memory.bytes, &reserved)) {
       reserved = 0;  // a damaged record that passed the checks
     }
-    args.total_reserved = args.total_allocated = reserved;
+    args.total_allocated = -1;  // what the caching allocator gave out is not known to the driver
+    args.total_reserved = reserved;
     args.device_type = 1;  // c10::DeviceType::CUDA
     args.device = memory.device;
     const auto launch = launches_.find(memory.correlation);

@@ -358,6 +358,29 @@ TEST(MemoryTest, PeaksByDeviceAndStep) {
   ASSERT_EQ(rank.memory[0].steps.size(), 2U);
   EXPECT_EQ(rank.memory[0].steps[1].allocated, 200);
   EXPECT_EQ(rank.memory[1].device, "cpu");
+  EXPECT_FALSE(rank.memory[0].from_driver);
+}
+
+// The driver's allocations since recording began are not what the caching allocator gave out.
+TEST(MemoryTest, GrowthSinceRecordingBeganIsNoPeak) {
+  TraceBuilder b;
+  b.step(1, 0, 100);
+  for (const auto& [time, reserved] : {std::pair<Nanoseconds, Bytes>{10, 1000}, {20, 400}}) {
+    const uint32_t event = b.trace.add_complete(Category::kCpuOp, "[memory]", b.main, time, time);
+    trace::MemoryArgs args;
+    args.total_allocated = -1;
+    args.total_reserved = reserved;
+    args.device_type = 1;
+    args.device = 0;
+    b.trace.events[event].phase = trace::EventPhase::kInstant;
+    b.trace.events[event].detail_kind = trace::ArgsKind::kMemory;
+    b.trace.events[event].detail = static_cast<uint32_t>(b.trace.memory_events.size());
+    b.trace.memory_events.push_back(args);
+  }
+  const RankAnalysis rank = analyzed(b);
+  ASSERT_EQ(rank.memory.size(), 1U);
+  EXPECT_TRUE(rank.memory[0].from_driver);
+  EXPECT_EQ(rank.memory[0].peak.allocated, 1000);
 }
 
 }  // namespace
