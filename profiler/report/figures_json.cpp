@@ -21,14 +21,25 @@ ordered_json launch_json(const analysis::LaunchFigures& launch) {
 ordered_json memory_json(const analysis::MemoryFigures& memory) {
   ordered_json steps = ordered_json::array(), timeline = ordered_json::array();
   for (const auto& step : memory.steps) {
-    steps.push_back({{"step", step.step}, {"peak_allocated_bytes", step.allocated}});
+    steps.push_back(
+        {{"step", step.step},
+         {memory.from_driver ? "peak_growth_bytes" : "peak_allocated_bytes", step.allocated}});
   }
   for (const analysis::MemoryPoint& p : memory.timeline) {
     timeline.push_back({p.time, p.allocated, p.reserved});
   }
-  return {{"device", memory.device},          {"peak_allocated_bytes", memory.peak.allocated},
-          {"peak_time_ns", memory.peak.time}, {"peak_reserved_bytes", memory.peak_reserved},
-          {"steps", std::move(steps)},        {"timeline", std::move(timeline)}};
+  const auto of_allocator = [&](Bytes bytes) {
+    return memory.from_driver ? ordered_json(nullptr) : ordered_json(bytes);
+  };
+  return {{"device", memory.device},
+          {"source", memory.from_driver ? "driver" : "allocator"},
+          {"peak_allocated_bytes", of_allocator(memory.peak.allocated)},
+          {"peak_time_ns", memory.peak.time},
+          {"peak_reserved_bytes", of_allocator(memory.peak_reserved)},
+          {"peak_growth_bytes",
+           memory.from_driver ? ordered_json(memory.peak.allocated) : ordered_json(nullptr)},
+          {"steps", std::move(steps)},
+          {"timeline", std::move(timeline)}};
 }
 
 ordered_json path_json(const analysis::StepPath& step) {
@@ -98,6 +109,8 @@ void put_matching(ordered_json& out, const analysis::Matching& matching) {
     clocks.push_back({{"rank", c.rank},
                       {"offset_ns", c.offset},
                       {"spread_ns", c.spread},
+                      {"residual_ns", c.residual},
+                      {"reference", c.reference},
                       {"collectives", c.collectives}});
   }
   for (const analysis::StragglerFigures& s : matching.stragglers) {

@@ -112,13 +112,18 @@ std::string ranks_section(const Analysis& analysis, Style style) {
   if (m.clocks.empty()) {
     return "";
   }
-  Table table(
-      {{"rank"}, {"collectives"}, {"clock off by"}, {"spread"}, {"last"}, {"delayed others"}});
+  Table table({{"rank"},
+               {"collectives"},
+               {"clock off by"},
+               {"spread"},
+               {"residual"},
+               {"last"},
+               {"delayed others"}});
   for (size_t i = 0; i < m.clocks.size(); ++i) {
     const analysis::ClockFigures& c = m.clocks[i];
     table.row({std::to_string(c.rank), std::to_string(c.collectives), format_duration(c.offset),
-               format_duration(c.spread), std::to_string(m.stragglers[i].last),
-               format_duration(m.stragglers[i].held_up)});
+               format_duration(c.spread), format_duration(c.residual),
+               std::to_string(m.stragglers[i].last), format_duration(m.stragglers[i].held_up)});
   }
   return "\n" + bold("across ranks", style) + "\n" + table.render(style);
 }
@@ -167,13 +172,26 @@ std::string critical_path_section(const Analysis& analysis,
 
 std::string memory_section(const Analysis& analysis, Style style) {
   Table table({{"rank"}, {"device", Align::kLeft}, {"peak allocated"}, {"peak reserved"}});
+  Table driver({{"rank"}, {"device", Align::kLeft}, {"at most"}});
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const analysis::MemoryFigures& m : rank.memory) {
-      table.row({std::to_string(rank.rank), m.device, format_bytes(m.peak.allocated),
-                 format_bytes(m.peak_reserved)});
+      if (m.from_driver) {
+        driver.row({std::to_string(rank.rank), m.device, format_bytes(m.peak.allocated)});
+      } else {
+        table.row({std::to_string(rank.rank), m.device, format_bytes(m.peak.allocated),
+                   format_bytes(m.peak_reserved)});
+      }
     }
   }
-  return table.rows() == 0 ? "" : "\n" + bold("memory", style) + "\n" + table.render(style);
+  std::string out;
+  if (table.rows() > 0) {
+    out += "\n" + bold("memory", style) + "\n" + table.render(style);
+  }
+  if (driver.rows() > 0) {
+    out += "\n" + bold("memory taken from the driver since recording began", style) + "\n" +
+           driver.render(style);
+  }
+  return out;
 }
 
 }  // namespace shardlens::report

@@ -12,12 +12,14 @@
 namespace shardlens::analysis {
 
 // How far a rank's clock is off, computed from the ends of matched collectives: all ranks of a
-// group end a collective within microseconds. The middle rank (the lower of two) is the reference.
+// group end a collective within microseconds. See [Note: Graph of clocks] in clock_offsets.h.
 struct ClockFigures {
   int64_t rank = 0;
-  Nanoseconds offset = 0;   // how far the clock is ahead; median over the collectives
-  Nanoseconds spread = 0;   // median distance from `offset`
-  int64_t collectives = 0;  // matched on this rank
+  Nanoseconds offset = 0;    // how far the clock is ahead of the reference
+  Nanoseconds spread = 0;    // median distance of its ends from the common ends
+  Nanoseconds residual = 0;  // the largest disagreement with what one other rank's ends say
+  int64_t reference = 0;     // the lowest of the ranks whose clocks are compared with this one's
+  int64_t collectives = 0;   // matched on this rank
 };
 
 // How often a rank was the last to start a collective.
@@ -45,10 +47,9 @@ struct Matching {
   std::vector<MatchedFigures> collectives;   // longest total transfer first
 };
 
-// Matches the n-th collective of each process group across ranks (by sequence number if the trace
-// has it), aligns the clocks by the collectives' ends, and sets Collective::last_start, last_rank,
-// last_index and transfer in the timelines. Collectives that do not fit together are not matched
-// and are reported as a diagnostic.
+// Matches collectives across ranks (see [Note: Matching] in collective_matching.h), aligns the
+// clocks by their ends, and sets Collective::last_start, last_rank, last_index and transfer in the
+// timelines. Collectives that do not fit together are not matched and are reported as a diagnostic.
 //
 // Complexity  O(n log n) in the collectives.
 [[nodiscard]] Matching match_ranks(const std::vector<trace::Trace>& traces,

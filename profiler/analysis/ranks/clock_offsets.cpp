@@ -1,0 +1,229 @@
+#include "profiler/analysis/ranks/clock_offsets.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace shardlens::analysis {
+namespace {
+
+constexpr size_t kAllPairs =
+    8;  // in larger collectives, neighbours and the first rank are compared
+constexpr double kFloor = 1000;  // ns; no clock difference is known better than this
+constexpr double kEnough = 100;  // more collectives than this add no weight
+
+Nanoseconds middle_of(std::vector<Nanoseconds>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The measured difference of two clocks.
+struct ClockEdge {
+  uint32_t a, b;
+  Nanoseconds difference;  // a - b
+  double deviation;        // of a single collective
+  double weight;
+};
+
+std::vector<ClockEdge> edges_of(const std::vector<SeenEnds>& collectives) {
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<Nanoseconds>> differences;
+  const auto add = [&](const SeenEnds& ends, size_t i, size_t j) {
+    const bool ordered = ends[i].first < ends[j].first;
+    const auto& [a, end_a] = ends[ordered ? i : j];
+    const auto& [b, end_b] = ends[ordered ? j : i];
+    if (a != b) {
+      differences[{a, b}].push_back(end_a - end_b);
+    }
+  };
+  for (const SeenEnds& ends : collectives) {
+    for (size_t i = 1; i < ends.size(); ++i) {
+      if (ends.size() <= kAllPairs) {
+        for (size_t j = 0; j < i; ++j) {
+          add(ends, i, j);
+        }
+      } else {
+        add(ends, i, i - 1);
+        if (i > 1) {
+          add(ends, i, 0);
+        }
+      }
+    }
+  }
+  std::vector<ClockEdge> edges;
+  for (auto& [pair, values] : differences) {
+    const auto count = static_cast<double>(values.size());
+    ClockEdge edge{pair.first, pair.second, middle_of(values), 0, 0};
+    for (Nanoseconds& each : values) {
+      each = std::abs(each - edge.difference);
+    }
+    edge.deviation = std::max(kFloor, static_cast<double>(middle_of(values)));
+    edge.weight = std::min(count, kEnough) / (edge.deviation * edge.deviation);
+    edges.push_back(edge);
+  }
+  return edges;
+}
+
+class ClockSolver {
+ public:
+  ClockSolver(size_t ranks, std::vector<ClockEdge> edges)
+      : edges_(std::move(edges)), offsets_(ranks), islands_(ranks) {
+    std::iota(islands_.begin(), islands_.end(), 0U);
+  }
+
+  void run() {
+    span();
+    refine();
+    choose_references();
+  }
+  [[nodiscard]] const std::vector<Nanoseconds>& offsets() const { return offsets_; }
+  [[nodiscard]] const std::vector<uint32_t>& islands() const { return islands_; }
+  [[nodiscard]] const std::vector<ClockEdge>& edges() const { return edges_; }
+  [[nodiscard]] Nanoseconds residual(const ClockEdge& edge) const {
+    return edge.difference - (offsets_[edge.a] - offsets_[edge.b]);
+  }
+
+ private:
+  // A first solution from the best measurements that connect the ranks: a spanning tree.
+  void span() {
+    std::vector<size_t> order(edges_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t x, size_t y) { return edges_[x].weight > edges_[y].weight; });
+    std::vector<uint32_t> root(offsets_.size());
+    std::iota(root.begin(), root.end(), 0U);
+    const auto find = [&](uint32_t rank) {
+      while (root[rank] != rank) {
+        rank = root[rank] = root[root[rank]];
+      }
+      return rank;
+    };
+    std::vector<std::vector<std::pair<uint32_t, Nanoseconds>>> tree(offsets_.size());
+    for (const size_t i : order) {
+      const ClockEdge& edge = edges_[i];
+      const uint32_t a = find(edge.a), b = find(edge.b);
+      if (a != b) {
+        root[std::max(a, b)] = std::min(a, b);
+        tree[edge.a].emplace_back(edge.b, edge.difference);
+        tree[edge.b].emplace_back(edge.a, -edge.difference);
+      }
+    }
+    std::vector<bool> seen(offsets_.size(), false);
+    std::vector<uint32_t> open;
+    for (uint32_t start = 0; start < offsets_.size(); ++start) {
+      if (seen[start]) {
+        continue;
+      }
+      seen[start] = true;
+      for (open = {start}; !open.empty();) {
+        const uint32_t rank = open.back();
+        open.pop_back();
+        islands_[rank] = start;
+        for (const auto& [other, ahead] : tree[rank]) {  // `ahead`: rank's clock - other's
+          if (!seen[other]) {
+            seen[other] = true;
+            offsets_[other] = offsets_[rank] - ahead;
+            open.push_back(other);
+          }
+        }
+      }
+    }
+  }
+
+  // Corrections of the offsets by weighted least squares, solved rank by rank (Gauss-Seidel).
+  void refine() {
+    constexpr int kReweighted = 8, kSweeps = 100;
+    constexpr double kSettled = 0.25;  // ns
+    std::vector<double> correction(offsets_.size(), 0);
+    std::vector<std::vector<size_t>> at(offsets_.size());
+    for (size_t i = 0; i < edges_.size(); ++i) {
+      at[edges_[i].a].push_back(i);
+      at[edges_[i].b].push_back(i);
+    }
+    std::vector<double> target, weight(edges_.size());
+    for (const ClockEdge& edge : edges_) {
+      target.push_back(static_cast<double>(residual(edge)));
+    }
+    for (int round = 0; round < kReweighted; ++round) {
+      for (size_t i = 0; i < edges_.size(); ++i) {
+        const ClockEdge& edge = edges_[i];
+        const double off =
+            (target[i] - (correction[edge.a] - correction[edge.b])) / (3 * edge.deviation);
+        weight[i] = edge.weight / (1 + off * off);
+      }
+      double moved = kSettled + 1;
+      for (int sweep = 0; sweep < kSweeps && moved > kSettled; ++sweep) {
+        moved = 0;
+        for (uint32_t rank = 0; rank < offsets_.size(); ++rank) {
+          double sum = 0, weights = 0;
+          for (const size_t i : at[rank]) {
+            const ClockEdge& edge = edges_[i];
+            sum += weight[i] * (edge.a == rank ? correction[edge.b] + target[i]
+                                               : correction[edge.a] - target[i]);
+            weights += weight[i];
+          }
+          if (weights > 0) {
+            moved = std::max(moved, std::abs(sum / weights - correction[rank]));
+            correction[rank] = sum / weights;
+          }
+        }
+      }
+    }
+    for (size_t rank = 0; rank < offsets_.size(); ++rank) {
+      offsets_[rank] += std::llround(correction[rank]);
+    }
+  }
+
+  void choose_references() {
+    std::map<uint32_t, std::vector<Nanoseconds>> islands;
+    for (size_t rank = 0; rank < offsets_.size(); ++rank) {
+      islands[islands_[rank]].push_back(offsets_[rank]);
+    }
+    for (auto& [island, offsets] : islands) {
+      const Nanoseconds reference = middle_of(offsets);
+      for (size_t rank = 0; rank < offsets_.size(); ++rank) {
+        offsets_[rank] -= islands_[rank] == island ? reference : 0;
+      }
+    }
+  }
+
+  std::vector<ClockEdge> edges_;
+  std::vector<Nanoseconds> offsets_;
+  std::vector<uint32_t> islands_;
+};
+
+}  // namespace
+
+std::vector<ClockOffset> solve_clocks(size_t ranks, const std::vector<SeenEnds>& collectives) {
+  ClockSolver solver(ranks, edges_of(collectives));
+  solver.run();
+  std::vector<ClockOffset> out(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    out[rank].offset = solver.offsets()[rank];
+    out[rank].island = solver.islands()[rank];
+  }
+  for (const ClockEdge& edge : solver.edges()) {
+    for (const uint32_t rank : {edge.a, edge.b}) {
+      out[rank].residual = std::max(out[rank].residual, std::abs(solver.residual(edge)));
+    }
+  }
+  std::vector<std::vector<Nanoseconds>> distances(ranks);
+  std::vector<Nanoseconds> aligned;
+  for (const SeenEnds& ends : collectives) {
+    aligned.clear();
+    for (const auto& [rank, end] : ends) {
+      aligned.push_back(end - out[rank].offset);
+    }
+    const Nanoseconds common = middle_of(aligned);
+    for (const auto& [rank, end] : ends) {
+      distances[rank].push_back(std::abs(end - out[rank].offset - common));
+    }
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    out[rank].spread = distances[rank].empty() ? 0 : middle_of(distances[rank]);
+  }
+  return out;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,508 @@
+#include "profiler/analysis/ranks/collective_matching.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Severity;
+using trace::Trace;
+
+Nanoseconds lower_middle(std::vector<Nanoseconds> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool may_differ_in_size(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kSendRecv;
+}
+
+// Whether two parts can belong to one collective.
+bool fit(const Collective& a, const Collective& b) {
+  return a.kind == b.kind &&
+         (a.bytes == b.bytes || a.bytes == 0 || b.bytes == 0 || may_differ_in_size(*a.kind));
+}
+
+// A collective of an unnumbered group, with the step that issued it (-1: none).
+struct Unnumbered {
+  int64_t step;
+  uint32_t index;
+  const Collective* collective;
+};
+using UnnumberedList = std::vector<Unnumbered>;  // of one rank, by start
+
+// The items of each step of one rank.
+std::map<int64_t, std::pair<size_t, size_t>> ranges_of(const UnnumberedList& items) {
+  std::map<int64_t, std::pair<size_t, size_t>> out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto [it, fresh] = out.try_emplace(items[i].step, i, i);
+    it->second.second = i + 1;
+  }
+  return out;
+}
+
+// Aligns one rank of a group to another by time.
+class Alignment {
+ public:
+  Alignment(const UnnumberedList& reference, const UnnumberedList& other, Nanoseconds expected)
+      : reference_(reference), other_(other), expected_(expected) {
+    const auto others = ranges_of(other);
+    for (const auto& [step, range] : ranges_of(reference)) {
+      if (const auto same = others.find(step); same != others.end()) {
+        steps_.emplace_back(range, same->second);
+      }
+    }
+  }
+
+  // For each of the reference's items, the position of the other's item that belongs to it.
+  [[nodiscard]] std::vector<std::optional<size_t>> run() {
+    std::vector<std::optional<size_t>> out(reference_.size());
+    find_spacing();
+    if (!find_difference()) {
+      return out;
+    }
+    for (const auto& [mine, theirs] : steps_) {
+      size_t j = theirs.first;
+      for (size_t i = mine.first; i < mine.second; ++i) {
+        // The nearest that fits; both sides are passed once.
+        std::optional<size_t> nearest;
+        while (j < theirs.second && distance(i, j) < -tolerance_) {
+          ++j;
+        }
+        const size_t last = std::min(theirs.second, j + kNear);
+        for (size_t k = j; k < last && distance(i, k) <= tolerance_; ++k) {
+          if (fit(*reference_[i].collective, *other_[k].collective) &&
+              (!nearest || std::abs(distance(i, k)) < std::abs(distance(i, *nearest)))) {
+            nearest = k;
+          }
+        }
+        if (nearest) {
+          out[i] = nearest;
+          j = *nearest + 1;
+        }
+      }
+    }
+    return out;
+  }
+
+ private:
+  using Range = std::pair<size_t, size_t>;
+
+  [[nodiscard]] Nanoseconds distance(size_t i, size_t j) const {
+    return other_[j].collective->when.end - reference_[i].collective->when.end - difference_;
+  }
+
+  // The usual time between two neighbours that could be confused.
+  void find_spacing() {
+    std::vector<Nanoseconds> gaps;
+    for (const auto& [mine, theirs] : steps_) {
+      for (size_t i = mine.first + 1; i < mine.second; ++i) {
+        gaps.push_back(reference_[i].collective->when.end - reference_[i - 1].collective->when.end);
+      }
+    }
+    spacing_ = gaps.empty() ? kAlone : std::max<Nanoseconds>(1, lower_middle(std::move(gaps)));
+    tolerance_ = std::max<Nanoseconds>(1, spacing_ / 2);
+  }
+
+  // Each pair of equal kind and size at nearly the same place of a step votes for a difference of
+  // the clocks. Most right pairs agree within microseconds; the wrong ones scatter as the times
+  // between collectives do.
+  bool find_difference() {
+    constexpr size_t kShift = 4;  // how many events more than the counts show may be lost
+    constexpr Nanoseconds kWidest = 10'000;
+    std::vector<Nanoseconds> votes;
+    for (const auto& [mine, theirs] : steps_) {
+      const size_t n = mine.second - mine.first, m = theirs.second - theirs.first;
+      const size_t around = std::min(kShift + (n > m ? n - m : m - n), 8 * kShift);
+      for (size_t i = 0; i < n; ++i) {
+        for (size_t j = i > around ? i - around : 0; j < std::min(m, i + around + 1); ++j) {
+          const Collective& a = *reference_[mine.first + i].collective;
+          const Collective& b = *other_[theirs.first + j].collective;
+          if (fit(a, b)) {
+            votes.push_back(b.when.end - a.when.end);
+          }
+        }
+      }
+    }
+    if (votes.empty()) {
+      return false;
+    }
+    std::sort(votes.begin(), votes.end());
+    const Nanoseconds width = std::clamp<Nanoseconds>(spacing_ / 8, 1, kWidest);
+    size_t most = 0, first = 0, last = 0;
+    const auto middle = [&](size_t from, size_t to) { return votes[from + (to - from) / 2]; };
+    for (size_t from = 0, to = 0; from < votes.size(); ++from) {
+      for (to = std::max(to, from);
+           to + 1 < votes.size() && votes[to + 1] - votes[from] <= width;) {
+        ++to;
+      }
+      const size_t count = to - from + 1;
+      // Of equally good ones, the one nearest to what is expected.
+      if (count > most || (count == most && std::abs(middle(from, to) - expected_) <
+                                                std::abs(middle(first, last) - expected_))) {
+        most = count;
+        first = from;
+        last = to;
+      }
+    }
+    difference_ = middle(first, last);
+    return true;
+  }
+
+  static constexpr Nanoseconds kAlone = 1'000'000;  // the spacing of a single collective
+  static constexpr size_t kNear = 64;               // so many are compared at most
+  const UnnumberedList& reference_;
+  const UnnumberedList& other_;
+  Nanoseconds expected_, spacing_ = kAlone, tolerance_ = 1, difference_ = 0;
+  std::vector<std::pair<Range, Range>> steps_;
+};
+
+class Matcher {
+ public:
+  Matcher(const std::vector<Trace>& traces,
+          const std::vector<Timeline>& timelines,
+          std::vector<trace::Diagnostic>& diagnostics)
+      : traces_(traces), timelines_(timelines), diagnostics_(diagnostics) {}
+
+  CollectiveMatching run() {
+    for (uint32_t rank = 0; rank < traces_.size(); ++rank) {
+      add_rank(rank);
+    }
+    match_numbered();
+    solve();
+    for (const Group& group : groups_) {
+      align(group);
+    }
+    solve();
+    for (const Group& group : groups_) {
+      match_in_order(group);
+    }
+    drop_impossible();
+    const auto parts = std::accumulate(
+        out_.collectives.begin(), out_.collectives.end(), int64_t{0},
+        [](int64_t sum, const auto& c) { return sum + static_cast<int64_t>(c.size()); });
+    if (all_ > parts + said_) {
+      trace::add_diagnostic(diagnostics_, Severity::kNote,
+                            "collectives that only one of the traces has were not matched",
+                            all_ - parts - said_);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  struct Group {
+    std::string name;
+    std::map<uint32_t, UnnumberedList> ranks;  // its collectives without numbers
+  };
+  struct Numbered {
+    uint32_t group;
+    int64_t number;
+    int64_t occurrence;  // among those of the rank with one number (coalesced calls)
+    CollectivePart part;
+    [[nodiscard]] auto key() const { return std::tie(group, number, occurrence); }
+  };
+
+  [[nodiscard]] const Collective& part(const CollectivePart& p) const {
+    return timelines_[p.rank].collectives[p.index];
+  }
+  [[nodiscard]] int64_t rank_of(uint32_t position) const {
+    return traces_[position].metadata.rank.value_or(static_cast<int64_t>(position));
+  }
+
+  void add_rank(uint32_t rank) {
+    const Trace& trace = traces_[rank];
+    const std::vector<Step>& steps = timelines_[rank].steps;
+    std::map<std::pair<trace::StringId, trace::StringId>, uint32_t> known;
+    std::vector<Numbered> numbered;
+    for (uint32_t i = 0; i < timelines_[rank].collectives.size(); ++i) {
+      const Collective& c = timelines_[rank].collectives[i];
+      const trace::CollectiveArgs* args =
+          c.args == trace::kNoIndex ? nullptr : &trace.collectives[c.args];
+      // An emulated collective does not wait for other ranks.
+      if (!c.kind || (args != nullptr && args->emulated)) {
+        continue;
+      }
+      const bool sends = c.kind == CollectiveKind::kSendRecv;
+      const bool numbered_by_trace = args != nullptr && args->sequence >= 0 && !sends;
+      all_ += sends ? 0 : 1;
+      uint32_t group = 0;
+      if (args != nullptr && args->group != trace::kEmptyString) {
+        const auto [it, fresh] = known.try_emplace({args->group, args->group_ranks}, 0);
+        if (fresh) {
+          it->second = group_id(fmt::format("{} {}", trace.strings.view(args->group),
+                                            trace.strings.view(args->group_ranks)));
+        }
+        group = it->second;
+      } else {
+        group = group_id(fmt::format("({} without a group)", name_of(*c.kind)));
+      }
+      if (numbered_by_trace) {
+        numbered.push_back({group, args->sequence, 0, {rank, i}});
+      } else {
+        groups_[group].ranks[rank].push_back({step_at(steps, c), i, &c});
+      }
+    }
+    std::stable_sort(numbered.begin(), numbered.end(), [](const Numbered& a, const Numbered& b) {
+      return std::tie(a.group, a.number) < std::tie(b.group, b.number);
+    });
+    for (size_t i = 1; i < numbered.size(); ++i) {
+      const Numbered& before = numbered[i - 1];
+      const bool same = before.group == numbered[i].group && before.number == numbered[i].number;
+      numbered[i].occurrence = same ? before.occurrence + 1 : 0;
+    }
+    numbered_.insert(numbered_.end(), numbered.begin(), numbered.end());
+  }
+
+  uint32_t group_id(std::string name) {
+    const auto [it, fresh] = ids_.try_emplace(name, static_cast<uint32_t>(groups_.size()));
+    if (fresh) {
+      groups_.push_back({std::move(name), {}});
+    }
+    return it->second;
+  }
+
+  static int64_t step_at(const std::vector<Step>& steps, const Collective& c) {
+    const auto window = [&](const Step& s) -> const Interval& {
+      return c.issued ? s.host : s.window;
+    };
+    const Nanoseconds at = c.issued.value_or(c.when.start);
+    const auto after = std::partition_point(steps.begin(), steps.end(),
+                                            [&](const Step& s) { return window(s).start <= at; });
+    return after != steps.begin() && at < window(*std::prev(after)).end ? std::prev(after)->number
+                                                                        : -1;
+  }
+
+  void match_numbered() {
+    std::stable_sort(numbered_.begin(), numbered_.end(),
+                     [](const Numbered& a, const Numbered& b) { return a.key() < b.key(); });
+    for (size_t from = 0, to = 0; from < numbered_.size(); from = to) {
+      MatchedCollective parts;
+      for (to = from; to < numbered_.size() && numbered_[to].key() == numbered_[from].key(); ++to) {
+        parts.push_back(numbered_[to].part);
+      }
+      if (parts.size() < 2) {
+        continue;
+      }
+      const Collective& first = part(parts.front());
+      const auto differs = std::find_if(parts.begin(), parts.end(), [&](const CollectivePart& p) {
+        return !fit(part(p), first);
+      });
+      if (differs == parts.end()) {
+        out_.collectives.push_back(std::move(parts));
+        continue;
+      }
+      const Collective& other = part(*differs);
+      said_ += static_cast<int64_t>(parts.size());
+      trace::add_diagnostic(
+          diagnostics_, Severity::kWarning,
+          fmt::format("collective {} of process group {}: {} of {} bytes on rank {}, {} of {} "
+                      "bytes on rank {}; not matched",
+                      numbered_[from].number, groups_[numbered_[from].group].name,
+                      name_of(*first.kind), first.bytes, rank_of(parts.front().rank),
+                      name_of(*other.kind), other.bytes, rank_of(differs->rank)));
+    }
+  }
+
+  static UnnumberedList chosen(const UnnumberedList& items, bool together) {
+    UnnumberedList out;
+    std::copy_if(items.begin(), items.end(), std::back_inserter(out), [&](const Unnumbered& item) {
+      return ends_together(*item.collective->kind) == together;
+    });
+    return out;
+  }
+
+  void align(const Group& group) {
+    std::map<uint32_t, UnnumberedList> items;
+    for (const auto& [rank, all] : group.ranks) {
+      if (UnnumberedList some = chosen(all, true); !some.empty()) {
+        items.emplace(rank, std::move(some));
+      }
+    }
+    if (items.size() < 2) {
+      return;
+    }
+    const auto& [reference, most] = *std::max_element(
+        items.begin(), items.end(),
+        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    std::vector<MatchedCollective> found(most.size());
+    for (size_t i = 0; i < most.size(); ++i) {
+      found[i].push_back({reference, most[i].index});
+    }
+    for (const auto& [rank, theirs] : items) {
+      if (rank == reference) {
+        continue;
+      }
+      const ClockOffset &here = out_.clocks[reference], &there = out_.clocks[rank];
+      const Nanoseconds expected =
+          here.island == there.island ? there.offset - here.offset : Nanoseconds{0};
+      const auto places = Alignment(most, theirs, expected).run();
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (places[i]) {
+          found[i].push_back({rank, theirs[*places[i]].index});
+        }
+      }
+    }
+    for (MatchedCollective& each : found) {
+      if (each.size() > 1) {
+        std::sort(each.begin(), each.end(),
+                  [](const auto& a, const auto& b) { return a.rank < b.rank; });
+        out_.collectives.push_back(std::move(each));
+      }
+    }
+  }
+
+  // The n-th of each step and kind on all ranks that have the group.
+  void match_in_order(const Group& group) {
+    std::map<std::pair<int64_t, CollectiveKind>, std::map<uint32_t, std::vector<uint32_t>>> places;
+    for (const auto& [rank, all] : group.ranks) {
+      for (const Unnumbered& item : chosen(all, false)) {
+        places[{item.step, *item.collective->kind}][rank].push_back(item.index);
+      }
+    }
+    for (const auto& [place, ranks] : places) {
+      const size_t count = ranks.begin()->second.size();
+      const bool equal = std::all_of(ranks.begin(), ranks.end(),
+                                     [&](const auto& each) { return each.second.size() == count; });
+      if (!equal || ranks.size() < 2) {
+        continue;
+      }
+      std::vector<MatchedCollective> found;
+      bool together = true;
+      for (size_t i = 0; i < count && together; ++i) {
+        MatchedCollective& parts = found.emplace_back();
+        for (const auto& [rank, indices] : ranks) {
+          parts.push_back({rank, indices[i]});
+          together = together && fit(part(parts.back()), part(parts.front()));
+        }
+        together = together && (place.second == CollectiveKind::kBroadcast || ran_together(parts));
+      }
+      // Sends have one partner each; they are one all-to-all only if all ranks ran them together.
+      const bool sends = place.second == CollectiveKind::kSendRecv;
+      if (together && (!sends || (ranks.size() == traces_.size() && ranks.size() > 2))) {
+        std::move(found.begin(), found.end(), std::back_inserter(out_.collectives));
+        all_ += sends ? static_cast<int64_t>(count * ranks.size()) : 0;
+      }
+    }
+  }
+
+  // Uneven all-to-alls end at different times on their ranks, so all-to-alls count only where
+  // nothing else connects two ranks, and only those in which all ranks have messages of one size.
+  void solve() {
+    std::vector<SeenEnds> ends;
+    for (const MatchedCollective& parts : out_.collectives) {
+      if (ends_together(*part(parts.front()).kind)) {
+        ends.push_back(seen_ends(parts));
+      }
+    }
+    out_.clocks = solve_clocks(traces_.size(), ends);
+    const size_t certain = ends.size();
+    for (const MatchedCollective& parts : out_.collectives) {
+      if (*part(parts.front()).kind == CollectiveKind::kAllToAll && connects(parts) &&
+          is_even(parts)) {
+        ends.push_back(seen_ends(parts));
+      }
+    }
+    if (ends.size() > certain) {
+      out_.clocks = solve_clocks(traces_.size(), ends);
+    }
+  }
+
+  [[nodiscard]] SeenEnds seen_ends(const MatchedCollective& parts) const {
+    SeenEnds ends;
+    for (const CollectivePart& p : parts) {
+      ends.emplace_back(p.rank, part(p).when.end);
+    }
+    return ends;
+  }
+
+  [[nodiscard]] bool connects(const MatchedCollective& parts) const {
+    const uint32_t island = out_.clocks[parts.front().rank].island;
+    return std::any_of(parts.begin(), parts.end(), [&](const CollectivePart& p) {
+      return out_.clocks[p.rank].island != island;
+    });
+  }
+
+  [[nodiscard]] bool is_even(const MatchedCollective& parts) const {
+    const auto sizes = [&](const CollectivePart& p) {
+      const uint32_t args = part(p).args;
+      return args == trace::kNoIndex ? std::pair<int64_t, int64_t>(0, 0)
+                                     : std::pair(traces_[p.rank].collectives[args].in_nelems,
+                                                 traces_[p.rank].collectives[args].out_nelems);
+    };
+    const auto first = sizes(parts.front());
+    return first.first == first.second &&
+           std::all_of(parts.begin(), parts.end(),
+                       [&](const CollectivePart& p) { return sizes(p) == first; });
+  }
+
+  // Whether all parts ran at one instant by the solved clocks. A rank leaves a broadcast or an
+  // all-to-all when its own data is there, so only the others are this strict.
+  [[nodiscard]] bool ran_together(const MatchedCollective& parts) const {
+    constexpr Nanoseconds kSlack = 20'000;
+    Nanoseconds last_start = 0, first_end = 0, slack = kSlack;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const ClockOffset& clock = out_.clocks[parts[i].rank];
+      if (clock.island != out_.clocks[parts.front().rank].island) {
+        return true;  // not known
+      }
+      const Interval& when = part(parts[i]).when;
+      last_start =
+          i == 0 ? when.start - clock.offset : std::max(last_start, when.start - clock.offset);
+      first_end = i == 0 ? when.end - clock.offset : std::min(first_end, when.end - clock.offset);
+      slack = std::max(slack, 4 * (clock.spread + clock.residual));
+    }
+    return last_start <= first_end + slack;
+  }
+
+  void drop_impossible() {
+    int64_t dropped = 0;
+    std::erase_if(out_.collectives, [&](const MatchedCollective& parts) {
+      const CollectiveKind kind = *part(parts.front()).kind;
+      const bool wrong = kind != CollectiveKind::kBroadcast && !ran_together(parts);
+      dropped += wrong ? static_cast<int64_t>(parts.size()) : 0;
+      return wrong;
+    });
+    if (dropped > 0) {
+      said_ += dropped;
+      trace::add_diagnostic(diagnostics_, Severity::kNote,
+                            "collectives whose parts did not run at the same time by the clocks of "
+                            "the others were not matched",
+                            dropped);
+      solve();
+    }
+  }
+
+  const std::vector<Trace>& traces_;
+  const std::vector<Timeline>& timelines_;
+  std::vector<trace::Diagnostic>& diagnostics_;
+  std::vector<Numbered> numbered_;
+  std::vector<Group> groups_;
+  std::map<std::string, uint32_t> ids_;  // of groups_, by name
+  CollectiveMatching out_;
+  int64_t all_ = 0, said_ = 0;  // parts; of these, named in a diagnostic of their own
+};
+
+}  // namespace
+
+bool ends_together(CollectiveKind kind) {
+  return kind != CollectiveKind::kSendRecv && kind != CollectiveKind::kBroadcast &&
+         kind != CollectiveKind::kAllToAll;
+}
+
+CollectiveMatching match_collectives(const std::vector<Trace>& traces,
+                                     const std::vector<Timeline>& timelines,
+                                     std::vector<trace::Diagnostic>& diagnostics) {
+  return Matcher(traces, timelines, diagnostics).run();
+}
+
+}  // namespace shardlens::analysis

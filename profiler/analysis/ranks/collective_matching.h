@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "profiler/analysis/ranks/clock_offsets.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+// One rank's part in a collective.
+struct CollectivePart {
+  uint32_t rank;   // position in the run
+  uint32_t index;  // into the rank's Timeline::collectives
+};
+using MatchedCollective = std::vector<CollectivePart>;  // by rank, at least two
+
+// The parts of each collective, and the clocks by which they fit together.
+struct CollectiveMatching {
+  std::vector<MatchedCollective> collectives;
+  std::vector<ClockOffset> clocks;  // by position in the run
+};
+
+// Whether all ranks end such a collective at about the same time, however uneven their messages.
+[[nodiscard]] bool ends_together(CollectiveKind kind);
+
+// Finds the parts of each collective across ranks.
+//
+// [Note: Matching] With sequence numbers, parts of one process group with one number belong
+// together. Without them, the ranks of a group are aligned step by step to the rank that has most:
+//   - Kinds that all ranks end together are matched by time. The difference of two ranks' clocks is
+//     the one on which most pairs of equal kind and size, at nearly the same place of a step,
+//     agree; so events that one trace lost neither shift the rest nor look like a clock offset.
+//   - The other kinds (broadcasts, all-to-alls, sends) are matched by their order within the step,
+//     where all ranks have equally many.
+// Parts that cannot have been in one collective are then dropped: of different kind or size, or, by
+// the clocks that all groups together give, not running at the same time.
+//
+// Complexity  O(n log n) in the collectives.
+[[nodiscard]] CollectiveMatching match_collectives(const std::vector<trace::Trace>& traces,
+                                                   const std::vector<Timeline>& timelines,
+                                                   std::vector<trace::Diagnostic>& diagnostics);
+
+}  // namespace shardlens::analysis
