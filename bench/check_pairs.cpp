@@ -1,6 +1,6 @@
 // How often `check` fails, passes or gives no verdict on generated pairs of runs with a known
-// difference: check_pairs [--pairs N] [--runs R] [--steps S] [--seed K]. Prints one row of Markdown
-// per kind of pair.
+// difference: check_pairs [--pairs N] [--runs R] [--steps S] [--sessions N] [--seed K]. Prints one
+// row of Markdown per kind of pair.
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "profiler/check/baseline_file.h"
 #include "profiler/check/check.h"
 #include "profiler/check/run_summary.h"
 #include "tests/support/generated_run.h"
@@ -24,6 +25,7 @@ using test::GeneratedRun;
 
 struct Settings {
   int pairs = 400, runs = 3, steps = 20;
+  int sessions = 6;  // of a saved baseline
   uint64_t seed = 1;
 };
 
@@ -43,11 +45,31 @@ std::vector<check::RunSummary> side(GeneratedRun what, const Settings& settings,
   return runs;
 }
 
-Count count(const GeneratedRun& candidate, int pairs, const Settings& settings, uint64_t& seed) {
+// A saved baseline of several sessions, each with other conditions.
+std::vector<check::RunSummary> saved(GeneratedRun what, const Settings& settings, uint64_t& seed) {
+  std::vector<check::RunSummary> runs;
+  for (int session = 0; session < settings.sessions; ++session) {
+    what.session = seed;
+    for (check::RunSummary& run : side(what, settings, seed)) {
+      runs.push_back(std::move(run));
+    }
+    check::add_session(runs);
+  }
+  return runs;
+}
+
+struct Pair {
+  GeneratedRun baseline, candidate;
+  bool sessions = false;  // the baseline has several sessions, the candidate another one
+};
+
+Count count(Pair what, int pairs, const Settings& settings, uint64_t& seed) {
   Count out;
   for (int pair = 0; pair < pairs; ++pair) {
-    const auto baseline = side({}, settings, seed);
-    const CheckResult result = check::check_runs(baseline, side(candidate, settings, seed));
+    const auto baseline =
+        what.sessions ? saved(what.baseline, settings, seed) : side(what.baseline, settings, seed);
+    what.candidate.session = what.sessions ? seed : 0;
+    const CheckResult result = check::check_runs(baseline, side(what.candidate, settings, seed));
     out.pass += result.verdict == Verdict::kPass ? 1 : 0;
     out.regression += result.verdict == Verdict::kRegression ? 1 : 0;
     out.inconclusive += result.verdict == Verdict::kInconclusive ? 1 : 0;
@@ -69,6 +91,38 @@ bool row(std::string_view name, const Count& c, std::string_view wanted, bool ho
   return holds;
 }
 
+// Saved baselines of several sessions.
+bool sessions(const Settings& settings, uint64_t& seed) {
+  fmt::print(
+      "\nbaselines of {} sessions of {} runs; the candidate is another session of {} runs\n\n",
+      settings.sessions, settings.runs, settings.runs);
+  fmt::print(
+      "| pairs | n | pass | regression | inconclusive | wanted | holds |\n"
+      "|---|---:|---:|---:|---:|---|---|\n");
+  bool good = true;
+  Pair what;
+  what.sessions = true;
+  const Count same = count(what, settings.pairs, settings, seed);
+  good = row("same program, sessions alike", same, "≤ 2 % regression, ≤ 5 % inconclusive",
+             same.regression <= 0.02 * same.all() && same.inconclusive <= 0.05 * same.all()) &&
+         good;
+  what.candidate.more_compute = 1.5 * same.step_threshold;
+  const Count slow = count(what, settings.pairs / 2, settings, seed);
+  good = row(fmt::format("step time + {:.3f} ms (1.5 × threshold), sessions alike",
+                         what.candidate.more_compute / 1e6),
+             slow, "≥ 95 % regression", slow.regression >= 0.95 * slow.all()) &&
+         good;
+  what.candidate.more_compute = 0;
+  for (const double noise : {0.01, 0.015}) {
+    what.baseline.session_noise = what.candidate.session_noise = noise;
+    const Count other = count(what, settings.pairs, settings, seed);
+    good = row(fmt::format("same program, sessions differ by {:g} %", 100 * noise), other,
+               "≤ 2 % regression", other.regression <= 0.02 * other.all()) &&
+           good;
+  }
+  return good;
+}
+
 int run(const Settings& settings) {
   uint64_t seed = settings.seed;
   fmt::print("{} runs of {} steps a side, 2 ranks; seeds from {}\n\n", settings.runs,
@@ -79,28 +133,35 @@ int run(const Settings& settings) {
   const int some = settings.pairs / 2;
   std::vector<Count> all;
   bool good = true;
-  const auto add = [&](std::string_view name, const GeneratedRun& candidate, int pairs,
-                       std::string_view wanted, const std::function<bool(const Count&)>& holds) {
-    all.push_back(count(candidate, pairs, settings, seed));
+  const auto add = [&](std::string_view name, const Pair& what, int pairs, std::string_view wanted,
+                       const std::function<bool(const Count&)>& holds) {
+    all.push_back(count(what, pairs, settings, seed));
     good = row(name, all.back(), wanted, holds(all.back())) && good;
     return all.back();
   };
   const auto found = [](const Count& c) { return c.regression >= 0.95 * c.all(); };
   const auto quiet = [](const Count& c) { return c.regression <= 0.05 * c.all(); };
   const Count same = add("same program (A/A)", {}, settings.pairs, "≤ 5 % regression", quiet);
-  GeneratedRun slow, exposed, prefetch, outlier, longer;
-  slow.more_compute = 1.5 * same.step_threshold;
-  add(fmt::format("step time + {:.3f} ms (1.5 × threshold)", slow.more_compute / 1e6), slow, some,
-      "≥ 95 % regression", found);
-  exposed.more_exposed = 1.5 * same.exposed_threshold;
-  add(fmt::format("exposed + {:.3f} ms (1.5 × threshold)", exposed.more_exposed / 1e6), exposed,
-      some, "≥ 95 % regression", found);
-  prefetch.not_prefetched = {2};
+  Pair slow, exposed, prefetch, outlier, longer;
+  slow.candidate.more_compute = 1.5 * same.step_threshold;
+  add(fmt::format("step time + {:.3f} ms (1.5 × threshold)", slow.candidate.more_compute / 1e6),
+      slow, some, "≥ 95 % regression", found);
+  exposed.candidate.more_exposed = 1.5 * same.exposed_threshold;
+  add(fmt::format("exposed + {:.3f} ms (1.5 × threshold)", exposed.candidate.more_exposed / 1e6),
+      exposed, some, "≥ 95 % regression", found);
+  prefetch.candidate.not_prefetched = {2};
   add("one prefetch removed", prefetch, some, "≥ 95 % regression", found);
-  outlier.slow_step = 11;
+  outlier.candidate.slow_step = 11;
   add("one step ten times slower", outlier, some, "≤ 5 % regression", quiet);
-  longer.hidden_all_gather = 1.8;
+  longer.candidate.hidden_all_gather = 1.8;
   add("longer communication, as much exposed", longer, some, "≤ 5 % regression", quiet);
+  Pair uneven, traced;
+  uneven.baseline.varying_bytes = uneven.candidate.varying_bytes = 0.5;
+  add("messages that vary from step to step", uneven, some, "≤ 5 % regression", quiet);
+  uneven.candidate.layer_bytes = 3 * uneven.candidate.layer_bytes / 2;
+  add("the same, one and a half times as large", uneven, some, "≥ 95 % regression", found);
+  traced.baseline.overhead = traced.candidate.overhead = 3'000;
+  add("3 µs of the profiler in each step", traced, some, "≤ 5 % regression", quiet);
   Count sum;
   for (const Count& c : all) {
     sum.pass += c.pass;
@@ -109,7 +170,7 @@ int run(const Settings& settings) {
   }
   good =
       row("all of them", sum, "≤ 5 % inconclusive", sum.inconclusive <= 0.05 * sum.all()) && good;
-  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+  return sessions(settings, seed) && good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -130,6 +191,8 @@ int main(int argc, char** argv) {
       settings.runs = static_cast<int>(value);
     } else if (flag == "--steps") {
       settings.steps = static_cast<int>(value);
+    } else if (flag == "--sessions") {
+      settings.sessions = static_cast<int>(value);
     } else if (flag == "--seed") {
       settings.seed = static_cast<uint64_t>(value);
     } else {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -122,15 +123,20 @@ ExitCode report(const check::CheckResult& result, const CheckCommand& options) {
   return exit_code_of(result.verdict, options.inconclusive_is);
 }
 
-void save(const std::vector<check::RunSummary>& runs, const fs::path& path) {
+void save(std::vector<check::RunSummary> runs, const fs::path& path) {
   for (const check::RunSummary& run : runs) {
     if (!run.doubts.empty()) {
       throw InputError(run.source, "cannot be a baseline: " + run.doubts.front());
     }
   }
+  check::add_session(runs);
+  std::set<int64_t> sessions;
+  for (const check::RunSummary& run : runs) {
+    sessions.insert(run.session);
+  }
   write_file_atomically(path, check::to_json(runs));
-  fmt::print(stderr, "saved {} {} in {}\n", runs.size(), runs.size() == 1 ? "run" : "runs",
-             path.string());
+  fmt::print(stderr, "saved {} {} of {} {} in {}\n", runs.size(), runs.size() == 1 ? "run" : "runs",
+             sessions.size(), sessions.size() == 1 ? "session" : "sessions", path.string());
 }
 
 ExitCode run(const CheckCommand& options) {
@@ -206,7 +212,9 @@ Action add_check_command(CLI::App& app) {
   app.add_flag("--paired", options->paired,
                "compare in pairs: the n-th baseline run and the n-th candidate run ran one after "
                "the other");
-  app.add_option("--save-baseline", options->save_baseline, "save the baseline runs in this file");
+  app.add_option("--save-baseline", options->save_baseline,
+                 "save the baseline runs in this file; those that come from no such file become "
+                 "a new session of it");
   app.add_option("--inconclusive-is", options->inconclusive_is,
                  "exit code 0 or 1 instead of 5 if there is no verdict")
       ->option_text("pass|fail");

@@ -78,9 +78,14 @@ Json run_json(const RunSummary& run) {
       json["steps"] = variant.steps;
       variants.push_back(std::move(json));
     }
-    ranks.push_back({{"rank", rank.rank}, {"variants", variants}});
+    Json varying = Json::array();
+    for (const auto& [key, bytes] : rank.varying) {
+      varying.push_back({key.first, key.second, bytes});
+    }
+    ranks.push_back({{"rank", rank.rank}, {"variants", variants}, {"varying_bytes", varying}});
   }
   return {{"source", run.source},
+          {"session", run.session},
           {"fingerprint",
            {{"machine", run.fingerprint.machine},
             {"versions", run.fingerprint.versions},
@@ -102,6 +107,7 @@ Json run_json(const RunSummary& run) {
 RunSummary run_from(const Json& json) {
   RunSummary run;
   run.source = json.at("source");
+  run.session = json.value("session", int64_t{1});  // earlier versions saved one session
   const Json& fingerprint = json.at("fingerprint");
   run.fingerprint.machine = fingerprint.at("machine").get<std::map<std::string, std::string>>();
   run.fingerprint.versions = fingerprint.at("versions").get<std::map<std::string, std::string>>();
@@ -123,6 +129,10 @@ RunSummary run_from(const Json& json) {
     structure.rank = rank.at("rank");
     for (const Json& variant : rank.at("variants")) {
       structure.variants.push_back({structure_from(variant), variant.at("steps")});
+    }
+    // Files of earlier versions have none.
+    for (const Json& key : rank.value("varying_bytes", Json::array())) {
+      structure.varying[{key.at(0), key.at(1)}] = key.at(2).get<std::vector<double>>();
     }
   }
   run.late_reductions = json.at("late_reductions").get<std::vector<std::string>>();
@@ -217,6 +227,16 @@ std::vector<fs::path> run_paths(const fs::path& path) {
                      "directory, a directory of several, a trace or a saved baseline");
   }
   return runs;
+}
+
+void add_session(std::vector<RunSummary>& runs) {
+  int64_t last = 0;
+  for (const RunSummary& run : runs) {
+    last = std::max(last, run.session);
+  }
+  for (RunSummary& run : runs) {
+    run.session = run.session == 0 ? last + 1 : run.session;
+  }
 }
 
 std::vector<RunSummary> read_runs(const fs::path& path, const SummaryOptions& options) {

@@ -17,6 +17,9 @@ namespace shardlens::check {
 [[nodiscard]] std::vector<RunSummary> parse_baseline(std::string_view json,
                                                      const std::string& source);
 
+// Gives runs without a session the next number: the runs that are saved together are one session.
+void add_session(std::vector<RunSummary>& runs);
+
 // Whether the file is a baseline (otherwise it may be a trace), judged by its first bytes.
 [[nodiscard]] bool is_baseline_file(const std::filesystem::path& path);
 

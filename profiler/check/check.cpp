@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,13 +58,45 @@ std::string doubt_of(const std::vector<RunSummary>& baseline,
   return "";
 }
 
-const RankStructure* structure_of_rank(const RunSummary& run, int64_t rank) {
-  for (const RankStructure& structure : run.structure) {
-    if (structure.rank == rank) {
-      return &structure;
+std::vector<const RankStructure*> structures_of_rank(const std::vector<RunSummary>& runs,
+                                                     int64_t rank) {
+  std::vector<const RankStructure*> out;
+  for (const RunSummary& run : runs) {
+    const auto found = std::find_if(run.structure.begin(), run.structure.end(),
+                                    [&](const RankStructure& s) { return s.rank == rank; });
+    if (found != run.structure.end()) {
+      out.push_back(&*found);
     }
   }
-  return nullptr;
+  return out;
+}
+
+// Steps of one run are not independent, so their distributions must differ by half, even if there
+// are so many steps that less would be significant.
+constexpr double kDistance = 0.5, kDistanceAlpha = 0.001;
+
+std::optional<StructuralDifference> difference_of_sizes(
+    const std::vector<const RankStructure*>& before,
+    const std::vector<const RankStructure*>& after,
+    const RankStructure::Key& key) {
+  std::vector<double> a, b;
+  for (const auto& [runs, all] : {std::pair(&before, &a), std::pair(&after, &b)}) {
+    for (const RankStructure* run : *runs) {
+      const std::vector<double> bytes = bytes_of_steps(*run, key);
+      all->insert(all->end(), bytes.begin(), bytes.end());
+    }
+  }
+  if (a.empty() || b.empty() ||
+      distribution_distance(a, b) <=
+          std::max(kDistance, critical_distance(a.size(), b.size(), kDistanceAlpha))) {
+    return std::nullopt;
+  }
+  const auto text = [&](std::vector<double>& bytes) {
+    std::sort(bytes.begin(), bytes.end());
+    return fmt::format("{}: {:.0f} to {:.0f} bytes a step, the middle one {:.0f}", key.second,
+                       bytes.front(), bytes.back(), bytes[bytes.size() / 2]);
+  };
+  return StructuralDifference{"bytes", key.first, text(a), text(b), {}};
 }
 
 std::string milliseconds(double ns) {
@@ -89,21 +124,37 @@ std::string regression_reason(const CheckResult& result) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
+// How many runs or sessions would decide.
+std::string enough_text(const CheckResult& result, const MetricResult& m) {
+  if (!m.enough) {
+    return fmt::format("no number of {} would decide about a change so near to the limit",
+                       result.by_sessions ? "sessions" : "runs");
+  }
+  return result.by_sessions
+             ? fmt::format(
+                   "about {} sessions in the baseline would do, or capture both sides in "
+                   "one session (--run and --against)",
+                   *m.enough)
+             : fmt::format("about {} runs a side would do", *m.enough);
+}
+
 std::string inconclusive_reason(const CheckResult& result) {
   const int64_t runs = std::min(result.baseline_runs, result.candidate_runs);
   for (const MetricResult& m : result.metrics) {
     if (m.gates && m.verdict == Verdict::kInconclusive) {
-      if (!m.detectable) {
+      if (!m.upper) {
         return fmt::format(
             "{} and {} runs of {} steps are too few for times: each side needs at least 3 runs of "
             "5 steps (structure needs one run)",
             result.baseline_runs, result.candidate_runs, result.steps);
       }
       return fmt::format(
-          "{} is too noisy: with {} runs a side a rise of up to {}{} cannot be excluded; use more "
-          "runs or a quieter machine",
-          name_of(m.metric), runs, milliseconds(m.effect.change + m.half_width),
-          share(m.effect.change + m.half_width, m.effect.baseline));
+          "{} is too noisy: with {}, a rise of up to {}{} is not excluded, and {} is the limit; {}",
+          name_of(m.metric),
+          result.by_sessions ? fmt::format("{} sessions in the baseline", result.baseline_sessions)
+                             : fmt::format("{} runs a side", runs),
+          milliseconds(*m.upper), share(*m.upper, m.effect.baseline), milliseconds(m.limit),
+          enough_text(result, m));
     }
   }
   return "no gating metric could be measured";
@@ -112,12 +163,12 @@ std::string inconclusive_reason(const CheckResult& result) {
 std::string pass_reason(const CheckResult& result) {
   std::vector<std::string> parts{"the structure is the same"};
   for (const MetricResult& m : result.metrics) {
-    if (m.gates && m.detectable) {
-      parts.push_back(
-          fmt::format("with these {} × {} steps, a {} of {}{} would have been detected",
-                      std::min(result.baseline_runs, result.candidate_runs), result.steps,
-                      m.metric == Metric::kStepTime ? "slowdown" : "rise of exposed communication",
-                      milliseconds(*m.detectable), share(*m.detectable, m.effect.baseline)));
+    if (m.gates && m.upper) {
+      // An upper bound below zero excludes even a change of nothing.
+      const double bound = std::max(*m.upper, 0.0);
+      parts.push_back(fmt::format("{} rose by no more than {}{} (95 % confidence; limit {})",
+                                  name_of(m.metric), milliseconds(bound),
+                                  share(bound, m.effect.baseline), milliseconds(m.limit)));
     } else if (m.gates) {
       parts.push_back(fmt::format("{} did not rise", name_of(m.metric)));
     }
@@ -153,6 +204,14 @@ void add_notes(const std::vector<RunSummary>& baseline,
   }
 }
 
+int64_t sessions_in(const std::vector<RunSummary>& runs) {
+  std::set<int64_t> sessions;
+  for (const RunSummary& run : runs) {
+    sessions.insert(run.session);
+  }
+  return static_cast<int64_t>(sessions.size());
+}
+
 CheckResult begin_result(const std::vector<RunSummary>& baseline,
                          const std::vector<RunSummary>& candidate) {
   require_same_ranks(baseline, candidate);
@@ -165,6 +224,8 @@ CheckResult begin_result(const std::vector<RunSummary>& baseline,
       result.steps = std::min(result.steps, run.used);
     }
   }
+  result.baseline_sessions = sessions_in(baseline);
+  result.candidate_sessions = sessions_in(candidate);
   add_notes(baseline, candidate, result);
   return result;
 }
@@ -192,15 +253,16 @@ std::vector<StructuralDifference> structural_differences(const std::vector<RunSu
                                                          const std::vector<RunSummary>& candidate) {
   std::vector<StructuralDifference> out;
   for (const int64_t rank : baseline.front().ranks) {
+    const auto before = structures_of_rank(baseline, rank),
+               after = structures_of_rank(candidate, rank);
+    const std::set<RankStructure::Key> varying = varying_keys(before);
     std::set<StepStructure> known;
     std::map<StepStructure, int64_t> counts;
-    for (const RunSummary& run : baseline) {
-      const RankStructure* structure = structure_of_rank(run, rank);
-      if (structure != nullptr) {
-        for (const RankStructure::Variant& variant : structure->variants) {
-          known.insert(variant.structure);
-          counts[variant.structure] += variant.steps;
-        }
+    for (const RankStructure* structure : before) {
+      for (const RankStructure::Variant& variant : structure->variants) {
+        const StepStructure step = without_sizes(variant.structure, varying);
+        known.insert(step);
+        counts[step] += variant.steps;
       }
     }
     if (counts.empty()) {
@@ -211,16 +273,23 @@ std::vector<StructuralDifference> structural_differences(const std::vector<RunSu
           return a.second < b.second;
         })->first;
     std::vector<StructuralDifference> of_rank;
-    for (const RunSummary& run : candidate) {
-      const RankStructure* structure = structure_of_rank(run, rank);
-      if (structure == nullptr || structure->variants.empty() ||
-          known.contains(structure->variants.front().structure)) {
+    for (const RankStructure* structure : after) {
+      if (structure->variants.empty()) {
         continue;
       }
-      for (StructuralDifference& d : differences(usual, structure->variants.front().structure)) {
+      const StepStructure step = without_sizes(structure->variants.front().structure, varying);
+      if (known.contains(step)) {
+        continue;
+      }
+      for (StructuralDifference& d : differences(usual, step)) {
         if (std::find(of_rank.begin(), of_rank.end(), d) == of_rank.end()) {
           of_rank.push_back(std::move(d));
         }
+      }
+    }
+    for (const RankStructure::Key& key : varying) {
+      if (auto d = difference_of_sizes(before, after, key)) {
+        of_rank.push_back(std::move(*d));
       }
     }
     for (StructuralDifference& d : of_rank) {
@@ -248,6 +317,13 @@ CheckResult check_runs(const std::vector<RunSummary>& baseline,
     result.structural = structural_differences(baseline, candidate);
   }
   result.metrics = measure(baseline, candidate, options);
+  result.by_sessions = compares_sessions(baseline, options);
+  const bool other_session = baseline.front().session != candidate.front().session;
+  if (!result.by_sessions && !options.paired && other_session && !baseline.front().exact) {
+    result.notes.push_back(
+        "the saved baseline has one session: how much sessions differ is not known, and a "
+        "difference between two sessions looks like one of the program");
+  }
   const auto any = [&](Verdict verdict) {
     return std::any_of(result.metrics.begin(), result.metrics.end(),
                        [&](const MetricResult& m) { return m.gates && m.verdict == verdict; });

@@ -27,7 +27,7 @@ struct CheckOptions {
   std::map<Metric, std::optional<Limit>> gates{{Metric::kStepTime, {}}, {Metric::kExposedComm, {}}};
   bool structure = true;  // also gate on structure
   double alpha = 0.01;    // probability of a regression verdict for runs of the same program
-  bool paired = false;    // the n-th runs of both sides are compared as pairs
+  bool paired = false;    // the n-th runs of both sides are compared as pairs; sessions are ignored
 };
 
 struct MetricResult {
@@ -39,6 +39,10 @@ struct MetricResult {
   double limit = 0;       // the change that a gate tolerates
   double threshold = 0;   // max(limit, half_width): a regression exceeds this
   std::optional<double> detectable;  // change that would be detected with probability 95 %
+  std::optional<double> upper;       // a true change above this is excluded, with 95 % confidence
+  // Runs of each side (or sessions of the baseline) with which a change of this size would be
+  // decided, if it is not; nullopt: no number of them up to a thousand.
+  std::optional<int64_t> enough;
   Verdict verdict = Verdict::kPass;  // only if `gates`
   // Whether the change exceeds noise and is not zero; for gating and other metrics.
   [[nodiscard]] bool moved() const;
@@ -61,6 +65,8 @@ struct CheckResult {
   std::vector<std::string> notes;
   // `steps`: the smallest number of any run.
   int64_t baseline_runs = 0, candidate_runs = 0, steps = 0;
+  int64_t baseline_sessions = 0, candidate_sessions = 0;
+  bool by_sessions = false;  // sessions, not runs, are the observations
   double alpha = 0;
 };
 
@@ -82,8 +88,13 @@ struct CheckResult {
                                                     const std::vector<RunSummary>& candidate,
                                                     Metric metric);
 
+// Whether sessions are the observations: the baseline has at least two, saved in its file.
+[[nodiscard]] bool compares_sessions(const std::vector<RunSummary>& baseline,
+                                     const CheckOptions& options);
+
 // Differences between runs that should have the same structure. The most frequent structure of each
-// candidate run is compared; a structure of any baseline run is accepted.
+// candidate run is compared; a structure of any baseline run is accepted. Sizes that vary in the
+// baseline are compared as distributions.
 [[nodiscard]] std::vector<StructuralDifference> structural_differences(
     const std::vector<RunSummary>& baseline, const std::vector<RunSummary>& candidate);
 

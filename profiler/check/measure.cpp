@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "profiler/check/check.h"
 
@@ -10,8 +13,8 @@ namespace {
 constexpr double kRelativeLimit = 0.02;
 constexpr double kFloor = 50'000;      // ns
 constexpr double kShareOfStep = 0.01;  // share of a step, for exposed communication
-constexpr double kTolerated = 5;       // how many limits the interval may extend above zero
 constexpr double kPower = 0.95;
+constexpr double kPassTail = 0.05;       // of the upper bound below which a change passes
 constexpr double kHalfNanosecond = 0.5;  // sums of parts are rounded
 constexpr size_t kEnoughRuns = 3;
 constexpr int64_t kEnoughSteps = 5;
@@ -24,6 +27,20 @@ std::optional<std::vector<double>> values_of(const std::vector<RunSummary>& runs
       return std::nullopt;
     }
     out.push_back(*value);
+  }
+  return out;
+}
+
+// The values of a metric by session.
+std::vector<std::vector<double>> sessions_of(const std::vector<RunSummary>& runs,
+                                             const std::vector<double>& values) {
+  std::map<int64_t, std::vector<double>> sessions;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    sessions[runs[i].session].push_back(values[i]);
+  }
+  std::vector<std::vector<double>> out;
+  for (auto& [session, list] : sessions) {
+    out.push_back(std::move(list));
   }
   return out;
 }
@@ -57,22 +74,27 @@ double limit_of(Metric metric,
 }
 
 Verdict verdict_of(const MetricResult& result, bool exact, bool enough) {
-  if (result.effect.measurable() && enough &&
-      result.effect.change > result.threshold + (exact ? kHalfNanosecond : 0)) {
-    return Verdict::kRegression;
-  }
   if (!enough || !result.effect.measurable()) {
     return Verdict::kInconclusive;
   }
-  const bool too_noisy = !exact && result.effect.change + result.half_width >
-                                       kTolerated * std::max(result.limit, kFloor);
-  return too_noisy ? Verdict::kInconclusive : Verdict::kPass;
+  if (result.effect.change > result.threshold + (exact ? kHalfNanosecond : 0)) {
+    return Verdict::kRegression;
+  }
+  return exact || result.upper.value_or(0) < result.limit ? Verdict::kPass : Verdict::kInconclusive;
 }
 
 }  // namespace
 
 bool MetricResult::moved() const {
   return effect.measurable() && std::abs(effect.change) > std::max(half_width, kHalfNanosecond);
+}
+
+bool compares_sessions(const std::vector<RunSummary>& baseline, const CheckOptions& options) {
+  std::set<int64_t> sessions;
+  for (const RunSummary& run : baseline) {
+    sessions.insert(run.session);
+  }
+  return !options.paired && sessions.size() > 1;
 }
 
 std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
@@ -82,6 +104,9 @@ std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
   const bool enough =
       exact || (std::min(baseline.size(), candidate.size()) >= kEnoughRuns &&
                 std::min(fewest_steps(baseline), fewest_steps(candidate)) >= kEnoughSteps);
+  const bool by_sessions = !exact && compares_sessions(baseline, options);
+  Growth growth{options.paired ? Growth::Of::kPairs : Growth::Of::kRuns,
+                static_cast<double>(std::min(baseline.size(), candidate.size())), 0};
   std::vector<MetricResult> out;
   std::vector<double> p_values;
   for (size_t i = 0; i < metric_table().size(); ++i) {
@@ -92,7 +117,14 @@ std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
       continue;
     }
     result.gates = options.gates.contains(result.metric);
-    result.effect = options.paired ? effect_of_pairs(*a, *b) : effect_of_runs(*a, *b);
+    if (by_sessions) {
+      const auto before = sessions_of(baseline, *a), after = sessions_of(candidate, *b);
+      result.effect = effect_of_sessions(before, after);
+      growth = {Growth::Of::kSessions, static_cast<double>(before.size()),
+                static_cast<double>(after.size())};
+    } else {
+      result.effect = options.paired ? effect_of_pairs(*a, *b) : effect_of_runs(*a, *b);
+    }
     if (exact) {
       result.effect.df = 1;  // exact results have no uncertainty
       result.effect.standard_error = 0;
@@ -116,9 +148,14 @@ std::vector<MetricResult> measure(const std::vector<RunSummary>& baseline,
                  result.effect.baseline, step_time, exact);
     result.threshold = std::max(result.limit, result.half_width);
     if (result.gates) {
-      result.verdict = verdict_of(result, exact, enough);
-      if (enough && !exact) {
+      if (enough && !exact && result.effect.measurable()) {
         result.detectable = detectable_change(result.limit, result.effect, result.tail, kPower);
+        result.upper = result.effect.change + result.effect.half_width(kPassTail);
+      }
+      result.verdict = verdict_of(result, exact, enough);
+      if (result.verdict == Verdict::kInconclusive && result.upper) {
+        result.enough =
+            count_to_decide(result.effect, growth, result.limit, result.tail, kPassTail);
       }
     }
   }

@@ -448,7 +448,7 @@ RunSummary summarize(const trace::Run& run, const SummaryOptions& options) {
   const std::vector<StepTimes> steps =
       settled_steps(common_steps(run, ranks, options.steps), summary);
   if (steps.empty()) {
-    summary.doubts.push_back("the profiler itself ran in every step");
+    summary.doubts.push_back("the profiler itself took much of every step");
     return summary;
   }
   measure_steps(ranks, steps, options, summary);

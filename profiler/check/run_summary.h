@@ -51,6 +51,8 @@ struct Item {
 // parts are measured on the same steps and ranks, so they sum to the value.
 struct RunSummary {
   std::string source;
+  // Runs that were recorded at one time have the same session; 0: not saved in a baseline file.
+  int64_t session = 0;
   Fingerprint fingerprint;
   std::vector<int64_t> ranks;
   int64_t steps = 0, warmup = 0, used = 0;  // recorded; left out as warm-up; compared

@@ -177,6 +177,39 @@ Effect effect_of_pairs(std::span<const double> baseline, std::span<const double>
   return effect;
 }
 
+Effect effect_of_sessions(const std::vector<std::vector<double>>& baseline,
+                          const std::vector<std::vector<double>>& candidate) {
+  struct Side {
+    std::vector<double> means;
+    double within = 0, within_df = 0;  // squared deviations from the means of sessions
+    double per_run = 0;                // mean over sessions of 1 / runs
+  };
+  const auto side_of = [](const std::vector<std::vector<double>>& sessions) {
+    Side side;
+    for (const std::vector<double>& session : sessions) {
+      side.means.push_back(mean(session));
+      side.within += squared_deviations(session);
+      side.within_df += static_cast<double>(session.size()) - 1;
+      side.per_run += 1 / static_cast<double>(session.size() * sessions.size());
+    }
+    return side;
+  };
+  const Side a = side_of(baseline), b = side_of(candidate);
+  Effect effect{mean(a.means), mean(b.means), 0, 0, 0};
+  effect.change = effect.candidate - effect.baseline;
+  const auto n = static_cast<double>(a.means.size()), m = static_cast<double>(b.means.size());
+  if (n < 1 || m < 1 || n + m < 3) {
+    return effect;
+  }
+  const double of_means = (squared_deviations(a.means) + squared_deviations(b.means)) / (n + m - 2);
+  const double df_of_runs = a.within_df + b.within_df;
+  const double of_runs = df_of_runs > 0 ? (a.within + b.within) / df_of_runs : 0;
+  const double fewer_runs = std::max(0.0, of_runs * (b.per_run - a.per_run)) / m;
+  effect.standard_error = std::sqrt(of_means * (1 / n + 1 / m) + fewer_runs);
+  effect.df = n + m - 2;
+  return effect;
+}
+
 std::vector<double> holm_levels(std::span<const double> p_values, double alpha) {
   std::vector<size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -236,6 +269,73 @@ double detectable_change(double limit, const Effect& effect, double tail, double
     (power(middle, limit, effect, tail) < wanted ? low : high) = middle;
   }
   return high;
+}
+
+Effect Growth::with(Effect effect, double count) const {
+  switch (of) {
+    case Of::kRuns:
+      effect.standard_error *= std::sqrt(now / count);
+      effect.df = 2 * count - 2;
+      break;
+    case Of::kPairs:
+      effect.standard_error *= std::sqrt(now / count);
+      effect.df = count - 1;
+      break;
+    case Of::kSessions:
+      effect.standard_error *= std::sqrt((1 / count + 1 / others) / (1 / now + 1 / others));
+      effect.df = count + others - 2;
+      break;
+  }
+  return effect;
+}
+
+std::optional<int64_t> count_to_decide(
+    const Effect& effect, const Growth& growth, double limit, double tail, double pass_tail) {
+  constexpr int64_t kMost = 1000;
+  const auto decides = [&](int64_t count) {
+    const Effect then = growth.with(effect, static_cast<double>(count));
+    return effect.change + then.half_width(pass_tail) < limit ||
+           effect.change > std::max(limit, then.half_width(tail));
+  };
+  auto low = static_cast<int64_t>(growth.now), high = low;
+  if (!effect.measurable() || low < 1) {
+    return std::nullopt;
+  }
+  while (!decides(high)) {
+    if (high >= kMost) {
+      return std::nullopt;
+    }
+    low = high;
+    high = std::min(2 * high, kMost);
+  }
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (decides(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+double distribution_distance(std::vector<double> a, std::vector<double> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  double most = 0;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const double value = std::min(a[i], b[j]);
+    while (i < a.size() && a[i] == value) {
+      ++i;
+    }
+    while (j < b.size() && b[j] == value) {
+      ++j;
+    }
+    most = std::max(most, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
+                                   static_cast<double>(j) / static_cast<double>(b.size())));
+  }
+  return most;
+}
+
+double critical_distance(size_t a, size_t b, double alpha) {
+  const auto n = static_cast<double>(a), m = static_cast<double>(b);
+  return std::sqrt(-std::log(alpha / 2) / 2 * (n + m) / (n * m));
 }
 
 double alpha_of_look(int look, int looks, double alpha) {

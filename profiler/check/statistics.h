@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -53,6 +54,13 @@ struct Effect {
 [[nodiscard]] Effect effect_of_pairs(std::span<const double> baseline,
                                      std::span<const double> candidate);
 
+// For runs of several sessions (another day, another machine of a kind), by session. Sessions
+// differ more than the runs of one do, so their means are the observations. If the candidate's
+// sessions have fewer runs than the baseline's, their greater scatter is added. Not measurable()
+// with fewer than three sessions in all.
+[[nodiscard]] Effect effect_of_sessions(const std::vector<std::vector<double>>& baseline,
+                                        const std::vector<std::vector<double>>& candidate);
+
 // Holm's step-down: the level at which each of the hypotheses is tested so that the probability
 // of rejecting any true one stays below `alpha`, by index.
 [[nodiscard]] std::vector<double> holm_levels(std::span<const double> p_values, double alpha);
@@ -66,6 +74,28 @@ struct Effect {
                                        const Effect& effect,
                                        double tail,
                                        double wanted);
+
+// How an effect's uncertainty falls with more runs (or, of several sessions, more baseline
+// sessions).
+struct Growth {
+  enum class Of : uint8_t { kRuns, kPairs, kSessions };
+  Of of = Of::kRuns;
+  double now = 0;     // runs of each side, pairs, or sessions of the baseline
+  double others = 0;  // sessions of the candidate
+  // The standard error and degrees of freedom of `effect` with `count` instead of `now`.
+  [[nodiscard]] Effect with(Effect effect, double count) const;
+};
+// The smallest count with which a change of the size that was measured would be a regression (above
+// `limit` and the noise at `tail`) or pass (its upper bound at `pass_tail` below `limit`); nullopt:
+// none up to a thousand.
+[[nodiscard]] std::optional<int64_t> count_to_decide(
+    const Effect& effect, const Growth& growth, double limit, double tail, double pass_tail);
+
+// The largest distance between the distribution functions of two samples (Kolmogorov and Smirnov's
+// D), 0 to 1; and the distance that two samples of the same distribution exceed with probability
+// `alpha` at most, approximately.
+[[nodiscard]] double distribution_distance(std::vector<double> a, std::vector<double> b);
+[[nodiscard]] double critical_distance(size_t a, size_t b, double alpha);
 
 // Sequential test: the part of `alpha` that may be used at look `look` (1 … looks) of `looks`. The
 // parts sum to alpha, so by the union bound the error probability of all looks together is at most

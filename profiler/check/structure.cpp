@@ -26,15 +26,17 @@ StreamItem item_of(const Timeline& timeline, const Collective& c) {
   return item;
 }
 
+// Steps are sorted by start, on the host and on the device.
 const analysis::Step* step_of(const Timeline& timeline, const Collective& c) {
-  for (const analysis::Step& step : timeline.steps) {
-    const analysis::Interval& window = c.issued ? step.host : step.window;
-    const Nanoseconds at = c.issued.value_or(c.when.start);
-    if (window.start <= at && at < window.end) {
-      return &step;
-    }
-  }
-  return nullptr;
+  const Nanoseconds at = c.issued.value_or(c.when.start);
+  const auto window = [&](const analysis::Step& step) -> const analysis::Interval& {
+    return c.issued ? step.host : step.window;
+  };
+  const auto after =
+      std::partition_point(timeline.steps.begin(), timeline.steps.end(),
+                           [&](const analysis::Step& step) { return window(step).start <= at; });
+  return after != timeline.steps.begin() && at < window(*std::prev(after)).end ? &*std::prev(after)
+                                                                               : nullptr;
 }
 
 Bytes unsharded_peak(const StepStructure& step) {
@@ -59,7 +61,92 @@ Bytes unsharded_peak(const StepStructure& step) {
   return peak;
 }
 
+// By key and number of messages: the different lists of their sizes, each sorted.
+using SizesByKey = std::map<RankStructure::Key, std::map<size_t, std::set<std::vector<Bytes>>>>;
+
+void add_sizes(const StepStructure& step, SizesByKey& sizes) {
+  std::map<RankStructure::Key, std::vector<Bytes>> here;
+  for (const auto& stream : step.streams) {
+    for (const StreamItem& item : stream) {
+      here[{item.unit, item.part}].push_back(item.bytes);
+    }
+  }
+  for (auto& [key, list] : here) {
+    std::sort(list.begin(), list.end());
+    auto& seen = sizes[key][list.size()];
+    if (seen.size() < 2) {
+      seen.insert(std::move(list));
+    }
+  }
+}
+
+std::set<RankStructure::Key> keys_that_vary(const SizesByKey& sizes) {
+  std::set<RankStructure::Key> out;
+  for (const auto& [key, counts] : sizes) {
+    if (std::any_of(counts.begin(), counts.end(),
+                    [](const auto& each) { return each.second.size() > 1; })) {
+      out.insert(key);
+    }
+  }
+  return out;
+}
+
+double bytes_of(const StepStructure& step, const RankStructure::Key& key) {
+  double sum = 0;
+  for (const auto& stream : step.streams) {
+    for (const StreamItem& item : stream) {
+      sum +=
+          item.unit == key.first && item.part == key.second ? static_cast<double>(item.bytes) : 0;
+    }
+  }
+  return sum;
+}
+
 }  // namespace
+
+std::set<RankStructure::Key> varying_keys(const std::vector<const RankStructure*>& runs) {
+  SizesByKey sizes;
+  std::set<RankStructure::Key> out;
+  for (const RankStructure* run : runs) {
+    for (const RankStructure::Variant& variant : run->variants) {
+      add_sizes(variant.structure, sizes);
+    }
+    for (const auto& [key, bytes] : run->varying) {
+      out.insert(key);
+    }
+  }
+  out.merge(keys_that_vary(sizes));
+  return out;
+}
+
+StepStructure without_sizes(StepStructure step, const std::set<RankStructure::Key>& keys) {
+  if (keys.empty()) {
+    return step;
+  }
+  for (auto& stream : step.streams) {
+    for (StreamItem& item : stream) {
+      if (keys.contains({item.unit, item.part})) {
+        item.bytes = kVaries;
+        if (item.part.starts_with("all_gather")) {
+          step.unsharded_peak = kVaries;
+        }
+      }
+    }
+  }
+  std::sort(step.streams.begin(), step.streams.end());
+  return step;
+}
+
+std::vector<double> bytes_of_steps(const RankStructure& run, const RankStructure::Key& key) {
+  if (const auto varying = run.varying.find(key); varying != run.varying.end()) {
+    return varying->second;
+  }
+  std::vector<double> out;
+  for (const RankStructure::Variant& variant : run.variants) {
+    out.insert(out.end(), static_cast<size_t>(variant.steps), bytes_of(variant.structure, key));
+  }
+  return out;
+}
 
 std::string unit_name(const std::string& fqn) {
   if (fqn.empty()) {
@@ -104,10 +191,21 @@ RankStructure structure_of(const trace::Trace& trace,
   }
   RankStructure out;
   out.rank = trace.metadata.rank.value_or(0);
+  SizesByKey sizes;
+  for (const auto& [number, step] : found) {
+    add_sizes(step, sizes);
+  }
+  const std::set<RankStructure::Key> varying = keys_that_vary(sizes);
+  for (const RankStructure::Key& key : varying) {
+    std::vector<double>& bytes = out.varying[key];
+    for (const auto& [number, step] : found) {
+      bytes.push_back(bytes_of(step, key));
+    }
+  }
   std::map<StepStructure, int64_t> counts;
   for (auto& [number, step] : found) {
     step.unsharded_peak = unsharded_peak(step);
-    ++counts[std::move(step)];
+    ++counts[without_sizes(std::move(step), varying)];
   }
   for (auto& [structure, count] : counts) {
     out.variants.push_back({structure, count});

@@ -2,7 +2,10 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/units.h"
@@ -13,11 +16,13 @@ namespace shardlens::check {
 
 // What a step did, without times. It is exact, so any difference is a difference of the program.
 
+inline constexpr Bytes kVaries = -1;  // a size that varies from step to step
+
 // A collective, in the order of its stream (or communicator).
 struct StreamItem {
   std::string unit;  // FQN; "": the root; without a unit: "<loss>", "<none>", …
   std::string part;  // with a unit: "all_gather_forward", …; else the kind: "all_reduce"
-  Bytes bytes = 0;   // the larger message; 0: not in the trace
+  Bytes bytes = 0;   // the larger message; 0: not in the trace; kVaries
   auto operator<=>(const StreamItem&) const = default;
 };
 
@@ -35,19 +40,37 @@ struct HostItem {
 struct StepStructure {
   std::vector<std::vector<StreamItem>> streams;  // sorted, because stream names differ between runs
   std::vector<HostItem> order;                   // empty: the trace has no FSDP ranges
-  Bytes unsharded_peak = 0;  // maximum of gathered bytes, in the order of the host
+  // Maximum of gathered bytes, in the order of the host; kVaries if a gathered size varies.
+  Bytes unsharded_peak = 0;
   auto operator<=>(const StepStructure&) const = default;
 };
 
 // What a rank did in the steps of a run; several variants if the steps differ.
+//
+// [Note: Sizes that vary] The messages of a mixture of experts, or of sequences of any length, have
+// other sizes in each step of the same program. Where the sizes of a unit's part (or, without a
+// unit, of a kind) differ between steps that have equally many of them, the structure has kVaries,
+// and the bytes of each step are kept: they are compared as distributions.
 struct RankStructure {
+  using Key = std::pair<std::string, std::string>;  // unit, part: as in StreamItem
   struct Variant {
     StepStructure structure;
     int64_t steps = 0;
   };
   int64_t rank = 0;
-  std::vector<Variant> variants;  // the most frequent first
+  std::vector<Variant> variants;               // the most frequent first
+  std::map<Key, std::vector<double>> varying;  // bytes of each step
 };
+
+// The keys whose sizes vary between the steps of all these runs of one rank.
+[[nodiscard]] std::set<RankStructure::Key> varying_keys(
+    const std::vector<const RankStructure*>& runs);
+// The same structure with kVaries for these keys.
+[[nodiscard]] StepStructure without_sizes(StepStructure step,
+                                          const std::set<RankStructure::Key>& keys);
+// The bytes of each step of a run; of steps without the key, 0.
+[[nodiscard]] std::vector<double> bytes_of_steps(const RankStructure& run,
+                                                 const RankStructure::Key& key);
 
 // The structure of the steps with the numbers `steps`. A collective belongs to the step in which
 // the host issued it.

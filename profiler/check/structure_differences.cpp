@@ -16,7 +16,9 @@ namespace {
 using Key = std::pair<std::string, std::string>;  // unit, part
 
 std::string bytes_text(Bytes bytes) {
-  return bytes == 0 ? "unknown size" : fmt::format("{} bytes", bytes);
+  return bytes == 0         ? "unknown size"
+         : bytes == kVaries ? "a size that varies"
+                            : fmt::format("{} bytes", bytes);
 }
 
 // Names such as "<loss>" are used for work of no unit.
@@ -335,11 +337,12 @@ std::vector<StructuralDifference> differences(const StepStructure& baseline,
                         fmt::format("{} × {}", b.size(), key.second),
                         {}});
     } else if (a != b) {
-      bytes.push_back({"bytes",
-                       key.first,
-                       fmt::format("{} of {} bytes", key.second, fmt::join(a, ", ")),
-                       fmt::format("{} of {} bytes", key.second, fmt::join(b, ", ")),
-                       {}});
+      const auto text = [&](const std::vector<Bytes>& list) {
+        return list.front() == kVaries
+                   ? fmt::format("{} of a size that varies", key.second)
+                   : fmt::format("{} of {} bytes", key.second, fmt::join(list, ", "));
+      };
+      bytes.push_back({"bytes", key.first, text(a), text(b), {}});
     }
   }
   out = std::move(units);
@@ -354,7 +357,9 @@ std::vector<StructuralDifference> differences(const StepStructure& baseline,
   for (auto* list : {&counts, &bytes, &streams, &order}) {
     std::move(list->begin(), list->end(), std::back_inserter(out));
   }
-  if (baseline.unsharded_peak != candidate.unsharded_peak) {
+  const bool peaks_known =
+      baseline.unsharded_peak != kVaries && candidate.unsharded_peak != kVaries;
+  if (peaks_known && baseline.unsharded_peak != candidate.unsharded_peak) {
     out.push_back({"unsharded_bytes",
                    "",
                    bytes_text(baseline.unsharded_peak) + " unsharded at once",

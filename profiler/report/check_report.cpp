@@ -241,7 +241,9 @@ std::string check_json(const CheckResult& result) {
              {"ci_ns", Json::array({number(m.effect.change - m.half_width),
                                     number(m.effect.change + m.half_width)})},
              {"threshold_ns", m.gates ? number(m.threshold) : Json(nullptr)},
-             {"detectable_ns", m.detectable ? number(*m.detectable) : Json(nullptr)}};
+             {"detectable_ns", m.detectable ? number(*m.detectable) : Json(nullptr)},
+             {"upper_bound_ns", m.upper ? number(*m.upper) : Json(nullptr)},
+             {"enough", m.enough ? Json(*m.enough) : Json(nullptr)}};
     metrics.push_back(std::move(row));
   }
   for (const StructuralDifference& d : result.structural) {
@@ -268,7 +270,10 @@ std::string check_json(const CheckResult& result) {
               {"runs",
                {{"baseline", result.baseline_runs},
                 {"candidate", result.candidate_runs},
-                {"steps", result.steps}}},
+                {"steps", result.steps},
+                {"baseline_sessions", result.baseline_sessions},
+                {"candidate_sessions", result.candidate_sessions},
+                {"by_sessions", result.by_sessions}}},
               {"alpha", result.alpha}}
              .dump() +
          "\n";

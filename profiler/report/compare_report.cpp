@@ -25,7 +25,8 @@ std::string compare_json(const Comparison& comparison) {
     out.erase(key);
   }
   for (Json& metric : out["metrics"]) {
-    for (const char* key : {"gates", "threshold", "verdict", "threshold_ns", "detectable_ns"}) {
+    for (const char* key : {"gates", "threshold", "verdict", "threshold_ns", "detectable_ns",
+                            "upper_bound_ns", "enough"}) {
       metric.erase(key);
     }
   }

@@ -18,7 +18,9 @@ class RunGenerator {
   explicit RunGenerator(const GeneratedRun& what) : what_(what), random_(what.seed) {}
 
   trace::Run run() {
-    const double level = 1 + what_.run_noise * normal_(random_);
+    std::mt19937_64 session(what_.session * 7919 + 17);
+    const double level = (1 + what_.run_noise * normal_(random_)) *
+                         (1 + what_.session_noise * std::normal_distribution<double>()(session));
     collective_level_ = 1 + 3 * what_.run_noise * normal_(random_);
     for (int r = 0; r < what_.ranks; ++r) {
       begin_rank(r);
@@ -139,7 +141,9 @@ class RunGenerator {
     return unit < 0 ? fmt::format("FSDP::{}", call)
                     : fmt::format("FSDP::{} ({})", call, name(unit));
   }
-  [[nodiscard]] Bytes bytes(int unit) const { return unit < 0 ? 1024 : what_.layer_bytes; }
+  [[nodiscard]] Bytes bytes(int unit) const {
+    return unit < 0 ? 1024 : (what_.layer_bytes + more_bytes_) / 64 * 64;
+  }
 
   double collective_time(double ns) {
     return ns * pace_ * collective_level_ * (1 + what_.collective_noise * normal_(random_));
@@ -207,6 +211,17 @@ class RunGenerator {
   }
 
   void make_step(int step) {
+    if (what_.varying_bytes > 0) {
+      more_bytes_ = static_cast<Bytes>(std::uniform_real_distribution<double>(
+          0, what_.varying_bytes * static_cast<double>(what_.layer_bytes))(sizes_));
+    }
+    if (what_.overhead > 0) {
+      each([&](Rank& rank) {
+        rank.trace.add_complete(trace::Category::kOverhead, "Activity Buffer Request",
+                                rank.trace.track(-1, 0), rank.now + 2'000'000,
+                                rank.now + 2'000'000 + what_.overhead);
+      });
+    }
     around(fmt::format("ProfilerStep#{}", step), [&] {
       forward();
       backward();
@@ -284,6 +299,8 @@ class RunGenerator {
   }
 
   const GeneratedRun& what_;
+  std::mt19937_64 sizes_{what_.seed + 1000};  // of its own, so that times do not depend on sizes
+  Bytes more_bytes_ = 0;
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_;
   std::uniform_real_distribution<double> uniform_;

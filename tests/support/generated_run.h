@@ -20,6 +20,10 @@ struct GeneratedRun {
   // again.
   double run_noise = 0.003, step_noise = 0.01, operator_noise = 0.02, collective_noise = 0.05;
   double hiccups = 0.02;
+  // Standard deviation between sessions, and the session of this run: runs of one session are
+  // slower or faster together.
+  double session_noise = 0;
+  uint64_t session = 0;
   int warmup = 0;  // slow steps at the beginning
   // Nanoseconds.
   double forward = 1.0e6, backward = 2.0e6, all_gather = 0.6e6, reduce_scatter = 0.8e6,
@@ -32,6 +36,10 @@ struct GeneratedRun {
   bool late_reductions = false;     // as frozen views make them
   bool reductions_beside_gathers = false;  // one stream for all collectives
   int64_t layer_bytes = 4096;
+  // The layers' messages vary from step to step, up to this share more, as with a mixture of
+  // experts or sequences of any length.
+  double varying_bytes = 0;
+  Nanoseconds overhead = 0;  // how long the profiler itself runs in each step
   std::string layer_name = "layers.{}";
 
   [[nodiscard]] trace::Run run() const;

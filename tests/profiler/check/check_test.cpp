@@ -142,11 +142,31 @@ TEST(RunSummaryTest, OnlyLongWorkOfTheProfilerCountsAgainstAStep) {
   EXPECT_THAT(lengthy.notes, testing::ElementsAre(HasSubstr("1 steps left out: the profiler")));
 }
 
-TEST(CheckTest, SameProgramPassesAndSaysWhatWouldHaveBeenSeen) {
+// Three microseconds of a buffer request are no reason to leave out a step of 15 ms.
+TEST(RunSummaryTest, OverheadCountsByItsDuration) {
+  GeneratedRun what = quiet();
+  what.overhead = 3'000;
+  const RunSummary little = summarize(what.run());
+  EXPECT_EQ(little.used, 19);
+  EXPECT_TRUE(little.notes.empty());
+  EXPECT_TRUE(little.doubts.empty());
+  what.overhead = 200'000;  // 1.3 % of the step
+  const RunSummary much = summarize(what.run());
+  EXPECT_EQ(much.used, 0);
+  EXPECT_THAT(much.doubts, testing::ElementsAre("the profiler itself took much of every step"));
+}
+
+TEST(CheckTest, SameProgramPassesAndSaysWhatIsExcluded) {
   const CheckResult result = check_runs(runs_of({}, 5, 1), runs_of({}, 5, 100));
   EXPECT_EQ(result.verdict, Verdict::kPass) << result.reason;
-  EXPECT_THAT(result.reason, HasSubstr("with these 5 × 1"));
+  EXPECT_THAT(result.reason, HasSubstr("step_time rose by no more than"));
   const MetricResult& step = result_of(result, Metric::kStepTime);
+  // The bound is that of the one-sided interval of 95 %, with 8 degrees of freedom: t = 1.8595.
+  ASSERT_TRUE(step.upper.has_value());
+  EXPECT_NEAR(*step.upper, step.effect.change + 1.8595 * step.effect.standard_error,
+              1e-3 * step.effect.standard_error);
+  EXPECT_LT(*step.upper, step.limit);
+  EXPECT_FALSE(step.enough.has_value());
   ASSERT_TRUE(step.detectable.has_value());
   EXPECT_GT(*step.detectable, step.limit);
   EXPECT_LT(*step.detectable, 0.05 * step.effect.baseline);
@@ -177,7 +197,7 @@ TEST(CheckTest, ExposedTimeGatesByItself) {
   slow.more_exposed = 0.21e6;  // 1.4 % of the step, below its limit
   const CheckResult result = check_runs(runs_of(usual, 5, 1), runs_of(slow, 5, 100));
   EXPECT_EQ(result.verdict, Verdict::kRegression);
-  EXPECT_EQ(result_of(result, Metric::kStepTime).verdict, Verdict::kPass) << result.reason;
+  EXPECT_NE(result_of(result, Metric::kStepTime).verdict, Verdict::kRegression) << result.reason;
   EXPECT_EQ(result_of(result, Metric::kExposedComm).verdict, Verdict::kRegression);
   const AttributionRow& most = result.attribution.front();
   EXPECT_EQ(most.part, "reduce_scatter");
@@ -239,7 +259,65 @@ TEST(CheckTest, NoiseThatHidesTooMuchIsInconclusive) {
   wild.run_noise = 0.08;
   const CheckResult result = check_runs(runs_of(wild, 3, 1), runs_of(wild, 3, 100));
   EXPECT_EQ(result.verdict, Verdict::kInconclusive);
-  EXPECT_THAT(result.reason, HasSubstr("too noisy"));
+  EXPECT_THAT(result.reason,
+              testing::AllOf(HasSubstr("too noisy"), HasSubstr("is not excluded"),
+                             testing::AnyOf(HasSubstr("runs a side would do"),
+                                            HasSubstr("no number of runs would decide"))));
+}
+
+// Messages of other sizes in each step of the same program are no structural difference, but sizes
+// of another distribution are.
+TEST(CheckTest, SizesThatVaryAreComparedAsDistributions) {
+  GeneratedRun experts;
+  experts.varying_bytes = 0.5;
+  const auto baseline = runs_of(experts, 3, 1);
+  ASSERT_FALSE(baseline[0].structure[0].varying.empty());
+  EXPECT_EQ(baseline[0].structure[0].variants.size(), 1U);
+  const CheckResult same = check_runs(baseline, runs_of(experts, 3, 100));
+  EXPECT_TRUE(same.structural.empty()) << same.reason;
+  EXPECT_EQ(same.verdict, Verdict::kPass) << same.reason;
+  const std::string file = to_json(baseline);
+  EXPECT_EQ(to_json(parse_baseline(file, "f")), file);
+  EXPECT_TRUE(structural_differences(parse_baseline(file, "f"), runs_of(experts, 3, 100)).empty());
+  experts.layer_bytes = 8192;
+  const auto larger = structural_differences(baseline, runs_of(experts, 1, 100));
+  ASSERT_FALSE(larger.empty());
+  for (const StructuralDifference& d : larger) {
+    EXPECT_EQ(d.kind, "bytes");
+    EXPECT_THAT(d.baseline, HasSubstr("bytes a step"));
+  }
+  // Sizes that vary only since the change are a difference.
+  EXPECT_FALSE(structural_differences(runs_of({}, 1), runs_of(experts, 1, 100)).empty());
+}
+
+// The candidate's session is 3 % slower than the mean of the baseline's, which differ by as much.
+TEST(CheckTest, SavedSessionsShowHowMuchSessionsDiffer) {
+  const auto session = [](double level, uint64_t seed) {
+    GeneratedRun what;
+    what.forward *= level;
+    what.backward *= level;
+    what.optimizer *= level;
+    return runs_of(what, 3, seed);
+  };
+  std::vector<RunSummary> baseline;
+  for (const double level : {1.0, 1.04, 0.97, 1.02, 0.99, 0.96}) {
+    for (RunSummary& run : session(level, baseline.size() + 1)) {
+      baseline.push_back(std::move(run));
+    }
+    add_session(baseline);
+  }
+  const auto candidate = session(1.03, 100);
+  const CheckResult kept = check_runs(parse_baseline(to_json(baseline), "f"), candidate);
+  EXPECT_TRUE(kept.by_sessions);
+  EXPECT_EQ(kept.baseline_sessions, 6);
+  EXPECT_EQ(kept.verdict, Verdict::kInconclusive) << kept.reason;
+  EXPECT_THAT(kept.reason, HasSubstr("6 sessions in the baseline"));
+  EXPECT_EQ(check_runs(baseline, session(1.3, 100)).verdict, Verdict::kRegression);
+  // Without the sessions the same runs are a regression: a false alarm.
+  std::vector<RunSummary> one(baseline.begin(), baseline.begin() + 3);
+  EXPECT_EQ(check_runs(one, candidate).verdict, Verdict::kRegression);
+  EXPECT_THAT(check_runs(one, candidate).notes,
+              testing::Contains(HasSubstr("the saved baseline has one session")));
 }
 
 TEST(CheckTest, SimulatedRunsGateExactly) {

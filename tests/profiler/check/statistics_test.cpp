@@ -201,5 +201,42 @@ TEST(StatisticsTest, LooksTogetherKeepTheErrorRate) {
   EXPECT_GE(rate, 0.5 * kAlpha);
 }
 
+// Means of sessions 10, 12, 14 and candidate 13: deviations -2, 0, 2; variance 8 / 2 = 4; error
+// sqrt(4 · (1/3 + 1)).
+TEST(StatisticsTest, SessionsAreTheObservations) {
+  const Effect effect = effect_of_sessions({{9, 11}, {12, 12}, {13, 15}}, {{13, 13}});
+  EXPECT_DOUBLE_EQ(effect.baseline, 12);
+  EXPECT_DOUBLE_EQ(effect.change, 1);
+  EXPECT_DOUBLE_EQ(effect.df, 2);
+  EXPECT_DOUBLE_EQ(effect.standard_error, std::sqrt(4 * (1.0 / 3 + 1)));
+  // A candidate of one run scatters more than a mean of two: the runs' variance within sessions is
+  // (2 + 0 + 2) / 3, of which one run has half more than two.
+  const Effect one = effect_of_sessions({{9, 11}, {12, 12}, {13, 15}}, {{13}});
+  EXPECT_DOUBLE_EQ(one.standard_error, std::sqrt(4 * (1.0 / 3 + 1) + 4.0 / 3 / 2));
+  EXPECT_FALSE(effect_of_sessions({{1, 2}}, {{3}}).measurable());
+}
+
+TEST(StatisticsTest, CountToDecide) {
+  // A change of 1 ± 1 from 4 + 4 runs, limit 2: with n runs a side the error is sqrt(4 / n). The
+  // bound is below 2 when t(0.05, 2n - 2) · sqrt(4 / n) < 1: 1.725 · 0.603 = 1.040 with 11 runs a
+  // side, 1.717 · 0.577 = 0.991 with 12.
+  const Effect effect{10, 11, 1, 1, 6};
+  EXPECT_EQ(count_to_decide(effect, {Growth::Of::kRuns, 4, 0}, 2, 0.005, 0.05), 12);
+  // Nothing decides about a change that equals the limit.
+  EXPECT_EQ(count_to_decide({10, 12, 2, 1, 6}, {Growth::Of::kRuns, 4, 0}, 2, 0.005, 0.05),
+            std::nullopt);
+  // However many sessions the baseline has, that of the candidate remains one.
+  EXPECT_EQ(count_to_decide({10, 11, 1, 1, 4}, {Growth::Of::kSessions, 5, 1}, 2, 0.005, 0.05),
+            std::nullopt);
+}
+
+TEST(StatisticsTest, DistancesOfDistributions) {
+  EXPECT_DOUBLE_EQ(distribution_distance({1, 2, 3, 4}, {1, 2, 3, 4}), 0);
+  EXPECT_DOUBLE_EQ(distribution_distance({1, 2, 3, 4}, {3, 4, 5, 6}), 0.5);
+  EXPECT_DOUBLE_EQ(distribution_distance({1, 1}, {2, 2, 2}), 1);
+  // Kolmogorov's 1.358 for 5 %, two samples of 100: 1.358 · sqrt(200 / 10000).
+  EXPECT_NEAR(critical_distance(100, 100, 0.05), 1.358 * std::sqrt(0.02), 1e-3);
+}
+
 }  // namespace
 }  // namespace shardlens::check
