@@ -117,19 +117,20 @@ std::vector<std::string> causes_of(const std::vector<RunSummary>& baseline,
 std::vector<AttributionRow> attribute(const std::vector<RunSummary>& baseline,
                                       const std::vector<RunSummary>& candidate,
                                       Metric metric) {
-  std::map<std::pair<std::string, std::string>, double> deltas;
-  const auto add = [&](const std::vector<RunSummary>& runs, double sign) {
+  std::map<std::pair<std::string, std::string>, AttributionRow> rows;
+  const auto add = [&](const std::vector<RunSummary>& runs, double AttributionRow::*side) {
     for (const RunSummary& run : runs) {
       for (const Part& part : metric == Metric::kStepTime ? run.step_parts : run.exposed_parts) {
-        deltas[{part.unit, part.part}] += sign * part.ns / static_cast<double>(runs.size());
+        rows[{part.unit, part.part}].*side += part.ns / static_cast<double>(runs.size());
       }
     }
   };
-  add(candidate, 1);
-  add(baseline, -1);
+  add(candidate, &AttributionRow::candidate);
+  add(baseline, &AttributionRow::baseline);
   std::vector<AttributionRow> out;
-  for (const auto& [key, delta] : deltas) {
-    out.push_back({metric, key.first, key.second, delta});
+  for (const auto& [key, row] : rows) {
+    out.push_back(
+        {metric, key.first, key.second, row.candidate - row.baseline, row.baseline, row.candidate});
   }
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
     return std::abs(a.delta) > std::abs(b.delta);

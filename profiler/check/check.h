@@ -52,6 +52,7 @@ struct AttributionRow {
   Metric metric = Metric::kStepTime;  // the rows with this metric sum to its change
   std::string unit, part;             // as in Part
   double delta = 0;                   // ns per step
+  double baseline = 0, candidate = 0;
 };
 
 // The verdict, and the results on which it is based.
