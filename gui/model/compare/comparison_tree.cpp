@@ -6,19 +6,10 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/base/words.h"
 
 namespace shardlens::gui {
 namespace {
-
-// "all_gather_forward" → "all-gather forward", as in the waterfall.
-QString words(const std::string& name) {
-  QString text = QString::fromStdString(name);
-  for (const char* collective : {"all_gather", "reduce_scatter", "all_reduce"}) {
-    const QString written = QString::fromLatin1(collective);
-    text.replace(written, QString(written).replace(u'_', u'-'));
-  }
-  return text.replace(u'_', u' ');
-}
 
 QString unit_text(const std::string& fqn) {
   return QString::fromStdString(check::unit_name(fqn));
@@ -106,6 +97,8 @@ std::vector<ComparisonTree::Group> ComparisonTree::groups_of(
       Row row;
       row.what = unit_text(part.unit);
       row.unit = part.unit;
+      row.a = part.baseline;
+      row.b = part.candidate;
       row.delta = part.delta;
       add(part.part, words(part.part), std::move(row));
     }

@@ -7,6 +7,7 @@
 
 #include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
+#include "gui/model/base/words.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/table.h"
 
@@ -153,7 +154,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
     if (!part) {
       continue;
     }
-    sheet.section(escaped(name_of(static_cast<analysis::UnitPart>(i))));
+    sheet.section(words(name_of(static_cast<analysis::UnitPart>(i))).toHtmlEscaped());
     sheet.row(QObject::tr("count, bytes"),
               QObject::tr("%1, %2")
                   .arg(part->count)
@@ -193,7 +194,7 @@ QString of_rank(const RunData& run, const RankData& rank) {
                                   : QString::fromStdString(report::format_percent(row.ratio(f))));
   }
   for (const auto& [kind, figures] : f.collectives) {
-    sheet.row(escaped(name_of(kind)),
+    sheet.row(words(name_of(kind)).toHtmlEscaped(),
               QObject::tr("%1, %2, exposed <b>%3</b>")
                   .arg(countText(figures.count, QObject::tr("call"), QObject::tr("calls")),
                        durationText(figures.busy), durationText(figures.exposed)));

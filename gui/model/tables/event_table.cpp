@@ -1,5 +1,7 @@
 #include "gui/model/tables/event_table.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
@@ -44,6 +46,17 @@ EventTable::EventTable(QObject* parent)
             }}},
           parent) {}
 
+// PyTorch writes events in no particular order.
+void EventTable::sortByStart() {
+  const auto& events = run_->ranks[rank_]->trace.events;
+  const auto start = [&events](uint32_t i) { return events[i].start; };
+  by_start_.resize(events.size());
+  std::iota(by_start_.begin(), by_start_.end(), 0U);
+  if (!std::ranges::is_sorted(by_start_, {}, start)) {
+    std::ranges::stable_sort(by_start_, {}, start);
+  }
+}
+
 void EventTable::show(RunPointer run,
                       size_t rank,
                       const std::optional<analysis::Interval>& window,
@@ -52,13 +65,18 @@ void EventTable::show(RunPointer run,
   if (run != nullptr && run == run_ && rank == rank_ && window == window_ && filter == filter_) {
     return;
   }
+  const bool same = run == run_ && rank == rank_;
   run_ = std::move(run);
   rank_ = rank;
   window_ = window;
   filter_ = filter;
   if (run_ == nullptr) {
+    by_start_.clear();
     reset(0);
     return;
+  }
+  if (!same) {
+    sortByStart();
   }
   const trace::Trace& trace = run_->ranks[rank_]->trace;
   // There are few names but many events, so each name is matched once.
@@ -74,7 +92,7 @@ void EventTable::show(RunPointer run,
     return known == 1;
   };
   std::vector<uint32_t> rows;
-  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+  for (const uint32_t i : by_start_) {
     const trace::Event& event = trace.events[i];
     const bool inside = !window || (event.start < window->end && event.end() >= window->start);
     if (inside && fits_name(event)) {

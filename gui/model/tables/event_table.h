@@ -10,7 +10,8 @@
 
 namespace shardlens::gui {
 
-// Events of a rank: all, or only those that overlap a window and whose names contain a text.
+// Events of a rank by their start: all, or only those that overlap a window and whose names contain
+// a text.
 class EventTable : public ColumnTable {
   Q_OBJECT
  public:
@@ -27,10 +28,12 @@ class EventTable : public ColumnTable {
   }
 
  private:
+  void sortByStart();
   RunPointer run_;
   size_t rank_ = 0;
   std::optional<analysis::Interval> window_;
   QString filter_;
+  std::vector<uint32_t> by_start_;  // all events of the rank
 };
 
 }  // namespace shardlens::gui

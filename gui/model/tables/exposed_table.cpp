@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/base/words.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {
@@ -21,7 +22,7 @@ double key_of(const std::optional<Nanoseconds>& value) {
 QString part_label(const analysis::Collective& c) {
   // Kinds without a lane of their own keep their name: send_recv, broadcast, …
   const QString kind = c.kind && kind_of(c.kind) == Kind::kOtherComm
-                           ? table_text(name_of(*c.kind))
+                           ? words(name_of(*c.kind))
                            : QString::fromUtf8(label_of(kind_of(c.kind)));
   switch (c.part) {
     case analysis::UnitPart::kAllGatherForward:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/base/dtype.h"
@@ -25,6 +26,10 @@ Nanoseconds exposed_of(const UnitFigures& unit, UnitPart part) {
 
 QString duration_or_dash(Nanoseconds value) {
   return value == 0 ? QStringLiteral("–") : durationText(value);
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
 // Bytes of one all-gather of the unit, for runs without a plan.
@@ -107,12 +112,33 @@ void UnitTree::addModules() {
 }
 
 void UnitTree::addUnits() {
+  const std::vector<UnitFigures>& units = run_->ranks[rank_]->figures.units;
+  std::set<std::string> unit_names;
+  std::map<std::string, std::set<std::string>> below;  // components below each prefix
+  for (const UnitFigures& unit : units) {
+    unit_names.insert(unit.is_unit ? unit.fqn : "");
+    for (size_t dot = unit.fqn.find('.'); unit.is_unit && dot != std::string::npos;
+         dot = unit.fqn.find('.', dot + 1)) {
+      below[unit.fqn.substr(0, dot)].insert(
+          unit.fqn.substr(dot + 1, unit.fqn.find('.', dot + 1) - dot - 1));
+    }
+  }
+  // A prefix that only leads to one other has no row: "model" and "layers" become "model.layers".
+  // Numbers keep their rows, because blocks are folded by them.
+  const auto only_leads_on = [&](const std::string& prefix) {
+    const std::set<std::string>& next = below[prefix];
+    return next.size() == 1 && !unit_names.contains(prefix) && !is_number(*next.begin()) &&
+           !is_number(prefix.substr(prefix.rfind('.') + 1));
+  };
   std::map<std::string, int> known;
   const std::function<int(const std::string&)> node_for = [&](const std::string& fqn) -> int {
     if (const auto found = known.find(fqn); found != known.end()) {
       return found->second;
     }
-    const size_t dot = fqn.rfind('.');
+    size_t dot = fqn.rfind('.');
+    while (dot != std::string::npos && only_leads_on(fqn.substr(0, dot))) {
+      dot = dot == 0 ? std::string::npos : fqn.rfind('.', dot - 1);
+    }
     int parent = kTop;
     if (dot != std::string::npos) {
       parent = node_for(fqn.substr(0, dot));
@@ -125,7 +151,6 @@ void UnitTree::addUnits() {
                     : QString::fromStdString(dot == std::string::npos ? fqn : fqn.substr(dot + 1));
     return known[fqn] = addNode(parent, std::move(node));
   };
-  const std::vector<UnitFigures>& units = run_->ranks[rank_]->figures.units;
   for (const bool root : {true, false}) {
     for (const UnitFigures& unit : units) {
       if (unit.is_unit && unit.fqn.empty() == root) {

@@ -13,8 +13,8 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kName = 2, kCategory = 3;  // columns
-constexpr int kCategoryWidth = 120;
+constexpr int kName = 2, kCategory = 3, kTrack = 4;  // columns
+constexpr int kCategoryWidth = 120, kTrackWidth = 130;
 
 // Events of the rank, found by name; within the dragged range, if there is one. While nobody sees
 // the panel its table is empty.
@@ -31,6 +31,7 @@ class EventsPanel final : public Panel {
     view_->horizontalHeader()->setStretchLastSection(false);
     view_->horizontalHeader()->setSectionResizeMode(kName, QHeaderView::Stretch);
     view_->setColumnWidth(kCategory, kCategoryWidth);
+    view_->setColumnWidth(kTrack, kTrackWidth);
   }
   [[nodiscard]] QLineEdit* search() const override { return search_; }
   void becameVisible() override { emit updateRequested(); }

@@ -17,7 +17,7 @@ namespace {
 // Computing the figures per unit for a window takes a pass over the trace. On traces with more
 // events than this, the figures of all steps are shown for every window.
 constexpr int64_t kWindowedUnits = 1'500'000;
-constexpr int kNarrowestName = 130, kWidestName = 210;
+constexpr int kIndentation = 14, kNarrowestName = 130, kWidestName = 210;
 
 // The tree of modules with their costs, and buttons that edit the plan of the chosen one.
 class ModulesPanel final : public Panel {
@@ -51,8 +51,10 @@ ModulesPanel::ModulesPanel(const PanelContext& context)
   view_->setModel(&tree_);
   view_->setAccessibleName(tr("Modules and units"));
   view_->setUniformRowHeights(true);
+  view_->setIndentation(kIndentation);
   view_->setAlternatingRowColors(true);
   view_->setAllColumnsShowFocus(true);
+  view_->setItemDelegate(new CellDelegate(view_));
   view_->setItemDelegateForColumn(UnitTree::kExposed, share_);
   view_->setItemDelegateForColumn(UnitTree::kUnits,
                                   new EmphasisDelegate(view_, UnitTree::kChangedRole));
@@ -129,8 +131,9 @@ void ModulesPanel::planChanged() {
   }
 }
 
-// Names take the width that the figures leave. If that is too little, names are narrowed (within
-// limits) so that the exposed time and the plan's text are visible without scrolling.
+// Names take the width that the figures leave. If that is too little for them, the last figures are
+// scrolled to, and names are only narrowed (within limits) so that the exposed time and the plan's
+// text are visible without scrolling.
 void ModulesPanel::widthChanged() {
   const int width = view_->viewport()->width();
   int others = 0;
@@ -138,8 +141,9 @@ void ModulesPanel::widthChanged() {
     others += view_->columnWidth(column);
   }
   const int first = view_->columnWidth(UnitTree::kExposed) + view_->columnWidth(UnitTree::kUnits);
+  const int wanted = std::min(kWidestName, view()->sizeHintForColumn(UnitTree::kName));
   view_->setColumnWidth(UnitTree::kName,
-                        width - others >= kNarrowestName
+                        width - others >= std::max(kNarrowestName, wanted)
                             ? width - others
                             : std::clamp(width - first, kNarrowestName, kWidestName));
 }

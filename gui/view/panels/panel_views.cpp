@@ -31,6 +31,7 @@ QTableView* make_table(ColumnTable& model, const QString& name) {
   view->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
   view->horizontalHeader()->setStretchLastSection(true);
   view->horizontalHeader()->setHighlightSections(false);
+  view->horizontalHeader()->setTextElideMode(Qt::ElideRight);
   view->horizontalHeader()->setResizeContentsPrecision(kMeasuredRows);
   view->verticalHeader()->hide();
   view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 7);

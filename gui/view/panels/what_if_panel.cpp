@@ -29,7 +29,7 @@ class WhatIfPanel final : public Panel {
  private:
   void makeTable();
   void showVersions();
-  void fitVersions();  // hides the last columns that do not fit the table's width
+  void fitVersions();  // hides the least important columns if not all fit the table's width
   [[nodiscard]] QString baselineNote() const;
   PlanForm* form_;
   QLabel* note_;
@@ -80,6 +80,9 @@ void WhatIfPanel::makeTable() {
   table_->setModel(&versions_);
   table_->setAccessibleName(tr("Versions of the plan"));
   table_->setSelectionBehavior(QAbstractItemView::SelectRows);
+  table_->setSelectionMode(QAbstractItemView::SingleSelection);
+  table_->horizontalHeader()->setHighlightSections(false);
+  table_->horizontalHeader()->setTextElideMode(Qt::ElideRight);
   table_->setShowGrid(false);
   table_->setTabKeyNavigation(false);
   table_->setAlternatingRowColors(true);
@@ -99,7 +102,7 @@ void WhatIfPanel::makeTable() {
                        versions_.headerData(column, Qt::Horizontal, Qt::DisplayRole).toString(),
                        versions_.index(versions_.indexOf(r).row(), column).data().toString());
     }
-    return text;
+    return text + (&v == session().current() ? QString() : tr("\nA double click returns to it."));
   });
   connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
     const PlanVersion& v = session().versions()[versions_.rowAt(index)];
@@ -114,8 +117,11 @@ void WhatIfPanel::resizeEvent(QResizeEvent* event) {
 
 // Hidden columns are in the rows' tooltips.
 void WhatIfPanel::fitVersions() {
-  constexpr int kChange = 1, kAlways = 8, kWidestChange = 180;
-  for (int column = kAlways; column < versions_.columnCount(); ++column) {
+  constexpr int kChange = 1, kWidestChange = 180;
+  // Tokens/s, exposed, engine, machine, change of the peak, and the simulator's error, which is
+  // also above the table; the step, its change and the peak always stay.
+  constexpr int kDropped[] = {10, 9, 8, 5, 7, 4};
+  for (const int column : kDropped) {
     table_->setColumnHidden(column, false);
   }
   table_->resizeColumnsToContents();
@@ -124,10 +130,11 @@ void WhatIfPanel::fitVersions() {
   for (int column = 0; column < versions_.columnCount(); ++column) {
     width += table_->columnWidth(column);
   }
-  for (int column = versions_.columnCount() - 1;
-       column >= kAlways && width > table_->viewport()->width(); --column) {
-    width -= table_->columnWidth(column);
-    table_->setColumnHidden(column, true);
+  for (const int column : kDropped) {
+    if (width > table_->viewport()->width()) {
+      width -= table_->columnWidth(column);
+      table_->setColumnHidden(column, true);
+    }
   }
 }
 

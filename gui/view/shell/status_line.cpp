@@ -9,8 +9,10 @@ namespace shardlens::gui {
 
 StatusLine::StatusLine(QMainWindow& window, SelectionContext& context, TimelineView& timeline)
     : window_(window), context_(context), timeline_(timeline) {
+  range_->setContentsMargins(6, 0, 0, 0);
   range_->setMinimumWidth(260);
   window_.statusBar()->addWidget(range_);
+  hover_->setAccessibleName(tr("Under the pointer"));
   window_.statusBar()->addWidget(hover_, 1);
   events_->setContentsMargins(0, 0, 6, 0);
   window_.statusBar()->addPermanentWidget(events_);

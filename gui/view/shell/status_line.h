@@ -5,6 +5,7 @@
 
 #include "gui/model/run/selection_context.h"
 #include "gui/view/timeline/timeline_view.h"
+#include "gui/view/widgets/elided_label.h"
 
 namespace shardlens::gui {
 
@@ -24,7 +25,7 @@ class StatusLine : public QObject {
   SelectionContext& context_;
   TimelineView& timeline_;
   QLabel* range_ = new QLabel;
-  QLabel* hover_ = new QLabel;
+  ElidedLabel* hover_ = new ElidedLabel;
   QLabel* events_ = new QLabel;
 };
 

@@ -12,7 +12,8 @@ constexpr int kShownCharacters = 80;
 }  // namespace
 
 QString shortened(const QString& path) {
-  return path.size() <= kShownCharacters ? path : u'…' + path.right(kShownCharacters - 1);
+  QString text = path.size() <= kShownCharacters ? path : u'…' + path.right(kShownCharacters - 1);
+  return text.replace(u'&', QStringLiteral("&&"));  // a single one would mark a mnemonic
 }
 
 WindowMenus::WindowMenus(QMainWindow& window, ActionRegistry& actions, RecentFiles& recent)

@@ -7,7 +7,8 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kDimmed = 0.28;    // opacity of items outside the selected unit
+constexpr double kTickCharacter = 8;  // pixels, about; a label that would be cut off is left out
+constexpr double kDimmed = 0.28;      // opacity of items outside the selected unit
 constexpr size_t kMostArrows = 24;  // with more collectives in view, only the selected one has one
 
 }  // namespace
@@ -194,7 +195,7 @@ void TimelineScene::drawRuler(Canvas& canvas) const {
     const double x = tick.x + kGutter;
     const bool major = !tick.label.isEmpty();
     canvas.line({x, bottom - (major ? 8 : 4)}, {x, bottom}, Ink::kGrid, false);
-    if (major) {
+    if (major && tick.x + kTickCharacter * static_cast<double>(tick.label.size()) < axis.width()) {
       canvas.text({x + 3, top, 110, kRuler - 4}, tick.label, Ink::kFaintText);
     }
   }

@@ -113,7 +113,7 @@ bool CommandPalette::eventFilter(QObject* watched, QEvent* event) {
 
 ShortcutSheet::ShortcutSheet(const ActionRegistry& actions, QWidget* parent) : QDialog(parent) {
   setWindowTitle(tr("Shortcuts"));
-  resize(1040, 660);
+  resize(1040, 720);
   auto* column = new QVBoxLayout(this);
   auto* text = new QTextBrowser(this);
   text->setAccessibleName(windowTitle());
@@ -134,8 +134,8 @@ ShortcutSheet::ShortcutSheet(const ActionRegistry& actions, QWidget* parent) : Q
           .arg(tr("Mouse"),
                tr("The wheel zooms at the pointer (Ctrl: in small steps, Shift: pans). A drag "
                   "measures and snaps to edges (Alt: does not snap). "
-                  "Shift+drag and a drag with the middle button pan. A click selects, a double "
-                  "click zooms to the item. "
+                  "Shift+drag and a drag with the middle button pan. A click selects an item or a "
+                  "step, a double click zooms to it. "
                   "The right button opens a menu of actions for it. "
                   "A click on a rank's name folds the rank; the strip at the top shows the "
                   "whole run."))

@@ -1,13 +1,38 @@
 #include "gui/view/widgets/delegates.h"
 
+#include <QAbstractItemView>
+#include <QHelpEvent>
 #include <QPainter>
+#include <QToolTip>
 
 #include "gui/view/widgets/painter_canvas.h"
+#include "gui/view/widgets/text_lines.h"
 
 namespace shardlens::gui {
 
+bool CellDelegate::helpEvent(QHelpEvent* event,
+                             QAbstractItemView* view,
+                             const QStyleOptionViewItem& option,
+                             const QModelIndex& index) {
+  if (event->type() != QEvent::ToolTip) {
+    return QStyledItemDelegate::helpEvent(event, view, option, index);
+  }
+  QString text = index.data(Qt::ToolTipRole).toString();
+  if (text.isEmpty() && sizeHint(option, index).width() > option.rect.width()) {
+    text = index.data().toString();
+  }
+  QToolTip::showText(event->globalPos(), in_lines(text), view->viewport(), option.rect);
+  return true;
+}
+
+// Names of units differ at their ends too, so they are elided in the middle; sentences at the end.
+void CellDelegate::initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const {
+  QStyledItemDelegate::initStyleOption(option, index);
+  option->textElideMode = option->text.count(u' ') <= 1 ? Qt::ElideMiddle : Qt::ElideRight;
+}
+
 ShareDelegate::ShareDelegate(int role, QObject* parent)
-    : QStyledItemDelegate(parent), role_(role), theme_(&Theme::light()) {}
+    : CellDelegate(parent), role_(role), theme_(&Theme::light()) {}
 
 void ShareDelegate::paint(QPainter* painter,
                           const QStyleOptionViewItem& option,
@@ -16,7 +41,7 @@ void ShareDelegate::paint(QPainter* painter,
   const double share = index.data(role_).toDouble();
   if (share > 0) {
     PainterCanvas canvas(*painter, *theme_);
-    const QRectF area = QRectF(option.rect).adjusted(3, option.rect.height() - 5, -3, -1);
+    const QRectF area = QRectF(option.rect).adjusted(3, option.rect.height() - 4, -3, -1);
     const QRectF bar(area.right() - area.width() * share, area.top(), area.width() * share,
                      area.height());
     canvas.fill(bar, Ink::kExposed, 0.45);
@@ -26,11 +51,8 @@ void ShareDelegate::paint(QPainter* painter,
 
 void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
-  QStyledItemDelegate::initStyleOption(option, index);
+  CellDelegate::initStyleOption(option, index);
   option->font.setBold(index.data(role_).toBool());
-  // Names of units differ at their ends too, so they are elided in the middle; sentences at the
-  // end.
-  option->textElideMode = option->text.count(u' ') <= 1 ? Qt::ElideMiddle : Qt::ElideRight;
 }
 
 }  // namespace shardlens::gui

@@ -7,8 +7,23 @@
 
 namespace shardlens::gui {
 
+// Draws cells of tables and trees. Long names are elided in the middle. The tooltip is the model's,
+// or else the text itself if it is elided.
+class CellDelegate : public QStyledItemDelegate {
+  Q_OBJECT
+ public:
+  using QStyledItemDelegate::QStyledItemDelegate;
+  bool helpEvent(QHelpEvent* event,
+                 QAbstractItemView* view,
+                 const QStyleOptionViewItem& option,
+                 const QModelIndex& index) override;
+
+ protected:
+  void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;
+};
+
 // Draws a fraction from 0 to 1 (the role's value) as a hatched bar at the bottom of the cell.
-class ShareDelegate : public QStyledItemDelegate {
+class ShareDelegate : public CellDelegate {
   Q_OBJECT
  public:
   ShareDelegate(int role, QObject* parent);
@@ -23,11 +38,11 @@ class ShareDelegate : public QStyledItemDelegate {
 };
 
 // Draws the text bold if the model's value of `role` is true.
-class EmphasisDelegate : public QStyledItemDelegate {
+class EmphasisDelegate : public CellDelegate {
   Q_OBJECT
  public:
   explicit EmphasisDelegate(QObject* parent, int role = ColumnTable::kEmphasisRole)
-      : QStyledItemDelegate(parent), role_(role) {}
+      : CellDelegate(parent), role_(role) {}
 
  protected:
   void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;

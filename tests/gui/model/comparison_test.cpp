@@ -42,13 +42,22 @@ class ComparisonTest : public QtTest<QCoreApplication> {
 
 TEST_F(ComparisonTest, PartsSumToTheStepsChange) {
   const auto comparison = compared(pytorch_run("fsdp2-prefetch"), pytorch_run("fsdp2-no-reshard"));
-  double step = 0;
+  double step = 0, a = 0, b = 0;
   for (const check::MetricResult& metric : comparison->result.metrics) {
     if (metric.metric == check::Metric::kStepTime) {
       step = metric.effect.change;
+      a = metric.effect.baseline;
+      b = metric.effect.candidate;
     }
   }
   ASSERT_NE(step, 0);
+  for (const check::AttributionRow& row : comparison->result.attribution) {
+    EXPECT_EQ(row.delta, row.candidate - row.baseline);
+    a -= row.baseline;
+    b -= row.candidate;
+  }
+  EXPECT_NEAR(a, 0, 1e-3);
+  EXPECT_NEAR(b, 0, 1e-3);
   ComparisonTree tree;
   const QAbstractItemModelTester tester(&tree,
                                         QAbstractItemModelTester::FailureReportingMode::Warning);
@@ -62,6 +71,9 @@ TEST_F(ComparisonTest, PartsSumToTheStepsChange) {
       rows += tree.deltaAt(tree.index(child, 0, group));
     }
     EXPECT_NEAR(rows, tree.deltaAt(group), 1e-6);
+    for (const int column : {ComparisonTree::kA, ComparisonTree::kB}) {
+      EXPECT_NE(group.siblingAtColumn(column).data().toString(), "–");
+    }
     sum += tree.deltaAt(group);
   }
   EXPECT_NEAR(sum, step, 1e-3);

@@ -10,6 +10,7 @@
 #include "gui/model/tables/ownership_table.h"
 #include "gui/model/tables/unit_tree.h"
 #include "tests/gui/qt_test.h"
+#include "tests/support/generated_run.h"
 
 namespace shardlens::gui {
 namespace {
@@ -122,6 +123,69 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
   EXPECT_LT(table.rowCount(), all);
   table.show(run, 0, std::nullopt, "no event is called this");
   EXPECT_EQ(table.rowCount(), 0);
+}
+
+// PyTorch writes an event when it ends, so that a trace begins with inner ones.
+TEST_F(ModelTest, EventsAreListedByTheirStart) {
+  const RunPointer run = open_run(pytorch_run("fsdp2-default"));
+  EventTable table;
+  table.show(run, 0, std::nullopt, {});
+  const auto& events = run->ranks[0]->trace.events;
+  ASSERT_EQ(table.rowCount(), static_cast<int>(events.size()));
+  for (int row = 1; row < table.rowCount(); ++row) {
+    ASSERT_LE(events[table.eventAt(table.index(row - 1, 0))].start,
+              events[table.eventAt(table.index(row, 0))].start)
+        << row;
+  }
+}
+
+// Without a plan, names of units make the tree. Rows are for units, branches and numbers.
+TEST_F(ModelTest, APrefixThatOnlyLeadsOnHasNoRow) {
+  test::GeneratedRun generated;
+  generated.layers = 2;
+  generated.steps = 1;
+  generated.layer_name = "model.decoder.{}.block.attention";
+  const RunPointer run = std::make_shared<const RunData>(generated.run());
+  UnitTree tree;
+  const Tester tester(&tree, kMode);
+  tree.show(run, 0, nullptr);
+  const QModelIndex root = tree.index(0, 0);
+  EXPECT_EQ(root.data().toString(), "model");
+  EXPECT_EQ(tree.unitAt(root), "");
+  ASSERT_EQ(tree.rowCount(root), 1);
+  const QModelIndex prefix = tree.index(0, 0, root);
+  EXPECT_EQ(prefix.data().toString(), "model.decoder");
+  EXPECT_FALSE(tree.unitAt(prefix));
+  ASSERT_EQ(tree.rowCount(prefix), 2);
+  const QModelIndex second = tree.index(1, 0, prefix);
+  EXPECT_EQ(second.data().toString(), "1");
+  ASSERT_EQ(tree.rowCount(second), 1);
+  const QModelIndex unit = tree.index(0, 0, second);
+  EXPECT_EQ(unit.data().toString(), "block.attention");
+  EXPECT_EQ(tree.unitAt(unit), "model.decoder.1.block.attention");
+  EXPECT_EQ(exposed_of_top(tree), run->ranks[0]->figures.figures.exposed_comm);
+}
+
+TEST_F(ModelTest, ARankThatTheRunDoesNotHaveIsEmpty) {
+  const RunPointer run = sample();
+  const size_t none = run->ranks.size();
+  ExposedTable exposed;
+  OrderTable order;
+  EventTable events;
+  OwnershipTable ownership;
+  UnitTree tree;
+  exposed.show(run, none, run->ranks[0]->timeline.span);
+  order.show(run, none, 0);
+  events.show(run, none, std::nullopt, {});
+  ownership.show(run, none, std::nullopt, 0);
+  tree.show(run, none, nullptr);
+  for (const QAbstractItemModel* model : {static_cast<const QAbstractItemModel*>(&exposed),
+                                          static_cast<const QAbstractItemModel*>(&order),
+                                          static_cast<const QAbstractItemModel*>(&events),
+                                          static_cast<const QAbstractItemModel*>(&ownership),
+                                          static_cast<const QAbstractItemModel*>(&tree)}) {
+    EXPECT_EQ(model->rowCount(), 0) << model->metaObject()->className();
+  }
 }
 
 // Every element of every parameter is owned by exactly one rank.
