@@ -46,10 +46,22 @@ void OwnershipTable::show(RunPointer run,
                           const std::optional<std::string>& unit,
                           Nanoseconds instant,
                           const PlanPointer& recovered) {
+  run = run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
+  const PlanPointer own = plan_of(run);
+  const PlanPointer plan = own == nullptr ? recovered : own;
+  // A reset would take away the view's current row and interrupt a double click.
+  if (run != nullptr && run == shown_ && rank == rank_ && unit == unit_ && plan == plan_) {
+    if (instant != instant_ && !rows_.empty()) {
+      setInstant(rank, instant);
+      emit dataChanged(index(0, 0), index(rowCount() - 1, columnCount() - 1));
+    }
+    return;
+  }
   beginResetModel();
-  run_ = run != nullptr && rank < run->ranks.size() ? std::move(run) : nullptr;
-  plan_ = plan_of(run_);
-  plan_ = plan_ == nullptr ? recovered : plan_;
+  run_ = shown_ = std::move(run);
+  plan_ = plan;
+  rank_ = rank;
+  unit_ = unit;
   rows_.clear();
   layouts_.clear();
   states_.clear();
@@ -66,26 +78,37 @@ void OwnershipTable::show(RunPointer run,
     run_.reset();
   }
   if (run_ != nullptr) {
-    const trace::Trace& trace = run_->ranks[rank]->trace;
-    const std::vector<State> by_trace = unit_states(trace, instant);
-    const bool known = unit && std::any_of(plan().units.begin(), plan().units.end(),
-                                           [&](const plan::Unit& u) { return u.fqn == *unit; });
-    for (UnitId id = 0; id < plan().units.size(); ++id) {
-      const plan::Unit& each = plan().units[id];
-      layouts_.push_back(plan().layout(id));
-      const auto at = std::find(trace.units.begin(), trace.units.end(), each.fqn);
-      states_.push_back(at == trace.units.end()
-                            ? State::kUnknown
-                            : by_trace[static_cast<size_t>(at - trace.units.begin())]);
-    }
-    rows_ = plan::parameter_places(plan());
-    if (known) {
-      std::erase_if(rows_, [&](const plan::ParameterPlace& row) {
-        return row.unit == kNoUnit || plan().units[row.unit].fqn != *unit;
-      });
-    }
+    list(unit);
+    setInstant(rank, instant);
   }
   endResetModel();
+}
+
+void OwnershipTable::list(const std::optional<std::string>& unit) {
+  for (UnitId id = 0; id < plan().units.size(); ++id) {
+    layouts_.push_back(plan().layout(id));
+  }
+  rows_ = plan::parameter_places(plan());
+  const bool known = unit && std::any_of(plan().units.begin(), plan().units.end(),
+                                         [&](const plan::Unit& u) { return u.fqn == *unit; });
+  if (known) {
+    std::erase_if(rows_, [&](const plan::ParameterPlace& row) {
+      return row.unit == kNoUnit || plan().units[row.unit].fqn != *unit;
+    });
+  }
+}
+
+void OwnershipTable::setInstant(size_t rank, Nanoseconds instant) {
+  instant_ = instant;
+  states_.clear();
+  const trace::Trace& trace = run_->ranks[rank]->trace;
+  const std::vector<State> by_trace = unit_states(trace, instant);
+  for (const plan::Unit& each : plan().units) {
+    const auto at = std::find(trace.units.begin(), trace.units.end(), each.fqn);
+    states_.push_back(at == trace.units.end()
+                          ? State::kUnknown
+                          : by_trace[static_cast<size_t>(at - trace.units.begin())]);
+  }
 }
 
 std::optional<std::string> OwnershipTable::unitAt(const QModelIndex& index) const {

@@ -25,7 +25,8 @@ class OwnershipTable : public QAbstractTableModel {
   using QAbstractTableModel::QAbstractTableModel;
   // Lists the parameters of `unit`, or of the whole model if `unit` is not one of the plan's units.
   // Without a plan the table is empty and why() explains it. `recovered`: for a run without a plan
-  // of its own, the plan recovered from its traces, in which each unit is one parameter.
+  // of its own, the plan recovered from its traces, in which each unit is one parameter. If only
+  // the instant differs from the last call's, the rows stay the same.
   void show(RunPointer run,
             size_t rank,
             const std::optional<std::string>& unit,
@@ -44,12 +45,18 @@ class OwnershipTable : public QAbstractTableModel {
 
  private:
   [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
+  void list(const std::optional<std::string>& unit);
+  void setInstant(size_t rank, Nanoseconds instant);
   [[nodiscard]] State stateAt(const QModelIndex& index) const;
   [[nodiscard]] QVariant fixedText(const QModelIndex& index, int role) const;
   [[nodiscard]] QString sliceHelp(const QModelIndex& index) const;
   [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
   RunPointer run_;
   PlanPointer plan_;
+  RunPointer shown_;  // the last call's run, also if it has no plan
+  size_t rank_ = 0;
+  std::optional<std::string> unit_;
+  Nanoseconds instant_ = 0;
   QString why_;
   std::vector<plan::ParameterPlace> rows_;
   std::vector<plan::ShardLayout> layouts_;  // by unit

@@ -83,8 +83,19 @@ PlanForm::PlanForm(PlanSession& session, QWidget* parent)
   update();
 }
 
-// The form scrolls only vertically, so it must be as wide as its content.
+void PlanForm::addField(const QString& title, QWidget* box) {
+  box->installEventFilter(this);
+  box->setFocusPolicy(Qt::StrongFocus);  // the wheel does not give it the focus
+  form_->addRow(title, box);
+}
+
+// The form scrolls only vertically, so it must be as wide as its content. The wheel scrolls it,
+// also over a box: there it would edit the plan unnoticed.
 bool PlanForm::eventFilter(QObject* object, QEvent* event) {
+  if (event->type() == QEvent::Wheel && box_->isAncestorOf(qobject_cast<QWidget*>(object))) {
+    event->ignore();
+    return true;
+  }
   if (object == box_ && event->type() == QEvent::LayoutRequest) {
     setMinimumWidth(box_->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width());
   }
@@ -119,7 +130,7 @@ void PlanForm::addKnobs() {
         session_.choose(i, static_cast<size_t>(choice));
       }
     });
-    form_->addRow(knob.title, box);
+    addField(knob.title, box);
     knobs_.push_back(box);
   }
 }
@@ -151,7 +162,7 @@ void PlanForm::addMachine() {
     session_.edit(tr("Machine: %1").arg(chosen.label), next);
   });
   machine_ = box;
-  form_->addRow(tr("Machine"), box);
+  addField(tr("Machine"), box);
 }
 
 QSpinBox* PlanForm::addNumber(const QString& title,
@@ -166,7 +177,7 @@ QSpinBox* PlanForm::addNumber(const QString& title,
     set(next, value);
     session_.edit(QStringLiteral("%1: %2").arg(title).arg(value), next);
   });
-  form_->addRow(title, box);
+  addField(title, box);
   return box;
 }
 
@@ -186,7 +197,7 @@ QComboBox* PlanForm::addList(const QString& title,
     set(next, index);
     session_.edit(QStringLiteral("%1: %2").arg(title, labels[static_cast<size_t>(index)]), next);
   });
-  form_->addRow(title, box);
+  addField(title, box);
   return box;
 }
 

@@ -28,6 +28,7 @@ class PlanForm : public QScrollArea {
  private:
   void rebuild();  // after the model or the machines changed
   void update();   // shows the session's state
+  void addField(const QString& title, QWidget* box);
   void addKnobs();
   void addMachine();
   void addStep();

@@ -100,16 +100,7 @@ ComparePanel::ComparePanel(const PanelContext& context)
           [this] { actions().trigger(QStringLiteral("compare.open")); });
   connect(by_, &QComboBox::currentIndexChanged, this, &ComparePanel::showComparison);
   connect(&compare(), &CompareSession::changed, this, &ComparePanel::showComparison);
-  const auto choose = [this](const QModelIndex& index) {
-    if (const auto unit = index.isValid() ? tree.unitAt(index) : std::nullopt) {
-      selection().selectUnit(unit);
-    }
-  };
-  connect(view_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
-          [choose](const QItemSelection& selected) {
-            choose(selected.isEmpty() ? QModelIndex() : selected.indexes().front());
-          });
-  connect(view_, &QTreeView::clicked, this, choose);
+  onChosen([this](const QModelIndex& index) { selection().selectUnit(tree.unitAt(index)); });
   showComparison();
 }
 
@@ -121,6 +112,7 @@ void ComparePanel::makeBody() {
   view_->setAlternatingRowColors(true);
   view_->setAllColumnsShowFocus(true);
   view_->header()->setStretchLastSection(false);
+  view_->setItemDelegate(new CellDelegate(view_));
   view_->setItemDelegateForColumn(ComparisonTree::kDelta, share_);
   setView(*view_);
   story_->setAccessibleName(tr("What changed, as text"));
@@ -146,6 +138,13 @@ void ComparePanel::makeBody() {
   body->setSpacing(0);
   body->addWidget(view_, 1);
   body->addWidget(scroll, 1);
+}
+
+void ComparePanel::selectionChanged() {
+  const QModelIndexList rows = view_->selectionModel()->selectedRows();
+  if (!rows.isEmpty() && tree.unitAt(rows.front()) != selection().current().unit) {
+    view_->selectionModel()->clearSelection();
+  }
 }
 
 void ComparePanel::setTheme(const Theme& theme) {
@@ -183,8 +182,8 @@ void ComparePanel::fitTree() {
   view_->header()->setSectionResizeMode(ComparisonTree::kWhat,
                                         of_step ? QHeaderView::Stretch : QHeaderView::Interactive);
   view_->setColumnWidth(ComparisonTree::kWhat, 230);
-  for (const int c : {ComparisonTree::kA, ComparisonTree::kB, ComparisonTree::kExposedA,
-                      ComparisonTree::kExposedB, ComparisonTree::kExposedDelta}) {
+  for (const int c :
+       {ComparisonTree::kExposedA, ComparisonTree::kExposedB, ComparisonTree::kExposedDelta}) {
     view_->setColumnHidden(c, of_step);
   }
 }

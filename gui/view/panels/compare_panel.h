@@ -24,6 +24,7 @@ class ComparePanel final : public Panel {
   ComparisonTree tree;
 
  protected:
+  void selectionChanged() override;
   void describe(const QModelIndex& index, MenuTarget& target) const override {
     target.unit = tree.unitAt(index);
   }

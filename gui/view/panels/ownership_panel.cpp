@@ -2,49 +2,55 @@
 
 #include <QHeaderView>
 #include <QLabel>
-#include <QStyledItemDelegate>
 #include <QTableView>
 
 #include "gui/model/tables/ownership_table.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/delegates.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
 namespace {
 
-constexpr int kParameterWidth = 160;  // names are elided at the start
-constexpr int kShape = 1, kNow = 2;   // columns
+// Of the names, which are elided at the start.
+constexpr int kNarrowestParameter = 160, kWidestParameter = 220;
+constexpr int kShape = 1, kNow = 2;  // columns
 
 // Draws which part of a parameter a rank holds.
-class SliceDelegate : public QStyledItemDelegate {
+class SliceDelegate : public CellDelegate {
  public:
-  explicit SliceDelegate(QObject* parent) : QStyledItemDelegate(parent), theme_(&Theme::light()) {}
+  explicit SliceDelegate(QObject* parent) : CellDelegate(parent), theme_(&Theme::light()) {}
   void setTheme(const Theme& theme) { theme_ = &theme; }
   void paint(QPainter* painter,
              const QStyleOptionViewItem& option,
              const QModelIndex& index) const override {
+    const double from = index.data(OwnershipTable::kFromRole).toDouble();
+    const double to = index.data(OwnershipTable::kToRole).toDouble();
+    const QRectF area = QRectF(option.rect).adjusted(2, 2, -2, -2);
+    const QRectF slice(area.left() + area.width() * from, area.top(),
+                       std::max(2.0, area.width() * (to - from)), area.height());
     if (index.column() >= OwnershipTable::kFixedColumns) {
-      const double from = index.data(OwnershipTable::kFromRole).toDouble();
-      const double to = index.data(OwnershipTable::kToRole).toDouble();
       PainterCanvas canvas(*painter, *theme_);
-      const QRectF area = QRectF(option.rect).adjusted(2, 2, -2, -2);
       canvas.fill(area, Ink::kBand, 1);
       if (to > from) {
-        canvas.fill({area.left() + area.width() * from, area.top(),
-                     std::max(2.0, area.width() * (to - from)), area.height()},
-                    Ink::kCopy, 0.45);
+        canvas.fill(slice, Ink::kCopy, 0.45);
       }
     }
-    QStyledItemDelegate::paint(painter, option, index);
+    CellDelegate::paint(painter, option, index);
+    if (to > from && option.state & QStyle::State_Selected) {  // its background covers the slice
+      painter->setPen(option.palette.color(QPalette::HighlightedText));
+      painter->setBrush(Qt::NoBrush);
+      painter->drawRect(slice);
+    }
   }
 
  protected:
   // Names of parameters differ at their ends, so they are elided at the start; other text at the
   // end.
   void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
-    QStyledItemDelegate::initStyleOption(option, index);
+    CellDelegate::initStyleOption(option, index);
     option->textElideMode = index.column() == 0 ? Qt::ElideLeft : Qt::ElideRight;
   }
 
@@ -60,7 +66,10 @@ class OwnershipPanel final : public Panel {
   void setTheme(const Theme& theme) override { slice_->setTheme(theme); }
 
  protected:
-  void runChanged() override { instant_ = 0; }
+  void runChanged() override {
+    instant_ = 0;
+    clicked_.reset();
+  }
   void selectionChanged() override;
   void fitColumns() override;
   void widthChanged() override;
@@ -76,7 +85,11 @@ class OwnershipPanel final : public Panel {
   QLabel* note_ = make_note();
   SliceDelegate* slice_;
   Nanoseconds instant_ = 0;  // in display time
-  int slice_width_ = 0;      // minimum width of a rank's column
+  // The unit of the row that was clicked here. While it is selected, all rows stay, because the row
+  // would move away from the pointer otherwise.
+  std::optional<std::string> clicked_;
+  int name_width_ = 0;   // of the longest name
+  int slice_width_ = 0;  // minimum width of a rank's column
 };
 
 OwnershipPanel::OwnershipPanel(const PanelContext& context)
@@ -86,15 +99,17 @@ OwnershipPanel::OwnershipPanel(const PanelContext& context)
   view_->setTabKeyNavigation(false);
   view_->setWordWrap(false);
   view_->setAlternatingRowColors(true);
+  view_->setSelectionBehavior(QAbstractItemView::SelectRows);
+  view_->setSelectionMode(QAbstractItemView::SingleSelection);
+  view_->horizontalHeader()->setHighlightSections(false);
+  view_->horizontalHeader()->setTextElideMode(Qt::ElideRight);
   view_->verticalHeader()->hide();
   view_->verticalHeader()->setDefaultSectionSize(view_->fontMetrics().height() + 8);
   view_->setItemDelegate(slice_);
   setView(*view_);
-  connect(view_, &QTableView::activated, this, [this](const QModelIndex& index) {
-    if (const auto unit = table_.unitAt(index)) {
-      selection().selectUnit(unit);
-      emit goRequested();
-    }
+  onChosen([this](const QModelIndex& index) {
+    clicked_ = table_.unitAt(index);
+    selection().selectUnit(clicked_);
   });
   connect(&selection(), &SelectionContext::changed, this, &OwnershipPanel::followInstant);
   stack({note_, view_});
@@ -115,21 +130,30 @@ void OwnershipPanel::followInstant() {
 void OwnershipPanel::showTable() {
   const RankData* rank = selection().rank();
   const RunPointer& run = selection().run();
-  if (rank != nullptr) {
-    table_.show(run, selection().current().rank, selection().current().unit,
-                run->own(*rank, {instant_, instant_}).start, session().recovered(run));
+  if (rank == nullptr) {
+    return;
   }
+  const std::optional<std::string>& unit = selection().current().unit;
+  if (unit != clicked_) {
+    clicked_.reset();
+  }
+  table_.show(run, selection().current().rank, clicked_ ? std::nullopt : unit,
+              run->own(*rank, {instant_, instant_}).start, session().recovered(run));
 }
 
 void OwnershipPanel::selectionChanged() {
   showTable();
   note_->setVisible(!table_.why().isEmpty());
   note_->setText(table_.why());
+  const QModelIndexList rows = view_->selectionModel()->selectedRows();
+  if (!rows.isEmpty() && table_.unitAt(rows.front()) != selection().current().unit) {
+    view_->selectionModel()->clearSelection();
+  }
 }
 
 void OwnershipPanel::fitColumns() {
   view_->resizeColumnsToContents();
-  view_->setColumnWidth(0, std::min(kParameterWidth, view_->columnWidth(0)));
+  name_width_ = view_->columnWidth(0);
   // The text of Now changes with the selected event.
   const int widest = view_->fontMetrics().horizontalAdvance(tr("unsharded")) + 16;
   view_->setColumnWidth(kNow, std::max(widest, view_->columnWidth(kNow)));
@@ -148,6 +172,9 @@ void OwnershipPanel::widthChanged() {
   if (ranks <= 0) {
     return;
   }
+  view_->setColumnWidth(
+      0, std::min(name_width_, std::clamp(view_->viewport()->width() / 2, kNarrowestParameter,
+                                          kWidestParameter)));
   int fixed = 0;
   for (int column = 0; column < OwnershipTable::kFixedColumns; ++column) {
     fixed += view_->columnWidth(column);

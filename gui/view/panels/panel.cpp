@@ -112,7 +112,10 @@ void Panel::onChosen(std::function<void(const QModelIndex&)> choose) {
   connect(view_, &QAbstractItemView::clicked, this, chosen);
   connect(view_, &QAbstractItemView::activated, this, [this, chosen](const QModelIndex& index) {
     chosen(index);
-    emit goRequested();
+    const Selection& held = selection().current();
+    if (held.item || held.unit) {  // rows that only group others have no place to go to
+      emit goRequested();
+    }
   });
 }
 

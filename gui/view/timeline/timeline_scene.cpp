@@ -209,6 +209,21 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
   return out;
 }
 
+std::optional<size_t> TimelineScene::stepAt(double x, double y) const {
+  if (run_ == nullptr || x < kGutter || y < kMinimap + kRuler || y >= kHeader) {
+    return std::nullopt;
+  }
+  const RankData& rank = *run_->ranks[std::min(selection_.rank, run_->ranks.size() - 1)];
+  const Nanoseconds time = axis.toTime(x - kGutter);
+  for (size_t i = 0; i < rank.figures.steps.size(); ++i) {
+    const Interval shown = run_->shown(rank, rank.figures.steps[i].window);
+    if (time >= shown.start && time < shown.end) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
 Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
   const Nanoseconds plain = axis.toTime(x - kGutter);
   if (run_ == nullptr) {

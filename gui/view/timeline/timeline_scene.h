@@ -59,6 +59,8 @@ class TimelineScene {
 
   void draw(Canvas& canvas);
   [[nodiscard]] Hit hit(double x, double y) const;
+  // The step of the selected rank whose box above the lanes is at this position.
+  [[nodiscard]] std::optional<size_t> stepAt(double x, double y) const;
   // The nearest start or end, within `reach` pixels of x, of an item on the band at y or of a step
   // of any rank; the time at x if there is none.
   [[nodiscard]] Nanoseconds snap(double x, double y, double reach) const;

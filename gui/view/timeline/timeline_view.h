@@ -15,9 +15,10 @@ namespace shardlens::gui {
 // The timeline widget. It shows the selection of `context` and can change it.
 //
 // Mouse  The wheel zooms at the pointer (with Ctrl in small steps); Shift+wheel and Shift+drag pan.
-//        A drag measures and snaps to edges (with Alt it does not snap). A click selects; a double
-//        click zooms to the item. Clicks and drags on the minimap move the view; a click on a
-//        rank's name folds the rank.
+//        A drag measures and snaps to edges (with Alt it does not snap). A click selects an item
+//        or a step; a double click zooms to it. In the lanes of another run a click selects the
+//        item's unit. Clicks and drags on the minimap move the view; a click on a rank's name
+//        folds the rank.
 class TimelineView : public QAbstractScrollArea {
   Q_OBJECT
  public:
@@ -90,6 +91,10 @@ class TimelineView : public QAbstractScrollArea {
   void updateScrollBars();
   void moveMinimapTo(double x);
   void hover(const QPointF& at);
+  void click(const QPointF& at);
+  [[nodiscard]] bool isRankName(const QPointF& at) const;
+  [[nodiscard]] analysis::Interval ghostInterval(const Selection::Item& item) const;
+  [[nodiscard]] QString description(const TimelineScene::Hit& hit) const;  // "": of no item
 
   SelectionContext& context_;
   TimelineScene scene_;

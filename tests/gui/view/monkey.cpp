@@ -20,7 +20,9 @@
 
 #include "gui/model/tables/event_table.h"
 #include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/ownership_table.h"
 #include "gui/model/tables/unit_tree.h"
+#include "gui/view/panels/compare_panel.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/widgets/capture_dialog.h"
 #include "gui/view/widgets/headline_strip.h"
@@ -414,6 +416,12 @@ QStringList Monkey::brokenSelection() {
       expect(held.item && held.item->source == Lane::Source::kEvents &&
                  held.item->ref == window_.panels().model<EventTable>().eventAt(rows.front()),
              "Events shows an event that is not selected");
+    } else if (id == QStringLiteral("ownership") && !rows.isEmpty()) {
+      expect(window_.panels().model<OwnershipTable>().unitAt(rows.front()) == held.unit,
+             "Ownership shows a unit that is not selected");
+    } else if (id == QStringLiteral("compare") && !rows.isEmpty()) {
+      expect(window_.panels().get<ComparePanel>().tree.unitAt(rows.front()) == held.unit,
+             "Compare shows a unit that is not selected");
     }
   }
   return out;
