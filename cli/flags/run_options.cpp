@@ -112,6 +112,11 @@ void check_world(const RunOptions& o) {
       throw UsageError(fmt::format("--rank {}: expected 0 to {} (--world-size {})", o.rank,
                                    *o.world_size - 1, *o.world_size));
     }
+    if (!o.save.empty()) {
+      throw UsageError(
+          "--save: with --backend emulated the parameters have no meaning, because each collective "
+          "returns this rank's own data; leave one of the two out");
+    }
     return;
   }
   if (o.world_size || o.rank != 0 || !o.hardware.empty()) {

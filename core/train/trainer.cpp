@@ -53,6 +53,9 @@ class Loop {
     }
   }
 
+  // Whether the ranks have agreed, in the last step, to stop.
+  [[nodiscard]] bool stopping() const { return stopping_; }
+
   StepReport run(int64_t step) {
     const auto begin = Clock::now();
     if (allocator_ != nullptr) {
@@ -124,7 +127,8 @@ class Loop {
   // Adds the loss to this rank's slot; on a device, without waiting for the loss.
   void note(const at::Tensor& loss, bool first) {
     if (first) {
-      losses_ = at::zeros({shape_.ranks}, at::TensorOptions(at::kDouble).device(context_.device));
+      losses_ =
+          at::zeros({shape_.ranks + 1}, at::TensorOptions(at::kDouble).device(context_.device));
     }
     losses_.narrow(0, shape_.rank, 1).add_(loss);
   }
@@ -147,8 +151,12 @@ class Loop {
   }
 
   // Every rank has its own slot, so that the error message can name the rank with a loss that is
-  // not finite.
+  // not finite. The last slot counts the ranks that were asked to stop: all ranks end after the
+  // same step, although a signal reaches them in different steps.
   void share_loss() {
+    if (context_.stop != nullptr && context_.stop->load()) {
+      losses_.narrow(0, shape_.ranks, 1).fill_(1);
+    }
     if (!context_.world->emulated() && shape_.ranks > 1) {
       shared_ =
           context_.world->world().all_reduce(losses_, dist::ReduceOp::kSum, {kNoUnit, "loss", 0});
@@ -171,6 +179,7 @@ class Loop {
       }
       sum += losses[rank];
     }
+    stopping_ = losses[shape_.ranks] > 0;
     return context_.world->emulated() ? losses[shape_.rank]
                                       : sum / static_cast<double>(shape_.ranks);
   }
@@ -182,7 +191,8 @@ class Loop {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;
-  at::Tensor losses_;  // fp64 [ranks]; losses of the current step
+  at::Tensor losses_;  // fp64 [ranks + 1]; losses of the current step, and who is to stop
+  bool stopping_ = false;
   dist::CompletionPtr shared_;
 };
 
@@ -193,9 +203,6 @@ int64_t train(const TrainContext& context,
               const std::function<void(const StepReport&)>& on_step) {
   Loop loop(context, options);
   for (int64_t step = 0; step < options.steps; ++step) {
-    if (context.stop != nullptr && context.stop->load()) {
-      return step;
-    }
     if (context.recorder != nullptr) {
       context.recorder->step_begin(step);
     }
@@ -204,6 +211,9 @@ int64_t train(const TrainContext& context,
       context.recorder->step_end();
     }
     on_step(report);
+    if (loop.stopping()) {
+      return step + 1;
+    }
   }
   return options.steps;
 }

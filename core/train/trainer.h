@@ -38,10 +38,11 @@ struct TrainContext {
   fsdp::ShardedModel* sharded = nullptr;
   dist::World* world = nullptr;
   const TokenFile* tokens = nullptr;
-  int64_t rank = 0, ranks = 1;              // determine which samples are read
-  Recorder* recorder = nullptr;             // may be null
-  const std::atomic<bool>* stop = nullptr;  // may be null; training ends after the current step
-  c10::Device device{c10::kCPU};            // device of the model's parameters
+  int64_t rank = 0, ranks = 1;   // determine which samples are read
+  Recorder* recorder = nullptr;  // may be null
+  // May be null. If it is set on any rank, all ranks end after the same step.
+  const std::atomic<bool>* stop = nullptr;
+  c10::Device device{c10::kCPU};  // device of the model's parameters
 };
 
 // Memory that LibTorch's caching allocator has allocated on this rank's device.

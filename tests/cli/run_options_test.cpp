@@ -139,6 +139,12 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
          o.rank = 4;
        },
        "2 --rank 4"},
+      {[](RunOptions& o) {
+         o.backend = Backend::kEmulated;
+         o.world_size = 4;
+         o.save = "out";
+       },
+       "2 --save: with --backend emulated the parameters have no meaning"},
       {[](RunOptions& o) { o.backend = Backend::kNccl; }, "--device cuda"},
       {[](RunOptions& o) {
          o.backend = Backend::kGloo;

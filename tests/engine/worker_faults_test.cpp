@@ -189,5 +189,24 @@ TEST_F(WorkerFaultsTest, InterruptEndsAfterTheStepWithATrace) {
   EXPECT_TRUE(std::filesystem::exists(directory_.path() / "out" / "rank0.pt.trace.json.gz"));
 }
 
+// Signals reach the ranks of a job in different steps, and here only one of them.
+TEST_F(WorkerFaultsTest, AnInterruptOfOneRankEndsAllAfterTheSameStep) {
+  std::filesystem::create_directories(directory_.path() / "out");
+  auto ranks = testing::start_world(2, directory_.path(), flags({"--steps", "1000000"}));
+  ASSERT_TRUE(wait_for_line(directory_.path() / "out" / "metrics.jsonl"));
+  ranks[1].send(SIGTERM);
+  std::vector<std::string> said;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks[rank].wait(), 4);
+    const std::string messages = ranks[rank].messages();
+    const size_t at = messages.find("stopped by a signal after");
+    ASSERT_NE(at, std::string::npos) << messages;
+    said.push_back(messages.substr(at));
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() / "out" /
+                                        ("rank" + std::to_string(rank) + ".pt.trace.json.gz")));
+  }
+  EXPECT_EQ(said[0], said[1]);
+}
+
 }  // namespace
 }  // namespace shardlens
