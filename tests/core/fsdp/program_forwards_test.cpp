@@ -12,6 +12,9 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -198,6 +201,65 @@ TEST(InputHooksTest, DoNotPileUpOnALeaf) {
       EXPECT_EQ(sharded->unsharded_bytes(), 0);
     });
   }
+}
+
+struct EmptyPartImpl : torch::nn::Module {
+  EmptyPartImpl()
+      : empty(register_parameter("empty", at::empty({0, 4}))),
+        linear(register_module("linear", torch::nn::Linear(4, 3))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return at::cat({at::matmul(x, empty.t()), linear(x)}, 1);
+  }
+  at::Tensor empty;
+  torch::nn::Linear linear;
+};
+SHARDLENS_MODULE(EmptyPart);
+struct AllEmptyImpl : torch::nn::Module {
+  AllEmptyImpl()
+      : part(register_module("part", EmptyPart())),
+        none(register_parameter("none", at::empty({0, 2}))) {}
+  at::Tensor forward(const at::Tensor& x) { return part(x) + none.sum(); }
+  EmptyPart part;
+  at::Tensor none;
+};
+SHARDLENS_MODULE(AllEmpty);
+
+// Parameters without elements, also a unit that has no others.
+TEST_P(ProgramForwardsTest, ParametersWithoutElements) {
+  const auto make = [] {
+    AllEmpty model;
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& p : model->parameters()) {
+      p.copy_(test::seeded(p.sizes(), 3));
+    }
+    return model;
+  };
+  AllEmpty plain = make();
+  for (int rank = 0; rank < kProgramRanks; ++rank) {
+    (plain(test::seeded({3, 4}, static_cast<uint64_t>(rank))).pow(2).mean() / kProgramRanks)
+        .backward();
+  }
+  std::string text = GetParam();
+  text.replace(text.find("layers.*"), 8, "part");
+  test::run_ranks(kProgramRanks, [&](dist::World& world) {
+    AllEmpty model = make();
+    const auto sharded = fully_shard(model.ptr(), plan::parse_plan(text, "test"),
+                                     {.world = &world, .check_ledger = true});
+    for (int step = 0; step < 2; ++step) {
+      sharded->zero_grad();
+      model(test::seeded({3, 4}, static_cast<uint64_t>(world.rank()))).pow(2).mean().backward();
+      EXPECT_EQ(sharded->unsharded_bytes(), 0);
+      for (const ParameterSlice& slice : sharded->slices()) {
+        const at::Tensor shown = model->parameters()[slice.parameter].grad();
+        const at::Tensor wanted = plain->parameters()[slice.parameter].grad();
+        if (shown.defined() && shown.numel() > 0) {
+          EXPECT_TRUE(at::allclose(shown.flatten(),
+                                   wanted.reshape({-1}).narrow(0, slice.offset, shown.numel()),
+                                   1e-5, 1e-6));
+        }
+      }
+    }
+  });
 }
 
 }  // namespace
