@@ -34,8 +34,14 @@ DeviceStreams::~DeviceStreams() {
 }
 
 void DeviceStreams::enter() {
-  streams_[index(Stream::kCompute)] =
-      c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  std::optional<c10::Stream>& compute = streams_[index(Stream::kCompute)];
+  if (compute && *compute != current) {
+    c10::Event before(device_.type());
+    before.record(*compute);
+    before.block(current);
+  }
+  compute = current;
 }
 
 void DeviceStreams::record(EventId event, Stream stream) {
@@ -90,15 +96,17 @@ void DeviceStreams::host_wait(EventId event) {
   let_go();
 }
 
-void DeviceStreams::retire(std::shared_ptr<void> memory, Stream first, Stream last) {
-  if (first == last || memory == nullptr) {
+void DeviceStreams::retire(std::shared_ptr<void> memory,
+                           Stream first,
+                           Stream last,
+                           std::optional<uint64_t> used) {
+  if (first == last || memory == nullptr || (used && position(first)[index(last)] >= *used)) {
     return;
   }
-  if (last == Stream::kCompute) {
+  if (last == Stream::kCompute && !used) {
     issued(last);  // the model's own work since the last action
   }
-  Held held{std::move(memory), first, last, position(last)[index(last)],
-            c10::Event(device_.type())};
+  Held held{std::move(memory), first, last, used.value_or(now(last)), c10::Event(device_.type())};
   held.through.record(of(last));
   held_.push_back(std::move(held));
   let_go();

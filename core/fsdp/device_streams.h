@@ -18,7 +18,7 @@ namespace shardlens::fsdp {
 // Maps each stream and event of the schedule to one of a device, through LibTorch's
 // device-independent interface. Priorities are those of PyTorch FSDP2: high for copy-in, all-gather
 // and reduce-scatter, default for the all-reduce. The compute stream is the thread's current stream
-// at enter().
+// at the last enter().
 //
 // [Note: Memory of two streams] When a block is freed, a caching allocator immediately reuses it on
 // the stream that it was allocated on. If another stream still reads the block, it must be kept
@@ -36,6 +36,8 @@ class DeviceStreams {
   DeviceStreams(const DeviceStreams&) = delete;
   DeviceStreams& operator=(const DeviceStreams&) = delete;
 
+  // Makes the thread's current stream the compute stream. If it is another one than before, it is
+  // put behind that one, because memory and events of the compute stream refer to both.
   void enter();
   [[nodiscard]] c10::Stream of(schedule::Stream stream) const { return *streams_[index(stream)]; }
   // Call when work was issued on `stream`.
@@ -45,9 +47,14 @@ class DeviceStreams {
   // Later work on `stream` runs after all earlier work on `before`.
   void order(schedule::Stream stream, schedule::Stream before);
   void host_wait(schedule::EventId event);
+  // Number of pieces of work issued on `stream` until now.
+  [[nodiscard]] uint64_t now(schedule::Stream stream) { return position(stream)[index(stream)]; }
   // Keeps `memory`, allocated on `first` and last used on `last`, as [Note: Memory of two streams]
-  // describes.
-  void retire(std::shared_ptr<void> memory, schedule::Stream first, schedule::Stream last);
+  // describes. `used`: now(last) when the last use was issued; nullopt: it may have been just now.
+  void retire(std::shared_ptr<void> memory,
+              schedule::Stream first,
+              schedule::Stream last,
+              std::optional<uint64_t> used = std::nullopt);
   // Waits for all streams and releases all kept memory.
   void drain();
   [[nodiscard]] size_t held() const { return held_.size(); }

@@ -66,11 +66,14 @@ uint32_t Executor::record(const Action& action) {
   return sequence_;
 }
 
-void Executor::execute(const Action& action, bool edges) {
-  record(action);
+void Executor::enter() {
   if (device_) {
     device_->enter();
   }
+}
+
+void Executor::execute(const Action& action, bool edges) {
+  record(action);
   switch (action.op) {
     case Op::kRecord:
       return record_event(action);
@@ -107,7 +110,7 @@ void Executor::execute(const Action& action, bool edges) {
     case Op::kUseShard:
       return unit.handle->use_shard();
     case Op::kReduceCopyIn:
-      return reduce_copy_in(unit);
+      return reduce_copy_in(action, unit);
     case Op::kReduceScatter:
       return reduce_scatter(action, unit);
     case Op::kAllReduce:
@@ -134,6 +137,7 @@ void Executor::allocate(const Action& action, Unit& unit) {
     case BufferKind::kUnsharded:
       return handle.allocate();
     case BufferKind::kGathered:
+      unit.copied_out.reset();
       return handle.allocate_gathered();
     case BufferKind::kSubShard:
       return handle.allocate_sub_shard();
@@ -154,12 +158,16 @@ void Executor::allocate(const Action& action, Unit& unit) {
 void Executor::retire(const Action& action, const Unit& unit, std::shared_ptr<void> memory) {
   if (device_) {
     device_->retire(std::move(memory), unit.allocated_on[static_cast<size_t>(action.buffer.kind)],
-                    action.stream);
+                    action.stream,
+                    action.buffer.kind == BufferKind::kGathered ? unit.copied_out : std::nullopt);
   }
 }
 
 void Executor::release(const Action& action, Unit& unit) {
   const auto give_back = [&](at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return;
+    }
     retire(action, unit, std::make_shared<at::Tensor>(std::exchange(tensor, at::Tensor())));
   };
   switch (action.buffer.kind) {
@@ -172,6 +180,10 @@ void Executor::release(const Action& action, Unit& unit) {
     case BufferKind::kSubShard:
       return retire(action, unit, std::make_shared<at::Tensor>(unit.handle->free_sub_shard()));
     case BufferKind::kUnshardedGrad:
+      if (!unit.read_elsewhere.empty()) {
+        retire(action, unit,
+               std::make_shared<std::vector<at::Tensor>>(std::exchange(unit.read_elsewhere, {})));
+      }
       return give_back(unit.unsharded_grad);
     case BufferKind::kReduceInput:
       unit.accumulates = false;
@@ -198,9 +210,16 @@ void Executor::copy_out(const Action& action, Unit& unit) {
   }
   const RangeScope range(recorder_, Range::kAllGatherCopyOut, action.unit);
   unit.handle->copy_out();
+  if (device_) {
+    unit.copied_out = device_->now(action.stream);
+  }
 }
 
-void Executor::reduce_copy_in(Unit& unit) {
+void Executor::reduce_copy_in(const Action& action, Unit& unit) {
+  if (device_ && action.stream != Stream::kCompute) {
+    const std::vector<at::Tensor>& read = unit.handle->unsharded_gradients().waiting();
+    unit.read_elsewhere.insert(unit.read_elsewhere.end(), read.begin(), read.end());
+  }
   unit.handle->unsharded_gradients().take_into(unit.reduce_input,
                                                std::exchange(unit.accumulates, true));
 }
@@ -344,6 +363,7 @@ void Executor::drain() noexcept {
   }
   for (Unit& unit : units_) {
     unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();
+    unit.read_elsewhere.clear();
     unit.copied_in = unit.accumulates = false;
     if (unit.handle != nullptr) {
       unit.handle->unsharded_gradients().clear();

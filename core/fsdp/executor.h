@@ -38,6 +38,10 @@ class Executor {
 
   // `edges`: whether kUseFull sets the autograd edges of the parameters.
   virtual void execute(const schedule::Action& action, bool edges);
+  // Makes the thread's current stream the compute stream until the next call. Call it before the
+  // actions of every hook but a gradient accumulator's: autograd runs that one on the stream that
+  // was current when the unit was sharded.
+  void enter();
   [[nodiscard]] uint32_t executed() const { return sequence_; }
   // Numbers and records an action, without executing it. Returns its number.
   uint32_t record(const schedule::Action& action);
@@ -49,6 +53,9 @@ class Executor {
     FlatParamHandle* handle = nullptr;
     bool copied_in = false;
     at::Tensor unsharded_grad;  // taken from autograd, until freed
+    // Autograd's gradients that a copy-in on another stream reads, until kUnshardedGrad is freed.
+    std::vector<at::Tensor> read_elsewhere;
+    std::optional<uint64_t> copied_out;  // DeviceStreams::now() of the last read of kGathered
     at::Tensor reduce_input;
     bool accumulates = false;  // reduce_input contains gradients: the next ones are added to it
     at::Tensor reduce_output;
@@ -76,7 +83,7 @@ class Executor {
   void retire(const schedule::Action& action, const Unit& unit, std::shared_ptr<void> memory);
   void release(const schedule::Action& action, Unit& unit);
   void copy_out(const schedule::Action& action, Unit& unit);
-  void reduce_copy_in(Unit& unit);
+  void reduce_copy_in(const schedule::Action& action, Unit& unit);
   void reduce_scatter(const schedule::Action& action, Unit& unit);
   void all_reduce(const schedule::Action& action, Unit& unit);
   void store_grad(const schedule::Action& action, Unit& unit);

@@ -5,6 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
@@ -86,6 +87,9 @@ void Root::raise(const HookEvent& event) {
   if (options_.recorder != nullptr) {
     options_.recorder->hook(event);
   }
+  if (event.hook != Hook::kGradsReady) {
+    executor_->enter();
+  }
   schedule::ActionList actions;
   const Result<void> planned = schedule_.on(event, actions);
   if (!planned.ok()) {
@@ -157,6 +161,7 @@ void Root::make_views(UnitId unit) {
 }
 
 void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
+  settle();
   const plan::Unit& spec = plan_.units[unit];
   Progress& progress = progress_[unit];
   if (progress.open[slot]) {
@@ -227,6 +232,7 @@ void Root::recompute(UnitId unit, Hook hook) {
 void Root::begin_forward(UnitId unit, const HookEvent& event) {
   require_materialized();
   require_frozen_as_sharded();
+  trainer_ = std::this_thread::get_id();
   const RangeScope range(options_.recorder, Range::kRootPreForward);
   forward_root_ = unit;
   if (event.grad_mode && plan_.plan.views == plan::Views::kFrozen) {
@@ -331,10 +337,14 @@ void Root::forward_failed(UnitId unit, size_t slot) noexcept {
 // called, the backward has thrown.
 class Root::Backward {
  public:
-  explicit Backward(std::weak_ptr<Root> root) : root_(std::move(root)) {}
+  Backward(std::weak_ptr<Root> root, std::thread::id trainer)
+      : root_(std::move(root)), trainer_(trainer) {}
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
   ~Backward() {
+    if (std::this_thread::get_id() != trainer_) {
+      return;  // autograd's thread of a device: the thread that trains may have gone on; settle()
+    }
     const auto root = root_.lock();
     if (root == nullptr || !root->in_backward_ || root->faulted_) {
       return;
@@ -352,14 +362,34 @@ class Root::Backward {
 
  private:
   std::weak_ptr<Root> root_;
+  std::thread::id trainer_;
 };
+
+void Root::settle() {
+  if (!in_backward_ || faulted_ || torch::autograd::get_current_graph_task_id() != -1) {
+    return;
+  }
+  // The user may have reset the gradients since. Those of the failed backward that were not
+  // published yet would then count in the next one.
+  executor_->enter();
+  executor_->drain();
+  for (const auto& state : states_) {
+    FlatParamHandle* handle = state->handle();
+    if (handle != nullptr && std::ranges::none_of(handle->slots(), [](const auto& slot) {
+          return slot.parameter.mutable_grad().defined();
+        })) {
+      handle->zero_grad();
+    }
+  }
+  abort();
+}
 
 void Root::pre_backward(UnitId unit, uint32_t invocation) {
   Progress& progress = progress_[unit];
   if (!in_backward_) {
     in_backward_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback(
-        [backward = std::make_shared<Backward>(weak_from_this())] { backward->end(); });
+        [backward = std::make_shared<Backward>(weak_from_this(), trainer_)] { backward->end(); });
   }
   if (progress.pre_backward && states_[unit]->handle() != nullptr) {
     return;  // already raised for another output of the same forward
@@ -447,6 +477,7 @@ void Root::set_requires_gradient_sync(bool sync) {
 }
 
 void Root::begin_microbatch(bool last) {
+  settle();
   const Result<void> done = schedule::begin_microbatch(schedule_, plan_, last);
   if (!done.ok()) {
     throw UsageError(prefix() + done.message());
@@ -454,6 +485,7 @@ void Root::begin_microbatch(bool last) {
 }
 
 void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {
+  settle();
   const Result<void> done =
       schedule_.set(unit, setting, recurse ? schedule::Recurse::kYes : schedule::Recurse::kNo);
   if (!done.ok()) {
@@ -473,12 +505,14 @@ void Root::set_gradient_divide_factor(UnitId unit, double factor) {
 }
 
 void Root::unshard(UnitId unit, Hook hook) {
+  settle();
   if (states_[unit]->handle() != nullptr) {
     raise({hook, unit});
   }
 }
 
 void Root::zero_grad() {
+  settle();
   for (const auto& state : states_) {
     if (state->handle() != nullptr) {
       state->handle()->zero_grad();
@@ -487,12 +521,14 @@ void Root::zero_grad() {
 }
 
 void Root::optimizer_done() {
+  settle();
   raise({Hook::kOptimizerDone, 0});
 }
 
 void Root::abort() {
   in_backward_ = faulted_ = false;
   forward_root_ = kNoUnit;
+  executor_->enter();
   executor_->drain();
   const HookEvent event{Hook::kAbort, 0};
   if (options_.recorder != nullptr) {

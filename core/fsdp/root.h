@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/live_count.h"
@@ -30,7 +31,11 @@ namespace shardlens::fsdp {
 // cleaned up automatically, because a wait for pending work could fail again. Hooks then throw
 // until abort() is called.
 //
-// Threads  the thread that trains; autograd runs CPU backward hooks on it too.
+// Threads  the thread that trains. Autograd runs backward hooks on it, on a device on a thread of
+// its
+//          own, for which the thread that trains waits. If a backward fails there, nothing is
+//          cleaned up on autograd's thread, which may be late: the training thread does so at its
+//          next call.
 class Root : public ShardedModel, public std::enable_shared_from_this<Root>, LiveCount<Root> {
  public:
   using LiveCount::live;
@@ -79,6 +84,10 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   };
   class Backward;  // exists as long as autograd's graph task of a backward
 
+  // Cleans up after a backward that failed on another thread. Called first by what the thread that
+  // trains calls.
+  void settle();
+
   double clip_on_device(const std::vector<at::Tensor>& grads, double max_norm, double norm_type);
   void raise(const HookEvent& event);
   void perform(const schedule::ActionList& actions, const HookEvent& event);
@@ -108,6 +117,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
+  std::thread::id trainer_;           // the thread of the last forward
   bool materialized_ = false;         // every shard has storage
   bool faulted_ = false;              // an action failed; abort() must be called
   uint32_t gathered_unit_ = kNoUnit;  // the unit whose flat parameter is in gathered_

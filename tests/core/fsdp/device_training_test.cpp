@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ops/equal.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/optim/adamw.h>
 
 #include "core/dist/world.h"
@@ -25,6 +26,7 @@ struct TrainingCase {
   int ranks = 2, replicate = 1;
   int microbatches = 1;
   bool sync_every = true;
+  bool own_stream = false;  // trains on another stream than that of fully_shard
 };
 
 void PrintTo(const TrainingCase& c, std::ostream* out) {
@@ -51,6 +53,10 @@ Outcome train(const TrainingCase& c, c10::Device device) {
   }
   const auto sharded = fully_shard(model.ptr(), plan::parse_plan(c.plan, "test"),
                                    {.world = world.get(), .check_ledger = true});
+  c10::OptionalStreamGuard on_stream;
+  if (c.own_stream && !device.is_cpu()) {
+    on_stream.reset_stream(test::new_stream_after_current());
+  }
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
   Outcome outcome;
   for (uint64_t step = 0; step < 3; ++step) {
@@ -119,7 +125,18 @@ INSTANTIATE_TEST_SUITE_P(
             1, 2, false},
         TrainingCase{"hybrid_shard", plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
         TrainingCase{"replicated", plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
-        TrainingCase{"gradient_divide_factor", plan_of(R"(, "gradient_divide_factor": 3.0)")}),
+        TrainingCase{"gradient_divide_factor", plan_of(R"(, "gradient_divide_factor": 3.0)")},
+        TrainingCase{
+            "fsdp1_reduce_dtype",
+            plan_of(R"(, "dialect": "fsdp1", "mixed_precision": {"reduce_dtype": "bf16"})")},
+        TrainingCase{"fsdp1_replicated_reduce_dtype",
+                     plan_of(R"(, "dialect": "fsdp1", "mesh": {"replicate": 2, "shard": 1},
+                                "mixed_precision": {"reduce_dtype": "bf16"})"),
+                     2, 2},
+        TrainingCase{"own_stream", plan_of(""), 2, 1, 2, true, true},
+        TrainingCase{"own_stream_fsdp1", plan_of(R"(, "dialect": "fsdp1")"), 2, 1, 2, false, true},
+        TrainingCase{"own_stream_per_parameter", plan_of(R"(, "layout": "per_parameter")"), 2, 1, 2,
+                     true, true}),
     [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace

@@ -1,0 +1,112 @@
+// What a device shows besides wrong numbers: memory that is held too long, and work on the wrong
+// thread.
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/allclose.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/optim/sgd.h>
+
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/fake_device.h"
+#include "tests/core/fsdp/mlp.h"
+#include "tests/core/fsdp/seeded.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+using test::kFakeDevice;
+
+std::unique_ptr<dist::World> emulated_world(c10::Device device) {
+  dist::WorldOptions options;
+  options.backend = dist::BackendKind::kEmulated;
+  options.world_size = 2;
+  options.device = device;
+  return dist::World::join(options);
+}
+
+// PyTorch holds two: the one that is copied out and the one that is gathered.
+TEST(DeviceFaultsTest, TwoGatheredBuffersAreAlive) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const test::DeviceScope scope(seed);
+    const auto world = emulated_world(kFakeDevice);
+    test::Mlp model = test::make_mlp(5, 6);
+    test::move_to_device(*model);
+    const c10::StreamId copy_in = test::fake.next;  // the first stream that the engine takes
+    const auto sharded =
+        fully_shard(model.ptr(), test::mlp_plan("true", R"(, "layout": "per_parameter")"),
+                    {.world = world.get(), .check_ledger = true});
+    test::stall(c10::Stream(c10::Stream::UNSAFE, kFakeDevice, 0));  // compute is behind
+    const at::Tensor batch = test::seeded({4, 5}, 1).to(kFakeDevice);
+    for (int step = 0; step < 2; ++step) {
+      model(batch).sum().backward();
+      sharded->optimizer_done();
+      sharded->zero_grad();
+    }
+    EXPECT_EQ(test::most_blocks(copy_in), 2) << "seed " << seed;
+  }
+}
+
+struct ThrowInBackward : torch::autograd::Function<ThrowInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*ctx*/, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*ctx*/,
+                                                 torch::autograd::variable_list /*grads*/) {
+    throw std::runtime_error("thrown in backward");
+  }
+};
+
+// One good step after `failures` backwards that throw. `elsewhere`: they run on another thread,
+// which then holds the last reference to autograd's graph task.
+at::Tensor train_after_failures(c10::Device device, int failures, bool elsewhere) {
+  const auto world = emulated_world(device);
+  test::Mlp model = test::make_mlp(5, 3);
+  if (!device.is_cpu()) {
+    test::move_to_device(*model);
+  }
+  const auto sharded = fully_shard(model.ptr(), test::mlp_plan("true"),
+                                   {.world = world.get(), .check_ledger = true});
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  const at::Tensor batch = test::seeded({4, 5}, 1).to(device);
+  for (int i = 0; i < failures; ++i) {
+    const at::Tensor in = ThrowInBackward::apply(batch.clone().requires_grad_());
+    const at::Tensor loss = model(in).pow(2).mean();
+    test::forget_host_waits();
+    const auto fail = [&] { EXPECT_THROW(loss.backward(), std::runtime_error); };
+    if (elsewhere) {
+      std::thread(fail).join();
+    } else {
+      fail();
+    }
+    // The cleanup waits for the device, so a wait shows where it ran.
+    for (const test::HostWait& wait : test::host_waits()) {
+      EXPECT_EQ(wait.thread, std::this_thread::get_id()) << wait.what;
+    }
+    optimizer.zero_grad();
+  }
+  model(batch).pow(2).mean().backward();
+  optimizer.step();
+  sharded->optimizer_done();
+  EXPECT_EQ(sharded->unsharded_bytes(), 0);
+  return sharded->flat_shards()[0].detach().cpu().clone();
+}
+
+TEST(DeviceFaultsTest, TheTrainingThreadCleansUpAfterAFailedBackward) {
+  const at::Tensor expected = train_after_failures(c10::kCPU, 0, false);
+  EXPECT_TRUE(at::allclose(train_after_failures(c10::kCPU, 2, true), expected, 1e-5, 1e-6));
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    for (const bool elsewhere : {false, true}) {
+      const test::DeviceScope scope(seed);
+      const at::Tensor shard = train_after_failures(kFakeDevice, 2, elsewhere);
+      EXPECT_TRUE(at::allclose(shard, expected, 1e-5, 1e-6)) << "seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::fsdp
