@@ -182,8 +182,8 @@ void FlatParamHandle::make_gradients() {
     }
   }
   std::erase_if(pieces, [](const auto& piece) { return piece.numel == 0; });
-  gradients_ =
-      std::make_shared<UnshardedGradients>(std::move(pieces), slots_.size(), unsharded_.options());
+  gradients_ = std::make_shared<UnshardedGradients>(std::move(pieces), slots_.size(),
+                                                    unsharded_.options(), layout_.ranks());
 }
 
 void FlatParamHandle::make_full_views() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_chunk_cat.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -27,13 +28,15 @@ at::Tensor rows_of(const at::Tensor& gradient, const UnshardedGradients::Piece& 
 
 UnshardedGradients::UnshardedGradients(std::vector<Piece> pieces,
                                        size_t parameters,
-                                       at::TensorOptions options)
+                                       at::TensorOptions options,
+                                       int64_t ranks)
     : pieces_(std::move(pieces)),
       options_(options.requires_grad(false)),
       waiting_(parameters),
       carried_(parameters, true),
       in_chunks_(
-          std::ranges::any_of(pieces_, [](const Piece& each) { return each.chunk_of >= 0; })) {}
+          std::ranges::any_of(pieces_, [](const Piece& each) { return each.chunk_of >= 0; })),
+      ranks_(ranks) {}
 
 void UnshardedGradients::add(torch::autograd::variable_list&& gradients) {
   const at::NoGradGuard no_grad;
@@ -96,9 +99,22 @@ at::Tensor UnshardedGradients::take() {
   return flat;
 }
 
-// On a device: one or a few kernels, instead of one launch per piece.
+// On a device: one kernel with the cast if the pieces are chunks, as FSDP2's chunk_cat; otherwise
+// one or a few, instead of one launch per piece.
 void UnshardedGradients::concatenate(const at::Tensor& flat) const {
   std::vector<at::Tensor> parts;
+  if (in_chunks_) {  // choose() chose exactly the parameters with gradients
+    for (const at::Tensor& gradient : waiting_) {
+      if (gradient.defined() && gradient.numel() > 0) {
+        parts.push_back(gradient.dim() == 0 ? gradient.reshape({1}) : gradient);
+      }
+    }
+    at::Tensor rows = flat.view({ranks_, -1});
+    if (!parts.empty()) {
+      at::_chunk_cat_out(rows, parts, /*dim=*/0, ranks_);
+    }
+    return;
+  }
   for (const Piece& piece : pieces_) {
     if (carries(piece, carried_)) {
       const at::Tensor gradient =

@@ -25,7 +25,11 @@ class UnshardedGradients {
     int32_t chunk_of = -1;   // omitted if this parameter has no gradient; -1: never omitted
   };
 
-  UnshardedGradients(std::vector<Piece> pieces, size_t parameters, at::TensorOptions options);
+  // `ranks`: over how many the pieces that are chunks are split.
+  UnshardedGradients(std::vector<Piece> pieces,
+                     size_t parameters,
+                     at::TensorOptions options,
+                     int64_t ranks = 1);
 
   // Adds gradients to the stored ones; one per parameter, undefined if the parameter was not used.
   void add(torch::autograd::variable_list&& gradients);
@@ -58,6 +62,7 @@ class UnshardedGradients {
   std::vector<at::Tensor> waiting_;
   std::vector<bool> carried_;  // per parameter; all true unless in_chunks_
   bool in_chunks_;
+  int64_t ranks_;
 };
 
 }  // namespace shardlens::fsdp

@@ -1,5 +1,6 @@
 // What a device shows besides wrong numbers: memory that is held too long, and work on the wrong
 // thread.
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -105,6 +106,23 @@ TEST(DeviceFaultsTest, TheTrainingThreadCleansUpAfterAFailedBackward) {
       const at::Tensor shard = train_after_failures(kFakeDevice, 2, elsewhere);
       EXPECT_TRUE(at::allclose(shard, expected, 1e-5, 1e-6)) << "seed " << seed;
     }
+  }
+}
+
+// FSDP2's chunk_cat: the gradients of a unit are packed and cast in one operator.
+TEST(DeviceFaultsTest, OneOperatorPacksAndCastsAUnitsGradients) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const test::DeviceScope scope(seed);
+    const auto world = emulated_world(kFakeDevice);
+    test::Mlp model = test::make_mlp(5, 3);
+    test::move_to_device(*model);
+    const auto sharded = fully_shard(
+        model.ptr(), test::mlp_plan("true", R"(, "layout": "per_parameter", "mixed_precision":
+                                  {"param_dtype": "bf16", "reduce_dtype": "fp32"})"),
+        {.world = world.get(), .check_ledger = true});
+    model(test::seeded({4, 5}, 1).to(kFakeDevice)).sum().backward();
+    EXPECT_TRUE(std::isfinite(sharded->clip_grad_norm(1)));
+    EXPECT_EQ(test::operators()["aten::_chunk_cat"], 4);  // three blocks and the root
   }
 }
 
