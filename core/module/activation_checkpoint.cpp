@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
@@ -29,27 +32,48 @@ using torch::autograd::SavedVariableHooks;
 // std::exception, so that handlers in the forward do not catch it.
 struct StopRecomputation {};
 
-at::Tensor random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
+// The default generators of the CPU and of this thread's current device, if a device is in use.
+std::vector<at::Generator> generators() {
+  std::vector<at::Generator> all{at::detail::getDefaultCPUGenerator()};
+  if (const auto type = at::accelerator::getAccelerator(); type) {
+    const c10::Device device = c10::impl::VirtualGuardImpl(*type).getDevice();
+    const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*type);
+    if (hooks.hasPrimaryContext(device.index())) {
+      all.push_back(hooks.getDefaultGenerator(device.index()));
+    }
+  }
+  return all;
 }
 
-// Sets the random number generator to `state`; the destructor restores the previous state.
+std::vector<at::Tensor> random_state() {
+  std::vector<at::Tensor> states;
+  for (at::Generator generator : generators()) {
+    const std::lock_guard lock(generator.mutex());
+    states.push_back(generator.get_state());
+  }
+  return states;
+}
+
+// Sets the random number generators to `state`; the destructor restores the previous state.
 class RandomScope {
  public:
-  explicit RandomScope(const at::Tensor& state) : before_(random_state()) { set(state); }
+  explicit RandomScope(const std::vector<at::Tensor>& state) : before_(random_state()) {
+    set(state);
+  }
   ~RandomScope() { set(before_); }
   RandomScope(const RandomScope&) = delete;
   RandomScope& operator=(const RandomScope&) = delete;
 
  private:
-  static void set(const at::Tensor& state) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
+  static void set(const std::vector<at::Tensor>& state) {
+    const std::vector<at::Generator> all = generators();
+    for (size_t i = 0; i < state.size() && i < all.size(); ++i) {
+      at::Generator generator = all[i];
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state[i]);
+    }
   }
-  at::Tensor before_;
+  std::vector<at::Tensor> before_;
 };
 
 // The autocast of this thread.
@@ -128,7 +152,7 @@ class CheckpointScope::Region : public std::enable_shared_from_this<Region> {
 
   std::string fqn_;
   std::function<void()> again_;
-  at::Tensor random_state_;
+  std::vector<at::Tensor> random_state_;
   Autocast autocast_;  // of the forward
   std::vector<Kept> kept_;
   bool recomputing_ = false;
@@ -216,9 +240,28 @@ class CheckpointEngine final : public torch::autograd::Engine {
     const auto& region = CheckpointScope::Region::active();
     return region == nullptr ? nullptr : region->hooks();
   }
+  // LibTorch starts the threads of one engine only. If a backward has run before this engine was
+  // installed, those are the default engine's, so this one has none for devices and nested
+  // backwards.
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs,
+                                         bool keep_graph,
+                                         bool create_graph,
+                                         bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    initialize_device_threads_pool();
+    {
+      const std::lock_guard lock(starting_);
+      if (thread_pool_shared_ == nullptr) {
+        start_device_threads();
+      }
+    }
+    return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
 
  private:
   CheckpointEngine() = default;
+  std::mutex starting_;
 };
 
 }  // namespace

@@ -31,8 +31,8 @@ namespace shardlens::module {
 // Ownership  the graph keeps `again`, and with it the forward's inputs, until backward has ended.
 // Threads    forward and backward on the thread that trains.
 // Errors     UsageError naming the module if the recomputation differs from the first forward.
-//            Random numbers (default generator of the CPU) and autocast are the same as in the
-//            first forward.
+//            Random numbers (default generators of the CPU and of the thread's current device) and
+//            autocast are the same as in the first forward.
 // Source     torch/utils/checkpoint.py (_checkpoint_without_reentrant_generator), torch 2.11.
 class CheckpointScope {
  public:

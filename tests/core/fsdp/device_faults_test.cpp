@@ -7,12 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/dropout.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/sgd.h>
 
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/module/activation_checkpoint.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"
@@ -107,6 +111,44 @@ TEST(DeviceFaultsTest, TheTrainingThreadCleansUpAfterAFailedBackward) {
       EXPECT_TRUE(at::allclose(shard, expected, 1e-5, 1e-6)) << "seed " << seed;
     }
   }
+}
+
+struct NoisyImpl : torch::nn::Module {
+  NoisyImpl() : linear(register_module("linear", torch::nn::Linear(5, 5))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return at::dropout(at::relu(linear(x)), 0.5, /*train=*/true);
+  }
+  torch::nn::Linear linear;
+};
+SHARDLENS_MODULE(Noisy);
+
+// The recomputation draws the device's random numbers of the first forward, and later forwards
+// those that they would have drawn without it.
+TEST(DeviceFaultsTest, ACheckpointRepeatsTheDevicesRandomNumbers) {
+  at::Generator generator = at::globalContext().defaultGenerator(kFakeDevice);
+  const at::Tensor state = generator.get_state();
+  const auto gradient = [&](bool checkpointed) {
+    generator.set_state(state);
+    Noisy first, second;
+    const at::NoGradGuard no_grad;
+    first->linear->weight.copy_(test::seeded({5, 5}, 1));
+    second->linear->weight.copy_(test::seeded({5, 5}, 2));
+    for (Noisy* each : {&first, &second}) {
+      (*each)->linear->bias.zero_();
+      test::move_to_device(**each);
+      if (checkpointed) {
+        module::checkpoint(each->ptr());
+      }
+    }
+    const at::AutoGradMode grad(true);
+    const at::Tensor x = test::seeded({16, 5}, 3).to(kFakeDevice);
+    for (int step = 0; step < 2; ++step) {
+      second(first(x)).pow(2).sum().backward();
+    }
+    return first->linear->weight.grad().cpu();
+  };
+  const test::DeviceScope scope(3);
+  EXPECT_TRUE(at::allclose(gradient(true), gradient(false)));
 }
 
 // FSDP2's chunk_cat: the gradients of a unit are packed and cast in one operator.
