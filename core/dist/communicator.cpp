@@ -13,6 +13,8 @@
 #include <pthread.h>
 
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "core/base/error.h"
@@ -129,6 +131,23 @@ Communicator::~Communicator() {
   available_.notify_one();
   if (thread_.joinable()) {
     thread_.join();
+  }
+  close();
+}
+
+// NCCL's communicators must be closed before the process ends. After an error the peers may not
+// come to a common end, so they are aborted instead.
+void Communicator::close() {
+  if (!on_device()) {
+    return;
+  }
+  try {
+    if (broken_ == nullptr && std::uncaught_exceptions() == 0) {
+      backend_->shutdown();
+    } else {
+      backend_->abort();
+    }
+  } catch (const std::exception&) {  // the process ends with or without them
   }
 }
 
@@ -348,6 +367,24 @@ void Communicator::wait(const CompletionPtr& completion) {
   }
   if (completion->error_ != nullptr) {
     std::rethrow_exception(completion->error_);
+  }
+}
+
+void Communicator::wait_for_device() {
+  if (!on_device()) {
+    return;
+  }
+  c10::Event done(options_.device.type());
+  done.record(c10::impl::VirtualGuardImpl(options_.device.type()).getStream(options_.device));
+  const auto end = std::chrono::steady_clock::now() + options_.timeout;
+  while (!done.query()) {
+    if (std::chrono::steady_clock::now() >= end) {
+      throw RuntimeFault(after_timeout(fmt::format(
+          "[rank {}] the device did not finish within {} s: a peer is stuck, or runs its units in "
+          "another order",
+          options_.global_rank, options_.timeout.count() / 1000)));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
   }
 }
 

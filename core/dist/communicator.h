@@ -123,6 +123,9 @@ class Communicator {
   void agree(const std::string& what);
 
   void wait(const CompletionPtr& completion);
+  // On a device: waits until the work of the current stream is done. Unlike a copy to the host it
+  // ends after the timeout, with a message that says what the other ranks do. Errors: RuntimeFault.
+  void wait_for_device();
   // "waits for all_gather of unit 'layers.0' over group 'shard'", or the last collective that
   // ended. Threads: any.
   [[nodiscard]] std::string doing() const;
@@ -134,6 +137,7 @@ class Communicator {
   CompletionPtr submit(Request request);
   [[nodiscard]] bool on_device() const { return !options_.device.is_cpu(); }
   void loop();
+  void close();
   void run_front(std::unique_lock<std::mutex>& lock);
   void run_until(const CompletionPtr& completion);
   // "[rank 0] all_reduce of bucket 1 over group 'world'".

@@ -15,7 +15,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
   using Nccl = c10d::ProcessGroupNCCL;
   try {
     auto options = Nccl::Options::create();
-    options->timeout = timeout;
+    // Its watchdog ends the process. Our own waits end first, with a message that names the ranks.
+    options->timeout = 2 * timeout + std::chrono::minutes(1);
     auto backend = c10::make_intrusive<Nccl>(store, rank, size, options);
     backend->setBoundDeviceId(device);
     backend->eagerConnectSingleDevice(device);

@@ -1,10 +1,12 @@
 // What a device shows besides wrong numbers: memory that is held too long, and work on the wrong
 // thread.
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
@@ -12,8 +14,10 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/dropout.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/optim/sgd.h>
 
+#include "core/base/error.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/module/activation_checkpoint.h"
@@ -165,6 +169,48 @@ TEST(DeviceFaultsTest, OneOperatorPacksAndCastsAUnitsGradients) {
     model(test::seeded({4, 5}, 1).to(kFakeDevice)).sum().backward();
     EXPECT_TRUE(std::isfinite(sharded->clip_grad_norm(1)));
     EXPECT_EQ(test::operators()["aten::_chunk_cat"], 4);  // three blocks and the root
+  }
+}
+
+class ClosedBackend final : public c10d::Backend {
+ public:
+  explicit ClosedBackend(std::string& log) : Backend(0, 1), log_(log) {}
+  void shutdown() override { log_ += "shutdown"; }
+  void abort() override { log_ += "abort"; }
+
+ private:
+  std::string& log_;
+};
+
+// As NCCL asks for: closed at the end, aborted if something failed before.
+TEST(DeviceFaultsTest, GroupsOnADeviceAreClosedAtTheEnd) {
+  const test::DeviceScope scope(0);
+  for (const bool failed : {false, true}) {
+    std::string log;
+    {
+      dist::Communicator on(c10::make_intrusive<ClosedBackend>(log), {.device = kFakeDevice});
+      if (failed) {
+        on.abort("a test");
+      }
+    }
+    EXPECT_EQ(log, failed ? "abort" : "shutdown");
+  }
+}
+
+// A copy to the host would wait without end.
+TEST(DeviceFaultsTest, TheHostStopsWaitingWithAMessageOfItsOwn) {
+  test::fake = {};  // without teeth: nothing completes
+  std::string log;
+  dist::Communicator on(c10::make_intrusive<ClosedBackend>(log),
+                        {.timeout = std::chrono::milliseconds(20),
+                         .device = kFakeDevice,
+                         .peers = [] { return std::string("rank 1 is not waiting"); }});
+  try {
+    on.wait_for_device();
+    FAIL() << "wait_for_device() returned";
+  } catch (const RuntimeFault& fault) {
+    EXPECT_THAT(fault.what(), testing::HasSubstr("did not finish within"));
+    EXPECT_THAT(fault.what(), testing::HasSubstr("; rank 1 is not waiting"));
   }
 }
 
