@@ -84,7 +84,9 @@ class ShardedModel {
   virtual void begin_microbatch(bool last) = 0;
   // p-norm (also inf) over all parameters of all ranks, one all-reduce; gradients are scaled by
   // min(1, max_norm/(norm+1e-6)) unless max_norm is infinite. Returns the norm before clipping.
-  virtual double clip_grad_norm(double max_norm, double norm_type = 2.0) = 0;
+  double clip_grad_norm(double max_norm, double norm_type = 2.0);
+  // The same, but does not wait for a device: the norm is a scalar tensor, there or on the CPU.
+  [[nodiscard]] virtual at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) = 0;
   virtual void zero_grad() = 0;
   // Notifies the schedule that the optimizer step was issued; call after every optimizer step.
   virtual void optimizer_done() = 0;

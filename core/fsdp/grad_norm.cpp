@@ -2,9 +2,14 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "core/base/error.h"
 
@@ -48,6 +53,37 @@ void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm) {
     for (const at::Tensor& grad : grads) {
       grad.mul_(scale);
     }
+  }
+}
+
+at::Tensor norm_parts_on_device(std::span<const at::Tensor> tensors,
+                                double norm_type,
+                                c10::Device device) {
+  require_norm_type(norm_type);
+  const at::NoGradGuard no_grad;
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& tensor : tensors) {
+    norms.push_back(tensor.numel() > 0 ? at::linalg_vector_norm(tensor, norm_type).to(at::kFloat)
+                                       : at::zeros({}, options));
+  }
+  const at::Tensor parts = norms.empty() ? at::zeros({0}, options) : at::stack(norms);
+  return std::isinf(norm_type) ? parts : parts.pow(norm_type);
+}
+
+at::Tensor norm_on_device(const at::Tensor& parts, double norm_type) {
+  const at::NoGradGuard no_grad;
+  if (parts.numel() == 0) {
+    return at::zeros({}, parts.options());
+  }
+  return std::isinf(norm_type) ? parts.amax() : parts.sum().pow(1.0 / norm_type);
+}
+
+void clip_on_device(std::span<const at::Tensor> grads, const at::Tensor& norm, double max_norm) {
+  const at::NoGradGuard no_grad;
+  if (!std::isinf(max_norm) && !grads.empty()) {
+    at::_foreach_mul_(at::TensorList(grads.data(), grads.size()),
+                      (max_norm / (norm + 1e-6)).clamp_max(1.0));
   }
 }
 

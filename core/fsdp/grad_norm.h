@@ -18,4 +18,13 @@ void require_norm_type(double norm_type);
 // Scales by min(1, max_norm / (norm + 1e-6)); does nothing if `max_norm` is infinite.
 void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm);
 
+// For tensors on a device. They do not wait for it: norms are fp32 scalars on the device.
+// The norm of each tensor to the power of `norm_type`, or itself for inf; 0 for an empty one.
+[[nodiscard]] at::Tensor norm_parts_on_device(std::span<const at::Tensor> tensors,
+                                              double norm_type,
+                                              c10::Device device);
+// The norm of what norm_parts_on_device() returned.
+[[nodiscard]] at::Tensor norm_on_device(const at::Tensor& parts, double norm_type);
+void clip_on_device(std::span<const at::Tensor> grads, const at::Tensor& norm, double max_norm);
+
 }  // namespace shardlens::fsdp

@@ -60,7 +60,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void set_gradient_divide_factor(UnitId unit, double factor);
   // `hook`: kUnshard, kWaitUnshard or kReshard.
   void unshard(UnitId unit, Hook hook);
-  double clip_grad_norm(double max_norm, double norm_type) override;
+  at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) override;
   void zero_grad() override;
   void optimizer_done() override;
   [[nodiscard]] at::Tensor full_parameter(uint32_t parameter) override;
@@ -88,7 +88,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   // trains calls.
   void settle();
 
-  double clip_on_device(const std::vector<at::Tensor>& grads, double max_norm, double norm_type);
+  at::Tensor clip_on_device(const std::vector<at::Tensor>& grads,
+                            double max_norm,
+                            double norm_type);
   void raise(const HookEvent& event);
   void perform(const schedule::ActionList& actions, const HookEvent& event);
   void execute(const schedule::Action& action, const HookEvent& event);

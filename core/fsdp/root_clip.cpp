@@ -1,12 +1,8 @@
 // The gradient norm of a Root.
 #include <cmath>
-#include <limits>
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -50,7 +46,12 @@ std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& st
 
 }  // namespace
 
-double Root::clip_grad_norm(double max_norm, double norm_type) {
+double ShardedModel::clip_grad_norm(double max_norm, double norm_type) {
+  return issue_clip_grad_norm(max_norm, norm_type).item<double>();
+}
+
+at::Tensor Root::issue_clip_grad_norm(double max_norm, double norm_type) {
+  settle();
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const at::Tensor& shard : shards_) {
@@ -76,46 +77,30 @@ double Root::clip_grad_norm(double max_norm, double norm_type) {
   }
   const double norm = norm_of_parts(total, norm_type);
   clip_to(grads, norm, max_norm);
-  return norm;
+  return at::scalar_tensor(norm, at::kDouble);
 }
 
-// The same, but reads a value back only at the end, because the host waits for the device each
-// time.
-double Root::clip_on_device(const std::vector<at::Tensor>& grads,
-                            double max_norm,
-                            double norm_type) {
-  require_norm_type(norm_type);
+// The same without a value that the host has to wait for.
+at::Tensor Root::clip_on_device(const std::vector<at::Tensor>& grads,
+                                double max_norm,
+                                double norm_type) {
   const bool maximum = std::isinf(norm_type);
   const bool by_parameter = plan_.plan.layout == plan::Layout::kPerParameter && !maximum;
-  std::vector<at::Tensor> norms;
-  for (const at::Tensor& grad : by_parameter ? gradients_of_parameters(states_) : grads) {
-    if (grad.numel() > 0) {
-      norms.push_back(at::linalg_vector_norm(grad, norm_type));
-    } else if (by_parameter) {  // all ranks need the same number of parts in the all-reduce
-      norms.push_back(at::zeros({}, grad.options()));
-    }
-  }
-  at::Tensor parts =
-      norms.empty()
-          ? at::zeros({by_parameter ? 0 : 1},
-                      at::TensorOptions(at::kFloat).device(options_.world->world().device()))
-          : at::stack(norms).to(at::kFloat);
-  if (!maximum) {
-    parts = parts.pow(norm_type);
-  }
-  if (!by_parameter) {
-    parts = maximum ? parts.amax(0, /*keepdim=*/true) : parts.sum(0, /*keepdim=*/true);
+  at::Tensor parts = norm_parts_on_device(by_parameter ? gradients_of_parameters(states_) : grads,
+                                          norm_type, options_.world->world().device());
+  if (!by_parameter) {  // one part for each rank
+    parts = parts.numel() == 0 ? at::zeros({1}, parts.options())
+            : maximum          ? parts.amax(0, /*keepdim=*/true)
+                               : parts.sum(0, /*keepdim=*/true);
   }
   if (plan_.shard > 1 && parts.numel() > 0) {
     dist::Communicator& shard = options_.world->shard();
     shard.wait(shard.all_reduce(parts, maximum ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
                                 {kNoUnit, "the gradient norm"}));
   }
-  const at::Tensor norm = maximum ? parts.amax() : parts.sum().pow(1.0 / norm_type);
-  if (!std::isinf(max_norm) && !grads.empty()) {
-    at::_foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_max(1.0));
-  }
-  return norm.item<double>();
+  const at::Tensor norm = norm_on_device(parts, norm_type);
+  fsdp::clip_on_device(grads, norm, max_norm);
+  return norm;
 }
 
 }  // namespace shardlens::fsdp

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -45,12 +46,12 @@ void GradScaler::unscale(std::span<const at::Tensor> shards) {
   }
 }
 
-bool GradScaler::step(Optimizer& optimizer) const {
-  if (found_inf_.item<float>() != 0) {
-    return false;
-  }
-  optimizer.step();
-  return true;
+void GradScaler::step(Optimizer& optimizer) const {
+  optimizer.step(found_inf_);
+}
+
+at::Tensor GradScaler::state() const {
+  return at::cat({scale_, found_inf_});
 }
 
 void GradScaler::update() {

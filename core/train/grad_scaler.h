@@ -35,8 +35,12 @@ class GradScaler {
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
   // Divides the gradients of the shards by the scale, and checks them for infinities and NaNs.
   void unscale(std::span<const at::Tensor> shards);
-  // Runs the optimizer step unless unscale() found an infinity or NaN. Returns whether it ran.
-  bool step(Optimizer& optimizer) const;
+  // The optimizer step, which changes nothing if unscale() found an infinity or NaN. Does not wait
+  // for a device.
+  void step(Optimizer& optimizer) const;
+  // fp32 [2]: the scale, and 1 if unscale() found an infinity or NaN, else 0. A new tensor on the
+  // device.
+  [[nodiscard]] at::Tensor state() const;
   // Call after each step: sets the scale of the next step.
   void update();
   [[nodiscard]] double scale() const;

@@ -1,11 +1,12 @@
 #include "core/train/optimizer.h"
 
+#include <optional>
 #include <vector>
 
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -33,12 +34,16 @@ std::vector<Slot> slots_of(std::span<const at::Tensor> shards) {
   return slots;
 }
 
+std::optional<at::Tensor> given(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 class AdamW final : public Optimizer {
  public:
   AdamW(std::span<const at::Tensor> shards, const OptimizerOptions& options)
       : options_(options), slots_(slots_of(shards)) {}
 
-  void step() override {
+  void step(const at::Tensor& found_inf) override {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> values, grads, firsts, seconds, steps;
     for (Slot& slot : slots_) {
@@ -63,7 +68,10 @@ class AdamW final : public Optimizer {
     at::_fused_adamw_(values, grads, firsts, seconds, {}, steps, options_.lr, kBeta1, kBeta2,
                       options_.weight_decay, kEpsilon,
                       /*amsgrad=*/false,
-                      /*maximize=*/false);
+                      /*maximize=*/false, /*grad_scale=*/{}, given(found_inf));
+    if (found_inf.defined()) {
+      at::_foreach_sub_(steps, std::vector<at::Tensor>(steps.size(), found_inf.squeeze(0)));
+    }
   }
 
  private:
@@ -76,32 +84,20 @@ class Sgd final : public Optimizer {
   Sgd(std::span<const at::Tensor> shards, const OptimizerOptions& options)
       : options_(options), slots_(slots_of(shards)) {}
 
-  void step() override {
+  // A buffer of zeros has the same first step as torch.optim's, which starts with the gradient.
+  void step(const at::Tensor& found_inf) override {
     const c10::NoGradGuard no_grad;
-    step_slots(/*first_step=*/true);
-    step_slots(/*first_step=*/false);
-    for (Slot& slot : slots_) {
-      slot.step.reset();
-    }
-  }
-
- private:
-  // Steps the shards whose momentum buffer is not initialized yet (`first_step`), or the others:
-  // the fused operator takes one such flag for all its tensors.
-  void step_slots(bool first_step) {
     std::vector<at::Tensor> values, grads, buffers;
     for (Slot& slot : slots_) {
-      if (!slot.shard.grad().defined() || slot.step.defined() ||
-          slot.first.defined() == first_step) {
+      if (!slot.shard.grad().defined()) {
         continue;
       }
-      if (first_step && options_.momentum != 0) {
-        slot.first = at::empty_like(slot.shard);
-      }
-      slot.step = slot.shard;  // marks the slot as updated in this step()
       values.push_back(slot.shard.detach());
       grads.push_back(slot.shard.grad());
       if (options_.momentum != 0) {
+        if (!slot.first.defined()) {
+          slot.first = at::zeros_like(slot.shard);
+        }
         buffers.push_back(slot.first);
       }
     }
@@ -109,10 +105,12 @@ class Sgd final : public Optimizer {
       at::_fused_sgd_(values, grads, buffers, options_.weight_decay, options_.momentum, options_.lr,
                       /*dampening=*/0.0,
                       /*nesterov=*/false,
-                      /*maximize=*/false, first_step);
+                      /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{},
+                      given(found_inf));
     }
   }
 
+ private:
   OptimizerOptions options_;
   std::vector<Slot> slots_;
 };

@@ -28,7 +28,9 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Updates every shard that has a gradient (grad() is defined).
-  virtual void step() = 0;
+  // `found_inf`: an fp32 tensor with one element; if that is not 0, the step changes nothing, and
+  // the host need not know. Undefined: the step is always made.
+  virtual void step(const at::Tensor& found_inf = {}) = 0;
 };
 
 // `shards`: fp32 tensors; each is updated in place from its grad().

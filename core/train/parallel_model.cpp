@@ -7,7 +7,9 @@
 #include <unordered_map>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
@@ -162,10 +164,13 @@ class ParallelModel final : public fsdp::ShardedModel {
     }
   }
 
-  double clip_grad_norm(double max_norm, double norm_type) override {
+  at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) override {
     // Replicated gradients are equal on all ranks, so they are counted once, without an all-reduce.
     // For ignored parameters this rank's own gradients are counted, as in FSDP1.
-    const std::vector<at::Tensor> grads = gradients();
+    std::vector<at::Tensor> grads = gradients();
+    if (!in_order_.empty() && !in_order_.front().is_cpu()) {
+      return clip_on_device(std::move(grads), in_order_.front().device(), max_norm, norm_type);
+    }
     double total = fsdp::norm_part(grads, norm_type);
     if (sharded_ != nullptr) {
       const double norm =
@@ -176,15 +181,9 @@ class ParallelModel final : public fsdp::ShardedModel {
     const double norm = fsdp::norm_of_parts(total, norm_type);
     fsdp::clip_to(grads, norm, max_norm);
     if (sharded_ != nullptr) {
-      std::vector<at::Tensor> sharded;
-      for (const at::Tensor& shard : sharded_->flat_shards()) {
-        if (shard.grad().defined()) {
-          sharded.push_back(shard.grad());
-        }
-      }
-      fsdp::clip_to(sharded, norm, max_norm);
+      fsdp::clip_to(sharded_gradients(), norm, max_norm);
     }
-    return norm;
+    return at::scalar_tensor(norm, at::kDouble);
   }
 
   void zero_grad() override {
@@ -229,6 +228,35 @@ class ParallelModel final : public fsdp::ShardedModel {
   }
 
  private:
+  // The same; all norms stay on the device.
+  at::Tensor clip_on_device(std::vector<at::Tensor> grads,
+                            c10::Device device,
+                            double max_norm,
+                            double norm_type) {
+    at::Tensor parts = fsdp::norm_parts_on_device(grads, norm_type, device);
+    if (sharded_ != nullptr) {
+      const at::Tensor norm =
+          sharded_->issue_clip_grad_norm(std::numeric_limits<double>::infinity(), norm_type)
+              .reshape({1});
+      parts = at::cat({parts, std::isinf(norm_type) ? norm : norm.pow(norm_type)});
+      const std::vector<at::Tensor> sharded = sharded_gradients();
+      grads.insert(grads.end(), sharded.begin(), sharded.end());
+    }
+    const at::Tensor norm = fsdp::norm_on_device(parts, norm_type);
+    fsdp::clip_on_device(grads, norm, max_norm);
+    return norm;
+  }
+
+  [[nodiscard]] std::vector<at::Tensor> sharded_gradients() const {
+    std::vector<at::Tensor> grads;
+    for (const at::Tensor& shard : sharded_->flat_shards()) {
+      if (shard.grad().defined()) {
+        grads.push_back(shard.grad());
+      }
+    }
+    return grads;
+  }
+
   [[nodiscard]] std::vector<at::Tensor> gradients() const {
     std::vector<at::Tensor> grads;
     for (const at::Tensor& parameter : in_order_) {

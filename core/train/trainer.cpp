@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -46,7 +48,8 @@ class Loop {
                                    .lr = options.lr,
                                    .weight_decay = options.weight_decay,
                                    .momentum = options.step.momentum})),
-        samples_(context.tokens->samples(shape_.seq)) {
+        samples_(context.tokens->samples(shape_.seq)),
+        microbatches_(options.steps * options.step.accumulate) {
     if (uses_fp16(context.sharded->plan())) {
       scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler,
                       context.device);
@@ -65,22 +68,20 @@ class Loop {
       forward_backward(step, microbatch);
     }
     share_loss();
-    StepReport report;
-    report.step = step;
+    at::Tensor norm, scaling;
     {
       const RangeScope range(context_.recorder, Range::kClip);
       if (scaler_) {
-        report.loss_scale = scaler_->scale();
         scaler_->unscale(context_.sharded->flat_shards());
+        scaling = scaler_->state();  // update() changes it
       }
-      report.grad_norm = context_.sharded->clip_grad_norm(
+      norm = context_.sharded->issue_clip_grad_norm(
           options_.step.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
     }
-    report.loss = mean_loss(step);
     {
       const RangeScope range(context_.recorder, Range::kOptimizer);
       if (scaler_) {
-        report.skipped = !scaler_->step(*optimizer_);
+        scaler_->step(*optimizer_);
         scaler_->update();
       } else {
         optimizer_->step();
@@ -88,6 +89,7 @@ class Loop {
       context_.sharded->optimizer_done();
       context_.sharded->zero_grad();
     }
+    StepReport report = read(step, norm, scaling);
     const std::chrono::duration<double> elapsed = Clock::now() - begin;
     report.step_ms = elapsed.count() * 1e3;
     report.tokens_per_s =
@@ -109,7 +111,8 @@ class Loop {
       context_.sharded->set_requires_gradient_sync(last);
     }
     context_.sharded->begin_microbatch(last);
-    const Batch tokens = batch(step * options_.step.accumulate + microbatch);
+    const int64_t index = step * options_.step.accumulate + microbatch;
+    const Batch tokens = next_ ? *std::exchange(next_, std::nullopt) : batch(index);
     at::Tensor loss;
     {
       const RangeScope range(context_.recorder, Range::kForward);
@@ -120,8 +123,13 @@ class Loop {
       }
       note(loss.detach(), microbatch == 0);
     }
-    const RangeScope range(context_.recorder, Range::kBackward);
-    (scaler_ ? scaler_->scale(loss) : loss).backward();
+    {
+      const RangeScope range(context_.recorder, Range::kBackward);
+      (scaler_ ? scaler_->scale(loss) : loss).backward();
+    }
+    if (!context_.device.is_cpu() && index + 1 < microbatches_) {
+      next_ = batch(index + 1);  // while the device works on this one
+    }
   }
 
   // Adds the loss to this rank's slot; on a device, without waiting for the loss.
@@ -137,9 +145,11 @@ class Loop {
   struct Batch {
     at::Tensor inputs, targets;
   };
+  // On a device: copied from pinned memory, so that the host does not wait.
   Batch batch(int64_t step) const {
-    Batch out{at::empty({shape_.batch, shape_.seq}, at::kLong),
-              at::empty({shape_.batch * shape_.seq}, at::kLong)};
+    const auto options = at::TensorOptions(at::kLong).pinned_memory(!context_.device.is_cpu());
+    Batch out{at::empty({shape_.batch, shape_.seq}, options),
+              at::empty({shape_.batch * shape_.seq}, options)};
     const auto seq = static_cast<size_t>(shape_.seq);
     for (int64_t row = 0; row < shape_.batch; ++row) {
       const int64_t first = sample_index(shape_, step, row, samples_) * shape_.seq;
@@ -147,7 +157,8 @@ class Loop {
       context_.tokens->read(first, {out.inputs.mutable_data_ptr<int64_t>() + at, seq});
       context_.tokens->read(first + 1, {out.targets.mutable_data_ptr<int64_t>() + at, seq});
     }
-    return {out.inputs.to(context_.device), out.targets.to(context_.device)};
+    return {out.inputs.to(context_.device, /*non_blocking=*/true),
+            out.targets.to(context_.device, /*non_blocking=*/true)};
   }
 
   // Every rank has its own slot, so that the error message can name the rank with a loss that is
@@ -163,13 +174,38 @@ class Loop {
     }
   }
 
-  double mean_loss(int64_t step) {
+  // What the step computed besides the parameters, in one copy to the host: the only time in a step
+  // at which the host waits for the device.
+  StepReport read(int64_t step, const at::Tensor& norm, const at::Tensor& scaling) {
     if (shared_ != nullptr) {
       context_.world->world().wait(shared_);
       shared_.reset();
     }
-    const at::Tensor on_host = losses_.cpu();
-    const auto* losses = on_host.const_data_ptr<double>();
+    std::vector<at::Tensor> values{losses_, norm.to(at::kDouble).reshape({1})};
+    if (scaler_) {
+      values.push_back(scaling.to(at::kDouble));
+    }
+    at::Tensor on_host = at::cat(values);
+    if (!context_.device.is_cpu()) {
+      const auto pinned = at::TensorOptions(at::kDouble).pinned_memory(true);
+      on_host = at::empty(on_host.sizes(), pinned).copy_(on_host, /*non_blocking=*/true);
+      context_.world->world().wait_for_device();
+    }
+    const auto* numbers = on_host.const_data_ptr<double>();
+    const double* after_losses = numbers + shape_.ranks;
+    StepReport report;
+    report.step = step;
+    report.loss = mean_loss(step, numbers);
+    stopping_ = after_losses[0] > 0;
+    report.grad_norm = after_losses[1];
+    if (scaler_) {
+      report.loss_scale = after_losses[2];
+      report.skipped = after_losses[3] != 0;
+    }
+    return report;
+  }
+
+  double mean_loss(int64_t step, const double* losses) const {
     double sum = 0;
     for (int64_t rank = 0; rank < shape_.ranks; ++rank) {
       if (!std::isfinite(losses[rank])) {
@@ -179,7 +215,6 @@ class Loop {
       }
       sum += losses[rank];
     }
-    stopping_ = losses[shape_.ranks] > 0;
     return context_.world->emulated() ? losses[shape_.rank]
                                       : sum / static_cast<double>(shape_.ranks);
   }
@@ -191,7 +226,9 @@ class Loop {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;
-  at::Tensor losses_;  // fp64 [ranks + 1]; losses of the current step, and who is to stop
+  int64_t microbatches_;       // of all steps
+  std::optional<Batch> next_;  // copied to the device one microbatch ahead
+  at::Tensor losses_;          // fp64 [ranks + 1]; losses of the current step, and who is to stop
   bool stopping_ = false;
   dist::CompletionPtr shared_;
 };

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 
 namespace shardlens::train {
@@ -77,6 +78,24 @@ TEST(OptimizerTest, AShardWithoutGradientStaysAndStartsLater) {
     optimizer->step();
     expect_all(shards[0], 0.9);
     expect_all(shards[1], 0.9);  // its own first step
+  }
+}
+
+// As if the step had not been made, also for the number of steps that AdamW counts.
+TEST(OptimizerTest, AStepWithAnInfinityChangesNothing) {
+  for (const auto kind : {plan::Optimizer::kAdamW, plan::Optimizer::kSgd}) {
+    std::vector<at::Tensor> shards{shard(1.0, 0.5)}, expected{shard(1.0, 0.5)};
+    const OptimizerOptions options{.kind = kind, .lr = 0.1};
+    const auto optimizer = make_optimizer(shards, options);
+    const auto reference = make_optimizer(expected, options);
+    for (const float found : {1.0F, 0.0F, 1.0F, 0.0F}) {
+      shards[0].mutable_grad().fill_(found == 0 ? 0.5 : std::nan(""));
+      optimizer->step(at::full({1}, found));
+      if (found == 0) {
+        reference->step();
+      }
+      EXPECT_TRUE(at::equal(shards[0], expected[0]));
+    }
   }
 }
 
