@@ -49,6 +49,15 @@ void refuse_copy(const torch::nn::Module& module) {
                    " is managed by it; build a new module and load the state dict");
 }
 
+void refuse_slices(const torch::nn::Module& module) {
+  if (has_api(module, "fully_shard")) {
+    throw UsageError("fully_shard: the " + class_name(module) +
+                     " is sharded, so a file saved from it would contain only this rank's slices; "
+                     "save the tensors of full_parameter(), which all ranks call, or a copy of the "
+                     "model with these values");
+  }
+}
+
 namespace detail {
 
 void add_to_registry(const std::shared_ptr<torch::nn::Module>& module,

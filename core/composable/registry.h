@@ -41,6 +41,10 @@ using Registry = std::vector<std::shared_ptr<const RegistryItem>>;
 // would share hooks and storage with the original but would not be managed by the API.
 void refuse_copy(const torch::nn::Module& module);
 
+// Throws UsageError if fully_shard manages the module. Modules with hooks call it from save(): the
+// file would contain only one rank's slices.
+void refuse_slices(const torch::nn::Module& module);
+
 // Only apply() (core/composable/contract.h) calls these.
 namespace detail {
 void add_to_registry(const std::shared_ptr<torch::nn::Module>& module,

@@ -1,5 +1,6 @@
 #include "core/fsdp/executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -189,6 +190,7 @@ void Executor::release(const Action& action, Unit& unit) {
       unit.accumulates = false;
       return give_back(unit.reduce_input);
     case BufferKind::kReduceOutput:
+      unit.partial = false;
       return give_back(unit.reduce_output);
     default:
       throw RuntimeFault("internal error: the engine cannot free a " +
@@ -295,8 +297,9 @@ void Executor::store_grad(const Action& action, Unit& unit) {
   const at::Tensor reduced = action.buffer.kind == BufferKind::kReduceOutput ? unit.reduce_output
                              : action.stream == Stream::kCompute ? divided_gradient_of(action, unit)
                                                                  : gradient_of(action, unit);
-  FlatParamHandle* handle = unit.handle;
-  handle->adopt_user_zero_grad();
+  // The queued work owns the handle: the model may be destroyed before it runs.
+  const std::shared_ptr<FlatParamHandle> handle = unit.handle->shared_from_this();
+  handle->adopt_user_grads();
   const auto store = [handle, reduced, after = unit.handle->reduction().after,
                       carried = handle->unsharded_gradients().carried()] {
     const at::NoGradGuard no_grad;
@@ -345,7 +348,45 @@ void Executor::wait_event(const Action& action) {
   }
 }
 
-void Executor::drain() noexcept {
+void Executor::settle() {
+  for (const Stream stream : {Stream::kReduceScatter, Stream::kAllReduce}) {
+    const Last& last = last_[static_cast<size_t>(stream)];
+    if (device_) {
+      device_->order(Stream::kCompute, stream);
+    } else if (last.completion != nullptr) {
+      last.on->wait(last.completion);
+    }
+  }
+}
+
+std::vector<bool> Executor::unreduced(UnitId unit) const {
+  const Unit& u = units_[unit];
+  const UnshardedGradients& gradients = u.handle->unsharded_gradients();
+  std::vector<bool> slots(u.handle->slots().size(), false);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i] = gradients.waiting()[i].defined() ||
+               ((u.accumulates || u.partial) && gradients.carried()[i]);
+  }
+  return slots;
+}
+
+void Executor::forget_unreduced(UnitId unit, const std::vector<size_t>& slots) {
+  Unit& u = units_[unit];
+  if (slots.empty() || std::ranges::count(unreduced(unit), true) == 0) {
+    return;
+  }
+  settle();
+  const at::NoGradGuard no_grad;
+  for (const size_t slot : slots) {
+    u.handle->unsharded_gradients().zero(slot, u.accumulates ? u.reduce_input : at::Tensor());
+    if (u.partial && u.reduce_output.defined()) {
+      const auto range = u.handle->range_of(slot, u.carried);
+      u.reduce_output.narrow(0, range.start, range.numel).zero_();
+    }
+  }
+}
+
+void Executor::drain(bool keep) noexcept {
   for (Last& last : last_) {
     if (last.completion != nullptr) {
       try {
@@ -362,9 +403,13 @@ void Executor::drain() noexcept {
   } catch (const std::exception&) {  // the original failure has been reported already
   }
   for (Unit& unit : units_) {
-    unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();
     unit.read_elsewhere.clear();
-    unit.copied_in = unit.accumulates = false;
+    unit.copied_in = false;
+    if (keep) {
+      continue;
+    }
+    unit.unsharded_grad = unit.reduce_input = unit.reduce_output = at::Tensor();
+    unit.accumulates = unit.partial = false;
     if (unit.handle != nullptr) {
       unit.handle->unsharded_gradients().clear();
     }

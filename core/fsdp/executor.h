@@ -45,8 +45,16 @@ class Executor {
   [[nodiscard]] uint32_t executed() const { return sequence_; }
   // Numbers and records an action, without executing it. Returns its number.
   uint32_t record(const schedule::Action& action);
-  // Waits for all issued work and ignores its failures: for the cleanup after an exception.
-  void drain() noexcept;
+  // Makes gradients that were stored so far safe to read: the host (on a device, the compute
+  // stream) waits for the streams that store them.
+  void settle();
+  // By slot: whether the parameter has a gradient that is not reduced yet. forget_unreduced()
+  // replaces such gradients by zeros.
+  [[nodiscard]] std::vector<bool> unreduced(UnitId unit) const;
+  void forget_unreduced(UnitId unit, const std::vector<size_t>& slots);
+  // Waits for all issued work and ignores its failures: for the cleanup after an exception. `keep`:
+  // does not drop gradients that are not reduced yet.
+  void drain(bool keep) noexcept;
 
  protected:
   struct Unit {

@@ -9,7 +9,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/split_with_sizes_copy.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 #include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/variable.h>
@@ -21,11 +20,6 @@ namespace shardlens::fsdp {
 namespace impl = torch::autograd::impl;
 
 namespace {
-
-// Does not use grad(), which warns if the parameter is a view.
-const at::Tensor& gradient_of(const at::Tensor& parameter) {
-  return parameter.mutable_grad();
-}
 
 bool has_storage(const at::Tensor& tensor) {
   return tensor.numel() == 0 || tensor.storage().nbytes() > 0;
@@ -94,6 +88,8 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   requires_grad_ = std::ranges::count(frozen_, false) > 0;
   differentiates_frozen_ = choices.differentiates_frozen;
   has_grad_.assign(slots_.size(), false);
+  shown_.resize(slots_.size());
+  versions_.resize(slots_.size());
   whole_ = layout_.ranks() == 1 && param_dtype == master;
 
   const bool deferred =
@@ -118,8 +114,7 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   make_full_views();
   free();  // last, because views cannot be made after the storage was freed
   edges_.resize(slots_.size());
-  full_ = true;  // the modules' parameters are unsharded until use_shard()
-  use_shard();
+  point_to_shard();
   if (deferred) {
     resize_storage(shard_, 0);
   }
@@ -270,10 +265,16 @@ at::Tensor FlatParamHandle::own_slice(const at::Tensor& gathered) const {
 
 void FlatParamHandle::copy_in() {
   const at::NoGradGuard no_grad;
+  if (!sub_shard_.defined()) {
+    gathered_version_ = value_version();
+  }
   own_slice(gather_output()).copy_(sub_shard_.defined() ? sub_shard_ : shard_);
 }
 
-at::Tensor FlatParamHandle::gather_input(bool copied_in) const {
+at::Tensor FlatParamHandle::gather_input(bool copied_in) {
+  if (!copied_in && !sub_shard_.defined()) {
+    gathered_version_ = value_version();
+  }
   return copied_in ? own_slice(gather_output()) : sub_shard_.defined() ? sub_shard_ : shard_;
 }
 
@@ -363,17 +364,40 @@ void FlatParamHandle::use_full(bool edges) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, full_views_[i]);
-    if (edges && edges_[i].is_valid() && (differentiates_frozen_ || !frozen_[i])) {
-      impl::set_gradient_edge(slots_[i].parameter, edges_[i]);
+    if (edges) {
+      set_edge(i);
     }
+    versions_[i] = slots_[i].parameter._version();
   }
   full_ = true;
+  with_edges_ = edges;
+}
+
+void FlatParamHandle::set_edge(size_t slot) {
+  if (edges_[slot].is_valid() && (differentiates_frozen_ || !frozen_[slot])) {
+    impl::set_gradient_edge(slots_[slot].parameter, edges_[slot]);
+  }
+}
+
+bool FlatParamHandle::is_allocated() const {
+  return whole_ || unsharded_.storage().nbytes() > 0;
+}
+
+void FlatParamHandle::use_full_again() {
+  if (is_allocated() && !(full_ && with_edges_)) {
+    use_full(true);
+  }
 }
 
 void FlatParamHandle::use_shard() {
   if (!full_) {
     return;
   }
+  adopt_user_values();
+  point_to_shard();
+}
+
+void FlatParamHandle::point_to_shard() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slots_.size(); ++i) {
     repoint(i, shard_views_[i]);
@@ -423,109 +447,14 @@ void FlatParamHandle::follow() {
   drop_views();
 }
 
-std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const {
-  return accumulator_;
-}
-
-void FlatParamHandle::store_grad(const at::Tensor& reduced, const std::vector<bool>& carried) {
-  const at::NoGradGuard no_grad;
-  at::Tensor& grad = shard_.mutable_grad();
-  const bool whole = reduced.numel() == layout_.shard_numel();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    has_grad_[i] = has_grad_[i] || (carried[i] && !frozen_[i]);
-  }
-  if (whole && !grad.defined()) {
-    grad = reduced.to(shard_.scalar_type());
-    return;
-  }
-  if (whole) {
-    grad.add_(reduced.to(shard_.scalar_type()));
-    return;
-  }
-  if (!grad.defined()) {
-    grad = at::zeros_like(shard_);
-  }
-  int64_t from = 0, to = 0;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (carried[i]) {
-      grad.narrow(0, to, chunks_[i]).add_(reduced.narrow(0, from, chunks_[i]));
-      from += chunks_[i];
-    }
-    to += chunks_[i];
-  }
-}
-
-std::string FlatParamHandle::reduced_parameters() const {
-  std::string names;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (gradients_->carried()[i]) {
-      names += (names.empty() ? "'" : ", '") + slots_[i].fqn + "'";
-    }
-  }
-  return "reduces gradients of " + names;
-}
-
-void FlatParamHandle::adopt_user_zero_grad() {
-  if (!published_ || !shard_.grad().defined()) {
-    return;
-  }
-  for (const Slot& slot : slots_) {
-    if (gradient_of(slot.parameter).defined()) {
-      return;
-    }
-  }
-  forget_grad();
-}
-
-void FlatParamHandle::forget_grad() {
-  shard_.mutable_grad() = at::Tensor();
-  has_grad_.assign(slots_.size(), false);
-  published_ = false;
-}
-
-void FlatParamHandle::publish_grads() {
-  adopt_user_zero_grad();  // after a backward without sync, the shard's gradient may be that of the
-                           // last step
-  const at::Tensor& grad = shard_.grad();
-  if (!grad.defined() || full_) {
-    return;
-  }
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const plan::ShardLayout::Slice slice = layout_.slice(rank_, i);
-    at::Tensor& shown = slots_[i].parameter.mutable_grad();
-    if (!shown.defined() && has_grad_[i]) {
-      // variable_data: Optimizer::zero_grad detaches in place, which is an error for a view.
-      shown =
-          grad.narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel).variable_data();
-    }
-  }
-  published_ = true;
-}
-
-void FlatParamHandle::zero_grad() {
-  for (Slot& slot : slots_) {
-    slot.parameter.mutable_grad() = at::Tensor();
-  }
-  forget_grad();
-}
-
 void FlatParamHandle::drop_views() {
   for (torch::autograd::Edge& edge : edges_) {
     edge = {};
   }
 }
 
-std::string FlatParamHandle::stray_grad() const {
-  if (published_) {
-    return "";
-  }
-  for (const Slot& slot : slots_) {
-    if (gradient_of(slot.parameter).defined()) {
-      return slot.fqn;
-    }
-  }
-  return "";
+std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const {
+  return accumulator_;
 }
 
 }  // namespace shardlens::fsdp

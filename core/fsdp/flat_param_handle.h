@@ -44,11 +44,13 @@ struct FlatParamChoices {
 //             storage of 0 bytes while resharded.
 // Ownership   the data of the modules' parameter tensors is changed in place; the tensors are never
 //             replaced, so that modules, optimizers and autograd can keep them.
+//             Queued work shares the ownership of the handle.
 // Threads     store_grad() on a communication thread, for which the training thread waits before it
 //             reads the gradient; everything else on the training thread.
 // Source      torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
 //             _fully_shard/_fsdp_param.py, torch 2.11.
-class FlatParamHandle : LiveCount<FlatParamHandle> {
+class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
+                        LiveCount<FlatParamHandle> {
  public:
   using LiveCount::live;
   struct Slot {
@@ -112,7 +114,7 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   void fill_sub_shard();
   // Copies the shard (or sub-shard), cast to param_dtype, to this rank's slice of gather_output().
   void copy_in();
-  [[nodiscard]] at::Tensor gather_input(bool copied_in) const;
+  [[nodiscard]] at::Tensor gather_input(bool copied_in);
   // For writes that autograd must not see: they do not change the version counter of unsharded().
   [[nodiscard]] const at::Tensor& gather_output() const {
     return gathered_.defined() ? gathered_ : unsharded_data_;
@@ -133,6 +135,17 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   // Parameters become leaves again: this rank's 1-D slices.
   void use_shard();
   [[nodiscard]] bool is_full() const { return full_; }
+  // Calls use_full() if the parameters are unsharded, but not usable by a backward: another
+  // backward or a forward without gradients has hidden them since.
+  void use_full_again();
+  // Copies values that the user gave to parameters (set_data, torch::load; while they are
+  // unsharded, also in place) to the shard. They may be those of the slice or, as in a checkpoint,
+  // of the whole parameter.
+  // Errors  UsageError naming the parameter if it has another dtype, device or number of elements.
+  void adopt_user_values();
+  // Whether the unsharded parameters, or the sub-shard, were gathered from values that the shard no
+  // longer has. If so, reshard before the next use.
+  [[nodiscard]] bool is_stale() const;
 
   // The following are for a whole() handle, whose unsharded parameter is the shard:
   [[nodiscard]] const at::Tensor& unsharded() const { return unsharded_; }
@@ -157,17 +170,28 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   // Makes `reduced`, cast to the master dtype, the shard's gradient, or adds it. `carried`: the
   // parameters in `reduced` (UnshardedGradients::carried()).
   void store_grad(const at::Tensor& reduced, const std::vector<bool>& carried);
-  // Drops the shard's gradient if the user has reset the gradients of all parameters
-  // (model->zero_grad(), optimizer.zero_grad()).
-  void adopt_user_zero_grad();
+  // Makes the shard's gradient follow what the user has done with the gradients since they were
+  // published: those of some or all parameters, or the shard's own, were reset or assigned. An
+  // assigned gradient may be that of the slice or of the whole parameter. Returns the slots whose
+  // gradient was reset.
+  // Errors  UsageError if it has another shape.
+  std::vector<size_t> adopt_user_grads();
+  // Publishes zeros for parameters without a gradient whose slot is set, so that a reset is
+  // noticed.
+  void publish_zeros(const std::vector<bool>& slots);
+  // The range of a slot in a shard that contains only the parameters in `carried`.
+  struct Range {
+    int64_t start = 0, numel = 0;
+  };
+  [[nodiscard]] Range range_of(size_t slot, const std::vector<bool>& carried) const;
   // Sets each parameter's grad() to its slice of the shard's gradient.
   void publish_grads();
   void zero_grad();
   // Drops the views of the last forward.
   void drop_views();
-  // FQN of a parameter that got a gradient while it was a slice, or "". This happens if its unit's
-  // forward was called without the hooks.
-  [[nodiscard]] std::string stray_grad() const;
+  // FQN of a parameter to which the current backward brings a gradient of its slice, or "". This
+  // happens if the parameter was used while it was sharded.
+  [[nodiscard]] std::string stray_use() const;
 
  private:
   void fill_shard(int64_t rank);
@@ -179,6 +203,16 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   [[nodiscard]] at::Tensor own_slice(const at::Tensor& gathered) const;
   void copy_out_by_operator();
   void repoint(size_t slot, const at::Tensor& data);
+  void point_to_shard();
+  // This rank's part of `given`, which is the slice of a parameter or all of it. Undefined: it has
+  // another number of elements.
+  [[nodiscard]] at::Tensor own_part(const at::Tensor& given, size_t slot) const;
+  void adopt_value(size_t slot);
+  [[nodiscard]] int64_t value_version() const;  // increases when a parameter or the shard changes
+  [[nodiscard]] bool is_allocated() const;      // whether the unsharded parameters have storage
+  void set_edge(size_t slot);
+  // The parameter's part of the shard's gradient.
+  [[nodiscard]] at::Tensor grad_slice(size_t slot) const;
   void forget_grad();
 
   std::string unit_;
@@ -190,11 +224,15 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   bool whole_ = false;
   bool requires_grad_ = true;  // whether the unsharded parameter requires grad
   bool differentiates_frozen_ = false;
-  std::vector<bool> frozen_;    // per slot
-  std::vector<bool> has_grad_;  // per slot: its part of the shard's gradient is not just zeros
-  at::Tensor shard_;            // leaf with the master values; grad() is the reduced gradient
-  at::Tensor unsharded_;        // autograd leaf; parameters are views of it in forward
-  at::Tensor unsharded_data_;   // same storage, own version counter
+  std::vector<bool> frozen_;       // per slot
+  std::vector<bool> has_grad_;     // per slot: its part of the shard's gradient is not just zeros
+  std::vector<at::Tensor> shown_;  // per slot: the gradient that was published, if any
+  at::Tensor stored_;              // the shard's gradient, unless the user has replaced it
+  std::vector<int64_t> versions_;  // per slot: of the parameter, at the last use_full()
+  int64_t gathered_version_ = 0;   // value_version() of what the last all-gather read
+  at::Tensor shard_;               // leaf with the master values; grad() is the reduced gradient
+  at::Tensor unsharded_;           // autograd leaf; parameters are views of it in forward
+  at::Tensor unsharded_data_;      // same storage, own version counter
   std::vector<at::Tensor> shard_views_;  // per slot, 1-D
   std::vector<at::Tensor> full_views_;   // per slot, in its shape, without autograd: data of views
   std::vector<torch::autograd::Edge> edges_;            // per slot, from the last make_views()
@@ -206,8 +244,7 @@ class FlatParamHandle : LiveCount<FlatParamHandle> {
   std::shared_ptr<UnshardedGradients> gradients_;
   bool to_flat_ = false;
   std::shared_ptr<torch::autograd::Node> accumulator_;
-  bool full_ = false;
-  bool published_ = false;
+  bool full_ = false, with_edges_ = false;  // as the last use_full() left it
 };
 
 }  // namespace shardlens::fsdp

@@ -189,6 +189,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
     }
   }
   module::share_frozen(plan.tree, parameters);
+  module::share_dtypes(plan.tree, parameters);
   const auto checkpoints = module::modules_to_checkpoint(model, plan);
   Result<schedule::Schedule> schedule =
       schedule::Schedule::make(schedule::unit_specs(plan), options_of(plan, options));

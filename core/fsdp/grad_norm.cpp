@@ -1,5 +1,6 @@
 #include "core/fsdp/grad_norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -56,15 +57,22 @@ void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm) {
   }
 }
 
+at::ScalarType norm_dtype(std::span<const at::Tensor> grads) {
+  const bool fp64 = std::ranges::any_of(
+      grads, [](const at::Tensor& grad) { return grad.scalar_type() == at::kDouble; });
+  return fp64 ? at::kDouble : at::kFloat;
+}
+
 at::Tensor norm_parts_on_device(std::span<const at::Tensor> tensors,
                                 double norm_type,
                                 c10::Device device) {
   require_norm_type(norm_type);
   const at::NoGradGuard no_grad;
-  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  const at::ScalarType dtype = norm_dtype(tensors);
+  const at::TensorOptions options = at::TensorOptions(dtype).device(device);
   std::vector<at::Tensor> norms;
   for (const at::Tensor& tensor : tensors) {
-    norms.push_back(tensor.numel() > 0 ? at::linalg_vector_norm(tensor, norm_type).to(at::kFloat)
+    norms.push_back(tensor.numel() > 0 ? at::linalg_vector_norm(tensor, norm_type).to(dtype)
                                        : at::zeros({}, options));
   }
   const at::Tensor parts = norms.empty() ? at::zeros({0}, options) : at::stack(norms);

@@ -18,7 +18,10 @@ void require_norm_type(double norm_type);
 // Scales by min(1, max_norm / (norm + 1e-6)); does nothing if `max_norm` is infinite.
 void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm);
 
-// For tensors on a device. They do not wait for it: norms are fp32 scalars on the device.
+// The dtype that norms of ranks are added up in: fp32 as in PyTorch, except for a model in fp64.
+[[nodiscard]] at::ScalarType norm_dtype(std::span<const at::Tensor> grads);
+
+// For tensors on a device. They do not wait for it: norms are scalars on the device.
 // The norm of each tensor to the power of `norm_type`, or itself for inf; 0 for an empty one.
 [[nodiscard]] at::Tensor norm_parts_on_device(std::span<const at::Tensor> tensors,
                                               double norm_type,

@@ -28,7 +28,7 @@ std::string shown(const std::string& fqn) {
 }
 
 // Null for a unit that owns no parameters.
-std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
+std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
                                              UnitId id,
                                              const std::vector<at::Tensor>& parameters,
                                              const Options& options) {
@@ -53,10 +53,15 @@ std::unique_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
           toString(parameters[unit.parameters.front()].scalar_type()), parameter.fqn,
           toString(tensor.scalar_type())));
     }
+    if (!module::trainable_dtype(tensor.scalar_type())) {
+      throw UsageError(fmt::format(
+          "fully_shard: parameter '{}' of unit {} is {}; expected Float, Double, BFloat16 or Half",
+          parameter.fqn, shown(unit.fqn), toString(tensor.scalar_type())));
+    }
     slots.push_back({parameter.fqn, tensor, parameter.shape});
   }
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
-  auto handle = std::make_unique<FlatParamHandle>(
+  auto handle = std::make_shared<FlatParamHandle>(
       unit.fqn, std::move(slots), plan.layout(id), rank,
       module::to_scalar_type(plan.param_dtype(id)), module::to_scalar_type(plan.reduce_dtype(id)),
       FlatParamChoices{true, plan.plan.dialect == plan::Dialect::kFsdp1, options.deferred});
@@ -88,7 +93,7 @@ FsdpState::~FsdpState() {
   }
 }
 
-void FsdpState::set_handle(std::unique_ptr<FlatParamHandle> handle) {
+void FsdpState::set_handle(std::shared_ptr<FlatParamHandle> handle) {
   const std::lock_guard lock(owners().mutex);
   handle_ = std::move(handle);
   for (size_t i = 0; handle_ != nullptr && i < handle_->slots().size(); ++i) {

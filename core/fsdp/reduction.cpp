@@ -24,7 +24,8 @@ Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit) {
     return in_two_halves(ranks);
   }
   const auto& factor = plan.units[unit].gradient_divide_factor;
-  if (plan.reduce_dtype(unit) == DType::kF16) {
+  // PyTorch divides at once only in these dtypes.
+  if (const DType dtype = plan.reduce_dtype(unit); dtype != DType::kF32 && dtype != DType::kBF16) {
     return in_two_halves(factor.value_or(ranks));
   }
   if (!factor) {

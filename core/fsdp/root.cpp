@@ -1,6 +1,7 @@
 #include "core/fsdp/root.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -50,6 +51,7 @@ Root::Root(plan::ResolvedPlan plan,
       schedule_(std::move(schedule)),
       states_(std::move(states)),
       progress_(states_.size()),
+      full_before_(states_.size(), false),
       executor_(
           options.make_executor
               ? options.make_executor(handles_of(states_))
@@ -234,6 +236,16 @@ void Root::begin_forward(UnitId unit, const HookEvent& event) {
   require_frozen_as_sharded();
   trainer_ = std::this_thread::get_id();
   const RangeScope range(options_.recorder, Range::kRootPreForward);
+  adopt_user_grads();
+  for (const auto& state : states_) {
+    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
+      handle->adopt_user_values();
+      if (handle->is_stale()) {
+        raise({Hook::kReshard, state->unit()});
+      }
+      full_before_[state->unit()] = handle->is_full();
+    }
+  }
   forward_root_ = unit;
   if (event.grad_mode && plan_.plan.views == plan::Views::kFrozen) {
     for (const auto& state : states_) {
@@ -293,7 +305,11 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
       }
     }
   }
+  const bool outermost = unit == forward_root_;
   end_forward(unit, grad_mode);
+  if (outermost && !grad_mode && plan_.plan.dialect == plan::Dialect::kFsdp2) {
+    hide_unsharded();
+  }
 }
 
 void Root::end_forward(UnitId unit, bool grad_mode) {
@@ -372,7 +388,7 @@ void Root::settle() {
   // The user may have reset the gradients since. Those of the failed backward that were not
   // published yet would then count in the next one.
   executor_->enter();
-  executor_->drain();
+  executor_->drain(/*keep=*/false);
   for (const auto& state : states_) {
     FlatParamHandle* handle = state->handle();
     if (handle != nullptr && std::ranges::none_of(handle->slots(), [](const auto& slot) {
@@ -390,6 +406,8 @@ void Root::pre_backward(UnitId unit, uint32_t invocation) {
     in_backward_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback(
         [backward = std::make_shared<Backward>(weak_from_this(), trainer_)] { backward->end(); });
+    require_no_stray_use();
+    adopt_user_grads();
   }
   if (progress.pre_backward && states_[unit]->handle() != nullptr) {
     return;  // already raised for another output of the same forward
@@ -397,6 +415,9 @@ void Root::pre_backward(UnitId unit, uint32_t invocation) {
   progress.pre_backward = true;
   const RangeScope range(options_.recorder, Range::kPreBackward, unit);
   raise({Hook::kPreBackward, unit, invocation});
+  if (FlatParamHandle* handle = states_[unit]->handle(); handle != nullptr) {
+    handle->use_full_again();
+  }
 }
 
 // The backward of one of several uses of a unit has ended: its parameters can be freed until the
@@ -448,18 +469,20 @@ void Root::backward_end() {
   raise({Hook::kBackwardEnd, 0});
   in_backward_ = false;
   reset_progress();
+  if (!last_backward_) {  // the schedule has not waited for the reductions
+    try {
+      executor_->settle();
+    } catch (...) {
+      faulted_ = true;
+      throw;
+    }
+  }
   for (const auto& state : states_) {
-    FlatParamHandle* handle = state->handle();
-    if (handle == nullptr) {
-      continue;
+    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
+      handle->use_shard();  // [Note: Hidden parameters] in root_parameters.cpp; most units are
+                            // resharded already
+      handle->publish_grads();
     }
-    if (const std::string stray = handle->stray_grad(); !stray.empty()) {
-      throw UsageError(prefix() + "parameter '" + stray +
-                       "' was used while it was sharded: the forward of its unit '" +
-                       handle->unit() +
-                       "' did not run through its hooks; call the unit's module, not a part of it");
-    }
-    handle->publish_grads();
   }
 }
 
@@ -491,6 +514,9 @@ void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {
   if (!done.ok()) {
     throw UsageError(prefix() + done.message());
   }
+  if (setting.kind == schedule::Setting::Kind::kLastBackward) {
+    last_backward_ = setting.flag;
+  }
 }
 
 void Root::set_gradient_divide_factor(UnitId unit, double factor) {
@@ -506,8 +532,27 @@ void Root::set_gradient_divide_factor(UnitId unit, double factor) {
 
 void Root::unshard(UnitId unit, Hook hook) {
   settle();
-  if (states_[unit]->handle() != nullptr) {
-    raise({hook, unit});
+  FlatParamHandle* handle = states_[unit]->handle();
+  if (handle == nullptr) {
+    return;
+  }
+  if (hook == Hook::kUnshard && forward_root_ == kNoUnit && !in_backward_) {
+    handle->adopt_user_values();
+    if (handle->is_stale()) {
+      raise({Hook::kReshard, unit});
+    }
+  }
+  raise({hook, unit});
+  if (hook == Hook::kWaitUnshard && !handle->is_full()) {
+    handle->use_full(/*edges=*/false);  // hidden after an evaluation
+  }
+}
+
+void Root::adopt_user_grads() {
+  for (const auto& state : states_) {
+    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
+      executor_->forget_unreduced(state->unit(), handle->adopt_user_grads());
+    }
   }
 }
 
@@ -515,6 +560,9 @@ void Root::zero_grad() {
   settle();
   for (const auto& state : states_) {
     if (state->handle() != nullptr) {
+      std::vector<size_t> all(state->handle()->slots().size());
+      std::iota(all.begin(), all.end(), size_t{0});
+      executor_->forget_unreduced(state->unit(), all);
       state->handle()->zero_grad();
     }
   }
@@ -526,11 +574,13 @@ void Root::optimizer_done() {
 }
 
 void Root::abort() {
+  const bool keep = !in_backward_ && !faulted_;
   in_backward_ = faulted_ = false;
   forward_root_ = kNoUnit;
   executor_->enter();
-  executor_->drain();
-  const HookEvent event{Hook::kAbort, 0};
+  executor_->drain(keep);
+  HookEvent event{Hook::kAbort, 0};
+  event.grads = keep ? Grads::kSome : Grads::kNone;
   if (options_.recorder != nullptr) {
     options_.recorder->hook(event);
   }
@@ -550,6 +600,10 @@ void Root::abort() {
   for (const auto& state : states_) {
     if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
       handle->drop_views();
+      if (keep) {
+        // See [Note: Exceptions]: a reset after the exception drops these gradients.
+        handle->publish_zeros(executor_->unreduced(state->unit()));
+      }
       handle->publish_grads();
     }
   }

@@ -29,7 +29,9 @@ namespace shardlens::fsdp {
 // graph task is destroyed without its final callback. As in plain autograd, some gradients may be
 // incomplete, so reset them. After a failure of the engine itself (a collective), nothing is
 // cleaned up automatically, because a wait for pending work could fail again. Hooks then throw
-// until abort() is called.
+// until abort() is called. Gradients of earlier backwards without sync are kept when a forward
+// throws, and their parameters show zeros as their gradient until the reduction: the program may go
+// on, or reset the gradients and begin the step again.
 //
 // Threads  the thread that trains. Autograd runs backward hooks on it, on a device on a thread of
 // its
@@ -105,6 +107,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void frozen_use_ended(UnitId unit);
   void require_materialized();
   void require_frozen_as_sharded() const;
+  void require_no_stray_use() const;
+  void hide_unsharded();
+  void adopt_user_grads();
   void backward_end();
   void reset_progress();
   [[nodiscard]] std::string prefix() const;
@@ -114,15 +119,18 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   schedule::Schedule schedule_;
   std::vector<std::shared_ptr<FsdpState>> states_;
   std::vector<Progress> progress_;
+  std::vector<bool> full_before_;  // per unit: was unsharded before the outermost forward
   std::vector<at::Tensor> shards_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
   std::thread::id trainer_;           // the thread of the last forward
+  bool last_backward_ = true;         // set_is_last_backward()
   bool materialized_ = false;         // every shard has storage
   bool faulted_ = false;              // an action failed; abort() must be called
   uint32_t gathered_unit_ = kNoUnit;  // the unit whose flat parameter is in gathered_
+  size_t gathered_slot_ = 0;          // the last parameter that was read from it
   at::Tensor gathered_;
 };
 

@@ -53,6 +53,7 @@ double ShardedModel::clip_grad_norm(double max_norm, double norm_type) {
 at::Tensor Root::issue_clip_grad_norm(double max_norm, double norm_type) {
   settle();
   const at::NoGradGuard no_grad;
+  adopt_user_grads();
   std::vector<at::Tensor> grads;
   for (const at::Tensor& shard : shards_) {
     if (shard.grad().defined()) {
@@ -64,12 +65,14 @@ at::Tensor Root::issue_clip_grad_norm(double max_norm, double norm_type) {
   }
   std::vector<double> parts = norm_parts(states_, grads, plan_.plan.layout, norm_type);
   if (plan_.shard > 1 && !parts.empty()) {
-    const at::Tensor shared = at::tensor(parts, at::kFloat);  // fp32 as in PyTorch
+    const at::Tensor shared = at::tensor(parts, norm_dtype(grads));
     dist::Communicator& shard = options_.world->shard();
     shard.wait(shard.all_reduce(shared,
                                 std::isinf(norm_type) ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
                                 {kNoUnit, "the gradient norm"}));
-    parts.assign(shared.const_data_ptr<float>(), shared.const_data_ptr<float>() + parts.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i] = shared[static_cast<int64_t>(i)].item<double>();
+    }
   }
   double total = 0;
   for (const double part : parts) {

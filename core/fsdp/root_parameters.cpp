@@ -12,7 +12,10 @@ std::vector<ParameterSlice> Root::slices() const {
   std::vector<ParameterSlice> slices;
   const int64_t shard_rank = plan_.shard == 1 ? 0 : options_.world->shard().rank();
   for (const auto& state : states_) {
-    const FlatParamHandle* handle = state->handle();
+    FlatParamHandle* handle = state->handle();
+    if (handle != nullptr) {
+      handle->adopt_user_values();
+    }
     for (size_t slot = 0; handle != nullptr && slot < handle->slots().size(); ++slot) {
       const plan::ShardLayout::Slice slice = handle->layout().slice(shard_rank, slot);
       if (slice.numel > 0) {
@@ -65,6 +68,30 @@ void Root::require_frozen_as_sharded() const {
   }
 }
 
+void Root::require_no_stray_use() const {
+  for (const auto& state : states_) {
+    const std::string stray = state->handle() == nullptr ? "" : state->handle()->stray_use();
+    if (!stray.empty()) {
+      throw UsageError(prefix() + "parameter '" + stray +
+                       "' was used while it was sharded: the forward of its unit '" +
+                       state->handle()->unit() +
+                       "' did not run through its hooks; call the unit's module, not a part of it");
+    }
+  }
+}
+
+// [Note: Hidden parameters] A backward, or a forward without gradients, may leave units unsharded.
+// Their parameters become slices anyway, so that optimizers, loads and other writes reach the
+// shard; the next forward uses the unsharded ones again, unless the shard has changed. In FSDP1 the
+// schedule does this.
+void Root::hide_unsharded() {
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr && !full_before_[state->unit()]) {
+      state->handle()->use_shard();
+    }
+  }
+}
+
 at::Tensor Root::full_parameter(uint32_t parameter) {
   require_materialized();
   const at::NoGradGuard no_grad;
@@ -74,8 +101,10 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
         continue;
       }
       const auto id = static_cast<UnitId>(&unit - plan_.units.data());
-      const FlatParamHandle& handle = *states_[id]->handle();
-      if (gathered_unit_ != id) {
+      FlatParamHandle& handle = *states_[id]->handle();
+      handle.adopt_user_values();
+      // A caller that goes through the parameters in order gathers each unit once.
+      if (gathered_unit_ != id || slot <= gathered_slot_) {
         if (plan_.shard == 1) {
           gathered_ = handle.shard();
         } else {
@@ -85,6 +114,7 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
         }
         gathered_unit_ = id;
       }
+      gathered_slot_ = slot;
       return handle.parameter_of(gathered_.detach(), slot).clone();
     }
   }

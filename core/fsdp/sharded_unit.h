@@ -51,8 +51,8 @@ class ShardedUnit {
   void set_reshard_after_forward(bool reshard, bool recurse = true) const;
   // False: parameters stay unsharded between the microbatches of a step.
   void set_reshard_after_backward(bool reshard, bool recurse = true) const;
-  // For the whole root. False: the next backwards neither wait for their reductions nor clear the
-  // order of forwards.
+  // For the whole root. False: the next backwards do not clear the order of forwards, and wait for
+  // their reductions only at their end, when gradients are published.
   void set_is_last_backward(bool last) const;
   // False: its backward needs no parameters (embeddings), so none are gathered.
   void set_unshard_in_backward(bool unshard) const;

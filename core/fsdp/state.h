@@ -35,7 +35,7 @@ class FsdpState : public composable::State {
   [[nodiscard]] bool is_root() const { return unit_ == 0; }
   // Null if the unit owns no parameters.
   [[nodiscard]] FlatParamHandle* handle() const { return handle_.get(); }
-  void set_handle(std::unique_ptr<FlatParamHandle> handle);
+  void set_handle(std::shared_ptr<FlatParamHandle> handle);
   // The state whose handle contains the parameter, or null.
   //
   // Threads     any.
@@ -49,7 +49,7 @@ class FsdpState : public composable::State {
 
  private:
   UnitId unit_ = kNoUnit;
-  std::unique_ptr<FlatParamHandle> handle_;
+  std::shared_ptr<FlatParamHandle> handle_;  // shared with queued work
   std::weak_ptr<Root> root_;
   std::unique_ptr<Application> application_;
 };

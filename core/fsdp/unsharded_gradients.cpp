@@ -10,6 +10,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 
 namespace shardlens::fsdp {
@@ -55,6 +56,21 @@ bool UnshardedGradients::empty() const {
 
 void UnshardedGradients::clear() {
   std::ranges::fill(waiting_, at::Tensor());
+}
+
+void UnshardedGradients::zero(size_t parameter, const at::Tensor& flat) {
+  const at::NoGradGuard no_grad;
+  if (waiting_[parameter].defined()) {
+    waiting_[parameter] = at::zeros_like(waiting_[parameter]);
+  }
+  int64_t offset = 0;
+  for (const Piece& piece : pieces_) {
+    if (flat.defined() && piece.parameter == static_cast<int32_t>(parameter) &&
+        carries(piece, carried_)) {
+      flat.narrow(0, offset, piece.numel).zero_();
+    }
+    offset += carries(piece, carried_) ? piece.numel : 0;
+  }
 }
 
 int64_t UnshardedGradients::numel() const {

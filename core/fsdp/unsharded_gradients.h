@@ -37,6 +37,9 @@ class UnshardedGradients {
   // The gradients that were not taken yet, by parameter; undefined: none.
   [[nodiscard]] const std::vector<at::Tensor>& waiting() const { return waiting_; }
   void clear();
+  // Replaces the stored gradient of a parameter, and its part of `flat` (a tensor that take_into()
+  // filled, or undefined), by zeros.
+  void zero(size_t parameter, const at::Tensor& flat);
   // Chooses the parameters of the next tensor from the stored gradients. Returns its number of
   // elements.
   int64_t choose();

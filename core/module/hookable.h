@@ -49,6 +49,12 @@ class HookedBase : public Impl, public HookPoint {
     return Impl::clone(device);
   }
 
+  // Errors: UsageError while fully_shard manages the module.
+  void save(torch::serialize::OutputArchive& archive) const override {
+    composable::refuse_slices(*this);
+    Impl::save(archive);
+  }
+
  protected:
   // `Self` is Impl or const Impl.
   template <typename R, typename Self, typename Held>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include <c10/core/ScalarType.h>
 
 #include "core/base/dtype.h"
@@ -31,6 +33,22 @@ namespace shardlens::module {
       return at::kBool;
   }
   throw RuntimeFault("internal error: no scalar type for a dtype");
+}
+
+// Nullopt for dtypes in which parameters cannot be trained: integers, complex numbers, float8.
+[[nodiscard]] inline std::optional<DType> trainable_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::kF32;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kDouble:
+      return DType::kF64;
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace shardlens::module

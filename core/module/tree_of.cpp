@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/composable/class_name.h"
 #include "core/module/hookable.h"
+#include "core/module/scalar_type.h"
 
 namespace shardlens::module {
 namespace {
@@ -46,6 +47,7 @@ struct Builder {
         parameter.numel = c10::multiply_integers(parameter.shape);
         parameter.module = index;
         parameter.requires_grad = each.value().requires_grad();
+        parameter.dtype = trainable_dtype(each.value().scalar_type()).value_or(DType::kF32);
         tree.parameters.push_back(std::move(parameter));
         parameters.push_back(each.value());
       } else {
@@ -130,6 +132,13 @@ void share_frozen(plan::ModuleTree& tree, const std::vector<at::Tensor>& paramet
       parameters[i].set_requires_grad(false);
     }
     tree.parameters[i].requires_grad = parameters[i].requires_grad();
+  }
+}
+
+void share_dtypes(plan::ModuleTree& tree, const std::vector<at::Tensor>& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::ScalarType type = parameters[i].scalar_type();
+    tree.parameters[i].dtype = trainable_dtype(type).value_or(DType::kF32);
   }
 }
 

@@ -51,4 +51,7 @@ using ModulesByFqn = std::unordered_map<std::string, std::shared_ptr<torch::nn::
 // Makes a parameter frozen (requires_grad false) in both tree and model if it is frozen in one.
 void share_frozen(plan::ModuleTree& tree, const std::vector<at::Tensor>& parameters);
 
+// Sets the tree's dtypes to the model's: a plan made from a config has those of the engine.
+void share_dtypes(plan::ModuleTree& tree, const std::vector<at::Tensor>& parameters);
+
 }  // namespace shardlens::module

@@ -68,6 +68,7 @@ struct Parameter {
   uint32_t module = 0;               // index of its first owner
   std::vector<std::string> aliases;  // FQNs of later owners (tied); in module order
   bool requires_grad = true;         // false: frozen
+  DType dtype = DType::kF32;         // in a model's config: of the engine's master weights
 };
 
 struct Module {

@@ -318,8 +318,14 @@ int64_t ResolvedPlan::stepped_numel(UnitId unit) const {
   return frozen ? (trained + whole.ranks() - 1) / whole.ranks() : whole.shard_numel();
 }
 
+// The engine refuses units that mix dtypes.
+DType ResolvedPlan::master_dtype(UnitId unit) const {
+  const std::vector<uint32_t>& parameters = units.at(unit).parameters;
+  return parameters.empty() ? DType::kF32 : tree.parameters[parameters.front()].dtype;
+}
+
 DType ResolvedPlan::param_dtype(UnitId unit) const {
-  return units.at(unit).mixed_precision.param_dtype.value_or(DType::kF32);
+  return units.at(unit).mixed_precision.param_dtype.value_or(master_dtype(unit));
 }
 
 // As in PyTorch, gradients are reduced in their own dtype unless a reduce_dtype is given.

@@ -58,7 +58,8 @@ struct ResolvedPlan {
   // Elements of a rank's shard that the optimizer updates: all of them, including padding, or, if
   // some parameters are frozen, a rank's share of the others.
   [[nodiscard]] int64_t stepped_numel(UnitId unit) const;
-  [[nodiscard]] DType param_dtype(UnitId unit) const;  // dtype of the unsharded parameters
+  [[nodiscard]] DType master_dtype(UnitId unit) const;  // dtype of the shard
+  [[nodiscard]] DType param_dtype(UnitId unit) const;   // dtype of the unsharded parameters
   [[nodiscard]] DType reduce_dtype(UnitId unit) const;
 };
 

@@ -20,7 +20,7 @@ void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
   }
   u.points_to_shard = false;
   u.skipped_sharded_views = false;
-  if (forward || gathers || !u.full) {
+  if ((forward || gathers || !u.full) && !(u.pending && per_parameter(u))) {
     use_full(unit);
   }
   if (!u.pending) {
@@ -31,6 +31,9 @@ void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
 void Schedule::Impl::fsdp1_wait(UnitId unit) {
   if (units[unit].pending) {
     wait_gather(unit, /*keep=*/false);
+    if (per_parameter(units[unit])) {
+      use_full(unit);  // PyTorch's FSDP1 has no such layout; the copy-out allocates the parameters
+    }
   }
 }
 
@@ -146,6 +149,7 @@ void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
   if (!u.spec.has_parameters) {
     return;
   }
+  const bool used_before = u.post_forward_index.has_value();
   // PyTorch treats index 0 as "not set", so the first unit's index is that of its last use.
   if (!u.post_forward_index || *u.post_forward_index == 0) {
     u.post_forward_index = static_cast<uint32_t>(post_forward_order.size());
@@ -154,7 +158,8 @@ void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
   const bool give_back = unit != 0 && sharded() && u.after_forward == AfterForward::kFree;
   fsdp1_reshard(unit, give_back, /*forward=*/true, event.grad_mode);
   if (event.grad_mode) {
-    u.needs_pre_backward = event.grads != Grads::kNone;
+    // A use that failed does not cancel the backward of an earlier one.
+    u.needs_pre_backward = (used_before && u.needs_pre_backward) || event.grads != Grads::kNone;
     u.ran_pre_backward = false;
   }
 }
@@ -202,6 +207,11 @@ void Schedule::Impl::fsdp1_post_backward(UnitId unit, Grads grads) {
 void Schedule::Impl::fsdp1_backward_end() {
   cause = Cause::kBackwardEnd;
   if (sync) {
+    for (UnitId unit = 0; unit < units.size(); ++unit) {
+      if (units[unit].has_grad) {  // only earlier microbatches without sync have used it
+        fsdp1_reduce(unit);
+      }
+    }
     release_reduction();
     for (UnitId unit = 0; unit < units.size(); ++unit) {
       finish_offload(unit);
@@ -255,7 +265,7 @@ void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
       cause = Cause::kUser;
       return fsdp1_reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
     case Hook::kAbort:
-      return abort();
+      return abort(event.grads);
   }
 }
 

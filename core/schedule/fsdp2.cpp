@@ -229,7 +229,7 @@ void Schedule::Impl::fsdp2(const HookEvent& event, UnitId unit) {
       cause = Cause::kUser;
       return fsdp2_reshard(unit);
     case Hook::kAbort:
-      return abort();
+      return abort(event.grads);
   }
 }
 

@@ -21,10 +21,10 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.reshard_after_forward = unit.reshard_after_forward;
     spec.unshard_in_backward = unit.unshard_in_backward;
     if (spec.has_parameters) {
-      const DType master = DType::kF32;  // the engine's master weights
-      spec.copy_in = per_parameter || plan.param_dtype(id) != master;
+      spec.copy_in = per_parameter || plan.param_dtype(id) != plan.master_dtype(id);
       spec.copy_out = per_parameter;
-      spec.reduce_copy_in = per_parameter || plan.reduce_dtype(id) != plan.param_dtype(id);
+      spec.reduce_cast = plan.reduce_dtype(id) != plan.param_dtype(id);
+      spec.reduce_copy_in = per_parameter || spec.reduce_cast;
     }
     spec.cpu_offload = unit.cpu_offload;
     if (unit.has_forward_prefetch_list) {

@@ -72,7 +72,7 @@ BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
 // to bf16.
 void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
   UnitData& u = units[unit];
-  if (u.has_grad && u.spec.reduce_copy_in && !per_parameter(u)) {
+  if (u.has_grad && u.spec.reduce_cast) {
     if (comm->reduce && comm->reduce->unit == base + unit) {
       release_reduction();  // an earlier reduction of this unit still uses the buffer
     }

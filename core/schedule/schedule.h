@@ -23,6 +23,7 @@ struct UnitSpec {
   bool trainable = true;        // false: all parameters are frozen
   bool copy_in = false;         // the all-gather reads a copy of the shard (cast, packing)
   bool copy_out = false;        // per-parameter layout
+  bool reduce_cast = false;     // gradients are reduced in another dtype than their own
   bool reduce_copy_in = false;  // the reduction reads a copy of the gradient (cast, packing)
   bool cpu_offload = false;     // shard and gradient are on the host
   bool unshard_in_backward = true;
@@ -93,7 +94,8 @@ class CommState;
 // - kOptimizerDone: after the optimizer step was issued. Optional: without it, the all-gathers of
 //   the next forward wait for all work issued on compute before that forward.
 // - kAbort: after an exception, in any state, for any unit. Also frees gradients that autograd
-//   has started to make (kFree of a kUnshardedGrad that may not exist yet).
+//   has started to make (kFree of a kUnshardedGrad that may not exist yet). If `grads` is kSome and
+//   no backward is running, gradients that earlier backwards without sync have left are kept.
 //
 // [Note: no_shard] One rank per shard: kUseFull at each forward and kUseShard after backward, so
 // that an optimizer gets slices. Storage is neither allocated nor freed, except for the

@@ -149,7 +149,7 @@ struct Schedule::Impl {
   void wait_for_compute();  // later all-gathers wait for all earlier work of compute, or for the
                             // optimizer's event
   void optimizer_done();
-  void abort();
+  void abort(Grads grads);
 
   // ---- fsdp2.cpp
   void fsdp2(const HookEvent& event, UnitId unit);

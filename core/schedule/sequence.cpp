@@ -62,7 +62,13 @@ const char* refusal(const Schedule::Impl& s,
       if (in_forward) {
         return "its forward has not ended";
       }
-      return u.ran_forward ? nullptr : "it has not run forward";
+      if (!u.ran_forward) {
+        return "it has not run forward";
+      }
+      return s.options.dialect == plan::Dialect::kFsdp1 && u.spec.has_parameters &&
+                     (s.sharded() || s.copies_in(u)) && !u.needs_pre_backward && !u.ran_pre_backward
+                 ? "its backward has run already; fsdp1 needs a forward before each backward"
+                 : nullptr;
     case Hook::kGradsReady:
       if (in_forward) {
         return "its forward has not ended";
@@ -152,7 +158,8 @@ void Schedule::Impl::optimizer_done() {
   optimizer_event = true;
 }
 
-void Schedule::Impl::abort() {
+void Schedule::Impl::abort(Grads grads) {
+  const bool keep = grads == Grads::kSome && !backward;
   flush_gather_slot();
   release_reduction();
   for (UnitId unit = 0; unit < units.size(); ++unit) {
@@ -167,19 +174,21 @@ void Schedule::Impl::abort() {
     if (u.sub_sharded) {
       free(current(BufferKind::kSubShard, unit));
     }
-    if (u.partial) {
+    if (u.partial && !keep) {
       free(current(BufferKind::kReduceOutput, unit));
     }
-    if (u.accumulated) {
+    if (u.accumulated && !keep) {
       free(current(BufferKind::kReduceInput, unit));
     }
-    if (u.has_grad || u.phase == Phase::kPreBackward) {
+    if (!keep && (u.has_grad || u.phase == Phase::kPreBackward)) {
       free(take_grad(unit));  // the gradients that autograd has added so far
     }
     u.state = UnitState::kSharded;
     u.phase = Phase::kIdle;
-    u.sub_sharded = u.sub_shard_event = u.partial = u.accumulated = u.has_grad = u.ran_forward =
-        false;
+    u.sub_sharded = u.sub_shard_event = u.ran_forward = false;
+    u.partial = u.partial && keep;
+    u.accumulated = u.accumulated && keep;
+    u.has_grad = u.has_grad && keep;
     u.order.clear();
     u.post_forward_index.reset();
     u.prefetched = u.needs_pre_forward = u.needs_pre_backward = u.ran_pre_backward = false;

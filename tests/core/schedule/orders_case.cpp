@@ -171,6 +171,7 @@ std::vector<UnitSpec> specs_of(const OrdersCase& test,
     spec.trainable = !unit.frozen;
     spec.copy_in = packs || test.mixed;
     spec.copy_out = packs;
+    spec.reduce_cast = test.mixed;
     spec.reduce_copy_in = packs || test.mixed;
     spec.reshard_after_forward =
         test.fsdp1() ? reshard_of_strategy(test.strategy) : reshard_of(test.raf);

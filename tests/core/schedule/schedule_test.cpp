@@ -116,7 +116,7 @@ TEST(ScheduleTest, FlatUnitWithoutCast) {
 TEST(ScheduleTest, FlatUnitWithCasts) {
   std::vector<UnitSpec> units = blocks(1);
   for (UnitSpec& unit : units) {
-    unit.copy_in = unit.reduce_copy_in = true;
+    unit.copy_in = unit.reduce_cast = unit.reduce_copy_in = true;
   }
   Driver on(units, two_ranks());
   on(Hook::kRootPreForward, 0);
