@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/plan/model_file.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload.h"
@@ -86,8 +87,10 @@ schedule::PlannedStep planned_step(const plan::ModelConfig& config,
                                    const PlanOptions& options) {
   // The order does not depend on the number of tokens.
   plan::StepSettings step = options.step;
-  step.seq = std::min<int64_t>(config.max_positions, 64);
-  return schedule::planned_step(plan::step_workload(config, plan, step), plan, kSteadyStep, step);
+  step.seq = config.file != nullptr ? 64 : std::min<int64_t>(config.max_positions, 64);
+  return schedule::planned_step(config.file != nullptr ? plan::hooks_of_file(*config.file, plan)
+                                                       : plan::step_workload(config, plan, step),
+                                plan, kSteadyStep, step);
 }
 
 int64_t replicated_units(const ResolvedPlan& plan) {
@@ -414,7 +417,8 @@ ExitCode run_plan(const PlanOptions& options) {
 Action add_plan_command(CLI::App& app) {
   const auto options = std::make_shared<PlanOptions>();
   app.add_option("--model", options->model,
-                 "directory with config.json, or a config.json; required without --from-trace")
+                 "directory with config.json, a config.json, or a model.json; required without "
+                 "--from-trace")
       ->option_text("M");
   auto* strategy = app.add_option("--strategy", options->strategy,
                                   "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")

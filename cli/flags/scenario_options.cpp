@@ -7,6 +7,7 @@
 #include <CLI/Formatter.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/model_file.h"
 #include "sim/hardware/stacks.h"
 
 #include "cli/flags/prepared_run.h"
@@ -110,9 +111,11 @@ sim::Scenario scenario_of(const RunOptions& run,
     sim::Scenario out;
     out.machine = machine_of(run, options, adjust);
     out.world_size = run.world_size.value_or(out.machine->ranks());
-    out.model = std::make_shared<const sim::ScenarioModel>(plan::load_model_config(run.model));
+    const plan::ModelConfig config = plan::load_model_config(run.model);
+    out.model = std::make_shared<const sim::ScenarioModel>(config);
     out.plan = plan_of(run, out.model->tree());
-    out.step = run.step;
+    out.step = plan::default_step(config, run.step);
+    options.set_step(out.step);
     return out;
   }
   sim::Scenario out = sim::own_scenario(sim::RecordedRun::open(std::span(&options.workload, 1)));

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/model_file.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::plan {
@@ -25,32 +25,6 @@ DType weights_dtype(const JsonNode& root) {
     }
   }
   return DType::kF32;
-}
-
-// A suggestion for an unsupported model type: the supported family that is most similar to it.
-std::string nearest_family(const std::string& seen, const Names& supported) {
-  static const std::array<std::pair<std::string_view, std::string_view>, 14> kRelatives{{
-      {"mistral", "llama"},
-      {"ministral", "llama"},
-      {"mixtral", "llama"},
-      {"qwen", "llama"},
-      {"gemma", "llama"},
-      {"phi", "llama"},
-      {"olmo", "llama"},
-      {"granite", "llama"},
-      {"smollm", "llama"},
-      {"deepseek", "llama"},
-      {"opt", "gpt2"},
-      {"bloom", "gpt2"},
-      {"gpt", "gpt2"},
-      {"codegen", "gpt2"},
-  }};
-  for (const auto& [prefix, family] : kRelatives) {
-    if (seen.starts_with(prefix)) {
-      return fmt::format("; the nearest is '{}', but its modules are different", family);
-    }
-  }
-  return suggestion(seen, supported);
 }
 
 }  // namespace
@@ -73,18 +47,25 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
 
 ModelConfig parse_model_config(std::string_view json, const std::string& source) {
   Names types;
-  for (const ModelFamily* family : model_families()) {
-    types.emplace_back(family->model_type);
+  for (const ModelFamily& family : model_families()) {
+    types.emplace_back(family.model_type);
   }
   ModelConfig config;
   config.source = source;
   const nlohmann::json document = parse_json(json, source);
   const JsonNode root(document, source);
   root.expect_object("an object with a model's settings");
+  if (root.find("shardlens_model")) {
+    config.file = read_model_file(root);
+    config.torch_type = config.file->name;
+    config.family = config.file->tree.modules.front().type;
+    config.dtype = config.file->dtype;
+    return config;
+  }
   const JsonNode type = root.require("model_type");
   if (std::find(types.begin(), types.end(), type.string()) == types.end()) {
     type.fail(fmt::format("model type {} is not supported; expected one of {}{}", type.shown(),
-                          quoted_list(types), nearest_family(type.string(), types)));
+                          quoted_list(types), suggestion(type.string(), types)));
   }
   config.family = type.string();
   if (const auto quantized = root.find("quantization_config"); quantized && !quantized->is_null()) {

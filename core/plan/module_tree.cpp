@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/plan/families/model_family.h"
+#include "core/plan/model_file.h"
 
 namespace shardlens::plan {
 
@@ -32,8 +34,19 @@ std::vector<uint32_t> ModuleTree::subtree_parameters(uint32_t module) const {
   return out;
 }
 
+int64_t active_parameters(const ModelConfig& config, const ModuleTree& tree) {
+  int64_t out = 0;
+  for (const Parameter& parameter : tree.parameters) {
+    const bool routed =
+        config.experts.count > 0 && parameter.fqn.find(".experts.") != std::string::npos;
+    out += routed ? parameter.numel / config.experts.count * config.experts.per_token
+                  : parameter.numel;
+  }
+  return out;
+}
+
 ModuleTree module_tree(const ModelConfig& config) {
-  return family_of(config).tree(config);
+  return config.file != nullptr ? config.file->tree : family_of(config).tree(config);
 }
 
 }  // namespace shardlens::plan

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +12,9 @@
 
 namespace shardlens::plan {
 
-// The settings of a causal language model in a Hugging Face config.json. Defaults are
+struct ModelFile;
+
+// The settings of a model in a Hugging Face config.json, or a recorded model. Defaults are
 // transformers'. Only the fields that the family uses are set.
 struct ModelConfig {
   std::string family = "llama";  // model_type; core/plan/families has each
@@ -29,7 +32,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // llama
   bool mlp_bias = false;        // llama
-  std::string activation;       // "silu", "gelu_new", "gelu", "relu"
+  std::string activation;       // "silu", "gelu_new", "gelu", "relu", "gelu_pytorch_tanh"
   double dropout = 0.0;         // the largest of the config's dropouts; training requires 0
   double initializer_range = 0.02;
   DType dtype = DType::kF32;
@@ -44,10 +47,41 @@ struct ModelConfig {
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
   int64_t rope_original_max_positions = 0;
+  // Decoders (core/plan/families/decoder_family.h). A list by layer that is empty: no layer.
+  int64_t sliding_window = 0;          // keys that a windowed layer attends to
+  std::vector<bool> windowed;          // by layer: attends to the window only
+  std::vector<bool> sparse;            // by layer: experts instead of an MLP
+  bool query_key_norms = false;        // queries and keys are normalised head by head
+  double rotary_share = 1.0;           // of a head that is rotated
+  bool caps_logits = false;            // tanh of the logits, scaled (final_logit_softcapping)
+  bool clips_queries = false;          // mpt: clip_qkv
+  int64_t embedding_size = 0;          // opt: of the embedding and the head; others: hidden_size
+  bool norm_before = true;             // false: norms follow attention and MLP (opt-350m)
+  bool final_norm = true;              // after the last layer
+  bool affine_norms = true;            // norms have weights
+  struct Experts {                     // of a sparse layer
+    int64_t count = 0, per_token = 0;  // routed ones
+    int64_t intermediate_size = 0;     // of each
+    int64_t shared = 0;                // that every token passes through
+  } experts;
+  struct Latent {            // deepseek_v3: low-rank queries, keys and values
+    int64_t query_rank = 0;  // 0: queries are projected directly
+    int64_t key_value_rank = 0;
+    int64_t rope_dim = 0, plain_dim = 0;  // of a head's query and key: rotated, not rotated
+    int64_t value_dim = 0;
+  } latent;
+  // vit
+  int64_t channels = 0, patch_height = 0, patch_width = 0;
+  int64_t patches = 0;  // of an image; a sample has one token more. 0: takes tokens
+  int64_t labels = 0;
+  // Not nullptr: the model is a model.json (core/plan/model_file.h), and the fields above are
+  // unset.
+  std::shared_ptr<const ModelFile> file = nullptr;
 };
 
-// `path`: a directory with config.json, or a config.json. Keys that a family does not use are
-// ignored, as in transformers.
+// `path`: a directory with config.json, a config.json, or a model.json. Keys that are known not to
+// change a model's structure are ignored; in the families other than gpt2 and mlp an unknown key is
+// an error unless it is null or false.
 //
 // Family mlp is Shardlens' own: {"model_type": "mlp", "vocab_size" (256), "hidden_size" (64),
 // "num_hidden_layers" (4), "intermediate_size" (4 · hidden_size), "tie_word_embeddings" (false)},
@@ -94,5 +128,8 @@ struct ModuleTree {
 };
 
 [[nodiscard]] ModuleTree module_tree(const ModelConfig& config);
+// Elements of the parameters that a token passes through: of the routed experts, as many as it is
+// sent to.
+[[nodiscard]] int64_t active_parameters(const ModelConfig& config, const ModuleTree& tree);
 
 }  // namespace shardlens::plan

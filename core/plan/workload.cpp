@@ -7,14 +7,21 @@
 
 #include "core/base/error.h"
 #include "core/plan/families/model_family.h"
+#include "core/plan/model_file.h"
 #include "core/plan/workload_builder.h"
 
 namespace shardlens::plan {
 Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
                        const StepSettings& settings) {
-  const int64_t seq = tokens_of(settings);
-  if (seq > config.max_positions) {
+  if (config.file != nullptr) {
+    return recorded_workload(config, plan, settings);
+  }
+  const bool images = config.patches > 0;
+  const int64_t seq = images ? config.patches + 1 : tokens_of(settings);
+  if (images) {
+    require_valid(settings, "");
+  } else if (seq > config.max_positions) {
     throw InputError(config.source, fmt::format("seq {} is longer than the model's {} positions",
                                                 seq, config.max_positions));
   }
@@ -26,7 +33,7 @@ Workload step_workload(const ModelConfig& config,
   build.enter("");
   family_of(config).forward(build, config);
   build.leave();
-  build.loss(config.vocab_size);
+  build.loss(images ? config.labels : config.vocab_size);
   build.finish_backward();
   build.optimizer(settings);
   return build.take();

@@ -34,13 +34,17 @@ struct Operator {
                                            // "aten::scaled_dot_product_attention", …
   std::string module;                      // FQN of the module that runs it
   int64_t batch = 1, m = 0, n = 0, k = 0;  // kGemm: batch × [m,k]·[k,n]. kAttention: batch =
-                                           // B·heads, m = query, n = key tokens, k = head_dim
+                                           // B·heads, m = query, n = key tokens, k = head_dim;
+                                           // with a window of w keys, n is such that m·n / 2 pairs
+                                           // are in it: w·(2 - w/m)
   DType dtype = DType::kF32;
   int64_t flops = 0;
   Bytes read = 0, written = 0;
   Bytes saved = 0;  // bytes that autograd saves here for backward
   // Index of the forward operator that this one differentiates (kBackward) or repeats (kRecompute).
   int32_t forward = -1;
+  // kAttention: a token attends only to the tokens up to it, so that half of the scores suffice.
+  bool causal = true;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
@@ -70,8 +74,10 @@ struct Workload {
 //             kPreBackward in place of kPostForward; kGradsReady in place of kPreForward (where a
 //             unit's views are made), only for units that own parameters.
 // Operators   GEMMs have the shapes of the aten::mm and aten::addmm calls (activations flattened to
-//             batch·seq rows). `flops` counts the arithmetic; for attention it counts the full
-//             matrix of scores, as torch's FlopCounterMode does. `saved` counts each tensor that
+//             batch·seq rows). Products of experts are one operator for all experts of a layer:
+//             batch = experts, m = the rows of each if all are chosen equally often. `flops` counts
+//             the arithmetic; for attention without a window it counts the full matrix of scores,
+//             as torch's FlopCounterMode does. `saved` counts each tensor that
 //             autograd saves once, at the first operator that saves it.
 // Checkpoints plan.checkpointed_modules: their forward saves only its input, counted in `saved` of
 //             its first operator. Backward runs the forward again, with the hooks of its units

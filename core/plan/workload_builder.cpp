@@ -188,7 +188,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
   if (trains_weight && !shape.bias) {
     backward.push_back(weight);
   }
-  if (requires_grad_) {
+  if (requires_grad_ && shape.input_grad) {
     backward.push_back(std::move(input));
   }
   if (trains_weight && shape.bias) {
@@ -208,6 +208,58 @@ void WorkloadBuilder::linear(const Linear& shape) {
           trains_weight || trains_bias);
 }
 
+void WorkloadBuilder::grouped_linear(const Grouped& shape) {
+  const int64_t rows = rows_ * shape.per_token;
+  const int64_t chosen = std::min(shape.experts, rows);
+  const int64_t of_each = (rows + chosen - 1) / chosen;
+  Operator op = make(OperatorKind::kGemm, "aten::_grouped_mm");
+  const Bytes element = size_of(op.dtype);
+  const Bytes weights = chosen * shape.in * shape.out * element;
+  const Bytes inputs = rows * shape.in * element, outputs = rows * shape.out * element;
+  op.batch = chosen;
+  op.m = of_each;
+  op.n = shape.out;
+  op.k = shape.in;
+  op.flops = kFlopsPerMultiplyAdd * rows * shape.in * shape.out;
+  op.read = inputs + weights;
+  op.written = outputs;
+  const bool trains = !is_frozen(shape.weight);
+  op.saved = trains ? inputs : 0;
+  std::vector<Operator> backward;
+  if (requires_grad_) {
+    Operator& input = backward.emplace_back(op);
+    input.n = shape.in;
+    input.k = shape.out;
+    input.read = outputs + weights;
+    input.written = inputs;
+  }
+  if (trains) {
+    Operator& weight = backward.emplace_back(op);
+    weight.m = shape.in;
+    weight.n = shape.out;
+    weight.k = of_each;
+    weight.read = inputs + outputs;
+    weight.written = shape.experts * shape.in * shape.out * element;
+  }
+  for (Operator& each : backward) {
+    each.saved = 0;
+  }
+  forward(std::move(op), inputs, std::move(backward), trains);
+  if (!shape.bias) {
+    return;
+  }
+  Operator add = make(OperatorKind::kElementwise, "aten::add");
+  add.flops = rows * shape.out;
+  add.read = 2 * outputs;
+  add.written = outputs;
+  Operator sum = make(OperatorKind::kElementwise, "aten::index_put");
+  sum.flops = rows * shape.out;
+  sum.read = outputs;
+  sum.written = shape.experts * shape.out * element;
+  const bool trains_bias = !is_frozen(std::string(shape.weight) + "_bias");
+  forward(add, add.read, trains_bias ? std::vector{sum} : std::vector<Operator>(), trains_bias);
+}
+
 void WorkloadBuilder::embedding(int64_t features) {
   Operator op = make(OperatorKind::kEmbedding, "aten::embedding");
   const Bytes values = rows_ * features * size_of(op.dtype);
@@ -224,22 +276,24 @@ void WorkloadBuilder::embedding(int64_t features) {
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
   Operator op = make(OperatorKind::kNorm, name);
-  const Bytes values = rows_ * shape.features * size_of(op.dtype);
+  const int64_t rows = rows_ * shape.groups;
+  const Bytes values = rows * shape.features * size_of(op.dtype);
   const Bytes parameters = shape.weights * shape.features * size_of(op.dtype);
-  const Bytes kept = rows_ * shape.statistics * size_of(DType::kF32);
-  op.flops = 4 * rows_ * shape.features;
+  const Bytes kept = rows * shape.statistics * size_of(DType::kF32);
+  op.flops = 4 * rows * shape.features;
   op.read = values + parameters;
   op.written = values + kept;
   op.saved = values + kept;
   Operator grad = make(OperatorKind::kNorm, backward);
-  grad.flops = 8 * rows_ * shape.features;
+  grad.flops = 8 * rows * shape.features;
   grad.read = 2 * values + kept + parameters;
   grad.written = values + parameters;
   std::vector<Operator> backward_operators{grad};
   if (shape.sums_input_grad && requires_grad_) {
     backward_operators.push_back(gradient_sum(shape.features));
   }
-  const bool trains = !is_frozen("weight") || (shape.weights > 1 && !is_frozen("bias"));
+  const bool trains =
+      (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
   forward(op, values, std::move(backward_operators), trains);
 }
 
@@ -250,18 +304,27 @@ void WorkloadBuilder::attention(const Attention& shape) {
   op.batch = out_.batch * shape.heads;
   op.m = op.n = out_.seq;
   op.k = shape.head_dim;
-  const int64_t square = kFlopsPerMultiplyAdd * op.batch * op.m * op.n * op.k;
+  op.causal = shape.causal;
+  if (shape.window > 0 && shape.window < op.m) {
+    op.n = shape.window * (2 * op.m - shape.window) / op.m;
+  }
+  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
+  // Products of the scores with keys or queries, and with values.
+  const int64_t of_keys = kFlopsPerMultiplyAdd * op.batch * op.m * op.n * op.k;
+  const int64_t of_values = kFlopsPerMultiplyAdd * op.batch * op.m * op.n * value_dim;
   const Bytes queries = rows_ * shape.heads * shape.head_dim * element;
-  const Bytes keys_and_values = 2 * rows_ * shape.kv_heads * shape.head_dim * element;
+  const Bytes keys_and_values = rows_ * shape.kv_heads * (shape.head_dim + value_dim) * element;
+  const Bytes outputs = rows_ * shape.heads * value_dim * element;
   const Bytes log_sum = rows_ * shape.heads * size_of(DType::kF32);
-  op.flops = 2 * square;
+  op.flops = of_keys + of_values;
   op.read = queries + keys_and_values;
-  op.written = queries + log_sum;
+  op.written = outputs + log_sum;
   op.saved = op.read + op.written;  // includes the output, so the output projection saves no input
   Operator grad = op;
   grad.name = "aten::scaled_dot_product_attention_backward";
-  grad.flops = 5 * square;  // recomputed scores; gradients of scores, values, queries and keys
-  grad.read = op.read + op.written + queries;
+  // Recomputed scores; gradients of scores, values, queries and keys.
+  grad.flops = 3 * of_keys + 2 * of_values;
+  grad.read = op.read + op.written + outputs;
   grad.written = queries + keys_and_values;
   grad.saved = 0;
   forward(op, op.read, {grad});
@@ -328,6 +391,12 @@ void WorkloadBuilder::rotary(int64_t features) {
                .backward_read = features,
                .backward_written = features,
                .backward_flops = 3 * features});
+}
+
+void WorkloadBuilder::record(Operator op, std::vector<Operator> backward) {
+  const Bytes input = op.read;
+  const bool trains = !backward.empty();
+  forward(std::move(op), input, std::move(backward), trains);
 }
 
 void WorkloadBuilder::loss(int64_t vocabulary) {

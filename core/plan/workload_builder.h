@@ -27,7 +27,9 @@ class WorkloadBuilder {
   void leave();
 
   // The following append operators of the innermost entered module. Sizes are in elements;
-  // rows = batch · seq.
+  // rows = batch · seq, or what set_rows() was given.
+  void set_rows(int64_t rows) { rows_ = rows; }
+  [[nodiscard]] int64_t batch() const { return out_.batch; }
   // y[rows, out] = x[rows, in] · W (+ bias). `keeps_input`: false if an earlier operator already
   // saves x. `sums_input_grad`: x has another consumer whose gradient is computed before, so that
   // the two are added.
@@ -36,20 +38,35 @@ class WorkloadBuilder {
     bool bias = false, transposed = true;  // transposed: weight is [out, in] (torch.nn.Linear),
                                            // otherwise [in, out] (Conv1D)
     bool keeps_input = true, sums_input_grad = false;
+    bool input_grad = true;  // false: x is the model's input
   };
   void linear(const Linear& shape);
   // Same, for the linear layer `module`: enters and leaves it.
   void linear(const std::string& module, const Linear& shape);
+  // The products of a layer's experts with the parameter `weight` [experts, in, out] of the
+  // innermost entered module, in one operator. x has `per_token` rows for each row of the step,
+  // sorted by expert; the experts are chosen equally often.
+  struct Grouped {
+    int64_t experts = 0, per_token = 0, in = 0, out = 0;
+    std::string_view weight;
+    bool bias = false;  // [experts, out], added by an operator of its own
+  };
+  void grouped_linear(const Grouped& shape);
   void embedding(int64_t features);
   // `statistics`: fp32 numbers saved per row; `weights`: number of parameters with `features` each.
-  // `sums_input_grad`: as for Linear (a residual).
+  // `sums_input_grad`: as for Linear (a residual). `groups`: of `features` each in a row, which are
+  // normalised separately (heads).
   struct Norm {
     int64_t features = 0, statistics = 0, weights = 0;
     bool sums_input_grad = true;
+    int64_t groups = 1;
   };
   void norm(std::string_view name, std::string_view backward, const Norm& shape);
+  // `value_dim`: head size of the values, 0: head_dim. `window`: keys that a token attends to, 0:
+  // all.
   struct Attention {
-    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
+    bool causal = true;
   };
   void attention(const Attention& shape);
   // An element-wise operator. Fields: elements per row that are read, written and saved.
@@ -64,6 +81,10 @@ class WorkloadBuilder {
   void activation(std::string_view name, int64_t features);
   void silu_multiply(int64_t features);  // SiLU of one input times another, in one operator
   void rotary(int64_t features);
+  // An operator and those that differentiate it, as they were recorded; their units are set.
+  void record(Operator op, std::vector<Operator> backward);
+  // The unit of the innermost entered module.
+  [[nodiscard]] UnitId unit() const { return current_unit(); }
   // Mean cross entropy of [rows, vocabulary], in fp32 as the models compute it.
   void loss(int64_t vocabulary);
 

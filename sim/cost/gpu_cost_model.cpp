@@ -75,7 +75,7 @@ double GpuCostModel::attention_us(const plan::Operator& op) const {
                 (op.k <= kSmallHead ? spec_.software.head64_rate : 1);
   rate *= op.phase == plan::Phase::kBackward ? gpu.attention_backward_ratio : 1;
   const double diagonal = std::min(1.0, kAttentionTile / static_cast<double>(op.n));
-  const double share = kCausalShare * (1 + diagonal);
+  const double share = op.causal ? kCausalShare * (1 + diagonal) : 1;
   return static_cast<double>(op.flops) * share / (rate * 1e6);
 }
 

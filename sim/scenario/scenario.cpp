@@ -69,7 +69,8 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   out.capacity = machine.target().memory;
   out.device = machine.spec() ? machine.spec()->gpu.name : out.machine;
   const plan::ModelConfig* config = scenario.model->config();
-  if (machine.spec() && machine.calibration() == nullptr && config != nullptr) {
+  if (machine.spec() && machine.calibration() == nullptr && config != nullptr &&
+      config->file == nullptr) {
     out.mfu = model_flops_utilization(*config, out.plan, *machine.spec(), out.workload.seq,
                                       out.tokens_per_s);
   }
@@ -111,11 +112,7 @@ double model_flops_utilization(const plan::ModelConfig& config,
                                const HardwareSpec& hardware,
                                int64_t seq,
                                double tokens_per_s) {
-  int64_t parameters = 0;
-  for (const plan::Parameter& parameter : plan.tree.parameters) {
-    parameters += parameter.numel;
-  }
-  const double per_token = 6.0 * static_cast<double>(parameters) +
+  const double per_token = 6.0 * static_cast<double>(plan::active_parameters(config, plan.tree)) +
                            12.0 * static_cast<double>(config.layers * config.hidden_size * seq);
   const UnitId unit = plan.units.size() > 1 ? 1 : 0;
   const double peak = peak_tflops(hardware.gpu, plan.param_dtype(unit)) * 1e12;

@@ -110,7 +110,7 @@ struct Detail {
 
 // Share of the GPUs' peak matrix rate that a model's products need; attention is counted without
 // the causal mask:
-// (6 · parameters + 12 · layers · hidden · seq) · tokens_per_s / (ranks · peak).
+// (6 · active parameters + 12 · layers · hidden · seq) · tokens_per_s / (ranks · peak).
 [[nodiscard]] double model_flops_utilization(const plan::ModelConfig& config,
                                              const plan::ResolvedPlan& plan,
                                              const HardwareSpec& hardware,

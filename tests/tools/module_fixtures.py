@@ -1,6 +1,6 @@
 """Writes tests/data/models/<name>/{config.json, expected.json} from transformers' own modules.
 
-    python tests/tools/module_fixtures.py tests/data/models        (torch 2.11, transformers 5.23)
+    python tests/tools/module_fixtures.py tests/data/models [NAME…]        (torch 2.11, transformers 5.23)
 
 expected.json: modules [fqn, class], parameters [fqn, shape] (named_parameters()), aliases {first fqn: [later fqns]}, rope, and the GEMMs of one
 step as the profiler records them: [name, m, n, k, batch] of every aten::mm, aten::addmm and aten::bmm, in the order they ran, for
@@ -19,6 +19,8 @@ LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_si
          "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+SMALL = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 CONFIGS = {
     "llama-defaults": {"model_type": "llama"},
@@ -34,6 +36,15 @@ CONFIGS = {
     "gpt2-untied-inner": {**GPT2, "tie_word_embeddings": False, "n_inner": 72, "activation_function": "relu", "layer_norm_epsilon": 1e-6},
     "gpt2-mapped-names": {"model_type": "gpt2", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
                           "max_position_embeddings": 64, "activation_function": "gelu"},
+    "mistral-small": {"model_type": "mistral", **SMALL, "head_dim": 16, "sliding_window": None},
+    "qwen2-small": {"model_type": "qwen2", **SMALL, "tie_word_embeddings": True},
+    "qwen3-small": {"model_type": "qwen3", **SMALL, "head_dim": 16},
+    "gemma3-small": {"model_type": "gemma3_text", **SMALL, "head_dim": 16, "sliding_window": 64},
+    "phi3-small": {"model_type": "phi3", **SMALL},
+    "opt-small": {"model_type": "opt", "vocab_size": 96, "hidden_size": 32, "ffn_dim": 72, "num_hidden_layers": 2, "num_attention_heads": 4,
+                  "max_position_embeddings": 64, "dropout": 0.0},
+    "opt-post-norm": {"model_type": "opt", "vocab_size": 96, "hidden_size": 32, "ffn_dim": 72, "num_hidden_layers": 2, "num_attention_heads": 4,
+                      "max_position_embeddings": 64, "dropout": 0.0, "word_embed_proj_dim": 16, "do_layer_norm_before": False},
 }
 BATCH, SEQ = 2, 16
 
@@ -143,7 +154,7 @@ def describe(name, raw):
         expected["numbers"] = {k: getattr(config, k) for k in (
             "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
             "head_dim", "max_position_embeddings", "rms_norm_eps", "initializer_range", "hidden_act", "attention_dropout")}
-    else:
+    elif config.model_type == "gpt2":
         expected["numbers"] = {k: getattr(config, k) for k in (
             "vocab_size", "hidden_size", "n_inner", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
             "layer_norm_epsilon", "initializer_range", "activation_function", "resid_pdrop")}
@@ -154,6 +165,8 @@ def describe(name, raw):
 
 
 for each, settings in CONFIGS.items():
-    describe(each, settings)
-describe_mlp("mlp-untied", False)
-describe_mlp("mlp-tied", True)
+    if each in sys.argv[2:] or not sys.argv[2:]:
+        describe(each, settings)
+if not sys.argv[2:]:
+    describe_mlp("mlp-untied", False)
+    describe_mlp("mlp-tied", True)

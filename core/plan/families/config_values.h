@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,7 @@ namespace shardlens::plan {
 inline constexpr int64_t kLargestWidth = int64_t{1} << 20;
 inline constexpr int64_t kLargestVocabulary = int64_t{1} << 27;
 inline constexpr int64_t kLargestLayers = 4096;
+inline constexpr int64_t kLargestExperts = 4096;
 inline constexpr int64_t kLargestPositions = int64_t{1} << 31;
 
 // The first of `keys` that the file has (with transformers' attribute_map, gpt2 may use either
@@ -38,5 +40,13 @@ inline constexpr int64_t kLargestPositions = int64_t{1} << 31;
 [[nodiscard]] std::string activation(const JsonNode& root,
                                      std::string_view key,
                                      const std::string& fallback);
+// Of the families that are not trained.
+[[nodiscard]] std::string any_activation(const JsonNode& root,
+                                         std::string_view key,
+                                         const std::string& fallback);
+// Refuses keys that are neither in one of `known` nor known to leave the model's structure as it
+// is. A key that is null or false switches nothing on and passes.
+void refuse_unknown_keys(const JsonNode& root,
+                         std::initializer_list<std::span<const std::string_view>> known);
 
 }  // namespace shardlens::plan

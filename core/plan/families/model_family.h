@@ -10,7 +10,8 @@
 namespace shardlens::plan {
 
 // A family of models that share their modules: how its config.json is read, which modules it has
-// and what its forward runs. Each family is one file; model_families() lists them.
+// and what its forward runs. model_families() lists them: the rows of decoder_families(), and those
+// that have a file of their own.
 struct ModelFamily {
   std::string_view model_type;  // of config.json
   // Sets the fields of `config` that the family uses. Errors: InputError naming the key.
@@ -20,7 +21,7 @@ struct ModelFamily {
   void (*forward)(WorkloadBuilder& build, const ModelConfig& config);
 };
 
-[[nodiscard]] std::span<const ModelFamily* const> model_families();
+[[nodiscard]] std::span<const ModelFamily> model_families();
 // The row of config.family. Errors: RuntimeFault where there is none.
 [[nodiscard]] const ModelFamily& family_of(const ModelConfig& config);
 

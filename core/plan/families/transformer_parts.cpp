@@ -9,6 +9,9 @@ std::string activation_type(const std::string& name) {
   if (name == "gelu") {
     return "GELUActivation";
   }
+  if (name == "gelu_pytorch_tanh") {
+    return "GELUTanh";
+  }
   return name == "relu" ? "ReLU" : "SiLUActivation";
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/model_file.h"
 #include "core/plan/resolve.h"
 #include "profiler/trace/bytes/progress.h"
 
@@ -158,6 +159,7 @@ void PlanSession::start(const plan::ModelConfig& config, const QString& hardware
   state.machine = hardware;
   state.world_size = sim::load_hardware(hardware.toStdString()).ranks();
   state.step.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
+  state.step = plan::default_step(config, state.step);
   begin(std::move(subject), state);
 }
 

@@ -117,7 +117,24 @@ TEST(ModelConfigTest, MessagesNameFilePointerAndWhatWasExpected) {
   EXPECT_THAT(config_error_of(R"({"model_type": "lama"})"),
               AllOf(HasSubstr("config.json#/model_type"), HasSubstr("'llama'"),
                     HasSubstr("did you mean 'llama'?")));
-  EXPECT_THAT(config_error_of(R"({"model_type": "mistral"})"), HasSubstr("the nearest is 'llama'"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "llama", "mlp_biases": true})"),
+              AllOf(HasSubstr("config.json#/mlp_biases: unknown key"),
+                    HasSubstr("did you mean 'mlp_bias'?")));
+  EXPECT_THAT(config_error_of(R"({"model_type": "qwen2", "attention_bias": true})"),
+              HasSubstr("#/attention_bias: unknown key"));
+  EXPECT_EQ(
+      config_error_of(
+          R"({"model_type": "qwen2", "attention_bias": false, "use_cache": true, "bos_token_id": 3})"),
+      "accepted");
+  EXPECT_THAT(config_error_of(R"({"model_type": "gpt_oss", "layer_types": ["full_attention"]})"),
+              HasSubstr("#/layer_types: expected 36 kinds, one for each layer, found 1"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "mixtral", "num_experts_per_tok": 9})"),
+              HasSubstr("#/num_experts_per_tok"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "mpt", "attn_config": {"qk_ln": true}})"),
+              HasSubstr("#/attn_config/qk_ln"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "vit", "architectures": ["ViTModel"]})"),
+              HasSubstr("#/architectures/0"));
+  EXPECT_THAT(config_error_of(R"({"model_type": "gemma3"})"), HasSubstr("'gemma3_text'"));
   EXPECT_THAT(config_error_of(R"({"model_type": 3})"),
               HasSubstr("#/model_type: expected a string, found 3"));
   EXPECT_THAT(
@@ -165,8 +182,8 @@ TEST(ModelConfigTest, MutatedConfigsNeverEscapeAsAnotherError) {
   };
   int accepted = 0;
   int rejected = 0;
-  for (const std::string model :
-       {"llama-rope-nested", "llama-tied-gqa", "gpt2-untied-inner", "gpt2-mapped-names"}) {
+  for (const std::string model : {"llama-rope-nested", "llama-tied-gqa", "gpt2-untied-inner",
+                                  "gpt2-mapped-names", "gemma3-small", "opt-post-norm"}) {
     std::ifstream in(std::string(SHARDLENS_TEST_DATA) + "/models/" + model + "/config.json");
     const std::string good(std::istreambuf_iterator<char>(in), {});
     for (int trial = 0; trial < 1000; ++trial) {

@@ -75,7 +75,14 @@ INSTANTIATE_TEST_SUITE_P(Transformers,
                                          "gpt2-untied-inner",
                                          "gpt2-mapped-names",
                                          "mlp-untied",
-                                         "mlp-tied"),
+                                         "mlp-tied",
+                                         "mistral-small",
+                                         "qwen2-small",
+                                         "qwen3-small",
+                                         "gemma3-small",
+                                         "phi3-small",
+                                         "opt-small",
+                                         "opt-post-norm"),
                          [](const auto& each) { return test::case_name(each.param); });
 
 std::string hooks_of(const Step& step) {

@@ -1,0 +1,274 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/model_file.h"
+#include "core/plan/workload_builder.h"
+
+namespace shardlens::plan {
+namespace {
+
+// The value at `batch` of a size that is affine in it. Without a second recorded batch it is the
+// first one's.
+struct Affine {
+  int64_t first = 0, second = 0, batch = 0;  // two recorded batches, and the wanted one
+
+  [[nodiscard]] int64_t at(int64_t of_first, int64_t of_second) const {
+    return second == first ? of_first
+                           : of_first + (of_second - of_first) * (batch - first) / (second - first);
+  }
+};
+
+std::string shown_seq(const std::optional<int64_t>& seq) {
+  return seq ? std::to_string(*seq) : "none";
+}
+
+// The recorded steps with the wanted number of tokens, by batch.
+std::pair<const RecordedStep*, const RecordedStep*> steps_for(const ModelConfig& config,
+                                                              const StepSettings& settings) {
+  const ModelFile& file = *config.file;
+  if (file.steps.empty()) {
+    throw InputError(
+        config.source,
+        "has no \"steps\": the operators of the model are missing, so it can be planned and "
+        "not simulated");
+  }
+  std::vector<const RecordedStep*> found;
+  std::set<std::string> recorded;
+  for (const RecordedStep& step : file.steps) {
+    recorded.insert(shown_seq(step.seq));
+    if (!step.seq || step.seq == settings.seq) {
+      found.push_back(&step);
+    }
+  }
+  if (found.empty()) {
+    throw InputError(config.source,
+                     fmt::format("seq {} was not recorded; expected {}", shown_seq(settings.seq),
+                                 fmt::join(recorded, " or ")));
+  }
+  std::ranges::sort(found, {}, &RecordedStep::batch);
+  const auto exact = std::ranges::find(found, settings.batch, &RecordedStep::batch);
+  if (exact != found.end()) {
+    return {*exact, *exact};
+  }
+  if (found.size() < 2) {
+    throw InputError(config.source,
+                     fmt::format("only batch {} was recorded; a second recorded batch would "
+                                 "describe every other",
+                                 found.front()->batch));
+  }
+  return {found.front(), found.back()};
+}
+
+class RecordedForward {
+ public:
+  RecordedForward(const ModelConfig& config,
+                  const ResolvedPlan& plan,
+                  const RecordedStep& first,
+                  const RecordedStep& second,
+                  const StepSettings& settings)
+      : source_(config.source),
+        file_(*config.file),
+        plan_(plan),
+        first_(first),
+        second_(second),
+        affine_{first.batch, second.batch, settings.batch},
+        build_(plan, settings.batch, first.seq.value_or(1)) {
+    require_same_operators();
+    for (size_t i = 0; i < first_.operators.size(); ++i) {
+      const int32_t forward = first_.operators[i].op.forward;
+      if (forward >= 0) {
+        backward_.resize(first_.operators.size());
+        backward_[static_cast<size_t>(forward)].push_back(i);
+      }
+    }
+    backward_.resize(first_.operators.size());
+    for (const Unit& unit : plan.units) {
+      for (const uint32_t module : unit.modules) {
+        unit_modules_.insert(plan.tree.modules[module].fqn);
+      }
+    }
+  }
+
+  Workload run(const StepSettings& settings) {
+    build_.enter("");
+    for (const RecordedEvent& event : first_.forward) {
+      if (event.kind == RecordedEvent::Kind::kOperator) {
+        add(event.index);
+      } else if (!event.module.empty()) {
+        event.kind == RecordedEvent::Kind::kEnter ? enter(event.module) : build_.leave();
+      }
+    }
+    build_.leave();
+    build_.finish_backward();
+    build_.optimizer(settings);
+    return build_.take();
+  }
+
+ private:
+  void require_same_operators() const {
+    const auto differs = [&](size_t i) {
+      return first_.operators[i].op.name != second_.operators[i].op.name ||
+             first_.operators[i].outputs.size() != second_.operators[i].outputs.size() ||
+             first_.operators[i].inputs.size() != second_.operators[i].inputs.size();
+    };
+    bool same = first_.operators.size() == second_.operators.size() &&
+                first_.forward.size() == second_.forward.size();
+    for (size_t i = 0; same && i < first_.operators.size(); ++i) {
+      same = !differs(i);
+    }
+    if (!same) {
+      throw InputError(source_, fmt::format("the model runs other operators with batch {} than "
+                                            "with batch {}; use one of these",
+                                            first_.batch, second_.batch));
+    }
+  }
+
+  void enter(const std::string& module) {
+    if (!entered_.insert(module).second && unit_modules_.contains(module)) {
+      throw InputError(source_, fmt::format("module '{}' runs more than once in a forward; it "
+                                            "cannot be a unit of a simulated plan",
+                                            module));
+    }
+    build_.enter(module);
+  }
+
+  [[nodiscard]] Bytes bytes_of(uint32_t first, uint32_t second, UnitId unit) const {
+    const RecordedTensor& tensor = first_.tensors[first];
+    const Bytes bytes = affine_.at(tensor.bytes, second_.tensors[second].bytes);
+    return tensor.model_dtype ? bytes / size_of(file_.dtype) * size_of(plan_.param_dtype(unit))
+                              : bytes;
+  }
+
+  [[nodiscard]] Bytes sum(const std::vector<uint32_t>& first,
+                          const std::vector<uint32_t>& second,
+                          UnitId unit) const {
+    Bytes out = 0;
+    for (size_t i = 0; i < first.size(); ++i) {
+      out += bytes_of(first[i], second[i], unit);
+    }
+    return out;
+  }
+
+  [[nodiscard]] Operator sized(size_t index, UnitId unit) const {
+    const RecordedOperator& a = first_.operators[index];
+    const RecordedOperator& b = second_.operators[index];
+    Operator out = a.op;
+    out.unit = unit;
+    out.forward = -1;
+    out.batch = affine_.at(a.op.batch, b.op.batch);
+    out.m = affine_.at(a.op.m, b.op.m);
+    out.n = affine_.at(a.op.n, b.op.n);
+    out.k = affine_.at(a.op.k, b.op.k);
+    out.flops = affine_.at(a.op.flops, b.op.flops);
+    out.dtype = plan_.param_dtype(unit);
+    out.read = sum(a.inputs, b.inputs, unit);
+    out.written = sum(a.outputs, b.outputs, unit);
+    return out;
+  }
+
+  void add(uint32_t index) {
+    const RecordedOperator& recorded = first_.operators[index];
+    const UnitId unit = build_.unit();
+    Operator op = sized(index, unit);
+    // A storage is kept once, by the operator that saves it first.
+    for (size_t i = 0; i < recorded.saved.size(); ++i) {
+      const RecordedTensor& tensor = first_.tensors[recorded.saved[i]];
+      if (!tensor.parameter && kept_.insert(tensor.storage).second) {
+        const std::vector<uint32_t>& other = second_.operators[index].saved;
+        op.saved +=
+            bytes_of(recorded.saved[i], i < other.size() ? other[i] : recorded.saved[i], unit);
+      }
+    }
+    std::vector<Operator> backward;
+    for (const size_t each : backward_[index]) {
+      backward.push_back(sized(each, unit));
+    }
+    build_.record(std::move(op), std::move(backward));
+  }
+
+  const std::string& source_;
+  const ModelFile& file_;
+  const ResolvedPlan& plan_;
+  const RecordedStep& first_;
+  const RecordedStep& second_;
+  Affine affine_;
+  WorkloadBuilder build_;
+  std::vector<std::vector<size_t>> backward_;  // by operator of forward
+  std::unordered_set<std::string> unit_modules_, entered_;
+  std::unordered_set<int64_t> kept_;  // storages
+};
+
+}  // namespace
+
+Workload recorded_workload(const ModelConfig& config,
+                           const ResolvedPlan& plan,
+                           const StepSettings& settings) {
+  require_valid(settings, "");
+  if (!plan.plan.frozen_parameters.empty()) {
+    throw InputError(plan.plan.source + "#/frozen_parameters",
+                     "a recorded backward has the gradients that it was recorded with; expected no "
+                     "frozen parameters");
+  }
+  const auto [first, second] = steps_for(config, settings);
+  return RecordedForward(config, plan, *first, *second, settings).run(settings);
+}
+
+Workload hooks_of_file(const ModelFile& file, const ResolvedPlan& plan) {
+  WorkloadBuilder build(plan, 1, 1);
+  std::unordered_set<std::string> owners;  // of parameters
+  for (const Module& module : plan.tree.modules) {
+    if (!module.parameters.empty()) {
+      owners.insert(module.fqn);
+    }
+  }
+  // A unit's gradients are complete when what uses its parameters is differentiated.
+  const auto enter = [&](const std::string& module) {
+    build.enter(module);
+    if (owners.contains(module)) {
+      Operator use;
+      use.unit = build.unit();
+      use.module = module;
+      build.record(use, {use});
+    }
+  };
+  enter("");
+  if (!file.steps.empty()) {
+    std::unordered_set<std::string> entered;
+    std::vector<bool> open;  // whether the module was entered
+    for (const RecordedEvent& event : file.steps.front().forward) {
+      if (event.kind == RecordedEvent::Kind::kEnter) {
+        open.push_back(!event.module.empty() && entered.insert(event.module).second);
+        if (open.back()) {
+          enter(event.module);
+        }
+      } else if (event.kind == RecordedEvent::Kind::kLeave) {
+        if (open.back()) {
+          build.leave();
+        }
+        open.pop_back();
+      }
+    }
+  } else {
+    const auto visit = [&](const auto& self, uint32_t module) -> void {
+      for (const uint32_t child : plan.tree.modules[module].children) {
+        enter(plan.tree.modules[child].fqn);
+        self(self, child);
+        build.leave();
+      }
+    };
+    visit(visit, 0);
+  }
+  build.leave();
+  build.finish_backward();
+  build.optimizer({});
+  return build.take();
+}
+
+}  // namespace shardlens::plan

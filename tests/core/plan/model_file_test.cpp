@@ -1,0 +1,142 @@
+#include "core/plan/model_file.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/plan/resolve.h"
+#include "core/plan/workload.h"
+
+namespace shardlens::plan {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Two linears of [4, 8] and [8, 4] in a list, and a head that shares the first one's weight.
+json two_linears() {
+  return json::parse(R"({"shardlens_model": 1, "name": "Two", "dtype": "fp32",
+    "modules": [{"fqn": "", "class": "Two", "forward": true},
+                {"fqn": "list", "class": "ModuleList", "forward": false},
+                {"fqn": "list.0", "class": "Linear", "forward": true},
+                {"fqn": "list.1", "class": "Linear", "forward": true},
+                {"fqn": "head", "class": "Linear", "forward": true}],
+    "parameters": [{"name": "list.0.weight", "shape": [8, 4], "dtype": "float32", "requires_grad": true},
+                   {"name": "list.1.weight", "shape": [4, 8], "dtype": "float32", "requires_grad": true},
+                   {"name": "scale", "shape": [4], "dtype": "float32", "requires_grad": true},
+                   {"name": "head.weight", "shape": [8, 4], "dtype": "float32", "same_as": "list.0.weight"}]})");
+}
+
+// One product in each linear of the list, of `batch` rows: x0 [B, 4] -> x1 [B, 8] -> x2 [B, 4].
+json step_of_batch(int batch) {
+  const auto product = [&](int id, const std::string& phase, const std::string& module, int in,
+                           int out, json forward) {
+    return json{{"id", id},
+                {"name", "aten::mm"},
+                {"kind", "gemm"},
+                {"phase", phase},
+                {"module", module},
+                {"inputs", {module == "list.0" ? 0 : 1}},
+                {"outputs", {module == "list.0" ? 1 : 2}},
+                {"saved", {module == "list.0" ? 0 : 1}},
+                {"flops", 2 * batch * in * out},
+                {"product", {1, batch, out, in}},
+                {"forward", std::move(forward)}};
+  };
+  const auto tensor = [&](int id, int features) {
+    return json{{"id", id}, {"bytes", 4 * batch * features}, {"dtype", "fp32"}, {"storage", id}};
+  };
+  return {{"batch", batch},
+          {"seq", nullptr},
+          {"tensors", {tensor(0, 4), tensor(1, 8), tensor(2, 4)}},
+          {"operators",
+           {product(0, "forward", "list.0", 4, 8, nullptr),
+            product(1, "forward", "list.1", 8, 4, nullptr),
+            product(2, "backward", "list.1", 8, 4, 1), product(3, "backward", "list.0", 4, 8, 0)}},
+          {"order", {">list.0", "o0", "<list.0", ">list.1", "o1", "<list.1", "o2", "o3"}}};
+}
+
+ModelConfig parsed(const json& file) {
+  return parse_model_config(file.dump(), "model.json");
+}
+
+TEST(ModelFileTest, HasTheModulesAndTiedNamesOfTheFile) {
+  const ModuleTree tree = module_tree(parsed(two_linears()));
+  ASSERT_EQ(tree.parameters.size(), 3U);
+  EXPECT_EQ(tree.parameters[0].fqn, "list.0.weight");
+  EXPECT_THAT(tree.parameters[0].aliases, ElementsAre("head.weight"));
+  EXPECT_EQ(tree.parameters[1].numel, 32);
+  EXPECT_EQ(tree.parameters[2].module, 0U);
+  EXPECT_THAT(tree.blocks, ElementsAre(2U, 3U));
+}
+
+TEST(ModelFileTest, StepIsAffineInTheBatch) {
+  json file = two_linears();
+  file["steps"] = {step_of_batch(2), step_of_batch(4)};
+  const ModelConfig config = parsed(file);
+  const ResolvedPlan plan =
+      resolve(parse_plan(R"({"version": 1, "units": [{"modules": "list.1"}, {"modules": ""}],
+                     "mixed_precision": {"param_dtype": "bf16"}})",
+                         "plan.json"),
+              module_tree(config), 2);
+  const Workload workload = step_workload(config, plan, {.batch = 7});
+  ASSERT_EQ(workload.operators.size(), 5U);  // with the optimizer
+  const Operator& first = workload.operators[0];
+  EXPECT_EQ(first.m, 7);
+  EXPECT_EQ(first.flops, 2 * 7 * 4 * 8);
+  EXPECT_EQ(first.read, 7 * 4 * 2);  // bf16
+  EXPECT_EQ(first.written, 7 * 8 * 2);
+  EXPECT_EQ(first.saved, 7 * 4 * 2);
+  EXPECT_EQ(workload.operators[1].unit, 1U);
+  EXPECT_EQ(workload.operators[2].forward, 1);
+  EXPECT_EQ(workload.operators[2].phase, Phase::kBackward);
+  EXPECT_EQ(workload.operators[3].forward, 0);
+}
+
+TEST(ModelFileTest, HooksWithoutStepsReduceEveryUnit) {
+  const ModelConfig config = parsed(two_linears());
+  const ResolvedPlan plan =
+      resolve(parse_plan(R"({"version": 1, "units": [{"modules": "list.1"}, {"modules": ""}]})",
+                         "plan.json"),
+              module_tree(config), 2);
+  const Workload workload = hooks_of_file(*config.file, plan);
+  int ready = 0;
+  for (const HookEvent& event : workload.hooks) {
+    ready += event.hook == Hook::kGradsReady ? 1 : 0;
+  }
+  EXPECT_EQ(ready, 2);
+}
+
+TEST(ModelFileTest, MessagesSayWhatIsMissing) {
+  const auto message = [](const json& file, const StepSettings& settings) {
+    try {
+      const ModelConfig config = parsed(file);
+      const ResolvedPlan plan =
+          resolve(parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json"),
+                  module_tree(config), 2);
+      (void)step_workload(config, plan, settings);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  json file = two_linears();
+  file.erase("steps");
+  EXPECT_THAT(message(file, {.batch = 2}), HasSubstr("model.json: has no \"steps\""));
+  file["steps"] = {step_of_batch(2)};
+  EXPECT_THAT(message(file, {.batch = 3}), HasSubstr("only batch 2 was recorded"));
+  file["steps"][0]["seq"] = 16;
+  EXPECT_THAT(message(file, {.batch = 2, .seq = 8}), HasSubstr("seq 8 was not recorded"));
+  file["steps"][0]["order"][1] = "o9";
+  EXPECT_THAT(message(file, {.batch = 2}), HasSubstr("#/steps/0/order/1"));
+  file = two_linears();
+  file["modules"][3]["fqn"] = "other.1";
+  EXPECT_THAT(message(file, {.batch = 2}), HasSubstr("#/modules/3/fqn"));
+}
+
+}  // namespace
+}  // namespace shardlens::plan
