@@ -440,7 +440,7 @@ void observe_sharded_steps(const trace::Run& run,
     rank.observe(out.steps, out.diagnostics);
     busy.push_back(rank.busy());
   }
-  observe_collectives(timelines, busy, timelines.size(), out);
+  observe_collectives(timelines, busy, timelines.size(), {}, out);
 }
 
 }  // namespace
@@ -448,6 +448,7 @@ void observe_sharded_steps(const trace::Run& run,
 void observe_collectives(std::span<const Timeline> timelines,
                          std::span<const IntervalSet> busy,
                          size_t observed,
+                         const GroupSizes& unnamed,
                          Observation& out) {
   // Compute on one rank slows the transfer for all ranks, so their shares are averaged.
   std::map<std::pair<uint32_t, uint32_t>, Mean> shares;  // by the last rank and its index
@@ -460,13 +461,16 @@ void observe_collectives(std::span<const Timeline> timelines,
   }
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
     for (const analysis::Collective& each : timelines[rank].collectives) {
-      if (!each.kind || each.bytes <= 0 || each.ranks < 2) {
+      const int64_t ranks = each.ranks > 0                            ? each.ranks
+                            : each.kind == CollectiveKind::kAllReduce ? unnamed.all_reduce
+                                                                      : unnamed.others;
+      if (!each.kind || each.bytes <= 0 || ranks < 2) {
         continue;
       }
       const Nanoseconds transfer = transfer_of(each).length();
       ObservedCollective& seen = out.collectives.emplace_back();
       seen.kind = *each.kind;
-      seen.ranks = static_cast<int>(each.ranks);
+      seen.ranks = static_cast<int>(ranks);
       seen.bytes = each.bytes;
       seen.duration = transfer;
       seen.beside = each.transfer ? shares[{each.last_rank, each.last_index}].value()

@@ -96,11 +96,18 @@ struct Observation {
 // The reason why a capture's own plan could not be read; nullptr: it could, or there is none.
 [[nodiscard]] const trace::Diagnostic* unreadable_plan(const trace::Run& run);
 
+// How many ranks a collective has if the trace does not say; 0: not known, so it is left out.
+struct GroupSizes {
+  int64_t all_reduce = 0, others = 0;
+};
+
 // Adds the collectives whose size is known. `busy`: for each rank, when its compute slowed
 // communication. `observed`: the first so many ranks have observed steps, so their waits count.
+// `unnamed`: for collectives whose group the trace does not name.
 void observe_collectives(std::span<const analysis::Timeline> timelines,
                          std::span<const analysis::IntervalSet> busy,
                          size_t observed,
+                         const GroupSizes& unnamed,
                          Observation& out);
 
 }  // namespace shardlens::sim

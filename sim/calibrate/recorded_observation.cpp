@@ -177,15 +177,11 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
   for (const Timeline& timeline : timelines) {
     busy.push_back(timeline.compute);
   }
-  observe_collectives(timelines, busy, 1, out);
-  // A trace without group sizes has the world size in every collective.
-  for (ObservedCollective& each : out.collectives) {
-    if (each.ranks == recovered.world_size && recovered.shard < recovered.world_size) {
-      each.ranks = static_cast<int>(each.kind == CollectiveKind::kAllReduce
-                                        ? recovered.world_size / recovered.shard
-                                        : recovered.shard);
-    }
-  }
+  const bool hybrid = recovered.shard < recovered.world_size;
+  observe_collectives(
+      timelines, busy, 1,
+      {hybrid ? recovered.world_size / recovered.shard : recovered.world_size, recovered.shard},
+      out);
   return out;
 }
 

@@ -357,7 +357,8 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
   // A few passes are not enough to measure how compute slows an all-reduce, so no concurrent
   // compute is assumed.
   const std::vector<IntervalSet> busy(timelines.size());
-  observe_collectives(timelines, busy, observed, out);
+  observe_collectives(timelines, busy, observed,
+                      {.all_reduce = recovered.world_size, .others = recovered.world_size}, out);
   return out;
 }
 
@@ -372,7 +373,7 @@ bool observe_replicated_steps(const trace::Run& run,
     observe_steps(run.traces[i], timelines[i], log, out);
     busy.push_back(busy_of(timelines[i], log));
   }
-  observe_collectives(timelines, busy, timelines.size(), out);
+  observe_collectives(timelines, busy, timelines.size(), {}, out);
   return reduces;
 }
 

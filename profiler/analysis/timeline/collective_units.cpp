@@ -166,22 +166,6 @@ class CollectiveUnits {
     return found->second;
   }
 
-  // The size of the collective's process group; 0 if it is not known because the groups differ in
-  // size.
-  [[nodiscard]] int64_t ranks_of(const Collective& c) const {
-    if (c.ranks > 0) {
-      return c.ranks;
-    }
-    const auto& groups = trace_.metadata.groups;
-    if (groups.empty()) {
-      return 0;
-    }
-    const bool same = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
-      return group.size == groups.front().size;
-    });
-    return same ? groups.front().size : 0;
-  }
-
   void by_ranges(Collective& c) {
     if (c.unit) {  // named by its arguments
       const Section section = timeline_.sections.at(c.issued.value_or(c.when.start)).section;
@@ -198,7 +182,7 @@ class CollectiveUnits {
         size.dtype = ran.dtype;
         size.element = ran.element;
       }
-      c.bytes = size.bytes(c.kind, ranks_of(c));
+      c.bytes = size.bytes(c.kind, c.ranks);
     }
     const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
     if (call == nullptr) {

@@ -34,6 +34,15 @@ uint32_t collective_row(const Trace& trace, const Event& event) {
   return args == nullptr ? trace::kNoIndex : static_cast<uint32_t>(args - trace.collectives.data());
 }
 
+// The size of every process group; 0 if they differ in size or are not known.
+static int64_t size_of_groups(const Trace& trace) {
+  const auto& groups = trace.metadata.groups;
+  const bool same = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return group.size == groups.front().size;
+  });
+  return groups.empty() || !same ? 0 : std::max<int64_t>(0, groups.front().size);
+}
+
 Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_index) {
   const Event& event = trace.events[index];
   Collective c;
@@ -41,6 +50,7 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   c.when = {event.start, event.end()};
   c.track = event.track;
   c.args = args_index;
+  c.ranks = size_of_groups(trace);
   if (args_index == trace::kNoIndex) {
     return c;
   }
@@ -58,11 +68,13 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   if (args.unit != kNoUnit) {
     c.unit = args.unit;
   }
-  c.ranks = std::max<int64_t>(0, args.group_size);
-  for (const trace::ProcessGroup& group : trace.metadata.groups) {
-    if (c.ranks == 0 && args.group != trace::kEmptyString &&
-        group.name == trace.strings.view(args.group)) {
-      c.ranks = std::max<int64_t>(0, group.size);
+  if (args.group_size > 0) {
+    c.ranks = args.group_size;
+  } else if (args.group != trace::kEmptyString) {
+    for (const trace::ProcessGroup& group : trace.metadata.groups) {
+      if (group.name == trace.strings.view(args.group)) {
+        c.ranks = std::max<int64_t>(0, group.size);
+      }
     }
   }
   c.action = args.action;
