@@ -121,6 +121,7 @@ RandomProgram::Step step_of(Dice& dice, size_t stations, bool fsdp1, uint64_t& d
     } else if (kind < 18 || pending) {
       event.kind = Event::Kind::kFailBackward;
       event.fails = victim;
+      event.sync = true;  // if the backward does not reach the station, its gradients can be reset
       pending = false;
     } else {
       event.kind = dice.chance(0.5) ? Event::Kind::kResetAll : Event::Kind::kResetSome;
