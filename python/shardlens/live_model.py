@@ -34,9 +34,11 @@ def model_of(model):
     """A dict with the contents of model.json, without steps."""
     import torch
 
-    name = type(model).__name__
     model, _ = unwrap_ddp(model)
     shapes = _flattened(model)
+    named = model
+    while _is_wrapper(named):  # the model's own class
+        named = next(child for short, child in named.named_children() if clean_name(short) == "")
     modules, parameters, buffers = [], [], []
     first = {}  # id of a parameter or buffer: its first name
     seen = set()
@@ -67,8 +69,8 @@ def model_of(model):
             parameters.append({"name": full, "shape": shape, "dtype": "float32", "requires_grad": True})
     return {
         "shardlens_model": 1,
-        "name": _class_of(model) or name,
-        "origin": {"made_by": "shardlens.record", "torch": torch.__version__, "class": f"{type(model).__module__}.{_class_of(model)}"},
+        "name": _class_of(named),
+        "origin": {"made_by": "shardlens.record", "torch": torch.__version__},
         "modules": modules,
         "parameters": parameters,
         "buffers": buffers,
