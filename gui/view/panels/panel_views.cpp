@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMeasuredRows = 100;  // rows that are measured for the widths of columns
 constexpr int kWidestColumn = 200;  // of a table; the inspector shows longer text
-constexpr int kNarrowestStretch = 130;
+constexpr int kNarrowestStretch = 120;
 
 }  // namespace
 
