@@ -12,8 +12,8 @@ namespace shardlens::gui {
 namespace {
 
 constexpr int kMeasuredRows = 100;  // rows that are measured for the widths of columns
-constexpr int kWidestColumn = 200;  // of a table; the inspector shows longer text
-constexpr int kNarrowestStretch = 120;
+constexpr int kWidestColumn = 160;  // of a table; the inspector shows longer text
+constexpr int kNarrowestStretch = 80;
 
 }  // namespace
 
