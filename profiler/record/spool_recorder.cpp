@@ -23,7 +23,7 @@ using trace::SpoolRecord;
 using trace::SpoolType;
 
 uint32_t thread_id() {
-  thread_local const auto id = static_cast<uint32_t>(::syscall(SYS_gettid));
+  thread_local auto id = static_cast<uint32_t>(::syscall(SYS_gettid));
   return id;
 }
 
