@@ -55,12 +55,12 @@ struct StepReport {
   int64_t step = 0;
   double loss = 0;       // mean over ranks and microbatches; has no meaning in an emulated world
   double grad_norm = 0;  // over all parameters, before clipping
-  std::optional<double> loss_scale;  // scale of this step's loss and gradients, in fp16
-  bool skipped = false;              // no optimizer step: some rank had an infinity or NaN
+  std::optional<double> loss_scale = {};  // scale of this step's loss and gradients, in fp16
+  bool skipped = false;                   // no optimizer step: some rank had an infinity or NaN
   double step_ms = 0;
-  double tokens_per_s = 0;             // all ranks together
-  int64_t unsharded_bytes = 0;         // parameters that are still unsharded after the step
-  std::optional<DeviceMemory> memory;  // only on a device
+  double tokens_per_s = 0;                  // all ranks together
+  int64_t unsharded_bytes = 0;              // parameters that are still unsharded after the step
+  std::optional<DeviceMemory> memory = {};  // only on a device
 };
 
 // Runs the step loop: forward and backward of each microbatch, gradient norm (and clipping),

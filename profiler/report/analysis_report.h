@@ -38,10 +38,10 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
 
 struct TextOptions {
   By by = By::kUnit;
-  std::optional<size_t> top;  // number of rows; the rest is summed in one row
-  bool each_unit = false;     // rows of single units instead of blocks alike
+  std::optional<size_t> top = {};  // number of rows; the rest is summed in one row
+  bool each_unit = false;          // rows of single units instead of blocks alike
   // Shows how the causes of this unit were concluded; needs its spans (AnalysisOptions::explained).
-  std::optional<std::string> explained;
+  std::optional<std::string> explained = {};
   Style style = Style::kPlain;
 };
 // A headline for each rank whose parts sum to the span, the chosen table, the result of the order

@@ -65,8 +65,8 @@ struct ChainImpl : torch::nn::Module {
   struct Shape {
     int64_t width = 5, links = 3;
     bool root_owns = true;
-    std::vector<int64_t> calls;  // empty: 0, 1, …
-    bool encased = false;        // "layers.0.link" instead of "layers.0"
+    std::vector<int64_t> calls = {};  // empty: 0, 1, …
+    bool encased = false;             // "layers.0.link" instead of "layers.0"
   };
   explicit ChainImpl(Shape chosen) : shape(std::move(chosen)) {
     const bool in_order = shape.calls.empty();

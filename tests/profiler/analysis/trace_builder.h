@@ -86,7 +86,7 @@ class TraceBuilder {
   // records, run on a communicator, waited for at `waited` (negative: never).
   struct Ran {
     CollectiveKind kind = CollectiveKind::kAllGather;
-    std::string_view fqn;
+    std::string_view fqn = {};
     Nanoseconds issued = 0, start = 0, end = 0, waited = -1;
     schedule::Cause cause = schedule::Cause::kOwn;
     std::string_view group = "shard";
