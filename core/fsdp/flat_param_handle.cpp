@@ -265,15 +265,13 @@ at::Tensor FlatParamHandle::own_slice(const at::Tensor& gathered) const {
 
 void FlatParamHandle::copy_in() {
   const at::NoGradGuard no_grad;
-  if (!sub_shard_.defined()) {
-    gathered_version_ = value_version();
-  }
+  note_gather();
   own_slice(gather_output()).copy_(sub_shard_.defined() ? sub_shard_ : shard_);
 }
 
 at::Tensor FlatParamHandle::gather_input(bool copied_in) {
-  if (!copied_in && !sub_shard_.defined()) {
-    gathered_version_ = value_version();
+  if (!copied_in) {
+    note_gather();
   }
   return copied_in ? own_slice(gather_output()) : sub_shard_.defined() ? sub_shard_ : shard_;
 }

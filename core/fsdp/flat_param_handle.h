@@ -91,8 +91,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // FQN of a sharded parameter that was frozen or unfrozen after the handle was made, or "".
   [[nodiscard]] std::string refrozen() const;
   [[nodiscard]] bool is_materialized() const;
-  // Allocates the storage of a deferred shard, filled with zeros. Does nothing otherwise.
-  void materialize();
+  void materialize();  // allocates the storage of a deferred shard, filled with zeros
   [[nodiscard]] at::Tensor slice(size_t slot) const { return shard_views_[slot]; }
   // A parameter, in its shape, from all ranks' shards one after the other; may be a view.
   [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
@@ -132,8 +131,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // Parameters become views of the unsharded parameter. `edges`: set the autograd edges of
   // make_views(), which saved tensors need in backward; false for a forward without gradients.
   void use_full(bool edges);
-  // Parameters become leaves again: this rank's 1-D slices.
-  void use_shard();
+  void use_shard();  // parameters become leaves again: this rank's 1-D slices
   [[nodiscard]] bool is_full() const { return full_; }
   // Calls use_full() if the parameters are unsharded, but not usable by a backward: another
   // backward or a forward without gradients has hidden them since.
@@ -144,8 +142,10 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // Errors  UsageError naming the parameter if it has another dtype, device or number of elements.
   void adopt_user_values();
   // Whether the unsharded parameters, or the sub-shard, were gathered from values that the shard no
-  // longer has. If so, reshard before the next use.
+  // longer has. If so, reshard before the next use. values_written(): call it after writes that
+  // leave no trace (at::Tensor::data(), as torch::optim::SGD writes), or may have been.
   [[nodiscard]] bool is_stale() const;
+  void values_written() { written_ = true; }
 
   // The following are for a whole() handle, whose unsharded parameter is the shard:
   [[nodiscard]] const at::Tensor& unsharded() const { return unsharded_; }
@@ -176,19 +176,18 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // gradient was reset.
   // Errors  UsageError if it has another shape.
   std::vector<size_t> adopt_user_grads();
-  // Publishes zeros for parameters without a gradient whose slot is set, so that a reset is
-  // noticed.
+  // Publishes zeros for the set slots without a gradient, so that a reset is noticed.
   void publish_zeros(const std::vector<bool>& slots);
-  // The range of a slot in a shard that contains only the parameters in `carried`.
   struct Range {
     int64_t start = 0, numel = 0;
   };
+  // The range of a slot in a shard that contains only the parameters in `carried`.
   [[nodiscard]] Range range_of(size_t slot, const std::vector<bool>& carried) const;
-  // Sets each parameter's grad() to its slice of the shard's gradient.
+  // Sets each parameter's grad() to its slice of the shard's gradient. has_grads(): any has one.
   void publish_grads();
+  [[nodiscard]] bool has_grads() const { return std::ranges::count(has_grad_, true) > 0; }
   void zero_grad();
-  // Drops the views of the last forward.
-  void drop_views();
+  void drop_views();  // those of the last forward
   // FQN of a parameter to which the current backward brings a gradient of its slice, or "". This
   // happens if the parameter was used while it was sharded.
   [[nodiscard]] std::string stray_use() const;
@@ -209,10 +208,10 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] at::Tensor own_part(const at::Tensor& given, size_t slot) const;
   void adopt_value(size_t slot);
   [[nodiscard]] int64_t value_version() const;  // increases when a parameter or the shard changes
-  [[nodiscard]] bool is_allocated() const;      // whether the unsharded parameters have storage
+  void note_gather();  // an all-gather is about to read the shard, unless there is a sub-shard
+  [[nodiscard]] bool is_allocated() const;  // whether the unsharded parameters have storage
   void set_edge(size_t slot);
-  // The parameter's part of the shard's gradient.
-  [[nodiscard]] at::Tensor grad_slice(size_t slot) const;
+  [[nodiscard]] at::Tensor grad_slice(size_t slot) const;  // of the shard's gradient
   void forget_grad();
 
   std::string unit_;
@@ -244,6 +243,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   std::shared_ptr<UnshardedGradients> gradients_;
   bool to_flat_ = false;
   std::shared_ptr<torch::autograd::Node> accumulator_;
+  bool written_ = false;                    // values_written() was called since the last all-gather
   bool full_ = false, with_edges_ = false;  // as the last use_full() left it
 };
 

@@ -90,9 +90,16 @@ int64_t FlatParamHandle::value_version() const {
   return version;
 }
 
+void FlatParamHandle::note_gather() {
+  if (!sub_shard_.defined()) {
+    gathered_version_ = value_version();
+    written_ = false;
+  }
+}
+
 bool FlatParamHandle::is_stale() const {
-  return !whole_ && (is_allocated() || sub_shard_.defined()) &&
-         value_version() != gathered_version_;
+  return !whole_ && (is_allocated() || gathered_.defined() || sub_shard_.defined()) &&
+         (written_ || value_version() != gathered_version_);
 }
 
 }  // namespace shardlens::fsdp

@@ -88,7 +88,10 @@ class ShardedModel {
   // The same, but does not wait for a device: the norm is a scalar tensor, there or on the CPU.
   [[nodiscard]] virtual at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) = 0;
   virtual void zero_grad() = 0;
-  // Notifies the schedule that the optimizer step was issued; call after every optimizer step.
+  // Notifies the schedule that the optimizer step was issued; call after every optimizer step, and
+  // after writes through at::Tensor::data(), which nothing else shows. Without it, later
+  // all-gathers wait for more than the optimizer, and units that are kept unsharded are gathered
+  // more often.
   virtual void optimizer_done() = 0;
   // The unsharded parameter, in its shape, on every rank. A collective: all ranks must call it in
   // the same order.

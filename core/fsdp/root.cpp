@@ -201,8 +201,11 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
     raise(event);
   }
   const FlatParamHandle* handle = states_[unit]->handle();
-  if (event.grad_mode && !in_backward_ && handle != nullptr && !handle->requires_grad()) {
-    const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
+  const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
+  // FSDP1 watches the first of several uses, whose backward comes last.
+  const bool watches = !fsdp1 || !progress.watched;
+  if (event.grad_mode && handle != nullptr && !handle->requires_grad() && watches) {
+    progress.watched = true;
     watch_inputs(inputs, fsdp1 ? InputWatch::kHooks : InputWatch::kNode,
                  [weak = weak_from_this(), unit] {
                    if (const auto root = weak.lock()) {
@@ -239,9 +242,7 @@ void Root::begin_forward(UnitId unit, const HookEvent& event) {
   for (const auto& state : states_) {
     if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
       handle->adopt_user_values();
-      if (handle->is_stale()) {
-        raise({Hook::kReshard, state->unit()});
-      }
+      drop_stale(state->unit());
       full_before_[state->unit()] = handle->is_full();
     }
   }
@@ -306,8 +307,11 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   }
   const bool outermost = unit == forward_root_;
   end_forward(unit, grad_mode);
-  if (outermost && !grad_mode && plan_.plan.dialect == plan::Dialect::kFsdp2) {
-    hide_unsharded();
+  if (outermost && !grad_mode) {
+    if (plan_.plan.dialect == plan::Dialect::kFsdp2) {
+      hide_unsharded();
+    }
+    note_kept();
   }
 }
 
@@ -464,6 +468,9 @@ void Root::backward_end() {
       handle->publish_grads();
     }
   }
+  if (plan_.plan.dialect == plan::Dialect::kFsdp1) {
+    note_kept();
+  }
 }
 
 void Root::reset_progress() {
@@ -518,9 +525,7 @@ void Root::unshard(UnitId unit, Hook hook) {
   }
   if (hook == Hook::kUnshard && forward_root_ == kNoUnit && !in_backward_) {
     handle->adopt_user_values();
-    if (handle->is_stale()) {
-      raise({Hook::kReshard, unit});
-    }
+    drop_stale(unit);
   }
   raise({hook, unit});
   if (hook == Hook::kWaitUnshard && !handle->is_full()) {
@@ -551,6 +556,12 @@ void Root::zero_grad() {
 void Root::optimizer_done() {
   settle();
   raise({Hook::kOptimizerDone, 0});
+  announces_steps_ = true;
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr) {
+      state->handle()->values_written();
+    }
+  }
 }
 
 int64_t Root::unsharded_bytes() const {

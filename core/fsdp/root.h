@@ -83,6 +83,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
     uint32_t invocation = 0;  // number of forwards ended since the last backward ended
     bool reduced_at_end = false;
     bool pre_backward = false;  // kPreBackward was raised since the last forward or reduction
+    bool watched = false;       // the inputs of a forward have hooks that end a frozen unit's use
   };
   class Backward;  // exists as long as autograd's graph task of a backward
 
@@ -105,6 +106,8 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void grads_ready(UnitId unit);
   void use_ended(UnitId unit);
   void frozen_use_ended(UnitId unit);
+  void drop_stale(UnitId unit);
+  void note_kept();
   void require_materialized();
   void require_frozen_as_sharded() const;
   void require_no_stray_use() const;
@@ -127,6 +130,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   bool in_backward_ = false;
   std::thread::id trainer_;           // the thread of the last forward
   bool last_backward_ = true;         // set_is_last_backward()
+  bool announces_steps_ = false;      // the program calls optimizer_done()
   bool materialized_ = false;         // every shard has storage
   bool faulted_ = false;              // an action failed; abort() must be called
   uint32_t gathered_unit_ = kNoUnit;  // the unit whose flat parameter is in gathered_

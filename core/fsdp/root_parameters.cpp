@@ -92,6 +92,31 @@ void Root::hide_unsharded() {
   }
 }
 
+// [Note: Kept and stepped] A unit may stay unsharded after an evaluation (reshard_after_forward
+// false) or a backward of FSDP1 without sync. If an optimizer steps then, the next forward must
+// gather it again. torch::optim::SGD writes through data(), which no version counter shows.
+// optimizer_done() does; in a program that does not call it, a kept unit with gradients counts as
+// stepped. PyTorch computes with the old values there. With reshard_after_backward false the
+// program itself says which backward is the last before the optimizer.
+void Root::note_kept() {
+  for (const auto& state : states_) {
+    FlatParamHandle* handle = state->handle();
+    if (!announces_steps_ && handle != nullptr && handle->has_grads()) {
+      handle->values_written();
+    }
+  }
+}
+
+void Root::drop_stale(UnitId unit) {
+  if (!states_[unit]->handle()->is_stale()) {
+    return;
+  }
+  if (schedule_.state(unit) == schedule::UnitState::kUnsharding) {
+    raise({Hook::kWaitUnshard, unit});  // gathered ahead, and not used
+  }
+  raise({Hook::kReshard, unit});
+}
+
 at::Tensor Root::full_parameter(uint32_t parameter) {
   require_materialized();
   const at::NoGradGuard no_grad;

@@ -49,8 +49,9 @@ torch::optim::AdamWOptions options() {
 }
 
 // Trains in one process that has the data of all ranks.
-std::vector<at::Tensor> train_plain(const std::vector<std::string>& frozen) {
-  Chain model = test::make_chain({});
+std::vector<at::Tensor> train_plain(const std::vector<std::string>& frozen,
+                                    const test::ChainImpl::Shape& shape = {}) {
+  Chain model = test::make_chain(shape);
   freeze(model, frozen);
   torch::optim::AdamW optimizer(model->parameters(), options());
   for (int step = 0; step < kSteps; ++step) {
@@ -63,12 +64,14 @@ std::vector<at::Tensor> train_plain(const std::vector<std::string>& frozen) {
   return model->parameters();
 }
 
-void expect_plain_training(const std::vector<std::string>& frozen, const std::string& plan) {
-  const std::vector<at::Tensor> wanted = train_plain(frozen);
+void expect_plain_training(const std::vector<std::string>& frozen,
+                           const std::string& plan,
+                           const test::ChainImpl::Shape& shape = {}) {
+  const std::vector<at::Tensor> wanted = train_plain(frozen, shape);
   for (const bool shards : {false, true}) {  // the optimizer steps on parameters, or on shards
     test::run_ranks(kRanks, [&](dist::World& world) {
       SCOPED_TRACE(plan);
-      Chain model = test::make_chain({});
+      Chain model = test::make_chain(shape);
       freeze(model, frozen);
       const auto sharded = fully_shard(model.ptr(), plan::parse_plan(plan, "test"),
                                        {.world = &world, .check_ledger = true});
@@ -104,6 +107,13 @@ TEST(FrozenTest, ParametersOfAUnitStayWhileTheOthersTrain) {
   for (const char* plan : kPlans) {
     expect_plain_training({"bias"}, plan);
     expect_plain_training({"layers.1.up", "in.weight"}, plan);
+  }
+}
+
+// Its parameters are needed until the backward of the first use, which comes last.
+TEST(FrozenTest, AFrozenUnitIsUsedTwice) {
+  for (const char* plan : kPlans) {
+    expect_plain_training({"layers.1"}, plan, {.calls = {0, 1, 1, 2, 1}});
   }
 }
 

@@ -1,12 +1,11 @@
 // Programs made at random: gradients before the optimizer are those of one process without
-// sharding. SHARDLENS_PROGRAMS=FIRST:COUNT runs others than the suite's, which leaves out FSDP1's
-// dialect: about one in nine of its programs still fails, all with microbatches without sync
-// next to evaluations, exceptions or optimizers that do not step.
+// sharding. SHARDLENS_PROGRAMS=FIRST:COUNT runs others than the suite's.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -135,8 +134,9 @@ void run_event(const Event& event,
 
 // What a step of one process gives, in fp64.
 struct Expected {
-  Tensors gradients;  // undefined: none
-  double norm = 0;    // of all gradients
+  Tensors gradients;    // undefined: none
+  double norm = 0;      // of all gradients
+  double rounding = 0;  // how far the gradients of one process in fp32 are from these
 };
 
 struct Optimizers {
@@ -171,8 +171,8 @@ uint64_t frozen_of(const RandomProgram& program) {
   return program.frozen & ~(uint64_t{3} << (count - 2));  // the last Linear is trained
 }
 
-std::vector<Expected> run_plain(const RandomProgram& program) {
-  Maze model = test::make_maze(program.shape, frozen_of(program), at::kDouble);
+std::vector<Expected> run_plain(const RandomProgram& program, at::ScalarType dtype) {
+  Maze model = test::make_maze(program.shape, frozen_of(program), dtype);
   Tensors parameters = parameters_of(model);
   Optimizers optimizers(parameters, program.optimizer);
   const int ranks = program.ranks;
@@ -185,8 +185,9 @@ std::vector<Expected> run_plain(const RandomProgram& program) {
     }
     Expected& now = expected.emplace_back();
     for (const at::Tensor& p : parameters) {
-      now.gradients.push_back(p.grad().defined() ? p.grad().clone() : at::Tensor());
-      now.norm += p.grad().defined() ? p.grad().pow(2).sum().item<double>() : 0;
+      const at::Tensor& grad = p.grad();
+      now.gradients.push_back(grad.defined() ? grad.to(at::kDouble, false, true) : at::Tensor());
+      now.norm += grad.defined() ? now.gradients.back().pow(2).sum().item<double>() : 0;
     }
     now.norm = std::sqrt(now.norm);
     for (const at::Tensor& p : parameters) {
@@ -195,6 +196,31 @@ std::vector<Expected> run_plain(const RandomProgram& program) {
       }
     }
     optimizers.step(step);
+  }
+  return expected;
+}
+
+// Norm of the differences; parameters without a gradient have zeros.
+double distance(const Tensors& some, const Tensors& others) {
+  double sum = 0;
+  for (size_t i = 0; i < some.size(); ++i) {
+    if (some[i].defined() || others[i].defined()) {
+      const at::Tensor difference = !some[i].defined()     ? others[i]
+                                    : !others[i].defined() ? some[i]
+                                                           : some[i] - others[i];
+      sum += difference.pow(2).sum().item<double>();
+    }
+  }
+  return std::sqrt(sum);
+}
+
+std::vector<Expected> expected_of(const RandomProgram& program) {
+  std::vector<Expected> expected = run_plain(program, at::kDouble);
+  if (!program.fp64 || program.mixed) {
+    const std::vector<Expected> rounded = run_plain(program, at::kFloat);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expected[i].rounding = distance(rounded[i].gradients, expected[i].gradients);
+    }
   }
   return expected;
 }
@@ -229,9 +255,13 @@ void compare(const RandomProgram& program,
     error += own;
   }
   error = std::sqrt(error);
-  if (!(error <= (program.fp64 && !program.mixed ? 1e-12 : 1e-6) * expected.norm + 1e-14)) {
-    throw Mismatch(fmt::format("step {}: gradients differ by {:.3g} of their norm, most in {}",
-                               step, error / expected.norm, worst));
+  const double share = program.fp64 && !program.mixed ? 1e-12 : 1e-6;
+  // One process in fp32 rounds too, which a few steps can amplify beyond a millionth.
+  if (!(error <= std::max(share * expected.norm + 1e-14, 2 * expected.rounding))) {
+    throw Mismatch(
+        fmt::format("step {}: gradients differ by {:.3g} of their norm, most in {}; those of one "
+                    "process in fp32 differ by {:.3g}",
+                    step, error / expected.norm, worst, expected.rounding / expected.norm));
   }
 }
 
@@ -267,18 +297,34 @@ void run_sharded(const RandomProgram& program,
   }
 }
 
-// "" if the program gives the gradients of one process, else what is wrong.
+// "" if the program gives the gradients of one process, else what is wrong: on the rank that failed
+// first, since the others then lose their connection to it.
 std::string run_program(const RandomProgram& program) {
+  std::mutex mutex;
+  std::string wrong;
+  const auto failed = [&](const std::exception& failure) {
+    const std::string message = failure.what();
+    const std::lock_guard lock(mutex);
+    if (wrong.empty()) {
+      wrong = message.substr(0, message.find("\nException raised from"));
+    }
+  };
   try {
-    const std::vector<Expected> expected = run_plain(program);
-    test::run_ranks(
-        program.ranks, [&](dist::World& world) { run_sharded(program, expected, world); },
-        program.replicate,
-        [](dist::WorldOptions& options) { options.timeout = std::chrono::seconds(5); });
+    const std::vector<Expected> expected = expected_of(program);
+    const auto run = [&](dist::World& world) {
+      try {
+        run_sharded(program, expected, world);
+      } catch (const std::exception& failure) {
+        failed(failure);
+        throw;
+      }
+    };
+    test::run_ranks(program.ranks, run, program.replicate,
+                    [](dist::WorldOptions& options) { options.timeout = std::chrono::seconds(5); });
   } catch (const std::exception& failure) {
-    return failure.what();
+    failed(failure);
   }
-  return "";
+  return wrong;
 }
 
 TEST(RandomProgramsTest, GradientsAreThoseOfOneProcess) {
@@ -287,13 +333,9 @@ TEST(RandomProgramsTest, GradientsAreThoseOfOneProcess) {
   if (chosen != nullptr) {
     ASSERT_EQ(std::sscanf(chosen, "%lu:%lu", &first, &count), 2) << "expected FIRST:COUNT";
   }
-  uint64_t ran = 0, failed = 0;
-  for (uint64_t seed = first; ran < count; ++seed) {
+  uint64_t failed = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
     const RandomProgram program = RandomProgram::make(seed);
-    if (program.fsdp1 && chosen == nullptr) {
-      continue;
-    }
-    ++ran;
     const std::string wrong = run_program(program);
     if (!wrong.empty() && ++failed <= 10) {
       ADD_FAILURE() << wrong << "\n" << program.described();
