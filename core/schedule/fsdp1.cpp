@@ -14,7 +14,7 @@ void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
     push(Op::kHostWait, Stream::kCompute, unit, {}, comm->pop_free());
     cause = before;
   }
-  const bool gathers = (sharded() || copies_in(u)) && !u.allocated;
+  const bool gathers = (sharded() || copies_in(u)) && !u.allocated && !u.pending;
   if (gathers) {
     issue_gather(unit);
   }

@@ -59,7 +59,7 @@ std::string plan_of(Dice& dice, const RandomProgram& program) {
       R"("version": 1)",
       fmt::format(R"("units": [{}])", fmt::join(units, ", ")),
       fmt::format(R"("dialect": "{}")", fsdp1 ? "fsdp1" : "fsdp2"),
-      fmt::format(R"("layout": "{}")", fsdp1 || dice.chance(0.5) ? "flat" : "per_parameter"),
+      fmt::format(R"("layout": "{}")", dice.chance(0.5) ? "flat" : "per_parameter"),
       fmt::format(R"("views": "{}")", dice.chance(0.75) ? "fresh" : "frozen"),
       fmt::format(R"("limit_all_gathers": {})", dice.chance(0.8)),
       fmt::format(R"("forward_prefetch": {})", dice.chance(0.7) ? 0 : 1),
@@ -85,7 +85,7 @@ std::string plan_of(Dice& dice, const RandomProgram& program) {
   return "{" + fmt::format("{}", fmt::join(keys, ", ")) + "}";
 }
 
-// Events of a step; the last one is a microbatch with sync.
+// Events of a step; the last one is a microbatch with sync, or an evaluation after it.
 RandomProgram::Step step_of(Dice& dice, size_t stations, bool fsdp1, uint64_t& data) {
   RandomProgram::Step step;
   const uint64_t count = 1 + dice.below(4);
@@ -137,6 +137,13 @@ RandomProgram::Step step_of(Dice& dice, size_t stations, bool fsdp1, uint64_t& d
       pending = false;
     }
   }
+  if (dice.chance(0.15)) {
+    Event evaluation;
+    evaluation.kind = Event::Kind::kEvaluate;
+    evaluation.data = data++;
+    evaluation.calls = calls_of(dice, stations);
+    step.events.push_back(std::move(evaluation));
+  }
   step.clip = dice.chance(0.2) ? 0.05 : 0;
   step.first = dice.chance(0.9);
   step.second = dice.chance(0.7);
@@ -175,6 +182,7 @@ RandomProgram RandomProgram::make(uint64_t seed) {
   program.optimizer = dice.mask(0.5);
   program.fsdp1 = dice.chance(0.4);
   program.plan = plan_of(dice, program);
+  program.announces_steps = dice.chance(0.7);
   uint64_t data = 1;
   for (uint64_t i = 2 + dice.below(3); i > 0; --i) {
     program.steps.push_back(step_of(dice, stations, program.fsdp1, data));
@@ -188,7 +196,8 @@ std::string RandomProgram::described() const {
   for (const StationKind kind : shape.stations) {
     text += fmt::format(" {}", static_cast<int>(kind));
   }
-  text += fmt::format("{}, frozen {:x}, plan {}", shape.shared ? " shared" : "", frozen, plan);
+  text += fmt::format("{}, frozen {:x}{}, plan {}", shape.shared ? " shared" : "", frozen,
+                      announces_steps ? "" : ", steps not announced", plan);
   for (const Step& step : steps) {
     text += fmt::format("\n  step (clip {}, optimizers {}{}):", step.clip,
                         static_cast<int>(step.first), static_cast<int>(step.second));

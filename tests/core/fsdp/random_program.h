@@ -43,7 +43,8 @@ struct RandomProgram {
   int ranks = 2, replicate = 1;
   bool fsdp1 = false;  // has one backward per forward
   bool fp64 = false;
-  bool mixed = false;  // computes or reduces in another dtype than the model's
+  bool announces_steps = true;  // calls optimizer_done()
+  bool mixed = false;           // computes or reduces in another dtype than the model's
   MazeShape shape;
   uint64_t frozen = 0;     // parameters, by index
   uint64_t optimizer = 0;  // parameters of the second optimizer

@@ -26,7 +26,7 @@ ScheduleOptions random_options(Random& random) {
   ScheduleOptions options;
   options.dialect = random.chance(0.6) ? plan::Dialect::kFsdp2 : plan::Dialect::kFsdp1;
   const bool fsdp2 = options.dialect == plan::Dialect::kFsdp2;
-  options.layout = fsdp2 && random.chance(0.5) ? plan::Layout::kPerParameter : plan::Layout::kFlat;
+  options.layout = random.chance(0.5) ? plan::Layout::kPerParameter : plan::Layout::kFlat;
   const int64_t sizes[] = {1, 2, 4, 6, 8};
   options.shard = sizes[random.below(5)];
   options.replicate = random.chance(0.3) ? 2 : 1;
