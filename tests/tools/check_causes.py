@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the causes and the waste that `shardlens analyze` names with those that generate_causes.py put into its traces.
+"""Compares the causes and the waste that `shardlens analyze` names with those that generate_causes.py put into its traces, and the late
+buckets with those of generate_buckets.py: two traces for each seed.
 
     check_causes.py --shardlens PROGRAM [--seeds N] [--first SEED] [--verbose]
 
@@ -15,18 +16,23 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from generate_causes import generate  # noqa: E402
+import generate_buckets  # noqa: E402
+import generate_causes  # noqa: E402
 
 FALSE_ALARMS = ("peer", "frozen_views")
 
 
-def compare(program, seed, directory, counts, wrong, verbose):
-    truth = generate(seed, directory)
+def analyzed(program, seed, directory):
     files = sorted(Path(directory).glob("rank*.json"))
     result = subprocess.run([program, "analyze", *map(str, files), "--json", "--by", "span"], capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"seed {seed}: exit code {result.returncode}: {result.stderr}")
-    rank = json.loads(result.stdout)["ranks"][0]
+    return json.loads(result.stdout)["ranks"][0]
+
+
+def compare(program, seed, directory, counts, wrong, verbose):
+    truth = generate_causes.generate(seed, directory)
+    rank = analyzed(program, seed, directory)
     expected = {c["start_ns"]: c["cause"] for c in truth["causes"]}
     spans = [s for s in rank["spans"] if s.get("name")]
     # Spans count from the rank's first instant: the first collective is the same in both.
@@ -45,9 +51,23 @@ def compare(program, seed, directory, counts, wrong, verbose):
         counts[f"{cause} as {found}"] += 1
         if found != cause and verbose:
             print(f"seed {seed} step {span['step']}: {span['fqn']} {span['kind']} {span['section']}: {cause} called {found}, exposed {span['exposed_ns']}")
+    compare_waste(rank, truth, seed, counts, wrong)
+
+
+def compare_buckets(program, seed, directory, counts, wrong):
+    truth = generate_buckets.generate(seed, directory)
+    rank = analyzed(program, seed, directory)
+    wrong += [f"seed {seed}: false {s['cause']} of {s['fqn']}" for s in rank["spans"] if s["cause"] in FALSE_ALARMS]
+    counts[f"buckets, {truth['settings']['kind']}"] += 1
+    compare_waste(rank, truth, seed, counts, wrong)
+
+
+def compare_waste(rank, truth, seed, counts, wrong):
     waste = {(w["kind"], w["where"]) for w in rank["waste"]}
     known = {tuple(w) for w in truth["waste"]}
-    for each in waste - known:
+    # The operator around a wait may be lost.
+    names = {(kind, where.split(" in ")[0]) for kind, where in known} if truth["lost"] else set()
+    for each in waste - known - names:
         wrong.append(f"seed {seed}: false waste {each}")
     if not truth["lost"]:
         for each in known - waste:
@@ -66,6 +86,8 @@ def main():
     for seed in range(options.first, options.first + options.seeds):
         with tempfile.TemporaryDirectory() as directory:
             compare(options.shardlens, seed, directory, counts, wrong, options.verbose)
+        with tempfile.TemporaryDirectory() as directory:
+            compare_buckets(options.shardlens, seed, directory, counts, wrong)
     for key, count in sorted(counts.items()):
         print(f"{key:40} {count}")
     print("\n".join(wrong[:40]))

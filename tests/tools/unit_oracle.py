@@ -3,9 +3,11 @@
 
     unit_oracle.py TRACE.json[.gz]      prints one JSON object, times in integer nanoseconds
 
-No code and no output of Shardlens: decimal timestamps, plain loops over all events. For each unit and step:
-calls of c10d within its ranges, by kind, with their messages in bytes, and the compute of the unit: leaf operators whose
-start is in its forward (pre_forward to post_forward) or backward (pre_backward to post_backward), innermost unit first.
+No code and no output of Shardlens: decimal timestamps, plain loops over all events. For each unit, all steps:
+calls of c10d within its ranges, by kind, with their messages in bytes and the time that Gloo's thread took for them (the n-th
+range of Gloo is the n-th call), and the compute of the unit: leaf operators whose start is in its forward (pre_forward to
+post_forward) or backward (pre_backward to post_backward), innermost unit first. For DDP: each bucket's all-reduces, their
+time, and the part of it in which no leaf operator ran and no earlier collective was running.
 """
 import collections
 import decimal
@@ -83,7 +85,8 @@ def fsdp2_windows(events):
             open_at[unit, what[4:]] = e["start"]
         else:
             phase = "forward" if what == "post_forward" else "backward"
-            out.append((open_at.pop((unit, phase)), e["end"], unit, phase))
+            if (unit, phase) in open_at:  # a root without a hook before its backward
+                out.append((open_at.pop((unit, phase)), e["end"], unit, phase))
     return out
 
 
@@ -133,29 +136,61 @@ def fsdp1(events):
     print(json.dumps(units, sort_keys=True, indent=1))
 
 
+def ddp(events):
+    steps = [e for e in events if e["name"].startswith("ProfilerStep#")]
+    calls = sorted((e for e in events if e["name"] == "c10d::allreduce_"), key=lambda e: e["start"])
+    running = sorted((e for e in events if e["name"].startswith("gloo:")), key=lambda e: e["start"])
+    reductions = [e for e in running if e["name"] == "gloo:all_reduce"]
+    assert len(calls) == len(reductions) and len(calls) % len(steps) == 0
+    compute = [(e["start"], e["end"]) for e in leaves(events)]
+    instants = sorted({t for e in running for t in (e["start"], e["end"])} | {t for interval in compute for t in interval})
+    buckets = collections.defaultdict(lambda: collections.defaultdict(int))
+    for n, (call, reduction) in enumerate(zip(calls, reductions)):
+        bucket = buckets[f"bucket {n % (len(calls) // len(steps))}"]
+        bucket["count"] += 1
+        bucket["bytes"] += numel(call["args"]["Input Dims"][0][0]) * 4
+        bucket["busy_ns"] += reduction["end"] - reduction["start"]
+        for a, b in zip(instants, instants[1:]):
+            now = [e for e in running if e["start"] <= a < e["end"]]
+            if now and now[0] is reduction and not any(start <= a < end for start, end in compute):
+                bucket["exposed_ns"] += b - a
+    print(json.dumps(buckets, sort_keys=True, indent=1))
+
+
 def main():
     trace, events = load(sys.argv[1])
     if any(e["name"].startswith("FullyShardedDataParallel.") for e in events):
         fsdp1(events)
         return
+    if any(e["name"] == "DistributedDataParallel.forward" for e in events):
+        ddp(events)
+        return
     ranges = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("FSDP::")]
     steps = [e for e in events if e["name"].startswith("ProfilerStep#")]
     windows = fsdp2_windows(events)
     units = collections.defaultdict(lambda: collections.defaultdict(int))
-    for e in events:  # calls
-        if not re.match(r"c10d::_(allgather|reduce_scatter)_base_$", e["name"]) or not any(s["start"] <= e["start"] < s["end"] for s in steps):
+    calls = sorted((e for e in events if re.match(r"c10d::", e["name"])), key=lambda e: e["start"])
+    running = sorted((e for e in events if re.match(r"gloo:[^:]", e["name"])), key=lambda e: e["start"])
+    for i, e in enumerate(calls):
+        if not any(s["start"] <= e["start"] < s["end"] for s in steps):
             continue
         around = [r for r in ranges if r["tid"] == e["tid"] and r["start"] <= e["start"] and e["end"] <= r["end"]
                   and ("::all_gather" in r["name"] or "post_backward_reduce" in r["name"])]
+        if not around:
+            continue
         inner = min(around, key=lambda r: r["end"] - r["start"])
         found = re.search(r" \((.*)\)$", inner["name"])
         unit = found.group(1) if found else ""
         backward = any(r["tid"] == e["tid"] and r["start"] <= e["start"] < r["end"] and ("pre_backward" in r["name"] or "backward_prefetch" in r["name"])
                        for r in ranges)
-        kind = "reduce_scatter" if "reduce" in e["name"] else "all_gather_backward" if backward else "all_gather_forward"
+        kind = ("reduce_scatter" if "reduce_scatter" in e["name"] else "all_reduce" if "allreduce" in e["name"]
+                else "all_gather_backward" if backward else "all_gather_forward")
         dims, types = e["args"]["Input Dims"], e["args"]["Input type"]
         units[unit][kind + "_count"] += 1
-        units[unit][kind + "_bytes"] += max(numel(dims[0]), numel(dims[1])) * SIZES[types[0]]
+        size = numel(dims[0][0]) if kind == "all_reduce" else max(numel(dims[0]), numel(dims[1]))
+        units[unit][kind + "_bytes"] += size * SIZES.get(types[0], 4)
+        if len(calls) == len(running):
+            units[unit][kind + "_busy_ns"] += running[i]["end"] - running[i]["start"]
     for (unit, phase), length in compute_by_unit(events, windows, ranges, steps).items():
         units[unit][f"compute_{phase}_ns"] = length
     print(json.dumps(units, sort_keys=True, indent=1))

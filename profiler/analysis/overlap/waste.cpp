@@ -52,6 +52,11 @@ class WasteFinder {
   }
 
  private:
+  struct Launch {
+    Nanoseconds time = 0;
+    const DeviceEvent* event = nullptr;
+  };
+
   void add(WasteKind kind, const std::string& where, Nanoseconds lost) {
     Waste& waste = found_[{kind, where}];
     waste.kind = kind;
@@ -297,8 +302,9 @@ class WasteFinder {
     return out;
   }
 
-  // A bucket of DDP is reduced when its last gradient is complete. If that one came much later than
-  // the others, and nothing was communicated meanwhile, the others could have been reduced then.
+  // A bucket of DDP is reduced when its last gradient is complete. If in most backwards that one
+  // came much later than the others, and nothing was communicated meanwhile, the others could have
+  // been reduced then.
   void find_late_buckets() {
     std::map<std::pair<size_t, size_t>, size_t> reductions;  // (pass, bucket) → collective
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
@@ -310,41 +316,91 @@ class WasteFinder {
         }
       }
     }
+    std::map<std::string, int64_t> reduced;  // how often
     for (const auto& [place, i] : reductions) {
-      const DdpPass& pass = timeline_.ddp.passes[place.first];
-      const std::vector<Nanoseconds> ends = gradient_ends(pass, place.second);
-      if (ends.size() < 3) {
-        continue;
-      }
-      const Interval wait{ends[ends.size() - 2], ends.back()};
-      const Nanoseconds fill = ends.back() - ends.front(),
-                        transfer = timeline_.collectives[i].when.length(),
-                        exposed = length_of(partition_.exposed(i, window_));
-      const Nanoseconds idle = wait.length() - length_within(timeline_.communication, wait);
-      if (2 * wait.length() > fill && wait.length() > transfer && exposed > 0 && idle > 0) {
-        add(WasteKind::kLateBucket, timeline_.ddp.name_of({place.first, place.second}),
-            std::min(exposed, idle));
+      const std::string name = timeline_.ddp.name_of({place.first, place.second});
+      ++reduced[name];
+      const Nanoseconds lost =
+          lost_by_waiting(timeline_.ddp.passes[place.first].buckets[place.second], i);
+      if (lost > 0) {
+        add(WasteKind::kLateBucket, name, lost);
       }
     }
+    std::erase_if(found_, [&](const auto& each) {
+      const Waste& waste = each.second;
+      return waste.kind == WasteKind::kLateBucket && 2 * waste.count <= reduced[waste.where];
+    });
   }
 
-  // When the gradients of a bucket were complete, in order.
-  static std::vector<Nanoseconds> gradient_ends(const DdpPass& pass, size_t bucket) {
-    std::vector<Nanoseconds> ends;
-    for (const DdpGradient& gradient : pass.buckets[bucket].gradients) {
-      ends.push_back(gradient.when.end);
+  // A gradient of a bucket. What its copy into the bucket took shows its size where the trace does
+  // not have it.
+  struct Gradient {
+    Nanoseconds complete = 0;
+    double size = 0;
+  };
+
+  // What the bucket's all-reduce lost because the bucket waited for its last gradient; 0: it did
+  // not wait, or lost less than a quarter of its time.
+  [[nodiscard]] Nanoseconds lost_by_waiting(const DdpBucket& bucket, size_t reduction) const {
+    const std::vector<Gradient> gradients = gradients_of(bucket);
+    if (gradients.size() < 3) {
+      return 0;
     }
-    if (ends.empty()) {
-      const Nanoseconds since =
-          bucket == 0 ? pass.backward.start : pass.buckets[bucket - 1].when.start;
-      for (const Interval& copy : pass.copies_in) {
-        if (copy.start >= since && copy.end <= pass.buckets[bucket].when.start) {
-          ends.push_back(copy.end);
+    const Nanoseconds first = gradients.front().complete, last = gradients.back().complete;
+    const Interval wait{gradients[gradients.size() - 2].complete, last};
+    const Nanoseconds idle = wait.length() - length_within(timeline_.communication, wait),
+                      transfer = timeline_.collectives[reduction].when.length();
+    if (2 * idle <= last - first || idle <= transfer) {
+      return 0;
+    }
+    double sum = 0;
+    for (const Gradient& each : gradients) {
+      sum += each.size;
+    }
+    // The last gradient itself cannot be reduced earlier.
+    const double others = sum > 0 ? 1 - gradients.back().size / sum : 0;
+    const Nanoseconds lost =
+        std::min(length_of(partition_.exposed(reduction, window_)),
+                 static_cast<Nanoseconds>(others * static_cast<double>(transfer)));
+    return 4 * lost < transfer ? 0 : lost;
+  }
+
+  // In order of completion. On a device, a gradient is complete when the last kernel that its
+  // thread had launched has ended.
+  [[nodiscard]] std::vector<Gradient> gradients_of(const DdpBucket& bucket) const {
+    std::vector<Gradient> out;
+    const bool sizes = std::all_of(bucket.gradients.begin(), bucket.gradients.end(),
+                                   [](const DdpGradient& each) { return each.numel >= 0; });
+    for (const DdpGradient& each : bucket.gradients) {
+      Interval copy = each.when;
+      if (timeline_.device) {
+        const Launch* launch = last_launch(bucket.track, each.when.end);
+        if (launch == nullptr || (!sizes && launch->time < each.when.start)) {
+          return {};
         }
+        const Event& kernel = trace_.events[launch->event->event];
+        copy = {kernel.start, kernel.end()};
+      }
+      out.push_back({copy.end, static_cast<double>(sizes ? each.numel : copy.length())});
+    }
+    std::sort(out.begin(), out.end(),
+              [](const Gradient& a, const Gradient& b) { return a.complete < b.complete; });
+    return out;
+  }
+
+  // Of the last kernel, copy or memset that the thread launched before `instant`; nullptr: none.
+  [[nodiscard]] const Launch* last_launch(uint32_t track, Nanoseconds instant) const {
+    index_launches();
+    const std::vector<Launch>& thread = launches_[track];
+    auto it = std::lower_bound(thread.begin(), thread.end(), instant,
+                               [](const Launch& l, Nanoseconds t) { return l.time < t; });
+    while (it != thread.begin()) {
+      --it;
+      if (it->event->nature != Nature::kCommunication) {
+        return &*it;
       }
     }
-    std::sort(ends.begin(), ends.end());
-    return ends;
+    return nullptr;
   }
 
   // The device ran out of work because the host waited for it before launching more.
@@ -437,11 +493,6 @@ class WasteFinder {
     }
     return out;
   }
-
-  struct Launch {
-    Nanoseconds time = 0;
-    const DeviceEvent* event = nullptr;
-  };
 
   const Trace& trace_;
   const Timeline& timeline_;

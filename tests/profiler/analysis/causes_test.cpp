@@ -330,6 +330,85 @@ TEST(WasteTest, AWaitOfTheHostWithinAStep) {
   EXPECT_EQ(waste[0].lost, 40 * kUs);
 }
 
+// One backward of DDP with a bucket of three gradients, which are complete when their copies into
+// the bucket end, at 220, 320 and 810; then its all-reduce runs until 911. `copied` is how long the
+// last copy takes.
+class BucketStep : public DeviceStep {
+ public:
+  explicit BucketStep(Nanoseconds copied = 10) { backward(0, 490, copied); }
+
+  // From `at`, with `wait` between the last two gradients.
+  void backward(Nanoseconds at, Nanoseconds wait, Nanoseconds copied) {
+    range("DistributedDataParallel.forward", at + 1, at + 20);
+    kernel(at + 5, at + 10, at + 100);
+    gradient(at + 30, at + 100, at + 200, at + 220);
+    gradient(at + 40, at + 220, at + 300, at + 320);
+    const Nanoseconds last = at + 320 + wait;
+    gradient(at + 50, at + 320, last - copied, last);
+    op("c10d::allreduce_", at + 59, at + 65);
+    nccl(CollectiveKind::kAllReduce, kReduceStream, at + 62, last + 1, last + 101);
+    op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", at + 55, at + 70);
+    range("Optimizer.step#SGD.step", at + 75, at + 80);
+    kernel(at + 76, last + 102, last + 150);
+  }
+  std::vector<Waste> waste() { return analyzed().ranks[0].waste; }
+
+ private:
+  void op(const char* name, Nanoseconds start, Nanoseconds end) {
+    b.op(name, start * kUs, end * kUs);
+  }
+  // The node that computes it, and the copy, launched by the host from `host`.
+  void gradient(Nanoseconds host, Nanoseconds start, Nanoseconds copied, Nanoseconds end) {
+    op("autograd::engine::evaluate_function: ConvolutionBackward0", host, host + 4);
+    kernel(host + 1, start, copied);
+    op("torch::distributed::reducer::mul_out", host + 6, host + 8);
+    kernel(host + 7, copied, end);
+  }
+};
+
+// The bucket waits from 320 to 810, longer than half of 220 to 810 and than the all-reduce, 100 us,
+// all exposed. Of the copies (20, 20, 10 us) 0.8 are of the gradients that were complete.
+TEST(WasteTest, ABucketThatClosesLate) {
+  BucketStep s;
+  const auto waste = s.waste();
+  ASSERT_EQ(waste.size(), 1U);
+  EXPECT_EQ(waste[0].kind, WasteKind::kLateBucket);
+  EXPECT_EQ(name_of(waste[0].kind), "late_bucket");
+  EXPECT_EQ(waste[0].where, "bucket 0");
+  EXPECT_EQ(waste[0].count, 1);
+  EXPECT_EQ(waste[0].lost, 80 * kUs);
+}
+
+// The copies take 20, 20 and 40 us, so half of 100 us could be hidden. If they take 20, 20 and 160,
+// it is a fifth, and reducing the others earlier would not help.
+TEST(WasteTest, ALargeLastGradientCannotBeReducedEarlier) {
+  BucketStep half(40);
+  const auto waste = half.waste();
+  ASSERT_EQ(waste.size(), 1U);
+  EXPECT_EQ(waste[0].lost, 50 * kUs);
+  BucketStep most(160);
+  EXPECT_TRUE(most.waste().empty());
+}
+
+TEST(WasteTest, ABucketThatWaitsWhileAnotherIsReducedIsNotLate) {
+  BucketStep s;
+  s.nccl(CollectiveKind::kAllReduce, kReduceStream, 25, 400, 750);
+  EXPECT_TRUE(s.waste().empty());
+}
+
+// Late in the first of two backwards; in the second the gap is no longer than the all-reduce.
+TEST(WasteTest, ABucketThatIsLateOnceIsNot) {
+  BucketStep s;
+  s.backward(2000, 100, 10);
+  EXPECT_TRUE(s.waste().empty());
+  BucketStep both;
+  both.backward(2000, 490, 10);
+  const auto waste = both.waste();
+  ASSERT_EQ(waste.size(), 1U);
+  EXPECT_EQ(waste[0].count, 2);
+  EXPECT_EQ(waste[0].lost, 160 * kUs);
+}
+
 TEST(GroupsTest, WhatRunsUnderWhat) {
   DeviceStep s;
   s.begin();                                                             // dp: 10 to 30
