@@ -57,7 +57,7 @@ void explain_collectives(const Trace& trace,
   if (ranks > 1 && no_number > 0 && !trace.metadata.simulated()) {
     trace::add_diagnostic(diagnostics, Severity::kNote,
                           "collectives without a sequence number ('Seq') are matched across ranks "
-                          "by their order; newer versions of PyTorch record it for NCCL",
+                          "by order, size and time; newer versions of PyTorch record it for NCCL",
                           no_number);
   }
   if (outside > 0 && trace.units.empty() && !trace.metadata.simulated() &&

@@ -68,10 +68,18 @@ class Alignment {
   [[nodiscard]] std::vector<std::optional<size_t>> run() {
     std::vector<std::optional<size_t>> out(reference_.size());
     find_spacing();
-    if (!find_difference()) {
-      return out;
-    }
+    const bool by_time = find_difference();
     for (const auto& [mine, theirs] : steps_) {
+      const std::vector<size_t> a = by_issue(reference_, mine), b = by_issue(other_, theirs);
+      if (only_in_order(a, b)) {
+        for (size_t i = 0; i < a.size(); ++i) {
+          out[a[i]] = b[i];
+        }
+        continue;
+      }
+      if (!by_time) {
+        continue;
+      }
       size_t j = theirs.first;
       for (size_t i = mine.first; i < mine.second; ++i) {
         // The nearest that fits; both sides are passed once.
@@ -98,6 +106,42 @@ class Alignment {
  private:
   using Range = std::pair<size_t, size_t>;
 
+  // Positions in the order in which the host called, which is that of all ranks. Threads of one
+  // communicator may start in another.
+  static std::vector<size_t> by_issue(const UnnumberedList& items, const Range& range) {
+    std::vector<size_t> out(range.second - range.first);
+    std::iota(out.begin(), out.end(), range.first);
+    const auto issued = [&](size_t i) {
+      return items[i].collective->issued.value_or(items[i].collective->when.start);
+    };
+    std::stable_sort(out.begin(), out.end(),
+                     [&](size_t x, size_t y) { return issued(x) < issued(y); });
+    return out;
+  }
+
+  // Whether kinds and sizes fit in order, and with no shift by a few. Then times are not needed,
+  // which on a CPU differ by more than what is between two collectives.
+  [[nodiscard]] bool only_in_order(const std::vector<size_t>& a,
+                                   const std::vector<size_t>& b) const {
+    const auto all_fit = [&](size_t shift_a, size_t shift_b) {
+      for (size_t i = 0; i + std::max(shift_a, shift_b) < a.size(); ++i) {
+        if (!fit(*reference_[a[i + shift_a]].collective, *other_[b[i + shift_b]].collective)) {
+          return false;
+        }
+      }
+      return true;
+    };
+    if (a.size() != b.size() || a.size() <= kShift || !all_fit(0, 0)) {
+      return false;
+    }
+    for (size_t shift = 1; shift <= kShift; ++shift) {
+      if (all_fit(shift, 0) || all_fit(0, shift)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   [[nodiscard]] Nanoseconds distance(size_t i, size_t j) const {
     return other_[j].collective->when.end - reference_[i].collective->when.end - difference_;
   }
@@ -118,7 +162,6 @@ class Alignment {
   // the clocks. Most right pairs agree within microseconds; the wrong ones scatter as the times
   // between collectives do.
   bool find_difference() {
-    constexpr size_t kShift = 4;  // how many events more than the counts show may be lost
     constexpr Nanoseconds kWidest = 10'000;
     std::vector<Nanoseconds> votes;
     for (const auto& [mine, theirs] : steps_) {
@@ -161,6 +204,7 @@ class Alignment {
 
   static constexpr Nanoseconds kAlone = 1'000'000;  // the spacing of a single collective
   static constexpr size_t kNear = 64;               // so many are compared at most
+  static constexpr size_t kShift = 4;  // how many events more than the counts show may be lost
   const UnnumberedList& reference_;
   const UnnumberedList& other_;
   Nanoseconds expected_, spacing_ = kAlone, tolerance_ = 1, difference_ = 0;
@@ -192,9 +236,10 @@ class Matcher {
         out_.collectives.begin(), out_.collectives.end(), int64_t{0},
         [](int64_t sum, const auto& c) { return sum + static_cast<int64_t>(c.size()); });
     if (all_ > parts + said_) {
-      trace::add_diagnostic(diagnostics_, Severity::kNote,
-                            "collectives that only one of the traces has were not matched",
-                            all_ - parts - said_);
+      trace::add_diagnostic(
+          diagnostics_, Severity::kNote,
+          "collectives without a counterpart in the other traces were not matched",
+          all_ - parts - said_);
     }
     return std::move(out_);
   }
