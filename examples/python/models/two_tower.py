@@ -1,0 +1,60 @@
+"""Two towers, one of texts and one of items, trained so that those that belong together are near each other. From the repository's root:
+
+    python -m shardlens.export --call examples.python.models.two_tower:make_model --seq 64 --out two_tower.json
+"""
+import torch
+from torch import nn
+
+
+class TextTower(nn.Module):
+    def __init__(self, vocabulary, features, layers):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, features)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(features, 4, 4 * features, dropout=0.0, batch_first=True, norm_first=True) for _ in range(layers))
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x.mean(dim=1))
+
+
+class ItemTower(nn.Module):
+    """Sums of embeddings of categories, and numbers, through a perceptron."""
+
+    def __init__(self, categories, numbers, features):
+        super().__init__()
+        self.categories = nn.EmbeddingBag(categories, features, mode="sum")
+        self.numbers = nn.Linear(numbers, features)
+        self.layers = nn.Sequential(nn.Linear(2 * features, 4 * features), nn.ReLU(), nn.Linear(4 * features, features))
+
+    def forward(self, categories, numbers):
+        return self.layers(torch.cat([self.categories(categories), self.numbers(numbers)], dim=-1))
+
+
+class TwoTower(nn.Module):
+    def __init__(self, features=256):
+        super().__init__()
+        self.text, self.item = TextTower(20000, features, 4), ItemTower(50000, 16, features)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, tokens, categories, numbers):
+        texts = nn.functional.normalize(self.text(tokens), dim=-1)
+        items = nn.functional.normalize(self.item(categories, numbers), dim=-1)
+        return self.scale * texts @ items.T
+
+
+def make_model():
+    def inputs(batch, seq):
+        return {
+            "tokens": torch.randint(20000, (batch, seq)),
+            "categories": torch.randint(50000, (batch, 8)),
+            "numbers": torch.randn(batch, 16),
+        }
+
+    def loss(similarity):
+        pairs = torch.arange(similarity.shape[0])
+        return (nn.functional.cross_entropy(similarity, pairs) + nn.functional.cross_entropy(similarity.T, pairs)) / 2
+
+    return TwoTower(), inputs, loss
