@@ -31,15 +31,12 @@ struct CollectiveMatching {
 // [Note: Matching] With sequence numbers, parts of one process group with one number belong
 // together. Without them, the ranks of a group are aligned step by step to the rank that has most:
 //   - In a step in which two ranks called equally many, of the same kinds and sizes, which would
-//   not
-//     fit if one rank's were shifted by a few, they are matched in that order.
+//     not fit if one rank's were shifted by a few, they are matched in that order.
 //   - Other kinds that all ranks end together are matched by time. The difference of two ranks'
-//   clocks is
-//     the one on which most pairs of equal kind and size, at nearly the same place of a step,
-//     agree; so events that one trace lost neither shift the rest nor look like a clock offset.
-//   - What need not end together (broadcasts, all-to-alls, sends) are matched by their order within
-//   the step,
-//     where all ranks have equally many.
+//     clocks is the one on which most pairs of equal kind and size, at nearly the same place of a
+//     step, agree; so events that one trace lost neither shift the rest nor look like an offset.
+//   - What need not end together (broadcasts, all-to-alls, sends) is matched by its order within
+//     the step, where all ranks have equally many.
 // Parts that cannot have been in one collective are then dropped: of different kind or size, or, by
 // the clocks that all groups together give, not running at the same time.
 //
