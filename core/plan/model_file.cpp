@@ -36,7 +36,10 @@ class FileTree {
  public:
   explicit FileTree(ModelFile& file) : file_(file) {}
 
-  void read(const JsonNode& root) {
+  // `trained`: the parameters have the dtypes with which the model was trained, not those with
+  // which it was only exported.
+  void read(const JsonNode& root, bool trained) {
+    trained_ = trained;
     for (const JsonNode& node : root.require("modules").items("a list of modules")) {
       add_module(node);
     }
@@ -113,6 +116,9 @@ class FileTree {
     if (const auto flag = node.find("requires_grad")) {
       parameter.requires_grad = flag->boolean();
     }
+    if (trained_) {
+      parameter.dtype = read_dtype(node.require("dtype"), DType::kF32);
+    }
     const auto index = static_cast<uint32_t>(tree().parameters.size());
     if (!parameter_.emplace(name, index).second) {
       node.require("name").fail("the parameter is listed twice");
@@ -156,8 +162,16 @@ class FileTree {
   }
 
   ModelFile& file_;
+  bool trained_ = false;
   std::unordered_map<std::string, uint32_t> index_, parameter_;
 };
+
+// Whether shardlens.record wrote the file: it describes the parameters of a program that ran.
+bool is_of_a_program(const JsonNode& root) {
+  const auto origin = root.find("origin");
+  const auto by = origin ? origin->find("made_by") : std::nullopt;
+  return by && by->string().starts_with("shardlens.record");
+}
 
 class StepReader {
  public:
@@ -306,7 +320,7 @@ std::shared_ptr<const ModelFile> read_model_file(const JsonNode& root) {
   if (const auto dtype = root.find("dtype")) {
     file->dtype = read_dtype(*dtype, DType::kF32);
   }
-  FileTree(*file).read(root);
+  FileTree(*file).read(root, is_of_a_program(root));
   if (const auto steps = root.find("steps"); steps && !steps->is_null()) {
     for (const JsonNode& step : steps->items("a list of recorded steps")) {
       file->steps.push_back(StepReader(step, file->dtype).take());

@@ -1,4 +1,7 @@
 """The module tree of a live model as a model file (docs/model_file.md), with the shapes that its parameters had before they were sharded."""
+import math
+from collections import Counter
+
 from .live_units import clean_name, fsdp1_units, unwrap_ddp
 
 
@@ -67,9 +70,14 @@ def model_of(model):
     for full, shape in shapes.items():  # FSDP1 without use_orig_params: the modules have plain tensors
         if full not in known:
             parameters.append({"name": full, "shape": shape, "dtype": "float32", "requires_grad": True})
+    elements = Counter()
+    for row in parameters:
+        if "same_as" not in row:
+            elements[row["dtype"]] += math.prod(row["shape"])
     return {
         "shardlens_model": 1,
         "name": _class_of(named),
+        "dtype": max(elements, key=elements.get, default="float32"),
         "origin": {"made_by": "shardlens.record", "torch": torch.__version__},
         "modules": modules,
         "parameters": parameters,

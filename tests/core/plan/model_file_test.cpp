@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/held_ranges.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload.h"
 
@@ -109,6 +110,40 @@ TEST(ModelFileTest, HooksWithoutStepsReduceEveryUnit) {
     ready += event.hook == Hook::kGradsReady ? 1 : 0;
   }
   EXPECT_EQ(ready, 2);
+}
+
+// A model.json and plan.json that shardlens.record wrote (tests/python/recorded_training.py): tied
+// embedding and head, three blocks, and a parameter of three elements on two ranks.
+TEST(ModelFileTest, ReadsWhatTheRecorderWrites) {
+  const std::string run = std::string(SHARDLENS_TEST_DATA) + "/recorded_run";
+  const ModelConfig config = load_model_config(run + "/model.json");
+  EXPECT_EQ(config.torch_type, "Model");
+  EXPECT_EQ(config.dtype, DType::kF32);
+  const ModuleTree tree = module_tree(config);
+  EXPECT_EQ(tree.modules.size(), 13U);
+  ASSERT_EQ(tree.parameters.size(), 14U);
+  EXPECT_EQ(tree.parameters[0].fqn, "scale");
+  EXPECT_THAT(tree.parameters[1].aliases, ElementsAre("head.weight"));
+  EXPECT_EQ(tree.blocks.size(), 3U);
+  const ResolvedPlan plan = resolve(load_plan(run + "/plan.json"), tree, 2);
+  ASSERT_EQ(plan.units.size(), 4U);
+  EXPECT_EQ(plan.units[3].fqn, "layers.2");
+  // torch.chunk: two of three elements on the first rank.
+  const std::vector<HeldRange> held = held_ranges(plan.layout(0), 2, 0);
+  ASSERT_EQ(held.size(), 2U);
+  EXPECT_EQ(held[0].end - held[0].begin, 2);
+  EXPECT_EQ(held[1].end - held[1].begin, 1);
+}
+
+// A model that was trained in bf16 has shards in bf16; one that was only exported in bf16 need not.
+TEST(ModelFileTest, ARecordedModelHasItsOwnDtypes) {
+  json file = two_linears();
+  for (json& parameter : file["parameters"]) {
+    parameter["dtype"] = "bfloat16";
+  }
+  EXPECT_EQ(module_tree(parsed(file)).parameters[0].dtype, DType::kF32);
+  file["origin"] = {{"made_by", "shardlens.record"}};
+  EXPECT_EQ(module_tree(parsed(file)).parameters[0].dtype, DType::kBF16);
 }
 
 TEST(ModelFileTest, MessagesSayWhatIsMissing) {
