@@ -9,6 +9,7 @@
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/compat/hta.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/hta_report.h"
 #include "profiler/trace/run.h"
@@ -77,7 +78,7 @@ ExitCode run(const AnalyzeOptions& options) {
   }
   trace::ReadOptions read;
   read.keep_args = !options.compat.empty();
-  const trace::Run opened = trace::Run::open(options.analysis.paths, read);
+  const trace::Run opened = analysis::open_run(options.analysis.paths, read);
   if (!options.compat.empty()) {
     const auto ranks = analysis::hta_figures(opened.traces);
     write_stdout(options.json  ? report::hta_json(ranks)

@@ -12,6 +12,7 @@
 #include "core/base/atomic_file.h"
 #include "core/plan/plan.h"
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/report/html_report.h"
 #include "profiler/trace/run.h"
 #include "sim/scenario/prediction_json.h"
@@ -53,7 +54,7 @@ nlohmann::ordered_json simulated(const ReportOptions& options) {
 ExitCode run(const ReportOptions& options) {
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   settings.detail = analysis::DetailLevel::kAll;
-  const trace::Run opened = trace::Run::open(options.analysis.paths);
+  const trace::Run opened = analysis::open_run(options.analysis.paths);
   const analysis::Analysis result = analysis::analyze(opened, settings);
   report::HtmlOptions page;
   if (options.simulate || !options.plans.empty()) {

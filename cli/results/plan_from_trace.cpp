@@ -9,6 +9,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
 #include "core/plan/resolve.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/run.h"
@@ -185,7 +186,7 @@ plan::ResolvedPlan applied(const RecoveredPlan& recovered,
 ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
   trace::ReadOptions read;
   read.keep_args = true;
-  const trace::Run run = trace::Run::open(options.traces, read);
+  const trace::Run run = analysis::open_run(options.traces, read);
   RecoveredPlan recovered = analysis::recover_plan(run.traces.front());
   if (!options.model.empty() && !recovered.names_units) {
     const plan::ModuleTree tree = plan::module_tree(plan::load_model_config(options.model));

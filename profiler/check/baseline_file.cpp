@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
+#include "profiler/analysis/recover/recorded_program.h"
 
 namespace shardlens::check {
 namespace {
@@ -245,7 +246,7 @@ std::vector<RunSummary> read_runs(const fs::path& path, const SummaryOptions& op
   }
   std::vector<RunSummary> runs;
   for (const fs::path& run : run_paths(path)) {
-    runs.push_back(summarize(trace::Run::open(run), options));
+    runs.push_back(summarize(analysis::open_run(std::span(&run, 1)), options));
   }
   return runs;
 }

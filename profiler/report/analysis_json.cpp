@@ -118,8 +118,8 @@ ordered_json waste_json(const analysis::RankAnalysis& rank) {
   return out;
 }
 
-ordered_json entry_json(const std::optional<OrderEntry>& entry) {
-  return entry ? ordered_json(analysis::to_string(*entry)) : ordered_json(nullptr);
+ordered_json entry_json(const std::optional<OrderEntry>& entry, const std::string& words) {
+  return entry ? ordered_json(words) : ordered_json(nullptr);
 }
 
 ordered_json check_json(const OrderCheck& check) {
@@ -128,8 +128,15 @@ ordered_json check_json(const OrderCheck& check) {
   if (const auto& d = check.first_difference) {
     out["first_difference"] = {{"step", d->step},
                                {"index", d->index},
-                               {"expected", entry_json(d->expected)},
-                               {"found", entry_json(d->found)}};
+                               {"expected", entry_json(d->expected, d->expected_words())},
+                               {"found", entry_json(d->found, d->found_words())}};
+    auto counts = ordered_json::array();
+    for (const analysis::CountDifference& count : d->counts) {
+      counts.push_back({{"collective", analysis::to_string(count.entry)},
+                        {"expected", count.expected},
+                        {"found", count.found}});
+    }
+    out["first_difference"]["counts"] = std::move(counts);
   }
   return out;
 }

@@ -278,11 +278,13 @@ std::string stream_table(const Analysis& analysis, const TextOptions& options) {
 std::string difference_words(const analysis::Difference& d,
                              std::string_view expected,
                              std::string_view found) {
-  const auto words = [](const std::optional<analysis::OrderEntry>& entry) {
-    return entry ? analysis::to_string(*entry) : std::string("nothing more");
-  };
-  return fmt::format("differs first in step {} at collective {}: {} {}, {} {}", d.step, d.index + 1,
-                     expected, words(d.expected), found, words(d.found));
+  std::string out = fmt::format("differs first in step {} at collective {}: {} {}, {} {}", d.step,
+                                d.index + 1, expected, d.expected_words(), found, d.found_words());
+  for (const analysis::CountDifference& count : d.counts) {
+    out += fmt::format("; {}: {} times {}, {} times {}", analysis::to_string(count.entry), expected,
+                       count.expected, found, count.found);
+  }
+  return out;
 }
 
 std::string check_words(const analysis::OrderCheck& check,
@@ -306,14 +308,16 @@ std::string order_words(const Analysis& analysis, Style style) {
   // Each text with the ranks it applies to.
   std::vector<std::pair<std::string, std::vector<int64_t>>> said;
   for (const RankAnalysis& rank : analysis.ranks) {
-    const std::string words = check_words(rank.order.planned_vs_issued, "planned", "issued",
-                                          "hooks ran in another order than planned (model code, "
-                                          "autograd, frozen views), or the engine did not follow "
-                                          "the plan",
-                                          "no plan with the trace, or no actions in it") +
-                              check_words(rank.order.issued_vs_started, "issued", "started",
-                                          "a collective was queued or delayed on its communicator",
-                                          "no actions or no collectives in the trace");
+    const std::string words =
+        check_words(rank.order.planned_vs_issued, "planned", "issued",
+                    "hooks ran in another order than planned (model code, "
+                    "autograd, frozen views), or the engine did not follow "
+                    "the plan",
+                    "no plan with the trace, or no actions in it (of PyTorch's "
+                    "programs shardlens.record records those of FSDP2)") +
+        check_words(rank.order.issued_vs_started, "issued", "started",
+                    "a collective was queued or delayed on its communicator",
+                    "no actions or no collectives in the trace");
     const auto same = std::find_if(said.begin(), said.end(),
                                    [&](const auto& each) { return each.first == words; });
     if (same == said.end()) {

@@ -15,6 +15,7 @@
 #include "core/plan/resolve.h"
 #include "profiler/trace/actions_file.h"
 #include "profiler/trace/bytes/parallel.h"
+#include "profiler/trace/program_files.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
 
@@ -174,8 +175,11 @@ void read_companions(const fs::path& directory, Run& run) {
     if (fs::exists(directory / "workload.json")) {
       run.planned =
           read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
+    } else if (fs::exists(directory / "model.json")) {
+      run.program = read_recorded_program(directory, environment,
+                                          run.traces.front().metadata.world_size.value_or(1));
     } else {
-      // Not used without a workload, but it must be valid.
+      // Not used without a workload or a model, but it must be valid.
       (void)plan::load_plan(directory / "plan.json");
     }
   } catch (const Error& error) {

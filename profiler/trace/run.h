@@ -29,13 +29,16 @@ struct PlannedInputs {
   plan::StepSettings settings;
   // nullopt: the simulation was not made from a model config.
   std::optional<plan::ModelConfig> config;
+  // Written by shardlens.record: the workload has the hooks and operators of a recorded step, and
+  // sizes of operators only if the traces' arguments were kept. `config` has no step of its own.
+  bool recorded = false;
 };
 
 // All data of one run: the input of analyses, reports and the app.
 //
 // Sources  a capture directory (rank<r>.pt.trace.json.gz or rank<r>.spool, plan.json,
-//          workload.json, run.json, metrics.jsonl), a directory of traces, one trace or spool, or
-//          several of these.
+//          workload.json, run.json, metrics.jsonl), a run of shardlens.record (model.json instead
+//          of workload.json), a directory of traces, one trace or spool, or several of these.
 // Errors   InputError for a path that contains no trace, two traces of one rank, or a trace that
 //          cannot be read. Files other than traces (plan, metrics) that cannot be read are left out
 //          with a diagnostic.
@@ -43,6 +46,9 @@ struct Run {
   std::string source;         // the paths, for messages
   std::vector<Trace> traces;  // by rank, each with metadata.rank set
   std::optional<PlannedInputs> planned;
+  // Plan, model and settings of a run of shardlens.record, without its workload:
+  // analysis::open_run() finds that in the traces and sets `planned`.
+  std::optional<PlannedInputs> program;
   std::string plan_problem;  // why plan.json was not used; "": it was used, or there is none
   std::vector<StepMetrics> metrics;
   std::string environment;  // run.json as text, or ""

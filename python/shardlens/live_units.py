@@ -62,6 +62,18 @@ def fsdp2_units(model):
     return units
 
 
+def gradient_sync(model):
+    """A function that says whether the next backward reduces gradients: not within no_sync, nor after set_requires_gradient_sync(False)."""
+    model, ddp = unwrap_ddp(model)
+    if ddp is not None:
+        return lambda: ddp.require_backward_grad_sync
+    groups = [unit.group for unit in fsdp2_units(model)]
+    if groups:
+        return lambda: any(getattr(group, "reduce_grads", True) for group in groups)
+    modules = [module for _, module in fsdp1_units(model)]
+    return lambda: all(getattr(module, "_sync_gradients", True) for module in modules)
+
+
 def fsdp1_units(model):
     """(name, FullyShardedDataParallel) of each FSDP1 instance, in the order of named_modules()."""
     try:

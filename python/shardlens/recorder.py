@@ -79,6 +79,7 @@ class Recorder:
         self._began = None
         self._metrics = []  # (step, loss, milliseconds)
         self._forwards = []  # of each recorded step
+        self._without_sync = False  # a recorded microbatch did not reduce its gradients
         self._input_shape = None
         self._notes = []
         self._written = False
@@ -109,13 +110,14 @@ class Recorder:
         import torch.distributed as dist
 
         from .live_actions import ActionLog
-        from .live_units import unwrap_ddp
+        from .live_units import gradient_sync, unwrap_ddp
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         self.directory.mkdir(parents=True, exist_ok=True)
         inner, ddp = unwrap_ddp(self._model)
         self._log = ActionLog(self._model)
+        self._reduces = gradient_sync(self._model)
         if self._log.missing:
             self._notes.append(f"this version of PyTorch has no FSDPParamGroup.{', '.join(self._log.missing)}: those actions are not recorded")
         if any(getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule" for m in inner.modules()):
@@ -145,6 +147,7 @@ class Recorder:
             return None
         try:
             self._forwards[-1] += 1
+            self._without_sync = self._without_sync or not self._reduces()
             if self._input_shape is None:
                 tensors = [v for v in (*args, *kwargs.values()) if hasattr(v, "shape") and hasattr(v, "dtype")]
                 if tensors:
@@ -231,6 +234,7 @@ class Recorder:
             # Token ids are [batch, seq]; a model of images or features has no sequence.
             "seq": shape[1] if len(shape) == 2 and not is_float else None,
             "accumulate": self._accumulate or counted,
+            "sync_every_microbatch": not self._without_sync,
         }
         if self._optimizer is not None:
             name = type(self._optimizer).__name__

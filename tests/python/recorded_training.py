@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains a small model on two Gloo ranks under FSDP2, FSDP1 and DDP, each once without and once with shardlens.record.
 
-    recorded_training.py OUT        writes OUT/<case>/ (run directories) and OUT/<case>.losses.json, rank 0's losses of both trainings
+    recorded_training.py OUT [CASE…]   writes OUT/<case>/ (run directories), OUT/<case>.losses.json (rank 0's losses of both trainings) and
+                                       OUT/<case>.shards<rank>.json (elements of each parameter that FSDP2 gave the rank)
 """
 import contextlib
 import json
@@ -40,9 +41,10 @@ class Model(nn.Module):
         self.head = nn.Linear(8, 17, bias=False)
         self.head.weight = self.embed.weight
 
-    def forward(self, tokens):
+    def forward(self, tokens, swapped=False):
         x = self.embed(tokens)
-        for layer, scale in zip(self.layers, self.scale):
+        layers = [self.layers[i] for i in ((1, 0, 2) if swapped else (0, 1, 2))]
+        for layer, scale in zip(layers, self.scale):
             x = layer(x) * scale
         return self.head(x)
 
@@ -86,6 +88,24 @@ def ddp(model):
     return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001, gradient_as_bucket_view=True)
 
 
+def without_prefetch(model, faulty):
+    """The first block's list of prefetches is empty in the faulty step only."""
+    model.layers[0].set_modules_to_forward_prefetch([] if faulty else [model.layers[1], model.layers[2]])
+
+
+def gathered_twice(model, faulty):
+    if faulty:
+        model.layers[1].unshard()
+        model.layers[1].reshard()
+
+
+FAULTY_STEP = 3  # of the recorded steps 2 to 4
+# case: how the model is sharded, what is done before each step, whether the forward's order changes in the faulty step
+FAULTS = {
+    "fault-order": (fsdp2, lambda model, faulty: None, True),
+    "fault-prefetch": (fsdp2_prefetch, without_prefetch, False),
+    "fault-twice": (fsdp2, gathered_twice, False),
+}
 CASES = {"fsdp2": fsdp2, "fsdp2-prefetch": fsdp2_prefetch, "fsdp2-bf16": fsdp2_bf16, "fsdp2-group": fsdp2_group, "fsdp1": fsdp1, "ddp": ddp, "broken": fsdp2}
 
 
@@ -109,16 +129,38 @@ def train(shard, record):
             if rec is not None:
                 rec.step(loss)
     methods = [name for unit in shardlens.live_units.fsdp2_units(model) for name in vars(unit.group) if name in ("unshard", "reshard", "post_backward")]
-    return losses, methods
+    return losses, methods, local_elements(model)
 
 
-def work(rank, store, out):
+def local_elements(model):
+    return {name: p.to_local().numel() for name, p in model.named_parameters() if hasattr(p, "to_local")}
+
+
+def train_with_a_fault(out, case):
+    shard, before, swaps = FAULTS[case]
+    torch.manual_seed(0)
+    model = shard(Model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with shardlens.record(out / case, model=model, optimizer=optimizer, steps=3) as rec:
+        for step in range(STEPS):
+            faulty = step == FAULTY_STEP
+            before(model, faulty)
+            model(torch.randint(0, 17, (4, 6)), swaps and faulty).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            rec.step()
+
+
+def work(rank, store, out, cases):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     import shardlens.live_units  # noqa: F401
 
-    for case, shard in CASES.items():
-        plain, _ = train(shard, lambda model, optimizer: contextlib.nullcontext())
+    for case in [case for case in FAULTS if case in cases]:
+        train_with_a_fault(out, case)
+    for case in [case for case in CASES if case in cases]:
+        shard = CASES[case]
+        plain, _, _ = train(shard, lambda model, optimizer: contextlib.nullcontext())
         said = []
 
         def record(model, optimizer, case=case):
@@ -130,8 +172,9 @@ def work(rank, store, out):
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            recorded, left_over = train(shard, record)
+            recorded, left_over, shards = train(shard, record)
             said += [str(w.message) for w in caught if "shardlens" in str(w.message)]
+        (out / f"{case}.shards{rank}.json").write_text(json.dumps(shards))
         if rank == 0:
             (out / f"{case}.losses.json").write_text(json.dumps({"plain": plain, "recorded": recorded, "warnings": said, "left_over": left_over}))
     dist.destroy_process_group()
@@ -139,5 +182,6 @@ def work(rank, store, out):
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
-        mp.spawn(work, (f"{directory}/store", out), nprocs=2)
+        mp.spawn(work, (f"{directory}/store", out, sys.argv[2:] or [*FAULTS, *CASES]), nprocs=2)

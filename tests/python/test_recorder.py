@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardlens
+from shardlens.program import ask
 
 SHARDED = ("fsdp2", "fsdp2-prefetch", "fsdp2-bf16", "fsdp2-group", "fsdp1")
 CASES = (*SHARDED, "ddp")
@@ -142,7 +143,7 @@ def test_the_run_says_what_it_ran(recorded, case):
     run = json.loads((recorded / case / "run.json").read_text())
     assert run["schema"] == 2 and run["world_size"] == 2 and run["notes"] == []
     assert run["groups"][0]["ranks"] == [0, 1]
-    assert run["step_settings"] == {"batch": 4, "seq": 6, "accumulate": 2, "optimizer": "sgd", "momentum": 0.5}
+    assert run["step_settings"] == {"batch": 4, "seq": 6, "accumulate": 2, "sync_every_microbatch": True, "optimizer": "sgd", "momentum": 0.5}
     metrics = [json.loads(line) for line in (recorded / case / "metrics.jsonl").read_text().splitlines()]
     losses = json.loads((recorded / f"{case}.losses.json").read_text())["recorded"]
     assert [row["loss"] for row in metrics] == pytest.approx(losses, rel=1e-6)
@@ -156,6 +157,48 @@ def test_the_program_reads_the_run(recorded, case):
         blocks = [row["unit"] for row in run.units() if row["unit"] != ""]  # FSDP1's ranges have no names
         unit = "layers.0, layers.1" if case == "fsdp2-group" else "layers.2" if case != "fsdp1" else blocks[0]
         assert run.gathers(unit) == (2 if case == "fsdp2-bf16" else 4)  # two microbatches
+
+
+FSDP2 = [case for case in SHARDED if case.startswith("fsdp2")]
+
+
+@pytest.mark.parametrize("case", FSDP2)
+def test_the_program_owns_the_elements_that_fsdp2_gave_each_rank(recorded, case):
+    """model.json and plan.json, written by the recorder and read by the program: DTensor's chunks, the uneven one of `scale` included."""
+    run = recorded / case
+    plan = ask(["plan", "--model", run / "model.json", "--plan", run / "plan.json", "--parameters"])
+    owned = [{}, {}]
+    for row in plan["parameters"]:
+        for held in row["held"]:
+            for rank in held["ranks"]:
+                owned[rank][row["fqn"]] = owned[rank].get(row["fqn"], 0) + held["elements"][1] - held["elements"][0]
+    for rank in (0, 1):
+        shards = json.loads((recorded / f"{case}.shards{rank}.json").read_text())
+        assert {name: count for name, count in shards.items() if count} == owned[rank]
+
+
+@pytest.mark.parametrize("case", FSDP2)
+def test_planned_order_is_what_fsdp2_issued(recorded, case):
+    analysis = shardlens.open(recorded / case).analysis
+    assert [d["message"] for d in analysis["diagnostics"] if d["severity"] == "warning"] == []
+    for rank in analysis["ranks"]:
+        order = rank["order"]["planned_vs_issued"]
+        assert order["first_difference"] is None and order["compared"] == 4 * len(collectives(recorded / case))
+
+
+@pytest.mark.parametrize("case, unit, words", [
+    ("fault-order", "layers.0", "all_gather (layers.1)"),
+    ("fault-prefetch", "layers.1", "all_gather (layers.1) by the unit's own hook"),
+    ("fault-twice", "layers.1", "all_gather (layers.1)")])
+def test_planted_faults_are_found_and_named(recorded, case, unit, words):
+    """Each fault is in the middle one of three recorded steps (recorded_training.py)."""
+    for rank in shardlens.open(recorded / case).analysis["ranks"]:
+        difference = rank["order"]["planned_vs_issued"]["first_difference"]
+        assert difference["step"] == 3 and difference["found"] == words
+        if case == "fault-twice":
+            assert difference["counts"] == [{"collective": f"all_gather ({unit})", "expected": 2, "found": 3}]
+        else:
+            assert difference["counts"] == [] and f"({unit})" in difference["expected"]
 
 
 def test_wrong_arguments_are_refused():
@@ -175,7 +218,7 @@ def test_a_model_that_nothing_shards_is_recorded_without_a_plan(tmp_path):
     assert not (tmp_path / "plan.json").exists()
     run = json.loads((tmp_path / "run.json").read_text())
     assert "the model is not sharded" in run["notes"][0]
-    assert run["step_settings"] == {"batch": 4, "seq": None, "accumulate": 1}
+    assert run["step_settings"] == {"batch": 4, "seq": None, "accumulate": 1, "sync_every_microbatch": True}
     assert (tmp_path / "rank0.pt.trace.json.gz").exists()
 
 

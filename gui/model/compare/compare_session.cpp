@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "profiler/analysis/recover/recorded_program.h"
 
 namespace shardlens::gui {
 
@@ -96,7 +97,7 @@ void CompareSession::compare(const RunPointer& b) {
       trace::ReadOptions options;
       options.progress = progress.get();
       for (const std::vector<std::filesystem::path>& run : further) {
-        out.push_back(check::summarize(trace::Run::open(run, options), items));
+        out.push_back(check::summarize(analysis::open_run(run, options), items));
       }
       return out;
     };

@@ -9,6 +9,7 @@
 #endif
 
 #include "core/base/error.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/check/baseline_file.h"
 
 namespace shardlens::gui {
@@ -65,7 +66,7 @@ void RunLoader::work(Job& job) {
   try {
     trace::ReadOptions options;
     options.progress = &job.progress;
-    trace::Run run = trace::Run::open(runs_of(job.paths).front(), options);
+    trace::Run run = analysis::open_run(runs_of(job.paths).front(), options);
     job.analyzing = true;
     job.run = std::make_shared<const RunData>(std::move(run), &job.progress);
     give_back_memory();

@@ -13,10 +13,21 @@ QString entry_text(const std::vector<analysis::OrderEntry>& list, size_t row) {
   return row < list.size() ? QString::fromStdString(to_string(list[row])) : QStringLiteral("–");
 }
 
+// Says whether a prefetch issued the collective if that is where the two lists differ.
+QString entry_text(const std::vector<analysis::OrderEntry>& list,
+                   const std::vector<analysis::OrderEntry>& other,
+                   size_t row) {
+  if (row >= list.size() || row >= other.size() || same_issue(list[row], other[row])) {
+    return entry_text(list, row);
+  }
+  return QString::fromStdString(analysis::Difference{0, 0, list[row], other[row]}.expected_words());
+}
+
 bool same_at(const std::vector<analysis::OrderEntry>& a,
              const std::vector<analysis::OrderEntry>& b,
              size_t row) {
-  return row < a.size() && row < b.size() ? a[row] == b[row] : row >= a.size() && row >= b.size();
+  return row < a.size() && row < b.size() ? same_issue(a[row], b[row])
+                                          : row >= a.size() && row >= b.size();
 }
 
 bool differs(const analysis::StepOrder& order, size_t row) {
@@ -31,9 +42,11 @@ OrderTable::OrderTable(QObject* parent)
     : ColumnTable(
           {{tr("#"), [](size_t r) { return QString::number(r + 1); },
             [](size_t r) { return static_cast<double>(r); }, true},
-           {tr("Planned"), [this](size_t r) { return entry_text(order_->planned, r); }, nullptr,
+           {tr("Planned"),
+            [this](size_t r) { return entry_text(order_->planned, order_->issued, r); }, nullptr,
             false, tr("The order that the schedule derives from the plan and its workload")},
-           {tr("Issued"), [this](size_t r) { return entry_text(order_->issued, r); }, nullptr,
+           {tr("Issued"),
+            [this](size_t r) { return entry_text(order_->issued, order_->planned, r); }, nullptr,
             false, tr("The order in which the host issued them")},
            {tr("Started"), [this](size_t r) { return entry_text(order_->started, r); }, nullptr,
             false, tr("The order in which they started on the communicator")},

@@ -14,6 +14,15 @@
 namespace shardlens::analysis {
 namespace {
 
+// Only gathers are prefetched.
+std::optional<bool> prefetched(CollectiveKind kind, schedule::Cause cause) {
+  if (role_of(kind) != CollectiveRole::kGather) {
+    return std::nullopt;
+  }
+  return cause == schedule::Cause::kForwardPrefetch ||
+         cause == schedule::Cause::kBackwardPrefetch || cause == schedule::Cause::kExplicitPrefetch;
+}
+
 // The planned collectives of the n-th step (from 1); from the third step on they are the same.
 class Planner {
  public:
@@ -22,13 +31,14 @@ class Planner {
   const std::vector<OrderEntry>& step(int64_t number) {
     const int n = static_cast<int>(std::clamp<int64_t>(number, 1, 3));
     const auto [it, fresh] = steps_.try_emplace(n);
-    if (fresh && inputs_ != nullptr) {
+    if (fresh && inputs_ != nullptr && !inputs_->workload.order.empty()) {
       const schedule::PlannedStep planned =
           schedule::planned_step(inputs_->workload, inputs_->plan, n, inputs_->settings);
       for (const schedule::PlannedAction& each : planned.actions) {
         const auto kind = schedule::collective_of(each.action.op);
         if (kind && each.action.unit < planned.unit_names.size()) {
-          it->second.push_back({*kind, planned.unit_names[each.action.unit]});
+          it->second.push_back(
+              {*kind, planned.unit_names[each.action.unit], prefetched(*kind, each.action.cause)});
         }
       }
     }
@@ -39,6 +49,27 @@ class Planner {
   const trace::PlannedInputs* inputs_;
   std::map<int, std::vector<OrderEntry>> steps_;
 };
+
+std::vector<CountDifference> count_differences(const std::vector<OrderEntry>& expected,
+                                               const std::vector<OrderEntry>& found) {
+  std::vector<CountDifference> counts;
+  std::map<std::pair<CollectiveKind, std::string>, size_t> place;
+  const auto add = [&](const OrderEntry& entry, int64_t CountDifference::*count) {
+    const auto [at, fresh] = place.try_emplace({entry.kind, entry.unit}, counts.size());
+    if (fresh) {
+      counts.push_back({entry, 0, 0});
+    }
+    ++(counts[at->second].*count);
+  };
+  for (const OrderEntry& entry : expected) {
+    add(entry, &CountDifference::expected);
+  }
+  for (const OrderEntry& entry : found) {
+    add(entry, &CountDifference::found);
+  }
+  std::erase_if(counts, [](const CountDifference& c) { return c.expected == c.found; });
+  return counts;
+}
 
 void compare(int64_t step,
              const std::vector<OrderEntry>& expected,
@@ -53,13 +84,14 @@ void compare(int64_t step,
     return;
   }
   size_t i = 0;
-  while (i < both && expected[i] == found[i]) {
+  while (i < both && same_issue(expected[i], found[i])) {
     ++i;
   }
   if (i < expected.size() || i < found.size()) {
     check.first_difference = {step, static_cast<int64_t>(i),
                               i < expected.size() ? std::optional(expected[i]) : std::nullopt,
-                              i < found.size() ? std::optional(found[i]) : std::nullopt};
+                              i < found.size() ? std::optional(found[i]) : std::nullopt,
+                              count_differences(expected, found)};
   }
 }
 
@@ -107,10 +139,33 @@ class CalledCollectives {
   std::vector<std::pair<Nanoseconds, const Collective*>> calls_;
 };
 
+std::string words_of(const std::optional<OrderEntry>& entry,
+                     const std::optional<OrderEntry>& other) {
+  if (!entry) {
+    return "nothing more";
+  }
+  const bool differs = other && *entry == *other && !same_issue(*entry, *other);
+  return to_string(*entry) + (!differs             ? ""
+                              : *entry->prefetched ? " as a prefetch"
+                                                   : " by the unit's own hook");
+}
+
 }  // namespace
 
 std::string to_string(const OrderEntry& entry) {
   return fmt::format("{} ({})", name_of(entry.kind), entry.unit.empty() ? "root" : entry.unit);
+}
+
+bool same_issue(const OrderEntry& a, const OrderEntry& b) {
+  return a == b && (!a.prefetched || !b.prefetched || a.prefetched == b.prefetched);
+}
+
+std::string Difference::expected_words() const {
+  return words_of(expected, found);
+}
+
+std::string Difference::found_words() const {
+  return words_of(found, expected);
 }
 
 std::vector<StepOrder> step_orders(const trace::Trace& trace,
@@ -147,7 +202,8 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
       continue;
     }
     StepOrder& order = out[*step];
-    order.issued.push_back({*kind, trace.units[entry.args->action.unit]});
+    order.issued.push_back(
+        {*kind, trace.units[entry.args->action.unit], prefetched(*kind, entry.args->action.cause)});
     if (const auto ran = by_action.find(entry.seq); ran != by_action.end()) {
       const Collective& c = *ran->second;
       const bool named = c.unit && *c.unit < trace.units.size();
@@ -163,7 +219,7 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
     if (!kind || !step) {
       continue;
     }
-    out[*step].issued.push_back({*kind, action.unit});
+    out[*step].issued.push_back({*kind, action.unit, prefetched(*kind, action.cause)});
     if (const Collective* c = called.within(action, *kind)) {
       const bool named = c->unit && *c->unit < timeline.units.size();
       started[*step].emplace_back(

@@ -15,14 +15,35 @@ namespace shardlens::analysis {
 struct OrderEntry {
   CollectiveKind kind = CollectiveKind::kAllGather;
   std::string unit;
-  friend bool operator==(const OrderEntry&, const OrderEntry&) = default;
+  // Whether a prefetch issued it, not the unit's own hook; nullopt: not known, as of those started.
+  std::optional<bool> prefetched = std::nullopt;
+
+  // The same collective of the same unit.
+  friend bool operator==(const OrderEntry& a, const OrderEntry& b) {
+    return a.kind == b.kind && a.unit == b.unit;
+  }
 };
 [[nodiscard]] std::string to_string(const OrderEntry& entry);
+// Equal, and both prefetched or both not, where that is known.
+[[nodiscard]] bool same_issue(const OrderEntry& a, const OrderEntry& b);
+
+// A collective that a step has more or less often than expected.
+struct CountDifference {
+  OrderEntry entry;
+  int64_t expected = 0, found = 0;
+};
 
 struct Difference {
   int64_t step = 0;
   int64_t index = 0;                          // from 0, among the step's collectives of units
   std::optional<OrderEntry> expected, found;  // nullopt: that sequence has ended
+
+  std::vector<CountDifference> counts = {};  // of the whole step, in order of appearance
+
+  // The collective expected, and found, for display: "nothing more" at the end of a sequence. If
+  // only one was prefetched, the words say which.
+  [[nodiscard]] std::string expected_words() const;
+  [[nodiscard]] std::string found_words() const;
 };
 
 struct OrderCheck {

@@ -1,0 +1,198 @@
+#include "profiler/analysis/recover/recorded_program.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/differentiated.h"
+#include "profiler/analysis/fsdp_log/fsdp_log.h"
+#include "profiler/analysis/fsdp_log/sections.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Severity;
+using trace::Trace;
+
+std::string unit_words(const std::string& fqn) {
+  return fqn.empty() ? "(root)" : fqn;
+}
+
+// The name without the parts that checkpoint wrappers and torch.compile add to it.
+std::string plain_name(const std::string& fqn) {
+  std::string out;
+  for (size_t start = 0; start <= fqn.size();) {
+    const size_t end = std::min(fqn.find('.', start), fqn.size());
+    const std::string part = fqn.substr(start, end - start);
+    if (part != "_checkpoint_wrapped_module" && part != "_orig_mod") {
+      out += (out.empty() ? "" : ".") + part;
+    }
+    start = end + 1;
+  }
+  return out;
+}
+
+// The modules of a pass's forward, in order: (call, unit).
+using ForwardCalls = std::vector<std::pair<FsdpCall, uint32_t>>;
+
+struct ProgramPass {
+  ForwardCalls forward;
+  bool complete = false;  // has a backward
+};
+
+std::map<uint32_t, ProgramPass> program_passes(const FsdpLog& log) {
+  std::map<uint32_t, ProgramPass> passes;
+  for (const FsdpEvent& e : log.events) {
+    ProgramPass& pass = passes[e.pass];
+    const bool forward = e.call == FsdpCall::kPreForward || e.call == FsdpCall::kPostForward;
+    if (forward && !e.backward) {
+      pass.forward.emplace_back(e.call, e.unit);
+    }
+    pass.complete =
+        pass.complete || e.call == FsdpCall::kPostBackward || e.call == FsdpCall::kReduce;
+  }
+  return passes;
+}
+
+// See recorded_pass().
+uint32_t common_pass(const Trace& trace, const FsdpLog& log) {
+  const std::map<uint32_t, ProgramPass> passes = program_passes(log);
+  std::map<ForwardCalls, size_t> count;
+  for (const auto& [number, pass] : passes) {
+    count[pass.forward] += pass.complete && !pass.forward.empty() ? 1 : 0;
+  }
+  std::optional<uint32_t> best;
+  size_t most = 1;
+  for (const auto& [number, pass] : passes) {
+    if (pass.complete && count[pass.forward] >= most) {
+      best = number;
+      most = count[pass.forward];
+    }
+  }
+  if (!best) {
+    throw InputError(trace.metadata.source,
+                     "no step in the trace runs forward and backward of an FSDP unit; record at "
+                     "least one whole training step");
+  }
+  return *best;
+}
+
+// Operators have no modules in a trace, only units. If parameters are frozen, the schedule asks
+// which operators use trained ones: all of a unit that has any.
+void name_trained_modules(const plan::ResolvedPlan& plan, plan::Workload& workload) {
+  const std::vector<bool> differentiated = plan::differentiated_parameters(plan);
+  std::vector<std::string> module(plan.units.size());
+  for (size_t unit = 0; unit < plan.units.size(); ++unit) {
+    module[unit] = plan.units[unit].modules.empty()
+                       ? ""
+                       : plan.tree.modules[plan.units[unit].modules.front()].fqn;
+    for (const uint32_t parameter : plan.units[unit].parameters) {
+      if (differentiated[parameter]) {
+        module[unit] = plan.tree.modules[plan.tree.parameters[parameter].module].fqn;
+        break;
+      }
+    }
+  }
+  for (plan::Operator& op : workload.operators) {
+    op.module = module.at(op.unit);
+  }
+}
+
+}  // namespace
+
+std::vector<uint32_t> log_units_of(const Trace& trace,
+                                   const plan::ResolvedPlan& plan,
+                                   FsdpLog& log) {
+  std::vector<uint32_t> out;
+  if (!log.names_units) {
+    // FSDP1's units are "unit 1", "unit 2", … in the order of forward, which is that of the
+    // modules in all models but those that call them in another order.
+    const uint32_t root = log.unit_id("");
+    for (uint32_t unit = 0; unit < log.units.size(); ++unit) {
+      if (unit != root) {
+        out.push_back(unit);
+      }
+    }
+    out.insert(out.begin(), root);
+    if (out.size() != plan.units.size()) {
+      throw InputError(trace.metadata.source,
+                       fmt::format("the trace has {} FSDP1 units, but plan.json has {}", out.size(),
+                                   plan.units.size()));
+    }
+    return out;
+  }
+  std::map<std::string, uint32_t> by_name;
+  for (uint32_t unit = 0; unit < log.units.size(); ++unit) {
+    by_name.emplace(plain_name(log.units[unit].fqn), unit);
+  }
+  std::set<std::string> known;
+  for (const plan::Unit& unit : plan.units) {
+    known.insert(unit.fqn);
+    const auto found = by_name.find(unit.fqn);
+    out.push_back(found != by_name.end() ? found->second : log.unit_id(unit.fqn));
+  }
+  for (const auto& [name, unit] : by_name) {
+    if (!known.contains(name)) {
+      throw InputError(
+          trace.metadata.source,
+          fmt::format("the trace has the unit {}, but plan.json has not: were both written by "
+                      "the same run?",
+                      unit_words(name)));
+    }
+  }
+  return out;
+}
+
+RecoveredWorkload recorded_pass(const Trace& trace,
+                                const plan::ResolvedPlan& plan,
+                                std::vector<trace::Diagnostic>& diagnostics) {
+  FsdpLog log = read_fsdp_log(trace);
+  if (log.source == FsdpSource::kNone) {
+    throw InputError(trace.metadata.source, "no ranges of FSDP in the trace");
+  }
+  (void)Sections(trace, log);  // adds the root to the log if it has no parameters
+  const uint32_t pass = common_pass(trace, log);
+  RecoveredWorkload out =
+      recover_workload(trace, log, pass, log_units_of(trace, plan, log), diagnostics);
+  name_trained_modules(plan, out.workload);
+  return out;
+}
+
+void find_planned(trace::Run& run) {
+  if (!run.program || run.planned || run.traces.empty()) {
+    return;
+  }
+  trace::PlannedInputs planned = *run.program;
+  planned.recorded = true;
+  try {
+    const bool replicated = std::ranges::all_of(planned.plan.units, [](const plan::Unit& unit) {
+      return unit.api == plan::Api::kReplicate || unit.parameters.empty();
+    });
+    // The order of DDP's all-reduces follows from the gradients, which have no names in a trace.
+    if (!replicated) {
+      std::vector<trace::Diagnostic> of_operators;
+      planned.workload = recorded_pass(run.traces.front(), planned.plan, of_operators).workload;
+    }
+    run.planned = std::move(planned);
+  } catch (const Error& error) {
+    run.plan_problem = error.what();
+    trace::add_diagnostic(run.diagnostics, Severity::kWarning,
+                          fmt::format("the planned order is not known: {}", run.plan_problem));
+  }
+}
+
+trace::Run open_run(std::span<const std::filesystem::path> paths,
+                    const trace::ReadOptions& options) {
+  trace::Run run = trace::Run::open(paths, options);
+  find_planned(run);
+  return run;
+}
+
+}  // namespace shardlens::analysis

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "core/plan/resolved_plan.h"
+#include "profiler/analysis/fsdp_log/fsdp_log.h"
+#include "profiler/analysis/recover/recovered_plan.h"
+#include "profiler/trace/run.h"
+
+// Runs of shardlens.record: their plan and model are known (trace::Run::program), and what they ran
+// is found in their traces.
+namespace shardlens::analysis {
+
+// One pass of the program: that of the trace's passes whose modules ran in the most common order,
+// the last of these. Its units are those of `plan`, by index. Sizes of operators are known if the
+// trace was read with ReadOptions::keep_args.
+//
+// Errors  InputError for a trace without FSDP's ranges, without a pass with forward and backward,
+//         or with a unit that the plan has not.
+[[nodiscard]] RecoveredWorkload recorded_pass(const trace::Trace& trace,
+                                              const plan::ResolvedPlan& plan,
+                                              std::vector<trace::Diagnostic>& diagnostics);
+
+// The index into FsdpLog::units of each unit of the plan; units that did not run are added to the
+// log. Errors: InputError as recorded_pass().
+[[nodiscard]] std::vector<uint32_t> log_units_of(const trace::Trace& trace,
+                                                 const plan::ResolvedPlan& plan,
+                                                 FsdpLog& log);
+
+// Sets `planned` of a run of shardlens.record from `program` and the first rank's trace. Where that
+// is not possible, plan_problem and a diagnostic say why. Does nothing for other runs.
+void find_planned(trace::Run& run);
+
+// Run::open() and find_planned().
+[[nodiscard]] trace::Run open_run(std::span<const std::filesystem::path> paths,
+                                  const trace::ReadOptions& options = {});
+
+}  // namespace shardlens::analysis

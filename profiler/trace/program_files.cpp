@@ -1,0 +1,62 @@
+#include "profiler/trace/program_files.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+#include "core/plan/resolve.h"
+
+namespace shardlens::trace {
+namespace {
+
+// A positive number, or nullopt: the recorder writes null for what it could not find out.
+std::optional<int64_t> positive(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer() || found->get<int64_t>() < 1) {
+    return std::nullopt;
+  }
+  return found->get<int64_t>();
+}
+
+plan::StepSettings settings_of(const nlohmann::json& environment) {
+  plan::StepSettings out;
+  const auto written = environment.find("step_settings");
+  if (written == environment.end() || !written->is_object()) {
+    return out;
+  }
+  out.batch = positive(*written, "batch").value_or(out.batch);
+  out.seq = positive(*written, "seq");
+  out.accumulate = positive(*written, "accumulate").value_or(out.accumulate);
+  if (const auto sync = written->find("sync_every_microbatch");
+      sync != written->end() && sync->is_boolean()) {
+    out.sync_every_microbatch = sync->get<bool>();
+  }
+  if (const auto name = written->find("optimizer");
+      name != written->end() && name->is_string() &&
+      name->get<std::string>() == plan::name_of(plan::Optimizer::kSgd)) {
+    out.optimizer = plan::Optimizer::kSgd;
+    const auto momentum = written->find("momentum");
+    out.momentum =
+        momentum != written->end() && momentum->is_number() ? momentum->get<double>() : 0;
+  }
+  return out;
+}
+
+}  // namespace
+
+PlannedInputs read_recorded_program(const std::filesystem::path& directory,
+                                    const nlohmann::json& environment,
+                                    int64_t world_size) {
+  PlannedInputs out;
+  out.config = plan::load_model_config(directory / "model.json");
+  out.plan = plan::resolve(plan::load_plan(directory / "plan.json"), plan::module_tree(*out.config),
+                           positive(environment, "world_size").value_or(world_size));
+  out.settings = settings_of(environment);
+  return out;
+}
+
+}  // namespace shardlens::trace

@@ -1,0 +1,134 @@
+#include "profiler/analysis/recover/recorded_program.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profiler/analysis/analysis.h"
+
+namespace shardlens::analysis {
+namespace {
+
+namespace fs = std::filesystem;
+using schedule::Op;
+using testing::HasSubstr;
+
+// Written by shardlens.record (tests/python/recorded_training.py, case fsdp2): an embedding with a
+// tied head, three blocks as units, two Gloo ranks, steps 2 and 3 of two microbatches each.
+const fs::path kRun = fs::path(SHARDLENS_TEST_DATA) / "recorded_run";
+
+trace::Run opened(const fs::path& path = kRun) {
+  return open_run(std::span(&path, 1));
+}
+
+// The order check of rank 0.
+Order order_of(const trace::Run& run) {
+  return analyze(run).ranks.at(0).order;
+}
+
+std::vector<trace::RecordedAction>::iterator gather(trace::Run& run,
+                                                    const std::string& unit,
+                                                    int64_t step) {
+  std::vector<trace::RecordedAction>& actions = run.traces[0].recorded_actions;
+  return std::ranges::find_if(actions, [&](const trace::RecordedAction& action) {
+    return action.op == Op::kAllGather && action.unit == unit && action.step == step;
+  });
+}
+
+TEST(RecordedProgramTest, HasPlanModelAndSettingsOfTheProgram) {
+  const trace::Run run = opened();
+  EXPECT_EQ(run.plan_problem, "");
+  ASSERT_TRUE(run.planned);
+  EXPECT_TRUE(run.planned->recorded);
+  EXPECT_EQ(run.planned->plan.units.size(), 4U);
+  EXPECT_EQ(run.planned->plan.tree.parameters.size(), 14U);
+  EXPECT_EQ(run.planned->plan.world_size, 2);
+  EXPECT_EQ(run.planned->settings, (plan::StepSettings{.batch = 4,
+                                                       .seq = 6,
+                                                       .accumulate = 2,
+                                                       .optimizer = plan::Optimizer::kSgd,
+                                                       .momentum = 0.5}));
+}
+
+TEST(RecordedProgramTest, PlannedIssuedAndStartedOrderAgree) {
+  const Order order = order_of(opened());
+  // Root once, blocks twice; four reductions; two microbatches, two steps.
+  EXPECT_EQ(order.planned_vs_issued.compared, (1 + 6 + 4) * 4);
+  EXPECT_FALSE(order.planned_vs_issued.first_difference);
+  EXPECT_EQ(order.issued_vs_started.compared, 44);
+  EXPECT_FALSE(order.issued_vs_started.first_difference);
+}
+
+TEST(RecordedProgramTest, AUnitThatIsGatheredTwiceIsNamed) {
+  trace::Run run = opened();
+  const auto at = gather(run, "layers.1", 3);
+  ASSERT_NE(at, run.traces[0].recorded_actions.end());
+  run.traces[0].recorded_actions.insert(at, *at);
+  const auto difference = order_of(run).planned_vs_issued.first_difference;
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->step, 3);
+  ASSERT_EQ(difference->counts.size(), 1U);
+  EXPECT_EQ(to_string(difference->counts[0].entry), "all_gather (layers.1)");
+  EXPECT_EQ(difference->counts[0].expected, 4);
+  EXPECT_EQ(difference->counts[0].found, 5);
+}
+
+TEST(RecordedProgramTest, APrefetchThatTheUnitMadeItselfIsNamed) {
+  trace::Run run = opened();
+  std::vector<trace::RecordedAction>& actions = run.traces[0].recorded_actions;
+  const auto at = std::ranges::find_if(actions, [](const trace::RecordedAction& action) {
+    return action.cause == schedule::Cause::kBackwardPrefetch && action.unit == "layers.1";
+  });
+  ASSERT_NE(at, actions.end());
+  at->cause = schedule::Cause::kOwn;
+  const auto difference = order_of(run).planned_vs_issued.first_difference;
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->expected_words(), "all_gather (layers.1) as a prefetch");
+  EXPECT_EQ(difference->found_words(), "all_gather (layers.1) by the unit's own hook");
+  EXPECT_TRUE(difference->counts.empty());
+}
+
+class ChangedRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    const testing::TestInfo& info = *testing::UnitTest::GetInstance()->current_test_info();
+    path_ = fs::path(testing::TempDir()) / (std::string("shardlens-") + info.name());
+    fs::remove_all(path_);
+    fs::copy(kRun, path_);
+  }
+  void TearDown() override { fs::remove_all(path_); }
+  void write(const char* file, const std::string& text) const {
+    std::ofstream(path_ / file) << text;
+  }
+
+  fs::path path_;
+};
+
+TEST_F(ChangedRun, APlanOfOtherUnitsSaysWhichOneItLacks) {
+  write("plan.json", R"({"version": 1, "units": [{"modules": "layers.0"}, {"modules": ""}]})");
+  const trace::Run run = opened(path_);
+  EXPECT_FALSE(run.planned);
+  EXPECT_THAT(run.plan_problem, HasSubstr("the unit layers.1, but plan.json has not"));
+  EXPECT_EQ(order_of(run).planned_vs_issued.compared, 0);
+}
+
+TEST_F(ChangedRun, APlanOfAnotherModelIsNotUsed) {
+  write("plan.json", R"({"version": 1, "units": [{"modules": "blocks.0"}, {"modules": ""}]})");
+  const trace::Run run = opened(path_);
+  EXPECT_FALSE(run.planned);
+  EXPECT_THAT(run.plan_problem, HasSubstr("glob 'blocks.0' matches no module"));
+}
+
+TEST_F(ChangedRun, WithoutAModelOnlyTheTracesAreRead) {
+  fs::remove(path_ / "model.json");
+  const trace::Run run = opened(path_);
+  EXPECT_FALSE(run.planned);
+  EXPECT_EQ(run.traces.size(), 2U);
+  EXPECT_EQ(order_of(run).issued_vs_started.compared, 44);
+}
+
+}  // namespace
+}  // namespace shardlens::analysis
