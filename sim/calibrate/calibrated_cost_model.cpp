@@ -151,12 +151,22 @@ double CalibratedCostModel::host_slowdown() const {
   return calibration_.host == HostMode::kCompute ? calibration_.compute_slowdown.value_or(1) : 1;
 }
 
+bool CalibratedCostModel::blocks(CollectiveKind kind) const {
+  return calibration_.blocking[static_cast<size_t>(kind)];
+}
+
 Nanoseconds CalibratedCostModel::waking() const {
   return nanoseconds(calibration_.waking_us);
 }
 
 Nanoseconds CalibratedCostModel::copy(Bytes read, Bytes written) const {
   return nanoseconds(calibration_.copy_us_per_mb * static_cast<double>(read + written) * 1e-6);
+}
+
+Nanoseconds CalibratedCostModel::copy_of(schedule::Op op, Bytes read, Bytes written) const {
+  const double own = calibration_.copy_us_per_mb_of[static_cast<size_t>(op)];
+  return own > 0 ? nanoseconds(own * static_cast<double>(read + written) * 1e-6)
+                 : copy(read, written);
 }
 
 Nanoseconds CalibratedCostModel::host_copy(Bytes bytes) const {

@@ -35,8 +35,10 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds peer_wait(CollectiveKind kind, int ranks) const override;
   [[nodiscard]] double collective_slowdown() const override;
   [[nodiscard]] double host_slowdown() const override;
+  [[nodiscard]] bool blocks(CollectiveKind kind) const override;
   [[nodiscard]] Nanoseconds waking() const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
+  [[nodiscard]] Nanoseconds copy_of(schedule::Op op, Bytes read, Bytes written) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;

@@ -118,10 +118,32 @@ class Fit {
             steps.end() - static_cast<std::ptrdiff_t>(cut)};
   }
 
+  // Whether the collective belongs to one of the typical steps, where the windows of steps are
+  // known.
+  static bool in_step(const std::vector<const ObservedStep*>& typical,
+                      const Observation& in,
+                      const ObservedCollective& each) {
+    const auto contains = [&each](const ObservedStep& step) {
+      return step.rank == each.rank && step.window.start <= each.start &&
+             each.start < step.window.end;
+    };
+    const bool known = std::ranges::any_of(
+        in.steps, [](const ObservedStep& step) { return step.window.length() > 0; });
+    return !known ||
+           std::ranges::any_of(typical, [&](const ObservedStep* step) { return contains(*step); });
+  }
+
+  void take_blocking(const Observation& in) {
+    for (size_t kind = 0; kind < in.blocking.size(); ++kind) {
+      out_.blocking[kind] = out_.blocking[kind] || in.blocking[kind];
+    }
+  }
+
   void collect(const Observation& in) {
     StepCosts bytes = step_costs(in.workload, in.plan, BytesModel());
     add_bucket_costs(in.plan, in.planned, BytesModel(), bytes);
-    for (const ObservedStep* step : typical(in)) {
+    const std::vector<const ObservedStep*> steps = typical(in);
+    for (const ObservedStep* step : steps) {
       outside_.add(microseconds(step->outside));
       outside_communication_.add(microseconds(step->outside_communication));
       std::vector<bool> stored(in.plan.units.size(), false);
@@ -138,7 +160,11 @@ class Fit {
         }
       }
     }
+    take_blocking(in);
     for (const ObservedCollective& each : in.collectives) {
+      if (!in_step(steps, in, each)) {
+        continue;
+      }
       collectives_[{each.kind, each.ranks, each.bytes}].each.emplace_back(
           microseconds(each.duration), each.beside);
       const auto kind = static_cast<size_t>(each.kind);
@@ -188,6 +214,11 @@ class Fit {
       if (bytes_here > 0) {
         copied_bytes_ += static_cast<double>(bytes_here);
         copied_.each.emplace_back(microseconds(seen.copied), seen.copied_beside);
+        if (flattened == 0) {
+          CopiesOf& of = copies_of_[static_cast<size_t>(action.op)];
+          of.bytes += static_cast<double>(bytes_here);
+          of.samples.each.emplace_back(microseconds(seen.copied), seen.copied_beside);
+        }
         own -= seen.copied;
       }
     } else if (seen.run >= 0 && copied + flattened > 0) {
@@ -221,9 +252,11 @@ class Fit {
   // [Note: Held up] If an operator on the CPU takes a time slice longer without concurrent
   // communication, a thread of another rank woke up on its core. A plan with fewer waits has fewer
   // such delays, so they count as the cost of waking up from a wait, not as the operator's time.
-  // Threads do not sleep while they wait for emulated collectives.
+  // Threads do not sleep while they wait for emulated collectives. Where the host waits for each
+  // collective, all ranks wake up at once, and a delay has no such cause: it stays the operator's.
   void held_up() {
-    if (out_.host != HostMode::kCompute || sleeps_ == 0 || !out_.emulated.empty()) {
+    const bool blocks = std::ranges::any_of(out_.blocking, [](bool each) { return each; });
+    if (out_.host != HostMode::kCompute || sleeps_ == 0 || !out_.emulated.empty() || blocks) {
       return;
     }
     double lost = 0;
@@ -310,6 +343,13 @@ class Fit {
   void host() {
     const double beside = out_.compute_slowdown.value_or(1);
     out_.copy_us_per_mb = copy_rate(beside) * 1e6;
+    for (size_t op = 0; op < copies_of_.size(); ++op) {
+      const CopiesOf& of = copies_of_[op];
+      if (of.bytes > 0) {
+        out_.copy_us_per_mb_of[op] = of.samples.mean_alone(beside) *
+                                     static_cast<double>(of.samples.each.size()) / of.bytes * 1e6;
+      }
+    }
     for (size_t op = 0; op < actions_.size(); ++op) {
       out_.action_us[op] = actions_[op].mean_alone(beside);
     }
@@ -461,6 +501,11 @@ class Fit {
   int64_t sleeps_ = 0;                                      // waits that were not over at once
   Samples copied_;                                          // copies of actions on the CPU
   double copied_bytes_ = 0;
+  struct CopiesOf {  // one kind of action on the CPU
+    Samples samples;
+    double bytes = 0;
+  };
+  std::array<CopiesOf, schedule::kOpCount> copies_of_;
   std::vector<LinePoint> copies_;  // copies by kernels: bytes, microseconds
   std::array<Samples, kHookCount> hooks_{};
   Mean outside_, outside_communication_;

@@ -71,6 +71,8 @@ struct Calibration {
   std::array<double, schedule::kOpCount> action_us{};
   std::array<double, kHookCount> hook_us{};
   double copy_us_per_mb = 0;  // bytes read and written, 1e6 each
+  // The same of each action's copies, on a CPU; 0: not measured, so copy_us_per_mb.
+  std::array<double, schedule::kOpCount> copy_us_per_mb_of{};
   // Delay of a host thread when it wakes up from a wait: Linux may keep it for a time slice on a
   // core that another thread is using, even if another core is idle.
   double waking_us = 0;
@@ -84,6 +86,9 @@ struct Calibration {
   // simulator treats the ranks as identical; without this the step would be too short, because real
   // ranks are not.
   std::array<double, 3> peer_wait_us{};
+  // By CollectiveKind: the host waited for such a collective where it issued it, so that nothing
+  // could run concurrently with it (PyTorch's FSDP over Gloo).
+  std::array<bool, kCollectiveKindCount> blocking{};
   // For runs with emulated collectives: the emulated hardware, and the extra time of a collective
   // over its model. "": the collectives were real.
   std::string emulated;

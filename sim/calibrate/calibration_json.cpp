@@ -19,7 +19,7 @@ using Names = std::vector<std::string>;
 constexpr double kMost = 1e12;
 const Names kKeys{"version",    "sources",  "host",   "ranks",   "operators", "classes",
                   "actions",    "hooks",    "copy",   "outside", "slowdown",  "curves",
-                  "peer_waits", "emulated", "hidden", "unknown", "waking"};
+                  "peer_waits", "emulated", "hidden", "unknown", "waking",    "blocking"};
 const Names kHosts{"ahead", "compute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 
@@ -217,13 +217,20 @@ std::string to_json(const Calibration& c) {
   out["operators"] = list(c.operators, operator_json);
   out["actions"] = named(c.action_us, op_name);
   out["hooks"] = named(c.hook_us, hook_name);
-  out["copy"] = {{"us_per_mb", c.copy_us_per_mb}};
+  out["copy"] = {{"us_per_mb", c.copy_us_per_mb},
+                 {"by_action", named(c.copy_us_per_mb_of, op_name)}};
   out["outside"] = {{"us", c.outside_us}, {"communication_us", c.outside_communication_us}};
   out["slowdown"] = {{"compute", optional_json(c.compute_slowdown)},
                      {"collectives", optional_json(c.collective_slowdown)}};
   out["curves"] = list(c.curves, curve_json);
   out["peer_waits"] = named(c.peer_wait_us, kind_name);
   out["waking"] = {{"us", c.waking_us}};
+  out["blocking"] = ordered_json::array();
+  for (size_t kind = 0; kind < c.blocking.size(); ++kind) {
+    if (c.blocking[kind]) {
+      out["blocking"].push_back(name_of(static_cast<CollectiveKind>(kind)));
+    }
+  }
   out["emulated"] = c.emulated.empty() ? ordered_json()
                                        : ordered_json{{"hardware", c.emulated},
                                                       {"overhead_us", c.collective_overhead_us}};
@@ -250,7 +257,11 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   }
   read_named(root.require("actions"), out.action_us, op_name);
   read_named(root.require("hooks"), out.hook_us, hook_name);
-  out.copy_us_per_mb = amount_of(root.require("copy"), "us_per_mb");
+  const JsonNode copy = root.require("copy");
+  out.copy_us_per_mb = amount_of(copy, "us_per_mb");
+  if (const auto by_action = copy.find("by_action")) {
+    read_named(*by_action, out.copy_us_per_mb_of, op_name);
+  }
   const JsonNode outside = root.require("outside");
   out.outside_us = amount_of(outside, "us");
   out.outside_communication_us = amount_of(outside, "communication_us");
@@ -265,6 +276,15 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   }
   if (const auto waking = root.find("waking")) {
     out.waking_us = amount_of(*waking, "us");
+  }
+  if (const auto blocking = root.find("blocking")) {
+    for (const JsonNode& each : blocking->items("kinds of collectives")) {
+      const auto kind = parse_collective(each.string());
+      if (!kind) {
+        each.fail("expected the name of a collective");
+      }
+      out.blocking[static_cast<size_t>(*kind)] = true;
+    }
   }
   const JsonNode emulated = root.require("emulated");
   if (!emulated.is_null()) {

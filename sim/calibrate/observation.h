@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -39,6 +40,8 @@ struct ObservedStep {
   // optimizer's operators, after the last action. Its exposed communication (the gradient norm) is
   // counted in `outside_communication`.
   Nanoseconds outside = 0, outside_communication = 0;
+  size_t rank = 0;                 // position in the run
+  analysis::Interval window = {};  // of the host; empty: its collectives are not limited to it
 };
 
 struct ObservedCollective {
@@ -50,6 +53,8 @@ struct ObservedCollective {
   // Additional time on this rank because a peer arrived later; nullopt: the collective was not
   // matched between ranks, or the steps of this rank were not observed.
   std::optional<Nanoseconds> waited;
+  size_t rank = 0;  // position in the run
+  Nanoseconds start = 0;
 };
 
 // Measured times of one run's ranks, for everything that the simulator has a cost for.
@@ -65,7 +70,9 @@ struct Observation {
   plan::StepSettings settings;
   std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: unknown
   HostMode host = HostMode::kAhead;
-  std::string emulated;             // the hardware that emulated collectives model; "": real ones
+  std::string emulated;  // the hardware that emulated collectives model; "": real ones
+  // By CollectiveKind: the host waited for such collectives where it issued them.
+  std::array<bool, kCollectiveKindCount> blocking{};
   std::vector<ObservedStep> steps;  // of all ranks
   std::vector<ObservedCollective> collectives;
   std::vector<trace::Diagnostic> diagnostics;  // parts of the run that were left out
@@ -80,13 +87,21 @@ struct Observation {
 // matches the plan.
 [[nodiscard]] Observation observe(const trace::Run& run);
 
-// Measures a trace of PyTorch's FSDP or DDP (or a capture without its plan): the recovered pass,
-// with the host's time by hook instead of by action (for DDP: by bucket). `plan` is the recovered
-// plan on a tree of its units (recorded_tree.h). `planned` is the recorded order itself; for DDP,
-// the order that the plan gives, which is the same as the recorded one.
+// Measures traces of PyTorch's FSDP or DDP (or of a capture without its plan): all steps of all
+// ranks that have the collectives of the plan. `plan` is the recovered plan on a tree of its units
+// (recorded_tree.h), `workload` the recovered pass, `planned` the order that the plan gives. If no
+// step has it, only the recovered pass is measured, with the host's time by hook instead of by
+// action, and `planned` is the recorded order itself.
 //
 // Errors  InputError for a trace without shapes of operators or sizes of collectives.
 [[nodiscard]] Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered);
+
+// Measures a run of shardlens.record, whose `planned` analysis::find_planned() has set and whose
+// traces have their arguments: as observe() of traces of FSDP, with the program's own plan on its
+// own modules.
+//
+// Errors  as observe(), and as analysis::recorded_pass().
+[[nodiscard]] Observation observe_recorded(const trace::Run& run);
 
 // Step settings read from a recorded pass of PyTorch: one microbatch, and the optimizer that
 // torch.optim names.

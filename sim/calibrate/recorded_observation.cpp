@@ -1,13 +1,18 @@
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/ranks/rank_matching.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
+#include "sim/calibrate/program_reader.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
 
@@ -17,6 +22,8 @@ namespace {
 using analysis::Interval;
 using analysis::IntervalSet;
 using analysis::Timeline;
+
+constexpr int kSteady = 3;  // from this step on, all steps are planned alike
 
 // Goes through the recorded pass and assigns the host's time to its hooks and operators.
 class PassReader {
@@ -134,6 +141,93 @@ schedule::PlannedStep as_recorded(const plan::Workload& workload) {
   return out;
 }
 
+// A run of PyTorch's FSDP, and what its traces call the units of the plan.
+struct ProgramRun {
+  const trace::Run& run;
+  const analysis::RecoveredWorkload& recorded;  // the pass that the workload is from
+  std::vector<UnitNames> names;                 // by rank
+  GroupSizes unnamed;
+  bool guesses_microbatches = false;  // the settings do not say how a step accumulates
+};
+
+// Microbatches of most steps; 1 without steps.
+int64_t microbatches_of(const Timeline& timeline) {
+  std::map<uint32_t, Nanoseconds> begins;
+  for (const analysis::FsdpEvent& e : timeline.fsdp.events) {
+    begins.emplace(e.pass, e.when.start);  // events are sorted by start
+  }
+  std::map<int64_t, int64_t> steps;  // number of passes → steps
+  for (const analysis::Step& step : timeline.steps) {
+    ++steps[std::ranges::count_if(begins, [&step](const auto& each) {
+      return step.host.start <= each.second && each.second < step.host.end;
+    })];
+  }
+  const auto most = std::ranges::max_element(
+      steps, [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == steps.end() ? 1 : std::max<int64_t>(1, most->first);
+}
+
+// The steps of all ranks that have the planned step's collectives.
+void observe_steps(const ProgramRun& program,
+                   const std::vector<Timeline>& timelines,
+                   Observation& out) {
+  out.planned = schedule::planned_step(out.workload, out.plan, kSteady, out.settings);
+  int64_t left = 0;
+  for (size_t rank = 0; rank < timelines.size(); ++rank) {
+    const ProgramReader reader(program.run.traces[rank], timelines[rank], out, program.names[rank]);
+    for (const analysis::Step& step : timelines[rank].steps) {
+      if (std::optional<ObservedStep> seen = reader.read(step)) {
+        seen->rank = rank;
+        out.steps.push_back(std::move(*seen));
+      } else {
+        ++left;
+      }
+    }
+  }
+  if (!out.steps.empty() && left > 0) {
+    trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
+                          "steps whose collectives are not those of the plan are left out", left);
+  }
+}
+
+// Every step that is like the planned one. If none is, the recorded pass by itself, in the order in
+// which it ran.
+void observe_program(const ProgramRun& program, Observation& out) {
+  std::vector<Timeline> timelines;
+  for (const trace::Trace& trace : program.run.traces) {
+    timelines.push_back(analysis::make_timeline(trace));
+  }
+  (void)analysis::match_ranks(program.run.traces, timelines, out.diagnostics);
+  out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
+  out.blocking = blocking_kinds(program.run.traces, timelines);
+  const plan::StepSettings settings = out.settings;
+  if (program.guesses_microbatches) {
+    out.settings.accumulate = microbatches_of(timelines.front());
+  }
+  observe_steps(program, timelines, out);
+  if (out.steps.empty() && program.guesses_microbatches && out.settings.accumulate > 1) {
+    out.settings.sync_every_microbatch = false;
+    observe_steps(program, timelines, out);
+  }
+  size_t observed = timelines.size();
+  if (out.steps.empty()) {
+    trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
+                          "no step of the traces has the collectives of its plan: one pass is "
+                          "taken as it ran");
+    out.settings = settings;
+    out.settings.accumulate = 1;
+    out.planned = as_recorded(out.workload);
+    out.steps.push_back(
+        PassReader(program.run.traces.front(), timelines.front(), program.recorded).read());
+    observed = 1;
+  }
+  std::vector<IntervalSet> busy;
+  for (const Timeline& timeline : timelines) {
+    busy.push_back(timeline.compute);
+  }
+  observe_collectives(timelines, busy, observed, program.unnamed, out);
+}
+
 }  // namespace
 
 plan::StepSettings recorded_settings(const trace::Trace& trace, const plan::Workload& workload) {
@@ -147,41 +241,63 @@ plan::StepSettings recorded_settings(const trace::Trace& trace, const plan::Work
   return out;
 }
 
-Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered) {
-  const plan::Workload& workload = recovered.recorded.workload;
-  const auto operators = static_cast<int64_t>(workload.operators.size());
-  if (recovered.recorded.unshaped > operators / 2) {
+void require_shapes(const trace::Run& run, const analysis::RecoveredWorkload& recorded) {
+  const auto operators = static_cast<int64_t>(recorded.workload.operators.size());
+  if (recorded.unshaped > operators / 2) {
     throw InputError(
         run.source, fmt::format("{} of the step's {} operators have no shapes in the trace; record "
                                 "it with torch.profiler.profile(record_shapes=True)",
-                                recovered.recorded.unshaped, operators));
+                                recorded.unshaped, operators));
   }
+}
+
+Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered) {
+  require_shapes(run, recovered.recorded);
   if (recovered.replicated()) {
     return observe_replicated(run, recovered);
   }
   Observation out;
   out.source = run.source;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
-  out.workload = workload;
+  out.workload = recovered.recorded.workload;
   number_units(recovered, out);
   out.settings = recorded_settings(run.traces.front(), out.workload);
-  out.planned = as_recorded(out.workload);
-  std::vector<Timeline> timelines;
-  for (const trace::Trace& trace : run.traces) {
-    timelines.push_back(analysis::make_timeline(trace));
-  }
-  (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
-  out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
-  out.steps.push_back(PassReader(run.traces.front(), timelines.front(), recovered.recorded).read());
-  std::vector<analysis::IntervalSet> busy;
-  for (const Timeline& timeline : timelines) {
-    busy.push_back(timeline.compute);
+  UnitNames names;
+  for (UnitId unit = 0; unit < out.plan.units.size(); ++unit) {
+    names.emplace(out.plan.units[unit].fqn, unit);
   }
   const bool hybrid = recovered.shard < recovered.world_size;
-  observe_collectives(
-      timelines, busy, 1,
-      {hybrid ? recovered.world_size / recovered.shard : recovered.world_size, recovered.shard},
-      out);
+  ProgramRun program{
+      run,
+      recovered.recorded,
+      {},
+      {hybrid ? recovered.world_size / recovered.shard : recovered.world_size, recovered.shard}};
+  program.names.assign(run.traces.size(), names);
+  program.guesses_microbatches = true;
+  observe_program(program, out);
+  return out;
+}
+
+Observation observe_recorded(const trace::Run& run) {
+  const trace::PlannedInputs& planned = *run.planned;
+  Observation out;
+  out.source = run.source;
+  out.plan = planned.plan;
+  out.settings = planned.settings;
+  const analysis::RecoveredWorkload recorded =
+      analysis::recorded_pass(run.traces.front(), out.plan, out.diagnostics);
+  require_shapes(run, recorded);
+  out.workload = recorded.workload;
+  ProgramRun program{run, recorded, {}, {out.plan.replicate, out.plan.shard}};
+  for (const trace::Trace& trace : run.traces) {
+    analysis::FsdpLog log = analysis::read_fsdp_log(trace);
+    const std::vector<uint32_t> units = analysis::log_units_of(trace, out.plan, log);
+    UnitNames& names = program.names.emplace_back();
+    for (UnitId unit = 0; unit < units.size(); ++unit) {
+      names.emplace(log.units[units[unit]].fqn, unit);
+    }
+  }
+  observe_program(program, out);
   return out;
 }
 

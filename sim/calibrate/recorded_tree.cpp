@@ -184,6 +184,15 @@ plan::Workload rewrapped(const plan::Workload& recorded,
     now.push_back(units.of(unit.fqn));
     ++members[now.back()];
   }
+  for (UnitId unit = 0; unit < plan.units.size(); ++unit) {
+    if (members[unit] == 0 && !plan.units[unit].parameters.empty()) {
+      throw InputError(
+          plan.plan.source,
+          "the trace does not say which operators belong to the unit " + plan.units[unit].fqn +
+              ", because it was not a unit when the run was recorded: units can be merged, but not "
+              "divided; record the run with this unit to divide it");
+    }
+  }
   plan::Workload out;
   out.batch = recorded.batch;
   out.seq = recorded.seq;

@@ -107,6 +107,9 @@ ObservedStep StepReader::read(const analysis::Step& step) {
     take(piece);
     at_ = std::max(at_, piece.when.end);
   }
+  for (const Interval& when : next_) {
+    outside(when);
+  }
   outside({at_, step.host.end});
   for (size_t i = 0; i < beside_.size(); ++i) {
     ObservedItem& item = out_.items[i];
@@ -149,12 +152,23 @@ void StepReader::give_host(size_t item, const Interval& when) {
 }
 
 void StepReader::take_gap(const Piece& piece, const Interval& when) {
-  if (piece.gap == Piece::Gap::kOutside) {
-    return outside(when);
+  switch (piece.gap) {
+    case Piece::Gap::kOutside:
+      return outside(when);
+    case Piece::Gap::kNext:
+      next_.push_back(when);
+      return;
+    case Piece::Gap::kWait:
+      return take_waiting(piece, when);
+    case Piece::Gap::kItem:
+      return give_host(piece.item, when);
   }
+}
+
+// The host waited until the end of the last collective that ended in this interval.
+void StepReader::take_waiting(const Piece& piece, const Interval& when) {
   Interval own = when;
-  if (piece.gap == Piece::Gap::kWait && in_.host == HostMode::kCompute) {
-    // It waited until the end of the last collective that ended in this interval.
+  if (in_.host == HostMode::kCompute) {
     const auto after = std::upper_bound(index_.ends.begin(), index_.ends.end(), when.end);
     if (after != index_.ends.begin() && *std::prev(after) > when.start) {
       own.start = *std::prev(after);
@@ -164,13 +178,31 @@ void StepReader::take_gap(const Piece& piece, const Interval& when) {
   give_host(piece.item, own);
 }
 
+// Assigns the gaps that were left for the next operator.
+void StepReader::give_next(const Piece& piece) {
+  for (const Interval& when : next_) {
+    piece.gap == Piece::Gap::kOutside ? outside(when) : give_host(piece.item, when);
+  }
+  next_.clear();
+}
+
 void StepReader::take(const Piece& piece) {
   const Interval when{std::max(at_, piece.when.start), std::max(at_, piece.when.end)};
   const bool device = in_.host == HostMode::kAhead;
+  if (piece.kind == Piece::Kind::kOperator || piece.gap == Piece::Gap::kOutside) {
+    give_next(piece);
+  }
   if (piece.kind == Piece::Kind::kMark) {
     return;
   }
   ObservedItem& item = out_.items[piece.item];
+  if (piece.kind == Piece::Kind::kWait) {
+    item.waited += when.length();
+    return;
+  }
+  if (piece.kind == Piece::Kind::kWaitingCall) {
+    return take_waiting(piece, when);
+  }
   if (piece.kind == Piece::Kind::kOperator && !device) {
     item.run = when.length();
     item.beside = share_of(analysis::length_within(index_.moves, when), item.run);
@@ -182,9 +214,13 @@ void StepReader::take(const Piece& piece) {
     beside_[piece.item].copied += analysis::length_within(index_.moves, when);
   } else if (piece.kind != Piece::Kind::kCall && device) {
     const LaunchedKernels::Sum found = index_.kernels.within(when, analysis::Nature::kCompute);
+    const LaunchedKernels::Sum copies = index_.kernels.within(when, analysis::Nature::kCopy);
     if (found.count > 0) {
       item.run = std::max<Nanoseconds>(item.run, 0) + found.duration;
       item.beside = found.beside;
+    }
+    if (piece.kind == Piece::Kind::kCopy && copies.count > 0) {
+      item.run = std::max<Nanoseconds>(item.run, 0) + copies.duration;
     }
   }
 }

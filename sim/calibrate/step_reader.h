@@ -14,9 +14,12 @@ namespace shardlens::sim {
 
 // An interval of the host's time, and the item that it belongs to.
 struct Piece {
-  enum class Kind : uint8_t { kOperator, kCopy, kCall, kMark };
-  // What the unassigned time before the piece is: the item's own, outside the schedule, or a wait.
-  enum class Gap : uint8_t { kItem, kOutside, kWait };
+  // kWait: the host waited for the item. kWaitingCall: a call of the host that waited until the end
+  // of the last collective that ended in it.
+  enum class Kind : uint8_t { kOperator, kCopy, kCall, kMark, kWait, kWaitingCall };
+  // What the unassigned time before the piece is: the item's own, outside the schedule, a wait, or
+  // that of the next operator (of what is outside, if an operator of the optimizer is next).
+  enum class Gap : uint8_t { kItem, kOutside, kWait, kNext };
   Kind kind = Kind::kMark;
   Gap gap = Gap::kItem;
   analysis::Interval when;
@@ -59,6 +62,8 @@ class StepReader {
   void give_host(size_t item, const analysis::Interval& when);
   void take_gap(const Piece& piece, const analysis::Interval& when);
   void take(const Piece& piece);
+  void take_waiting(const Piece& piece, const analysis::Interval& when);
+  void give_next(const Piece& piece);
   void outside(const analysis::Interval& when);
 
   const TraceIndex& index_;
@@ -68,7 +73,8 @@ class StepReader {
   std::vector<Piece> pieces_;
   Nanoseconds at_ = 0;
   ObservedStep out_;
-  std::vector<Beside> beside_;  // by item
+  std::vector<Beside> beside_;            // by item
+  std::vector<analysis::Interval> next_;  // gaps that the next operator gets
 };
 
 }  // namespace shardlens::sim

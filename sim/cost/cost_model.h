@@ -46,12 +46,18 @@ class CostModel : public CollectiveTimer {
   }
   // Factor by which concurrent compute slows a collective; at least 1.
   [[nodiscard]] virtual double collective_slowdown() const { return 1; }
+  // Whether the call of such a collective returns only when it has ended (only on a CPU).
+  [[nodiscard]] virtual bool blocks(CollectiveKind /*kind*/) const { return false; }
   // Delay of a host thread when it wakes up from a wait.
   [[nodiscard]] virtual Nanoseconds waking() const { return 0; }
   // Factor by which concurrent communication slows the host's work other than operators, on a CPU.
   [[nodiscard]] virtual double host_slowdown() const { return 1; }
   // Copies within the device's memory: casts, packing, splitting.
   [[nodiscard]] virtual Nanoseconds copy(Bytes read, Bytes written) const = 0;
+  // The copy of an action.
+  [[nodiscard]] virtual Nanoseconds copy_of(schedule::Op /*op*/, Bytes read, Bytes written) const {
+    return copy(read, written);
+  }
   // Copies between host and device.
   [[nodiscard]] virtual Nanoseconds host_copy(Bytes bytes) const = 0;
   // Host time to issue an operator, or an action of the schedule.

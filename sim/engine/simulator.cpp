@@ -208,6 +208,11 @@ class Host {
     const uint32_t on = lane(action.stream);
     reach(on);
     collective(on, cost, group);
+    const auto kind = schedule::collective_of(action.op);
+    if (computes_ && kind && in_.costs.blocking[static_cast<size_t>(*kind)]) {
+      machine_.wait(lane(Stream::kCompute), clock_, machine_.mark(on, clock_), nullptr,
+                    in_.costs.waking);
+    }
   }
 
   // While it waits for peers, NCCL's kernel spins and occupies its SMs; a CPU thread sleeps.

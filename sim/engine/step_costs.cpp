@@ -56,20 +56,25 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
       collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full =
       collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
-  costs.copy_in = model.copy(shard * master, shard * param);
-  costs.copy_out = model.copy(full * param, full * param);
+  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, shard * master, shard * param);
+  costs.copy_out = model.copy_of(schedule::Op::kCopyOut, full * param, full * param);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;
     costs.sub_all_gather =
         collective_cost(model, CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
-    costs.sub_copy_out = model.copy(full / ranks * param, full / ranks * param);
+    costs.sub_copy_out =
+        model.copy_of(schedule::Op::kCopyOut, full / ranks * param, full / ranks * param);
   }
-  costs.reduce_copy_in = model.copy(reduced_full * param, reduced_full * reduce);
+  costs.reduce_copy_in =
+      model.copy_of(schedule::Op::kReduceCopyIn, reduced_full * param, reduced_full * reduce);
   if (plan.plan.layout == plan::Layout::kFlat && reduce == param) {
     costs.flatten = model.copy(reduced_full * param, reduced_full * param);
   }
-  costs.store = reduce == master ? 0 : model.copy(reduced_shard * reduce, reduced_shard * master);
-  costs.store_add = model.copy(reduced_shard * (reduce + master), reduced_shard * master);
+  costs.store = reduce == master ? 0
+                                 : model.copy_of(schedule::Op::kStoreGrad, reduced_shard * reduce,
+                                                 reduced_shard * master);
+  costs.store_add = model.copy_of(schedule::Op::kStoreGrad, reduced_shard * (reduce + master),
+                                  reduced_shard * master);
   costs.to_device = model.host_copy(shard * param);
   costs.to_host = model.host_copy(reduced_shard * master);
   return costs;
@@ -148,6 +153,9 @@ StepCosts step_costs(const plan::Workload& workload,
   costs.units = unit_costs(plan, plan::unit_sizes(plan), model);
   costs.host_slowdown = model.host_slowdown();
   costs.waking = model.waking();
+  for (size_t kind = 0; kind < costs.blocking.size(); ++kind) {
+    costs.blocking[kind] = model.blocks(static_cast<CollectiveKind>(kind));
+  }
   for (size_t op = 0; op < costs.issue.size(); ++op) {
     costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
   }

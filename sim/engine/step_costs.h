@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/collective.h"
 #include "core/base/hook.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
@@ -34,6 +35,8 @@ struct StepCosts {
   std::vector<UnitCosts> units;
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // host time
   std::array<Nanoseconds, kHookCount> hooks{};          // host time without the hook's actions
+  // By CollectiveKind: on a CPU the host waits for the collective where it issues it.
+  std::array<bool, kCollectiveKindCount> blocking{};
   Nanoseconds waking = 0;    // delay of a CPU's host thread when it wakes up from a wait
   double host_slowdown = 1;  // issue, hooks and copies on a CPU, during communication
 };

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/recorded_tree.h"
@@ -17,28 +18,36 @@ namespace shardlens::sim {
 namespace {
 
 trace::Run open_run(std::span<const std::filesystem::path> paths, trace::Progress* progress) {
-  const auto has_plan = [](const std::filesystem::path& path) {
+  // A capture by Shardlens; for all other runs the operators are read from the traces.
+  const auto has_workload = [](const std::filesystem::path& path) {
     std::error_code none;
     return std::filesystem::exists(
-        (std::filesystem::is_directory(path, none) ? path : path.parent_path()) / "plan.json",
+        (std::filesystem::is_directory(path, none) ? path : path.parent_path()) / "workload.json",
         none);
   };
   trace::ReadOptions options;
   options.progress = progress;
-  options.keep_args = !std::any_of(paths.begin(), paths.end(), has_plan);
-  trace::Run run = trace::Run::open(paths, options);
+  options.keep_args = !std::any_of(paths.begin(), paths.end(), has_workload);
+  trace::Run run = analysis::open_run(paths, options);
   if (options.keep_args || !RecordedRun::needs_arguments(run)) {
     return run;
   }
-  options.keep_args = true;  // there is a plan.json, but not the rest of a capture
-  return trace::Run::open(paths, options);
+  options.keep_args = true;  // there is a workload.json, but not the rest of a capture
+  return analysis::open_run(paths, options);
+}
+
+// DDP's buckets are recovered from the trace, also where the plan is known.
+bool has_program(const trace::Run& run) {
+  return run.planned && run.planned->recorded && !run.planned->workload.order.empty();
 }
 
 Observation observe_any(const trace::Run& run) {
   // For a capture whose plan cannot be read, observe() throws the reason.
-  return run.planned || unreadable_plan(run) != nullptr
-             ? observe(run)
-             : observe(run, analysis::recover_plan(run.traces.front()));
+  if ((run.planned && !run.planned->recorded) || unreadable_plan(run) != nullptr) {
+    return observe(run);
+  }
+  return has_program(run) ? observe_recorded(run)
+                          : observe(run, analysis::recover_plan(run.traces.front()));
 }
 
 Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
@@ -57,7 +66,7 @@ Observation open_observation(const std::filesystem::path& path) {
 }
 
 bool RecordedRun::needs_arguments(const trace::Run& run) {
-  return !run.planned && unreadable_plan(run) == nullptr;
+  return (!run.planned || run.planned->recorded) && unreadable_plan(run) == nullptr;
 }
 
 std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesystem::path> paths,

@@ -201,6 +201,16 @@ def test_planted_faults_are_found_and_named(recorded, case, unit, words):
             assert difference["counts"] == [] and f"({unit})" in difference["expected"]
 
 
+@pytest.mark.parametrize("case", FSDP2)
+def test_what_if_uses_every_step_and_hides_nothing_that_the_run_waited_for(recorded, case):
+    own = shardlens.open(recorded / case).simulate()
+    assert own["baseline"]["measured_step_ns"] > 0 and own["exposed_copy_ns"] > 0
+    kept = shardlens.open(recorded / case).simulate(plan=dict(plan_of(recorded, case), units=[
+        {**unit, "reshard_after_forward": False} for unit in plan_of(recorded, case)["units"]]))
+    if case != "fsdp2-bf16":  # which keeps its parameters already
+        assert kept["exposed_copy_ns"] < own["exposed_copy_ns"] and kept["step_ns"] < own["step_ns"]
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         shardlens.record("unused", model=None, warmup=0)

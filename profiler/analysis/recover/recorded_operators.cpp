@@ -39,19 +39,6 @@ OperatorKind kind_of(std::string_view name, Section section) {
   return gemm ? OperatorKind::kGemm : OperatorKind::kElementwise;
 }
 
-plan::Phase phase_of(Section section) {
-  switch (section) {
-    case Section::kForward:
-      return plan::Phase::kForward;
-    case Section::kLoss:
-      return plan::Phase::kLoss;
-    case Section::kBackward:
-      return plan::Phase::kBackward;
-    default:
-      return plan::Phase::kOptimizer;
-  }
-}
-
 using Shapes = std::vector<std::vector<int64_t>>;
 
 // "Input Dims" of one operator, with lists of tensors flattened. Numbers have empty shapes.
@@ -153,6 +140,19 @@ nlohmann::json args_of(const Trace& trace, const Event& event) {
 }
 
 }  // namespace
+
+plan::Phase phase_of(Section section) {
+  switch (section) {
+    case Section::kForward:
+      return plan::Phase::kForward;
+    case Section::kLoss:
+      return plan::Phase::kLoss;
+    case Section::kBackward:
+      return plan::Phase::kBackward;
+    default:
+      return plan::Phase::kOptimizer;
+  }
+}
 
 std::vector<uint32_t> leaf_operators(const Trace& trace) {
   const std::vector<uint32_t> order = by_track_and_start(trace, [&](const Event& e) {

@@ -15,6 +15,9 @@ namespace shardlens::analysis {
 // Host operators that contain no other operator; see [Note: Leaf operators].
 [[nodiscard]] std::vector<uint32_t> leaf_operators(const trace::Trace& trace);
 
+// The phase of work in a section.
+[[nodiscard]] plan::Phase phase_of(Section section);
+
 struct RecordedOperator {
   plan::Operator op;    // without unit and module
   bool shaped = false;  // the trace has its shapes; otherwise `op` has no sizes

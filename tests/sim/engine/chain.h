@@ -26,6 +26,7 @@ struct Durations {
   Nanoseconds peer_wait = 0, waking = 0;
   Nanoseconds issue_operator = 0, issue_action = 0, issue_collective = 0;
   double compute_slowdown = 1, collective_slowdown = 1, host_slowdown = 1;
+  bool blocking = false;  // the host waits for collectives where it issues them
 };
 
 class DecreedCosts final : public CostModel {
@@ -49,6 +50,7 @@ class DecreedCosts final : public CostModel {
     return d_.peer_wait;
   }
   [[nodiscard]] double collective_slowdown() const override { return d_.collective_slowdown; }
+  [[nodiscard]] bool blocks(CollectiveKind /*kind*/) const override { return d_.blocking; }
   [[nodiscard]] Nanoseconds waking() const override { return d_.waking; }
   [[nodiscard]] double host_slowdown() const override { return d_.host_slowdown; }
   [[nodiscard]] Nanoseconds copy(Bytes, Bytes) const override { return d_.copy; }

@@ -269,6 +269,23 @@ TEST(SimulatorTest, OnACpuWakingCostsWhereTheHostSlept) {
             chain.run(durations(100, 200, 60, 90), kReadsLoss).duration);
 }
 
+// PyTorch's FSDP over Gloo: each all-gather and reduction is waited for where it is issued, so a
+// prefetch hides nothing. A device's streams are not affected.
+TEST(SimulatorTest, OnACpuBlockingCollectivesHideNothing) {
+  Durations d = durations(100, 200, 60, 90);
+  const Chain chain = make_chain({.layers = 4});
+  const SimulatedStep before = chain.run(d, {.host = HostMode::kCompute});
+  EXPECT_GT(before.ranks[0].figures.overlap, 0);
+  d.blocking = true;
+  const SimulatedStep step = chain.run(d, {.host = HostMode::kCompute});
+  EXPECT_EQ(step.duration, 4 * (60 + 100) + 4 * (60 + 200 + 90));
+  EXPECT_EQ(step.ranks[0].figures.overlap, 0);
+  d.waking = 7;
+  EXPECT_EQ(chain.run(d, {.host = HostMode::kCompute}).duration, step.duration + 12 * 7);
+  EXPECT_EQ(chain.run(d, kReadsLoss).duration,
+            chain.run(durations(100, 200, 60, 90), kReadsLoss).duration);
+}
+
 TEST(SimulatorTest, SlowHost) {
   Durations d = durations(100, 200, 60, 90);
   d.issue_operator = 150;

@@ -1,0 +1,433 @@
+#include "sim/calibrate/program_reader.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "core/schedule/collective_of.h"
+#include "profiler/analysis/events/names.h"
+#include "profiler/analysis/recover/recorded_operators.h"
+
+namespace shardlens::sim {
+namespace {
+
+using analysis::FsdpCall;
+using analysis::FsdpEvent;
+using analysis::Interval;
+using analysis::Timeline;
+using schedule::Op;
+using schedule::PlannedItem;
+using trace::Category;
+using trace::Event;
+
+std::optional<Op> op_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllGather:
+      return Op::kAllGather;
+    case CollectiveKind::kReduceScatter:
+      return Op::kReduceScatter;
+    case CollectiveKind::kAllReduce:
+      return Op::kAllReduce;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<Hook> hook_of(FsdpCall call) {
+  switch (call) {
+    case FsdpCall::kPreForward:
+      return Hook::kPreForward;
+    case FsdpCall::kPostForward:
+      return Hook::kPostForward;
+    case FsdpCall::kPreBackward:
+      return Hook::kPreBackward;
+    case FsdpCall::kPostBackward:
+      return Hook::kGradsReady;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_in(Nanoseconds time, const Interval& when) {
+  return when.start <= time && time < when.end;
+}
+
+// A view, or an operator whose sizes are not known: the cost model has no time for it.
+bool has_no_size(const plan::Operator& op) {
+  return op.read == 0 && op.written == 0 && op.flops == 0;
+}
+
+// Cuts ranges that contain each other into pieces that do not overlap.
+class Cutter {
+ public:
+  explicit Cutter(std::vector<Piece>& out) : out_(out) {}
+
+  void add(const Piece& piece, uint32_t depth) {
+    advance(piece.when.start);
+    const auto place = std::upper_bound(open_.begin(), open_.end(), depth,
+                                        [](uint32_t d, const Open& o) { return d < o.depth; });
+    open_.insert(place, {piece, depth});
+  }
+  void finish() { advance(std::numeric_limits<Nanoseconds>::max()); }
+
+ private:
+  struct Open {
+    Piece piece;
+    uint32_t depth;
+  };
+
+  void advance(Nanoseconds until) {
+    while (!open_.empty()) {
+      const Open& top = open_.back();
+      const Nanoseconds end = std::min(until, top.piece.when.end);
+      if (end > at_) {
+        out_.push_back(top.piece);
+        out_.back().when = {std::max(at_, top.piece.when.start), end};
+        at_ = end;
+      }
+      if (top.piece.when.end > until) {
+        return;
+      }
+      open_.pop_back();
+    }
+    at_ = std::max(at_, std::min(until, std::numeric_limits<Nanoseconds>::max() - 1));
+  }
+
+  std::vector<Piece>& out_;
+  std::vector<Open> open_;  // by depth
+  Nanoseconds at_ = std::numeric_limits<Nanoseconds>::min();
+};
+
+}  // namespace
+
+ProgramReader::ProgramReader(const trace::Trace& trace,
+                             const Timeline& timeline,
+                             const Observation& about,
+                             const UnitNames& units)
+    : trace_(trace), timeline_(timeline), in_(about), units_(units), index_(trace, timeline) {
+  find_positions();
+  find_leaves();
+}
+
+void ProgramReader::find_positions() {
+  operators_.resize(in_.workload.operators.size());
+  for (size_t i = 0; i < in_.planned.order.size(); ++i) {
+    const PlannedItem& item = in_.planned.order[i];
+    if (item.kind == PlannedItem::Kind::kOperator) {
+      operators_[item.index].push_back(i);
+    } else if (item.kind == PlannedItem::Kind::kHook) {
+      const HookEvent& hook = in_.planned.hooks[item.index];
+      hooks_[{hook.hook, hook.unit}].push_back(i);
+    } else {
+      const schedule::Action& action = in_.planned.actions[item.index].action;
+      actions_[{action.op, action.unit}].push_back(i);
+    }
+  }
+  for (uint32_t i = 0; i < in_.workload.operators.size(); ++i) {
+    const plan::Operator& op = in_.workload.operators[i];
+    named_[{op.phase, op.unit, op.name}].push_back(i);
+  }
+}
+
+std::optional<UnitId> ProgramReader::unit_of(const std::string& name) const {
+  const auto found = units_.find(name);
+  return found == units_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<size_t> ProgramReader::position(const Action& action, size_t count) const {
+  const auto found = actions_.find(action);
+  return found == actions_.end() || count >= found->second.size()
+             ? std::nullopt
+             : std::optional(found->second[count]);
+}
+
+// Whether the operator is FSDP's own work.
+bool ProgramReader::in_fsdp(const Event& event) const {
+  const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+  auto after = std::upper_bound(events.begin(), events.end(), event.start,
+                                [](Nanoseconds t, const FsdpEvent& e) { return t < e.when.start; });
+  for (int looked = 0; after != events.begin() && looked < 16; ++looked) {
+    --after;
+    if (after->track == event.track && event.start < after->when.end) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The operators of the model and of the optimizer, as recover_workload() takes them.
+void ProgramReader::find_leaves() {
+  for (const uint32_t index : analysis::leaf_operators(trace_)) {
+    const Event& event = trace_.events[index];
+    const analysis::Owner owner = timeline_.sections.at(event.track, event.start);
+    if (owner.section == analysis::Section::kNone || in_fsdp(event)) {
+      continue;
+    }
+    const std::string name = owner.unit == kNoUnit ? "" : timeline_.fsdp.units[owner.unit].fqn;
+    leaves_.push_back({index, analysis::phase_of(owner.section), unit_of(name).value_or(0)});
+  }
+  std::stable_sort(leaves_.begin(), leaves_.end(), [this](const Leaf& a, const Leaf& b) {
+    return trace_.events[a.event].start < trace_.events[b.event].start;
+  });
+}
+
+// The begin of each microbatch's forward in the step.
+std::vector<Nanoseconds> ProgramReader::passes_in(const Interval& host) const {
+  std::map<uint32_t, Nanoseconds> begins;
+  for (const FsdpEvent& e : timeline_.fsdp.events) {
+    const auto [at, fresh] = begins.try_emplace(e.pass, e.when.start);
+    at->second = std::min(at->second, e.when.start);
+  }
+  std::vector<Nanoseconds> out;
+  for (const auto& [pass, begin] : begins) {
+    if (is_in(begin, host)) {
+      out.push_back(begin);
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+bool ProgramReader::same_collectives(const Interval& host) const {
+  std::map<Action, size_t> seen;
+  for (const analysis::Collective& each : timeline_.collectives) {
+    const std::optional<Op> op = each.kind ? op_of(*each.kind) : std::nullopt;
+    if (!op || !each.unit || each.issuer == trace::kNoIndex ||
+        !is_in(trace_.events[each.issuer].start, host)) {
+      continue;
+    }
+    if (const auto unit = unit_of(timeline_.units[*each.unit])) {
+      ++seen[{*op, *unit}];
+    }
+  }
+  for (const auto& [action, positions] : actions_) {
+    if (schedule::collective_of(action.first)) {
+      const auto found = seen.find(action);
+      if ((found == seen.end() ? 0 : found->second) != positions.size()) {
+        return false;
+      }
+      if (found != seen.end()) {
+        seen.erase(found);
+      }
+    }
+  }
+  return seen.empty();
+}
+
+void ProgramReader::add_ranges(const Interval& host, std::vector<Range>& out) const {
+  constexpr uint32_t kHook = 0, kAction = 1;
+  std::map<FsdpCall, std::map<UnitId, size_t>> counts;
+  const bool device = in_.host == HostMode::kAhead;
+  for (const FsdpEvent& e : timeline_.fsdp.events) {
+    const auto unit = unit_of(timeline_.fsdp.units[e.unit].fqn);
+    if (!unit || !is_in(e.when.start, host)) {
+      continue;
+    }
+    const size_t count = counts[e.call][*unit]++;
+    if (const auto hook = hook_of(e.call)) {
+      const auto found = hooks_.find({*hook, *unit});
+      if (found != hooks_.end()) {
+        // A second call of the same hook (an output of a tuple each) is part of the first one.
+        const size_t at = found->second[std::min(count, found->second.size() - 1)];
+        out.push_back({{Piece::Kind::kWaitingCall, Piece::Gap::kNext, e.when, at}, kHook});
+      }
+      continue;
+    }
+    const bool reduces = e.call == FsdpCall::kReduce;
+    const Op op = e.call == FsdpCall::kUnshard   ? Op::kAllGather
+                  : e.call == FsdpCall::kCopyOut ? Op::kCopyOut
+                                                 : Op::kReduceScatter;
+    auto at = position({op, *unit}, count);
+    if (!at && reduces) {
+      at = position({Op::kAllReduce, *unit}, count);
+    }
+    if (at) {
+      const bool waits = e.call == FsdpCall::kCopyOut && !device;
+      out.push_back(
+          {{waits ? Piece::Kind::kWaitingCall : Piece::Kind::kCall, Piece::Gap::kNext, e.when, *at},
+           kAction});
+    }
+    add_copies(e, {{{op, *unit}, count}}, out);
+  }
+}
+
+// The operators in the range of an all-gather, a copy-out or a reduction; those in another operator
+// are not counted again.
+void ProgramReader::add_copies(const FsdpEvent& event,
+                               const Counts& counts,
+                               std::vector<Range>& out) const {
+  constexpr uint32_t kCopy = 2, kCopyInCall = 4;
+  const auto& [action, count] = *counts.begin();
+  const auto [op, unit] = action;
+  const auto first = std::lower_bound(
+      index_.operators.begin(), index_.operators.end(), event.when.start,
+      [this](uint32_t i, Nanoseconds time) { return trace_.events[i].start < time; });
+  bool called = false;
+  Nanoseconds within = event.when.start, call_end = event.when.start;
+  for (auto each = first;
+       each != index_.operators.end() && trace_.events[*each].start < event.when.end; ++each) {
+    const Event& copy = trace_.events[*each];
+    if (copy.track != event.track || copy.start < within) {
+      continue;
+    }
+    const std::string_view name = trace_.name(copy);
+    if (analysis::is_c10d_operator(name) && !name.starts_with("fsdp::")) {
+      called = true;
+      call_end = std::max(call_end, copy.end());
+      continue;
+    }
+    within = copy.end();
+    const bool in_call = copy.start < call_end;
+    const Op of = op == Op::kAllGather ? Op::kCopyIn
+                  : op == Op::kCopyOut ? Op::kCopyOut
+                  : called && !in_call ? Op::kStoreGrad
+                                       : Op::kReduceCopyIn;
+    if (const auto at = position({of, unit}, count)) {
+      out.push_back({{Piece::Kind::kCopy, Piece::Gap::kNext, {copy.start, copy.end()}, *at},
+                     in_call ? kCopyInCall : kCopy});
+    }
+  }
+}
+
+void ProgramReader::add_collectives(const Interval& host, std::vector<Range>& out) const {
+  constexpr uint32_t kCollective = 3;
+  Counts counts;
+  std::vector<const analysis::Collective*> issued;
+  for (const analysis::Collective& each : timeline_.collectives) {
+    if (each.kind && each.unit && each.issuer != trace::kNoIndex &&
+        is_in(trace_.events[each.issuer].start, host)) {
+      issued.push_back(&each);
+    }
+  }
+  std::stable_sort(issued.begin(), issued.end(), [this](const auto* a, const auto* b) {
+    return trace_.events[a->issuer].start < trace_.events[b->issuer].start;
+  });
+  for (const analysis::Collective* each : issued) {
+    const std::optional<Op> op = op_of(*each->kind);
+    const auto unit = unit_of(timeline_.units[*each->unit]);
+    if (!op || !unit) {
+      continue;
+    }
+    const auto at = position({*op, *unit}, counts[{*op, *unit}]++);
+    if (!at) {
+      continue;
+    }
+    const Event& call = trace_.events[each->issuer];
+    out.push_back(
+        {{Piece::Kind::kCall, Piece::Gap::kNext, {call.start, call.end()}, *at}, kCollective});
+    if (in_.blocking[static_cast<size_t>(*each->kind)]) {
+      const Interval rest{std::min(call.end(), each->when.start), each->when.start};
+      out.push_back({{Piece::Kind::kCall, Piece::Gap::kNext, rest, *at}, kCollective});
+      out.push_back({{Piece::Kind::kWait, Piece::Gap::kNext, each->when, *at}, kCollective});
+    }
+  }
+}
+
+void ProgramReader::add_operators(const Interval& host,
+                                  const std::vector<Nanoseconds>& passes,
+                                  std::vector<Range>& out) const {
+  constexpr uint32_t kOperator = 5;
+  std::map<std::tuple<size_t, plan::Phase, UnitId, std::string_view>, size_t> counts;
+  auto leaf = std::lower_bound(leaves_.begin(), leaves_.end(), host.start,
+                               [this](const Leaf& each, Nanoseconds time) {
+                                 return trace_.events[each.event].start < time;
+                               });
+  for (; leaf != leaves_.end() && trace_.events[leaf->event].start < host.end; ++leaf) {
+    const Event& event = trace_.events[leaf->event];
+    const auto pass = std::upper_bound(passes.begin(), passes.end(), event.start);
+    const bool optimizes = leaf->phase == plan::Phase::kOptimizer;
+    if (pass == passes.begin()) {
+      continue;
+    }
+    const size_t microbatch = optimizes ? 0 : static_cast<size_t>(pass - passes.begin()) - 1;
+    const std::string_view name = trace_.name(event);
+    const auto alike = named_.find({leaf->phase, leaf->unit, std::string(name)});
+    const size_t count = counts[{microbatch, leaf->phase, leaf->unit, name}]++;
+    if (alike == named_.end() || count >= alike->second.size()) {
+      continue;
+    }
+    const uint32_t index = alike->second[count];
+    if (has_no_size(in_.workload.operators[index]) || microbatch >= operators_[index].size()) {
+      continue;
+    }
+    out.push_back({{Piece::Kind::kOperator,
+                    optimizes ? Piece::Gap::kOutside : Piece::Gap::kItem,
+                    {event.start, event.end()},
+                    operators_[index][microbatch]},
+                   kOperator});
+  }
+}
+
+std::optional<ObservedStep> ProgramReader::read(const analysis::Step& step) const {
+  const std::vector<Nanoseconds> passes = passes_in(step.host);
+  if (static_cast<int64_t>(passes.size()) != in_.settings.accumulate ||
+      !same_collectives(step.host)) {
+    return std::nullopt;
+  }
+  std::vector<Range> ranges;
+  add_ranges(step.host, ranges);
+  add_collectives(step.host, ranges);
+  add_operators(step.host, passes, ranges);
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return a.piece.when.start != b.piece.when.start ? a.piece.when.start < b.piece.when.start
+                                                    : a.depth < b.depth;
+  });
+  std::vector<Piece> pieces;
+  Cutter cutter(pieces);
+  for (const Range& range : ranges) {
+    cutter.add(range.piece, range.depth);
+  }
+  cutter.finish();
+  StepReader reader(index_, in_);
+  size_t begun = 0;  // passes; the time before the first piece of each is the training loop's
+  for (Piece& piece : pieces) {
+    if (begun < passes.size() && piece.when.start >= passes[begun]) {
+      piece.gap = Piece::Gap::kOutside;
+      ++begun;
+    }
+    reader.add(piece);
+  }
+  ObservedStep out = reader.read(step);
+  out.window = step.host;
+  return out;
+}
+
+std::array<bool, kCollectiveKindCount> blocking_kinds(std::span<const trace::Trace> traces,
+                                                      std::span<const Timeline> timelines) {
+  std::array<Nanoseconds, kCollectiveKindCount> waited{}, all{};
+  for (size_t rank = 0; rank < traces.size(); ++rank) {
+    const trace::Trace& trace = traces[rank];
+    if (timelines[rank].device) {
+      return {};
+    }
+    std::vector<std::vector<Nanoseconds>> instants(trace.tracks.size());  // begins and ends
+    for (const Event& event : trace.events) {
+      if (event.phase == trace::EventPhase::kComplete) {
+        instants.at(event.track).push_back(event.start);
+        instants.at(event.track).push_back(event.end());
+      }
+    }
+    for (std::vector<Nanoseconds>& track : instants) {
+      std::sort(track.begin(), track.end());
+    }
+    for (const analysis::Collective& each : timelines[rank].collectives) {
+      if (!each.kind || each.issuer == trace::kNoIndex) {
+        continue;
+      }
+      const Event& call = trace.events[each.issuer];
+      const std::vector<Nanoseconds>& track = instants.at(call.track);
+      const auto next = std::upper_bound(track.begin(), track.end(), call.end());
+      const auto kind = static_cast<size_t>(*each.kind);
+      all[kind] += each.when.length();
+      waited[kind] += next != track.end() && *next >= each.when.end ? each.when.length() : 0;
+    }
+  }
+  std::array<bool, kCollectiveKindCount> out{};
+  for (size_t kind = 0; kind < out.size(); ++kind) {
+    out[kind] = all[kind] > 0 && waited[kind] >= all[kind] - all[kind] / 10;
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/base/collective.h"
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
+#include "sim/calibrate/observation.h"
+#include "sim/calibrate/step_reader.h"
+
+namespace shardlens::sim {
+
+// The plan's unit of each name that a trace has for a unit.
+using UnitNames = std::map<std::string, UnitId>;
+
+// Reads the steps of one rank's trace of PyTorch's FSDP as items of the planned step.
+//
+// [Note: Whose time, in PyTorch] Operators inside FSDP's ranges are the copies of the action that
+// the range is about: before the all-gather's call, copy-in; in the copy-out's range, copy-out;
+// before or within the reduction's call, the reduction's copy-in (Gloo packs its input there);
+// after it, the stored gradient. The rest of an all-gather's or a reduction's range is that
+// action's own time, and the rest of a hook's range the hook's. Time between the ranges belongs to
+// the next operator of the model.
+//
+// Ownership  the arguments must outlive the reader.
+class ProgramReader {
+ public:
+  ProgramReader(const trace::Trace& trace,
+                const analysis::Timeline& timeline,
+                const Observation& about,
+                const UnitNames& units);
+
+  // nullopt: the step's collectives are not those of the planned step.
+  [[nodiscard]] std::optional<ObservedStep> read(const analysis::Step& step) const;
+
+ private:
+  using Action = std::pair<schedule::Op, UnitId>;
+  // An interval of the host's time that belongs to an item, except for those nested in it.
+  struct Range {
+    Piece piece;
+    uint32_t depth = 0;  // of two that overlap the deeper one has the time
+  };
+  struct Leaf {
+    uint32_t event = 0;
+    plan::Phase phase = plan::Phase::kForward;
+    UnitId unit = 0;
+  };
+  using Counts = std::map<Action, size_t>;
+
+  void find_positions();
+  void find_leaves();
+  [[nodiscard]] std::optional<UnitId> unit_of(const std::string& name) const;
+  [[nodiscard]] std::optional<size_t> position(const Action& action, size_t count) const;
+  [[nodiscard]] bool in_fsdp(const trace::Event& event) const;
+  [[nodiscard]] std::vector<Nanoseconds> passes_in(const analysis::Interval& host) const;
+  [[nodiscard]] bool same_collectives(const analysis::Interval& host) const;
+  void add_ranges(const analysis::Interval& host, std::vector<Range>& out) const;
+  void add_copies(const analysis::FsdpEvent& event,
+                  const Counts& counts,
+                  std::vector<Range>& out) const;
+  void add_collectives(const analysis::Interval& host, std::vector<Range>& out) const;
+  void add_operators(const analysis::Interval& host,
+                     const std::vector<Nanoseconds>& passes,
+                     std::vector<Range>& out) const;
+
+  const trace::Trace& trace_;
+  const analysis::Timeline& timeline_;
+  const Observation& in_;
+  const UnitNames& units_;
+  TraceIndex index_;
+  std::map<Action, std::vector<size_t>> actions_;                 // positions in the order
+  std::map<std::pair<Hook, UnitId>, std::vector<size_t>> hooks_;  // the same
+  std::vector<std::vector<size_t>> operators_;                    // by operator, then microbatch
+  std::map<std::tuple<plan::Phase, UnitId, std::string>, std::vector<uint32_t>> named_;
+  std::vector<Leaf> leaves_;  // operators of the model, by start
+};
+
+// Which kinds of collectives the host waited for where it issued them: nothing is recorded on its
+// thread between the call and the end of the collective, for at least nine tenths of the time of
+// the kind's collectives. Always false on a device, where such waits are the stream's.
+[[nodiscard]] std::array<bool, kCollectiveKindCount> blocking_kinds(
+    std::span<const trace::Trace> traces, std::span<const analysis::Timeline> timelines);
+
+}  // namespace shardlens::sim

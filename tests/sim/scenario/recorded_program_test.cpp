@@ -1,0 +1,99 @@
+#include <cmath>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::sim {
+namespace {
+
+using testing::HasSubstr;
+
+// A run of shardlens.record: FSDP2 over Gloo, two ranks, two steps of two microbatches.
+std::shared_ptr<const RecordedRun> recorded() {
+  static const std::shared_ptr<const RecordedRun> run = [] {
+    const std::filesystem::path path = std::filesystem::path(SHARDLENS_TEST_DATA) / "recorded_run";
+    return RecordedRun::open(std::span(&path, 1));
+  }();
+  return run;
+}
+
+// The predicted step with a changed plan.
+Prediction with(const std::function<void(plan::Plan&)>& change) {
+  Scenario scenario = own_scenario(recorded());
+  change(scenario.plan);
+  return evaluate(scenario);
+}
+
+TEST(RecordedProgram, EveryStepOfEveryRankCounts) {
+  const Observation& seen = recorded()->observation();
+  EXPECT_EQ(seen.steps.size(), 4U);
+  EXPECT_EQ(seen.settings.accumulate, 2);
+  for (const ObservedStep& step : seen.steps) {
+    Nanoseconds sum = step.outside + step.outside_communication;
+    for (const ObservedItem& item : step.items) {
+      sum += item.host + item.waited + std::max<Nanoseconds>(0, item.run);
+    }
+    EXPECT_EQ(sum, step.duration);  // each instant belongs to one item
+  }
+}
+
+TEST(RecordedProgram, ThePlanIsTheProgramsOwnOnItsOwnModules) {
+  EXPECT_EQ(recorded()->tree().parameters.size(), 14U);
+  EXPECT_NE(recorded()->tree().find("layers.1.fc2"), nullptr);
+  EXPECT_EQ(recorded()->observation().plan.units.size(), 4U);
+}
+
+TEST(RecordedProgram, CollectivesHideNothingWhereTheHostWaitedForThem) {
+  const Calibration& machine = *recorded()->machine()->calibration();
+  EXPECT_TRUE(machine.blocking[static_cast<size_t>(CollectiveKind::kAllGather)]);
+  EXPECT_TRUE(machine.blocking[static_cast<size_t>(CollectiveKind::kReduceScatter)]);
+  EXPECT_EQ(parse_calibration(to_json(machine), "c").blocking, machine.blocking);
+  const Prediction own = with([](plan::Plan&) {});
+  EXPECT_EQ(own.figures.overlap, 0);
+  EXPECT_GT(own.figures.exposed_comm, 0);
+  EXPECT_GT(own.figures.exposed_copy, 0);
+  // A prefetch only moves the gathers.
+  const Prediction prefetched = with([](plan::Plan& plan) {
+    plan.forward_prefetch_lists = {{"layers.0", {"layers.1"}}, {"layers.1", {"layers.2"}}};
+  });
+  EXPECT_NEAR(static_cast<double>(prefetched.step.duration), static_cast<double>(own.step.duration),
+              0.01 * static_cast<double>(own.step.duration));
+}
+
+TEST(RecordedProgram, ReplaysItsOwnPlan) {
+  EXPECT_LT(std::abs(recorded()->baseline().error()), 0.1);
+}
+
+// Without resharding six of fourteen gathers of a step and their copies are gone.
+TEST(RecordedProgram, KeptParametersAreNotGatheredAgain) {
+  const Prediction own = with([](plan::Plan&) {});
+  const Prediction kept = with([](plan::Plan& plan) {
+    for (plan::UnitEntry& unit : plan.units) {
+      unit.reshard_after_forward = plan::Reshard{plan::Reshard::Kind::kNo, 0};
+    }
+  });
+  EXPECT_LT(kept.figures.exposed_comm, own.figures.exposed_comm);
+  EXPECT_LT(kept.figures.exposed_copy, own.figures.exposed_copy);
+  EXPECT_LT(kept.step.duration, own.step.duration);
+}
+
+TEST(RecordedProgram, AUnitCannotBeDivided) {
+  try {
+    (void)with([](plan::Plan& plan) {
+      plan.units.emplace_back();
+      plan.units.back().globs = {"layers.0.fc1"};
+    });
+    FAIL() << "the unit was divided";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("units can be merged, but not divided"));
+    EXPECT_THAT(error.what(), HasSubstr("layers.0.fc1"));
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::sim
