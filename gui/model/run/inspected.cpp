@@ -8,6 +8,7 @@
 #include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
+#include "gui/model/run/block_words.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/table.h"
 
@@ -134,6 +135,24 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
   return sheet.done();
 }
 
+// Blocks alike, with their median, the worst, and which that is.
+void add_block(Sheet& sheet, const RankData& rank, const analysis::BlockFigures& block) {
+  const std::vector<analysis::UnitFigures>& units = rank.figures.units;
+  sheet.section(QObject::tr("blocks alike, %1").arg(escaped(block.name)));
+  sheet.row(QObject::tr("compute"), spread_text(units, block.compute).toHtmlEscaped());
+  sheet.row(QObject::tr("exposed"), spread_text(units, block.exposed).toHtmlEscaped());
+  for (size_t i = 0; i < block.parts.size(); ++i) {
+    if (const auto& part = block.parts[i]) {
+      sheet.row(words(name_of(static_cast<analysis::UnitPart>(i))).toHtmlEscaped(),
+                spread_text(units, *part).toHtmlEscaped());
+    }
+  }
+  if (!block.outliers.empty()) {
+    sheet.row(QObject::tr("far from the others"),
+              QStringLiteral("<b>%1</b>").arg(outliers_text(units, block).toHtmlEscaped()));
+  }
+}
+
 QString of_unit(const RankData& rank, const std::string& unit) {
   const auto found =
       std::find_if(rank.figures.units.begin(), rank.figures.units.end(),
@@ -169,6 +188,12 @@ QString of_unit(const RankData& rank, const std::string& unit) {
       sheet.row(QObject::tr("cause"),
                 QStringLiteral("<b>%1</b>: %2")
                     .arg(escaped(words_of(*part->cause)), escaped(explanation_of(*part->cause))));
+    }
+  }
+  const auto number = static_cast<uint32_t>(found - rank.figures.units.begin());
+  for (const analysis::BlockFigures& block : rank.figures.blocks) {
+    if (std::ranges::find(block.units, number) != block.units.end()) {
+      add_block(sheet, rank, block);
     }
   }
   return sheet.done();
@@ -207,6 +232,9 @@ QString of_rank(const RunData& run, const RankData& rank) {
               .arg(countText(straggler.last, QObject::tr("collective"), QObject::tr("collectives")),
                    durationText(straggler.held_up)));
     }
+  }
+  for (const analysis::BlockFigures& block : rank.figures.blocks) {
+    add_block(sheet, rank, block);
   }
   return sheet.done();
 }

@@ -10,6 +10,7 @@
 #include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/module_edits.h"
+#include "gui/model/run/block_words.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {
@@ -263,6 +264,54 @@ void UnitTree::sumUp(const std::vector<UnitFigures>& units) {
     visit(id);
     largest_ = std::max(largest_, node(id).exposed());
   }
+  describeBlocks(units);
+}
+
+// Each block's text is at the lowest row that contains all of its units.
+void UnitTree::describeBlocks(const std::vector<UnitFigures>& units) {
+  std::map<std::string, uint32_t> numbers;
+  for (uint32_t i = 0; i < units.size(); ++i) {
+    numbers.emplace(units[i].fqn, i);
+  }
+  const std::vector<analysis::BlockFigures> blocks = analysis::block_figures(units);
+  std::vector<size_t> block_of(units.size(), blocks.size());
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    for (const uint32_t unit : blocks[b].units) {
+      block_of[unit] = b;
+    }
+  }
+  // Returns how many units of each block are within the row.
+  const std::function<std::map<size_t, size_t>(int)> visit = [&](int id) {
+    std::map<size_t, size_t> within;
+    node(id).blocks.clear();
+    const auto own = node(id).unit ? numbers.find(*node(id).unit) : numbers.end();
+    if (own != numbers.end() && block_of[own->second] < blocks.size()) {
+      ++within[block_of[own->second]];
+    }
+    for (const int child : childrenOf(id)) {
+      for (const auto& [block, count] : visit(child)) {
+        within[block] += count;
+      }
+    }
+    std::erase_if(within, [&](const auto& each) {
+      const auto& [number, count] = each;
+      const analysis::BlockFigures& block = blocks[number];
+      if (count < block.units.size()) {
+        return false;
+      }
+      const QString outliers = outliers_text(units, block);
+      QString& text = node(id).blocks;
+      text += (text.isEmpty() ? QString() : QStringLiteral("\n")) +
+              tr("%1: exposed %2")
+                  .arg(QString::fromStdString(block.name), spread_text(units, block.exposed));
+      text += outliers.isEmpty() ? QString() : tr("; far from the others: %1").arg(outliers);
+      return true;
+    });
+    return within;
+  };
+  for (const int id : childrenOf(kTop)) {
+    visit(id);
+  }
 }
 
 void UnitTree::setWindow(const analysis::IntervalSet& window) {
@@ -397,8 +446,11 @@ QVariant UnitTree::data(const QModelIndex& index, int role) const {
       if (index.column() == kUnits && !row.plan.isEmpty()) {
         return row.changed ? tr("The edited plan: %1").arg(row.plan) : row.plan;
       }
-      return row.unit ? tr("unit %1").arg(QString::fromStdString(unit_label(*row.unit)))
-                      : QVariant();
+      if (row.unit) {
+        const QString unit = tr("unit %1").arg(QString::fromStdString(unit_label(*row.unit)));
+        return row.blocks.isEmpty() ? unit : unit + QStringLiteral("\n") + row.blocks;
+      }
+      return row.blocks.isEmpty() ? QVariant() : row.blocks;
     case Qt::TextAlignmentRole:
       return alignment(index.column());
     case kUnitRole:

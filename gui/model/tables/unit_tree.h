@@ -56,6 +56,7 @@ class UnitTree : public TreeModel {
     int module = -1;                  // index into the plan's module tree; -1: none, or several
     QString plan;                     // how the edited plan treats the module
     bool changed = false;
+    QString blocks;   // figures of the blocks alike within it, one line each; empty: none
     Bytes bytes = 0;  // of its parameters, unsharded
     int units = 0;
     // Times in the window, summed over the subtree.
@@ -71,6 +72,7 @@ class UnitTree : public TreeModel {
   [[nodiscard]] std::vector<int> folded(std::vector<int> siblings);
   [[nodiscard]] std::string signature(int id) const;
   void sumUp(const std::vector<analysis::UnitFigures>& units);
+  void describeBlocks(const std::vector<analysis::UnitFigures>& units);
   [[nodiscard]] QVariant textOf(const Node& node, int column) const;
   [[nodiscard]] Node& node(int id) { return nodes_[static_cast<size_t>(id)]; }
   [[nodiscard]] const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }

@@ -1,8 +1,13 @@
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
 #include "gui/model/base/action_registry.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/model/run/inspected.h"
+#include "gui/model/run/selection_context.h"
 #include "gui/model/tables/diagnostic_table.h"
 #include "gui/model/tables/event_table.h"
 #include "gui/model/tables/exposed_table.h"
@@ -67,6 +72,78 @@ TEST_F(ModelTest, BlocksBuiltAlikeAreFolded) {
   }
   EXPECT_EQ(tree.exposedAt(fold), sum);
   EXPECT_EQ(fold.siblingAtColumn(UnitTree::kUnits).data().toString(), "6");
+}
+
+// Six layers. Nothing computes before the first one and little before the backward of the last, and
+// the third is gathered for backward only when it is needed, which takes twice as long.
+TEST_F(ModelTest, BlocksAlikeNameTheirMedianTheWorstAndOutliers) {
+  test::GeneratedRun generated;
+  generated.layers = 6;
+  generated.steps = 3;
+  generated.not_prefetched = {2};
+  generated.reduce_scatter = 0.05e6;
+  generated.hidden_all_gather = 2;
+  const RunPointer run = std::make_shared<const RunData>(generated.run());
+  std::map<std::string, Nanoseconds> exposed;
+  std::vector<Nanoseconds> sorted;
+  Nanoseconds sum = 0;
+  for (const analysis::UnitFigures& unit : run->ranks[0]->figures.units) {
+    if (unit.fqn.starts_with("layers.")) {
+      exposed[unit.fqn] = unit.exposed();
+      sorted.push_back(unit.exposed());
+      sum += unit.exposed();
+    }
+  }
+  ASSERT_EQ(sorted.size(), 6U);
+  std::ranges::sort(sorted);
+  ASSERT_EQ(sorted[5], exposed["layers.2"]);
+  ASSERT_EQ(sorted[4], exposed["layers.0"]);
+  const QString spread =
+      QStringLiteral("%1; median %2, worst %3 (layers.2)")
+          .arg(durationText(sum), durationText(sorted[2]), durationText(sorted[5]));
+  // Far: by more than half of the median, five times the median distance, and 50 us.
+  std::vector<Nanoseconds> distances;
+  for (const Nanoseconds each : sorted) {
+    distances.push_back(std::abs(each - sorted[2]));
+  }
+  std::ranges::sort(distances);
+  const Nanoseconds far = std::max({sorted[2] / 2, 5 * distances[2], Nanoseconds{50'000}});
+  ASSERT_GT(sorted[4] - sorted[2], far);
+  std::vector<std::pair<Nanoseconds, std::string>> outlying;
+  for (const auto& [name, each] : exposed) {
+    if (std::abs(each - sorted[2]) > far) {
+      outlying.emplace_back(-each, name);
+    }
+  }
+  std::ranges::sort(outlying);
+  QStringList names;
+  for (const auto& [each, name] : outlying) {
+    names.append(QStringLiteral("%1 (%2)").arg(QString::fromStdString(name), durationText(-each)));
+  }
+  ASSERT_GE(names.size(), 2);
+  const QString outliers = names.join(", ");
+  UnitTree tree;
+  tree.show(run, 0);
+  const QModelIndex fold = tree.indexOf("layers.3").parent();
+  EXPECT_EQ(
+      fold.data(Qt::ToolTipRole).toString(),
+      QStringLiteral("layers.0 to 5: exposed %1; far from the others: %2").arg(spread, outliers));
+  EXPECT_EQ(tree.indexOf("layers.2").data(Qt::ToolTipRole).toString(), "unit layers.2");
+  // Of one step, the text has the figures of that step.
+  tree.setWindow({run->ranks[0]->figures.steps[1].window});
+  EXPECT_TRUE(fold.data(Qt::ToolTipRole).toString().contains("(layers.2)"));
+  EXPECT_FALSE(fold.data(Qt::ToolTipRole).toString().contains(spread));
+
+  SelectionContext context;
+  context.setRun(run);
+  const QString of_rank = inspected(context);
+  EXPECT_TRUE(of_rank.contains("<b>blocks alike, layers.0 to 5</b>")) << of_rank.toStdString();
+  EXPECT_TRUE(of_rank.contains(spread)) << of_rank.toStdString();
+  EXPECT_TRUE(of_rank.contains("<b>" + outliers + "</b>")) << of_rank.toStdString();
+  context.selectUnit("layers.4");
+  EXPECT_TRUE(inspected(context).contains(spread));
+  context.selectUnit("");
+  EXPECT_FALSE(inspected(context).contains("blocks alike"));
 }
 
 TEST_F(ModelTest, ExposedListSumsToTheHeadlineAndNamesCauses) {

@@ -20,6 +20,7 @@
 #include <QPlainTextEdit>
 #include <QPushButton>
 #include <QTest>
+#include <QTextBrowser>
 #include <QTreeView>
 #include <QWheelEvent>
 
@@ -307,6 +308,21 @@ TEST_F(MainWindowTest, AnyRangesNumbersAreTheAnalyzers) {
     EXPECT_EQ(top, exact.exposed_comm);
     expect_headline(exact);
   }
+}
+
+TEST_F(MainWindowTest, BlocksAlikeAreInTheInspectorAndAtTheirRow) {
+  open(sample_run());
+  const QModelIndex fold = window_->panels().model<UnitTree>().indexOf("model.layers.3").parent();
+  EXPECT_TRUE(fold.data(Qt::ToolTipRole).toString().startsWith("model.layers.0 to 5: exposed "));
+  const auto texts = window_->findChildren<QTextBrowser*>();
+  const auto inspector = std::ranges::find_if(
+      texts, [](const QTextBrowser* text) { return text->accessibleName() == "Inspector"; });
+  ASSERT_NE(inspector, texts.end());
+  EXPECT_TRUE((*inspector)->toPlainText().contains("blocks alike, model.layers.0 to 5"));
+  window_->context().selectUnit("model.layers.3");
+  EXPECT_TRUE((*inspector)->toPlainText().contains("blocks alike, model.layers.0 to 5"));
+  window_->context().selectUnit("<optimizer>");
+  EXPECT_FALSE((*inspector)->toPlainText().contains("blocks alike"));
 }
 
 TEST_F(MainWindowTest, AnotherRunIsComparedBelow) {
