@@ -14,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/workload.h"
-#include "profiler/record/rank_now.h"
 #include "sim/cost/fabric_timer.h"
 
 #include "cli/capture/capture_directory.h"
@@ -74,25 +73,6 @@ DirectoryLock write_inputs(const RunOptions& options, const PreparedRun& run) {
   return lock;
 }
 
-// Removes the files with what each rank was doing, and spools of ranks that never trained. Returns
-// the names of the other spools, which a failed run leaves.
-std::string tidy(const RunOptions& options, int first_rank, int processes) {
-  std::string spools;
-  std::error_code ignored;
-  for (int rank = first_rank; rank < first_rank + processes; ++rank) {
-    const auto now = record::read_rank_now(record::now_path(options.out, rank));
-    const fs::path spool = record::spool_path(options.out, rank);
-    if (now && now->step < 0) {
-      fs::remove(spool, ignored);  // the rank never trained: the spool is empty
-    }
-    fs::remove(record::now_path(options.out, rank), ignored);
-    if (fs::exists(spool, ignored)) {
-      spools += (spools.empty() ? "" : ", ") + spool.string();
-    }
-  }
-  return spools;
-}
-
 }  // namespace
 
 int capture(const RunOptions& options, const LineSink& sink) {
@@ -110,7 +90,8 @@ int capture(const RunOptions& options, const LineSink& sink) {
   supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;
   const DirectoryLock lock = write_inputs(options, run);
   const SupervisorResult result = supervise(supervised);
-  const std::string spools = tidy(options, supervised.first_rank, supervised.processes);
+  const std::string spools =
+      tidy_capture_directory(options.out, supervised.first_rank, supervised.processes);
   if (result.exit_code != 0) {
     throw Error(
         static_cast<ExitCode>(result.exit_code),

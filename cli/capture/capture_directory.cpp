@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "profiler/record/rank_now.h"
 
 namespace shardlens::cli {
 namespace {
@@ -109,6 +110,25 @@ DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) 
     }
   }
   return lock;
+}
+
+std::string tidy_capture_directory(const std::filesystem::path& directory,
+                                   int first_rank,
+                                   int processes) {
+  std::string spools;
+  std::error_code ignored;
+  for (int rank = first_rank; rank < first_rank + processes; ++rank) {
+    const auto now = record::read_rank_now(record::now_path(directory, rank));
+    const std::filesystem::path spool = record::spool_path(directory, rank);
+    if ((now && now->step < 0) || std::filesystem::is_empty(spool, ignored)) {
+      std::filesystem::remove(spool, ignored);
+    }
+    std::filesystem::remove(record::now_path(directory, rank), ignored);
+    if (std::filesystem::exists(spool, ignored)) {
+      spools += (spools.empty() ? "" : ", ") + spool.string();
+    }
+  }
+  return spools;
 }
 
 }  // namespace shardlens::cli

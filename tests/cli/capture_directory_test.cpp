@@ -162,5 +162,22 @@ TEST_F(CaptureDirectoryTest, WorkersOfOneRunShareIt) {
   EXPECT_THROW((void)share(), UsageError);
 }
 
+// A full file system leaves a spool without a byte, which analyze cannot read.
+TEST_F(CaptureDirectoryTest, OnlySpoolsWithRecordsAreLeft) {
+  fs::create_directories(path_);
+  put("rank2.spool");
+  put("rank4.spool");
+  for (const char* name : {"rank3.spool", "rank3.now", "rank4.now"}) {
+    const std::ofstream empty(path_ / name);
+  }
+  EXPECT_EQ(tidy_capture_directory(path_, 2, 4),
+            (path_ / "rank2.spool").string() + ", " + (path_ / "rank4.spool").string());
+  EXPECT_FALSE(fs::exists(path_ / "rank3.spool"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(path_), {}), 2);
+  fs::remove(path_ / "rank2.spool");
+  fs::remove(path_ / "rank4.spool");
+  EXPECT_EQ(tidy_capture_directory(path_, 2, 4), "");
+}
+
 }  // namespace
 }  // namespace shardlens::cli
