@@ -109,17 +109,18 @@ PlanKnob forward_knob() {
 }
 
 PlanKnob backward_knob() {
-  return {QObject::tr("Prefetch in backward"),
-          QObject::tr("When the next unit is gathered in backward"),
-          {value(QObject::tr("before the unit computes"), &Plan::backward_prefetch,
-                 plan::BackwardPrefetch::kPre),
-           {QObject::tr("after it (FSDP1)"),
-            [](Plan& p) {
-              p.backward_prefetch = plan::BackwardPrefetch::kPost;
-              p.dialect = plan::Dialect::kFsdp1;  // FSDP2 does not support it
-            },
-            [](const Plan& p) { return p.backward_prefetch == plan::BackwardPrefetch::kPost; }},
-           value(QObject::tr("none"), &Plan::backward_prefetch, plan::BackwardPrefetch::kNone)}};
+  return {
+      QObject::tr("Prefetch in backward"),
+      QObject::tr(
+          "When the next unit is gathered in backward: before or after the compute of this one"),
+      {value(QObject::tr("before compute"), &Plan::backward_prefetch, plan::BackwardPrefetch::kPre),
+       {QObject::tr("after compute (FSDP1)"),
+        [](Plan& p) {
+          p.backward_prefetch = plan::BackwardPrefetch::kPost;
+          p.dialect = plan::Dialect::kFsdp1;  // FSDP2 does not support it
+        },
+        [](const Plan& p) { return p.backward_prefetch == plan::BackwardPrefetch::kPost; }},
+       value(QObject::tr("none"), &Plan::backward_prefetch, plan::BackwardPrefetch::kNone)}};
 }
 
 PlanKnob precision_knob() {

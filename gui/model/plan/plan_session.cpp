@@ -310,10 +310,14 @@ void PlanSession::simulateNow() {
 }
 
 QString baselineText(const std::optional<sim::Baseline>& baseline) {
-  return baseline ? PlanSession::tr("%1%2 %")
-                        .arg(baseline->error() >= 0 ? QStringLiteral("+") : QStringLiteral("−"))
-                        .arg(100 * std::abs(baseline->error()), 0, 'f', 1)
-                  : PlanSession::tr("not known");
+  if (!baseline) {
+    return PlanSession::tr("not known");
+  }
+  const double percent = 100 * baseline->error();
+  const QString sign = std::abs(percent) < 0.05 ? QString()
+                       : percent > 0            ? QStringLiteral("+")
+                                                : QStringLiteral("−");
+  return PlanSession::tr("%1%2 %").arg(sign).arg(std::abs(percent), 0, 'f', 1);
 }
 
 }  // namespace shardlens::gui

@@ -30,7 +30,7 @@ class Sheet {
   void row(const QString& name, const QString& value) {
     html_ += QStringLiteral(
                  "<tr><td style='padding-right:14px'><span "
-                 "style='color:gray'>%1</span></td><td>%2</td></tr>")
+                 "class='name'>%1</span></td><td>%2</td></tr>")
                  .arg(name, value);
   }
   void section(const QString& title) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/run_notes.h"
 #include "gui/view/timeline/timeline_view.h"
 
 namespace shardlens::gui {
@@ -50,7 +51,8 @@ Ghost GhostLanes::comparedGhost() const {
   const std::vector<analysis::StepAnalysis>& steps = a.figures.steps;
   const std::vector<analysis::StepAnalysis>& others = ghost.data().figures.steps;
   const size_t step = chosen.step.value_or(0);
-  const QString label = OpenedRun::label(parts_.opened.compared);
+  const QString label = (is_simulated(b) ? tr("simulated, %1") : QStringLiteral("%1"))
+                            .arg(OpenedRun::label(parts_.opened.compared));
   if (step < steps.size() && !others.empty()) {
     size_t other = std::min(step, others.size() - 1);
     for (size_t i = 0; i < others.size(); ++i) {
@@ -70,8 +72,7 @@ Ghost GhostLanes::comparedGhost() const {
   return ghost;
 }
 
-// The simulated step below the measured run, starting where the selected (else the first) step
-// starts.
+// The simulated step below the run, starting where the selected (else the first) step starts.
 Ghost GhostLanes::simulatedGhost() const {
   const RankData& rank = *parts_.context.rank();
   const Selection& chosen = parts_.context.current();
@@ -85,9 +86,11 @@ Ghost GhostLanes::simulatedGhost() const {
           chosen.rank,
           start,
           tr("simulated"),
-          tr("one step of the %1 plan, %2, starting with the measured step; simulator error: %3")
+          tr("one step of the %1 plan, %2, starting with the %3 step; simulator error: %4")
               .arg(version == &parts_.session.versions().front() ? tr("run's own") : tr("edited"),
-                   durationText(version->step()), baselineText(version->prediction.baseline))};
+                   durationText(version->step()),
+                   is_simulated(*parts_.context.run()) ? tr("simulated") : tr("measured"),
+                   baselineText(version->prediction.baseline))};
 }
 
 void GhostLanes::update() {

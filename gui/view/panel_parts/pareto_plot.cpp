@@ -68,18 +68,12 @@ struct Bounds {
   }
 };
 
-struct Mark {
-  QPointF at;
-  QString name;
-  bool chosen = false;
-};
-
 // Draws a mark for each version, and returns the marks that get a label.
-std::vector<Mark> draw_marks(Canvas& canvas,
-                             const PlanSession& session,
-                             const Bounds& bounds,
-                             const QRectF& area) {
-  std::vector<Mark> marks;
+std::vector<PlotMark> draw_marks(Canvas& canvas,
+                                 const PlanSession& session,
+                                 const Bounds& bounds,
+                                 const QRectF& area) {
+  std::vector<PlotMark> marks;
   const std::vector<PlanVersion>& versions = session.versions();
   for (size_t i = 0; i < versions.size(); ++i) {
     if (!versions[i].error.isEmpty()) {
@@ -93,7 +87,7 @@ std::vector<Mark> draw_marks(Canvas& canvas,
       canvas.frame(mark.adjusted(-3, -3, 3, 3), Ink::kWarning, 1.5);
     }
     const QString name = QStringLiteral("v%1").arg(i);
-    const auto near = std::find_if(marks.begin(), marks.end(), [&](const Mark& m) {
+    const auto near = std::find_if(marks.begin(), marks.end(), [&](const PlotMark& m) {
       return QPointF(m.at - p).manhattanLength() < kApart;
     });
     if (near == marks.end()) {
@@ -104,31 +98,6 @@ std::vector<Mark> draw_marks(Canvas& canvas,
     }
   }
   return marks;
-}
-
-// Each label is next to its mark, within the plot and without overlapping other labels, as versions
-// are often close.
-void draw_labels(Canvas& canvas, const std::vector<Mark>& marks, const QFont& font, double width) {
-  std::vector<QRectF> names;
-  for (const Mark& mark : marks) {
-    QFont bold = font;
-    bold.setBold(true);
-    const QSizeF size(QFontMetricsF(bold).horizontalAdvance(mark.name) + 2, 16);
-    const QPointF places[] = {
-        {7, -8}, {-7 - size.width(), -8}, {-size.width() / 2, -22}, {-size.width() / 2, 6}};
-    QRectF place(mark.at + places[0], size);
-    for (const QPointF& offset : places) {
-      const QRectF tried(mark.at + offset, size);
-      if (tried.right() <= width && tried.left() >= 0 &&
-          std::none_of(names.begin(), names.end(),
-                       [&](const QRectF& other) { return other.intersects(tried); })) {
-        place = tried;
-        break;
-      }
-    }
-    names.push_back(place);
-    canvas.text(place, mark.name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, mark.chosen);
-  }
 }
 
 // The shortest and the longest step under the axis; only one if both do not fit.
@@ -145,6 +114,46 @@ void draw_ends(Canvas& canvas, const Bounds& bounds, const QFont& font, const QR
 }
 
 }  // namespace
+
+std::vector<QRectF> label_places(const std::vector<PlotMark>& marks,
+                                 const QFont& font,
+                                 const QRectF& room) {
+  constexpr double kHeight = 16, kHalf = PlotMark::kHalf;
+  QFont bold = font;
+  bold.setBold(true);
+  std::vector<QRectF> out;
+  for (const PlotMark& mark : marks) {
+    const QSizeF size(QFontMetricsF(bold).horizontalAdvance(mark.name) + 2, kHeight);
+    const QPointF offsets[] = {{kHalf, -kHeight / 2},
+                               {-kHalf - size.width(), -kHeight / 2},
+                               {-size.width() / 2, -kHalf - kHeight},
+                               {-size.width() / 2, kHalf},
+                               {-kHalf, -kHalf - kHeight},
+                               {-kHalf, kHalf},
+                               {kHalf - size.width(), -kHalf - kHeight},
+                               {kHalf - size.width(), kHalf}};
+    // How many names and marks the label would cover.
+    const auto covered = [&](const QRectF& tried) {
+      if (!room.contains(tried)) {
+        return marks.size() + out.size();  // worse than to cover something
+      }
+      const auto names = std::count_if(
+          out.begin(), out.end(), [&](const QRectF& other) { return other.intersects(tried); });
+      const auto covers = std::count_if(marks.begin(), marks.end(), [&](const PlotMark& other) {
+        const QRectF square(other.at.x() - kHalf, other.at.y() - kHalf, 2 * kHalf, 2 * kHalf);
+        return &other != &mark && square.intersects(tried);
+      });
+      return static_cast<size_t>(names + covers);
+    };
+    QRectF best(mark.at + offsets[0], size);
+    for (const QPointF& offset : offsets) {
+      const QRectF tried(mark.at + offset, size);
+      best = covered(tried) < covered(best) ? tried : best;
+    }
+    out.push_back(best);
+  }
+  return out;
+}
 
 void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   QPainter painter(this);
@@ -166,7 +175,13 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
     canvas.line(bounds.place(versions[front[i - 1]], area), bounds.place(versions[front[i]], area),
                 Ink::kAccent, true);
   }
-  draw_labels(canvas, draw_marks(canvas, session_, bounds, area), font(), width());
+  const std::vector<PlotMark> marks = draw_marks(canvas, session_, bounds, area);
+  const std::vector<QRectF> places =
+      label_places(marks, font(), {0, 19, width() - 1.0, height() - 40.0});
+  for (size_t i = 0; i < marks.size(); ++i) {
+    canvas.text(places[i], marks[i].name, Ink::kText, Qt::AlignLeft | Qt::AlignVCenter,
+                marks[i].chosen);
+  }
   draw_ends(canvas, bounds, font(), {4, area.bottom() + 3, width() - 8.0, 18});
 }
 

@@ -16,6 +16,7 @@
 #include "gui/model/base/time_axis.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/widgets/delegates.h"
+#include "gui/view/widgets/text_lines.h"
 
 namespace shardlens::gui {
 namespace {
@@ -39,7 +40,7 @@ QString story_of(const check::CheckResult& result) {
     if (!lines.isEmpty()) {
       html += QStringLiteral("<b>%1</b><ul style='margin: 2px 0 6px -22px'>").arg(title);
       for (const QString& line : lines) {
-        html += QStringLiteral("<li>%1</li>").arg(line.toHtmlEscaped());
+        html += QStringLiteral("<li>%1</li>").arg(with_breaks(line).toHtmlEscaped());
       }
       html += QStringLiteral("</ul>");
     }
@@ -167,7 +168,7 @@ void ComparePanel::showComparison() {
     return;
   }
   fitTree();
-  headline_->setText(headlineOf(comparison->result).toHtmlEscaped());
+  headline_->setText(with_breaks(headlineOf(comparison->result)).toHtmlEscaped());
   headline_->setToolTip(
       QString::fromStdString(compare().a()->run.source + "\n" + compare().b()->run.source));
   story_->setText(story_of(comparison->result));

@@ -18,6 +18,11 @@ class InspectorPanel final : public Panel {
     connect(&selection(), &SelectionContext::changed, this, &InspectorPanel::showDetails);
     stack({text_});
   }
+  void setTheme(const Theme& theme) override {
+    text_->document()->setDefaultStyleSheet(
+        QStringLiteral(".name { color: %1; }").arg(theme[Ink::kFaintText].name()));
+    showDetails();
+  }
 
  private:
   // Immediately, not only when the selection has stayed the same for some time.

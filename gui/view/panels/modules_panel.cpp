@@ -17,7 +17,7 @@ namespace {
 // Computing the figures per unit for a window takes a pass over the trace. On traces with more
 // events than this, the figures of all steps are shown for every window.
 constexpr int64_t kWindowedUnits = 1'500'000;
-constexpr int kIndentation = 14, kNarrowestName = 130, kWidestName = 210;
+constexpr int kIndentation = 14, kNarrowestName = 130, kFittedName = 160, kWidestName = 210;
 
 // The tree of modules with their costs, and buttons that edit the plan of the chosen one.
 class ModulesPanel final : public Panel {
@@ -131,9 +131,9 @@ void ModulesPanel::planChanged() {
   }
 }
 
-// Names take the width that the figures leave. If that is too little for them, the last figures are
-// scrolled to, and names are only narrowed (within limits) so that the exposed time and the plan's
-// text are visible without scrolling.
+// Names take the width that the figures leave, if that is enough for most of their text. Otherwise
+// the last figures are scrolled to, and names are only narrowed (within limits) so that the exposed
+// time and the plan's text are visible without scrolling.
 void ModulesPanel::widthChanged() {
   const int width = view_->viewport()->width();
   int others = 0;
@@ -141,7 +141,7 @@ void ModulesPanel::widthChanged() {
     others += view_->columnWidth(column);
   }
   const int first = view_->columnWidth(UnitTree::kExposed) + view_->columnWidth(UnitTree::kUnits);
-  const int wanted = std::min(kWidestName, view()->sizeHintForColumn(UnitTree::kName));
+  const int wanted = std::min(kFittedName, view()->sizeHintForColumn(UnitTree::kName));
   view_->setColumnWidth(UnitTree::kName,
                         width - others >= std::max(kNarrowestName, wanted)
                             ? width - others

@@ -9,6 +9,7 @@
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
 #include "gui/view/widgets/delegates.h"
+#include "gui/view/widgets/elided_header.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
@@ -94,6 +95,7 @@ class OwnershipPanel final : public Panel {
 
 OwnershipPanel::OwnershipPanel(const PanelContext& context)
     : Panel(context), slice_(new SliceDelegate(this)) {
+  elide_header(*view_);
   view_->setModel(&table_);
   view_->setAccessibleName(tr("Ownership"));
   view_->setTabKeyNavigation(false);
@@ -101,8 +103,6 @@ OwnershipPanel::OwnershipPanel(const PanelContext& context)
   view_->setAlternatingRowColors(true);
   view_->setSelectionBehavior(QAbstractItemView::SelectRows);
   view_->setSelectionMode(QAbstractItemView::SingleSelection);
-  view_->horizontalHeader()->setHighlightSections(false);
-  view_->horizontalHeader()->setTextElideMode(Qt::ElideRight);
   view_->verticalHeader()->hide();
   view_->verticalHeader()->setDefaultSectionSize(view_->fontMetrics().height() + 8);
   view_->setItemDelegate(slice_);

@@ -1,24 +1,27 @@
 #include "gui/view/panels/panel_views.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <QHeaderView>
 #include <QLabel>
 #include <QTableView>
 
 #include "gui/view/widgets/delegates.h"
+#include "gui/view/widgets/elided_header.h"
 
 namespace shardlens::gui {
 namespace {
 
 constexpr int kMeasuredRows = 100;  // rows that are measured for the widths of columns
 constexpr int kWidestColumn = 160;  // of a table; the inspector shows longer text
-constexpr int kNarrowestStretch = 80;
+constexpr int kNarrowestStretch = 80, kNarrowestElided = 90;
 
 }  // namespace
 
 QTableView* make_table(ColumnTable& model, const QString& name) {
   auto* view = new QTableView;
+  elide_header(*view);
   view->setModel(&model);
   view->setAccessibleName(name);
   view->setAlternatingRowColors(true);
@@ -30,8 +33,6 @@ QTableView* make_table(ColumnTable& model, const QString& name) {
   view->horizontalHeader()->setSortIndicatorShown(true);
   view->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
   view->horizontalHeader()->setStretchLastSection(true);
-  view->horizontalHeader()->setHighlightSections(false);
-  view->horizontalHeader()->setTextElideMode(Qt::ElideRight);
   view->horizontalHeader()->setResizeContentsPrecision(kMeasuredRows);
   view->verticalHeader()->hide();
   view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 7);
@@ -50,12 +51,26 @@ QLabel* make_note() {
 
 void fit_columns(QTableView& view) {
   view.resizeColumnsToContents();
+  std::vector<int> elided;
   for (int column = 0; column < view.model()->columnCount(); ++column) {
-    view.setColumnWidth(column, std::min(kWidestColumn, view.columnWidth(column)));
+    if (view.columnWidth(column) > kWidestColumn) {
+      view.setColumnWidth(column, kWidestColumn);
+      elided.push_back(column);
+    }
   }
   const QHeaderView* header = view.horizontalHeader();
   if (header->stretchLastSection()) {  // it is stretched to the width that remains
-    view.setColumnWidth(header->logicalIndex(header->count() - 1), kNarrowestStretch);
+    const int last = header->logicalIndex(header->count() - 1);
+    view.setColumnWidth(last, kNarrowestStretch);
+    std::erase(elided, last);
+  }
+  // Long names leave their room to the other columns; before the first layout it is not known.
+  int missing = view.isVisible() ? header->length() - view.viewport()->width() : 0;
+  for (size_t i = 0; i < elided.size() && missing > 0; ++i) {
+    const int share = missing / static_cast<int>(elided.size() - i) + 1;
+    const int width = std::max(kNarrowestElided, kWidestColumn - share);
+    missing -= kWidestColumn - width;
+    view.setColumnWidth(elided[i], width);
   }
 }
 

@@ -7,12 +7,15 @@
 #include <QVBoxLayout>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/run_notes.h"
 #include "gui/view/panel_parts/pareto_plot.h"
 #include "gui/view/panel_parts/plan_form.h"
 #include "gui/view/panel_parts/version_columns.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/widgets/delegates.h"
+#include "gui/view/widgets/elided_header.h"
+#include "gui/view/widgets/text_lines.h"
 
 namespace shardlens::gui {
 namespace {
@@ -77,12 +80,12 @@ WhatIfPanel::WhatIfPanel(const PanelContext& context)
 }
 
 void WhatIfPanel::makeTable() {
+  elide_header(*table_);
   table_->setModel(&versions_);
+  table_->setWordWrap(false);
   table_->setAccessibleName(tr("Versions of the plan"));
   table_->setSelectionBehavior(QAbstractItemView::SelectRows);
   table_->setSelectionMode(QAbstractItemView::SingleSelection);
-  table_->horizontalHeader()->setHighlightSections(false);
-  table_->horizontalHeader()->setTextElideMode(Qt::ElideRight);
   table_->setShowGrid(false);
   table_->setTabKeyNavigation(false);
   table_->setAlternatingRowColors(true);
@@ -117,9 +120,10 @@ void WhatIfPanel::resizeEvent(QResizeEvent* event) {
 
 // Hidden columns are in the rows' tooltips.
 void WhatIfPanel::fitVersions() {
-  constexpr int kChange = 1, kWidestChange = 180;
+  constexpr int kChange = 1, kNarrowestChange = 70, kWidestChange = 180;
   // Tokens/s, exposed, engine, machine, change of the peak, and the simulator's error, which is
-  // also above the table; the step, its change and the peak always stay.
+  // also above the table; the step, its change and the peak always stay, so that the text of the
+  // change is elided before they are cut.
   constexpr int kDropped[] = {10, 9, 8, 5, 7, 4};
   for (const int column : kDropped) {
     table_->setColumnHidden(column, false);
@@ -136,19 +140,27 @@ void WhatIfPanel::fitVersions() {
       table_->setColumnHidden(column, true);
     }
   }
+  const int missing = width - table_->viewport()->width();
+  if (missing > 0) {
+    table_->setColumnWidth(kChange,
+                           std::max(kNarrowestChange, table_->columnWidth(kChange) - missing));
+  }
 }
 
 // The simulator's error for the run's own plan, or why it is unknown.
 QString WhatIfPanel::baselineNote() const {
   if (const auto baseline = session().baseline()) {
-    return tr("The run's own plan: %1 per step measured, %2 simulated on the run's machine; "
-              "simulator error %3. ")
+    const bool simulated = selection().run() != nullptr && is_simulated(*selection().run());
+    return (simulated ? tr("This run was simulated, not measured: %1 per step. Its own plan, "
+                           "simulated again on a machine calibrated from it: %2 (%3). ")
+                      : tr("The run's own plan: %1 per step measured, %2 simulated on the run's "
+                           "machine; simulator error %3. "))
         .arg(durationText(baseline->measured), durationText(baseline->simulated),
              baselineText(baseline));
   }
   return session().why().isEmpty() ? tr("There is no measurement to compare with. ")
                                    : tr("No machine could be calibrated from the run: %1 ")
-                                         .arg(session().why().toHtmlEscaped());
+                                         .arg(with_breaks(session().why()).toHtmlEscaped());
 }
 
 void WhatIfPanel::showVersions() {
@@ -158,9 +170,9 @@ void WhatIfPanel::showVersions() {
     return;
   }
   if (!session().isOpen()) {
-    note_->setText(session().wasCancelled()
-                       ? tr("%1 <a href='#again'>Calibrate</a>").arg(session().why())
-                       : session().why().toHtmlEscaped());
+    note_->setText(session().wasCancelled() ? tr("%1 <a href='#again'>Calibrate</a>")
+                                                  .arg(with_breaks(session().why()).toHtmlEscaped())
+                                            : with_breaks(session().why()).toHtmlEscaped());
     return;
   }
   QString text = baselineNote();
@@ -169,9 +181,10 @@ void WhatIfPanel::showVersions() {
     text += session().wasCancelled() ? tr("Not simulated. <a href='#again'>Simulate</a>")
                                      : tr("Simulating … <a href='#stop'>Stop</a>");
   } else if (!now->error.isEmpty()) {
-    text += tr("This plan cannot be simulated: %1").arg(now->error.toHtmlEscaped());
+    text += tr("This plan cannot be simulated: %1").arg(with_breaks(now->error).toHtmlEscaped());
   } else if (!now->engine.isEmpty()) {
-    text += tr("The engine cannot run this plan yet: %1").arg(now->engine.toHtmlEscaped());
+    text +=
+        tr("The engine cannot run this plan yet: %1").arg(with_breaks(now->engine).toHtmlEscaped());
   }
   note_->setText(text);
   fitVersions();

@@ -6,6 +6,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr qsizetype kLongest = 100, kShortest = 50;  // characters of a line that is broken
+constexpr qsizetype kLongestWord = 40, kPart = 24;   // characters of a word that is broken
 
 // Where to break a line that is too long: after the last space or separator in its second half.
 qsizetype end_of_line(const QString& line) {
@@ -32,6 +33,29 @@ QString in_lines(const QString& text) {
     out.append(line);
   }
   return out.join(u'\n');
+}
+
+QString with_breaks(const QString& text) {
+  static const QString kSeparators = QStringLiteral("./_-,:;");
+  QString out;
+  qsizetype end = 0, part = 0;  // the end of the current word, and its characters since a break
+  for (qsizetype i = 0; i < text.size(); ++i) {
+    if (i >= end) {
+      const qsizetype start = i;
+      while (end < text.size() && (end <= start || !text[end].isSpace())) {
+        ++end;
+      }
+      part = end - start > kLongestWord ? 0 : -kLongestWord;  // no break in a short word
+    }
+    out += text[i];
+    ++part;
+    const bool inside = i + 1 < end && !text[i + 1].isLowSurrogate() && !text[i + 1].isMark();
+    if (inside && (part >= kPart || (part >= kPart / 2 && kSeparators.contains(text[i])))) {
+      out += QChar(0x200b);
+      part = 0;
+    }
+  }
+  return out;
 }
 
 }  // namespace shardlens::gui

@@ -8,4 +8,8 @@ namespace shardlens::gui {
 // are broken too, after a separator if there is one.
 [[nodiscard]] QString in_lines(const QString& text);
 
+// The text for a label that wraps its lines: words of more than 40 characters may be broken
+// too (at zero-width spaces, after a separator if there is one), so that they do not widen a panel.
+[[nodiscard]] QString with_breaks(const QString& text);
+
 }  // namespace shardlens::gui

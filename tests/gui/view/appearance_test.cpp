@@ -1,0 +1,258 @@
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <QBuffer>
+#include <QHeaderView>
+#include <QLabel>
+#include <QPainter>
+#include <QScrollArea>
+#include <QScrollBar>
+#include <QSvgGenerator>
+#include <QTableView>
+#include <QTextBlock>
+#include <QTextBrowser>
+
+#include "gui/view/panel_parts/pareto_plot.h"
+#include "gui/view/panels/compare_panel.h"
+#include "gui/view/widgets/text_lines.h"
+#include "gui/view/widgets/theme.h"
+#include "profiler/trace/kineto/kineto_writer.h"
+#include "tests/gui/view/mouse_window.h"
+#include "tests/support/generated_run.h"
+
+namespace shardlens::gui {
+namespace {
+
+// What a user sees: text that is cut, covered or too faint, and words that are wrong.
+class AppearanceTest : public MouseTest {
+ protected:
+  std::string write(const std::vector<trace::Trace>& traces, const std::string& name) {
+    const std::filesystem::path directory = folder_.path().toStdString() + "/" + name;
+    std::filesystem::create_directory(directory);
+    for (const trace::Trace& each : traces) {
+      trace::write_kineto(
+          each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
+    }
+    return directory.string();
+  }
+  // The sample run as if it had been simulated.
+  std::string simulated_run() {
+    std::vector<trace::Trace> traces = trace::Run::open(sample_run()).traces;
+    for (trace::Trace& each : traces) {
+      each.metadata.backend = "simulated";
+    }
+    const std::string out = write(traces, "simulated");
+    for (const char* name : {"config.json", "plan.json", "run.json", "workload.json"}) {
+      std::filesystem::copy(sample_run() + "/" + name, out);
+    }
+    return out;
+  }
+  void simulate() {
+    window_->session().simulateNow();
+    ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+    settle();
+  }
+  void compare_with(const std::string& path) {
+    window_->compareWith({QString::fromStdString(path)});
+    ASSERT_TRUE(wait_for([&] { return !window_->compare().isBusy(); }));
+    ASSERT_NE(window_->compare().comparison(), nullptr) << window_->lastError().toStdString();
+    settle();
+  }
+  // Text that the widget draws.
+  static QString drawn(QWidget& widget) {
+    QByteArray bytes;
+    QBuffer buffer(&bytes);
+    buffer.open(QIODevice::WriteOnly);
+    QSvgGenerator generator;
+    generator.setOutputDevice(&buffer);
+    QPainter painter(&generator);
+    widget.render(&painter);
+    painter.end();
+    return QString::fromUtf8(bytes);
+  }
+};
+
+TEST_F(AppearanceTest, ATitleThatIsTooLongEndsWithAnEllipsis) {
+  open(sample_run());
+  auto& table = static_cast<QTableView&>(shown("exposed"));
+  QHeaderView& header = *table.horizontalHeader();
+  const QString title = "What it means, what helps";
+  const int last = header.logicalIndex(header.count() - 1);
+  ASSERT_EQ(table.model()->headerData(last, Qt::Horizontal).toString(), title);
+  header.setStretchLastSection(false);
+  for (const int width : {90, 120, 150}) {
+    header.resizeSection(last, width);
+    table.horizontalScrollBar()->setValue(table.horizontalScrollBar()->maximum());
+    QApplication::processEvents();
+    const QString text = drawn(*header.viewport());
+    EXPECT_FALSE(text.contains(title)) << width;
+    EXPECT_TRUE(text.contains("What it") && text.contains(u'…')) << width;
+  }
+  header.resizeSection(last, 300);
+  table.horizontalScrollBar()->setValue(table.horizontalScrollBar()->maximum());
+  QApplication::processEvents();
+  EXPECT_TRUE(drawn(*header.viewport()).contains(title));
+}
+
+TEST_F(AppearanceTest, ASimulatedRunIsNotCalledMeasured) {
+  open(simulated_run());
+  simulate();
+  shown("whatif");
+  const auto* note = window_->panels().find("whatif").panel->findChild<QLabel*>(
+      QString(), Qt::FindDirectChildrenOnly);
+  ASSERT_NE(note, nullptr);
+  ASSERT_TRUE(window_->session().baseline());
+  EXPECT_TRUE(note->text().contains("This run was simulated, not measured"))
+      << note->text().toStdString();
+  EXPECT_FALSE(note->text().contains("per step measured"));
+  window_->actions().trigger("plan.simulate");
+  EXPECT_TRUE(scene().ghost().note.contains("starting with the simulated step"))
+      << scene().ghost().note.toStdString();
+  open(sample_run());
+  simulate();
+  EXPECT_TRUE(note->text().contains("per step measured")) << note->text().toStdString();
+  EXPECT_TRUE(scene().ghost().note.contains("starting with the measured step"))
+      << scene().ghost().note.toStdString();
+  // The lanes of a simulated run B.
+  compare_with(folder_.path().toStdString() + "/simulated");
+  EXPECT_TRUE(scene().ghost().note.startsWith("simulated, ")) << scene().ghost().note.toStdString();
+}
+
+TEST_F(AppearanceTest, AnErrorOfZeroHasNoSign) {
+  const auto text = [](Nanoseconds measured, Nanoseconds simulated) {
+    sim::Baseline baseline;
+    baseline.measured = measured;
+    baseline.simulated = simulated;
+    return baselineText(baseline);
+  };
+  EXPECT_EQ(text(100'000, 99'990), "0.0 %");
+  EXPECT_EQ(text(100'000, 100'010), "0.0 %");
+  EXPECT_EQ(text(100'000, 99'000), "−1.0 %");
+  EXPECT_EQ(text(100'000, 101'000), "+1.0 %");
+  EXPECT_EQ(baselineText(std::nullopt), "not known");
+}
+
+// An edited plan makes the column Units and the titles of versions longer.
+TEST_F(AppearanceTest, ColumnsFitAlsoWithAnEditedPlan) {
+  for (const QSize size : {QSize(1920, 1080), QSize(1280, 800)}) {
+    window_.reset();
+    settings_->clear();  // not the layout of the other size
+    make();
+    window_->resize(size);
+    open(sample_run());
+    simulate();
+    PlanState next = window_->session().state();
+    next.plan.forward_prefetch = 2;
+    next.plan.reshard_after_forward = plan::Reshard{plan::Reshard::Kind::kNo, 0};
+    next.machine = "8xA100-40";
+    window_->session().edit("a longer title of the edit on 8xA100-40", next);
+    simulate();
+    EXPECT_EQ(shown("whatif").horizontalScrollBar()->maximum(), 0) << size.width();
+    if (size.width() == 1920) {
+      EXPECT_EQ(shown("modules").horizontalScrollBar()->maximum(), 0);
+    }
+  }
+}
+
+TEST_F(AppearanceTest, TheInspectorsTextHasContrast) {
+  open(sample_run());
+  for (const bool dark : {false, true}) {
+    window_->setDark(dark);
+    for (const bool unit : {false, true}) {
+      window_->context().selectUnit(unit ? std::optional<std::string>("model.layers.3")
+                                         : std::nullopt);
+      settle();
+      const auto* text = window_->panels().find("inspector").panel->findChild<QTextBrowser*>();
+      const QColor behind = text->palette().color(QPalette::Base);
+      int names = 0;
+      for (QTextBlock block = text->document()->begin(); block.isValid(); block = block.next()) {
+        for (auto part = block.begin(); !part.atEnd(); ++part) {
+          const QTextCharFormat format = part.fragment().charFormat();
+          if (format.hasProperty(QTextFormat::ForegroundBrush)) {
+            EXPECT_GE(contrast(format.foreground().color(), behind), 4.5)
+                << part.fragment().text().toStdString();
+            ++names;
+          }
+        }
+      }
+      EXPECT_GT(names, 3);
+    }
+  }
+}
+
+// Two versions at the upper left, close to each other, and one alone at the lower right.
+TEST_F(AppearanceTest, NamesInThePlotCoverNoMarks) {
+  const QRectF room(0, 19, 120, 140);
+  const std::vector<PlotMark> marks{{{22, 34}, "v0", false},
+                                    {{42, 34}, "v2 v4", false},
+                                    {{25, 150}, "v1", false},
+                                    {{108, 140}, "v3 v5", true}};
+  const std::vector<QRectF> places = label_places(marks, window_->font(), room);
+  ASSERT_EQ(places.size(), marks.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    EXPECT_TRUE(room.contains(places[i])) << i;
+    for (size_t k = 0; k < marks.size(); ++k) {
+      const QRectF square(marks[k].at - QPointF(5, 5), QSizeF(10, 10));
+      EXPECT_FALSE(places[i].intersects(square)) << i << " and " << k;
+      EXPECT_TRUE(i == k || !places[i].intersects(places[k])) << i << " and " << k;
+    }
+  }
+}
+
+TEST_F(AppearanceTest, LongNamesLeaveRoomForTheOtherColumns) {
+  window_->resize(1920, 1080);
+  test::GeneratedRun generated;
+  generated.layers = 3;
+  generated.steps = 2;
+  generated.layer_name = "layers.{}." + std::string(280, 'x') + ".attention";
+  open(write(generated.run().traces, "run"));
+  auto& table = static_cast<QTableView&>(shown("exposed"));
+  ASSERT_GT(table.model()->rowCount(), 0);
+  EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0);
+  EXPECT_GE(table.columnWidth(0), 90);
+}
+
+// Sentences with long names are wrapped: the text has no horizontal scroll bar.
+TEST_F(AppearanceTest, LongNamesDoNotWidenTheComparison) {
+  test::GeneratedRun generated;
+  generated.layers = 3;
+  generated.steps = 2;
+  generated.layer_name = "layers.{}." + std::string(280, 'x') + ".attention";
+  const std::string a = write(generated.run().traces, "a");
+  generated.layers = 4;
+  const std::string b = write(generated.run().traces, "b");
+  open(a);
+  compare_with(b);
+  shown("compare");
+  QScrollArea* text = nullptr;
+  for (QScrollArea* each : window_->panels().get<ComparePanel>().findChildren<QScrollArea*>()) {
+    text = each->accessibleName() == "Where the change comes from" ? each : text;
+  }
+  ASSERT_NE(text, nullptr);
+  const QLabel* story = text->findChild<QLabel*>();
+  ASSERT_TRUE(story->text().contains("xxxx"));
+  EXPECT_EQ(text->horizontalScrollBar()->maximum(), 0);
+}
+
+TEST(TextLinesTest, LongWordsMayBeBroken) {
+  EXPECT_EQ(with_breaks(""), "");
+  EXPECT_EQ(with_breaks("usual words, also in a longer text"),
+            "usual words, also in a longer text");
+  const QString usual = "model.language_model.layers.12.self_attn";
+  EXPECT_EQ(with_breaks(usual), usual);
+  const QString name = "model." + QString("layer_").repeated(8) + QString(80, 'x') + " end";
+  QString text = with_breaks(name);
+  for (const QString& part : text.split(QChar(0x200b))) {
+    EXPECT_LE(part.section(' ', 0, 0).size(), 24) << part.toStdString();
+  }
+  EXPECT_EQ(text.remove(QChar(0x200b)), name);
+  const QString faces = QString("x") + QString::fromUtf8("😀").repeated(40);  // two units each
+  for (const QString& part : with_breaks(faces).split(QChar(0x200b))) {
+    EXPECT_FALSE(part.front().isLowSurrogate());
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::gui
