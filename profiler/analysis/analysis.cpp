@@ -151,7 +151,7 @@ RankAnalysis analyze_rank(const Trace& trace,
     rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
-  const UnitWork work = unit_work(trace, timeline);
+  const UnitWork work = unit_work(timeline);
   const UnitContext context{frozen, &work, &dependencies,
                             options.explained ? &*options.explained : nullptr};
   rank.units = unit_figures(trace, timeline, partition, timeline.span, context);
@@ -159,7 +159,7 @@ RankAnalysis analyze_rank(const Trace& trace,
   rank.groups = group_figures(trace, timeline, partition, timeline.span);
   rank.waste = find_waste(trace, timeline, partition, dependencies, frozen, timeline.span);
   rank.unit_names = timeline.units;
-  rank.observed = observed_orders(trace, timeline.fsdp);
+  rank.observed = observed_orders(trace, timeline.lists, timeline.fsdp);
   options.timeline.check();
   if (options.detail == DetailLevel::kCollectives) {
     rank.detail.emplace();

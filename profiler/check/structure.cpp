@@ -175,7 +175,8 @@ RankStructure structure_of(const trace::Trace& trace,
     }
     std::sort(found[number].streams.begin(), found[number].streams.end());
   }
-  for (const analysis::ObservedOrder& order : observed_orders(trace, timeline.fsdp)) {
+  for (const analysis::ObservedOrder& order :
+       observed_orders(trace, timeline.lists, timeline.fsdp)) {
     for (const int64_t number : order.steps) {
       const auto step = found.find(number);
       if (step == found.end()) {

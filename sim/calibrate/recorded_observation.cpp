@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "sim/calibrate/launched_kernels.h"
@@ -290,7 +291,7 @@ Observation observe_recorded(const trace::Run& run) {
   out.workload = recorded.workload;
   ProgramRun program{run, recorded, {}, {out.plan.replicate, out.plan.shard}};
   for (const trace::Trace& trace : run.traces) {
-    analysis::FsdpLog log = analysis::read_fsdp_log(trace);
+    analysis::FsdpLog log = analysis::read_fsdp_log(trace, analysis::EventLists(trace));
     const std::vector<uint32_t> units = analysis::log_units_of(trace, out.plan, log);
     UnitNames& names = program.names.emplace_back();
     for (UnitId unit = 0; unit < units.size(); ++unit) {

@@ -1,7 +1,7 @@
 #include "profiler/analysis/critical_path/idle.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <vector>
 
 namespace shardlens::analysis {
 namespace {
@@ -19,21 +19,24 @@ IdleCauses::IdleCauses(const trace::Trace& trace,
   // so far.
   Nanoseconds busy_until = 0;
   size_t latest = 0;  // the event that ended at busy_until
-  std::unordered_set<uint32_t> launches;
+  std::vector<bool> launched(trace.events.size());
   in_graph_.reserve(timeline.device_events.size());
   for (const DeviceEvent& each : timeline.device_events) {
-    in_graph_.push_back(each.launch != trace::kNoIndex && !launches.insert(each.launch).second);
+    in_graph_.push_back(each.launch != trace::kNoIndex && launched[each.launch]);
+    if (each.launch != trace::kNoIndex) {
+      launched[each.launch] = true;
+    }
   }
   for (size_t i = 0; i < timeline.device_events.size(); ++i) {
-    const trace::Event& event = trace.events[timeline.device_events[i].event];
-    if (event.duration == 0) {
+    const Interval& when = timeline.device_events[i].when;
+    if (when.length() == 0) {
       continue;
     }
-    if (i > 0 && event.start > busy_until) {
-      explain(trace, timeline, dependencies, {busy_until, event.start}, i, latest);
+    if (i > 0 && when.start > busy_until) {
+      explain(trace, timeline, dependencies, {busy_until, when.start}, i, latest);
     }
-    if (i == 0 || event.end() > busy_until) {
-      busy_until = event.end();
+    if (i == 0 || when.end > busy_until) {
+      busy_until = when.end;
       latest = i;
     }
   }
@@ -54,10 +57,9 @@ void IdleCauses::explain(const trace::Trace& trace,
   // If several events end the gap at the same time, take the one that was launched first.
   size_t ending = next;
   const auto launched = [&](size_t i) {
-    return events[i].launch == trace::kNoIndex ? gap.end : trace.events[events[i].launch].start;
+    return events[i].launch == trace::kNoIndex ? gap.end : events[i].launched;
   };
-  for (size_t i = next + 1; i < events.size() && trace.events[events[i].event].start == gap.end;
-       ++i) {
+  for (size_t i = next + 1; i < events.size() && events[i].when.start == gap.end; ++i) {
     ending = launched(i) < launched(ending) ? i : ending;
   }
   if (events[ending].launch == trace::kNoIndex) {
@@ -69,12 +71,11 @@ void IdleCauses::explain(const trace::Trace& trace,
     return;
   }
   const Interval before{gap.start, std::clamp(launched(ending), gap.start, gap.end)};
-  const uint32_t thread = trace.events[events[ending].launch].track;
-  const IntervalSet waited = intersect({before}, dependencies.waiting(thread));
-  for (const Interval& each : waited) {
-    event_wait_builder_.add(each);
-  }
   if (before.length() > 0) {
+    const IntervalSet waited = clip(dependencies.waiting(events[ending].thread), before);
+    for (const Interval& each : waited) {
+      event_wait_builder_.add(each);
+    }
     for (const Interval& each : subtract({before}, waited)) {
       host_late_builder_.add(each);
     }
@@ -82,12 +83,12 @@ void IdleCauses::explain(const trace::Trace& trace,
   const Interval queued{before.end, gap.end};
   const uint32_t source = dependencies.waited_for(ending),
                  previous = dependencies.before_in_stream(ending);
-  const auto end = [&](uint32_t i) { return trace.events[events[i].event].end(); };
+  const auto end = [&](uint32_t i) { return events[i].when.end; };
   const bool held = source != Dependencies::kNone && end(source) > launched(ending) &&
                     (previous == Dependencies::kNone || end(source) > end(previous));
   // [Note: Inferred waits] Without cuda_sync rows: an event that was launched, with a free stream,
   // long before the last event of another stream ended, but started only after that, waited for it.
-  const auto track = [&](size_t i) { return trace.events[events[i].event].track; };
+  const auto track = [&](size_t i) { return events[i].track; };
   const Nanoseconds free = previous == Dependencies::kNone
                                ? launched(ending)
                                : std::max(launched(ending), end(previous));

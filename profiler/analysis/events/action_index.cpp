@@ -7,6 +7,9 @@ namespace shardlens::analysis {
 using schedule::Op;
 
 ActionIndex::ActionIndex(const trace::Trace& trace) {
+  if (trace.actions.empty() && trace.hooks.empty()) {
+    return;
+  }
   for (const trace::Event& event : trace.events) {
     if (const trace::ActionArgs* args = trace.action(event)) {
       actions_.push_back({args->seq, event.start, args});

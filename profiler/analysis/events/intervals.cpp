@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "profiler/analysis/events/near_search.h"
+
 namespace shardlens::analysis {
 
 IntervalSet union_of(std::vector<Interval> intervals) {
   std::erase_if(intervals, [](const Interval& i) { return i.end <= i.start; });
-  std::sort(intervals.begin(), intervals.end(),
-            [](const Interval& a, const Interval& b) { return a.start < b.start; });
+  const auto before = [](const Interval& a, const Interval& b) { return a.start < b.start; };
+  if (!std::is_sorted(intervals.begin(), intervals.end(), before)) {
+    std::sort(intervals.begin(), intervals.end(), before);
+  }
   IntervalSet out;
   for (const Interval& i : intervals) {
     if (!out.empty() && i.start <= out.back().end) {
@@ -29,6 +33,14 @@ IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
 IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
   IntervalSet out;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    if (a[i].end <= b[j].start) {
+      i = partition_near(a, i, [&](const Interval& each) { return each.end <= b[j].start; });
+      continue;
+    }
+    if (b[j].end <= a[i].start) {
+      j = partition_near(b, j, [&](const Interval& each) { return each.end <= a[i].start; });
+      continue;
+    }
     const Nanoseconds start = std::max(a[i].start, b[j].start), end = std::min(a[i].end, b[j].end);
     if (start < end) {
       out.push_back({start, end});
@@ -43,9 +55,7 @@ IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {
   size_t j = 0;
   for (const Interval& whole : a) {
     Nanoseconds start = whole.start;
-    while (j < b.size() && b[j].end <= start) {
-      ++j;
-    }
+    j = partition_near(b, j, [&](const Interval& each) { return each.end <= start; });
     for (size_t k = j; k < b.size() && b[k].start < whole.end; ++k) {
       if (b[k].start > start) {
         out.push_back({start, b[k].start});
@@ -84,11 +94,15 @@ IntervalSet clip(const IntervalSet& set, const Interval& window) {
 }
 
 Nanoseconds length_within(const IntervalSet& set, const Interval& window) {
-  auto it = std::upper_bound(set.begin(), set.end(), window.start,
-                             [](Nanoseconds t, const Interval& i) { return t < i.end; });
+  size_t near = set.size() / 2;
+  return length_within(set, window, near);
+}
+
+Nanoseconds length_within(const IntervalSet& set, const Interval& window, size_t& near) {
+  near = partition_near(set, near, [&](const Interval& i) { return i.end <= window.start; });
   Nanoseconds sum = 0;
-  for (; it != set.end() && it->start < window.end; ++it) {
-    sum += std::min(it->end, window.end) - std::max(it->start, window.start);
+  for (size_t i = near; i < set.size() && set[i].start < window.end; ++i) {
+    sum += std::min(set[i].end, window.end) - std::max(set[i].start, window.start);
   }
   return sum;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,8 @@ struct Interval {
 };
 
 // A set of instants as sorted intervals that neither touch nor overlap; empty intervals contain
-// nothing. Complexity: union_of sorts; the binary operations are linear in both sets.
+// nothing. Complexity: union_of sorts; unite is linear in both sets; intersect and subtract are
+// linear in the smaller one and in the result.
 using IntervalSet = std::vector<Interval>;
 
 // May be in any order and overlap.
@@ -56,5 +58,10 @@ class UnionBuilder {
 [[nodiscard]] IntervalSet clip(const IntervalSet& set, const Interval& window);
 // |set ∩ [start, end)|
 [[nodiscard]] Nanoseconds length_within(const IntervalSet& set, const Interval& window);
+// The same; `near`: a place that is kept from one call to the next, which is fast if the windows
+// are near each other.
+[[nodiscard]] Nanoseconds length_within(const IntervalSet& set,
+                                        const Interval& window,
+                                        size_t& near);
 
 }  // namespace shardlens::analysis

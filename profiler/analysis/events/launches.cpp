@@ -7,14 +7,6 @@
 namespace shardlens::analysis {
 namespace {
 
-using trace::Category;
-using trace::Event;
-
-bool is_launch(const Event& event) {
-  return event.correlation != 0 && event.phase == trace::EventPhase::kComplete &&
-         (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
-}
-
 // Correlations increase with time, so neighbours in time become neighbours in memory. The upper
 // bits are spread, so that correlations with a stride do not all fall into one slot.
 size_t slot_of(uint32_t correlation, size_t slots) {
@@ -24,42 +16,38 @@ size_t slot_of(uint32_t correlation, size_t slots) {
 
 }  // namespace
 
-LaunchIndex::LaunchIndex(const trace::Trace& trace) : trace_(trace) {
+LaunchIndex::LaunchIndex(const trace::Trace& trace, const std::vector<uint32_t>& calls)
+    : trace_(trace) {
+  std::vector<uint32_t> correlations;
+  correlations.reserve(calls.size());
   size_t launches = 0;
   uint32_t last = 0;
   first_ = std::numeric_limits<uint32_t>::max();
-  for (const Event& event : trace.events) {
-    if (is_launch(event)) {
+  for (const uint32_t i : calls) {
+    const uint32_t correlation = trace.events[i].correlation;
+    correlations.push_back(correlation);
+    if (correlation != 0) {
       ++launches;
-      first_ = std::min(first_, event.correlation);
-      last = std::max(last, event.correlation);
+      first_ = std::min(first_, correlation);
+      last = std::max(last, correlation);
     }
   }
   constexpr size_t kPlacesPerLaunch = 3;
   direct_ = launches > 0 && last - first_ < kPlacesPerLaunch * launches;
-  if (direct_) {
-    slots_.assign(size_t{last - first_} + 1, trace::kNoIndex);
-    for (uint32_t i = 0; i < trace.events.size(); ++i) {
-      if (is_launch(trace.events[i])) {
-        uint32_t& slot = slots_[trace.events[i].correlation - first_];
-        slot = slot == trace::kNoIndex ? i : slot;
-      }
-    }
-    return;
-  }
-  slots_.assign(std::bit_ceil(launches + launches / 2 + 1), trace::kNoIndex);
-  for (uint32_t i = 0; i < trace.events.size(); ++i) {
-    if (!is_launch(trace.events[i])) {
+  slots_.assign(direct_ ? size_t{last - first_} + 1 : std::bit_ceil(launches + launches / 2 + 1),
+                trace::kNoIndex);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const uint32_t correlation = correlations[i];
+    if (correlation == 0) {
       continue;
     }
-    const uint32_t correlation = trace.events[i].correlation;
-    size_t slot = slot_of(correlation, slots_.size());
-    while (slots_[slot] != trace::kNoIndex &&
+    size_t slot = direct_ ? correlation - first_ : slot_of(correlation, slots_.size());
+    while (!direct_ && slots_[slot] != trace::kNoIndex &&
            trace.events[slots_[slot]].correlation != correlation) {
       slot = (slot + 1) & (slots_.size() - 1);
     }
     if (slots_[slot] == trace::kNoIndex) {
-      slots_[slot] = i;
+      slots_[slot] = calls[i];
     }
   }
 }

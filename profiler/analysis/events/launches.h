@@ -13,7 +13,8 @@ namespace shardlens::analysis {
 // Complexity  O(1) per look-up; at most 12 bytes per launch.
 class LaunchIndex {
  public:
-  explicit LaunchIndex(const trace::Trace& trace);
+  // `calls`: the trace's host calls (EventLists::calls).
+  LaunchIndex(const trace::Trace& trace, const std::vector<uint32_t>& calls);
   // Index into Trace::events; kNoIndex: not in the trace.
   [[nodiscard]] uint32_t of(uint32_t correlation) const;
 

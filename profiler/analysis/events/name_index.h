@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <regex>
+#include <utility>
 #include <vector>
 
 #include "core/base/collective.h"
@@ -26,6 +28,28 @@ struct NameFacts {
   bool is_peer_copy = false;
   std::optional<CollectiveKind> call_kind;  // of a c10d annotation or a call of a collective
   std::optional<CollectiveKind> kind;       // kind of a communication kernel
+};
+
+// A test of names that is made once for each distinct name of a trace.
+template <class Test>
+class OncePerName {
+ public:
+  OncePerName(const trace::Trace& trace, Test test)
+      : trace_(trace), test_(std::move(test)), known_(trace.strings.size(), Known::kNothing) {}
+
+  [[nodiscard]] bool operator()(const trace::Event& event) {
+    Known& known = known_[event.name];
+    if (known == Known::kNothing) {
+      known = test_(trace_.name(event)) ? Known::kYes : Known::kNo;
+    }
+    return known == Known::kYes;
+  }
+
+ private:
+  enum class Known : uint8_t { kNothing, kNo, kYes };
+  const trace::Trace& trace_;
+  Test test_;
+  std::vector<Known> known_;  // by StringId
 };
 
 // The facts for each name of one trace. Each distinct name is examined once, at its first use.

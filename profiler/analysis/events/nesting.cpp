@@ -2,9 +2,27 @@
 
 #include <algorithm>
 
+#include "profiler/analysis/events/near_search.h"
+
 namespace shardlens::analysis {
 
 using trace::Event;
+
+void sort_by_track_and_start(const trace::Trace& trace, std::vector<uint32_t>& order) {
+  const auto before = [&](uint32_t a, uint32_t b) {
+    const Event &x = trace.events[a], &y = trace.events[b];
+    if (x.track != y.track) {
+      return x.track < y.track;
+    }
+    if (x.start != y.start) {
+      return x.start < y.start;
+    }
+    return x.duration != y.duration ? x.duration > y.duration : a < b;
+  };
+  if (!std::is_sorted(order.begin(), order.end(), before)) {
+    std::sort(order.begin(), order.end(), before);
+  }
+}
 
 RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order)
     : trace_(trace), tracks_(trace.tracks.size()) {
@@ -53,14 +71,20 @@ RangeFinder::Node RangeFinder::node(const Event& event,
 }
 
 std::optional<uint32_t> RangeFinder::innermost(uint32_t track, Nanoseconds instant) const {
+  size_t near = track < tracks_.size() ? tracks_[track].size() / 2 : 0;
+  return innermost(track, instant, near);
+}
+
+std::optional<uint32_t> RangeFinder::innermost(uint32_t track,
+                                               Nanoseconds instant,
+                                               size_t& near) const {
   if (track >= tracks_.size()) {
     return std::nullopt;
   }
   const std::vector<Node>& nodes = tracks_[track];
-  const auto after = std::upper_bound(
-      nodes.begin(), nodes.end(), instant,
-      [&](Nanoseconds t, const Node& node) { return t < trace_.events[node.event].start; });
-  auto i = static_cast<int32_t>(after - nodes.begin()) - 1;
+  near = partition_near(
+      nodes, near, [&](const Node& node) { return trace_.events[node.event].start <= instant; });
+  auto i = static_cast<int32_t>(near) - 1;
   while (i >= 0) {
     const Node& node = nodes[static_cast<size_t>(i)];
     if (instant < trace_.events[node.event].end()) {

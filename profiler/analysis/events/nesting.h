@@ -9,8 +9,10 @@
 
 namespace shardlens::analysis {
 
-// Complete events for which wanted(event) is true, track by track in order of start; of events with
-// the same start, the longest first.
+// Sorts events track by track in order of start; of events with the same start, the longest first.
+void sort_by_track_and_start(const trace::Trace& trace, std::vector<uint32_t>& order);
+
+// Complete events for which wanted(event) is true, sorted like this.
 template <class Wanted>
 [[nodiscard]] std::vector<uint32_t> by_track_and_start(const trace::Trace& trace, Wanted wanted) {
   std::vector<uint32_t> order;
@@ -19,19 +21,22 @@ template <class Wanted>
       order.push_back(i);
     }
   }
-  const auto before = [&](uint32_t a, uint32_t b) {
-    const trace::Event &x = trace.events[a], &y = trace.events[b];
-    if (x.track != y.track) {
-      return x.track < y.track;
+  sort_by_track_and_start(trace, order);
+  return order;
+}
+
+// The same of the events `among`, which are complete.
+template <class Wanted>
+[[nodiscard]] std::vector<uint32_t> by_track_and_start(const trace::Trace& trace,
+                                                       const std::vector<uint32_t>& among,
+                                                       Wanted wanted) {
+  std::vector<uint32_t> order;
+  for (const uint32_t i : among) {
+    if (wanted(trace.events[i])) {
+      order.push_back(i);
     }
-    if (x.start != y.start) {
-      return x.start < y.start;
-    }
-    return x.duration != y.duration ? x.duration > y.duration : a < b;
-  };
-  if (!std::is_sorted(order.begin(), order.end(), before)) {
-    std::sort(order.begin(), order.end(), before);
   }
+  sort_by_track_and_start(trace, order);
   return order;
 }
 
@@ -44,9 +49,18 @@ class RangeFinder {
   template <class Wanted>
   RangeFinder(const trace::Trace& trace, Wanted wanted)
       : RangeFinder(trace, by_track_and_start(trace, wanted)) {}
+  // Of the events `among`, which are complete.
+  template <class Wanted>
+  RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& among, Wanted wanted)
+      : RangeFinder(trace, by_track_and_start(trace, among, wanted)) {}
 
   // The innermost range of `track` that contains `instant`.
   [[nodiscard]] std::optional<uint32_t> innermost(uint32_t track, Nanoseconds instant) const;
+  // The same; `near`: a place that is kept from one search to the next, which is fast if the
+  // instants are near.
+  [[nodiscard]] std::optional<uint32_t> innermost(uint32_t track,
+                                                  Nanoseconds instant,
+                                                  size_t& near) const;
   [[nodiscard]] bool any_around(uint32_t track, Nanoseconds instant) const {
     return innermost(track, instant).has_value();
   }

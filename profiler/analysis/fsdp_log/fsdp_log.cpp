@@ -5,14 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/analysis/events/names.h"
+#include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
 
 namespace shardlens::analysis {
 namespace {
 
-using trace::Category;
 using trace::Event;
-using trace::EventPhase;
 using trace::Trace;
 
 // Ranges of PyTorch FSDP2 and of Shardlens's engine, which contain unit names.
@@ -20,10 +19,9 @@ class NamedRanges {
  public:
   NamedRanges(const Trace& trace, FsdpLog& log) : trace_(trace), log_(log) {}
 
-  void read() {
-    std::vector<uint32_t> ranges = by_track_and_start(trace_, [&](const Event& e) {
-      return e.category == Category::kUserAnnotation && trace_.name(e).starts_with("FSDP::");
-    });
+  void read(const EventLists& lists) {
+    std::vector<uint32_t> ranges = by_track_and_start(
+        trace_, lists.ranges, [&](const Event& e) { return trace_.name(e).starts_with("FSDP::"); });
     // Backward runs on another thread than forward, but never at the same time.
     std::stable_sort(ranges.begin(), ranges.end(), [&](uint32_t a, uint32_t b) {
       const Event &x = trace_.events[a], &y = trace_.events[b];
@@ -252,27 +250,38 @@ uint32_t FsdpLog::unit_id(std::string_view fqn) {
   return static_cast<uint32_t>(units.size() - 1);
 }
 
-const FsdpEvent* FsdpLog::collective_at(uint32_t track, Nanoseconds instant) const {
-  auto after = std::upper_bound(events.begin(), events.end(), instant,
-                                [](Nanoseconds t, const FsdpEvent& e) { return t < e.when.start; });
-  // Few events overlap: only hooks and the calls that they make.
-  for (int looked = 0; after != events.begin() && looked < 64; ++looked) {
-    --after;
-    const bool calls = after->call == FsdpCall::kUnshard || after->call == FsdpCall::kReduce;
-    if (calls && after->track == track && instant < after->when.end) {
-      return &*after;
+void FsdpLog::index_collectives() {
+  calls_.clear();
+  for (uint32_t i = 0; i < events.size(); ++i) {
+    const FsdpEvent& e = events[i];
+    if (e.call == FsdpCall::kUnshard || e.call == FsdpCall::kReduce) {
+      const Nanoseconds before = calls_.empty() ? e.when.end : calls_.back().latest_end;
+      calls_.push_back({e.when, std::max(before, e.when.end), e.track, i});
+    }
+  }
+}
+
+const FsdpEvent* FsdpLog::collective_at(uint32_t track, Nanoseconds instant, size_t& near) const {
+  near = partition_near(calls_, near, [&](const Call& c) { return c.when.start <= instant; });
+  // Few calls overlap.
+  constexpr size_t kMost = 64;
+  for (size_t i = near; i-- > 0 && near - i <= kMost && calls_[i].latest_end > instant;) {
+    if (calls_[i].track == track && instant < calls_[i].when.end) {
+      return &events[calls_[i].event];
     }
   }
   return nullptr;
 }
 
-FsdpLog read_fsdp_log(const Trace& trace) {
+const FsdpEvent* FsdpLog::collective_at(uint32_t track, Nanoseconds instant) const {
+  size_t near = calls_.size() / 2;
+  return collective_at(track, instant, near);
+}
+
+FsdpLog read_fsdp_log(const Trace& trace, const EventLists& lists) {
   FsdpLog log;
-  for (const Event& event : trace.events) {
-    if (event.category != Category::kUserAnnotation || event.phase != EventPhase::kComplete) {
-      continue;
-    }
-    const std::string_view name = trace.name(event);
+  for (const uint32_t i : lists.annotations) {
+    const std::string_view name = trace.name(trace.events[i]);
     if (name.starts_with("FSDP::")) {
       log.source = trace.units.empty() ? FsdpSource::kFsdp2 : FsdpSource::kShardlens;
       break;
@@ -288,12 +297,13 @@ FsdpLog read_fsdp_log(const Trace& trace) {
     for (const std::string& fqn : trace.units) {
       log.units.push_back({fqn, std::nullopt});
     }
-    NamedRanges(trace, log).read();
+    NamedRanges(trace, log).read(lists);
     set_parents(log);
   }
   std::stable_sort(
       log.events.begin(), log.events.end(),
       [](const FsdpEvent& a, const FsdpEvent& b) { return a.when.start < b.when.start; });
+  log.index_collectives();
   return log;
 }
 

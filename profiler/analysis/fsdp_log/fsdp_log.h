@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/dtype.h"
+#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/events/intervals.h"
 #include "profiler/trace/model/trace.h"
 
@@ -80,15 +82,27 @@ struct FsdpLog {
   [[nodiscard]] uint32_t unit_id(std::string_view fqn);  // added if new; O(1)
   // The unit with this name, the first of several; nullopt: none.
   [[nodiscard]] std::optional<uint32_t> find_unit(std::string_view fqn);
-  // The unshard or reduction whose call on `track` contains `instant`; nullptr: none.
+  // The unshard or reduction whose call on `track` contains `instant`; nullptr: none. `near`: a
+  // place that is kept from one search to the next, which is fast if the instants are near.
+  [[nodiscard]] const FsdpEvent* collective_at(uint32_t track,
+                                               Nanoseconds instant,
+                                               size_t& near) const;
   [[nodiscard]] const FsdpEvent* collective_at(uint32_t track, Nanoseconds instant) const;
+  // Prepares collective_at(); to be called when `events` is complete.
+  void index_collectives();
 
  private:
+  struct Call {
+    Interval when;
+    Nanoseconds latest_end;  // of this call and those before it
+    uint32_t track, event;   // index into `events`
+  };
+  std::vector<Call> calls_;                        // unshards and reductions, by start
   std::unordered_map<std::string, uint32_t> ids_;  // of the first `known_` units
   size_t known_ = 0;
 };
 
-[[nodiscard]] FsdpLog read_fsdp_log(const trace::Trace& trace);
+[[nodiscard]] FsdpLog read_fsdp_log(const trace::Trace& trace, const EventLists& lists);
 
 // Input and output elements per rank of a c10d call, from "Input Dims" or its arguments.
 struct CallSize {

@@ -4,12 +4,11 @@
 #include <limits>
 
 #include "profiler/analysis/events/names.h"
+#include "profiler/analysis/events/near_search.h"
 
 namespace shardlens::analysis {
 
-using trace::Category;
 using trace::Event;
-using trace::EventPhase;
 using trace::Trace;
 
 class SectionBuilder {
@@ -19,12 +18,12 @@ class SectionBuilder {
     out_.tracks_.assign(trace.tracks.size(), false);
   }
 
-  void build() {
+  void build(const EventLists& lists) {
     if (log_.source == FsdpSource::kNone) {
       return;
     }
     root_ = log_.unit_id("");
-    find_marks();
+    find_marks(lists);
     std::stable_sort(marks_.begin(), marks_.end(),
                      [](const Mark& a, const Mark& b) { return a.time < b.time; });
     look_ahead();
@@ -59,7 +58,7 @@ class SectionBuilder {
     bool optimizer = false, backward = false, backward_begins = false, forward_goes_on = false;
   };
 
-  void find_marks() {
+  void find_marks(const EventLists& lists) {
     for (const FsdpEvent& e : log_.events) {
       out_.tracks_[e.track] = true;
       if (e.call == FsdpCall::kPreForward) {
@@ -73,37 +72,26 @@ class SectionBuilder {
         marks_.push_back({e.when.end, Kind::kBackwardEnd, e.unit});
       }
     }
-    // Whether a name is one of a norm; each name is examined once.
-    enum class Norm : uint8_t { kUnknown, kNo, kYes };
-    std::vector<Norm> norms(trace_.strings.size(), Norm::kUnknown);
-    const auto is_norm = [&](const Event& event) {
-      Norm& norm = norms[event.name];
-      if (norm == Norm::kUnknown) {
-        const std::string_view name = trace_.name(event);
-        norm = name.ends_with("_norm") || name.find("clip_grad") != std::string_view::npos
-                   ? Norm::kYes
-                   : Norm::kNo;
-      }
-      return norm == Norm::kYes;
-    };
-    for (const Event& event : trace_.events) {
-      if (event.phase != EventPhase::kComplete) {
-        continue;
-      }
-      if (event.category == Category::kUserAnnotation) {
-        const std::string_view name = trace_.name(event);
-        if (name.starts_with("Optimizer.")) {
-          out_.tracks_[event.track] = true;
-          marks_.push_back({event.start, Kind::kOptimizer});
-          marks_.push_back({event.end(), Kind::kOptimizerEnd});
-        } else if (parse_profiler_step(name)) {
-          out_.tracks_[event.track] = true;
-          marks_.push_back({event.start, Kind::kStep});
-        }
-      } else if (event.category == Category::kCpuOp && is_norm(event)) {
-        marks_.push_back({event.start, Kind::kNorm});
+    for (const uint32_t i : lists.annotations) {
+      const Event& event = trace_.events[i];
+      const std::string_view name = trace_.name(event);
+      if (name.starts_with("Optimizer.")) {
+        out_.tracks_[event.track] = true;
+        marks_.push_back({event.start, Kind::kOptimizer});
+        marks_.push_back({event.end(), Kind::kOptimizerEnd});
+      } else if (parse_profiler_step(name)) {
+        out_.tracks_[event.track] = true;
+        marks_.push_back({event.start, Kind::kStep});
       }
     }
+    lists.for_operators_named(
+        trace_,
+        [](std::string_view name) {
+          return name.ends_with("_norm") || name.find("clip_grad") != std::string_view::npos;
+        },
+        [&](uint32_t i) {
+          marks_.push_back({trace_.events[i].start, Kind::kNorm});
+        });
   }
 
   void apply(size_t i) {
@@ -220,22 +208,26 @@ class SectionBuilder {
   std::optional<Sections::Part> open_;
 };
 
-Sections::Sections(const Trace& trace, FsdpLog& log) {
-  SectionBuilder(trace, log, *this).build();
+Sections::Sections(const Trace& trace, const EventLists& lists, FsdpLog& log) {
+  SectionBuilder(trace, log, *this).build(lists);
 }
 
 Owner Sections::at(uint32_t track, Nanoseconds instant) const {
   return track < tracks_.size() && tracks_[track] ? at(instant) : Owner{};
 }
 
+Owner Sections::at(uint32_t track, Nanoseconds instant, size_t& near) const {
+  return track < tracks_.size() && tracks_[track] ? near_at(instant, near) : Owner{};
+}
+
 Owner Sections::at(Nanoseconds instant) const {
-  const auto after =
-      std::upper_bound(parts_.begin(), parts_.end(), instant,
-                       [](Nanoseconds t, const Part& p) { return t < p.when.start; });
-  if (after == parts_.begin() || instant >= std::prev(after)->when.end) {
-    return {};
-  }
-  return std::prev(after)->owner;
+  size_t near = parts_.size() / 2;
+  return near_at(instant, near);
+}
+
+Owner Sections::near_at(Nanoseconds instant, size_t& near) const {
+  near = partition_near(parts_, near, [&](const Part& p) { return p.when.start <= instant; });
+  return near == 0 || instant >= parts_[near - 1].when.end ? Owner{} : parts_[near - 1].owner;
 }
 
 }  // namespace shardlens::analysis

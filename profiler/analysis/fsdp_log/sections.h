@@ -26,7 +26,8 @@ using trace::Section;
 class Sections {
  public:
   Sections() = default;
-  Sections(const trace::Trace& trace, FsdpLog& log);  // may add the root to the log's units
+  // May add the root to the log's units.
+  Sections(const trace::Trace& trace, const EventLists& lists, FsdpLog& log);
 
   struct Part {
     Interval when;
@@ -36,11 +37,15 @@ class Sections {
   // The owner of work launched at `instant`; none on a thread without FSDP, optimizer or step
   // ranges.
   [[nodiscard]] Owner at(uint32_t track, Nanoseconds instant) const;
+  // The same; `near`: a place that is kept from one search to the next, which is fast if the
+  // instants are near.
+  [[nodiscard]] Owner at(uint32_t track, Nanoseconds instant, size_t& near) const;
   [[nodiscard]] Owner at(Nanoseconds instant) const;  // on a thread with such ranges
   [[nodiscard]] bool empty() const { return parts_.empty(); }
 
  private:
   friend class SectionBuilder;
+  [[nodiscard]] Owner near_at(Nanoseconds instant, size_t& near) const;
   std::vector<Part> parts_;
   std::vector<bool> tracks_;
 };

@@ -15,14 +15,12 @@ struct MarkedStep {
   int64_t number;
 };
 
-std::vector<MarkedStep> marked_steps(const trace::Trace& trace) {
+std::vector<MarkedStep> marked_steps(const trace::Trace& trace, const EventLists& lists) {
   std::vector<MarkedStep> marks;
-  for (const trace::Event& event : trace.events) {
-    if (event.phase == trace::EventPhase::kComplete &&
-        event.category == trace::Category::kUserAnnotation) {
-      if (const auto number = parse_profiler_step(trace.name(event))) {
-        marks.push_back({event.start, event.end(), *number});
-      }
+  for (const uint32_t i : lists.annotations) {
+    const trace::Event& event = trace.events[i];
+    if (const auto number = parse_profiler_step(trace.name(event))) {
+      marks.push_back({event.start, event.end(), *number});
     }
   }
   std::sort(marks.begin(), marks.end(),
@@ -32,8 +30,10 @@ std::vector<MarkedStep> marked_steps(const trace::Trace& trace) {
 
 }  // namespace
 
-std::vector<ObservedOrder> observed_orders(const trace::Trace& trace, const FsdpLog& log) {
-  const std::vector<MarkedStep> marks = marked_steps(trace);
+std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
+                                           const EventLists& lists,
+                                           const FsdpLog& log) {
+  const std::vector<MarkedStep> marks = marked_steps(trace, lists);
   // (pass, unit) of units that were gathered for backward, so their forward freed them.
   std::set<std::pair<uint32_t, uint32_t>> gathered_again;
   for (const FsdpEvent& e : log.events) {

@@ -31,6 +31,7 @@ struct ObservedOrder {
 // Events are in the order of the host. FSDP records no range when forward frees parameters, so this
 // is inferred from a later all-gather of the unit for backward.
 [[nodiscard]] std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
+                                                         const EventLists& lists,
                                                          const FsdpLog& log);
 
 }  // namespace shardlens::analysis

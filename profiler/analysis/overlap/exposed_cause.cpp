@@ -183,18 +183,22 @@ void ExposedCauses::find_launches() {
   }
   for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
     const DeviceEvent& each = timeline_.device_events[i];
+    if (each.nature == Nature::kCompute) {
+      computes_.push_back(i);
+    }
     if (each.nature == Nature::kCommunication) {
       if (const auto found = collective_of.find(each.event); found != collective_of.end()) {
         device_of_[found->second] = i;
       }
     } else if (each.launch != trace::kNoIndex) {
-      const trace::Event& launch = trace_.events[each.launch];
-      launches_[launch.track].push_back({launch.start, i});
+      launches_[each.thread].push_back({each.launched, i});
     }
   }
+  const auto earlier = [](const Launch& a, const Launch& b) { return a.time < b.time; };
   for (std::vector<Launch>& thread : launches_) {
-    std::stable_sort(thread.begin(), thread.end(),
-                     [](const Launch& a, const Launch& b) { return a.time < b.time; });
+    if (!std::is_sorted(thread.begin(), thread.end(), earlier)) {
+      std::stable_sort(thread.begin(), thread.end(), earlier);
+    }
   }
 }
 
@@ -210,9 +214,7 @@ std::optional<uint32_t> ExposedCauses::producer_of(size_t i) const {
   if (own == trace::kNoIndex) {
     return std::nullopt;
   }
-  const auto end = [&](uint32_t k) {
-    return trace_.events[timeline_.device_events[k].event].end();
-  };
+  const auto end = [&](uint32_t k) { return timeline_.device_events[k].when.end; };
   std::optional<uint32_t> producer;
   const auto consider = [&](uint32_t k) {
     if (k != Dependencies::kNone && timeline_.device_events[k].nature != Nature::kCommunication &&
@@ -353,12 +355,11 @@ bool ExposedCauses::host_was_late(const IntervalSet& exposed,
   Nanoseconds late = 0;
   std::optional<uint32_t> proven;
   for (const Interval& each : exposed) {
-    auto next = std::partition_point(events.begin(), events.end(), [&](const DeviceEvent& e) {
-      return trace_.events[e.event].start < each.end;
+    const auto after = std::partition_point(computes_.begin(), computes_.end(), [&](uint32_t i) {
+      return events[i].when.start < each.end;
     });
-    next = std::find_if(next, events.end(),
-                        [](const DeviceEvent& e) { return e.nature == Nature::kCompute; });
-    if (next == events.end() || next->launch == trace::kNoIndex) {
+    const DeviceEvent* next = after == computes_.end() ? nullptr : &events[*after];
+    if (next == nullptr || next->launch == trace::kNoIndex) {
       continue;
     }
     const trace::Event& launch = trace_.events[next->launch];

@@ -123,6 +123,7 @@ class ExposedCauses {
   std::vector<uint32_t> before_;        // by collective: the one before; kNoIndex: none
   std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
   std::vector<uint32_t> device_of_;  // by collective: position in device_events
+  std::vector<uint32_t> computes_;   // positions in device_events
   std::map<Alike, Best> best_;
   struct Launch {
     Nanoseconds time = 0;

@@ -10,7 +10,6 @@
 namespace shardlens::analysis {
 namespace {
 
-using trace::Category;
 using trace::Event;
 
 // What one unit did between two forwards of the model.
@@ -52,11 +51,8 @@ class Finder {
   void collect() {
     std::vector<Interval> callbacks;
     std::vector<std::pair<const Event*, FsdpRange>> ranges;
-    for (const Event& event : trace_.events) {
-      if (event.phase != trace::EventPhase::kComplete ||
-          event.category != Category::kUserAnnotation) {
-        continue;
-      }
+    for (const uint32_t i : timeline_.lists.annotations) {
+      const Event& event = trace_.events[i];
       const auto range = parse_fsdp_range(trace_.name(event));
       if (!range || range->is_fsdp1) {
         continue;

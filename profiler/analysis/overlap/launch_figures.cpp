@@ -1,16 +1,17 @@
 #include "profiler/analysis/overlap/launch_figures.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <vector>
 
 namespace shardlens::analysis {
 namespace {
 
-// The quantile: the smallest value with rank ≥ share · n.
-Nanoseconds quantile(const std::vector<Nanoseconds>& sorted, int64_t percent) {
-  const auto n = static_cast<int64_t>(sorted.size());
-  return sorted[static_cast<size_t>(std::max<int64_t>(0, (n * percent + 99) / 100 - 1))];
+// The quantile: the smallest value with rank ≥ share · n. Changes the order of the values.
+Nanoseconds quantile(std::vector<Nanoseconds>& values, int64_t percent) {
+  const auto n = static_cast<int64_t>(values.size());
+  const auto at = values.begin() + std::max<int64_t>(0, (n * percent + 99) / 100 - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
 
 }  // namespace
@@ -20,36 +21,44 @@ LaunchFigures launch_figures(const trace::Trace& trace,
                              const IntervalSet& window) {
   LaunchFigures f;
   std::vector<Nanoseconds> latencies, launches, starts;
+  latencies.reserve(timeline.device_events.size());
+  starts.reserve(timeline.device_events.size());
+  size_t near = 0;
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
   // A CUDA graph is one launch, of its first event; the others wait for each other, not for the
   // host.
-  std::unordered_set<uint32_t> seen;
+  std::vector<bool> seen(trace.events.size()), queues(trace.events.size());
   for (const DeviceEvent& each : timeline.device_events) {
-    if (each.launch == trace::kNoIndex || !seen.insert(each.launch).second) {
+    if (each.launch == trace::kNoIndex || seen[each.launch]) {
       continue;
     }
-    const Nanoseconds start = trace.events[each.event].start,
-                      launched = trace.events[each.launch].start;
+    seen[each.launch] = true;
+    const Nanoseconds start = each.when.start, launched = each.launched;
     if (contains(window, start)) {
       latencies.push_back(start - launched);
       f.before_launch += start < launched ? 1 : 0;
     }
     if (launched < start) {
-      launches.push_back(launched);
-      starts.push_back(start);
-      queued += static_cast<double>(length_within(window, {launched, start}));
+      queues[each.launch] = true;
+      starts.push_back(start);  // sorted, as the events are
+      queued += static_cast<double>(length_within(window, {launched, start}, near));
     }
   }
   f.count = static_cast<int64_t>(latencies.size());
   if (latencies.empty()) {
     return f;
   }
-  std::sort(latencies.begin(), latencies.end());
   f.latency_median = quantile(latencies, 50);
   f.latency_p99 = quantile(latencies, 99);
-  f.latency_max = latencies.back();
-  std::sort(launches.begin(), launches.end());
-  std::sort(starts.begin(), starts.end());
+  f.latency_max = *std::max_element(latencies.begin(), latencies.end());
+  for (const uint32_t call : timeline.lists.calls) {  // mostly in order of time
+    if (queues[call]) {
+      launches.push_back(trace.events[call].start);
+    }
+  }
+  if (!std::is_sorted(launches.begin(), launches.end())) {
+    std::sort(launches.begin(), launches.end());
+  }
   size_t started = 0;
   for (size_t i = 0; i < launches.size(); ++i) {
     while (starts[started] <= launches[i]) {

@@ -42,6 +42,9 @@ std::vector<MemoryPoint> thin_out(const std::vector<Point>& points) {
 }  // namespace
 
 std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timeline& timeline) {
+  if (trace.memory_events.empty()) {
+    return {};
+  }
   std::vector<std::vector<Point>> devices;
   for (const trace::Event& event : trace.events) {
     const trace::MemoryArgs* args = trace.memory(event);

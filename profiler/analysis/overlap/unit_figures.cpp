@@ -153,7 +153,7 @@ class Attribution {
     if (context_.work != nullptr) {
       return *context_.work;
     }
-    return room = unit_work(trace_, timeline_);
+    return room = unit_work(timeline_);
   }
 
   // A unit, or kNoUnit with the section of work that belongs to no unit.

@@ -1,43 +1,37 @@
 #include "profiler/analysis/overlap/unit_work.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
+
+#include "profiler/analysis/events/near_search.h"
 
 namespace shardlens::analysis {
 namespace {
 
-using trace::Event;
-using trace::Trace;
-
-// One kernel, copy or leaf operator.
-struct Item {
-  Interval when;
-  uint32_t track;  // the host thread that launched it
-  Nanoseconds launched;
-  Nature nature;
-  Owner owner;
-};
-
-std::vector<Item> items_of(const Trace& trace, const Timeline& timeline) {
-  std::vector<Item> items;
-  const auto add = [&](const DeviceEvent& each) {
-    if (each.nature == Nature::kCommunication || each.launch == trace::kNoIndex) {
-      return;
-    }
-    const Event &event = trace.events[each.event], &launch = trace.events[each.launch];
-    items.push_back({{event.start, event.end()},
-                     launch.track,
-                     launch.start,
-                     each.nature,
-                     owner_of(trace, timeline, each)});
+// Calls visit(event) for each kernel, copy or leaf operator whose launch is in the trace, by start.
+template <class Visit>
+void visit_by_start(const Timeline& timeline, Visit visit) {
+  const auto& events = timeline.device ? timeline.device_events : timeline.host_events;
+  const auto earlier = [](const DeviceEvent& a, const DeviceEvent& b) {
+    return a.when.start < b.when.start;
   };
-  for (const DeviceEvent& each : timeline.device ? timeline.device_events : timeline.host_events) {
-    add(each);
+  std::vector<uint32_t> order;
+  if (!std::is_sorted(events.begin(), events.end(), earlier)) {  // host events are by thread
+    order.resize(events.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return earlier(events[a], events[b]); });
   }
-  std::stable_sort(items.begin(), items.end(),
-                   [](const Item& a, const Item& b) { return a.when.start < b.when.start; });
-  return items;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const DeviceEvent& each = events[order.empty() ? i : order[i]];
+    if (each.nature != Nature::kCommunication && each.launch != trace::kNoIndex) {
+      visit(each);
+    }
+  }
 }
 
 // The copy-outs of the log, to distinguish them from other copies.
@@ -67,22 +61,20 @@ class CopyOuts {
 
 class Collector {
  public:
-  Collector(const Trace& trace, const Timeline& timeline)
-      : trace_(trace),
-        timeline_(timeline),
+  explicit Collector(const Timeline& timeline)
+      : timeline_(timeline),
         copy_outs_(timeline.fsdp),
         exposed_copies_(subtract(timeline.copy, unite(timeline.compute, timeline.communication))) {}
 
   UnitWork run() {
-    for (const Item& item : items_of(trace_, timeline_)) {
-      add(item);
-    }
+    visit_by_start(timeline_, [&](const DeviceEvent& each) { add(each); });
     for (auto& [key, span] : open_) {
       close(span);
     }
-    for (auto& [key, work] : out_.by_owner) {
-      work.compute = intersect(union_of(std::move(work.compute)), timeline_.compute);
-      work.exposed_copy = intersect(union_of(std::move(work.exposed_copy)), exposed_copies_);
+    for (auto& [owner, sets] : sets_) {
+      Work& work = out_.by_owner[owner];
+      work.compute = sets.compute.take();
+      work.exposed_copy = intersect(sets.copy.take(), exposed_copies_);
     }
     std::stable_sort(
         out_.spans.begin(), out_.spans.end(),
@@ -94,51 +86,63 @@ class Collector {
   // Index of the section's part, and the kind: events with the same key form one span.
   using Key = std::tuple<size_t, WorkSpan::Kind>;
   struct Open {
+    bool is_new = true;  // no event yet
     WorkSpan span;
     UnionBuilder busy;
   };
+  // Compute and copies of one owner, without what events before them cover.
+  struct Sets {
+    UnionBuilder compute, copy;
+  };
 
-  void add(const Item& item) {
-    Owner owner = item.owner;
-    auto kind = item.nature == Nature::kCompute ? WorkSpan::Kind::kCompute : WorkSpan::Kind::kCopy;
-    if (item.nature == Nature::kCopy) {
-      if (const FsdpEvent* out = copy_outs_.around(item.track, item.launched)) {
+  void add(const DeviceEvent& each) {
+    Owner owner = each.owner;
+    auto kind = each.nature == Nature::kCompute ? WorkSpan::Kind::kCompute : WorkSpan::Kind::kCopy;
+    if (each.nature == Nature::kCopy) {
+      if (const FsdpEvent* out = copy_outs_.around(each.thread, each.launched)) {
         kind = WorkSpan::Kind::kCopyOut;
         owner = {out->backward ? Section::kBackward : Section::kForward, out->unit};
-      } else if (const FsdpEvent* call = timeline_.fsdp.collective_at(item.track, item.launched)) {
+      } else if (const FsdpEvent* call =
+                     timeline_.fsdp.collective_at(each.thread, each.launched, near_call_)) {
         owner = {call->backward ? Section::kBackward : Section::kForward, call->unit};
       }
     }
-    Work& work = out_.by_owner[{owner.section, owner.unit}];
+    if (latest_sets_ == nullptr || !(owner == latest_owner_)) {
+      latest_sets_ = &sets_[{owner.section, owner.unit}];
+      latest_owner_ = owner;
+    }
     std::optional<Nanoseconds>& covered =
-        item.nature == Nature::kCompute ? compute_covered_ : copy_covered_;
-    const Nanoseconds start = std::max(item.when.start, covered.value_or(item.when.start));
-    if (start < item.when.end) {
-      (item.nature == Nature::kCompute ? work.compute : work.exposed_copy)
-          .push_back({start, item.when.end});
-      covered = item.when.end;
+        each.nature == Nature::kCompute ? compute_covered_ : copy_covered_;
+    const Nanoseconds start = std::max(each.when.start, covered.value_or(each.when.start));
+    if (start < each.when.end) {
+      (each.nature == Nature::kCompute ? latest_sets_->compute : latest_sets_->copy)
+          .add({start, each.when.end});
+      covered = each.when.end;
     }
     if (owner.section == Section::kNone) {
       return;
     }
-    const auto& parts = timeline_.sections.parts();
-    const auto after =
-        std::upper_bound(parts.begin(), parts.end(), item.launched,
-                         [](Nanoseconds t, const Sections::Part& p) { return t < p.when.start; });
-    const Key key{static_cast<size_t>(after - parts.begin()), kind};
-    auto [it, fresh] = open_.try_emplace(key);
-    Open& open = it->second;
+    near_part_ =
+        partition_near(timeline_.sections.parts(), near_part_,
+                       [&](const Sections::Part& p) { return p.when.start <= each.launched; });
+    const Key key{near_part_, kind};
+    if (latest_open_ == open_.end() || latest_open_->first != key) {
+      latest_open_ = open_.try_emplace(key).first;
+    }
+    Open& open = latest_open_->second;
+    bool fresh = open.is_new;
     if (!fresh && !(open.span.owner == owner)) {
       close(open);
       open = {};
       fresh = true;
     }
     if (fresh) {
-      open.span = {kind, owner, item.when, 0, 0, item.launched};
+      open.is_new = false;
+      open.span = {kind, owner, each.when, 0, 0, each.launched};
     }
-    open.span.when.end = std::max(open.span.when.end, item.when.end);
-    open.span.launched = std::min(open.span.launched, item.launched);
-    open.busy.add(item.when);
+    open.span.when.end = std::max(open.span.when.end, each.when.end);
+    open.span.launched = std::min(open.span.launched, each.launched);
+    open.busy.add(each.when);
   }
 
   void close(Open& open) {
@@ -146,25 +150,30 @@ class Collector {
     open.span.busy = length_of(busy);
     if (open.span.kind != WorkSpan::Kind::kCompute) {
       for (const Interval& each : busy) {
-        open.span.exposed += length_within(exposed_copies_, each);
+        open.span.exposed += length_within(exposed_copies_, each, near_exposed_);
       }
     }
     out_.spans.push_back(open.span);
   }
 
-  const Trace& trace_;
   const Timeline& timeline_;
   CopyOuts copy_outs_;
   IntervalSet exposed_copies_;
   UnitWork out_;
+  std::map<std::pair<Section, uint32_t>, Sets> sets_;
   std::map<Key, Open> open_;
+  // Those of the event before, which most events share.
+  Owner latest_owner_;
+  Sets* latest_sets_ = nullptr;
+  std::map<Key, Open>::iterator latest_open_ = open_.end();
+  size_t near_part_ = 0, near_call_ = 0, near_exposed_ = 0;
   std::optional<Nanoseconds> compute_covered_, copy_covered_;
 };
 
 }  // namespace
 
-UnitWork unit_work(const Trace& trace, const Timeline& timeline) {
-  return timeline.sections.empty() ? UnitWork() : Collector(trace, timeline).run();
+UnitWork unit_work(const Timeline& timeline) {
+  return timeline.sections.empty() ? UnitWork() : Collector(timeline).run();
 }
 
 }  // namespace shardlens::analysis

@@ -32,6 +32,6 @@ struct UnitWork {
 };
 
 // Empty if the trace has no FSDP ranges.
-[[nodiscard]] UnitWork unit_work(const trace::Trace& trace, const Timeline& timeline);
+[[nodiscard]] UnitWork unit_work(const Timeline& timeline);
 
 }  // namespace shardlens::analysis

@@ -102,6 +102,7 @@ class WasteFinder {
   void find_gathers() {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
     const std::vector<Ran> ran = gathers_that_ran();
+    const std::vector<bool> copied_out = copied_out_next();
     std::optional<uint32_t> root;
     for (uint32_t u = 0; u < timeline_.fsdp.units.size(); ++u) {
       root = timeline_.fsdp.units[u].fqn.empty() ? std::optional(u) : root;
@@ -117,14 +118,18 @@ class WasteFinder {
         continue;
       }
       if (backward && root) {
-        count_gathers(ran, first, i, *root);
+        count_gathers(ran, copied_out, first, i, *root);
       }
       first = i;
       backward = false;
     }
   }
 
-  void count_gathers(const std::vector<Ran>& ran, size_t first, size_t last, uint32_t root) {
+  void count_gathers(const std::vector<Ran>& ran,
+                     const std::vector<bool>& copied_out,
+                     size_t first,
+                     size_t last,
+                     uint32_t root) {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
     int64_t forwards = 0;  // of the root
     size_t end = first;    // what is gathered after the last hook is for the next iteration
@@ -138,24 +143,25 @@ class WasteFinder {
     std::map<std::pair<uint32_t, bool>, int64_t> seen;
     for (size_t i = first; i < end; ++i) {
       const FsdpEvent& e = events[i];
-      if (e.call == FsdpCall::kUnshard && is_copied_out(i) && ++seen[{e.unit, e.backward}] > 1 &&
+      if (e.call == FsdpCall::kUnshard && copied_out[i] && ++seen[{e.unit, e.backward}] > 1 &&
           ran[i].known && ran[i].within) {
         add(WasteKind::kGatheredAgain, unit_name(e.unit), ran[i].exposed);
       }
     }
   }
 
-  // Whether the log has a copy-out of what was gathered.
-  [[nodiscard]] bool is_copied_out(size_t gather) const {
+  // By event of the log: whether the next gather or copy-out of its unit is a copy-out.
+  [[nodiscard]] std::vector<bool> copied_out_next() const {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
-    for (size_t i = gather + 1; i < events.size(); ++i) {
+    std::vector<bool> out(events.size()), next(timeline_.fsdp.units.size());
+    for (size_t i = events.size(); i-- > 0;) {
       const FsdpEvent& e = events[i];
-      if (e.unit == events[gather].unit &&
-          (e.call == FsdpCall::kUnshard || e.call == FsdpCall::kCopyOut)) {
-        return e.call == FsdpCall::kCopyOut;
+      out[i] = next[e.unit];
+      if (e.call == FsdpCall::kUnshard || e.call == FsdpCall::kCopyOut) {
+        next[e.unit] = e.call == FsdpCall::kCopyOut;
       }
     }
-    return false;
+    return out;
   }
 
   // A unit that is gathered again although its last result was never copied out. Only for units
@@ -194,24 +200,22 @@ class WasteFinder {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
     std::vector<Nanoseconds> optimizers;
     std::vector<uint32_t> casts, copies;
-    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
-      const Event& event = trace_.events[i];
-      if (event.phase != trace::EventPhase::kComplete) {
-        continue;
-      }
-      if (event.category == Category::kUserAnnotation &&
-          trace_.name(event).starts_with("Optimizer.")) {
-        optimizers.push_back(event.start);
-      } else if (event.category == Category::kCpuOp) {
-        const std::string_view name = trace_.name(event);
-        if (name == "aten::_to_copy" || name == "aten::_foreach_copy_") {
-          casts.push_back(i);
-        } else if (name == "fsdp::all_gather_copy_in") {
-          copies.push_back(i);
-        }
+    for (const uint32_t i : timeline_.lists.annotations) {
+      if (trace_.name(trace_.events[i]).starts_with("Optimizer.")) {
+        optimizers.push_back(trace_.events[i].start);
       }
     }
-    if (casts.empty() || optimizers.empty()) {
+    if (optimizers.empty()) {
+      return;
+    }
+    timeline_.lists.for_operators_named(
+        trace_,
+        [](std::string_view n) { return n == "aten::_to_copy" || n == "aten::_foreach_copy_"; },
+        [&](uint32_t i) { casts.push_back(i); });
+    timeline_.lists.for_operators_named(
+        trace_, [](std::string_view n) { return n == "fsdp::all_gather_copy_in"; },
+        [&](uint32_t i) { copies.push_back(i); });
+    if (casts.empty()) {
       return;
     }
     std::sort(optimizers.begin(), optimizers.end());
@@ -280,8 +284,7 @@ class WasteFinder {
     launches_.resize(trace_.tracks.size());
     for (const DeviceEvent& each : timeline_.device_events) {
       if (each.launch != kNoIndex) {
-        const Event& launch = trace_.events[each.launch];
-        launches_[launch.track].push_back({launch.start, &each});
+        launches_[each.thread].push_back({each.launched, &each});
       }
     }
     for (auto& thread : launches_) {
@@ -412,6 +415,16 @@ class WasteFinder {
     const std::map<size_t, std::string> names = wait_names();
     const IntervalSet busy =
         unite(unite(timeline_.compute, timeline_.communication), timeline_.copy);
+    // Steps by start, each with the latest end of those up to it.
+    std::vector<Interval> steps;
+    for (const Step& step : timeline_.steps) {
+      steps.push_back(step.host);
+    }
+    std::sort(steps.begin(), steps.end(),
+              [](const Interval& a, const Interval& b) { return a.start < b.start; });
+    for (size_t i = 1; i < steps.size(); ++i) {
+      steps[i].end = std::max(steps[i].end, steps[i - 1].end);
+    }
     // By launch: the last wait before it.
     std::map<std::pair<uint32_t, Nanoseconds>, size_t> before;
     const auto& waits = dependencies_.host_waits();  // by end
@@ -419,7 +432,7 @@ class WasteFinder {
       const std::vector<Launch>& thread = launches_[waits[w].track];
       const auto next = std::lower_bound(thread.begin(), thread.end(), waits[w].when.end,
                                          [](const Launch& l, Nanoseconds t) { return l.time < t; });
-      if (next != thread.end() && in_step(waits[w].when, next->time) &&
+      if (next != thread.end() && in_step(steps, waits[w].when, next->time) &&
           timeline_.fsdp.collective_at(waits[w].track, waits[w].when.start) == nullptr) {
         before[{waits[w].track, next->time}] = w;
       }
@@ -450,11 +463,12 @@ class WasteFinder {
   }
 
   // Whether the wait and the next launch are in one step; without steps, anything is.
-  [[nodiscard]] bool in_step(const Interval& wait, Nanoseconds launch) const {
-    return timeline_.steps.empty() ||
-           std::any_of(timeline_.steps.begin(), timeline_.steps.end(), [&](const Step& s) {
-             return wait.start >= s.host.start && launch < s.host.end;
-           });
+  static bool in_step(const std::vector<Interval>& steps,
+                      const Interval& wait,
+                      Nanoseconds launch) {
+    const auto after = std::partition_point(
+        steps.begin(), steps.end(), [&](const Interval& s) { return s.start <= wait.start; });
+    return steps.empty() || (after != steps.begin() && launch < std::prev(after)->end);
   }
 
   // By position in host_waits(): "cudaStreamSynchronize in aten::item".
@@ -464,34 +478,53 @@ class WasteFinder {
     for (size_t w = 0; w < waits.size(); ++w) {
       by_start[{waits[w].track, waits[w].when.start}] = w;
     }
-    std::map<size_t, std::pair<Nanoseconds, std::string>> around;  // longest operator around it
     std::map<size_t, std::string> out;
-    for (const Event& event : trace_.events) {
-      if (event.phase != trace::EventPhase::kComplete) {
-        continue;
-      }
-      if (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver) {
-        const auto found = by_start.find({event.track, event.start});
-        if (found != by_start.end() && waits[found->second].when.end == event.end()) {
-          out[found->second] = std::string(trace_.name(event));
-        }
-      } else if (event.category == Category::kCpuOp && trace_.name(event).starts_with("aten::")) {
-        for (auto it = by_start.lower_bound({event.track, event.start});
-             it != by_start.end() && it->first.first == event.track &&
-             it->first.second < event.end();
-             ++it) {
-          auto& longest = around[it->second];
-          if (event.duration > longest.first) {
-            longest = {event.duration, std::string(trace_.name(event))};
-          }
-        }
+    for (const uint32_t i : timeline_.lists.calls) {
+      const Event& event = trace_.events[i];
+      const auto found = by_start.find({event.track, event.start});
+      if (found != by_start.end() && waits[found->second].when.end == event.end()) {
+        out[found->second] = std::string(trace_.name(event));
       }
     }
+    const std::map<size_t, uint32_t> around = longest_around(by_start);
     for (size_t w = 0; w < waits.size(); ++w) {
       const auto found = around.find(w);
-      out[w] += found == around.end() ? "" : fmt::format(" in {}", found->second.second);
+      out[w] += found == around.end()
+                    ? ""
+                    : fmt::format(" in {}", trace_.name(trace_.events[found->second]));
     }
     return out;
+  }
+
+  // By wait: the longest operator around its start; of equally long ones the first in the file.
+  [[nodiscard]] std::map<size_t, uint32_t> longest_around(
+      const std::map<std::pair<uint32_t, Nanoseconds>, size_t>& by_start) const {
+    std::vector<uint32_t> operators;
+    timeline_.lists.for_operators_named(
+        trace_, [](std::string_view n) { return n.starts_with("aten::"); },
+        [&](uint32_t i) {
+          const Event& event = trace_.events[i];
+          const auto wait = by_start.lower_bound({event.track, event.start});
+          if (event.duration > 0 && wait != by_start.end() && wait->first.first == event.track &&
+              wait->first.second < event.end()) {
+            operators.push_back(i);
+          }
+        });
+    // The longest first, so that each wait is visited once.
+    std::stable_sort(operators.begin(), operators.end(), [&](uint32_t a, uint32_t b) {
+      return trace_.events[a].duration > trace_.events[b].duration;
+    });
+    auto left = by_start;
+    std::map<size_t, uint32_t> around;
+    for (const uint32_t i : operators) {
+      const Event& event = trace_.events[i];
+      auto it = left.lower_bound({event.track, event.start});
+      while (it != left.end() && it->first.first == event.track && it->first.second < event.end()) {
+        around[it->second] = i;
+        it = left.erase(it);
+      }
+    }
+    return around;
   }
 
   const Trace& trace_;

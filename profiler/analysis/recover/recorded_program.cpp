@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/differentiated.h"
+#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 #include "profiler/analysis/fsdp_log/sections.h"
 
@@ -153,11 +154,12 @@ std::vector<uint32_t> log_units_of(const Trace& trace,
 RecoveredWorkload recorded_pass(const Trace& trace,
                                 const plan::ResolvedPlan& plan,
                                 std::vector<trace::Diagnostic>& diagnostics) {
-  FsdpLog log = read_fsdp_log(trace);
+  const EventLists lists(trace);
+  FsdpLog log = read_fsdp_log(trace, lists);
   if (log.source == FsdpSource::kNone) {
     throw InputError(trace.metadata.source, "no ranges of FSDP in the trace");
   }
-  (void)Sections(trace, log);  // adds the root to the log if it has no parameters
+  (void)Sections(trace, lists, log);  // adds the root to the log if it has no parameters
   const uint32_t pass = common_pass(trace, log);
   RecoveredWorkload out =
       recover_workload(trace, log, pass, log_units_of(trace, plan, log), diagnostics);

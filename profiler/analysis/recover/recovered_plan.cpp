@@ -26,7 +26,8 @@ class Recovery {
   Recovery(const Trace& trace, FsdpLog log) : trace_(trace), log_(std::move(log)) {}
 
   RecoveredPlan run() {
-    (void)Sections(trace_, log_);  // adds the root to the log if it has no parameters
+    (void)Sections(trace_, EventLists(trace_),
+                   log_);  // adds the root to the log if it has no parameters
     choose_pass();
     out_.source = log_.source;
     out_.names_units = log_.names_units;
@@ -416,7 +417,7 @@ class Recovery {
 }  // namespace
 
 RecoveredPlan recover_plan(const Trace& trace) {
-  FsdpLog log = read_fsdp_log(trace);
+  FsdpLog log = read_fsdp_log(trace, EventLists(trace));
   if (log.source == FsdpSource::kNone) {
     const DdpLog ddp = read_ddp_log(trace);
     if (!ddp.passes.empty()) {

@@ -28,7 +28,7 @@ class WorkloadRecovery {
 
   RecoveredWorkload run(std::vector<trace::Diagnostic>& diagnostics) {
     FsdpLog copy = log_;
-    sections_ = Sections(trace_, copy);
+    sections_ = Sections(trace_, EventLists(trace_), copy);
     find_window();
     hooks();
     operators();

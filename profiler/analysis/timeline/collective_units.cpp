@@ -136,8 +136,9 @@ class CollectiveUnits {
   // wrapper itself are assigned to no module.
   void by_module(Collective& c) {
     if (!modules_) {
-      modules_.emplace(trace_,
-                       [&](const Event& e) { return trace_.name(e).starts_with(kModuleFrame); });
+      modules_.emplace(trace_, OncePerName(trace_, [](std::string_view name) {
+                         return name.starts_with(kModuleFrame);
+                       }));
     }
     const Event& issuer = trace_.events[c.issuer];
     const auto around = modules_->innermost(issuer.track, issuer.start);
@@ -227,23 +228,23 @@ class CollectiveUnits {
 
   void find_device_needs() {
     std::vector<std::optional<Nanoseconds>> ends(trace_.tracks.size());
+    size_t near = 0;
     for (const DeviceEvent& each : timeline_.device_events) {
-      const Event& event = trace_.events[each.event];
-      const auto before = ends[event.track];
-      ends[event.track] = std::max(before.value_or(event.end()), event.end());
-      if (each.nature == Nature::kCommunication || each.launch == trace::kNoIndex) {
+      const auto before = ends[each.track];
+      ends[each.track] = std::max(before.value_or(each.when.end), each.when.end);
+      if (each.nature == Nature::kCommunication || each.launch == trace::kNoIndex ||
+          each.owner.unit == kNoUnit) {
         continue;
       }
-      const Event& launch = trace_.events[each.launch];
-      const Owner owner = owner_of(trace_, timeline_, each);
-      if (owner.unit != kNoUnit &&
-          timeline_.fsdp.collective_at(launch.track, launch.start) == nullptr) {
-        needs_.push_back(
-            {launch.start, owner.unit, std::max(launch.start, before.value_or(launch.start))});
+      if (timeline_.fsdp.collective_at(each.thread, each.launched, near) == nullptr) {
+        needs_.push_back({each.launched, each.owner.unit,
+                          std::max(each.launched, before.value_or(each.launched))});
       }
     }
-    std::stable_sort(needs_.begin(), needs_.end(),
-                     [](const Need& a, const Need& b) { return a.launched < b.launched; });
+    const auto earlier = [](const Need& a, const Need& b) { return a.launched < b.launched; };
+    if (!std::is_sorted(needs_.begin(), needs_.end(), earlier)) {
+      std::stable_sort(needs_.begin(), needs_.end(), earlier);
+    }
   }
 
   // When the unit's first kernel that was launched after the call of the all-gather could have

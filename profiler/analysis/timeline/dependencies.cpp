@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "profiler/analysis/events/name_index.h"
+
 namespace shardlens::analysis {
 namespace {
 
-using trace::Category;
 using trace::Event;
 using trace::SyncKind;
 
@@ -26,28 +27,31 @@ Dependencies::Dependencies(const trace::Trace& trace, const Timeline& timeline)
       waiting_(trace.tracks.size()) {
   order_streams();
   if (!trace.syncs.empty()) {
-    add_stream_waits(LaunchIndex(trace));
+    add_stream_waits(LaunchIndex(trace, timeline.lists.calls));
   }
   add_host_waits();
 }
 
 Nanoseconds Dependencies::end_of(uint32_t i) const {
-  return trace_.events[timeline_.device_events[i].event].end();
+  return timeline_.device_events[i].when.end;
 }
 
 Nanoseconds Dependencies::launched(uint32_t i) const {
-  const DeviceEvent& each = timeline_.device_events[i];
-  // Without a launch in the trace, the event's own start is used instead.
-  return trace_.events[each.launch == trace::kNoIndex ? each.event : each.launch].start;
+  return timeline_.device_events[i].launched;
 }
 
 void Dependencies::order_streams() {
   for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
-    std::vector<uint32_t>& stream = streams_[trace_.events[timeline_.device_events[i].event].track];
+    std::vector<uint32_t>& stream = streams_[timeline_.device_events[i].track];
     if (!stream.empty()) {
       before_[i] = stream.back();
     }
     stream.push_back(i);
+  }
+  for (uint32_t i = 0; i < trace_.tracks.size(); ++i) {
+    if (!streams_[i].empty()) {
+      track_of_.try_emplace({trace_.tracks[i].pid, trace_.tracks[i].tid}, i);
+    }
   }
 }
 
@@ -63,14 +67,8 @@ uint32_t Dependencies::last_launched(uint32_t track, Nanoseconds instant) const 
 }
 
 uint32_t Dependencies::stream_track(uint32_t device_track, int64_t stream) const {
-  const trace::Track& device = trace_.tracks[device_track];
-  for (uint32_t i = 0; i < trace_.tracks.size(); ++i) {
-    const trace::Track& track = trace_.tracks[i];
-    if (!streams_[i].empty() && track.pid == device.pid && track.tid == stream) {
-      return i;
-    }
-  }
-  return kNone;
+  const auto found = track_of_.find({trace_.tracks[device_track].pid, stream});
+  return found == track_of_.end() ? kNone : found->second;
 }
 
 void Dependencies::add_stream_waits(const LaunchIndex& launches) {
@@ -103,10 +101,10 @@ void Dependencies::add_stream_waits(const LaunchIndex& launches) {
 
 void Dependencies::add_host_waits() {
   std::vector<std::vector<Interval>> waiting(trace_.tracks.size());
-  for (const Event& event : trace_.events) {
-    if (event.phase != trace::EventPhase::kComplete ||
-        (event.category != Category::kCudaRuntime && event.category != Category::kCudaDriver) ||
-        !is_host_wait(trace_.name(event))) {
+  OncePerName waits(trace_, is_host_wait);
+  for (const uint32_t i : timeline_.lists.calls) {
+    const Event& event = trace_.events[i];
+    if (!waits(event)) {
       continue;
     }
     const Interval when{event.start, event.end()};

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "profiler/analysis/events/intervals.h"
@@ -51,6 +53,7 @@ class Dependencies {
   const Timeline& timeline_;
   std::vector<uint32_t> before_, waited_for_;
   std::vector<std::vector<uint32_t>> streams_;  // by track: positions in device_events
+  std::map<std::pair<int64_t, int64_t>, uint32_t> track_of_;  // by device and stream
   std::vector<HostWait> host_waits_;
   std::vector<IntervalSet> waiting_;  // by track
 };

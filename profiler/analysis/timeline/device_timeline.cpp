@@ -23,32 +23,28 @@ class DeviceEvents {
         timeline_(timeline),
         instants_(instants),
         fsdp_ranges_(trace_,
-                     [&](const Event& e) {
-                       return e.category == Category::kUserAnnotation &&
-                              sources.names.of(e).is_fsdp_work;
-                     }),
+                     sources.lists.ranges,
+                     [&](const Event& e) { return sources.names.of(e).is_fsdp_work; }),
         all_gathers_(trace_,
-                     [&](const Event& e) {
-                       return e.category == Category::kUserAnnotation &&
-                              sources.names.of(e).is_fsdp_all_gather;
-                     }),
-        calls_(trace_, [&](const Event& e) { return is_call(e); }),
+                     sources.lists.ranges,
+                     [&](const Event& e) { return sources.names.of(e).is_fsdp_all_gather; }),
+        call_list_(find_calls()),
+        calls_(trace_, call_list_, [](const Event&) { return true; }),
         calls_with_arguments_(
             trace_,
-            [&](const Event& e) { return is_call(e) && collective_row(trace_, e) != kNoIndex; }),
-        calls_with_kind_(trace_, [&](const Event& e) {
-          return is_call(e) && sources.names.of(e).call_kind.has_value();
+            call_list_,
+            [&](const Event& e) { return collective_row(trace_, e) != kNoIndex; }),
+        calls_with_kind_(trace_, call_list_, [&](const Event& e) {
+          return sources.names.of(e).call_kind.has_value();
         }) {}
 
   void add_all() {
     Nanoseconds first = std::numeric_limits<Nanoseconds>::max(),
                 last = std::numeric_limits<Nanoseconds>::min();
     int64_t no_launch = 0;
-    for (uint32_t i = 0; i < trace_.events.size(); ++i) {
+    timeline_.device_events.reserve(sources_.lists.device.size());
+    for (const uint32_t i : sources_.lists.device) {
       const Event& event = trace_.events[i];
-      if (!is_device(event)) {
-        continue;
-      }
       first = std::min(first, event.start);
       last = std::max(last, event.end());
       const uint32_t launch = sources_.launches.of(event.correlation);
@@ -61,24 +57,82 @@ class DeviceEvents {
                "device events whose launch is not in the trace; they belong to no step and no unit",
                no_launch);
     }
-    auto& events = timeline_.device_events;
-    const auto before = [&](const DeviceEvent& a, const DeviceEvent& b) {
-      const Event &x = trace_.events[a.event], &y = trace_.events[b.event];
-      return x.start != y.start ? x.start < y.start : a.event < b.event;
-    };
-    if (!std::is_sorted(events.begin(), events.end(), before)) {
-      std::sort(events.begin(), events.end(), before);
-    }
+    sort_events();
   }
 
  private:
-  // Host ranges that may enclose the launch of a collective and describe it.
-  [[nodiscard]] bool is_call(const Event& event) const {
-    if (event.category == Category::kCpuOp) {
-      return sources_.names.of(event).is_collective_call;
+  // By start, and by event where starts are equal. The events of a stream are mostly in order, so
+  // streams are merged, the shortest first.
+  void sort_events() {
+    auto& events = timeline_.device_events;
+    const auto before = [](const DeviceEvent& a, const DeviceEvent& b) {
+      return a.when.start != b.when.start ? a.when.start < b.when.start : a.event < b.event;
+    };
+    if (std::is_sorted(events.begin(), events.end(), before)) {
+      return;
     }
-    return event.category == Category::kUserAnnotation &&
-           sources_.names.of(event).is_c10d_annotation;
+    // As places in `events`, to move little.
+    std::vector<std::vector<uint32_t>> streams(trace_.tracks.size());
+    for (uint32_t i = 0; i < events.size(); ++i) {
+      streams[events[i].track].push_back(i);
+    }
+    const auto earlier = [&](uint32_t a, uint32_t b) { return before(events[a], events[b]); };
+    std::erase_if(streams, [](const std::vector<uint32_t>& stream) { return stream.empty(); });
+    for (auto& stream : streams) {
+      if (!std::is_sorted(stream.begin(), stream.end(), earlier)) {
+        std::sort(stream.begin(), stream.end(), earlier);
+      }
+    }
+    std::sort(streams.begin(), streams.end(),
+              [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    while (streams.size() > 1) {
+      // In pairs, so that many streams of equal length are merged in a logarithmic number of
+      // rounds.
+      std::vector<std::vector<uint32_t>> merged;
+      for (size_t i = 0; i + 1 < streams.size(); i += 2) {
+        std::vector<uint32_t>& both =
+            merged.emplace_back(streams[i].size() + streams[i + 1].size());
+        std::merge(streams[i].begin(), streams[i].end(), streams[i + 1].begin(),
+                   streams[i + 1].end(), both.begin(), earlier);
+      }
+      if (streams.size() % 2 != 0) {
+        merged.push_back(std::move(streams.back()));
+      }
+      streams = std::move(merged);
+    }
+    // Moves the events to their places along the cycles of the permutation.
+    std::vector<uint32_t>& from = streams.front();
+    for (uint32_t i = 0; i < from.size(); ++i) {
+      if (from[i] == i) {
+        continue;
+      }
+      const DeviceEvent first = events[i];
+      uint32_t to = i;
+      while (from[to] != i) {
+        const uint32_t next = std::exchange(from[to], to);
+        events[to] = events[next];
+        to = next;
+      }
+      from[to] = to;
+      events[to] = first;
+    }
+  }
+
+  // Host ranges that may enclose the launch of a collective and describe it.
+  [[nodiscard]] std::vector<uint32_t> find_calls() const {
+    std::vector<uint32_t> out;
+    sources_.lists.for_operators_named(
+        trace_,
+        [](std::string_view name) {
+          return name == "record_param_comms" || is_collective_operator(name);
+        },
+        [&](uint32_t i) { out.push_back(i); });
+    for (const uint32_t i : sources_.lists.ranges) {
+      if (sources_.names.of(trace_.events[i]).is_c10d_annotation) {
+        out.push_back(i);
+      }
+    }
+    return out;
   }
 
   void add(uint32_t index, uint32_t launch) {
@@ -110,12 +164,29 @@ class DeviceEvents {
                                         : instants_.copy)
         .add(when);
     instants_.busy[event.track].add(when);
-    timeline_.device_events.push_back({index, launch, nature});
+    const Event& call = launch == kNoIndex ? event : trace_.events[launch];
+    timeline_.device_events.push_back(
+        {when, call.start, index, launch, event.track, call.track, nature, owner(event, launch)});
   }
 
-  [[nodiscard]] bool is_within_fsdp(uint32_t launch) const {
+  [[nodiscard]] Owner owner(const Event& event, uint32_t launch) {
+    if (launch == kNoIndex) {
+      return {};
+    }
+    // In PyTorch's traces, "External id" is the number of an operator instead.
+    if (timeline_.fsdp.source == FsdpSource::kShardlens) {
+      const auto pushed = trace::owner_of_external_id(event.external_id);
+      if (pushed && (pushed->unit == kNoUnit || pushed->unit < trace_.units.size())) {
+        return *pushed;
+      }
+    }
     const Event& host = trace_.events[launch];
-    return fsdp_ranges_.any_around(host.track, host.start);
+    return timeline_.sections.at(host.track, host.start, near_section_);
+  }
+
+  [[nodiscard]] bool is_within_fsdp(uint32_t launch) {
+    const Event& host = trace_.events[launch];
+    return fsdp_ranges_.innermost(host.track, host.start, near_range_).has_value();
   }
 
   // [Note: Copy-engine collectives] NCCL and symmetric memory can perform an all-gather with peer
@@ -143,7 +214,7 @@ class DeviceEvents {
         by_call = sources_.names.of(trace_.events[*call]).call_kind;
       }
     }
-    Collective c = make_collective(trace_, index, args);
+    Collective c = make_collective(trace_, sources_.sizes, index, args);
     if (!c.kind) {
       // NCCL runs an all-to-all as sends and receives.
       const bool call_knows = by_call && (!by_name || by_name == CollectiveKind::kSendRecv);
@@ -160,7 +231,10 @@ class DeviceEvents {
   const Trace& trace_;
   Timeline& timeline_;
   Instants& instants_;
-  RangeFinder fsdp_ranges_, all_gathers_, calls_, calls_with_arguments_, calls_with_kind_;
+  RangeFinder fsdp_ranges_, all_gathers_;
+  std::vector<uint32_t> call_list_;
+  RangeFinder calls_, calls_with_arguments_, calls_with_kind_;
+  size_t near_section_ = 0, near_range_ = 0;
 };
 
 }  // namespace

@@ -86,7 +86,9 @@ class LeafOperators {
       instants_.busy[event.track].add(when);
       (frame.copies ? instants_.copy : instants_.compute).add(when);
       timeline_.host_events.push_back(
-          {frame.event, frame.event, frame.copies ? Nature::kCopy : Nature::kCompute});
+          {when, event.start, frame.event, frame.event, event.track, event.track,
+           frame.copies ? Nature::kCopy : Nature::kCompute,
+           timeline_.sections.at(event.track, event.start, near_section_)});
     }
   }
 
@@ -95,6 +97,7 @@ class LeafOperators {
   Timeline& timeline_;
   Instants& instants_;
   std::vector<Frame> open_;
+  size_t near_section_ = 0;
 };
 
 }  // namespace
@@ -112,7 +115,7 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
         event.phase == EventPhase::kComplete && event.category == Category::kCpuOp;
     const Interval when = Sources::when(event);
     if (is_host_collective(sources, event) || (is_operator && sources.names.of(event).matches)) {
-      Collective c = make_collective(trace, i, collective_row(trace, event));
+      Collective c = make_collective(trace, sources.sizes, i, collective_row(trace, event));
       if (c.args == kNoIndex || trace.collectives[c.args].collective == trace::kEmptyString) {
         c.kind = parse_collective(trace.name(event));
       }
@@ -136,13 +139,12 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
 void match_host_calls(const Sources& sources, Timeline& timeline) {
   const Trace& trace = sources.trace;
   std::vector<uint32_t> calls;
-  for (uint32_t i = 0; i < trace.events.size(); ++i) {
-    const Event& event = trace.events[i];
-    if (event.phase == EventPhase::kComplete && event.category == Category::kCpuOp &&
-        trace.name(event).starts_with("c10d::") && parse_collective(trace.name(event))) {
-      calls.push_back(i);
-    }
-  }
+  sources.lists.for_operators_named(
+      trace,
+      [](std::string_view name) {
+        return name.starts_with("c10d::") && parse_collective(name).has_value();
+      },
+      [&](uint32_t i) { calls.push_back(i); });
   std::vector<Collective*> unnamed;
   for (Collective& c : timeline.collectives) {
     if (c.args == kNoIndex) {

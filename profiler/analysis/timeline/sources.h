@@ -1,8 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/events/launches.h"
 #include "profiler/analysis/events/name_index.h"
 #include "profiler/analysis/timeline/timeline.h"
@@ -11,13 +17,33 @@
 // Shared by the parts of make_timeline(), and used only by them.
 namespace shardlens::analysis {
 
+// The sizes of a trace's process groups.
+class GroupSizes {
+ public:
+  explicit GroupSizes(const trace::Trace& trace);
+  // The size of every group; 0 if they differ in size or are not known.
+  [[nodiscard]] int64_t of_all() const { return of_all_; }
+  // The size of the group with this name; of_all() if it is not listed.
+  [[nodiscard]] int64_t of(std::string_view name) const;
+
+ private:
+  int64_t of_all_;
+  std::map<std::string, int64_t, std::less<>> by_name_;
+};
+
 struct Sources {
   const trace::Trace& trace;
+  const EventLists& lists;
   NameIndex names;
   LaunchIndex launches;
+  GroupSizes sizes;
 
-  Sources(const trace::Trace& from, const TimelineOptions& options)
-      : trace(from), names(from, options.communication), launches(from) {}
+  Sources(const trace::Trace& from, const EventLists& events, const TimelineOptions& options)
+      : trace(from),
+        lists(events),
+        names(from, options.communication),
+        launches(from, events.calls),
+        sizes(from) {}
 
   [[nodiscard]] static Interval when(const trace::Event& event) {
     return {event.start, event.end()};
@@ -31,7 +57,6 @@ struct Instants {
   std::vector<UnionBuilder> busy;  // by track
 };
 
-[[nodiscard]] bool is_device(const trace::Event& event);
 // Whether a host event represents a collective on its communicator.
 [[nodiscard]] bool is_host_collective(const Sources& sources, const trace::Event& event);
 
@@ -53,6 +78,7 @@ void attribute_collectives(const Sources& sources, Timeline& timeline);
 // The collective that event `index` represents, with the arguments in row `args_index` (kNoIndex:
 // none).
 [[nodiscard]] Collective make_collective(const trace::Trace& trace,
+                                         const GroupSizes& sizes,
                                          uint32_t index,
                                          uint32_t args_index);
 

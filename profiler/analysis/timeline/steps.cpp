@@ -3,23 +3,22 @@
 #include <utility>
 
 #include "profiler/analysis/events/names.h"
+#include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
 namespace {
 
-using trace::Category;
 using trace::Event;
-using trace::EventPhase;
 using trace::Trace;
 
-std::vector<Step> step_marks(const Trace& trace) {
+std::vector<Step> step_marks(const Sources& sources) {
+  const Trace& trace = sources.trace;
   std::vector<Step> marks;
-  for (const Event& event : trace.events) {
-    if (event.phase == EventPhase::kComplete && event.category == Category::kUserAnnotation) {
-      if (const auto number = parse_profiler_step(trace.name(event))) {
-        marks.push_back({*number, Sources::when(event), Sources::when(event)});
-      }
+  for (const uint32_t i : sources.lists.annotations) {
+    const Event& event = trace.events[i];
+    if (const auto number = parse_profiler_step(trace.name(event))) {
+      marks.push_back({*number, Sources::when(event), Sources::when(event)});
     }
   }
   std::stable_sort(marks.begin(), marks.end(),
@@ -28,23 +27,22 @@ std::vector<Step> step_marks(const Trace& trace) {
 }
 
 // A step's device time begins with the first event that it launched.
-void add_device_steps(const Trace& trace, const std::vector<Step>& marks, Timeline& timeline) {
+void add_device_steps(const std::vector<Step>& marks, Timeline& timeline) {
   std::vector<std::optional<Interval>> launched(marks.size());
+  size_t near = 0;
   for (const DeviceEvent& each : timeline.device_events) {
     if (each.launch == trace::kNoIndex) {
       continue;
     }
-    const Event& event = trace.events[each.event];
-    const Nanoseconds called = trace.events[each.launch].start;
-    const auto after =
-        std::upper_bound(marks.begin(), marks.end(), called,
-                         [](Nanoseconds t, const Step& s) { return t < s.window.start; });
-    if (after == marks.begin() || called >= std::prev(after)->window.end) {
+    near =
+        partition_near(marks, near, [&](const Step& s) { return s.window.start <= each.launched; });
+    if (near == 0 || each.launched >= marks[near - 1].window.end) {
       continue;
     }
-    auto& hull = launched[static_cast<size_t>(after - marks.begin()) - 1];
-    hull = hull ? Interval{std::min(hull->start, event.start), std::max(hull->end, event.end())}
-                : Interval{event.start, event.end()};
+    auto& hull = launched[near - 1];
+    hull =
+        hull ? Interval{std::min(hull->start, each.when.start), std::max(hull->end, each.when.end)}
+             : each.when;
   }
   std::vector<Step> found;
   for (size_t i = 0; i < marks.size(); ++i) {
@@ -65,7 +63,7 @@ void add_device_steps(const Trace& trace, const std::vector<Step>& marks, Timeli
 }  // namespace
 
 void add_steps(const Sources& sources, Timeline& timeline) {
-  std::vector<Step> marks = step_marks(sources.trace);
+  std::vector<Step> marks = step_marks(sources);
   if (marks.empty()) {
     add_note(timeline,
              timeline.device
@@ -76,7 +74,7 @@ void add_steps(const Sources& sources, Timeline& timeline) {
   // Simulated steps do not overlap, so the host's ProfilerStep ranges apply to the device too. The
   // time in which a step waits for the host before its first event is part of the step.
   if (timeline.device && !sources.trace.metadata.simulated()) {
-    add_device_steps(sources.trace, marks, timeline);
+    add_device_steps(marks, timeline);
     return;
   }
   UnionBuilder windows;

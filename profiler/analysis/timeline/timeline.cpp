@@ -13,12 +13,6 @@ using trace::Event;
 using trace::EventPhase;
 using trace::Trace;
 
-bool is_device(const Event& event) {
-  return event.phase == EventPhase::kComplete &&
-         (event.category == Category::kKernel || event.category == Category::kGpuMemcpy ||
-          event.category == Category::kGpuMemset);
-}
-
 bool is_host_collective(const Sources& sources, const Event& event) {
   return event.phase == EventPhase::kComplete && (event.category == Category::kCommunication ||
                                                   (event.category == Category::kUserAnnotation &&
@@ -43,14 +37,28 @@ static int64_t size_of_groups(const Trace& trace) {
   return groups.empty() || !same ? 0 : std::max<int64_t>(0, groups.front().size);
 }
 
-Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_index) {
+GroupSizes::GroupSizes(const Trace& trace) : of_all_(size_of_groups(trace)) {
+  for (const trace::ProcessGroup& group : trace.metadata.groups) {
+    by_name_[group.name] = std::max<int64_t>(0, group.size);
+  }
+}
+
+int64_t GroupSizes::of(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? of_all_ : found->second;
+}
+
+Collective make_collective(const Trace& trace,
+                           const GroupSizes& sizes,
+                           uint32_t index,
+                           uint32_t args_index) {
   const Event& event = trace.events[index];
   Collective c;
   c.event = index;
   c.when = {event.start, event.end()};
   c.track = event.track;
   c.args = args_index;
-  c.ranks = size_of_groups(trace);
+  c.ranks = sizes.of_all();
   if (args_index == trace::kNoIndex) {
     return c;
   }
@@ -71,11 +79,7 @@ Collective make_collective(const Trace& trace, uint32_t index, uint32_t args_ind
   if (args.group_size > 0) {
     c.ranks = args.group_size;
   } else if (args.group != trace::kEmptyString) {
-    for (const trace::ProcessGroup& group : trace.metadata.groups) {
-      if (group.name == trace.strings.view(args.group)) {
-        c.ranks = std::max<int64_t>(0, group.size);
-      }
-    }
+    c.ranks = sizes.of(trace.strings.view(args.group));
   }
   c.action = args.action;
   if (args.issued != 0) {
@@ -90,24 +94,13 @@ std::string_view name_of(UnitPart part) {
   return kNames[static_cast<size_t>(part)];
 }
 
-Owner owner_of(const trace::Trace& trace, const Timeline& timeline, const DeviceEvent& event) {
-  // In PyTorch's traces, "External id" is the number of an operator instead.
-  if (timeline.device && timeline.fsdp.source == FsdpSource::kShardlens) {
-    const auto pushed = trace::owner_of_external_id(trace.events[event.event].external_id);
-    if (pushed && (pushed->unit == kNoUnit || pushed->unit < trace.units.size())) {
-      return *pushed;
-    }
-  }
-  const trace::Event& launch = trace.events[event.launch];
-  return timeline.sections.at(launch.track, launch.start);
-}
-
 Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
-  const Sources sources(trace, options);
   Timeline timeline;
+  timeline.lists = EventLists(trace);
+  const Sources sources(trace, timeline.lists, options);
   options.check();
-  timeline.fsdp = read_fsdp_log(trace);
-  timeline.sections = Sections(trace, timeline.fsdp);
+  timeline.fsdp = read_fsdp_log(trace, timeline.lists);
+  timeline.sections = Sections(trace, timeline.lists, timeline.fsdp);
   options.check();
   timeline.units = trace.units;
   for (size_t i = trace.units.size(); i < timeline.fsdp.units.size(); ++i) {
@@ -117,7 +110,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
     timeline.ddp = read_ddp_log(trace);
   }
   timeline.diagnostics = timeline.fsdp.diagnostics;
-  timeline.device = std::any_of(trace.events.begin(), trace.events.end(), is_device);
+  timeline.device = !timeline.lists.device.empty();
   Instants instants(trace.tracks.size());
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);

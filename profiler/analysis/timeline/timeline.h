@@ -9,6 +9,7 @@
 #include "core/base/collective.h"
 #include "core/base/units.h"
 #include "core/schedule/action.h"
+#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/events/intervals.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
@@ -75,16 +76,25 @@ struct Step {
 
 enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
 
-// A kernel, memcpy or memset; in host traces, a leaf operator.
+// A kernel, memcpy or memset; in host traces, a leaf operator. Times and track are those of the
+// events, repeated so that a pass over all device events reads memory in order.
 struct DeviceEvent {
-  uint32_t event = 0;  // index into Trace::events
+  Interval when;
+  Nanoseconds launched = 0;  // when the call that launched it began; without one, when.start
+  uint32_t event = 0;        // index into Trace::events
   // Index of the call that launched it; for a leaf operator: itself.
   uint32_t launch = trace::kNoIndex;
+  uint32_t track = 0;   // of the event
+  uint32_t thread = 0;  // the launch's track; without a launch, the event's
   Nature nature = Nature::kCompute;
+  // The external id that Shardlens's recorder attached to the launch, otherwise the owner of the
+  // host's time at the launch; none without a launch.
+  Owner owner;
 };
 
 // A trace, divided into compute, communication and copies; docs/metrics.md defines each.
 struct Timeline {
+  EventLists lists;
   bool device = false;  // the trace has device events; otherwise host operators are the compute
   IntervalSet span;     // the time that the rank's figures cover
   IntervalSet compute, communication, copy;
@@ -99,13 +109,6 @@ struct Timeline {
   Sections sections;                       // owners of the host's time
   std::vector<trace::Diagnostic> diagnostics;
 };
-
-// The owner of a device event or leaf operator: the external id that Shardlens's recorder attached
-// to the launch, otherwise the owner of the host's time at the launch. The launch must be in the
-// trace.
-[[nodiscard]] Owner owner_of(const trace::Trace& trace,
-                             const Timeline& timeline,
-                             const DeviceEvent& event);
 
 [[nodiscard]] Timeline make_timeline(const trace::Trace& trace,
                                      const TimelineOptions& options = {});
