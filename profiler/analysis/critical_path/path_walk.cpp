@@ -9,7 +9,6 @@
 namespace shardlens::analysis {
 namespace {
 
-using trace::Event;
 using trace::kNoIndex;
 
 Bound bound_of(Nature nature) {
@@ -38,12 +37,10 @@ class DeviceWalk {
   [[nodiscard]] const PathRank& rank() const { return ranks_[path_.rank()]; }
   [[nodiscard]] const Timeline& timeline() const { return rank().timeline; }
   [[nodiscard]] const Dependencies& dependencies() const { return rank().dependencies; }
-  [[nodiscard]] const Event& event(size_t i) const {
-    return rank().trace.events[timeline().device_events[i].event];
-  }
+  [[nodiscard]] const DeviceEvent& event(size_t i) const { return timeline().device_events[i]; }
   // On the clock of the path.
-  [[nodiscard]] Nanoseconds start(size_t i) const { return event(i).start + path_.shift(); }
-  [[nodiscard]] Nanoseconds end(size_t i) const { return event(i).end() + path_.shift(); }
+  [[nodiscard]] Nanoseconds start(size_t i) const { return event(i).when.start + path_.shift(); }
+  [[nodiscard]] Nanoseconds end(size_t i) const { return event(i).when.end + path_.shift(); }
 
   // Where the walk begins. A step ends where the next step's first event could start; so if there
   // is such an event, the walk begins with the reason for its start, otherwise with the event that
@@ -51,9 +48,9 @@ class DeviceWalk {
   std::optional<size_t> last_event() {
     const auto& events = timeline().device_events;
     const Nanoseconds step_end = path_.at();
-    const auto begin = std::partition_point(
-        events.begin(), events.end(),
-        [&](const DeviceEvent& e) { return rank().trace.events[e.event].start < step_end; });
+    const auto begin =
+        std::partition_point(events.begin(), events.end(),
+                             [&](const DeviceEvent& e) { return e.when.start < step_end; });
     std::optional<size_t> last;
     for (auto i = static_cast<size_t>(begin - events.begin()); i-- > 0;) {
       if (end(i) <= path_.start() && last) {
@@ -79,18 +76,17 @@ class DeviceWalk {
       path_.spend(Bound::kIdle, end(i));
     }
     if (const uint32_t known = links_[path_.rank()].collective_of[i]; known != kNoIndex) {
-      if (const auto there = path_.cross(timeline().collectives[known], event(i).start)) {
+      if (const auto there = path_.cross(timeline().collectives[known], event(i).when.start)) {
         return reason(links_[path_.rank()].device_of[*there]);
       }
     }
-    path_.spend(bound_of(timeline().device_events[i].nature), start(i),
-                timeline().device_events[i].event);
+    path_.spend(bound_of(event(i).nature), start(i), event(i).event);
     return reason(i);
   }
 
   // Extends the path to the latest of what event `i` waited for: the previous event of its stream,
-  // an event of another stream, or its launch. nullopt: the path leaves the step, or the trace
-  // contains no reason.
+  // an event of another stream or of its CUDA graph, or its launch. nullopt: the path leaves the
+  // step, or the trace contains no reason.
   std::optional<size_t> reason(size_t i) {
     const uint32_t stream = dependencies().before_in_stream(i),
                    source = dependencies().waited_for(i);
@@ -99,10 +95,13 @@ class DeviceWalk {
         (device == Dependencies::kNone || end(source) > end(device))) {
       device = source;
     }
-    const uint32_t launch = timeline().device_events[i].launch;
+    const uint32_t inside = links_[path_.rank()].graph_source[i];
+    if (inside != kNoIndex && (device == Dependencies::kNone || end(inside) > end(device))) {
+      device = inside;
+    }
+    const uint32_t launch = event(i).launch;
     if (launch != kNoIndex) {
-      const Nanoseconds called =
-          std::min(rank().trace.events[launch].start + path_.shift(), path_.at());
+      const Nanoseconds called = std::min(event(i).launched + path_.shift(), path_.at());
       if (device == Dependencies::kNone || end(device) <= called) {
         path_.spend(Bound::kLaunch, called, launch);
         return host();
@@ -228,10 +227,61 @@ std::optional<uint32_t> PathSpent::cross(const Collective& c, Nanoseconds since)
   return c.last_index;
 }
 
+namespace {
+
+// [Note: Inside a graph] The events of a CUDA graph have one launch, and the trace has no rows for
+// the graph's edges between streams. So an event that did not start right after the event before it
+// in its stream is taken to have waited for the event of its graph that ended last before it.
+constexpr Nanoseconds kGraphHandOver = 3'000;
+
+std::vector<uint32_t> graph_sources(const PathRank& rank) {
+  const auto& events = rank.timeline.device_events;
+  std::vector<uint32_t> sources(events.size(), kNoIndex);
+  std::unordered_map<uint32_t, std::vector<uint32_t>> graphs;  // by launch, if it has several
+  std::vector<uint32_t> first(rank.trace.events.size(), kNoIndex);
+  for (uint32_t i = 0; i < events.size(); ++i) {
+    if (events[i].launch == kNoIndex) {
+      continue;
+    }
+    uint32_t& known = first[events[i].launch];
+    if (known == kNoIndex) {
+      known = i;
+      continue;
+    }
+    std::vector<uint32_t>& graph = graphs[events[i].launch];
+    if (graph.empty()) {
+      graph.push_back(known);
+    }
+    graph.push_back(i);
+  }
+  for (const auto& [launch, graph] : graphs) {  // each by start
+    std::vector<uint32_t> by_end = graph;
+    std::stable_sort(by_end.begin(), by_end.end(), [&](uint32_t a, uint32_t b) {
+      return events[a].when.end < events[b].when.end;
+    });
+    uint32_t latest = kNoIndex;
+    auto ended = by_end.begin();
+    for (const uint32_t i : graph) {
+      for (; ended != by_end.end() && events[*ended].when.end <= events[i].when.start; ++ended) {
+        // Not those without length: two of them could have waited for each other.
+        latest = events[*ended].when.length() > 0 ? *ended : latest;
+      }
+      const uint32_t before = rank.dependencies.before_in_stream(i);
+      const bool right_after = before != kNoIndex && events[before].launch == launch &&
+                               events[i].when.start - events[before].when.end <= kGraphHandOver;
+      sources[i] = right_after ? kNoIndex : latest;
+    }
+  }
+  return sources;
+}
+
+}  // namespace
+
 PathLinks device_links(const PathRank& rank) {
   PathLinks links;
   const auto& events = rank.timeline.device_events;
   const auto& collectives = rank.timeline.collectives;
+  links.graph_source = graph_sources(rank);
   links.collective_of.assign(events.size(), kNoIndex);
   links.device_of.assign(collectives.size(), kNoIndex);
   std::unordered_map<uint32_t, uint32_t> by_event;

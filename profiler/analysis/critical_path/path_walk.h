@@ -48,6 +48,9 @@ struct PathLinks {
   // Device traces: from a position in Timeline::device_events to an index in Timeline::collectives,
   // and back. kNoIndex: none.
   std::vector<uint32_t> collective_of, device_of;
+  // Device traces, by position in Timeline::device_events: the event of the same CUDA graph, in
+  // another stream, that it waited for. See [Note: Inside a graph].
+  std::vector<uint32_t> graph_source;
 
   // A section of the host's time, in CPU traces; time in no section is Bound::kHost.
   struct Piece {
