@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Compares the times of reading a trace and of a minimal simdjson pass, of compressed and plain traces, and of `shardlens analyze` and Holistic Trace Analysis.
+"""Compares the times of reading a trace and of a minimal simdjson pass, of compressed and plain traces, of one line and many, of reading and analysis,
+of one rank and eight, and of `shardlens analyze` and Holistic Trace Analysis.
 
-    trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--hta 300] [--python PYTHON] [--work DIR]
+    trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--ranks 8] [--hta 300] [--python PYTHON] [--work DIR]
 
 Every run is a separate process; the programs of a row run alternately. Seconds are medians of the time that the program itself measures (with the file in
 the page cache), CPU is user and system time of the process, memory its largest resident set, including mapped pages (getrusage). Traces come from
-generate_trace.py and are kept in the work directory. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
+generate_trace.py and are kept in the work directory. The one-line copy has blanks instead of line breaks. Analysis is the CPU time of
+`shardlens analyze --json` beyond that of reading. --ranks N also analyzes N ranks of 100 MB at once, and one alone. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
 needs --python with HolisticTraceAnalysis (SHARDLENS_TEST_PYTHON).
 """
 import argparse
@@ -45,22 +47,35 @@ def trace_of(work, megabytes):
         with open(path, "rb") as plain, gzip.open(str(packed) + ".tmp", "wb", compresslevel=6) as out:
             shutil.copyfileobj(plain, out, 1 << 20)
         os.replace(str(packed) + ".tmp", packed)
-    return path, packed
+    line = path.with_suffix(".line")
+    if not line.exists():
+        with open(path, "rb") as lines, open(str(line) + ".tmp", "wb") as out:
+            while piece := lines.read(1 << 20):
+                out.write(piece.replace(b"\n", b" "))
+        os.replace(str(line) + ".tmp", line)
+    return path, packed, line
 
 
-def measure(options, path, packed):
-    commands = {"read": [options.bin / "trace_read", path], "gzip": [options.bin / "trace_read", packed], "bare": [options.bin / "simdjson_pass", path]}
-    for file in (path, packed):
-        with open(file, "rb") as whole:  # into the page cache; in pieces, because a child's largest resident set is at least its parent's
-            while whole.read(1 << 20):
-                pass
+def cache(path):
+    """Reads a file into the page cache; in pieces, because a child's largest resident set is at least its parent's."""
+    with open(path, "rb") as whole:
+        while whole.read(1 << 20):
+            pass
+
+
+def measure(options, path, packed, line):
+    commands = {"read": [options.bin / "trace_read", path], "gzip": [options.bin / "trace_read", packed], "bare": [options.bin / "simdjson_pass", path],
+                "line": [options.bin / "trace_read", line], "analyze": [options.bin / "shardlens", "analyze", "--json", path]}
+    for file in (path, packed, line):
+        cache(file)
     seconds, cpu, memory, events = {}, {}, {}, 0
     for _ in range(options.rounds):
         for name, command in commands.items():
             out, _, used, most = run(command)
-            taken, events, *parsing = out.split()
-            seconds.setdefault(name, []).append(float(taken))
-            if parsing:
+            if name != "analyze":
+                taken, events, *parsing = out.split()
+                seconds.setdefault(name, []).append(float(taken))
+            if name == "bare":
                 seconds.setdefault("bare in memory", []).append(float(parsing[0]))
             cpu.setdefault(name, []).append(used)
             memory[name] = max(memory.get(name, 0), most)
@@ -72,7 +87,27 @@ def row(megabytes, path, seconds, cpu, memory, events):
     limit = f"{40 * events / 2**20 + 64 if megabytes >= 1000 else 0.6 * mib:.0f}" if megabytes >= 300 else "-"
     print(f"| {path.stat().st_size / 1e6:.1f} | {events:,} | {seconds['read']:.3f} | {seconds['bare']:.3f} | {seconds['bare'] / seconds['read']:.2f} | "
           f"{cpu['bare'] / cpu['read']:.2f} | {seconds['bare in memory'] / seconds['read']:.2f} | {seconds['gzip'] / seconds['read']:.2f} | {path.stat().st_size / 1e6 / seconds['read']:.0f} | "
-          f"{memory['read']:.0f} | {limit} | {memory['gzip']:.0f} | {memory['bare']:.0f} |", flush=True)
+          f"{cpu['line'] / cpu['read']:.2f} | {cpu['analyze'] / cpu['read'] - 1:.2f} | "
+          f"{memory['read']:.0f} | {limit} | {memory['gzip']:.0f} | {memory['bare']:.0f} | {memory['analyze']:.0f} |", flush=True)
+
+
+def ranks(options):
+    folder = options.work / f"ranks.{options.ranks}"
+    folder.mkdir(exist_ok=True)
+    for rank in range(options.ranks):
+        path = folder / f"rank{rank}.json"
+        if not path.exists():
+            subprocess.run([sys.executable, HERE / "generate_trace.py", "--megabytes", "100", "--rank", str(rank), "--out", path], check=True)
+        cache(path)
+    command = [options.bin / "shardlens", "analyze", "--json"]
+    found = {"1": [], str(options.ranks): []}
+    for _ in range(options.rounds):
+        found["1"].append(run([*command, folder / "rank0.json"])[1:])
+        found[str(options.ranks)].append(run([*command, folder])[1:])
+    print(f"\n| ranks of 100 MB, on {os.cpu_count()} cores | s | CPU s | MB per second | MB per CPU second | MiB at most |\n|---|---|---|---|---|---|")
+    for name, runs in found.items():
+        wall, cpu, most = (statistics.median(column) for column in zip(*runs))
+        print(f"| {name} | {wall:.2f} | {cpu:.2f} | {100 * int(name) / wall:.0f} | {100 * int(name) / cpu:.0f} | {most:.0f} |", flush=True)
 
 
 def hta(options, path):
@@ -97,16 +132,19 @@ def main():
     parser.add_argument("--bin", type=Path, default=HERE.parent / "build/release/bin")
     parser.add_argument("--sizes", default="1,10,100,300,1000")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=int)
     parser.add_argument("--hta", type=float)
     parser.add_argument("--python", default=os.environ.get("SHARDLENS_TEST_PYTHON", sys.executable))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "shardlens-trace-bench")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    print("| MB | events | read (s) | bare simdjson (s) | bare / read (goal 0.6) | the same of CPU time | bare without loading / read | gzip / plain (limit 1.3) | MB/s | MiB at most | limit | "
-          "gzip MiB | bare MiB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| MB | events | read (s) | bare simdjson (s) | bare / read (goal 0.6) | the same of CPU time | bare without loading / read | gzip / plain (limit 1.3) | MB/s | one line / lines | analysis / read (goal 0.3) | MiB at most | limit | "
+          "gzip MiB | bare MiB | analyze MiB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for size in options.sizes.split(","):
-        path, packed = trace_of(options.work, float(size))
-        row(float(size), path, *measure(options, path, packed))
+        files = trace_of(options.work, float(size))
+        row(float(size), files[0], *measure(options, *files))
+    if options.ranks:
+        ranks(options)
     if options.hta:
         hta(options, trace_of(options.work, options.hta)[0])
 
