@@ -281,7 +281,7 @@ std::string difference_words(const analysis::Difference& d,
   std::string out = fmt::format("differs first in step {} at collective {}: {} {}, {} {}", d.step,
                                 d.index + 1, expected, d.expected_words(), found, d.found_words());
   for (const analysis::CountDifference& count : d.counts) {
-    out += fmt::format("; {}: {} times {}, {} times {}", analysis::to_string(count.entry), expected,
+    out += fmt::format("; {}: {} {} times, {} {} times", analysis::to_string(count.entry), expected,
                        count.expected, found, count.found);
   }
   return out;

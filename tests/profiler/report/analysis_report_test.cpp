@@ -91,16 +91,24 @@ TEST(AnalysisJsonTest, FiguresAreThoseOfTheAnalysis) {
 TEST(AnalysisJsonTest, ADifferenceOfOrdersIsSpelledOut) {
   analysis::Analysis result = sample();
   result.ranks[0].order.planned_vs_issued = {
-      3, analysis::Difference{2, 1, analysis::OrderEntry{CollectiveKind::kAllGather, ""},
-                              std::nullopt}};
+      3, analysis::Difference{2,
+                              1,
+                              analysis::OrderEntry{CollectiveKind::kAllGather, ""},
+                              std::nullopt,
+                              {{{CollectiveKind::kAllGather, ""}, 2, 1}}}};
   const json check =
       json::parse(analysis_json(result)).at("ranks").at(0).at("order").at("planned_vs_issued");
   EXPECT_EQ(
       check.at("first_difference"),
-      (json{{"step", 2}, {"index", 1}, {"expected", "all_gather (root)"}, {"found", nullptr}}));
+      (json{{"step", 2},
+            {"index", 1},
+            {"expected", "all_gather (root)"},
+            {"found", nullptr},
+            {"counts", {{{"collective", "all_gather (root)"}, {"expected", 2}, {"found", 1}}}}}));
   const std::string text = analysis_text(result, {});
   EXPECT_THAT(text, HasSubstr("differs first in step 2 at collective 2: planned all_gather (root), "
-                              "issued nothing more"));
+                              "issued nothing more; all_gather (root): planned 2 times, issued 1 "
+                              "times"));
 }
 
 TEST(AnalysisCsvTest, QuotesAsRfc4180) {
