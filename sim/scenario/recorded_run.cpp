@@ -56,7 +56,8 @@ Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
     steps.push_back(step.duration);
   }
   std::sort(steps.begin(), steps.end());
-  return steps[steps.size() / 2];
+  const size_t middle = steps.size() / 2;
+  return steps.size() % 2 == 1 ? steps[middle] : (steps[middle - 1] + steps[middle]) / 2;
 }
 
 }  // namespace
