@@ -28,6 +28,8 @@ class ActionLog:
         self.recording = False
         self.step = 0
         self.missing = []
+        self.kept = set()  # units whose parameters a backward left unsharded
+        self.partly_reduced = set()  # units whose gradients a backward reduced only over the shard axis
         self._wrapped = []  # (object, attribute)
         self._hooks = []  # (row index, unit) of the hooks that are running
         self._cause = None  # of an unshard that a prefetch asked for
@@ -103,6 +105,8 @@ class ActionLog:
             self._hooks.append((index, unit))
             reduces = hook == "grads_ready"
             before = group.comm_ctx.reduce_scatter_state if reduces else None
+            if reduces:
+                self._see_settings(unit)
             try:
                 return call(*args, **kwargs)
             finally:
@@ -113,6 +117,14 @@ class ActionLog:
                     self._reduced(unit, index, start, end)
 
         return wrapped
+
+    def _see_settings(self, unit):
+        """What a program may set anew for each microbatch."""
+        group = unit.group
+        if not getattr(group, "reshard_after_backward", True):
+            self.kept.add(unit.name)
+        if getattr(group, "reduce_grads", True) and not getattr(group, "all_reduce_grads", True):
+            self.partly_reduced.add(unit.name)
 
     def _reduced(self, unit, hook, start, end):
         """The collectives that the group's post_backward issued: which ones follow from its mesh and its settings."""

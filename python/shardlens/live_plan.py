@@ -17,14 +17,17 @@ def _dtype(dtype):
     return _DTYPES[name]
 
 
-def plan_of(model):
-    """A dict with the contents of plan.json. Raises NoPlan for a model that nothing shards."""
+def plan_of(model, log=None):
+    """A dict with the contents of plan.json. Raises NoPlan for a model that nothing shards.
+
+    log    the ActionLog of a recording: it saw settings that the program changes between the microbatches of a step.
+    """
     model, ddp = unwrap_ddp(model)
     if ddp is not None:
         return _ddp_plan(ddp)
     units = fsdp2_units(model)
     if units:
-        return _fsdp2_plan(model, units)
+        return _fsdp2_plan(model, units, log)
     wrapped = fsdp1_units(model)
     if wrapped:
         return _fsdp1_plan(model, wrapped)
@@ -76,7 +79,7 @@ def _reshard_after_forward(group):
     return True if size == whole else size
 
 
-def _fsdp2_plan(model, units):
+def _fsdp2_plan(model, units, log):
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     mesh = units[0].group.mesh_info
@@ -91,9 +94,10 @@ def _fsdp2_plan(model, units):
         if (getattr(other, "replicate_mesh_size", 1), getattr(other, "shard_mesh_size", 1)) != tuple(plan["mesh"].values()):
             raise NoPlan(f"the unit {unit.name!r} has another mesh than {units[0].name!r}: a plan file has one mesh for all units")
     entries = [{"modules": u.names[0] if len(u.names) == 1 else u.names} for u in units]
+    kept, partly = (log.kept, log.partly_reduced) if log is not None else ((), ())
     _spread(plan, entries, "reshard_after_forward", [_reshard_after_forward(u.group) for u in units])
-    _spread(plan, entries, "reshard_after_backward", [u.group.reshard_after_backward for u in units])
-    _spread(plan, entries, "requires_all_reduce", [u.group.all_reduce_grads for u in units])
+    _spread(plan, entries, "reshard_after_backward", [u.group.reshard_after_backward and u.name not in kept for u in units])
+    _spread(plan, entries, "requires_all_reduce", [u.group.all_reduce_grads and u.name not in partly for u in units])
     _spread(plan, entries, "gradient_divide_factor", [u.group.gradient_divide_factor for u in units])
     _spread(plan, entries, "cpu_offload", [isinstance(u.group.offload_policy, CPUOffloadPolicy) for u in units])
     for unit, entry in zip(units, entries):

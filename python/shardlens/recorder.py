@@ -197,7 +197,7 @@ class Recorder:
         from .live_plan import NoPlan, plan_of
 
         try:
-            _write(self.directory / "plan.json", json.dumps(plan_of(self._model), indent=2) + "\n")
+            _write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log), indent=2) + "\n")
         except NoPlan as reason:
             self._notes.append(f"no plan.json: {reason}")
         _write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")

@@ -105,6 +105,8 @@ FAULTS = {
     "fault-order": (fsdp2, lambda model, faulty: None, True),
     "fault-prefetch": (fsdp2_prefetch, without_prefetch, False),
     "fault-twice": (fsdp2, gathered_twice, False),
+    # No fault: a setting that a program changes between backwards, and that is the default again when the recording ends.
+    "kept-once": (fsdp2, lambda model, faulty: model.set_reshard_after_backward(not faulty), False),
 }
 CASES = {"fsdp2": fsdp2, "fsdp2-prefetch": fsdp2_prefetch, "fsdp2-bf16": fsdp2_bf16, "fsdp2-group": fsdp2_group, "fsdp1": fsdp1, "ddp": ddp, "broken": fsdp2}
 

@@ -123,6 +123,12 @@ def test_plans_are_read_from_the_objects(recorded):
     assert plan["bucket_cap_mb"] == pytest.approx(0.001, abs=1e-6)
 
 
+def test_settings_of_single_backwards_are_in_the_plan(recorded):
+    """As in a step whose microbatches but the last keep their parameters: the model's attribute is true again at the end."""
+    assert plan_of(recorded, "kept-once")["reshard_after_backward"] is False
+    assert plan_of(recorded, "fsdp2")["reshard_after_backward"] is True
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_file_has_the_whole_shapes(recorded, case):
     """Whatever shards the model, names and shapes are those of the model before."""
