@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Compares what `simulate --workload` predicts for a PyTorch FSDP2 run with what the changed programs take.
+
+    what_if_fsdp2.py OUT [--rounds 4] [--steps 4] [--hidden 384] [--blocks 6] [--json]
+
+A Llama on two Gloo ranks with one thread each, in four variants: as it is, reshard_after_forward=False, forward prefetch, and pairs of
+blocks as units. All variants train alternately in one process per rank, a few steps a round, so that a busy machine slows them alike. The
+first variant is then recorded with shardlens.record into OUT/run; the program simulates its own plan and the three others, and a table
+compares the changes. $SHARDLENS_PROGRAM names the program.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import shardlens
+from shardlens.program import ask
+
+VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks")
+
+
+def llama(options):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(
+        hidden_size=options.hidden, intermediate_size=options.hidden * 8 // 3, num_hidden_layers=options.blocks, num_attention_heads=6,
+        vocab_size=options.vocab, max_position_embeddings=options.seq, use_cache=False))
+
+
+def sharded(variant, options):
+    from torch.distributed.fsdp import fully_shard
+
+    model = llama(options)
+    layers = model.model.layers
+    keep = {"reshard_after_forward": False} if variant == VARIANTS[1] else {}
+    if variant == VARIANTS[3]:
+        for first in range(0, len(layers), 2):
+            fully_shard([layers[first], layers[first + 1]])
+    else:
+        for layer in layers:
+            fully_shard(layer, **keep)
+    fully_shard(model, **keep)
+    if variant == VARIANTS[2]:
+        for layer, following in zip(layers, list(layers)[1:]):
+            layer.set_modules_to_forward_prefetch([following])
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+
+def plan_of(variant, plan):
+    """The plan file of a variant, from that of the recorded run."""
+    plan = json.loads(json.dumps(plan))
+    blocks = [unit["modules"] for unit in plan["units"] if unit["modules"]]
+    if variant == VARIANTS[1]:
+        for unit in plan["units"]:
+            unit["reshard_after_forward"] = False
+    elif variant == VARIANTS[2]:
+        plan["forward_prefetch"] = {before: [after] for before, after in zip(blocks, blocks[1:])}
+    elif variant == VARIANTS[3]:
+        of = {unit["modules"]: unit for unit in plan["units"]}
+        plan["units"] = [of[""]] + [{**of[a], "modules": [a, b]} for a, b in zip(blocks[::2], blocks[1::2])]
+    return plan
+
+
+def step(model, optimizer, options):
+    tokens = torch.randint(0, options.vocab, (options.batch, options.seq))
+    loss = model(input_ids=tokens, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
+def timed(model, optimizer, options):
+    dist.barrier()
+    begin = time.perf_counter()
+    step(model, optimizer, options)
+    dist.barrier()
+    return time.perf_counter() - begin
+
+
+def work(rank, store, options):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    trained = {variant: sharded(variant, options) for variant in VARIANTS}
+    times = {variant: [] for variant in VARIANTS}
+    for round in range(options.rounds + 1):
+        for variant in VARIANTS:
+            taken = [timed(*trained[variant], options) for _ in range(options.steps)]
+            if round > 0:  # the first round warms up
+                times[variant] += taken[1:]
+    model, optimizer = trained[VARIANTS[0]]
+    with shardlens.record(options.out / "run", model=model, optimizer=optimizer, warmup=2, steps=options.recorded) as rec:
+        for _ in range(2 + options.recorded):
+            rec.step(step(model, optimizer, options))
+    if rank == 0:
+        (options.out / "times.json").write_text(json.dumps(times))
+    dist.destroy_process_group()
+
+
+def simulated(options, plan=None):
+    command = ["simulate", "--workload", str(options.out / "run")]
+    if plan is not None:
+        path = options.out / "changed.json"
+        path.write_text(json.dumps(plan))
+        command += ["--plan", str(path)]
+    return ask(command)
+
+
+def median_and_noise(times):
+    """Seconds, and half the width of the interval of the median that repeats of it would mostly hit (1.6 times its standard error)."""
+    times = sorted(times)
+    quartiles = statistics.quantiles(times, n=4)
+    return statistics.median(times), 1.57 * (quartiles[2] - quartiles[0]) / len(times) ** 0.5
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    for name, default in (("rounds", 4), ("steps", 4), ("recorded", 6), ("hidden", 384), ("blocks", 6), ("vocab", 4096), ("batch", 4), ("seq", 128)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--compare-only", action="store_true", help="use the run and the times that OUT has")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.compare_only:
+        with tempfile.TemporaryDirectory() as directory:
+            mp.spawn(work, (os.path.join(directory, "store"), options), nprocs=2)
+    times = json.loads((options.out / "times.json").read_text())
+    recorded = json.loads((options.out / "run" / "plan.json").read_text())
+    own = simulated(options)
+    base, base_noise = median_and_noise(times[VARIANTS[0]])
+    rows = []
+    for variant in VARIANTS:
+        seconds, noise = median_and_noise(times[variant])
+        plan = None if variant == VARIANTS[0] else plan_of(variant, recorded)
+        predicted = own if plan is None else simulated(options, plan)
+        rows.append({
+            "variant": variant, "measured_ms": seconds * 1e3, "noise_ms": noise * 1e3, "measured_change": seconds / base - 1,
+            "predicted_change": predicted["step_ns"] / own["step_ns"] - 1, "predicted": predicted})
+    result = {"baseline": own["baseline"], "noise": base_noise / base, "rows": rows}
+    if options.json:
+        json.dump(result, sys.stdout, indent=1)
+        return
+    print(f"own plan: {own['baseline']['measured_step_ns'] / 1e6:.1f} ms recorded, {own['baseline']['simulated_step_ns'] / 1e6:.1f} ms simulated: "
+          f"{own['baseline']['error']:+.1%}")
+    for row in rows:
+        p = row["predicted"]
+        print(f"{row['variant']:30} {row['measured_ms']:8.1f} ms ± {row['noise_ms']:.1f}  measured {row['measured_change']:+6.1%}  predicted "
+              f"{row['predicted_change']:+6.1%}   compute {p['compute_ns'] / 1e6:.1f}  exposed {p['exposed_comm_ns'] / 1e6:.1f}  "
+              f"copies {p['exposed_copy_ns'] / 1e6:.1f}  idle {p['idle_ns'] / 1e6:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
