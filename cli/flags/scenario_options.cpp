@@ -1,5 +1,6 @@
 #include "cli/flags/scenario_options.h"
 
+#include <string_view>
 #include <utility>
 
 #include <CLI/App.hpp>
@@ -14,6 +15,8 @@
 
 namespace shardlens::cli {
 namespace {
+
+constexpr std::string_view kTransformersStack = "transformers";
 
 void check_machine(const RunOptions& run, const ScenarioOptions& options) {
   const bool measured = !options.calibration.empty() || !options.workload.empty();
@@ -42,7 +45,7 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
         sim::load_calibration(options.calibration.string()), run.hardware);
   }
   sim::HardwareSpec spec = sim::load_hardware(run.hardware);
-  if (!options.stack.empty()) {
+  if (!options.stack.empty() && options.stack != kTransformersStack) {
     spec = sim::under_stack(spec, options.stack);
   }
   if (adjust) {
@@ -71,9 +74,16 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
                      "file written by `shardlens calibrate`: takes precedence over --hardware")
           ->excludes(workload);
   app.add_option("--stack", options.stack,
-                 "constants fitted to published runs of a software stack (docs/simulator.md)")
+                 "constants fitted to published runs of a software stack, or \"transformers\": "
+                 "a config.json's model runs the operators of transformers (docs/simulator.md) "
+                 "[those of this engine]")
       ->excludes(workload)
       ->excludes(calibration);
+  app.add_option("--expert-skew", run.step.expert_skew,
+                 "routing of experts: the share of the i-th most chosen one is proportional to "
+                 "i^-SKEW; 0: balanced")
+      ->option_text("SKEW [0]")
+      ->excludes(workload);
   app.add_option("--world-size", run.world_size,
                  "number of ranks [all GPUs of the spec, or the ranks of the recorded run]");
 }
@@ -116,6 +126,9 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
+    if (options.stack == kTransformersStack) {
+      out.step.program = plan::Program::kTransformers;
+    }
     return out;
   }
   sim::Scenario out = sim::own_scenario(sim::RecordedRun::open(std::span(&options.workload, 1)));

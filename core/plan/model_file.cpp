@@ -240,7 +240,9 @@ class StepReader {
     static const Names kPhases{"forward", "backward"};
     node.expect_object("an operator");
     RecordedOperator out;
-    out.op.kind = kMeaning[node.require("kind").one_of(kKinds)];
+    const size_t kind = node.require("kind").one_of(kKinds);
+    out.op.kind = kMeaning[kind];
+    out.grouped = kKinds[kind] == "grouped_gemm";
     out.op.phase = node.require("phase").one_of(kPhases) == 0 ? Phase::kForward : Phase::kBackward;
     out.op.name = node.require("name").string();
     out.op.module = node.require("module").string();
@@ -259,6 +261,11 @@ class StepReader {
     }
     if (const auto causal = node.find("causal")) {
       out.op.causal = causal->boolean();
+    }
+    if (const auto read = node.find("read_bytes")) {
+      out.op.read = read->integer(0, kMostBytes);
+      out.op.written = node.require("written_bytes").integer(0, kMostBytes);
+      out.has_traffic = true;
     }
     out.inputs = tensors(node, "inputs");
     out.outputs = tensors(node, "outputs");
@@ -319,6 +326,10 @@ std::shared_ptr<const ModelFile> read_model_file(const JsonNode& root) {
   file->name = root.require("name").string();
   if (const auto dtype = root.find("dtype")) {
     file->dtype = read_dtype(*dtype, DType::kF32);
+  }
+  if (const auto experts = root.find("experts"); experts && !experts->is_null()) {
+    experts->expect_object("the experts of a layer");
+    file->experts = experts->require("count").integer(1, kLargestSize);
   }
   FileTree(*file).read(root, is_of_a_program(root));
   if (const auto steps = root.find("steps"); steps && !steps->is_null()) {

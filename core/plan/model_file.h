@@ -28,7 +28,10 @@ struct RecordedTensor {
 };
 
 struct RecordedOperator {
-  Operator op;                                   // unit and bytes are unset
+  Operator op;  // unit is unset; read and written are unset unless `has_traffic`
+  // Bytes that the operator reads and writes, where these are not all of its inputs and outputs.
+  bool has_traffic = false;
+  bool grouped = false;                          // a product of all experts of a layer
   std::vector<uint32_t> inputs, outputs, saved;  // indices into RecordedStep::tensors
 };
 
@@ -53,6 +56,7 @@ struct ModelFile {
   DType dtype = DType::kF32;  // of the recorded parameters
   ModuleTree tree;
   std::vector<std::string> without_forward;  // modules that only contain others
+  int64_t experts = 0;                       // of a layer
   std::vector<RecordedStep> steps;           // may be empty: plan works, simulate does not
 };
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/model_file.h"
+#include "core/plan/routing.h"
 #include "core/plan/workload_builder.h"
 
 namespace shardlens::plan {
@@ -79,6 +80,7 @@ class RecordedForward {
         first_(first),
         second_(second),
         affine_{first.batch, second.batch, settings.batch},
+        expert_skew_(settings.expert_skew),
         build_(plan, settings.batch, first.seq.value_or(1)) {
     require_same_operators();
     for (size_t i = 0; i < first_.operators.size(); ++i) {
@@ -168,9 +170,50 @@ class RecordedForward {
     out.k = affine_.at(a.op.k, b.op.k);
     out.flops = affine_.at(a.op.flops, b.op.flops);
     out.dtype = plan_.param_dtype(unit);
-    out.read = sum(a.inputs, b.inputs, unit);
-    out.written = sum(a.outputs, b.outputs, unit);
+    const Bytes inputs = sum(a.inputs, b.inputs, unit), outputs = sum(a.outputs, b.outputs, unit);
+    const bool whole = !a.has_traffic || !b.has_traffic;
+    out.read = whole ? inputs : share(&RecordedOperator::inputs, index, inputs);
+    out.written = whole ? outputs : share(&RecordedOperator::outputs, index, outputs);
+    if (a.grouped && expert_skew_ > 0) {
+      skew(out, index);
+    }
     return out;
+  }
+
+  // The recorded bytes that an operator reads or writes, in the plan's dtypes as all of its tensors
+  // are: `all` is their size under the plan.
+  [[nodiscard]] Bytes share(std::vector<uint32_t> RecordedOperator::*tensors,
+                            size_t index,
+                            Bytes all) const {
+    const RecordedOperator& a = first_.operators[index];
+    const RecordedOperator& b = second_.operators[index];
+    const bool reads = tensors == &RecordedOperator::inputs;
+    const Bytes moved =
+        reads ? affine_.at(a.op.read, b.op.read) : affine_.at(a.op.written, b.op.written);
+    Bytes recorded = 0;
+    for (size_t i = 0; i < (a.*tensors).size(); ++i) {
+      recorded +=
+          affine_.at(first_.tensors[(a.*tensors)[i]].bytes, second_.tensors[(b.*tensors)[i]].bytes);
+    }
+    return recorded == all || recorded == 0
+               ? moved
+               : static_cast<Bytes>(static_cast<double>(moved) * static_cast<double>(all) /
+                                    static_cast<double>(recorded));
+  }
+
+  // Spreads the rows of the recorded product `index` over the experts. The gradient of the weights
+  // sums over the rows.
+  void skew(Operator& op, size_t index) const {
+    const Operator& recorded = first_.operators[index].op;
+    bool sums = false;
+    if (recorded.forward >= 0) {
+      const Operator& product = first_.operators[static_cast<size_t>(recorded.forward)].op;
+      sums = recorded.k == product.m && recorded.m * recorded.n == product.n * product.k;
+    }
+    int64_t& rows = sums ? op.k : op.m;
+    const Routing routing = route(op.batch * rows, std::max(file_.experts, op.batch), expert_skew_);
+    op.batch = routing.chosen;
+    rows = routing.rows_of_each;
   }
 
   void add(uint32_t index) {
@@ -199,6 +242,7 @@ class RecordedForward {
   const RecordedStep& first_;
   const RecordedStep& second_;
   Affine affine_;
+  double expert_skew_;
   WorkloadBuilder build_;
   std::vector<std::vector<size_t>> backward_;  // by operator of forward
   std::unordered_set<std::string> unit_modules_, entered_;
@@ -217,6 +261,11 @@ Workload recorded_workload(const ModelConfig& config,
                      "frozen parameters");
   }
   const auto [first, second] = steps_for(config, settings);
+  if (settings.expert_skew > 0 &&
+      std::ranges::none_of(first->operators, &RecordedOperator::grouped)) {
+    throw InputError(config.source,
+                     "expert_skew: the recorded step has no product of all experts of a layer");
+  }
   return RecordedForward(config, plan, *first, *second, settings).run(settings);
 }
 

@@ -21,6 +21,9 @@ void require_valid(const StepSettings& settings, std::string_view source) {
       throw InputError(std::string(source), fmt::format("{} {}: expected at least 1", name, value));
     }
   }
+  if (!(settings.expert_skew >= 0)) {
+    throw InputError(std::string(source), "expert_skew: expected 0 (balanced) or more");
+  }
 }
 
 }  // namespace shardlens::plan

@@ -9,6 +9,11 @@ namespace shardlens::plan {
 enum class Optimizer : uint8_t { kAdamW, kSgd };
 [[nodiscard]] std::string_view name_of(Optimizer optimizer);  // "adamw", "sgd"
 
+// Who runs the model. Products and attention are the same. kEngine fuses what is between them
+// (norms, rotary embeddings, gates); kTransformers runs the operators of transformers' PyTorch
+// code.
+enum class Program : uint8_t { kEngine, kTransformers };
+
 // The settings of one optimizer step of a rank, other than the model and its plan. Shared by
 // planning, training, calibration, simulation, search and the app.
 struct StepSettings {
@@ -20,6 +25,9 @@ struct StepSettings {
   Optimizer optimizer = Optimizer::kAdamW;
   double momentum = 0.9;                      // SGD only
   std::optional<double> clip = std::nullopt;  // clip the norm of all gradients to this value
+  Program program = Program::kEngine;         // of models that are read from a config.json
+  // Routing of experts: the share of the i-th most chosen one is proportional to i^-expert_skew.
+  double expert_skew = 0;
   friend bool operator==(const StepSettings&, const StepSettings&) = default;
 
   [[nodiscard]] int64_t samples() const { return batch * accumulate; }
@@ -29,7 +37,8 @@ struct StepSettings {
   }
 };
 
-// Errors: InputError (`source`) for a batch, sequence or number of microbatches below 1.
+// Errors: InputError (`source`) for a batch, sequence or number of microbatches below 1,
+// and for a skew below 0.
 void require_valid(const StepSettings& settings, std::string_view source);
 
 }  // namespace shardlens::plan

@@ -29,7 +29,11 @@ Workload step_workload(const ModelConfig& config,
     throw InputError(plan.plan.source + "#/frozen_parameters",
                      "every parameter is frozen; expected at least one that is not frozen");
   }
+  if (settings.expert_skew > 0 && config.experts.count == 0) {
+    throw InputError(config.source, "expert_skew: the model has no experts");
+  }
   WorkloadBuilder build(plan, settings.batch, seq);
+  build.set_settings(settings);
   build.enter("");
   family_of(config).forward(build, config);
   build.leave();

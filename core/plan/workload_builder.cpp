@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/differentiated.h"
+#include "core/plan/routing.h"
 #include "core/plan/unit_sizes.h"
 
 namespace shardlens::plan {
@@ -210,8 +211,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
 
 void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   const int64_t rows = rows_ * shape.per_token;
-  const int64_t chosen = std::min(shape.experts, rows);
-  const int64_t of_each = (rows + chosen - 1) / chosen;
+  const auto [chosen, of_each] = route(rows, shape.experts, expert_skew_);
   Operator op = make(OperatorKind::kGemm, "aten::_grouped_mm");
   const Bytes element = size_of(op.dtype);
   const Bytes weights = chosen * shape.in * shape.out * element;
@@ -276,6 +276,13 @@ void WorkloadBuilder::embedding(int64_t features) {
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
   Operator op = make(OperatorKind::kNorm, name);
+  const bool trains =
+      (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
+  if (!is_fused() && shape.statistics == 1) {
+    unfused(shape.offset ? unfused_offset_rms_norm() : unfused_rms_norm(), OperatorKind::kNorm,
+            shape.features, shape.groups, shape.sums_input_grad, trains);
+    return;
+  }
   const int64_t rows = rows_ * shape.groups;
   const Bytes values = rows * shape.features * size_of(op.dtype);
   const Bytes parameters = shape.weights * shape.features * size_of(op.dtype);
@@ -292,13 +299,16 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   if (shape.sums_input_grad && requires_grad_) {
     backward_operators.push_back(gradient_sum(shape.features));
   }
-  const bool trains =
-      (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
   forward(op, values, std::move(backward_operators), trains);
 }
 
-void WorkloadBuilder::attention(const Attention& shape) {
+void WorkloadBuilder::attention(const Attention& given) {
   unkept_input_ = false;
+  Attention shape = given;
+  const bool masked = !is_fused() && shape.window > 0 && shape.window < out_.seq;
+  if (masked) {
+    masked_attention(shape);
+  }
   Operator op = make(OperatorKind::kAttention, "aten::scaled_dot_product_attention");
   const Bytes element = size_of(op.dtype);
   op.batch = out_.batch * shape.heads;
@@ -317,7 +327,7 @@ void WorkloadBuilder::attention(const Attention& shape) {
   const Bytes outputs = rows_ * shape.heads * value_dim * element;
   const Bytes log_sum = rows_ * shape.heads * size_of(DType::kF32);
   op.flops = of_keys + of_values;
-  op.read = queries + keys_and_values;
+  op.read = queries + keys_and_values + (masked ? rows_ * out_.seq * element : 0);
   op.written = outputs + log_sum;
   op.saved = op.read + op.written;  // includes the output, so the output projection saves no input
   Operator grad = op;
@@ -356,6 +366,10 @@ void WorkloadBuilder::add(int64_t features) {
 
 // Saves its input for backward, except ReLU, which saves its result.
 void WorkloadBuilder::activation(std::string_view name, int64_t features) {
+  if (!is_fused() && name == "gelu_new") {
+    unfused(unfused_gelu(), OperatorKind::kElementwise, features);
+    return;
+  }
   const Elementwise shape{.read = features,
                           .written = features,
                           .saved = features,
@@ -373,6 +387,10 @@ void WorkloadBuilder::activation(std::string_view name, int64_t features) {
 }
 
 void WorkloadBuilder::silu_multiply(int64_t features) {
+  if (!is_fused()) {
+    unfused(unfused_silu_multiply(), OperatorKind::kElementwise, features);
+    return;
+  }
   elementwise("shardlens::silu_multiply", "shardlens::silu_multiply_backward",
               {.read = 2 * features,
                .written = features,
@@ -384,6 +402,10 @@ void WorkloadBuilder::silu_multiply(int64_t features) {
 }
 
 void WorkloadBuilder::rotary(int64_t features) {
+  if (!is_fused()) {
+    unfused(unfused_rotary(), OperatorKind::kElementwise, features);
+    return;
+  }
   elementwise("shardlens::rotary", "shardlens::rotary_backward",
               {.read = features,
                .written = features,
@@ -400,6 +422,16 @@ void WorkloadBuilder::record(Operator op, std::vector<Operator> backward) {
 }
 
 void WorkloadBuilder::loss(int64_t vocabulary) {
+  if (!is_fused()) {
+    const size_t before = out_.operators.size();
+    open_.push_back({"", 0, false});
+    unfused(unfused_loss(), OperatorKind::kLoss, vocabulary);
+    open_.pop_back();
+    for (size_t i = before; i < out_.operators.size(); ++i) {
+      out_.operators[i].phase = Phase::kLoss;
+    }
+    return;
+  }
   Operator op;
   op.kind = OperatorKind::kLoss;
   op.phase = Phase::kLoss;

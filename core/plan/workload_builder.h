@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/plan/unfused.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::plan {
@@ -29,6 +30,12 @@ class WorkloadBuilder {
   // The following append operators of the innermost entered module. Sizes are in elements;
   // rows = batch · seq, or what set_rows() was given.
   void set_rows(int64_t rows) { rows_ = rows; }
+  // Who runs the model, and how its experts are chosen.
+  void set_settings(const StepSettings& settings) {
+    program_ = settings.program;
+    expert_skew_ = settings.expert_skew;
+  }
+  [[nodiscard]] bool is_fused() const { return program_ == Program::kEngine; }
   [[nodiscard]] int64_t batch() const { return out_.batch; }
   // y[rows, out] = x[rows, in] · W (+ bias). `keeps_input`: false if an earlier operator already
   // saves x. `sums_input_grad`: x has another consumer whose gradient is computed before, so that
@@ -45,7 +52,7 @@ class WorkloadBuilder {
   void linear(const std::string& module, const Linear& shape);
   // The products of a layer's experts with the parameter `weight` [experts, in, out] of the
   // innermost entered module, in one operator. x has `per_token` rows for each row of the step,
-  // sorted by expert; the experts are chosen equally often.
+  // sorted by expert; the experts are chosen as the settings say.
   struct Grouped {
     int64_t experts = 0, per_token = 0, in = 0, out = 0;
     std::string_view weight;
@@ -60,6 +67,7 @@ class WorkloadBuilder {
     int64_t features = 0, statistics = 0, weights = 0;
     bool sums_input_grad = true;
     int64_t groups = 1;
+    bool offset = false;  // weights are 1 + w, in fp32
   };
   void norm(std::string_view name, std::string_view backward, const Norm& shape);
   // `value_dim`: head size of the values, 0: head_dim. `window`: keys that a token attends to, 0:
@@ -83,6 +91,14 @@ class WorkloadBuilder {
   void rotary(int64_t features);
   // An operator and those that differentiate it, as they were recorded; their units are set.
   void record(Operator op, std::vector<Operator> backward);
+  // The kernels of a part that the engine runs as one operator. `features` in each of `groups`.
+  // `kind`: of the last one, which saves. `trains`: it has parameters that require grad.
+  void unfused(const Unfused& part,
+               OperatorKind kind,
+               int64_t features,
+               int64_t groups = 1,
+               bool sums_input_grad = false,
+               bool trains = false);
   // The unit of the innermost entered module.
   [[nodiscard]] UnitId unit() const { return current_unit(); }
   // Mean cross entropy of [rows, vocabulary], in fp32 as the models compute it.
@@ -95,6 +111,7 @@ class WorkloadBuilder {
  private:
   [[nodiscard]] UnitId current_unit() const { return open_.back().unit; }
   [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
+  void masked_attention(Attention& shape);
   // `input`: bytes that the operator reads, without parameters. `trains`: it has parameters that
   // require grad.
   void forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains = false);
@@ -133,7 +150,9 @@ class WorkloadBuilder {
   std::unordered_set<std::string> frozen_;  // all names of the frozen parameters
   bool requires_grad_ = true;               // whether the last operator's result requires grad
   bool unkept_input_ = false;  // the last GEMM did not save x (frozen weight); the next one may
-  std::vector<Bytes> kept_;    // by forward operator: its `saved` if there were no checkpoints
+  Program program_ = Program::kEngine;
+  double expert_skew_ = 0;
+  std::vector<Bytes> kept_;  // by forward operator: its `saved` if there were no checkpoints
   Workload out_;
 };
 

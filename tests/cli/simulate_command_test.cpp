@@ -114,6 +114,8 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
     return simulated("--hardware 8xH100 --seq 32 " + more)["compute_ns"].get<int64_t>();
   };
   EXPECT_GT(compute("--stack 'llm-foundry H100-SXM-80GB'"), compute(""));
+  EXPECT_GT(compute("--stack transformers"), compute(""));  // its norms are several kernels
+  refused("--hardware 8xH100 --expert-skew 1", 3, "the model has no experts");
   refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
           "did you mean 'llm-foundry H100-SXM-80GB'?");
   refused("--hardware 8xA100-80 --stack 'llm-foundry H100-SXM-80GB'", 3, "was fitted to H100");

@@ -1,6 +1,6 @@
 """Compares families that Shardlens reads from config.json with what `python -m shardlens.export` records of transformers' models.
 
-    python tests/tools/compare_export.py --bin build/release/bin/shardlens [--batch 4] [--seq 1024] [--hardware 8xH100] [--table] [--operators] [NAME…]
+    python tests/tools/compare_export.py --bin build/release/bin/shardlens [--batch 4] [--seq 1024] [--hardware 8xH100] [--engine] [--operators] [NAME…]
 
 Small configs (four layers) of every family, in bf16. For each: products and attention by module and phase, with their shapes and FLOPs; bytes
 kept for backward; the simulated step on one rank's compute. `--operators` prints by class of operator where time and kept bytes differ.
@@ -47,6 +47,7 @@ def config_of(family):
 def simulated(program, model, options, seq, folder):
     """workload.json and the answer of simulate."""
     arguments = ["simulate", "--model", model, "--hardware", options.hardware, "--precision", "bf16", "--batch", str(options.batch), "--json", "--out", folder]
+    arguments += ["--stack", "transformers"] if model.endswith("config.json") and not options.engine else []
     arguments += ["--seq", str(seq)] if seq else []
     done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode != 0:
@@ -139,6 +140,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--hardware", default="8xH100")
+    parser.add_argument("--engine", action="store_true", help="the native family as this engine runs it, with fused operators")
     parser.add_argument("--operators", action="store_true")
     options = parser.parse_args()
     print("| family | products equal | FLOPs of products | FLOPs of attention | kept bytes | compute | step | export |")

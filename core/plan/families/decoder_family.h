@@ -105,12 +105,14 @@ struct DecoderFamily {
   Bias mlp_bias = Bias::kNever;
   bool layer_norms = false;         // LayerNorm, otherwise RMSNorm
   bool norm_bias = false;           // of LayerNorms
+  bool offset_norms = false;        // weights of RMSNorms are 1 + w, computed in fp32
   bool sinks = false;               // the attention has a parameter with a number for each head
   bool scales_embedding = false;    // by sqrt(hidden_size)
   bool scales_queries = false;      // by an operator of its own
   bool gated_activation = true;     // the MLP's activation is multiplied with a second product
   bool transposed_experts = false;  // experts' weights are [in, out]
   bool expert_bias = false;         // the experts' products and the router have biases
+  bool fp32_routing = true;         // the experts' weights are fp32 when they multiply
   bool even_heads = false;          // hidden_size must be a multiple of the heads
   bool rotary = true;
   std::span<const std::string_view> own_keys = {};  // that read_own() or nothing needs

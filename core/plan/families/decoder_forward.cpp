@@ -87,7 +87,8 @@ class DecoderForward {
                  .statistics = layer_norm ? 2 : 1,
                  .weights = weights,
                  .sums_input_grad = residual,
-                 .groups = groups});
+                 .groups = groups,
+                 .offset = family_.offset_norms});
     build_.leave();
   }
   // The norm of `part` where the family has one.
@@ -366,12 +367,23 @@ class DecoderForward {
                              .bias = family_.expert_bias});
     };
     build_.enter(name);
-    build_.elementwise("aten::index", "aten::index_put",
-                       {.read = copies,
-                        .written = copies,
-                        .backward_read = copies,
-                        .backward_written = hidden,
-                        .backward_flops = copies});
+    if (build_.is_fused()) {
+      build_.elementwise("aten::index", "aten::index_put",
+                         {.read = copies,
+                          .written = copies,
+                          .backward_read = copies,
+                          .backward_written = hidden,
+                          .backward_flops = copies});
+    } else {
+      const double token =
+          1 / static_cast<double>(experts.per_token);  // of the sum over its copies
+      const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
+      const Piece backward[] = {
+          {.name = "aten::new_zeros", .written = token},
+          {.name = "aten::index_put", .read = 1 + token, .written = token},
+      };
+      build_.unfused({forward, backward}, OperatorKind::kElementwise, copies);
+    }
     grouped("gate_up_proj", hidden, 2 * experts.intermediate_size);
     if (family_.expert_bias) {
       build_.elementwise("shardlens::clamped_glu", "shardlens::clamped_glu_backward",
@@ -383,9 +395,18 @@ class DecoderForward {
                           .backward_written = 2 * inner,
                           .backward_flops = 18 * inner});
     } else {
+      if (!build_.is_fused()) {
+        build_.elementwise("aten::split", "aten::cat",
+                           {.backward_read = 2 * inner, .backward_written = 2 * inner});
+      }
       gate(name + ".act_fn", inner);
     }
     grouped("down_proj", experts.intermediate_size, hidden);
+    if (!build_.is_fused()) {
+      weighted_sum(copies, 1 / static_cast<double>(experts.per_token));
+      build_.leave();
+      return;
+    }
     build_.elementwise("shardlens::weighted_sum", "shardlens::weighted_sum_backward",
                        {.read = copies,
                         .written = hidden,
@@ -395,6 +416,44 @@ class DecoderForward {
                         .backward_written = copies,
                         .backward_flops = 2 * copies});
     build_.leave();
+  }
+
+  // The copies of a token's row times the experts' weights, in the tokens' order, added up.
+  // `token`: a row of the result per copy.
+  void weighted_sum(int64_t copies, double token) {
+    const bool wide = family_.fp32_routing;
+    const double f32 = wide ? 1 : 0, own = wide ? 0 : 1;
+    std::vector<Piece> forward{
+        {.name = "aten::mul", .read = 1, .written = own, .written_f32 = f32},
+        {.name = "aten::index", .read = own, .read_f32 = f32, .written = own, .written_f32 = f32},
+        {.name = "aten::sum",
+         .read = own,
+         .read_f32 = f32,
+         .written = own * token,
+         .written_f32 = f32 * token},
+    };
+    std::vector<Piece> backward{
+        {.name = "aten::clone",
+         .read = own * token,
+         .read_f32 = f32 * token,
+         .written = own,
+         .written_f32 = f32},
+        {.name = "aten::new_zeros", .written = own, .written_f32 = f32},
+        {.name = "aten::index_put",
+         .read = 2 * own,
+         .read_f32 = 2 * f32,
+         .written = own,
+         .written_f32 = f32},
+        {.name = "aten::mul", .read = 1 + own, .read_f32 = f32, .written = own, .written_f32 = f32},
+        {.name = "aten::mul", .read = own, .read_f32 = f32, .written = own, .written_f32 = f32},
+        {.name = "aten::sum", .read = own, .read_f32 = f32},
+    };
+    if (wide) {
+      forward.push_back({.name = "aten::_to_copy", .read_f32 = token, .written = token});
+      backward.push_back({.name = "aten::_to_copy", .read_f32 = 1, .written = 1});
+      backward.push_back({.name = "aten::_to_copy", .read = token, .written_f32 = token});
+    }
+    build_.unfused({forward, backward, 1}, OperatorKind::kElementwise, copies);
   }
 
   const DecoderFamily& family_;

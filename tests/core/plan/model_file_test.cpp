@@ -98,6 +98,50 @@ TEST(ModelFileTest, StepIsAffineInTheBatch) {
   EXPECT_EQ(workload.operators[3].forward, 0);
 }
 
+// An operator that touches a part of its inputs says so; the bytes follow the plan's dtype as those
+// of the tensors do.
+TEST(ModelFileTest, TrafficOfTheFileTakesPrecedenceOverTensors) {
+  json file = two_linears();
+  file["steps"] = {step_of_batch(2), step_of_batch(4)};
+  for (json& step : file["steps"]) {
+    json& op = step["operators"][0];
+    op["read_bytes"] = 8 * step["batch"].get<int>();
+    op["written_bytes"] = 0;
+  }
+  const ModelConfig config = parsed(file);
+  const ResolvedPlan plan = resolve(parse_plan(R"({"version": 1, "units": [{"modules": ""}],
+                     "mixed_precision": {"param_dtype": "bf16"}})",
+                                               "plan.json"),
+                                    module_tree(config), 2);
+  const Workload workload = step_workload(config, plan, {.batch = 6});
+  EXPECT_EQ(workload.operators[0].read, 8 * 6 / 2);
+  EXPECT_EQ(workload.operators[0].written, 0);
+  EXPECT_EQ(workload.operators[1].read, 6 * 8 * 2);  // its whole input
+}
+
+// 3 · 128 rows over two experts: balanced 192 each, skewed 256 and 128.
+TEST(ModelFileTest, SkewSpreadsTheRowsOfGroupedProducts) {
+  json file = two_linears();
+  file["experts"] = {{"count", 2}, {"per_token", 1}};
+  file["steps"] = {step_of_batch(2)};
+  json& op = file["steps"][0]["operators"][0];
+  op["product"] = {2, 192, 8, 4};
+  const auto workload = [&](const StepSettings& settings) {
+    const ModelConfig config = parsed(file);
+    const ResolvedPlan plan =
+        resolve(parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json"),
+                module_tree(config), 2);
+    return step_workload(config, plan, settings);
+  };
+  EXPECT_THROW((void)workload({.batch = 2, .expert_skew = 20}), InputError);  // no such product
+  op["kind"] = "grouped_gemm";
+  EXPECT_EQ(workload({.batch = 2}).operators[0].batch, 2);
+  const Operator skewed = workload({.batch = 2, .expert_skew = 20}).operators[0];
+  EXPECT_EQ(skewed.batch, 1);
+  EXPECT_EQ(skewed.m, 384);
+  EXPECT_THROW((void)workload({.batch = 2, .expert_skew = -1}), InputError);
+}
+
 TEST(ModelFileTest, HooksWithoutStepsReduceEveryUnit) {
   const ModelConfig config = parsed(two_linears());
   const ResolvedPlan plan =

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace shardlens::plan {
+
+// One kernel of a part of a model that runs as several. Sizes are numbers per element of the part's
+// input: of the parameters' dtype, or of fp32; and fp32 numbers per normalised row.
+struct Piece {
+  std::string_view name;
+  double read = 0, read_f32 = 0, written = 0, written_f32 = 0;
+  double read_row = 0, written_row = 0;
+};
+
+// What transformers runs in place of one operator of the engine. The last forward piece saves.
+struct Unfused {
+  std::span<const Piece> forward, backward;
+  double saved = 0, saved_f32 = 0, saved_row = 0;
+};
+
+// transformers 5.23, recorded with torch 2.11 by `python -m shardlens.export`
+// (tests/tools/compare_export.py compares them operator by operator).
+[[nodiscard]] const Unfused& unfused_rms_norm();  // LlamaRMSNorm and its copies
+[[nodiscard]] const Unfused&
+unfused_offset_rms_norm();                      // Gemma3RMSNorm: weights are 1 + w, in fp32
+[[nodiscard]] const Unfused& unfused_rotary();  // of queries or of keys: apply_rotary_pos_emb
+[[nodiscard]] const Unfused& unfused_silu_multiply();  // down_proj(act_fn(gate) * up): two kernels
+[[nodiscard]] const Unfused& unfused_gelu();           // NewGELUActivation (gelu_new)
+[[nodiscard]] const Unfused& unfused_loss();           // ForCausalLMLoss: logits in fp32
+
+}  // namespace shardlens::plan
