@@ -74,7 +74,10 @@ def from_transformers(directory, seq, dtype):
     path = path.parent if path.name == "config.json" else path
     if not (path / "config.json").is_file():
         raise ExportError(f"{path}: has no config.json")
-    config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    except (ValueError, KeyError) as error:
+        raise ExportError(f"{path}/config.json: {error}") from error
     config.dtype = getattr(torch, dtype)
     config.use_cache = False
     _decide_as_if_not_traced()
@@ -178,7 +181,7 @@ def export(make_source, batches=(2, 4), dtype="bfloat16", experts=None):
 
     Errors: ExportError, which names the module, if the model needs values that depend on data."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
 
     from .export_trace import Tracer
     from .export_values import Unknown
@@ -198,6 +201,8 @@ def export(make_source, batches=(2, 4), dtype="bfloat16", experts=None):
             unused = [name for name, p in source.model.named_parameters() if p.requires_grad and p.grad is None]
     except Unknown as error:
         raise ExportError(str(error)) from error
+    except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
+        raise ExportError(f"module '{tracer.module}': {error} is not possible without data") from error
     finally:
         torch.set_default_dtype(before)
     if unused:
@@ -259,6 +264,9 @@ def main(arguments=None):
             make = lambda: from_call(options.call, options.seq)  # noqa: E731
         contents = export(make, (options.batch, 2 * options.batch), options.dtype, options.experts)
         write(contents, options.out)
+    except ImportError as error:
+        print(f"error: {error}; the export needs torch, and --hf transformers too", file=sys.stderr)
+        return 3
     except (ExportError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3

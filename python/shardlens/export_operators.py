@@ -16,6 +16,8 @@ _OVERWRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "ber
 # Only the chosen rows of the first argument are read or written.
 _READS_ROWS = ("index", "index_select", "gather", "embedding", "take_along_dim")
 _WRITES_ROWS = ("index_put_", "_index_put_impl_", "index_add_", "scatter_", "scatter_add_", "scatter_reduce_")
+# The first argument gives only the shape.
+_SHAPE_ONLY = ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
 _REDUCES = ("sum", "mean", "amax", "amin")
 
 
@@ -69,8 +71,10 @@ def _convolution_gradients(out_gradient, x, weight, transposed, groups, wanted):
 def _attention(query, key, value, backward, causal, pairs):
     """Scores and their product with the values; backward computes the scores again and four gradients."""
     batch, rows, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
-    if pairs is not None and 0 < pairs < rows * (keys + 1) // 2:  # a window: half of rows · keys is what a causal kernel computes
-        keys = max((2 * pairs - rows) // rows, 1)
+    if pairs is not None and 0 < pairs < rows * (keys + 1) // 2 and rows == keys:
+        # A window of w keys has rows·w - w·(w-1)/2 pairs; docs/models.md has the keys that are counted for it.
+        window = round(((2 * rows + 1) - math.sqrt((2 * rows + 1) ** 2 - 8 * pairs)) / 2)
+        keys = window * (2 * rows - window) // rows
     of_keys, of_values = (2 * batch * rows * keys * size for size in (query.shape[-1], value.shape[-1]))
     flops = 3 * of_keys + 2 * of_values if backward else of_keys + of_values
     return Product(batch, rows, keys, query.shape[-1], flops, causal)
@@ -137,6 +141,10 @@ def traffic(name, inputs, outputs):
     read, written = sum(map(extent, inputs)), sum(map(extent, outputs))
     if not inputs:
         return 0, written
+    if name in _SHAPE_ONLY:
+        return 0, written
+    if name.startswith("nll_loss"):  # one number of each row
+        return read - max(map(extent, inputs)), written
     if name in _OVERWRITES:
         return read - extent(inputs[0]), written
     if name in _READS_ROWS:

@@ -74,6 +74,11 @@ class Tracer:
         for parameter in model.parameters():
             self._parameters.add(self._keep(parameter))
 
+    @property
+    def module(self):
+        """The module whose forward runs."""
+        return self._modules[-1]
+
     def say(self, sentence):
         if sentence not in self.missing:
             self.missing.append(sentence)
@@ -287,7 +292,7 @@ class Tracer:
     def _save(self, tensor):
         """Autograd keeps `tensor` for the operator whose node it makes."""
         if self.recording and not self._in_backward:
-            self._saves.setdefault(self._sequence() - 1, []).append(self._tensor(tensor))
+            self._saves.setdefault(self._sequence() - 1, []).append(self._tensor(tensor, whole=True))
         return tensor
 
     def _keep(self, tensor):
@@ -297,13 +302,13 @@ class Tracer:
             self._storages.append(storage)
         return self._ids[storage._cdata]
 
-    def _tensor(self, tensor):
-        """The number of a tensor: its memory, size and dtype."""
+    def _tensor(self, tensor, whole=False):
+        """The number of a tensor: its memory, size and dtype. `whole`: of all the memory that a view keeps alive."""
         from .export_operators import extent
 
         storage = self._keep(tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
-        size = extent(tensor)
+        size = tensor.untyped_storage().nbytes() if whole else extent(tensor)
         key = storage, size, dtype
         if key not in self._tensor_ids:
             self._tensor_ids[key] = len(self.tensors)

@@ -162,13 +162,16 @@ def test_a_config_of_transformers_has_the_products_of_the_native_family(tmp_path
     (tmp_path / "config.json").write_text(json.dumps(MIXTRAL))
     assert export.main(["--hf", str(tmp_path), "--batch", "2", "--seq", "16", "--out", str(tmp_path / "model.json")]) == 0
     assert "experts are chosen equally often" in capsys.readouterr().err
-    found = []
+    found, kept = [], []
     for model in ("config.json", "model.json"):
         out = tmp_path / f"out-{model}"
-        program.run(["simulate", "--model", tmp_path / model, "--hardware", "8xH100", "--precision", "bf16", "--batch", 2, "--seq", 16, "--out", out])
+        stack = ["--stack", "transformers"] if model == "config.json" else []
+        program.run(["simulate", "--model", tmp_path / model, "--hardware", "8xH100", "--precision", "bf16", "--batch", 2, "--seq", 16, "--out", out, *stack])
         operators = json.loads((out / "workload.json").read_text())["operators"]
+        kept.append(sum(o.get("saved_bytes", 0) for o in operators))
         found.append(sorted((o["phase"], o["kind"], o["flops"], o.get("batch", 1), *sorted((o["m"], o["n"])), o["k"]) for o in operators if o["kind"] in ("gemm", "attention")))
     assert found[0] == found[1]
+    assert abs(kept[0] / kept[1] - 1) < 0.05
     assert len(found[0]) > 20
 
 
@@ -176,6 +179,7 @@ def test_a_config_of_transformers_has_the_products_of_the_native_family(tmp_path
     (["--call", "json:nothing"], "nothing"),
     (["--call", "json"], "expected pkg.mod:function"),
     (["--hf", "/nonexistent"], "has no config.json"),
+    (["--hf", str(ROOT / "tests/data/models/mlp-tied")], "model type `mlp`"),
 ])
 def test_errors_say_what_was_expected(arguments, message, tmp_path, capsys):
     assert export.main([*arguments, "--out", str(tmp_path / "model.json")]) == 3
