@@ -1,5 +1,6 @@
 #include "cli/results/simulated_result.h"
 
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,10 +56,11 @@ void print_simulated(const SimulatedResult& result) {
   write_stdout(time.render(style_of_stdout()));
   // The number of tokens is unknown if the trace's first embedding has no shapes.
   const double tokens = now.tokens_per_s;
+  const std::string_view counted = now.settings.seq ? "tokens" : "samples";
   write_stdout(fmt::format("communication {}, of it hidden {}{}{}\n\n",
                            report::format_duration(figures.comm),
                            report::format_duration(figures.overlap),
-                           tokens > 0 ? fmt::format("; {:.0f} tokens/s", tokens) : "",
+                           tokens > 0 ? fmt::format("; {:.0f} {}/s", tokens, counted) : "",
                            now.mfu ? ", MFU " + report::format_percent(*now.mfu) : ""));
   const std::string verdict = now.capacity == 0 ? "; the machine's memory size is unknown"
                               : now.memory.fits

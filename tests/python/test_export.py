@@ -149,6 +149,8 @@ def test_the_program_plans_simulates_and_searches_it(unet, tmp_path):
     export.write(unet, tmp_path / "unet.json")
     plan = program.ask(["plan", "--model", tmp_path / "unet.json", "--world-size", 8])
     assert {"down.0", "up.1"} <= {unit["fqn"] for unit in plan["units"]}
+    text = program.run(["simulate", "--model", tmp_path / "unet.json", "--hardware", "8xH100"]).stdout
+    assert " samples/s" in text and "tokens" not in text
     one = shardlens.simulate(tmp_path / "unet.json", hardware="8xH100", precision="bf16", batch=4)
     assert one["fits"] and one["compute_ns"] > 0
     program.run(["search", "--model", tmp_path / "unet.json", "--hardware", "8xH100", "--precision", "bf16", "--batch", 1, "--memory-limit", "20GiB",

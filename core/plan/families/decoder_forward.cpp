@@ -178,11 +178,18 @@ class DecoderForward {
                       .head_dim = config_.head_dim,
                       .value_dim = value_dim,
                       .window = windowed ? config_.sliding_window : 0});
+    // The result of queries that were put together has the heads outside of the rows.
+    const bool moved = !build_.is_fused() && family_.rotary && config_.latent.key_value_rank == 0 &&
+                       find_slot(family_.attention, Part::kQueryKeyValue) != nullptr;
+    if (moved) {
+      const int64_t features = config_.heads * value_dim;
+      build_.elementwise("aten::clone", "", {.read = features, .written = features});
+    }
     build_.linear(path(name, family_.attention, Part::kOutput),
                   {.in = config_.heads * value_dim,
                    .out = config_.hidden_size,
                    .bias = has_bias(family_.output_bias, config_.attention_bias),
-                   .keeps_input = false});
+                   .keeps_input = moved});
     build_.leave();
   }
 
@@ -241,9 +248,38 @@ class DecoderForward {
                           .backward_written = all,
                           .backward_flops = all});
     }
+    if (!build_.is_fused() && family_.rotary) {
+      rotated_parts(q, kv);
+      return;
+    }
     rotary(q + kv);
     // Queries, keys and values are views of one tensor; backward concatenates their gradients.
     build_.elementwise("aten::split", "aten::cat", {.backward_read = all, .backward_written = all});
+  }
+
+  // Queries and keys that are slices of one product are put together from a rotated and a plain
+  // part. The product is kept for its values. Each slice's gradient has the size of the product.
+  void rotated_parts(int64_t q, int64_t kv) {
+    rotary(q);
+    rotary(kv);
+    const auto all = static_cast<double>(q + 2 * kv);
+    const double queries = static_cast<double>(q) / all, keys = static_cast<double>(kv) / all;
+    const Piece forward[] = {
+        {.name = "aten::cat", .read = queries, .written = queries},
+        {.name = "aten::cat", .read = keys, .written = keys},
+    };
+    const Piece backward[] = {
+        {.name = "aten::slice_backward", .written = keys},
+        {.name = "aten::add_", .read = 2 * keys, .written = keys},
+        {.name = "aten::slice_backward", .written = queries},
+        {.name = "aten::add_", .read = 2 * queries, .written = queries},
+        {.name = "aten::slice_backward", .read = keys, .written = 1},
+        {.name = "aten::slice_backward", .read = keys, .written = 1},
+        {.name = "aten::add_", .read = 2, .written = 1},
+        {.name = "aten::slice_backward", .read = queries, .written = 1},
+        {.name = "aten::add_", .read = 2, .written = 1},
+    };
+    build_.unfused({forward, backward, queries + keys}, OperatorKind::kElementwise, q + 2 * kv);
   }
 
   void latent(const std::string& name) {
@@ -305,6 +341,10 @@ class DecoderForward {
     if (fused) {
       build_.linear(path(name, family_.mlp, Part::kGateUp),
                     {.in = hidden, .out = 2 * inner, .bias = bias});
+      if (!build_.is_fused()) {
+        build_.elementwise("aten::split", "aten::cat",
+                           {.backward_read = 2 * inner, .backward_written = 2 * inner});
+      }
       gate(activation_module, inner);
     } else if (family_.gated_activation) {
       build_.linear(path(name, family_.mlp, Part::kGate),
