@@ -51,11 +51,17 @@ void refuse_copy(const torch::nn::Module& module) {
 
 void refuse_slices(const torch::nn::Module& module) {
   if (has_api(module, "fully_shard")) {
-    throw UsageError("fully_shard: the " + class_name(module) +
-                     " is sharded, so a file saved from it would contain only this rank's slices; "
-                     "save the tensors of full_parameter(), which all ranks call, or a copy of the "
-                     "model with these values");
+    refuse_slices(module, "");
   }
+}
+
+void refuse_slices(const torch::nn::Module& module, const std::string& parameter) {
+  throw UsageError(
+      "fully_shard: " + (parameter.empty() ? "the " : "parameter '" + parameter + "' of a ") +
+      class_name(module) +
+      " is sharded, so a file saved from it would contain only this rank's slices; "
+      "save the tensors of full_parameter(), which all ranks call, or a copy of the "
+      "model with these values");
 }
 
 namespace detail {

@@ -44,6 +44,8 @@ void refuse_copy(const torch::nn::Module& module);
 // Throws UsageError if fully_shard manages the module. Modules with hooks call it from save(): the
 // file would contain only one rank's slices.
 void refuse_slices(const torch::nn::Module& module);
+// The same for a module of which `parameter` is sharded.
+[[noreturn]] void refuse_slices(const torch::nn::Module& module, const std::string& parameter);
 
 // Only apply() (core/composable/contract.h) calls these.
 namespace detail {

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/composable/managed.h"
 #include "core/dist/world.h"
+#include "core/fsdp/module_save.h"
 #include "core/fsdp/root.h"
 #include "core/module/hook_point.h"
 #include "core/module/scalar_type.h"
@@ -94,6 +95,7 @@ FsdpState::~FsdpState() {
 }
 
 void FsdpState::set_handle(std::shared_ptr<FlatParamHandle> handle) {
+  use_checked_save();
   const std::lock_guard lock(owners().mutex);
   handle_ = std::move(handle);
   for (size_t i = 0; handle_ != nullptr && i < handle_->slots().size(); ++i) {

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/ones.h>
@@ -31,6 +32,7 @@ namespace shardlens::fsdp {
 namespace {
 
 using test::Chain;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int kUserRanks = 2;
@@ -436,6 +438,41 @@ TEST(UserChangesTest, SavingAShardedModelIsRefused) {
                   HasSubstr("full_parameter"));
     }
   });
+}
+
+TEST(UserChangesTest, SavingAPartOfAUnitOrAContainerOfUnitsIsRefused) {
+  test::run_ranks(kUserRanks, [](dist::World& world) {
+    for (const UserCase& each : user_cases()) {
+      Chain model = test::make_chain({});
+      const auto sharded = fully_shard(model.ptr(), user_plan(each), {.world = &world});
+      const auto save = [](const torch::nn::Module& module) {
+        torch::serialize::OutputArchive archive;
+        module.save(archive);
+      };
+      EXPECT_THAT(test::message_of<UsageError>([&] { save(*model->links[1]->up); }),
+                  AllOf(HasSubstr("parameter 'weight' of a Linear is sharded"),
+                        HasSubstr("full_parameter")));
+      EXPECT_THAT(test::message_of<UsageError>([&] { save(*model->in); }), HasSubstr("'weight'"));
+      EXPECT_THAT(test::message_of<UsageError>([&] { save(*model->layers); }),
+                  HasSubstr("full_parameter"));
+    }
+  });
+}
+
+TEST(UserChangesTest, ModulesThatAreNotShardedAreSavedAsByLibTorch) {
+  const auto saved = test::make_chain({})->links[0].ptr();
+  const auto loaded = test::make_chain({})->links[1].ptr();
+  std::stringstream file;
+  torch::serialize::OutputArchive out;
+  saved->save(out);
+  out.save_to(file);
+  torch::serialize::InputArchive in;
+  in.load_from(file);
+  loaded->load(in);
+  ASSERT_EQ(loaded->parameters().size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(at::equal(loaded->parameters()[i], saved->parameters()[i])) << i;
+  }
 }
 
 // ---- gradients between backwards that do not wait for their reductions
