@@ -164,6 +164,16 @@ void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
   }
 }
 
+// Units that were prefetched for a forward without gradients that did not use them. PyTorch leaves
+// them unsharded, so that an optimizer finds unsharded parameters.
+void Schedule::Impl::fsdp1_drop_prefetched() {
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    if (units[unit].pending || units[unit].prefetched) {
+      fsdp1_reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/false);
+    }
+  }
+}
+
 void Schedule::Impl::fsdp1_pre_backward(UnitId unit) {
   UnitData& u = units[unit];
   backward = true;
@@ -243,7 +253,11 @@ void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
     case Hook::kPreForward:
       return fsdp1_pre_forward(unit, event.recompute);
     case Hook::kPostForward:
-      return fsdp1_post_forward(unit, event);
+      fsdp1_post_forward(unit, event);
+      if (forward_root == kNoUnit && !event.recompute && !event.grad_mode) {
+        fsdp1_drop_prefetched();
+      }
+      return;
     case Hook::kPreBackward:
       return fsdp1_pre_backward(unit);
     case Hook::kGradsReady:

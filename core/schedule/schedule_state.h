@@ -175,6 +175,7 @@ struct Schedule::Impl {
   void fsdp1_prefetch(UnitId target, bool forward, Cause why);
   void fsdp1_pre_forward(UnitId unit, bool recompute);
   void fsdp1_post_forward(UnitId unit, const HookEvent& event);
+  void fsdp1_drop_prefetched();
   void fsdp1_pre_backward(UnitId unit);
   void fsdp1_post_backward(UnitId unit, Grads grads);
   void fsdp1_backward_end();

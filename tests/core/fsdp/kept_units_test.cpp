@@ -36,6 +36,7 @@ const std::vector<KeptCase>& kept_cases() {
   static const std::vector<KeptCase> cases{
       {"evaluation_before_the_optimizer", {{{0, 1, 2}}, {{0, 1, 2}, true}}},
       {"evaluation_before_a_backward_without_the_unit", {{{0, 1, 2}}, {{0, 1, 2}, true}, {{0, 2}}}},
+      {"evaluation_without_a_prefetched_unit", {{{0, 1, 2}}, {{0, 2}, true}}},
       {"backward_without_sync_before_one_without_the_unit", {{{0, 1, 2}, false, false}, {{0, 2}}}},
   };
   return cases;
@@ -105,6 +106,7 @@ TEST(KeptUnitsTest, OptimizerStepsReachTheNextForward) {
   for (const KeptCase& each : kept_cases()) {
     for (const std::string plan :
          {R"("dialect": "fsdp1", "reshard_after_forward": false)",
+          R"("dialect": "fsdp1", "forward_prefetch": 1)",
           R"("dialect": "fsdp1", "layout": "per_parameter", "reshard_after_forward": false)",
           R"("reshard_after_forward": false)",
           R"("layout": "per_parameter", "reshard_after_forward": false, "forward_prefetch": 2)"}) {
