@@ -1,3 +1,5 @@
+#include <vector>
+
 #include <QHeaderView>
 #include <QLabel>
 #include <QTableView>
@@ -20,6 +22,7 @@ class ExposedPanel final : public Panel {
     setView(*view_);
     onChosen([this](const QModelIndex& index) { selection().selectItem(table_.itemAt(index)); });
     stack({note_, view_});
+    watchWidth();
   }
 
  protected:
@@ -31,7 +34,8 @@ class ExposedPanel final : public Panel {
                             chosen.item->source != Lane::Source::kSections;
     show_row(*view_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
   }
-  void fitColumns() override { fit_columns(*view_); }
+  void fitColumns() override { elided_ = fit_columns(*view_); }
+  void widthChanged() override { share_width(*view_, elided_); }
   void describe(const QModelIndex& index, MenuTarget& target) const override {
     target.item = table_.itemAt(index);
   }
@@ -48,6 +52,7 @@ class ExposedPanel final : public Panel {
   ExposedTable table_;
   QTableView* view_ = make_table(table_, tr("Exposed collectives"));
   QLabel* note_ = make_note();
+  std::vector<int> elided_;  // columns that are too narrow for their texts
 };
 
 }  // namespace

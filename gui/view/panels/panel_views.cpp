@@ -49,7 +49,7 @@ QLabel* make_note() {
   return label;
 }
 
-void fit_columns(QTableView& view) {
+std::vector<int> fit_columns(QTableView& view) {
   view.resizeColumnsToContents();
   std::vector<int> elided;
   for (int column = 0; column < view.model()->columnCount(); ++column) {
@@ -64,12 +64,26 @@ void fit_columns(QTableView& view) {
     view.setColumnWidth(last, kNarrowestStretch);
     std::erase(elided, last);
   }
-  // Long names leave their room to the other columns; before the first layout it is not known.
-  int missing = view.isVisible() ? header->length() - view.viewport()->width() : 0;
-  for (size_t i = 0; i < elided.size() && missing > 0; ++i) {
-    const int share = missing / static_cast<int>(elided.size() - i) + 1;
-    const int width = std::max(kNarrowestElided, kWidestColumn - share);
-    missing -= kWidestColumn - width;
+  share_width(view, elided);
+  return elided;
+}
+
+void share_width(QTableView& view, const std::vector<int>& elided) {
+  const QHeaderView* header = view.horizontalHeader();
+  int needed = 0;
+  for (int column = 0; column < header->count(); ++column) {
+    const bool last =
+        header->stretchLastSection() && column == header->logicalIndex(header->count() - 1);
+    needed += last ? kNarrowestStretch
+              : std::find(elided.begin(), elided.end(), column) != elided.end()
+                  ? kWidestColumn
+                  : view.columnWidth(column);
+  }
+  int missing = std::max(0, needed - view.viewport()->width());
+  for (size_t i = 0; i < elided.size(); ++i) {
+    const int left = static_cast<int>(elided.size() - i);
+    const int width = std::max(kNarrowestElided, kWidestColumn - (missing + left - 1) / left);
+    missing -= std::min(missing, kWidestColumn - width);
     view.setColumnWidth(elided[i], width);
   }
 }

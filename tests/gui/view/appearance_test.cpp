@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -211,7 +211,37 @@ TEST_F(AppearanceTest, LongNamesLeaveRoomForTheOtherColumns) {
   auto& table = static_cast<QTableView&>(shown("exposed"));
   ASSERT_GT(table.model()->rowCount(), 0);
   EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0);
-  EXPECT_GE(table.columnWidth(0), 90);
+  const int narrow = table.columnWidth(0);
+  EXPECT_GE(narrow, 90);
+  EXPECT_LT(narrow, 160);
+  // They take it back in a wider window.
+  window_->resize(3200, 1080);
+  QApplication::processEvents();
+  EXPECT_EQ(table.columnWidth(0), 160);
+  window_->resize(1920, 1080);
+  QApplication::processEvents();
+  EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0);
+}
+
+// The width that is not known before the first layout narrows no column.
+TEST_F(AppearanceTest, ColumnsAreNarrowedOnlyIfTheyMustBe) {
+  for (const QSize size : {QSize(1280, 800), QSize(1600, 940), QSize(2560, 1440)}) {
+    window_.reset();
+    settings_->clear();
+    make();
+    window_->resize(size);
+    open(sample_run());
+    auto& table = static_cast<QTableView&>(shown("exposed"));
+    const QAbstractItemView& view = table;  // sizeHintForColumn() is public there
+    const int last = table.horizontalHeader()->logicalIndex(table.model()->columnCount() - 1);
+    if (table.columnWidth(last) > 100) {
+      for (int column = 0; column < table.model()->columnCount(); ++column) {
+        EXPECT_TRUE(column == last ||
+                    table.columnWidth(column) >= std::min(150, view.sizeHintForColumn(column)))
+            << size.width() << ", column " << column;
+      }
+    }
+  }
 }
 
 // Sentences with long names are wrapped: the text has no horizontal scroll bar.
