@@ -238,6 +238,26 @@ std::optional<uint32_t> ExposedCauses::producer_of(size_t i) const {
   return producer;
 }
 
+// The copy-in of an all-gather comes before it in its stream, so that the copy-in waits for the
+// collective before it there. If that one was queued behind a collective of another stream, so was
+// this one.
+std::optional<uint32_t> ExposedCauses::blocker_of_stream(size_t i, const Start& start) const {
+  const Collective& c = timeline_.collectives[i];
+  const Collective& earlier = timeline_.collectives[before_[i]];
+  const uint32_t blocker = before_[before_[i]];
+  if (!start.producer || !c.issued || earlier.track != c.track || blocker == trace::kNoIndex) {
+    return std::nullopt;
+  }
+  const trace::Event& copy = trace_.events[timeline_.device_events[*start.producer].event];
+  const Collective& ahead = timeline_.collectives[blocker];
+  const bool follows = copy.track == c.track && copy.start >= earlier.when.end &&
+                       copy.start - earlier.when.end <= kHandOver;
+  const bool blocked = ahead.track != c.track && *c.issued < ahead.when.end &&
+                       earlier.when.start >= ahead.when.end &&
+                       earlier.when.start - ahead.when.end <= kHandOver;
+  return follows && blocked ? std::optional(blocker) : std::nullopt;
+}
+
 ExposedCauses::Start ExposedCauses::start_of(size_t i) const {
   const Collective& c = timeline_.collectives[i];
   Start out;
@@ -252,13 +272,18 @@ ExposedCauses::Start ExposedCauses::start_of(size_t i) const {
       }
     }
   }
-  if (before_[i] != trace::kNoIndex) {
-    const Interval& before = timeline_.collectives[before_[i]].when;
-    const Interval wait{out.ready, std::min(before.end, c.when.start)};
-    if (wait.length() > 0 && c.when.start - before.end <= kHandOver) {
-      out.behind = before_[i];
-      out.queued = length_within(timeline_.compute, wait);
-    }
+  if (before_[i] == trace::kNoIndex) {
+    return out;
+  }
+  const Interval& before = timeline_.collectives[before_[i]].when;
+  const Interval wait{out.ready, std::min(before.end, c.when.start)};
+  if (wait.length() > 0 && c.when.start - before.end <= kHandOver) {
+    out.behind = before_[i];
+    out.queued = length_within(timeline_.compute, wait);
+  } else if (const auto blocker = blocker_of_stream(i, out)) {
+    out.behind = blocker;
+    out.queued =
+        length_within(timeline_.compute, {*c.issued, timeline_.collectives[*blocker].when.end});
   }
   return out;
 }

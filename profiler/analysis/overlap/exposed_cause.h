@@ -90,6 +90,7 @@ class ExposedCauses {
   [[nodiscard]] Alike alike(size_t i) const;
   [[nodiscard]] bool is_unshard(const Collective& c) const;
   [[nodiscard]] bool is_reduction(const Collective& c) const;
+  [[nodiscard]] std::optional<uint32_t> blocker_of_stream(size_t i, const Start& start) const;
   [[nodiscard]] Start start_of(size_t i) const;
   [[nodiscard]] std::optional<uint32_t> producer_of(size_t i) const;
   [[nodiscard]] bool host_waited_in_call(const Collective& c) const;

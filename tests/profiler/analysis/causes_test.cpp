@@ -110,6 +110,33 @@ TEST(CausesTest, BehindACollectiveOfAnotherStreamIsQueued) {
   EXPECT_EQ(gather.proof.back().when, (Interval{101 * kUs, 400 * kUs}));
 }
 
+// The all-gather's own copy-in comes before it in its stream, behind an all-gather that is itself
+// behind a reduction. The host had issued both long before.
+TEST(CausesTest, BehindACollectiveTogetherWithItsCopyInIsQueued) {
+  DeviceStep s;
+  s.begin();
+  s.range("FSDP::post_backward_reduce (z)", 40, 60);
+  s.nccl(CollectiveKind::kReduceScatter, kReduceStream, 50, 101, 400);
+  s.range("FSDP::pre_backward (b)", 70, 130);
+  s.range("FSDP::all_gather (c)", 71, 79);
+  s.nccl(CollectiveKind::kAllGather, kGatherStream, 75, 402, 450);
+  s.range("FSDP::backward_prefetch for a", 80, 120);
+  s.range("FSDP::all_gather (a)", 90, 110);
+  s.kernel(95, 450, 454, kGatherStream);
+  s.nccl(CollectiveKind::kAllGather, kGatherStream, 105, 455, 500);
+  s.kernel(135, 136, 455);
+  s.range("FSDP::pre_backward (a)", 140, 160);
+  s.range("FSDP::all_gather_copy_out (a)", 145, 155);
+  s.kernel(150, 500, 505);
+  s.kernel(170, 505, 550);
+  const Analysis result = s.analyzed();
+  const UnitSpan& gather = span(result, "a", UnitSpan::Kind::kAllGather);
+  EXPECT_EQ(gather.exposed, 45 * kUs);
+  EXPECT_EQ(gather.cause, ExposedCause::kQueued);
+  ASSERT_FALSE(gather.proof.empty());
+  EXPECT_EQ(gather.proof.back().when, (Interval{101 * kUs, 400 * kUs}));
+}
+
 // The reduction's gradients were complete only at 200, long after the all-gather had ended: that
 // one still ran when the host called the reduction, but did not delay it.
 TEST(CausesTest, AReductionIsNotQueuedBehindWhatEndedBeforeItsGradients) {
