@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -27,40 +28,84 @@ struct ClockEdge {
   double weight;
 };
 
-std::vector<ClockEdge> edges_of(const std::vector<SeenEnds>& collectives) {
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<Nanoseconds>> differences;
-  const auto add = [&](const SeenEnds& ends, size_t i, size_t j) {
-    const bool ordered = ends[i].first < ends[j].first;
-    const auto& [a, end_a] = ends[ordered ? i : j];
-    const auto& [b, end_b] = ends[ordered ? j : i];
-    if (a != b) {
-      differences[{a, b}].push_back(end_a - end_b);
+// What two ranks saw of one collective.
+struct ClockPair {
+  Nanoseconds ends;   // difference of their ends
+  Interval possible;  // differences of the clocks by which both parts ran at one time
+};
+
+// The differences by which most collectives ran on both ranks at one time; of several equally good
+// ranges, the one nearest to `expected`.
+Interval most_possible(const std::vector<ClockPair>& pairs, Nanoseconds expected) {
+  std::vector<std::pair<Nanoseconds, int>> bounds;
+  for (const ClockPair& pair : pairs) {
+    bounds.emplace_back(pair.possible.start, -1);  // begins come first
+    bounds.emplace_back(pair.possible.end, 1);
+  }
+  std::sort(bounds.begin(), bounds.end());
+  const auto distance = [&](const Interval& range) {
+    return std::max<Nanoseconds>({0, range.start - expected, expected - range.end});
+  };
+  Interval best{expected, expected};
+  int64_t most = 0, open = 0;
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    open -= bounds[i].second;
+    const Interval range{bounds[i].first, bounds[i + 1].first};
+    if (open > most || (open == most && distance(range) < distance(best))) {
+      most = open;
+      best = range;
+    }
+  }
+  return best;
+}
+
+ClockEdge edge_of(uint32_t a, uint32_t b, const std::vector<ClockPair>& pairs) {
+  std::vector<Nanoseconds> ends, possible;
+  for (const ClockPair& pair : pairs) {
+    ends.push_back(pair.ends);
+  }
+  const Nanoseconds middle = middle_of(ends);
+  const Interval range = most_possible(pairs, middle);
+  std::copy_if(ends.begin(), ends.end(), std::back_inserter(possible),
+               [&](Nanoseconds each) { return range.start <= each && each <= range.end; });
+  const Nanoseconds difference =
+      possible.empty() ? std::clamp(middle, range.start, range.end) : middle_of(possible);
+  for (Nanoseconds& each : ends) {
+    each = std::abs(each - difference);
+  }
+  const double deviation = std::max(kFloor, static_cast<double>(middle_of(ends)));
+  const double weight =
+      std::min(static_cast<double>(pairs.size()), kEnough) / (deviation * deviation);
+  return {a, b, difference, deviation, weight};
+}
+
+std::vector<ClockEdge> edges_of(const std::vector<SeenCollective>& collectives) {
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<ClockPair>> pairs;
+  const auto add = [&](const SeenCollective& parts, size_t i, size_t j) {
+    const bool ordered = parts[i].rank < parts[j].rank;
+    const SeenPart &a = parts[ordered ? i : j], &b = parts[ordered ? j : i];
+    if (a.rank != b.rank) {
+      pairs[{a.rank, b.rank}].push_back(
+          {a.when.end - b.when.end, {a.when.start - b.when.end, a.when.end - b.when.start}});
     }
   };
-  for (const SeenEnds& ends : collectives) {
-    for (size_t i = 1; i < ends.size(); ++i) {
-      if (ends.size() <= kAllPairs) {
+  for (const SeenCollective& parts : collectives) {
+    for (size_t i = 1; i < parts.size(); ++i) {
+      if (parts.size() <= kAllPairs) {
         for (size_t j = 0; j < i; ++j) {
-          add(ends, i, j);
+          add(parts, i, j);
         }
       } else {
-        add(ends, i, i - 1);
+        add(parts, i, i - 1);
         if (i > 1) {
-          add(ends, i, 0);
+          add(parts, i, 0);
         }
       }
     }
   }
   std::vector<ClockEdge> edges;
-  for (auto& [pair, values] : differences) {
-    const auto count = static_cast<double>(values.size());
-    ClockEdge edge{pair.first, pair.second, middle_of(values), 0, 0};
-    for (Nanoseconds& each : values) {
-      each = std::abs(each - edge.difference);
-    }
-    edge.deviation = std::max(kFloor, static_cast<double>(middle_of(values)));
-    edge.weight = std::min(count, kEnough) / (edge.deviation * edge.deviation);
-    edges.push_back(edge);
+  for (const auto& [ranks, seen] : pairs) {
+    edges.push_back(edge_of(ranks.first, ranks.second, seen));
   }
   return edges;
 }
@@ -195,7 +240,8 @@ class ClockSolver {
 
 }  // namespace
 
-std::vector<ClockOffset> solve_clocks(size_t ranks, const std::vector<SeenEnds>& collectives) {
+std::vector<ClockOffset> solve_clocks(size_t ranks,
+                                      const std::vector<SeenCollective>& collectives) {
   ClockSolver solver(ranks, edges_of(collectives));
   solver.run();
   std::vector<ClockOffset> out(ranks);
@@ -210,14 +256,14 @@ std::vector<ClockOffset> solve_clocks(size_t ranks, const std::vector<SeenEnds>&
   }
   std::vector<std::vector<Nanoseconds>> distances(ranks);
   std::vector<Nanoseconds> aligned;
-  for (const SeenEnds& ends : collectives) {
+  for (const SeenCollective& parts : collectives) {
     aligned.clear();
-    for (const auto& [rank, end] : ends) {
-      aligned.push_back(end - out[rank].offset);
+    for (const auto& [rank, when] : parts) {
+      aligned.push_back(when.end - out[rank].offset);
     }
     const Nanoseconds common = middle_of(aligned);
-    for (const auto& [rank, end] : ends) {
-      distances[rank].push_back(std::abs(end - out[rank].offset - common));
+    for (const auto& [rank, when] : parts) {
+      distances[rank].push_back(std::abs(when.end - out[rank].offset - common));
     }
   }
   for (size_t rank = 0; rank < ranks; ++rank) {

@@ -1,16 +1,21 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "core/base/units.h"
+#include "profiler/analysis/events/intervals.h"
 
 namespace shardlens::analysis {
 
-// When each rank saw the end of one collective that all of its ranks leave at about the same time,
-// on the rank's own clock. By position of the rank in the run.
-using SeenEnds = std::vector<std::pair<uint32_t, Nanoseconds>>;
+// When a rank took part in one collective that all of its ranks leave at about the same time, on
+// the rank's own clock.
+struct SeenPart {
+  uint32_t rank;  // position in the run
+  Interval when;
+};
+using SeenCollective = std::vector<SeenPart>;
 
 struct ClockOffset {
   // How far the rank's clock is ahead of the reference: the middle rank (the lower of two) of those
@@ -24,14 +29,15 @@ struct ClockOffset {
 // Solves the clocks of all ranks from the ends that they saw.
 //
 // [Note: Graph of clocks] Two ranks that take part in the same collectives measure the difference
-// of their clocks: the median of the differences of their ends. Process groups that share ranks
-// connect these measurements to a graph, whose solution by least squares is the offsets. A
-// measurement counts more the more collectives it has and the less they scatter. One that
-// contradicts the others loses its weight (Cauchy), so that a wrong match does not pull the
-// solution.
+// of their clocks: the median of the differences of their ends. On a CPU, a thread that waits for a
+// core may see an end milliseconds late; so only those count by which most of the collectives ran
+// on both ranks at one time. Process groups that share ranks connect these measurements to a graph,
+// whose solution by least squares is the offsets. A measurement counts more the more collectives it
+// has and the less they scatter. One that contradicts the others loses its weight (Cauchy), so that
+// a wrong match does not pull the solution.
 //
 // Complexity  linear in the ends, but quadratic in the ranks of a collective of up to kAllPairs.
 [[nodiscard]] std::vector<ClockOffset> solve_clocks(size_t ranks,
-                                                    const std::vector<SeenEnds>& collectives);
+                                                    const std::vector<SeenCollective>& collectives);
 
 }  // namespace shardlens::analysis

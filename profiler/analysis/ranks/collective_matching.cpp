@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -38,8 +39,16 @@ struct Unnumbered {
   int64_t step;
   uint32_t index;
   const Collective* collective;
+  std::optional<std::string_view> unit;  // that called it
 };
 using UnnumberedList = std::vector<Unnumbered>;  // of one rank, by start
+
+// Ranks call the same collectives for the same units.
+bool fit(const Unnumbered& a, const Unnumbered& b) {
+  const bool units = a.unit && b.unit;
+  return fit(*a.collective, *b.collective) &&
+         (!units || (*a.unit == *b.unit && a.collective->part == b.collective->part));
+}
 
 // The items of each step of one rank.
 std::map<int64_t, std::pair<size_t, size_t>> ranges_of(const UnnumberedList& items) {
@@ -89,7 +98,7 @@ class Alignment {
         }
         const size_t last = std::min(theirs.second, j + kNear);
         for (size_t k = j; k < last && distance(i, k) <= tolerance_; ++k) {
-          if (fit(*reference_[i].collective, *other_[k].collective) &&
+          if (fit(reference_[i], other_[k]) &&
               (!nearest || std::abs(distance(i, k)) < std::abs(distance(i, *nearest)))) {
             nearest = k;
           }
@@ -119,22 +128,22 @@ class Alignment {
     return out;
   }
 
-  // Whether kinds and sizes fit in order, and with no shift by a few. Then times are not needed,
-  // which on a CPU differ by more than what is between two collectives.
+  // Whether kinds, sizes and units fit in order, and with no shift by a few. Then times are not
+  // needed, which on a CPU differ by more than what is between two collectives.
   [[nodiscard]] bool only_in_order(const std::vector<size_t>& a,
                                    const std::vector<size_t>& b) const {
     const auto all_fit = [&](size_t shift_a, size_t shift_b) {
       for (size_t i = 0; i + std::max(shift_a, shift_b) < a.size(); ++i) {
-        if (!fit(*reference_[a[i + shift_a]].collective, *other_[b[i + shift_b]].collective)) {
+        if (!fit(reference_[a[i + shift_a]], other_[b[i + shift_b]])) {
           return false;
         }
       }
       return true;
     };
-    if (a.size() != b.size() || a.size() <= kShift || !all_fit(0, 0)) {
+    if (a.size() != b.size() || a.size() < 2 || !all_fit(0, 0)) {
       return false;
     }
-    for (size_t shift = 1; shift <= kShift; ++shift) {
+    for (size_t shift = 1; shift <= std::min(kShift, a.size() - 1); ++shift) {
       if (all_fit(shift, 0) || all_fit(0, shift)) {
         return false;
       }
@@ -169,10 +178,9 @@ class Alignment {
       const size_t around = std::min(kShift + (n > m ? n - m : m - n), 8 * kShift);
       for (size_t i = 0; i < n; ++i) {
         for (size_t j = i > around ? i - around : 0; j < std::min(m, i + around + 1); ++j) {
-          const Collective& a = *reference_[mine.first + i].collective;
-          const Collective& b = *other_[theirs.first + j].collective;
+          const Unnumbered &a = reference_[mine.first + i], &b = other_[theirs.first + j];
           if (fit(a, b)) {
-            votes.push_back(b.when.end - a.when.end);
+            votes.push_back(b.collective->when.end - a.collective->when.end);
           }
         }
       }
@@ -294,7 +302,10 @@ class Matcher {
       if (numbered_by_trace) {
         numbered.push_back({group, args->sequence, 0, {rank, i}});
       } else {
-        groups_[group].ranks[rank].push_back({step_at(steps, c), i, &c});
+        groups_[group].ranks[rank].push_back(
+            {step_at(steps, c), i, &c,
+             c.unit ? std::optional<std::string_view>(timelines_[rank].units[*c.unit])
+                    : std::nullopt});
       }
     }
     std::stable_sort(numbered.begin(), numbered.end(), [](const Numbered& a, const Numbered& b) {
@@ -443,31 +454,31 @@ class Matcher {
   // Uneven all-to-alls end at different times on their ranks, so all-to-alls count only where
   // nothing else connects two ranks, and only those in which all ranks have messages of one size.
   void solve() {
-    std::vector<SeenEnds> ends;
+    std::vector<SeenCollective> seen;
     for (const MatchedCollective& parts : out_.collectives) {
       if (ends_together(*part(parts.front()).kind)) {
-        ends.push_back(seen_ends(parts));
+        seen.push_back(seen_parts(parts));
       }
     }
-    out_.clocks = solve_clocks(traces_.size(), ends);
-    const size_t certain = ends.size();
+    out_.clocks = solve_clocks(traces_.size(), seen);
+    const size_t certain = seen.size();
     for (const MatchedCollective& parts : out_.collectives) {
       if (*part(parts.front()).kind == CollectiveKind::kAllToAll && connects(parts) &&
           is_even(parts)) {
-        ends.push_back(seen_ends(parts));
+        seen.push_back(seen_parts(parts));
       }
     }
-    if (ends.size() > certain) {
-      out_.clocks = solve_clocks(traces_.size(), ends);
+    if (seen.size() > certain) {
+      out_.clocks = solve_clocks(traces_.size(), seen);
     }
   }
 
-  [[nodiscard]] SeenEnds seen_ends(const MatchedCollective& parts) const {
-    SeenEnds ends;
+  [[nodiscard]] SeenCollective seen_parts(const MatchedCollective& parts) const {
+    SeenCollective seen;
     for (const CollectivePart& p : parts) {
-      ends.emplace_back(p.rank, part(p).when.end);
+      seen.push_back({p.rank, part(p).when});
     }
-    return ends;
+    return seen;
   }
 
   [[nodiscard]] bool connects(const MatchedCollective& parts) const {
