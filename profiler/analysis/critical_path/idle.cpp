@@ -76,8 +76,12 @@ void IdleCauses::explain(const trace::Trace& trace,
     for (const Interval& each : waited) {
       event_wait_builder_.add(each);
     }
-    for (const Interval& each : subtract({before}, waited)) {
-      host_late_builder_.add(each);
+    if (waited.empty()) {
+      host_late_builder_.add(before);
+    } else {
+      for (const Interval& each : subtract({before}, waited)) {
+        host_late_builder_.add(each);
+      }
     }
   }
   const Interval queued{before.end, gap.end};

@@ -50,23 +50,25 @@ class Finder {
  private:
   void collect() {
     std::vector<Interval> callbacks;
-    std::vector<std::pair<const Event*, FsdpRange>> ranges;
+    // Each distinct name is examined once.
+    std::vector<std::optional<Named>> names(trace_.strings.size());
+    std::vector<uint32_t> ranges;
     for (const uint32_t i : timeline_.lists.annotations) {
       const Event& event = trace_.events[i];
-      const auto range = parse_fsdp_range(trace_.name(event));
-      if (!range || range->is_fsdp1) {
-        continue;
+      std::optional<Named>& known = names[event.name];
+      if (!known) {
+        known = meaning_of(trace_.name(event));
       }
-      if (range->what == "root_pre_forward") {
+      if (known->what == What::kRootForward) {
         passes_[event.start];
-      } else if (range->what == "root_post_backward_callback") {
+      } else if (known->what == What::kCallback) {
         callbacks.push_back({event.start, event.end()});
-      } else if (range->fqn) {
-        ranges.emplace_back(&event, *range);
+      } else if (known->what != What::kOther) {
+        ranges.push_back(i);
       }
     }
-    for (const auto& [event, range] : ranges) {
-      add_range(*event, range);
+    for (const uint32_t i : ranges) {
+      add_range(trace_.events[i], *names[trace_.events[i].name]);
     }
     const IntervalSet final_callbacks = union_of(std::move(callbacks));
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
@@ -89,23 +91,50 @@ class Finder {
     return after == passes_.begin() ? nullptr : &std::prev(after)->second;
   }
 
-  void add_range(const Event& event, const FsdpRange& range) {
-    const auto unit = units_.find(std::string(*range.fqn));
+  // What the name of a range means here.
+  enum class What : uint8_t { kOther, kRootForward, kCallback, kForward, kBackward };
+  struct Named {
+    What what = What::kOther;
+    uint32_t unit = 0;
+  };
+
+  [[nodiscard]] Named meaning_of(std::string_view name) const {
+    const auto range = parse_fsdp_range(name);
+    if (!range || range->is_fsdp1) {
+      return {};
+    }
+    if (range->what == "root_pre_forward") {
+      return {What::kRootForward, 0};
+    }
+    if (range->what == "root_post_backward_callback") {
+      return {What::kCallback, 0};
+    }
+    const auto unit = range->fqn ? units_.find(std::string(*range->fqn)) : units_.end();
+    if (unit == units_.end()) {
+      return {};
+    }
+    return {range->what == "pre_backward"                                   ? What::kBackward
+            : range->what == "pre_forward" || range->what == "post_forward" ? What::kForward
+                                                                            : What::kOther,
+            unit->second};
+  }
+
+  void add_range(const Event& event, const Named& range) {
     Pass* pass = pass_at(event.start);
-    if (unit == units_.end() || pass == nullptr) {
+    if (pass == nullptr) {
       return;
     }
-    UnitPass& at = pass->units[unit->second];
-    if (range.what == "pre_backward") {
+    UnitPass& at = pass->units[range.unit];
+    if (range.what == What::kBackward) {
       at.backward = std::max(at.backward.value_or(event.start), event.start);
-    } else if (range.what == "pre_forward" || range.what == "post_forward") {
-      if (at.backward) {
-        return;  // a forward that is recomputed
-      }
-      at.forward = at.forward ? Interval{std::min(at.forward->start, event.start),
-                                         std::max(at.forward->end, event.end())}
-                              : Interval{event.start, event.end()};
+      return;
     }
+    if (at.backward) {
+      return;  // a forward that is recomputed
+    }
+    at.forward = at.forward ? Interval{std::min(at.forward->start, event.start),
+                                       std::max(at.forward->end, event.end())}
+                            : Interval{event.start, event.end()};
   }
 
   // Whether every reduction waited for the whole backward; see [Note: Frozen views].

@@ -51,6 +51,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   f.latency_median = quantile(latencies, 50);
   f.latency_p99 = quantile(latencies, 99);
   f.latency_max = *std::max_element(latencies.begin(), latencies.end());
+  launches.reserve(starts.size());
   for (const uint32_t call : timeline.lists.calls) {  // mostly in order of time
     if (queues[call]) {
       launches.push_back(trace.events[call].start);

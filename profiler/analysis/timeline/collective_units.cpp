@@ -229,6 +229,7 @@ class CollectiveUnits {
   void find_device_needs() {
     std::vector<std::optional<Nanoseconds>> ends(trace_.tracks.size());
     size_t near = 0;
+    needs_.reserve(timeline_.device_events.size());
     for (const DeviceEvent& each : timeline_.device_events) {
       const auto before = ends[each.track];
       ends[each.track] = std::max(before.value_or(each.when.end), each.when.end);
