@@ -86,25 +86,55 @@ uint32_t common_pass(const Trace& trace, const FsdpLog& log) {
 }
 
 // Operators have no modules in a trace, only units. If parameters are frozen, the schedule asks
-// which operators use trained ones: all of a unit that has any.
-void name_trained_modules(const plan::ResolvedPlan& plan, plan::Workload& workload) {
-  const std::vector<bool> differentiated = plan::differentiated_parameters(plan);
-  std::vector<std::string> module(plan.units.size());
-  for (size_t unit = 0; unit < plan.units.size(); ++unit) {
-    module[unit] = plan.units[unit].modules.empty()
-                       ? ""
-                       : plan.tree.modules[plan.units[unit].modules.front()].fqn;
-    for (const uint32_t parameter : plan.units[unit].parameters) {
-      if (differentiated[parameter]) {
-        module[unit] = plan.tree.modules[plan.tree.parameters[parameter].module].fqn;
-        break;
+// which operators use trained ones: all of a unit that has any. Before the first inner unit the
+// root runs only its embeddings.
+class TrainedModules {
+ public:
+  explicit TrainedModules(const plan::ResolvedPlan& plan) {
+    const std::vector<bool> differentiated = plan::differentiated_parameters(plan);
+    for (const plan::Unit& unit : plan.units) {
+      const std::string own =
+          unit.modules.empty() ? "" : plan.tree.modules[unit.modules.front()].fqn;
+      std::optional<std::string> embeds, other, frozen;
+      for (const uint32_t parameter : unit.parameters) {
+        const plan::Module& module = plan.tree.modules[plan.tree.parameters[parameter].module];
+        const bool embedding = module.type.find("Embedding") != std::string::npos;
+        if (differentiated[parameter]) {
+          (embedding ? embeds : other) = module.fqn;
+        } else if (embedding) {
+          frozen = module.fqn;
+        }
       }
+      if (!other) {
+        other = embeds;  // a tied head
+      }
+      embedding_.push_back(embeds ? *embeds : frozen.value_or(own));
+      before_.push_back(embeds.value_or(own));
+      any_.push_back(other.value_or(own));
     }
   }
-  for (plan::Operator& op : workload.operators) {
-    op.module = module.at(op.unit);
+
+  void name(plan::Workload& workload) const {
+    bool inside = false;  // an inner unit has begun
+    for (const plan::WorkloadItem& item : workload.order) {
+      if (item.kind == plan::WorkloadItem::Kind::kHook) {
+        const HookEvent& hook = workload.hooks[item.index];
+        inside = inside || (hook.hook == Hook::kPreForward && hook.unit != 0);
+        continue;
+      }
+      plan::Operator& op = workload.operators[item.index];
+      const bool first = op.unit == 0 && !inside;
+      // On a CPU the innermost operator of an embedding is the selection of its rows.
+      const bool embeds =
+          op.kind == plan::OperatorKind::kEmbedding || op.name == "aten::index_select";
+      op.module = (!first ? any_ : embeds ? embedding_ : before_).at(op.unit);
+    }
   }
-}
+
+ private:
+  // By unit: of embeddings, of other operators before the first inner unit, of all others.
+  std::vector<std::string> embedding_, before_, any_;
+};
 
 }  // namespace
 
@@ -163,7 +193,7 @@ RecoveredWorkload recorded_pass(const Trace& trace,
   const uint32_t pass = common_pass(trace, log);
   RecoveredWorkload out =
       recover_workload(trace, log, pass, log_units_of(trace, plan, log), diagnostics);
-  name_trained_modules(plan, out.workload);
+  TrainedModules(plan).name(out.workload);
   return out;
 }
 

@@ -122,6 +122,29 @@ TEST_F(ChangedRun, APlanOfAnotherModelIsNotUsed) {
   EXPECT_THAT(run.plan_problem, HasSubstr("glob 'blocks.0' matches no module"));
 }
 
+// The root has a trained parameter, but its embedding is frozen: what runs before the first block
+// needs no backward. The frozen blocks are not reduced, two microbatches.
+TEST_F(ChangedRun, AFrozenBeginningIsNotTrained) {
+  write("plan.json", R"({"version": 1, "layout": "per_parameter",
+    "frozen_parameters": ["embed.weight", "layers.0.**", "layers.1.**"],
+    "units": [{"modules": "layers.*", "reshard_after_forward": true},
+              {"modules": "", "reshard_after_forward": false}]})");
+  const trace::Run run = opened(path_);
+  ASSERT_TRUE(run.planned);
+  const plan::Operator& first = run.planned->workload.operators.at(0);
+  EXPECT_EQ(first.name, "aten::index_select");
+  EXPECT_EQ(first.module, "embed");
+  const auto difference = order_of(run).planned_vs_issued.first_difference;
+  ASSERT_TRUE(difference);
+  std::vector<std::string> more;
+  for (const CountDifference& count : difference->counts) {
+    EXPECT_EQ(count.found - count.expected, 2) << to_string(count.entry);
+    more.push_back(to_string(count.entry));
+  }
+  EXPECT_THAT(more, testing::UnorderedElementsAre("reduce_scatter (layers.0)",
+                                                  "reduce_scatter (layers.1)"));
+}
+
 TEST_F(ChangedRun, WithoutAModelOnlyTheTracesAreRead) {
   fs::remove(path_ / "model.json");
   const trace::Run run = opened(path_);
