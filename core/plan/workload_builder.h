@@ -76,7 +76,7 @@ class WorkloadBuilder {
     int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
     bool causal = true;
   };
-  void attention(const Attention& shape);
+  void attention(const Attention& given);
   // An element-wise operator. Fields: elements per row that are read, written and saved.
   // `backward`: "" for an operator whose backward only passes the gradient on.
   struct Elementwise {

@@ -94,8 +94,8 @@ struct FsdpLog {
  private:
   struct Call {
     Interval when;
-    Nanoseconds latest_end;  // of this call and those before it
-    uint32_t track, event;   // index into `events`
+    Nanoseconds latest_end = 0;     // of this call and those before it
+    uint32_t track = 0, event = 0;  // index into `events`
   };
   std::vector<Call> calls_;                        // unshards and reductions, by start
   std::unordered_map<std::string, uint32_t> ids_;  // of the first `known_` units
