@@ -16,8 +16,6 @@
 namespace shardlens::cli {
 namespace {
 
-constexpr std::string_view kTransformersStack = "transformers";
-
 void check_machine(const RunOptions& run, const ScenarioOptions& options) {
   const bool measured = !options.calibration.empty() || !options.workload.empty();
   if (run.model.empty() && options.workload.empty()) {
@@ -45,7 +43,7 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
         sim::load_calibration(options.calibration.string()), run.hardware);
   }
   sim::HardwareSpec spec = sim::load_hardware(run.hardware);
-  if (!options.stack.empty() && options.stack != kTransformersStack) {
+  if (!options.stack.empty() && options.stack != sim::kTransformersStack) {
     spec = sim::under_stack(spec, options.stack);
   }
   if (adjust) {
@@ -126,7 +124,7 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
-    if (options.stack == kTransformersStack) {
+    if (options.stack == sim::kTransformersStack) {
       out.step.program = plan::Program::kTransformers;
     }
     return out;

@@ -49,9 +49,11 @@ std::pair<const RecordedStep*, const RecordedStep*> steps_for(const ModelConfig&
     }
   }
   if (found.empty()) {
-    throw InputError(config.source,
-                     fmt::format("seq {} was not recorded; expected {}", shown_seq(settings.seq),
-                                 fmt::join(recorded, " or ")));
+    throw InputError(
+        config.source,
+        fmt::format("seq {} was not recorded; expected {}, or a file that "
+                    "shardlens.export made with --seq {}",
+                    shown_seq(settings.seq), fmt::join(recorded, " or "), shown_seq(settings.seq)));
   }
   std::ranges::sort(found, {}, &RecordedStep::batch);
   const auto exact = std::ranges::find(found, settings.batch, &RecordedStep::batch);

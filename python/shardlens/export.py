@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from . import __version__
@@ -269,6 +270,10 @@ def main(arguments=None):
         return 3
     except (ExportError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 3
+    except Exception as error:  # of the user's code; the traceback says where
+        traceback.print_exc()
+        print(f"error: {options.hf or options.call}: {type(error).__name__}: {error}", file=sys.stderr)
         return 3
     for sentence in contents["missing"]:
         print(f"note: {sentence}", file=sys.stderr)

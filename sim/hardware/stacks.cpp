@@ -99,6 +99,7 @@ HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
     hardware.software = stack.hardware.software;
     return hardware;
   }
+  names.emplace_back(kTransformersStack);
   throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,
                                           plan::quoted_list(names), plan::suggestion(name, names)));
 }

@@ -37,6 +37,9 @@ struct FittedStacks {
                                       std::string_view source,
                                       std::string_view notes);
 
+// The stack that runs the operators of transformers (plan::Program) and has no constants here.
+inline constexpr std::string_view kTransformersStack = "transformers";
+
 // `hardware` with the constants of a built-in stack.
 // Errors: InputError naming the most similar stack, or the GPU that the stack was fitted to.
 [[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware, std::string_view name);

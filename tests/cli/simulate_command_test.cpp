@@ -118,6 +118,7 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   refused("--hardware 8xH100 --expert-skew 1", 3, "the model has no experts");
   refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
           "did you mean 'llm-foundry H100-SXM-80GB'?");
+  refused("--hardware 8xH100 --stack transformer", 3, "did you mean 'transformers'?");
   refused("--hardware 8xA100-80 --stack 'llm-foundry H100-SXM-80GB'", 3, "was fitted to H100");
 }
 

@@ -180,6 +180,7 @@ def test_a_config_of_transformers_has_the_products_of_the_native_family(tmp_path
 @pytest.mark.parametrize("arguments, message", [
     (["--call", "json:nothing"], "nothing"),
     (["--call", "json"], "expected pkg.mod:function"),
+    (["--call", "json:loads"], "error: json:loads: TypeError: loads() missing"),
     (["--hf", "/nonexistent"], "has no config.json"),
     (["--hf", str(ROOT / "tests/data/models/mlp-tied")], "model type `mlp`"),
 ])

@@ -209,7 +209,9 @@ TEST(ModelFileTest, MessagesSayWhatIsMissing) {
   file["steps"] = {step_of_batch(2)};
   EXPECT_THAT(message(file, {.batch = 3}), HasSubstr("only batch 2 was recorded"));
   file["steps"][0]["seq"] = 16;
-  EXPECT_THAT(message(file, {.batch = 2, .seq = 8}), HasSubstr("seq 8 was not recorded"));
+  EXPECT_THAT(message(file, {.batch = 2, .seq = 8}),
+              HasSubstr("seq 8 was not recorded; expected 16, or a file that shardlens.export made "
+                        "with --seq 8"));
   file["steps"][0]["order"][1] = "o9";
   EXPECT_THAT(message(file, {.batch = 2}), HasSubstr("#/steps/0/order/1"));
   file = two_linears();
