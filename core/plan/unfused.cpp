@@ -1,24 +1,31 @@
 #include "core/plan/unfused.h"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
 namespace shardlens::plan {
 namespace {
 
-// y = w · (x · rsqrt(mean(x²) + ε)), with x in fp32 up to the product with w.
-constexpr Piece kNormForward[] = {
+template <size_t A, size_t B>
+constexpr std::array<Piece, A + B> joined(const std::array<Piece, A>& a,
+                                          const std::array<Piece, B>& b) {
+  std::array<Piece, A + B> out;
+  std::copy(a.begin(), a.end(), out.begin());
+  std::copy(b.begin(), b.end(), out.begin() + A);
+  return out;
+}
+
+// x · rsqrt(mean(x²) + ε) in fp32, which all RMSNorms have in common.
+constexpr std::array kNormalizedForward = std::to_array<Piece>({
     {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
     {.name = "aten::pow", .read_f32 = 1, .written_f32 = 1},
     {.name = "aten::mean", .read_f32 = 1, .written_row = 1},
     {.name = "aten::add", .read_row = 1, .written_row = 1},
     {.name = "aten::rsqrt", .read_row = 1, .written_row = 1},
     {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .read_row = 1},
-    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-    {.name = "aten::mul", .read = 1, .written = 1},
-};
-constexpr Piece kNormBackward[] = {
-    {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::mul", .read = 2, .written = 1},
-    {.name = "aten::sum", .read = 1},
-    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+});
+constexpr std::array kNormalizedBackward = std::to_array<Piece>({
     {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
     {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .read_row = 1},
     {.name = "aten::sum", .read_f32 = 1, .written_row = 1},
@@ -31,40 +38,42 @@ constexpr Piece kNormBackward[] = {
     {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
     {.name = "aten::add_", .read_f32 = 2, .written_f32 = 1},
     {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-};
+});
+
+// y = w · normalized(x), with the product in the parameters' dtype.
+constexpr std::array kNormForward =
+    joined(kNormalizedForward,
+           std::to_array<Piece>({
+               {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+               {.name = "aten::mul", .read = 1, .written = 1},
+           }));
+constexpr std::array kNormBackward =
+    joined(std::to_array<Piece>({
+               {.name = "aten::mul", .read = 1, .written = 1},
+               {.name = "aten::mul", .read = 2, .written = 1},
+               {.name = "aten::sum", .read = 1},
+               {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+           }),
+           kNormalizedBackward);
 
 // The same with 1 + w in place of w, all in fp32.
-constexpr Piece kOffsetNormForward[] = {
-    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
-    {.name = "aten::pow", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::mean", .read_f32 = 1, .written_row = 1},
-    {.name = "aten::add", .read_row = 1, .written_row = 1},
-    {.name = "aten::rsqrt", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .read_row = 1},
-    {.name = "aten::_to_copy", .read_row = 1, .written_row = 1},  // the weights
-    {.name = "aten::add", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-};
-constexpr Piece kOffsetNormBackward[] = {
-    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::sum", .read_f32 = 1},
-    {.name = "aten::_to_copy", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .read_row = 1},
-    {.name = "aten::sum", .read_f32 = 1, .written_row = 1},
-    {.name = "aten::pow", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_row = 2, .written_row = 1},
-    {.name = "aten::div", .written_f32 = 1, .read_row = 1},
-    {.name = "aten::pow", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::add_", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-};
+constexpr std::array kOffsetNormForward =
+    joined(kNormalizedForward,
+           std::to_array<Piece>({
+               {.name = "aten::_to_copy", .read_row = 1, .written_row = 1},  // the weights
+               {.name = "aten::add", .read_row = 1, .written_row = 1},
+               {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+               {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+           }));
+constexpr std::array kOffsetNormBackward =
+    joined(std::to_array<Piece>({
+               {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+               {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
+               {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+               {.name = "aten::sum", .read_f32 = 1},
+               {.name = "aten::_to_copy", .read_row = 1, .written_row = 1},
+           }),
+           kNormalizedBackward);
 
 // x · cos + cat(-x₂, x₁) · sin
 constexpr Piece kRotaryForward[] = {

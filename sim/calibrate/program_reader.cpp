@@ -21,32 +21,14 @@ using schedule::PlannedItem;
 using trace::Category;
 using trace::Event;
 
+// The action that issues a collective of this kind.
 std::optional<Op> op_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllGather:
-      return Op::kAllGather;
-    case CollectiveKind::kReduceScatter:
-      return Op::kReduceScatter;
-    case CollectiveKind::kAllReduce:
-      return Op::kAllReduce;
-    default:
-      return std::nullopt;
+  for (size_t op = 0; op < schedule::kOpCount; ++op) {
+    if (schedule::collective_of(static_cast<Op>(op)) == kind) {
+      return static_cast<Op>(op);
+    }
   }
-}
-
-std::optional<Hook> hook_of(FsdpCall call) {
-  switch (call) {
-    case FsdpCall::kPreForward:
-      return Hook::kPreForward;
-    case FsdpCall::kPostForward:
-      return Hook::kPostForward;
-    case FsdpCall::kPreBackward:
-      return Hook::kPreBackward;
-    case FsdpCall::kPostBackward:
-      return Hook::kGradsReady;
-    default:
-      return std::nullopt;
-  }
+  return std::nullopt;
 }
 
 bool is_in(Nanoseconds time, const Interval& when) {
@@ -225,7 +207,7 @@ void ProgramReader::add_ranges(const Interval& host, std::vector<Range>& out) co
       continue;
     }
     const size_t count = counts[e.call][*unit]++;
-    if (const auto hook = hook_of(e.call)) {
+    if (const auto hook = analysis::hook_of(e.call)) {
       const auto found = hooks_.find({*hook, *unit});
       if (found != hooks_.end()) {
         // A second call of the same hook (an output of a tuple each) is part of the first one.

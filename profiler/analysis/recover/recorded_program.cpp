@@ -189,10 +189,10 @@ RecoveredWorkload recorded_pass(const Trace& trace,
   if (log.source == FsdpSource::kNone) {
     throw InputError(trace.metadata.source, "no ranges of FSDP in the trace");
   }
-  (void)Sections(trace, lists, log);  // adds the root to the log if it has no parameters
+  const Sections sections(trace, lists, log);  // adds the root to the log if it has no parameters
   const uint32_t pass = common_pass(trace, log);
-  RecoveredWorkload out =
-      recover_workload(trace, log, pass, log_units_of(trace, plan, log), diagnostics);
+  const std::vector<uint32_t> units = log_units_of(trace, plan, log);
+  RecoveredWorkload out = recover_workload(trace, log, sections, pass, units, diagnostics);
   TrainedModules(plan).name(out.workload);
   return out;
 }

@@ -23,11 +23,10 @@ using trace::Trace;
 
 class Recovery {
  public:
-  Recovery(const Trace& trace, FsdpLog log) : trace_(trace), log_(std::move(log)) {}
+  Recovery(const Trace& trace, const Timeline& timeline)
+      : trace_(trace), log_(timeline.fsdp), sections_(timeline.sections) {}
 
   RecoveredPlan run() {
-    (void)Sections(trace_, EventLists(trace_),
-                   log_);  // adds the root to the log if it has no parameters
     choose_pass();
     out_.source = log_.source;
     out_.names_units = log_.names_units;
@@ -41,7 +40,7 @@ class Recovery {
     precision();
     forward_prefetch();
     backward_prefetch();
-    out_.recorded = recover_workload(trace_, log_, pass_, order_, out_.diagnostics);
+    out_.recorded = recover_workload(trace_, log_, sections_, pass_, order_, out_.diagnostics);
     return std::move(out_);
   }
 
@@ -404,6 +403,7 @@ class Recovery {
 
   const Trace& trace_;
   FsdpLog log_;
+  const Sections& sections_;
   RecoveredPlan out_;
   uint32_t pass_ = 0;
   std::vector<uint32_t> order_, id_of_;  // from ids to units of the log, and back
@@ -417,8 +417,8 @@ class Recovery {
 }  // namespace
 
 RecoveredPlan recover_plan(const Trace& trace) {
-  FsdpLog log = read_fsdp_log(trace, EventLists(trace));
-  if (log.source == FsdpSource::kNone) {
+  const Timeline timeline = make_timeline(trace);
+  if (timeline.fsdp.source == FsdpSource::kNone) {
     const DdpLog ddp = read_ddp_log(trace);
     if (!ddp.passes.empty()) {
       return recover_ddp(trace, ddp);
@@ -430,8 +430,7 @@ RecoveredPlan recover_plan(const Trace& trace) {
                      "'torch::distributed::reducer::…' (DDP); record the training loop with "
                      "torch.profiler");
   }
-  RecoveredPlan out = Recovery(trace, std::move(log)).run();
-  const Timeline timeline = make_timeline(trace);
+  RecoveredPlan out = Recovery(trace, timeline).run();
   if (find_frozen_views(trace, timeline, Partition(timeline), timeline.span)) {
     out.plan.views = plan::Views::kFrozen;
   }

@@ -10,6 +10,7 @@
 #include "core/plan/workload.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
+#include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::analysis {
@@ -77,9 +78,14 @@ struct RecoveredPlan {
 //         the message lists what was searched for.
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
 
-// The operators and hooks of the pass, by unit and phase. Implemented in recovered_workload.cpp.
+// The hook at the start of a call of FSDP, at its end for kPostForward; nullopt: an action.
+[[nodiscard]] std::optional<Hook> hook_of(FsdpCall call);
+
+// The operators and hooks of the pass, by unit and phase. `sections`: made from `log`. Implemented
+// in recovered_workload.cpp, as hook_of().
 [[nodiscard]] RecoveredWorkload recover_workload(const trace::Trace& trace,
                                                  const FsdpLog& log,
+                                                 const Sections& sections,
                                                  uint32_t pass,
                                                  const std::vector<uint32_t>& unit_ids,
                                                  std::vector<trace::Diagnostic>& diagnostics);

@@ -3,7 +3,6 @@
 #include <optional>
 #include <unordered_map>
 
-#include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/analysis/recover/recorded_operators.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 
@@ -18,17 +17,16 @@ class WorkloadRecovery {
  public:
   WorkloadRecovery(const Trace& trace,
                    const FsdpLog& log,
+                   const Sections& sections,
                    uint32_t pass,
                    const std::vector<uint32_t>& unit_ids)
-      : trace_(trace), log_(log), pass_(pass), root_(unit_ids.front()) {
+      : trace_(trace), log_(log), sections_(sections), pass_(pass), root_(unit_ids.front()) {
     for (size_t i = 0; i < unit_ids.size(); ++i) {
       id_of_.emplace(unit_ids[i], static_cast<UnitId>(i));
     }
   }
 
   RecoveredWorkload run(std::vector<trace::Diagnostic>& diagnostics) {
-    FsdpLog copy = log_;
-    sections_ = Sections(trace_, EventLists(trace_), copy);
     find_window();
     hooks();
     operators();
@@ -102,14 +100,8 @@ class WorkloadRecovery {
       if (e.pass != pass_ || id == id_of_.end()) {
         continue;
       }
-      if (e.call == FsdpCall::kPreForward) {
-        hook(e.when.start, e.when, Hook::kPreForward, id->second);
-      } else if (e.call == FsdpCall::kPostForward) {
-        hook(e.when.end, e.when, Hook::kPostForward, id->second);
-      } else if (e.call == FsdpCall::kPreBackward) {
-        hook(e.when.start, e.when, Hook::kPreBackward, id->second);
-      } else if (e.call == FsdpCall::kPostBackward) {
-        hook(e.when.start, e.when, Hook::kGradsReady, id->second);
+      if (const auto kind = hook_of(e.call)) {
+        hook(*kind == Hook::kPostForward ? e.when.end : e.when.start, e.when, *kind, id->second);
       }
     }
     if (root_end) {
@@ -230,9 +222,9 @@ class WorkloadRecovery {
 
   const Trace& trace_;
   const FsdpLog& log_;
+  const Sections& sections_;
   uint32_t pass_, root_;
   std::unordered_map<uint32_t, UnitId> id_of_;
-  Sections sections_;
   Interval window_;
   Nanoseconds backward_end_ = 0;
   bool optimized_ = false;
@@ -242,12 +234,28 @@ class WorkloadRecovery {
 
 }  // namespace
 
+std::optional<Hook> hook_of(FsdpCall call) {
+  switch (call) {
+    case FsdpCall::kPreForward:
+      return Hook::kPreForward;
+    case FsdpCall::kPostForward:
+      return Hook::kPostForward;
+    case FsdpCall::kPreBackward:
+      return Hook::kPreBackward;
+    case FsdpCall::kPostBackward:
+      return Hook::kGradsReady;
+    default:
+      return std::nullopt;
+  }
+}
+
 RecoveredWorkload recover_workload(const Trace& trace,
                                    const FsdpLog& log,
+                                   const Sections& sections,
                                    uint32_t pass,
                                    const std::vector<uint32_t>& unit_ids,
                                    std::vector<trace::Diagnostic>& diagnostics) {
-  return WorkloadRecovery(trace, log, pass, unit_ids).run(diagnostics);
+  return WorkloadRecovery(trace, log, sections, pass, unit_ids).run(diagnostics);
 }
 
 }  // namespace shardlens::analysis
