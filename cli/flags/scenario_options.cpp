@@ -6,6 +6,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/plan/model_file.h"
@@ -52,6 +53,20 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   return std::make_shared<const sim::TargetMachine>(std::move(spec));
 }
 
+// What torch.optim does on a GPU by default, where PyTorch runs the model.
+plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, bool pytorch) {
+  for (const auto impl : {plan::OptimizerImpl::kFused, plan::OptimizerImpl::kForeach}) {
+    if (options.optimizer_impl == plan::name_of(impl)) {
+      return impl;
+    }
+  }
+  if (!options.optimizer_impl.empty()) {
+    throw UsageError(
+        fmt::format("--optimizer-impl {}: expected fused or foreach", options.optimizer_impl));
+  }
+  return pytorch ? plan::OptimizerImpl::kForeach : plan::OptimizerImpl::kFused;
+}
+
 }  // namespace
 
 void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options) {
@@ -77,6 +92,11 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
                  "[those of this engine]")
       ->excludes(workload)
       ->excludes(calibration);
+  app.add_option("--optimizer-impl", options.optimizer_impl,
+                 "fused or foreach, as the keywords of torch.optim [foreach where PyTorch runs the "
+                 "model (--stack transformers, model.json), otherwise fused]")
+      ->option_text("IMPL")
+      ->excludes(workload);
   app.add_option("--expert-skew", run.step.expert_skew,
                  "routing of experts: the share of the i-th most chosen one is proportional to "
                  "i^-SKEW; 0: balanced")
@@ -124,9 +144,11 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
-    if (options.stack == sim::kTransformersStack) {
+    const bool pytorch = options.stack == sim::kTransformersStack || config.file != nullptr;
+    if (pytorch) {
       out.step.program = plan::Program::kTransformers;
     }
+    out.step.optimizer_impl = optimizer_impl(options, pytorch);
     return out;
   }
   sim::Scenario out = sim::own_scenario(sim::RecordedRun::open(std::span(&options.workload, 1)));

@@ -53,6 +53,7 @@ struct ModelConfig {
   std::vector<bool> sparse;            // by layer: experts instead of an MLP
   bool query_key_norms = false;        // queries and keys are normalised head by head
   double rotary_share = 1.0;           // of a head that is rotated
+  bool caps_scores = false;            // tanh of attention's scores (attn_logit_softcapping)
   bool caps_logits = false;            // tanh of the logits, scaled (final_logit_softcapping)
   bool clips_queries = false;          // mpt: clip_qkv
   int64_t embedding_size = 0;          // opt: of the embedding and the head; others: hidden_size

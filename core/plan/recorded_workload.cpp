@@ -84,12 +84,18 @@ class RecordedForward {
         affine_{first.batch, second.batch, settings.batch},
         expert_skew_(settings.expert_skew),
         build_(plan, settings.batch, first.seq.value_or(1)) {
+    StepSettings pytorch = settings;
+    pytorch.program = Program::kTransformers;
+    build_.set_settings(pytorch);
     require_same_operators();
     for (size_t i = 0; i < first_.operators.size(); ++i) {
       const int32_t forward = first_.operators[i].op.forward;
       if (forward >= 0) {
         backward_.resize(first_.operators.size());
         backward_[static_cast<size_t>(forward)].push_back(i);
+        for (const uint32_t output : first_.operators[i].outputs) {
+          made_in_backward_.insert(first_.tensors[output].storage);
+        }
       }
     }
     backward_.resize(first_.operators.size());
@@ -232,10 +238,42 @@ class RecordedForward {
       }
     }
     std::vector<Operator> backward;
-    for (const size_t each : backward_[index]) {
-      backward.push_back(sized(each, unit));
+    const std::vector<size_t>& differentiating = backward_[index];
+    for (size_t i = 0; i < differentiating.size(); ++i) {
+      backward.push_back(sized(differentiating[i], unit));
+      backward.back().takes = takes(differentiating, i);
+    }
+    // Without tensors between them the default describes them.
+    constexpr uint32_t kFromOutside = kTakesGradient | kTakesSaved;
+    if (std::ranges::all_of(backward,
+                            [](const Operator& op) { return (op.takes & ~kFromOutside) == 0; })) {
+      std::ranges::for_each(backward, [](Operator& op) { op.takes = 0; });
     }
     build_.record(std::move(op), std::move(backward));
+  }
+
+  // Operator::takes of the `at`-th of the operators that differentiate one: whether they made what
+  // it reads, or other operators of backward.
+  [[nodiscard]] uint32_t takes(const std::vector<size_t>& of, size_t at) const {
+    uint32_t out = 0;
+    for (const uint32_t input : first_.operators[of[at]].inputs) {
+      const int64_t storage = first_.tensors[input].storage;
+      size_t maker = at;
+      while (maker > 0 && !writes(of[maker - 1], storage)) {
+        --maker;
+      }
+      if (maker > 0 && at - (maker - 1) < 31) {
+        out |= takes_before(static_cast<uint32_t>(at - (maker - 1)));
+      } else if (made_in_backward_.contains(storage)) {
+        out |= kTakesGradient;
+      }
+    }
+    return out != 0 ? out : kTakesSaved;
+  }
+  [[nodiscard]] bool writes(size_t index, int64_t storage) const {
+    return std::ranges::any_of(first_.operators[index].outputs, [&](uint32_t output) {
+      return first_.tensors[output].storage == storage;
+    });
   }
 
   const std::string& source_;
@@ -248,7 +286,7 @@ class RecordedForward {
   WorkloadBuilder build_;
   std::vector<std::vector<size_t>> backward_;  // by operator of forward
   std::unordered_set<std::string> unit_modules_, entered_;
-  std::unordered_set<int64_t> kept_;  // storages
+  std::unordered_set<int64_t> kept_, made_in_backward_;  // storages
 };
 
 }  // namespace

@@ -13,6 +13,10 @@ std::string_view name_of(Optimizer optimizer) {
   return optimizer == Optimizer::kAdamW ? "adamw" : "sgd";
 }
 
+std::string_view name_of(OptimizerImpl impl) {
+  return impl == OptimizerImpl::kFused ? "fused" : "foreach";
+}
+
 void require_valid(const StepSettings& settings, std::string_view source) {
   for (const auto& [name, value] : {std::pair{"batch", settings.batch},
                                     {"seq", settings.seq.value_or(1)},

@@ -9,6 +9,11 @@ namespace shardlens::plan {
 enum class Optimizer : uint8_t { kAdamW, kSgd };
 [[nodiscard]] std::string_view name_of(Optimizer optimizer);  // "adamw", "sgd"
 
+// How an optimizer runs, as the keywords of torch.optim: one kernel that updates everything in
+// place, or one operator after the other over lists of all tensors, with temporary lists.
+enum class OptimizerImpl : uint8_t { kFused, kForeach };
+[[nodiscard]] std::string_view name_of(OptimizerImpl impl);  // "fused", "foreach"
+
 // Who runs the model. Products and attention are the same. kEngine fuses what is between them
 // (norms, rotary embeddings, gates); kTransformers runs the operators of transformers' PyTorch
 // code.
@@ -23,9 +28,10 @@ struct StepSettings {
   int64_t accumulate = 1;             // microbatches per step
   bool sync_every_microbatch = true;  // false: only the last one reduces gradients
   Optimizer optimizer = Optimizer::kAdamW;
+  OptimizerImpl optimizer_impl = OptimizerImpl::kFused;
   double momentum = 0.9;                      // SGD only
   std::optional<double> clip = std::nullopt;  // clip the norm of all gradients to this value
-  Program program = Program::kEngine;         // of models that are read from a config.json
+  Program program = Program::kEngine;         // a model.json's is always PyTorch's
   // Routing of experts: the share of the i-th most chosen one is proportional to i^-expert_skew.
   double expert_skew = 0;
   friend bool operator==(const StepSettings&, const StepSettings&) = default;

@@ -25,20 +25,36 @@ constexpr std::array kNormalizedForward = std::to_array<Piece>({
     {.name = "aten::rsqrt", .read_row = 1, .written_row = 1},
     {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .read_row = 1},
 });
-constexpr std::array kNormalizedBackward = std::to_array<Piece>({
-    {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .read_row = 1},
-    {.name = "aten::sum", .read_f32 = 1, .written_row = 1},
-    {.name = "aten::pow", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_row = 1, .written_row = 1},
-    {.name = "aten::mul", .read_row = 2, .written_row = 1},
-    {.name = "aten::div", .written_f32 = 1, .read_row = 1},
-    {.name = "aten::pow", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
-    {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::add_", .read_f32 = 2, .written_f32 = 1},
-    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-});
+// `distance` to the operator that makes the gradient of the normalized values.
+constexpr auto normalized_backward(uint32_t distance) {
+  return std::to_array<Piece>({
+      {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1, .takes = takes_before(distance)},
+      {.name = "aten::mul",
+       .read_f32 = 1,
+       .written_f32 = 1,
+       .read_row = 1,
+       .takes = takes_before(distance + 1)},
+      {.name = "aten::sum", .read_f32 = 1, .written_row = 1, .takes = takes_before(2)},
+      {.name = "aten::pow", .read_row = 1, .written_row = 1, .takes = kTakesSaved},
+      {.name = "aten::mul", .read_row = 1, .written_row = 1},
+      {.name = "aten::mul",
+       .read_row = 2,
+       .written_row = 1,
+       .takes = takes_before(1) | takes_before(3)},
+      {.name = "aten::div", .written_f32 = 1, .read_row = 1},
+      {.name = "aten::pow", .read_f32 = 1, .written_f32 = 1, .takes = kTakesSaved},
+      {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+      {.name = "aten::mul",
+       .read_f32 = 2,
+       .written_f32 = 1,
+       .takes = takes_before(1) | takes_before(3)},
+      {.name = "aten::add_",
+       .read_f32 = 2,
+       .written_f32 = 1,
+       .takes = takes_before(1) | takes_before(9)},
+      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+  });
+}
 
 // y = w · normalized(x), with the product in the parameters' dtype.
 constexpr std::array kNormForward =
@@ -49,12 +65,12 @@ constexpr std::array kNormForward =
            }));
 constexpr std::array kNormBackward =
     joined(std::to_array<Piece>({
-               {.name = "aten::mul", .read = 1, .written = 1},
-               {.name = "aten::mul", .read = 2, .written = 1},
+               {.name = "aten::mul", .read = 1, .written = 1, .takes = kTakesGradient},
+               {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
                {.name = "aten::sum", .read = 1},
-               {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+               {.name = "aten::_to_copy", .read = 1, .written_f32 = 1, .takes = takes_before(3)},
            }),
-           kNormalizedBackward);
+           normalized_backward(1));
 
 // The same with 1 + w in place of w, all in fp32.
 constexpr std::array kOffsetNormForward =
@@ -69,11 +85,28 @@ constexpr std::array kOffsetNormBackward =
     joined(std::to_array<Piece>({
                {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
                {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1},
-               {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
-               {.name = "aten::sum", .read_f32 = 1},
-               {.name = "aten::_to_copy", .read_row = 1, .written_row = 1},
+               {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .takes = takes_before(2)},
+               {.name = "aten::sum", .read_f32 = 1, .takes = takes_before(2)},
+               {.name = "aten::_to_copy", .read_row = 1, .written_row = 1, .takes = kTakesSaved},
            }),
-           kNormalizedBackward);
+           normalized_backward(3));
+
+// The same with w, where the product is in fp32.
+constexpr std::array kWideNormForward =
+    joined(kNormalizedForward,
+           std::to_array<Piece>({
+               {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+               {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+           }));
+constexpr std::array kWideNormBackward =
+    joined(std::to_array<Piece>({
+               {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+               {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+               {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1, .takes = takes_before(2)},
+               {.name = "aten::sum", .read_f32 = 1},
+               {.name = "aten::_to_copy", .read_row = 1, .written_row = 1, .takes = kTakesSaved},
+           }),
+           normalized_backward(4));
 
 // x · cos + cat(-x₂, x₁) · sin
 constexpr Piece kRotaryForward[] = {
@@ -84,13 +117,13 @@ constexpr Piece kRotaryForward[] = {
     {.name = "aten::add", .read = 2, .written = 1},
 };
 constexpr Piece kRotaryBackward[] = {
-    {.name = "aten::mul", .read = 1, .written = 1},
+    {.name = "aten::mul", .read = 1, .written = 1, .takes = kTakesGradient},
     {.name = "aten::neg", .read = 0.5, .written = 0.5},
     {.name = "aten::slice_backward", .read = 0.5, .written = 1},
-    {.name = "aten::slice_backward", .read = 0.5, .written = 1},
-    {.name = "aten::add_", .read = 2, .written = 1},
-    {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::add_", .read = 2, .written = 1},
+    {.name = "aten::slice_backward", .read = 0.5, .written = 1, .takes = takes_before(3)},
+    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(2)},
+    {.name = "aten::mul", .read = 1, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(2)},
     {.name = "aten::clone", .read = 1, .written = 1},
 };
 
@@ -99,9 +132,41 @@ constexpr Piece kGateForward[] = {
     {.name = "aten::mul", .read = 2, .written = 1},
 };
 constexpr Piece kGateBackward[] = {
-    {.name = "aten::mul", .read = 2, .written = 1},
-    {.name = "aten::mul", .read = 2, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
     {.name = "aten::silu_backward", .read = 2, .written = 1},
+};
+
+// (up + 1) · gate · sigmoid(a · gate), both clamped, which are the two halves of one product.
+constexpr Piece kClampedGateForward[] = {
+    {.name = "aten::clamp", .read = 1, .written = 1},
+    {.name = "aten::clamp", .read = 1, .written = 1},
+    {.name = "aten::mul", .read = 1, .written = 1},
+    {.name = "aten::sigmoid", .read = 1, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1},
+    {.name = "aten::add", .read = 1, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1},
+};
+constexpr Piece kClampedGateBackward[] = {
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3)},
+    {.name = "aten::sigmoid_backward", .read = 2, .written = 1, .takes = takes_before(2)},
+    {.name = "aten::mul", .read = 1, .written = 1},
+    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
+    {.name = "aten::ge", .read = 1, .written = 0.5, .takes = kTakesSaved},
+    {.name = "aten::le", .read = 1, .written = 0.5, .takes = kTakesSaved},
+    {.name = "aten::logical_and_",
+     .read = 1,
+     .written = 0.5,
+     .takes = takes_before(1) | takes_before(2)},
+    {.name = "aten::where", .read = 1.5, .written = 1, .takes = takes_before(1) | takes_before(9)},
+    {.name = "aten::le", .read = 1, .written = 0.5, .takes = kTakesSaved},
+    {.name = "aten::where", .read = 1.5, .written = 1, .takes = takes_before(1) | takes_before(6)},
+    {.name = "aten::slice_backward", .read = 1, .written = 2, .takes = takes_before(3)},
+    {.name = "aten::slice_backward", .read = 1, .written = 2, .takes = takes_before(2)},
+    {.name = "aten::add_", .read = 4, .written = 2, .takes = takes_before(1) | takes_before(2)},
 };
 
 // x/2 · (1 + tanh(c · (x + 0.044715 x³)))
@@ -112,22 +177,22 @@ constexpr Piece kGeluForward[] = {
     {.name = "aten::add", .read = 1, .written = 1}, {.name = "aten::mul", .read = 2, .written = 1},
 };
 constexpr Piece kGeluBackward[] = {
-    {.name = "aten::mul", .read = 2, .written = 1},
-    {.name = "aten::mul", .read = 2, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
     {.name = "aten::tanh_backward", .read = 2, .written = 1},
     {.name = "aten::mul", .read = 1, .written = 1},
     {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::pow", .read = 1, .written = 1},
+    {.name = "aten::pow", .read = 1, .written = 1, .takes = kTakesSaved},
     {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::mul", .read = 2, .written = 1},
-    {.name = "aten::add_", .read = 2, .written = 1},
-    {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::add_", .read = 2, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
+    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(5)},
+    {.name = "aten::mul", .read = 1, .written = 1, .takes = takes_before(9)},
+    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(2)},
 };
 
 constexpr Piece kLossForward[] = {
+    {.name = "aten::nll_loss_forward", .read_row = 2},  // of the result of the last one
     {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
-    {.name = "aten::nll_loss_forward", .read_row = 2},  // of the result of the next one
     {.name = "aten::_log_softmax", .read_f32 = 1, .written_f32 = 1},
 };
 constexpr Piece kLossBackward[] = {
@@ -136,8 +201,82 @@ constexpr Piece kLossBackward[] = {
     {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
 };
 
+// Of the scores between the two products of attention: softmax in fp32.
+constexpr std::array kSoftmaxForward = std::to_array<Piece>({
+    {.name = "aten::add", .read = 1, .written = 1},  // the mask
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::_softmax", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+});
+constexpr std::array kSoftmaxBackward = std::to_array<Piece>({
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::_softmax_backward_data", .read_f32 = 2, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+});
+constexpr std::array kScale = std::to_array<Piece>({
+    {.name = "aten::mul", .read = 1, .written = 1},
+});
+// cap · tanh(x / cap), in forward and in backward
+constexpr std::array kCapForward = std::to_array<Piece>({
+    {.name = "aten::div", .read = 1, .written = 1},
+    {.name = "aten::tanh", .read = 1, .written = 1},
+    {.name = "aten::mul", .read = 1, .written = 1},
+});
+constexpr std::array kCapBackward = std::to_array<Piece>({
+    {.name = "aten::mul", .read = 1, .written = 1},
+    {.name = "aten::tanh_backward", .read = 2, .written = 1},
+    {.name = "aten::div", .read = 1, .written = 1},
+});
+constexpr std::array kScaledForward = joined(kScale, kSoftmaxForward);
+constexpr std::array kScaledBackward = joined(kSoftmaxBackward, kScale);
+constexpr std::array kCappedForward = joined(kScale, joined(kCapForward, kSoftmaxForward));
+constexpr std::array kCappedBackward = joined(kSoftmaxBackward, joined(kCapBackward, kScale));
+
+// With a learned number in addition to each row (gpt_oss). The largest score is subtracted.
+constexpr Piece kSinksForward[] = {
+    {.name = "aten::mul", .read = 1, .written = 1},
+    {.name = "aten::add", .read = 1, .written = 1},
+    {.name = "aten::cat", .read = 1, .written = 1},
+    {.name = "aten::max", .read = 1},
+    {.name = "aten::sub", .read = 1, .written = 1},
+    {.name = "aten::_softmax", .read = 1, .written = 1},
+};
+constexpr Piece kSinksBackward[] = {
+    {.name = "aten::slice_backward", .read = 1, .written = 1},
+    {.name = "aten::_softmax_backward_data", .read = 2, .written = 1},
+    {.name = "aten::neg", .read = 1, .written = 1},
+    {.name = "aten::sum", .read = 1},
+    {.name = "aten::zeros", .written = 1, .takes = kTakesSaved},
+    {.name = "aten::scatter", .read = 1, .written = 1},
+    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(5)},
+    {.name = "aten::mul", .read = 1, .written = 1},
+};
+
+// With biases by distance in fp32 (ALiBi), which make the sum fp32, and a mask of booleans.
+constexpr Piece kBiasedForward[] = {
+    {.name = "aten::mul", .read = 1, .written = 1},
+    {.name = "aten::add", .read = 1, .written_f32 = 1},
+    {.name = "aten::masked_fill", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::_softmax", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+};
+constexpr Piece kBiasedBackward[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::_softmax_backward_data", .read_f32 = 2, .written_f32 = 1},
+    {.name = "aten::masked_fill", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+    {.name = "aten::mul", .read = 1, .written = 1},
+};
+
+constexpr Unfused kScaledScores{kScaledForward, kScaledBackward, 0, 1};
+constexpr Unfused kCappedScores{kCappedForward, kCappedBackward, 1, 1};
+constexpr Unfused kSinkScores{kSinksForward, kSinksBackward, 1};
+constexpr Unfused kBiasedScores{kBiasedForward, kBiasedBackward, 0, 1};
+constexpr Unfused kCap{kCapForward, kCapBackward, 1};
 constexpr Unfused kNorm{kNormForward, kNormBackward, 1, 1, 1};
 constexpr Unfused kOffsetNorm{kOffsetNormForward, kOffsetNormBackward, 0, 2, 1};
+constexpr Unfused kWideNorm{kWideNormForward, kWideNormBackward, 0, 2, 1};
+constexpr Unfused kClampedGate{kClampedGateForward, kClampedGateBackward, 6};
 constexpr Unfused kRotary{kRotaryForward, kRotaryBackward};
 constexpr Unfused kGate{kGateForward, kGateBackward, 3};
 constexpr Unfused kGelu{kGeluForward, kGeluBackward, 4};
@@ -151,6 +290,12 @@ const Unfused& unfused_rms_norm() {
 const Unfused& unfused_offset_rms_norm() {
   return kOffsetNorm;
 }
+const Unfused& unfused_wide_rms_norm() {
+  return kWideNorm;
+}
+const Unfused& unfused_clamped_gate() {
+  return kClampedGate;
+}
 const Unfused& unfused_rotary() {
   return kRotary;
 }
@@ -162,6 +307,23 @@ const Unfused& unfused_gelu() {
 }
 const Unfused& unfused_loss() {
   return kLoss;
+}
+const Unfused& unfused_cap() {
+  return kCap;
+}
+const Unfused& unfused_scores(Scores scores) {
+  switch (scores) {
+    case Scores::kCapped:
+      return kCappedScores;
+    case Scores::kSinks:
+      return kSinkScores;
+    case Scores::kBiased:
+      return kBiasedScores;
+    case Scores::kFused:
+    case Scores::kScaled:
+      break;
+  }
+  return kScaledScores;
 }
 
 }  // namespace shardlens::plan

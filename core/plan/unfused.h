@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "core/plan/workload.h"
 
 namespace shardlens::plan {
 
@@ -11,7 +14,15 @@ struct Piece {
   std::string_view name;
   double read = 0, read_f32 = 0, written = 0, written_f32 = 0;
   double read_row = 0, written_row = 0;
+  // Of backward: as Operator::takes; by default the output of the one before, which for the first
+  // is the gradient that comes to the part.
+  uint32_t takes = takes_before(1);
 };
+
+// Attention as one kernel, or as two products with the matrix of scores in memory between them.
+// kScaled: with a mask; kCapped: also capped by tanh; kSinks: with a learned number for each head;
+// kBiased: with biases by distance.
+enum class Scores : uint8_t { kFused, kScaled, kCapped, kSinks, kBiased };
 
 // What transformers runs in place of one operator of the engine. The last forward piece saves.
 struct Unfused {
@@ -23,10 +34,16 @@ struct Unfused {
 // (tests/tools/compare_export.py compares them operator by operator).
 [[nodiscard]] const Unfused& unfused_rms_norm();  // LlamaRMSNorm and its copies
 [[nodiscard]] const Unfused&
-unfused_offset_rms_norm();                      // Gemma3RMSNorm: weights are 1 + w, in fp32
+unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights are 1 + w, in fp32
+[[nodiscard]] const Unfused& unfused_wide_rms_norm();  // GptOssRMSNorm: weights multiply in fp32
+[[nodiscard]] const Unfused& unfused_clamped_gate();   // GptOssExperts
 [[nodiscard]] const Unfused& unfused_rotary();  // of queries or of keys: apply_rotary_pos_emb
 [[nodiscard]] const Unfused& unfused_silu_multiply();  // down_proj(act_fn(gate) * up): two kernels
 [[nodiscard]] const Unfused& unfused_gelu();           // NewGELUActivation (gelu_new)
 [[nodiscard]] const Unfused& unfused_loss();           // ForCausalLMLoss: logits in fp32
+
+[[nodiscard]] const Unfused& unfused_cap();  // of the logits (final_logit_softcapping)
+// Between the two products of attention that transformers runs without a kernel for both.
+[[nodiscard]] const Unfused& unfused_scores(Scores scores);
 
 }  // namespace shardlens::plan

@@ -36,8 +36,14 @@ Workload step_workload(const ModelConfig& config,
   build.set_settings(settings);
   build.enter("");
   family_of(config).forward(build, config);
-  build.leave();
-  build.loss(images ? config.labels : config.vocab_size);
+  const int64_t classes = images ? config.labels : config.vocab_size;
+  if (build.is_fused()) {
+    build.leave();
+    build.loss(classes);
+  } else {
+    build.loss(classes);  // the model of transformers returns it
+    build.leave();
+  }
   build.finish_backward();
   build.optimizer(settings);
   return build.take();

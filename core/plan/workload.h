@@ -25,6 +25,14 @@ enum class OperatorKind : uint8_t {
   kOptimizer
 };
 
+// Bits of Operator::takes: the gradient that comes to the forward operator, and the output of the
+// operator that is `distance` places before this one.
+inline constexpr uint32_t kTakesGradient = 1;
+inline constexpr uint32_t kTakesSaved = uint32_t{1} << 31;  // only what forward saved
+[[nodiscard]] constexpr uint32_t takes_before(uint32_t distance) {
+  return uint32_t{1} << distance;
+}
+
 // One operator of a step on one rank.
 struct Operator {
   OperatorKind kind = OperatorKind::kElementwise;
@@ -36,13 +44,17 @@ struct Operator {
   int64_t batch = 1, m = 0, n = 0, k = 0;  // kGemm: batch × [m,k]·[k,n]. kAttention: batch =
                                            // B·heads, m = query, n = key tokens, k = head_dim;
                                            // with a window of w keys, n is such that m·n / 2 pairs
-                                           // are in it: w·(2 - w/m)
+                                           // are in it: w·(2 - w/m). Backward of a tied
+                                           // kEmbedding: table of m × n
   DType dtype = DType::kF32;
   int64_t flops = 0;
   Bytes read = 0, written = 0;
   Bytes saved = 0;  // bytes that autograd saves here for backward
   // Index of the forward operator that this one differentiates (kBackward) or repeats (kRecompute).
   int32_t forward = -1;
+  // kBackward: which tensors it takes, of those that only the backward of `forward` makes. 0: the
+  // gradient that comes to `forward`.
+  uint32_t takes = 0;
   // kAttention: a token attends only to the tokens up to it, so that half of the scores suffice.
   bool causal = true;
   friend bool operator==(const Operator&, const Operator&) = default;

@@ -6,16 +6,11 @@
 #include "core/base/error.h"
 #include "core/plan/differentiated.h"
 #include "core/plan/routing.h"
-#include "core/plan/unit_sizes.h"
 
 namespace shardlens::plan {
 namespace {
 
 constexpr int64_t kFlopsPerMultiplyAdd = 2;
-// Update of AdamW per element: two moments, bias correction, decay, step.
-constexpr int64_t kAdamWFlops = 14;
-// Update of SGD per element: decay and step, plus the update of the momentum if it is used.
-constexpr int64_t kSgdFlops = 4, kMomentumFlops = 2;
 constexpr Bytes kIndexBytes = 8;
 
 }  // namespace
@@ -132,8 +127,11 @@ void WorkloadBuilder::forward(Operator op,
       checkpoint.last_kept = out_.order.size();
       checkpoint.keeps = true;
     }
-    const bool first = std::exchange(checkpoint.empty, false);
-    op.saved = first ? input : 0;
+    if (std::exchange(checkpoint.empty, false)) {
+      checkpoint.input = input;
+    }
+    // Of an operator that backward comes to: its `saved` lives until then.
+    op.saved = backward.empty() ? 0 : std::exchange(checkpoint.input, 0);
   }
   for (Operator& each : backward) {
     each.phase = Phase::kBackward;
@@ -226,13 +224,6 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   const bool trains = !is_frozen(shape.weight);
   op.saved = trains ? inputs : 0;
   std::vector<Operator> backward;
-  if (requires_grad_) {
-    Operator& input = backward.emplace_back(op);
-    input.n = shape.in;
-    input.k = shape.out;
-    input.read = outputs + weights;
-    input.written = inputs;
-  }
   if (trains) {
     Operator& weight = backward.emplace_back(op);
     weight.m = shape.in;
@@ -241,12 +232,24 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
     weight.read = inputs + outputs;
     weight.written = shape.experts * shape.in * shape.out * element;
   }
+  if (requires_grad_) {
+    Operator& input = backward.emplace_back(op);
+    input.n = shape.in;
+    input.k = shape.out;
+    input.read = outputs + weights;
+    input.written = inputs;
+  }
   for (Operator& each : backward) {
     each.saved = 0;
   }
   forward(std::move(op), inputs, std::move(backward), trains);
   if (!shape.bias) {
     return;
+  }
+  if (!is_fused()) {  // the bias of each row's expert
+    Operator index = make(OperatorKind::kElementwise, "aten::index");
+    index.read = index.written = outputs;
+    forward(index, outputs, {});
   }
   Operator add = make(OperatorKind::kElementwise, "aten::add");
   add.flops = rows * shape.out;
@@ -260,6 +263,17 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   forward(add, add.read, trains_bias ? std::vector{sum} : std::vector<Operator>(), trains_bias);
 }
 
+// The weight of the innermost entered module, if other modules have it too.
+const Parameter* WorkloadBuilder::tied_table() const {
+  const std::string name = open_.back().module + ".weight";
+  for (const Parameter& parameter : plan_.tree.parameters) {
+    if (parameter.fqn == name && !parameter.aliases.empty()) {
+      return &parameter;
+    }
+  }
+  return nullptr;
+}
+
 void WorkloadBuilder::embedding(int64_t features) {
   Operator op = make(OperatorKind::kEmbedding, "aten::embedding");
   const Bytes values = rows_ * features * size_of(op.dtype);
@@ -270,6 +284,10 @@ void WorkloadBuilder::embedding(int64_t features) {
   grad.flops = rows_ * features;
   grad.read = op.read;
   grad.written = values;
+  if (const Parameter* table = is_fused() ? nullptr : tied_table()) {
+    grad.m = table->shape.front();
+    grad.n = table->shape.back();
+  }
   const bool trains = !is_frozen("weight");
   forward(op, rows_ * kIndexBytes, trains ? std::vector{grad} : std::vector<Operator>(), trains);
 }
@@ -279,8 +297,10 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   const bool trains =
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
   if (!is_fused() && shape.statistics == 1) {
-    unfused(shape.offset ? unfused_offset_rms_norm() : unfused_rms_norm(), OperatorKind::kNorm,
-            shape.features, shape.groups, shape.sums_input_grad, trains);
+    unfused(shape.offset ? unfused_offset_rms_norm()
+            : shape.wide ? unfused_wide_rms_norm()
+                         : unfused_rms_norm(),
+            OperatorKind::kNorm, shape.features, shape.groups, shape.sums_input_grad, trains);
     return;
   }
   const int64_t rows = rows_ * shape.groups;
@@ -304,6 +324,10 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
 
 void WorkloadBuilder::attention(const Attention& given) {
   unkept_input_ = false;
+  if (!is_fused() && given.eager != Scores::kFused) {
+    eager_attention(given);
+    return;
+  }
   Attention shape = given;
   const bool masked = !is_fused() && shape.window > 0 && shape.window < out_.seq;
   if (masked) {
@@ -424,9 +448,7 @@ void WorkloadBuilder::record(Operator op, std::vector<Operator> backward) {
 void WorkloadBuilder::loss(int64_t vocabulary) {
   if (!is_fused()) {
     const size_t before = out_.operators.size();
-    open_.push_back({"", 0, false});
     unfused(unfused_loss(), OperatorKind::kLoss, vocabulary);
-    open_.pop_back();
     for (size_t i = before; i < out_.operators.size(); ++i) {
       out_.operators[i].phase = Phase::kLoss;
     }
@@ -464,7 +486,8 @@ void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
     Operator op = out_.operators[index];
     op.phase = Phase::kRecompute;
     op.forward = static_cast<int32_t>(index);
-    op.saved = std::max<Bytes>(kept_[index] - op.saved, 0);  // the input is saved already
+    // A fused operator saves its input, which is saved already.
+    op.saved = is_fused() ? std::max<Bytes>(kept_[index] - op.saved, 0) : kept_[index];
     append(std::move(op));
     repeated = true;
   }
@@ -517,25 +540,10 @@ void WorkloadBuilder::finish_backward() {
 }
 
 void WorkloadBuilder::optimizer(const StepSettings& settings) {
-  append(optimizer_operator(plan_, settings));
-  hook(Hook::kOptimizerDone, 0);
-}
-
-Operator optimizer_operator(const ResolvedPlan& plan, const StepSettings& settings) {
-  const bool adamw = settings.optimizer == Optimizer::kAdamW;
-  const int64_t states = settings.optimizer_states();
-  Operator op;
-  op.kind = OperatorKind::kOptimizer;
-  op.phase = Phase::kOptimizer;
-  op.name = adamw ? "aten::_fused_adamw_" : "aten::_fused_sgd_";
-  int64_t elements = 0;
-  for (const UnitSize& unit : unit_sizes(plan)) {
-    elements += unit.stepped;
+  for (Operator& op : optimizer_operators(plan_, settings)) {
+    append(std::move(op));
   }
-  op.flops = (adamw ? kAdamWFlops : kSgdFlops + kMomentumFlops * states) * elements;
-  op.read = (2 + states) * elements * size_of(DType::kF32);     // parameter, gradient, states
-  op.written = (1 + states) * elements * size_of(DType::kF32);  // all but the gradient
-  return op;
+  hook(Hook::kOptimizerDone, 0);
 }
 
 int64_t tokens_of(const StepSettings& settings) {

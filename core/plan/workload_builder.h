@@ -68,6 +68,7 @@ class WorkloadBuilder {
     bool sums_input_grad = true;
     int64_t groups = 1;
     bool offset = false;  // weights are 1 + w, in fp32
+    bool wide = false;    // weights multiply in fp32
   };
   void norm(std::string_view name, std::string_view backward, const Norm& shape);
   // `value_dim`: head size of the values, 0: head_dim. `window`: keys that a token attends to, 0:
@@ -75,6 +76,8 @@ class WorkloadBuilder {
   struct Attention {
     int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
     bool causal = true;
+    Scores eager = Scores::kFused;  // how transformers runs it
+    bool one_product = false;  // queries, keys and values are parts of the result of one product
   };
   void attention(const Attention& given);
   // An element-wise operator. Fields: elements per row that are read, written and saved.
@@ -112,11 +115,15 @@ class WorkloadBuilder {
   [[nodiscard]] UnitId current_unit() const { return open_.back().unit; }
   [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
   void masked_attention(Attention& shape);
+  void eager_attention(const Attention& shape);
+  // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.
+  void batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept);
   // `input`: bytes that the operator reads, without parameters. `trains`: it has parameters that
   // require grad.
   void forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains = false);
   // `parameter`: "weight" or "bias" of the innermost entered module.
   [[nodiscard]] bool is_frozen(std::string_view parameter) const;
+  [[nodiscard]] const Parameter* tied_table() const;
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
   void append(Operator op);
   void hook(Hook hook, UnitId unit, bool recompute = false);
@@ -133,6 +140,7 @@ class WorkloadBuilder {
     size_t last_kept = 0;  // its last operator that saves a tensor for backward
     bool keeps = false;    // whether last_kept is set
     bool empty = true;     // no operator yet
+    Bytes input = 0;       // what it saves, until an operator has it
   };
   void begin_checkpoint();
   void grads_ready(const HookEvent& pre_forward);
@@ -156,8 +164,10 @@ class WorkloadBuilder {
   Workload out_;
 };
 
-// The fused optimizer operator over all shards of a rank. Its unit is the root.
-[[nodiscard]] Operator optimizer_operator(const ResolvedPlan& plan, const StepSettings& settings);
+// The optimizer's operators over all shards of a rank. Their unit is the root. `saved` of one with
+// foreach: tensors that it makes, which live until the last operator.
+[[nodiscard]] std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
+                                                        const StepSettings& settings);
 
 // Number of tokens per sample. Errors: InputError if the settings are not valid or have no seq.
 [[nodiscard]] int64_t tokens_of(const StepSettings& settings);

@@ -4,6 +4,41 @@
 #include "core/plan/workload_builder.h"
 
 namespace shardlens::plan {
+namespace {
+
+// In fp32 a conversion to fp32 is the tensor itself.
+bool is_idle(const Piece& piece, DType dtype) {
+  return dtype == DType::kF32 && piece.name == "aten::_to_copy" &&
+         piece.read + piece.read_f32 == piece.written + piece.written_f32;
+}
+
+// What the pieces of a part's backward take, if some of them are left out.
+class Sources {
+ public:
+  // The next piece takes `takes`. Returns this with distances among the pieces that are not left
+  // out.
+  uint32_t add(uint32_t takes, bool left_out) {
+    uint32_t from = takes & kTakesGradient;  // bit i + 1: the i-th piece that is not left out
+    for (uint32_t distance = 1; distance <= pieces_.size() && distance < 31; ++distance) {
+      if ((takes & takes_before(distance)) != 0) {
+        from |= pieces_[pieces_.size() - distance];
+      }
+    }
+    uint32_t out = from & kTakesGradient;
+    for (uint32_t i = 0; i < kept_; ++i) {
+      out |= (from >> (i + 1) & 1) != 0 ? takes_before(kept_ - i) : 0;
+    }
+    pieces_.push_back(left_out ? from : uint32_t{1} << (kept_ + 1));
+    kept_ += left_out ? 0 : 1;
+    return out != 0 ? out : kTakesSaved;
+  }
+
+ private:
+  std::vector<uint32_t> pieces_;  // what their result is made by, as `from`
+  uint32_t kept_ = 0;
+};
+
+}  // namespace
 
 void WorkloadBuilder::unfused(const Unfused& part,
                               OperatorKind kind,
@@ -26,16 +61,25 @@ void WorkloadBuilder::unfused(const Unfused& part,
     return op;
   };
   for (const Piece& each : part.forward.first(part.forward.size() - 1)) {
-    Operator op = piece(each);
-    const Bytes input = op.read;
-    forward(std::move(op), input, {});
+    if (!is_idle(each, make(OperatorKind::kElementwise, each.name).dtype)) {
+      Operator op = piece(each);
+      const Bytes input = op.read;
+      forward(std::move(op), input, {});
+    }
   }
   Operator last = piece(part.forward.back());
   last.kind = kind;
   last.saved = bytes(last, part.saved, part.saved_f32, part.saved_row);
   std::vector<Operator> backward;
-  for (const Piece& each : part.backward) {
-    backward.push_back(piece(each));
+  Sources sources;
+  for (size_t i = 0; i < part.backward.size(); ++i) {
+    const Piece& each = part.backward[i];
+    const bool idle = is_idle(each, last.dtype);
+    const uint32_t takes = sources.add(i == 0 ? kTakesGradient : each.takes, idle);
+    if (!idle) {
+      backward.push_back(piece(each));
+      backward.back().takes = takes;
+    }
   }
   if (sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(features * groups));
@@ -59,6 +103,55 @@ void WorkloadBuilder::masked_attention(Attention& shape) {
   }
   shape.kv_heads = shape.heads;
   elementwise("aten::masked_fill", "", {.read = 2 * out_.seq, .written = 2 * out_.seq});
+}
+
+// The gradients of both matrices, of the second one first.
+void WorkloadBuilder::batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept) {
+  const auto product = [&](int64_t rows, int64_t columns, int64_t inner) {
+    Operator op = make(OperatorKind::kGemm, "aten::bmm");
+    const Bytes element = size_of(op.dtype);
+    op.batch = batch;
+    op.m = rows;
+    op.n = columns;
+    op.k = inner;
+    op.flops = 2 * batch * rows * columns * inner;
+    op.read = batch * (rows + columns) * inner * element;
+    op.written = batch * rows * columns * element;
+    op.takes = kTakesGradient;
+    return op;
+  };
+  Operator op = product(m, n, k);
+  op.takes = 0;
+  op.saved = kept;
+  const Bytes input = op.read;
+  forward(std::move(op), input, {product(k, n, m), product(m, k, n)});
+}
+
+// Queries, keys and values are copied, keys and values to all heads. In fp32 the softmax's own
+// result is the second product's input.
+void WorkloadBuilder::eager_attention(const Attention& shape) {
+  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
+  const auto copy = [&](int64_t from, int64_t to) {
+    elementwise("aten::clone", from < to ? "aten::sum" : "",
+                {.read = from, .written = to, .backward_read = to, .backward_written = from});
+  };
+  const bool spreads = shape.kv_heads < shape.heads;
+  if (spreads || shape.one_product) {
+    copy(shape.kv_heads * shape.head_dim, shape.heads * shape.head_dim);
+    copy(shape.kv_heads * value_dim, shape.heads * value_dim);
+  }
+  copy(shape.heads * shape.head_dim, shape.heads * shape.head_dim);
+  const DType dtype = plan_.param_dtype(current_unit());
+  const Bytes element = size_of(dtype);
+  const int64_t seq = out_.seq, heads = shape.heads;
+  const Bytes queries_and_keys = 2 * rows_ * heads * shape.head_dim * element;
+  const Bytes values = rows_ * heads * value_dim * element;
+  const bool copied = dtype != DType::kF32 && shape.eager != Scores::kSinks;
+  const Bytes probabilities = copied ? rows_ * heads * seq * element : 0;
+  batched_product(out_.batch * heads, seq, seq, shape.head_dim, queries_and_keys);
+  unfused(unfused_scores(shape.eager), OperatorKind::kElementwise, heads * seq);
+  batched_product(out_.batch * heads, seq, value_dim, seq, values + probabilities);
+  copy(heads * value_dim, heads * value_dim);
 }
 
 }  // namespace shardlens::plan

@@ -18,8 +18,9 @@ const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "los
 const Names kGrads{"none", "some", "all"};
 const Names kKeys{"version", "batch", "seq", "units", "operators", "hooks", "order"};
 const Names kOperatorKeys{
-    "kind", "phase", "unit",  "name",       "module",        "batch",       "m",       "n",
-    "k",    "dtype", "flops", "read_bytes", "written_bytes", "saved_bytes", "forward", "causal"};
+    "kind",    "phase",  "unit",  "name",  "module",     "batch",         "m",
+    "n",       "k",      "dtype", "flops", "read_bytes", "written_bytes", "saved_bytes",
+    "forward", "causal", "takes"};
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
 
@@ -46,6 +47,7 @@ ordered_json operator_json(const Operator& op) {
   put("written_bytes", op.written, kDefault.written);
   put("saved_bytes", op.saved, kDefault.saved);
   put("forward", op.forward, kDefault.forward);
+  put("takes", op.takes, kDefault.takes);
   put("causal", op.causal, kDefault.causal);
   return out;
 }
@@ -98,6 +100,9 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   op.saved = amount(node, "saved_bytes", op.saved);
   if (const auto forward = node.find("forward")) {
     op.forward = static_cast<int32_t>(forward->integer(-1, before - 1));
+  }
+  if (const auto takes = node.find("takes")) {
+    op.takes = static_cast<uint32_t>(takes->integer(0, std::numeric_limits<uint32_t>::max()));
   }
   if (const auto causal = node.find("causal")) {
     op.causal = causal->boolean();

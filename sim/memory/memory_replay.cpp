@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <string>
-#include <tuple>
 #include <utility>
 
 namespace shardlens::sim {
@@ -48,24 +45,6 @@ Bytes bytes_of_vectors(const plan::ResolvedPlan& plan, UnitId unit) {
 }
 
 }  // namespace
-
-const char* MemoryReplay::what_name(What what) {
-  constexpr const char* kNames[] = {"shard",
-                                    "optimizer state",
-                                    "bucket",
-                                    "ignored parameter",
-                                    "saved",
-                                    "saved again",
-                                    "handed on",
-                                    "unsharded gradient",
-                                    "unsharded parameters",
-                                    "all-gather output",
-                                    "shard of the smaller mesh",
-                                    "reduction's input",
-                                    "reduction's output",
-                                    "gradient of the shard"};
-  return kNames[static_cast<size_t>(what)];
-}
 
 StepMemory MemoryReplay::run(const MemoryInputs& inputs, const MemoryOptions& options) {
   stop_at_ = -1;
@@ -135,6 +114,7 @@ StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
     peak = std::max(peak, most + allocator_.allocated());
   }
   const Bytes reserved = compute.reserved + allocator_.reserved();
+  out_.peak_requested = 0;  // of a part
   if (reserved > options.capacity) {
     return run(inputs, options);
   }
@@ -147,7 +127,7 @@ void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& option
   part_ = part;
   allocator_.reset(options.capacity);
   operators_ = inputs.operators;
-  begin_units(inputs);
+  begin_units(inputs, options);
   if (part != Part::kOthers) {
     saved_.assign(operators_.size(), kNone);
     remade_.assign(operators_.size(), kNone);
@@ -159,12 +139,13 @@ void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& option
   input_ = output_ = handed_on_again_ = kNone;
   holders_.clear();
   by_category_ = {};
+  requested_ = 0;
   allocations_ = peak_at_ = 0;
   rising_ = failed_ = stopped_ = false;
   out_ = {};
 }
 
-void MemoryReplay::begin_units(const MemoryInputs& inputs) {
+void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& options) {
   const plan::ResolvedPlan& plan = inputs.plan;
   const Bytes master = size_of(DType::kF32);
   units_.assign(plan.units.size(), {});
@@ -186,6 +167,11 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs) {
     unit.gradient_bytes = size.reduced_shard * master;
     unit.unsharded_gradient_bytes = has_gradients(plan.units[id]) ? size.reduced * param : 0;
     unit.casts = reduce != master;
+    if (options.keeps_last_gradient && plan.plan.layout == plan::Layout::kPerParameter &&
+        unit.unsharded_gradient_bytes > 0) {
+      const uint32_t last = plan.units[id].parameters.back();
+      unit.last_gradient_bytes = plan.tree.parameters[last].numel * param;
+    }
     unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
   }
   if (part_ == Part::kOthers) {
@@ -314,6 +300,8 @@ MemoryReplay::Block MemoryReplay::hold(
   ++allocations_;
   holders_[*block] = {bytes, unit, op, category, what, true};
   by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
+  requested_ += bytes;
+  out_.peak_requested = std::max(out_.peak_requested, requested_);
   most_ = std::max(most_, allocator_.allocated());
   out_.peak_reserved = std::max(out_.peak_reserved, allocator_.reserved());
   if (allocator_.allocated() > out_.peak_allocated) {
@@ -343,35 +331,9 @@ void MemoryReplay::drop(Block& block) {
   note_peak();
   Holder& holder = holders_[block];
   by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
+  requested_ -= holder.requested;
   holder.alive = false;
   allocator_.free(std::exchange(block, kNone));
-}
-
-void MemoryReplay::list_alive(const MemoryInputs& inputs) {
-  std::map<std::tuple<MemoryCategory, UnitId, std::string>, AliveAtPeak> rows;
-  for (Block block = 0; block < holders_.size(); ++block) {
-    const Holder& holder = holders_[block];
-    if (!holder.alive) {
-      continue;
-    }
-    std::string what = what_name(holder.what);
-    if (holder.what == What::kSaved || holder.what == What::kSavedAgain ||
-        holder.what == What::kHandedOn) {
-      what += " by " + inputs.workload.operators[holder.op].name;
-    }
-    AliveAtPeak& row = rows[{holder.category, holder.unit, what}];
-    row.category = holder.category;
-    row.unit = holder.unit;
-    row.what = what;
-    row.bytes += allocator_.size(block);
-    row.requested += holder.requested;
-    ++row.count;
-  }
-  for (auto& [key, row] : rows) {
-    out_.alive.push_back(std::move(row));
-  }
-  std::stable_sort(out_.alive.begin(), out_.alive.end(),
-                   [](const AliveAtPeak& x, const AliveAtPeak& y) { return x.bytes > y.bytes; });
 }
 
 void MemoryReplay::hold_state(const MemoryInputs& inputs, const MemoryOptions& options) {
@@ -419,7 +381,8 @@ void MemoryReplay::operate(uint32_t index) {
   using Kind = OperatorMemory::Kind;
   const OperatorMemory& op = operators_[index];
   if (op.kind == Kind::kOptimizer) {
-    return;  // updates in place
+    hand_on(index, MemoryCategory::kOptimizer);  // what foreach keeps; updates are in place
+    return free_after(op);
   }
   if (op.kind == Kind::kRecompute) {
     return recompute(index);
@@ -442,6 +405,24 @@ void MemoryReplay::operate(uint32_t index) {
   }
   drop(input_);
   std::swap(input_, output_);
+  hand_on(index, MemoryCategory::kActivations);
+  free_after(op);
+}
+
+void MemoryReplay::hand_on(uint32_t index, MemoryCategory category) {
+  const OperatorMemory& op = operators_[index];
+  for (size_t part = 0; part < kHanded; ++part) {
+    if (op.handed[part] > 0) {
+      handed_[index][part] =
+          hold(op.handed[part], Stream::kCompute, category, op.unit, What::kHandedOn, index);
+    }
+  }
+}
+
+void MemoryReplay::free_after(const OperatorMemory& op) {
+  for (uint32_t i = 0; i < op.end_count; ++i) {
+    drop(handed_[op.ends[i].op][op.ends[i].part]);
+  }
 }
 
 void MemoryReplay::differentiate(uint32_t index) {
@@ -449,12 +430,7 @@ void MemoryReplay::differentiate(uint32_t index) {
   if (op.makes_gradient) {
     add_gradient(op);
   }
-  for (size_t part = 0; part < kHanded; ++part) {
-    if (op.handed[part] > 0) {
-      handed_[index][part] = hold(op.handed[part], Stream::kCompute, MemoryCategory::kActivations,
-                                  op.unit, What::kHandedOn, index);
-    }
-  }
+  hand_on(index, MemoryCategory::kActivations);
   if (op.forward >= 0) {
     const auto forward = static_cast<size_t>(op.forward);
     if (--users_left_[forward] == 0) {
@@ -463,9 +439,7 @@ void MemoryReplay::differentiate(uint32_t index) {
     }
   }
   drop(input_);  // forward's last output
-  for (uint32_t i = 0; i < op.end_count; ++i) {
-    drop(handed_[op.ends[i].op][op.ends[i].part]);
-  }
+  free_after(op);
 }
 
 // If the unit's gradients are already in one tensor, the new ones are added to it in place.
@@ -510,6 +484,11 @@ void MemoryReplay::release(const MemoryItem& item) {
     for (Block& piece : unit.pieces) {
       drop(piece);
     }
+    if (unit.last_gradient_bytes > 0 && !unit.pieces.empty() &&
+        unit.buffer(BufferKind::kReduceInput) != kNone) {
+      unit.last_gradient = hold(unit.last_gradient_bytes, Stream::kCompute,
+                                MemoryCategory::kGradients, item.unit, What::kUnshardedGradient);
+    }
     unit.pieces.clear();
     unit.gradient_so_far = 0;
   }
@@ -523,9 +502,8 @@ void MemoryReplay::release(const MemoryItem& item) {
 void MemoryReplay::recompute(uint32_t index) {
   const OperatorMemory& op = operators_[index];
   const auto forward = static_cast<size_t>(op.forward);
-  const Bytes kept = saved_[forward] == kNone ? 0 : operators_[forward].saved;
-  remade_[forward] = hold(std::max<Bytes>(0, op.saved - kept), Stream::kCompute,
-                          MemoryCategory::kActivations, op.unit, What::kSavedAgain, index);
+  remade_[forward] = hold(op.saved, Stream::kCompute, MemoryCategory::kActivations, op.unit,
+                          What::kSavedAgain, index);
   Block before = handed_on_again_;
   handed_on_again_ = op.hands_on ? hold(op.written, Stream::kCompute, MemoryCategory::kActivations,
                                         op.unit, What::kHandedOn, index)
@@ -560,6 +538,7 @@ void MemoryReplay::allocate(const MemoryItem& item) {
 
 void MemoryReplay::store(const MemoryItem& item) {
   Unit& unit = units_[item.unit];
+  drop(unit.last_gradient);
   if (unit.gradient != kNone) {
     return;  // the new gradient is added to it
   }

@@ -95,6 +95,9 @@ class MemoryReplay {
     Bytes unsharded_gradient_bytes = 0, other_gradient_bytes = 0, gradient_so_far = 0;
     std::vector<Block> pieces;
     Block gradient = kNone;
+    // See MemoryOptions::keeps_last_gradient.
+    Bytes last_gradient_bytes = 0;
+    Block last_gradient = kNone;
     bool casts = false;  // the reduction's output is cast to become the gradient
     // kUnshardedGrad is the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
@@ -111,7 +114,7 @@ class MemoryReplay {
 
   [[nodiscard]] static const char* what_name(What what);
   void begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part);
-  void begin_units(const MemoryInputs& inputs);
+  void begin_units(const MemoryInputs& inputs, const MemoryOptions& options);
   void replay(const MemoryInputs& inputs, const MemoryOptions& options, ComputeMemory* notes);
   void take_snapshot(Snapshot& now) const;
   [[nodiscard]] bool begins_as_before(const MemoryOutline& outline, size_t microbatch);
@@ -127,6 +130,8 @@ class MemoryReplay {
   void take(const MemoryItem& item, const MemoryOutline& outline);
   void operate(uint32_t index);
   void differentiate(uint32_t index);
+  void hand_on(uint32_t index, MemoryCategory category);
+  void free_after(const OperatorMemory& op);
   void add_gradient(const OperatorMemory& op);
   void flatten_gradient(UnitId id);
   void release(const MemoryItem& item);
@@ -154,6 +159,7 @@ class MemoryReplay {
   Block input_ = kNone, output_ = kNone, handed_on_again_ = kNone;
   std::vector<Holder> holders_;  // by block
   std::array<Bytes, kMemoryCategoryCount> by_category_{};
+  Bytes requested_ = 0;  // of the live allocations
   int64_t allocations_ = 0, peak_at_ = 0;
   int64_t stop_at_ = -1;  // number of the allocation after which to stop; -1: none
   bool rising_ = false;   // the last allocation made a new peak that at_peak does not have yet

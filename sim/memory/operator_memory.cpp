@@ -17,14 +17,33 @@ bool keeps_its_output(const Operator& op) {
          (op.kind == OperatorKind::kAttention || op.kind == OperatorKind::kLoss);
 }
 
-// Whether the operator computes the gradient of W for a product x·W: the result has the shape of W,
-// and the product sums over the rows of x.
-bool writes_parameter_gradient(const plan::Workload& workload, const Operator& op) {
-  if (op.phase != Phase::kBackward || op.kind != OperatorKind::kGemm || op.forward < 0) {
+// Whether the operator may compute the gradient of W for a product x·W: the result has the shape of
+// W, and the product sums over the rows of x.
+bool has_shape_of_weight(const plan::Workload& workload, const Operator& op) {
+  if (op.phase != Phase::kBackward || op.kind != OperatorKind::kGemm || op.forward < 0 ||
+      op.name == "aten::bmm") {  // of two activations
     return false;
   }
   const Operator& product = workload.operators[static_cast<size_t>(op.forward)];
   return op.k == product.m && op.m * op.n == product.n * product.k;
+}
+
+// Whether operator `index` computes the gradient of W. If x has as many rows as W's result columns,
+// both gradients have these sizes: autograd's formula for mm computes W's first, that for addmm
+// x's.
+bool writes_parameter_gradient(const plan::Workload& workload, size_t index) {
+  const auto& operators = workload.operators;
+  const Operator& op = operators[index];
+  if (!has_shape_of_weight(workload, op)) {
+    return false;
+  }
+  const auto is_other = [&](size_t at) {
+    return at < operators.size() && operators[at].forward == op.forward &&
+           has_shape_of_weight(workload, operators[at]);
+  };
+  const bool weight_first =
+      operators[static_cast<size_t>(op.forward)].name.find("addmm") == std::string::npos;
+  return weight_first ? !is_other(index - 1) : !is_other(index + 1);
 }
 
 OperatorMemory::Kind kind_of(Phase phase) {
@@ -96,22 +115,34 @@ class Handing {
   void take(uint32_t index, uint32_t next) {
     const Operator& now = op(index);
     const bool sum = is_sum(index);
-    use(current_, index);
+    const bool takes_gradient = now.takes == 0 || (now.takes & plan::kTakesGradient) != 0;
+    if (takes_gradient) {
+      use(current_, index);
+    }
     bool joins = false;
     if (sum) {
       const Id other = pop(waiting_);
       joins = other == kNone;
       use(joins ? residual_ : other, index);
     }
-    if (out_[index].hands_on) {
+    if (now.takes != 0) {
+      take_listed(index);
+    } else if (out_[index].hands_on) {
       make_parts(index, next);
     }
     const bool last = sum || next == kNone || is_sum(next) || op(next).forward != now.forward;
     if (!last) {
-      return;  // the next operator differentiates the same one and takes the same gradient
+      return;  // the next operator differentiates the same one
     }
-    const bool product = now.kind == OperatorKind::kGemm || sum;
-    if (joins || (now.kind == OperatorKind::kNorm && !is_sum(next) && residual_ == kNone)) {
+    if (!made_here_.empty()) {
+      made_ = made_here_.back().second;
+      for (size_t i = 0; i + 1 < made_here_.size(); ++i) {
+        parts_.push_back(made_here_[i].second);
+      }
+      made_here_.clear();
+    }
+    const bool product = (now.kind == OperatorKind::kGemm && now.takes == 0) || sum;
+    if (joins || (of_norm(now) && !is_sum(next) && residual_ == kNone)) {
       residual_ = made_;
     }
     current_ = made_;
@@ -120,6 +151,38 @@ class Handing {
       current_ = pop(parts_);
     }
     made_ = kNone;
+  }
+
+  // An operator with Operator::takes. Tensors that no operator has taken yet are in made_here_.
+  void take_listed(uint32_t index) {
+    const Operator& now = op(index);
+    Id first = kNone;
+    for (uint32_t distance = 30; distance > 0; --distance) {
+      if (distance > index || (now.takes & plan::takes_before(distance)) == 0) {
+        continue;
+      }
+      const auto at = std::find_if(made_by_.rbegin(), made_by_.rend(), [&](const auto& each) {
+        return each.first == index - distance;
+      });
+      if (at == made_by_.rend()) {
+        continue;
+      }
+      use(at->second, index);
+      first = first == kNone ? at->second : first;
+      std::erase_if(made_here_, [&](const auto& each) { return each.second == at->second; });
+    }
+    const bool in_place = first != kNone && now.name.ends_with('_');
+    if (!in_place && (!out_[index].hands_on || out_[index].written == 0)) {
+      return;
+    }
+    const Id made = in_place ? first : make(index, 0, out_[index].written);
+    made_by_.emplace_back(index, made);
+    made_here_.emplace_back(index, made);
+  }
+
+  [[nodiscard]] bool of_norm(const Operator& now) const {
+    return now.kind == OperatorKind::kNorm ||
+           (now.forward >= 0 && op(static_cast<uint32_t>(now.forward)).kind == OperatorKind::kNorm);
   }
 
   void make_parts(uint32_t index, uint32_t next) {
@@ -144,15 +207,48 @@ class Handing {
   std::vector<OperatorMemory>& out_;
   std::vector<std::pair<HandedOn, uint32_t>> users_;  // each with the last operator that takes it
   std::vector<Id> parts_, waiting_;
+  // Tensors of operators with Operator::takes, by operator: all, and those that none took yet.
+  std::vector<std::pair<uint32_t, Id>> made_by_, made_here_;
   Id current_ = kNone, made_ = kNone, residual_ = kNone;
 };
+
+// A loss of several operators is inside the model, which returns its input, the logits, too. So
+// they live until the last operator of the loss.
+void keep_logits(const plan::Workload& workload, std::vector<OperatorMemory>& out) {
+  const auto of_loss = [](const Operator& op) { return op.phase == Phase::kLoss; };
+  const auto& operators = workload.operators;
+  const auto found = std::find_if(operators.begin(), operators.end(), of_loss);
+  const auto end = std::find_if_not(found, operators.end(), of_loss);
+  const auto first = static_cast<size_t>(found - operators.begin());
+  const auto last = static_cast<size_t>(end - operators.begin()) - 1;
+  if (found == operators.end() || first == 0 || last == first) {
+    return;
+  }
+  out[first + 1].handed[0] = out[first - 1].written;
+  out[last].ends.at(out[last].end_count++) = {static_cast<uint32_t>(first + 1), 0};
+}
+
+// Tensors that an optimizer with foreach makes live until its last operator.
+void keep_optimizer_tensors(const plan::Workload& workload, std::vector<OperatorMemory>& out) {
+  if (out.empty() || out.back().kind != OperatorMemory::Kind::kOptimizer) {
+    return;
+  }
+  OperatorMemory& last = out.back();
+  for (uint32_t i = 0; i + 1 < out.size(); ++i) {
+    if (out[i].kind == OperatorMemory::Kind::kOptimizer && workload.operators[i].saved > 0) {
+      out[i].handed[0] = workload.operators[i].saved;
+      last.ends.at(last.end_count++) = {i, 0};
+    }
+  }
+}
 
 }  // namespace
 
 std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
   std::vector<OperatorMemory> out;
   out.reserve(workload.operators.size());
-  for (const Operator& op : workload.operators) {
+  for (size_t i = 0; i < workload.operators.size(); ++i) {
+    const Operator& op = workload.operators[i];
     OperatorMemory& each = out.emplace_back();
     each.saved = op.saved;
     each.written = op.written;
@@ -160,7 +256,7 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     each.unit = op.unit;
     each.kind = kind_of(op.phase);
     const bool of_table = op.phase == Phase::kBackward && op.kind == OperatorKind::kEmbedding;
-    const bool of_weight = writes_parameter_gradient(workload, op);
+    const bool of_weight = writes_parameter_gradient(workload, i);
     each.hands_on = !keeps_its_output(op) && !of_weight && !of_table;
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;
     each.gradient = of_table ? kRest : of_weight ? op.written : 0;
@@ -171,6 +267,16 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     }
   }
   Handing(workload, out).run();
+  for (uint32_t i = 0; i < out.size(); ++i) {
+    // The gradient of a tied table, until it is added to that of the other product.
+    const Operator& op = workload.operators[i];
+    if (out[i].gradient == kRest && op.m > 0) {
+      out[i].handed[0] = op.m * op.n * size_of(op.dtype);
+      out[i].ends.at(out[i].end_count++) = {i, 0};
+    }
+  }
+  keep_logits(workload, out);
+  keep_optimizer_tensors(workload, out);
   return out;
 }
 

@@ -16,9 +16,9 @@ inline constexpr Bytes kRest = std::numeric_limits<Bytes>::max();
 
 // Number of tensors in which a backward operator hands on a gradient.
 inline constexpr size_t kHanded = 3;
-// Number of tensors that are freed after one operator: two inputs, and its own outputs that no
+// Number of tensors that are freed after one operator: its inputs, and its own outputs that no
 // operator takes.
-inline constexpr size_t kEnds = kHanded + 2;
+inline constexpr size_t kEnds = kHanded + 5;
 struct HandedOn {
   uint32_t op = 0, part = 0;
 };
@@ -28,7 +28,8 @@ struct OperatorMemory {
   enum class Kind : uint8_t { kForward, kBackward, kRecompute, kOptimizer };
   Bytes saved = 0;    // kForward: kept for backward; kRecompute: saved again
   Bytes written = 0;  // output; in forward it is handed on to the next operator
-  // kBackward: sizes of the tensors that it hands on, and the tensors to free after it.
+  // kBackward: sizes of the tensors that it hands on, and the tensors to free after it. kOptimizer:
+  // the same of what foreach keeps between its operators. kForward: of the logits.
   std::array<Bytes, kHanded> handed{};
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
@@ -50,6 +51,10 @@ struct OperatorMemory {
 // element-wise operator is larger than the output of the next operator's forward, it has one part
 // for that operator and further parts for later ones (several branches). While such parts wait, the
 // gradient of a product's input waits for the sum.
+//
+// Operators with Operator::takes say which tensors of the same backward they take. Of those that
+// none takes, the last is handed on, and the others are further parts. Names that end in "_" write
+// into the tensor that was made first of those that they take.
 [[nodiscard]] std::vector<OperatorMemory> operator_memory(const plan::Workload& workload);
 
 }  // namespace shardlens::sim

@@ -38,6 +38,9 @@ struct MemoryOptions {
   Bytes capacity = 0;            // of the device, without what the driver itself takes
   int64_t optimizer_states = 2;  // numbers per parameter, in the master dtype; 2 for AdamW
   bool list_alive = true;
+  // PyTorch's FSDP2 (torch 2.11) refers to the gradient of a unit's last parameter until the
+  // reduction is done, although it was copied into the reduction's input.
+  bool keeps_last_gradient = false;
   // The step has more microbatches than the four planned ones (the first, two in the middle, the
   // last). StepMemory::alike states whether the further ones leave memory unchanged.
   bool more_microbatches = false;
@@ -45,6 +48,8 @@ struct MemoryOptions {
 
 struct StepMemory {
   Bytes peak_allocated = 0, peak_reserved = 0;
+  // The most bytes of tensors at a time, without the allocator's rounding; 0: not counted.
+  Bytes peak_requested = 0;
   std::array<Bytes, kMemoryCategoryCount> at_peak{};  // allocated bytes; they sum to the peak
   std::vector<AliveAtPeak> alive;                     // largest first
   bool alike = true;  // false: more_microbatches, but a middle one leaves memory changed

@@ -73,6 +73,7 @@ MemoryOptions memory_options(const Target& target,
                              const plan::StepSettings& settings,
                              const PredictOptions& options) {
   MemoryOptions memory;
+  memory.keeps_last_gradient = settings.program == plan::Program::kTransformers;
   memory.capacity = target.memory > 0 ? target.memory : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states();
   memory.list_alive = options.list_alive;

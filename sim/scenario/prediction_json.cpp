@@ -35,6 +35,7 @@ ordered_json prediction_json(const Prediction& prediction) {
   out["tokens_per_s"] = prediction.tokens_per_s;
   out["mfu"] = prediction.mfu ? ordered_json(*prediction.mfu) : ordered_json();
   out["peak_allocated_bytes"] = memory.peak_allocated;
+  out["peak_requested_bytes"] = memory.peak_requested;
   out["peak_reserved_bytes"] = memory.peak_reserved;
   out["fits"] = memory.fits;
   for (int i = 0; i < kMemoryCategoryCount; ++i) {

@@ -61,7 +61,7 @@ void Evaluator::take_family(const Candidate& candidate) {
 
 void Evaluator::take_sizes() {
   unit_sizes_ = plan::unit_sizes(plan_);
-  optimizer_ = plan::optimizer_operator(plan_, scenario_.step);
+  optimizer_ = plan::optimizer_operators(plan_, scenario_.step);
   kept_.clear();
   for (auto& [batch, of] : sized_) {
     of.known.clear();
@@ -87,9 +87,13 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   }
   Sized& out = known->second;
   // These depend on the family's shards.
-  out.workload.operators.back() = optimizer_;
-  out.costs.operators.back() = {target_.costs->compute(optimizer_),
-                                target_.costs->issue(optimizer_)};
+  const size_t last = out.workload.operators.size() - optimizer_.size();
+  for (size_t i = 0; i < optimizer_.size(); ++i) {
+    out.workload.operators[last + i] = optimizer_[i];
+    out.costs.operators[last + i] = {target_.costs->compute(optimizer_[i]),
+                                     target_.costs->issue(optimizer_[i])};
+    out.memory[last + i].handed[0] = optimizer_[i].saved;
+  }
   out.costs.units = unit_costs_;
   return out;
 }

@@ -121,7 +121,7 @@ def compare(family, options):
             for name, left in (("only native", a - b), ("only exported", b - a)):
                 for each, count in sorted(left.items(), key=str)[:8]:
                     print(f"    {name}: {count} x {each}")
-    row["saved"] = total(native, "saved_bytes"), total(exported, "saved_bytes")
+    row["saved"] = tuple(total([e for e in each if e["kind"] != "optimizer"], "saved_bytes") for each in (native, exported))
     row["compute"] = of_native["compute_ns"], of_exported["compute_ns"]
     row["step"] = of_native["step_ns"], of_exported["step_ns"]
     if options.operators:

@@ -107,6 +107,7 @@ struct DecoderFamily {
   bool norm_bias = false;           // of LayerNorms
   bool offset_norms = false;        // weights of RMSNorms are 1 + w, computed in fp32
   bool sinks = false;               // the attention has a parameter with a number for each head
+  bool wide_norms = false;          // weights of RMSNorms multiply in fp32
   bool scales_embedding = false;    // by sqrt(hidden_size)
   bool scales_queries = false;      // by an operator of its own
   bool gated_activation = true;     // the MLP's activation is multiplied with a second product
@@ -115,6 +116,7 @@ struct DecoderFamily {
   bool fp32_routing = true;         // the experts' weights are fp32 when they multiply
   bool even_heads = false;          // hidden_size must be a multiple of the heads
   bool rotary = true;
+  Scores eager = Scores::kFused;                    // how transformers runs attention
   std::span<const std::string_view> own_keys = {};  // that read_own() or nothing needs
   // The keys that only this family has.
   void (*read_own)(const JsonNode& root, ModelConfig& config) = nullptr;

@@ -40,7 +40,9 @@ class DecoderForward {
       build_.leave();
     }
     build_.linear("lm_head", {.in = config_.embedding_size, .out = config_.vocab_size});
-    if (config_.caps_logits) {
+    if (config_.caps_logits && !build_.is_fused()) {
+      build_.unfused(unfused_cap(), OperatorKind::kElementwise, config_.vocab_size);
+    } else if (config_.caps_logits) {
       const int64_t logits = config_.vocab_size;
       build_.elementwise("shardlens::softcap", "shardlens::softcap_backward",
                          {.read = logits,
@@ -88,7 +90,8 @@ class DecoderForward {
                  .weights = weights,
                  .sums_input_grad = residual,
                  .groups = groups,
-                 .offset = family_.offset_norms});
+                 .offset = family_.offset_norms,
+                 .wide = family_.wide_norms});
     build_.leave();
   }
   // The norm of `part` where the family has one.
@@ -173,14 +176,20 @@ class DecoderForward {
     }
     const int64_t value_dim =
         config_.latent.value_dim > 0 ? config_.latent.value_dim : config_.head_dim;
+    const bool one_product = find_slot(family_.attention, Part::kQueryKeyValue) != nullptr;
     build_.attention({.heads = config_.heads,
                       .kv_heads = config_.kv_heads,
                       .head_dim = config_.head_dim,
                       .value_dim = value_dim,
-                      .window = windowed ? config_.sliding_window : 0});
+                      .window = windowed ? config_.sliding_window : 0,
+                      .eager = family_.eager == Scores::kCapped && !config_.caps_scores
+                                   ? Scores::kScaled
+                                   : family_.eager,
+                      .one_product = one_product});
     // The result of queries that were put together has the heads outside of the rows.
-    const bool moved = !build_.is_fused() && family_.rotary && config_.latent.key_value_rank == 0 &&
-                       find_slot(family_.attention, Part::kQueryKeyValue) != nullptr;
+    const bool eager = !build_.is_fused() && family_.eager != Scores::kFused;
+    const bool moved =
+        !build_.is_fused() && family_.rotary && config_.latent.key_value_rank == 0 && one_product;
     if (moved) {
       const int64_t features = config_.heads * value_dim;
       build_.elementwise("aten::clone", "", {.read = features, .written = features});
@@ -189,7 +198,7 @@ class DecoderForward {
                   {.in = config_.heads * value_dim,
                    .out = config_.hidden_size,
                    .bias = has_bias(family_.output_bias, config_.attention_bias),
-                   .keeps_input = moved});
+                   .keeps_input = moved || eager});
     build_.leave();
   }
 
@@ -264,6 +273,7 @@ class DecoderForward {
     rotary(kv);
     const auto all = static_cast<double>(q + 2 * kv);
     const double queries = static_cast<double>(q) / all, keys = static_cast<double>(kv) / all;
+    constexpr uint32_t sum = takes_before(1) | takes_before(2);
     const Piece forward[] = {
         {.name = "aten::cat", .read = queries, .written = queries},
         {.name = "aten::cat", .read = keys, .written = keys},
@@ -271,13 +281,13 @@ class DecoderForward {
     const Piece backward[] = {
         {.name = "aten::slice_backward", .written = keys},
         {.name = "aten::add_", .read = 2 * keys, .written = keys},
-        {.name = "aten::slice_backward", .written = queries},
+        {.name = "aten::slice_backward", .written = queries, .takes = kTakesGradient},
         {.name = "aten::add_", .read = 2 * queries, .written = queries},
-        {.name = "aten::slice_backward", .read = keys, .written = 1},
-        {.name = "aten::slice_backward", .read = keys, .written = 1},
-        {.name = "aten::add_", .read = 2, .written = 1},
-        {.name = "aten::slice_backward", .read = queries, .written = 1},
-        {.name = "aten::add_", .read = 2, .written = 1},
+        {.name = "aten::slice_backward", .read = keys, .written = 1, .takes = takes_before(3)},
+        {.name = "aten::slice_backward", .read = keys, .written = 1, .takes = kTakesGradient},
+        {.name = "aten::add_", .read = 2, .written = 1, .takes = sum},
+        {.name = "aten::slice_backward", .read = queries, .written = 1, .takes = takes_before(4)},
+        {.name = "aten::add_", .read = 2, .written = 1, .takes = sum},
     };
     build_.unfused({forward, backward, queries + keys}, OperatorKind::kElementwise, q + 2 * kv);
   }
@@ -419,13 +429,18 @@ class DecoderForward {
           1 / static_cast<double>(experts.per_token);  // of the sum over its copies
       const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
       const Piece backward[] = {
-          {.name = "aten::new_zeros", .written = token},
-          {.name = "aten::index_put", .read = 1 + token, .written = token},
+          {.name = "aten::new_zeros", .written = token, .takes = kTakesSaved},
+          {.name = "aten::index_put",
+           .read = 1 + token,
+           .written = token,
+           .takes = kTakesGradient | takes_before(1)},
       };
       build_.unfused({forward, backward}, OperatorKind::kElementwise, copies);
     }
     grouped("gate_up_proj", hidden, 2 * experts.intermediate_size);
-    if (family_.expert_bias) {
+    if (family_.expert_bias && !build_.is_fused()) {
+      build_.unfused(unfused_clamped_gate(), OperatorKind::kElementwise, inner);
+    } else if (family_.expert_bias) {
       build_.elementwise("shardlens::clamped_glu", "shardlens::clamped_glu_backward",
                          {.read = 2 * inner,
                           .written = inner,
@@ -478,20 +493,28 @@ class DecoderForward {
          .read_f32 = f32 * token,
          .written = own,
          .written_f32 = f32},
-        {.name = "aten::new_zeros", .written = own, .written_f32 = f32},
+        {.name = "aten::new_zeros", .written = own, .written_f32 = f32, .takes = kTakesSaved},
         {.name = "aten::index_put",
          .read = 2 * own,
          .read_f32 = 2 * f32,
          .written = own,
-         .written_f32 = f32},
+         .written_f32 = f32,
+         .takes = takes_before(1) | takes_before(2)},
         {.name = "aten::mul", .read = 1 + own, .read_f32 = f32, .written = own, .written_f32 = f32},
-        {.name = "aten::mul", .read = own, .read_f32 = f32, .written = own, .written_f32 = f32},
-        {.name = "aten::sum", .read = own, .read_f32 = f32},
+        {.name = "aten::mul",
+         .read = own,
+         .read_f32 = f32,
+         .written = own,
+         .written_f32 = f32,
+         .takes = takes_before(2)},
+        {.name = "aten::sum", .read = own, .read_f32 = f32, .takes = takes_before(2)},
     };
     if (wide) {
       forward.push_back({.name = "aten::_to_copy", .read_f32 = token, .written = token});
-      backward.push_back({.name = "aten::_to_copy", .read_f32 = 1, .written = 1});
-      backward.push_back({.name = "aten::_to_copy", .read = token, .written_f32 = token});
+      backward.push_back(
+          {.name = "aten::_to_copy", .read_f32 = 1, .written = 1, .takes = takes_before(2)});
+      backward.insert(backward.begin(),
+                      {.name = "aten::_to_copy", .read = token, .written_f32 = token});
     }
     build_.unfused({forward, backward, 1}, OperatorKind::kElementwise, copies);
   }

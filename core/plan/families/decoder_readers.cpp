@@ -103,6 +103,8 @@ void read_gemma(const JsonNode& root, ModelConfig& config) {
   const auto pattern = find_any(root, {"sliding_window_pattern", "_sliding_window_pattern"});
   window_all_but_each(config, third ? optional_integer(pattern, 6, 1, kLargestLayers) : 2);
   read_layer_types(root, config);
+  const auto scores_cap = root.find("attn_logit_softcapping");
+  config.caps_scores = scores_cap ? !scores_cap->is_null() : !third;
   const auto cap = root.find("final_logit_softcapping");
   config.caps_logits = cap ? !cap->is_null() : !third;
   if (const auto both = root.find("use_bidirectional_attention");

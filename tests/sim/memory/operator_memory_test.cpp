@@ -1,5 +1,6 @@
 #include "sim/memory/operator_memory.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <gtest/gtest.h>
@@ -11,7 +12,9 @@
 namespace shardlens::sim {
 namespace {
 
-plan::Workload workload() {
+plan::Workload workload(plan::Program program = plan::Program::kEngine,
+                        int64_t seq = 8,
+                        plan::OptimizerImpl impl = plan::OptimizerImpl::kFused) {
   const plan::ModelConfig config = plan::parse_model_config(
       R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
@@ -20,7 +23,8 @@ plan::Workload workload() {
   const plan::ResolvedPlan plan =
       plan::resolve(plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json"),
                     plan::module_tree(config), 1);
-  return plan::step_workload(config, plan, {.batch = 2, .seq = 8});
+  return plan::step_workload(config, plan,
+                             {.batch = 2, .seq = seq, .optimizer_impl = impl, .program = program});
 }
 
 // The backward operator with that name and module.
@@ -80,6 +84,47 @@ TEST(OperatorMemoryTest, AttentionHandsOnThreeGradients) {
   EXPECT_EQ(memory[attention].handed[0], query / 2);  // of the values: half as many heads
   EXPECT_EQ(memory[attention].handed[1], query / 2);
   EXPECT_EQ(memory[attention].handed[2], query);
+}
+
+// Log-softmax's backward reads the gradient of nll_loss and writes another tensor of its size, so
+// that both are alive, besides what forward saved.
+TEST(OperatorMemoryTest, GradientsOfOnePartLiveUntilTheyAreTaken) {
+  const plan::Workload in = workload(plan::Program::kTransformers);
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const uint32_t nll = find(in, "aten::nll_loss_backward", "");
+  const uint32_t softmax = find(in, "aten::_log_softmax_backward_data", "");
+  EXPECT_EQ(last_user(memory, nll, 0), softmax);
+  EXPECT_GT(last_user(memory, softmax, 0), softmax);
+  // SiLU's gradient is taken by silu_backward; the other one waits for the up projection.
+  const uint32_t silu = find(in, "aten::silu_backward", "model.layers.0.mlp");
+  EXPECT_EQ(last_user(memory, silu - 1, 0), silu);
+  const uint32_t gate = find(in, "aten::mm", "model.layers.0.mlp.gate_proj");
+  EXPECT_GE(last_user(memory, silu - 2, 0), gate);
+}
+
+// Rows and hidden size are equal: the first product of mm's backward is the weight's gradient.
+TEST(OperatorMemoryTest, SquareProductsHaveOneGradientOfTheirWeight) {
+  const plan::Workload in = workload(plan::Program::kEngine, 64 / 2);
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const uint32_t down = find(in, "aten::mm", "model.layers.0.mlp.down_proj");
+  EXPECT_EQ(memory[down].gradient, 64 * 96 * 4);
+  EXPECT_EQ(memory[down + 1].gradient, 0);
+  EXPECT_TRUE(memory[down + 1].hands_on);
+}
+
+// torch.optim's AdamW with foreach takes the root of all second moments into new tensors.
+TEST(OperatorMemoryTest, ForeachKeepsOneTensorPerParameter) {
+  const plan::Workload in = workload(plan::Program::kEngine, 8, plan::OptimizerImpl::kForeach);
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const auto root = static_cast<uint32_t>(
+      std::find_if(in.operators.begin(), in.operators.end(),
+                   [](const plan::Operator& op) { return op.name == "aten::_foreach_sqrt"; }) -
+      in.operators.begin());
+  ASSERT_LT(root, in.operators.size());
+  // Embedding and head; of two layers the queries, keys, values, outputs, three of the MLP, norms.
+  const Bytes parameters = 2 * 128 * 64 + 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 128);
+  EXPECT_EQ(memory[root].handed[0], parameters * 4);
+  EXPECT_EQ(last_user(memory, root, 0), in.operators.size() - 1);
 }
 
 }  // namespace

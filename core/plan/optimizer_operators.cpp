@@ -1,0 +1,78 @@
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/unit_sizes.h"
+#include "core/plan/workload_builder.h"
+
+namespace shardlens::plan {
+namespace {
+
+// Update of AdamW per element: two moments, bias correction, decay, step.
+constexpr int64_t kAdamWFlops = 14;
+// Update of SGD per element: decay and step, plus the update of the momentum if it is used.
+constexpr int64_t kSgdFlops = 4, kMomentumFlops = 2;
+
+// One operator of torch.optim with foreach: numbers per element that it reads and writes.
+struct Foreach {
+  std::string_view name;
+  int64_t read = 1, written = 1;
+  int64_t kept = 0;  // written to new tensors, which the last operator takes
+};
+// torch.optim.adamw._multi_tensor_adamw and torch.optim.sgd._multi_tensor_sgd, torch 2.11.
+constexpr Foreach kForeachAdamW[] = {
+    {.name = "aten::_foreach_mul_"},              // decay
+    {.name = "aten::_foreach_lerp_", .read = 2},  // first moment
+    {.name = "aten::_foreach_mul_"},              // second moment
+    {.name = "aten::_foreach_addcmul_", .read = 2},
+    {.name = "aten::_foreach_sqrt", .kept = 1},
+    {.name = "aten::_foreach_div_"},
+    {.name = "aten::_foreach_add_"},
+    {.name = "aten::_foreach_addcdiv_", .read = 3},
+};
+constexpr Foreach kForeachSgd[] = {
+    {.name = "aten::_foreach_add_", .read = 2},
+};
+constexpr Foreach kForeachMomentum[] = {
+    {.name = "aten::_foreach_mul_"},
+    {.name = "aten::_foreach_add_", .read = 2},
+    {.name = "aten::_foreach_add_", .read = 2},
+};
+
+}  // namespace
+
+std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
+  const bool adamw = settings.optimizer == Optimizer::kAdamW;
+  const int64_t states = settings.optimizer_states();
+  int64_t elements = 0;
+  for (const UnitSize& unit : unit_sizes(plan)) {
+    elements += unit.stepped;
+  }
+  const Bytes one = elements * size_of(DType::kF32);
+  Operator op;
+  op.kind = OperatorKind::kOptimizer;
+  op.phase = Phase::kOptimizer;
+  op.flops = (adamw ? kAdamWFlops : kSgdFlops + kMomentumFlops * states) * elements;
+  if (settings.optimizer_impl == OptimizerImpl::kFused) {
+    op.name = adamw ? "aten::_fused_adamw_" : "aten::_fused_sgd_";
+    op.read = (2 + states) * one;     // parameter, gradient, states
+    op.written = (1 + states) * one;  // all but the gradient
+    return {op};
+  }
+  const std::span<const Foreach> list = adamw        ? std::span<const Foreach>(kForeachAdamW)
+                                        : states > 0 ? std::span<const Foreach>(kForeachMomentum)
+                                                     : std::span<const Foreach>(kForeachSgd);
+  op.flops /= static_cast<int64_t>(list.size());
+  std::vector<Operator> out;
+  for (const Foreach& each : list) {
+    op.name = each.name;
+    op.read = each.read * one;
+    op.written = each.written * one;
+    op.saved = each.kept * one;
+    out.push_back(op);
+  }
+  return out;
+}
+
+}  // namespace shardlens::plan
