@@ -72,6 +72,11 @@ void print_simulated(const SimulatedResult& result) {
   write_stdout(fmt::format("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
                            format_bytes(now.memory.peak_allocated),
                            format_bytes(now.memory.peak_reserved), verdict));
+  if (const sim::OutsideMemory& outside = now.outside_memory; outside.total() > 0) {
+    write_stdout(fmt::format("in addition {}: CUDA {}, NCCL {}, cuBLAS {}\n",
+                             format_bytes(outside.total()), format_bytes(outside.context),
+                             format_bytes(outside.nccl), format_bytes(outside.cublas)));
+  }
   report::Table alive({{"alive at the peak", report::Align::kLeft},
                        {"unit", report::Align::kLeft},
                        {"category", report::Align::kLeft},

@@ -163,6 +163,16 @@ FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
   return fabric;
 }
 
+OutsideMemory read_outside(const JsonNode& node) {
+  static const Names kKeys{"context_bytes", "nccl_bytes", "cublas_bytes"};
+  node.expect_object("memory outside of the allocator");
+  node.allow_only(kKeys);
+  const auto bytes = [&](const std::string& key) {
+    return node.find(key) ? static_cast<Bytes>(constant(node, key, 0, kMost)) : 0;
+  };
+  return {.context = bytes(kKeys[0]), .nccl = bytes(kKeys[1]), .cublas = bytes(kKeys[2])};
+}
+
 }  // namespace
 
 SoftwareSpec read_software(const JsonNode& node) {
@@ -191,8 +201,8 @@ SoftwareSpec read_software(const JsonNode& node) {
 }
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
-  static const Names kKeys{"version", "name",     "gpus",        "nodes",    "gpu",
-                           "fabric",  "software", "operator_us", "action_us"};
+  static const Names kKeys{"version", "name",     "gpus",        "nodes",     "gpu",
+                           "fabric",  "software", "operator_us", "action_us", "outside_memory"};
   const nlohmann::json document = plan::parse_json(json, source);
   const JsonNode root(document, source);
   root.expect_object("a hardware spec");
@@ -209,6 +219,9 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
   }
   if (const auto software = root.find("software")) {
     spec.software = read_software(*software);
+  }
+  if (const auto outside = root.find("outside_memory")) {
+    spec.outside = read_outside(*outside);
   }
   spec.operator_us = constant(root, "operator_us", 0, 1e6);
   spec.action_us = constant(root, "action_us", 0, 1e6);

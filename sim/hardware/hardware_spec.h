@@ -28,6 +28,16 @@ struct GpuSpec {
   double host_link_gbps = 0;
 };
 
+// GPU memory that a rank uses outside of PyTorch's allocator (`context` and `nccl`), and what
+// cuBLAS takes from it (`cublas`, one workspace for a handle and stream). 0: not counted.
+struct OutsideMemory {
+  Bytes context = 0;  // of CUDA, with the kernels that were loaded
+  Bytes nccl = 0;     // buffers of one communicator
+  Bytes cublas = 0;
+  [[nodiscard]] Bytes total() const { return context + nccl + cublas; }
+  friend bool operator==(const OutsideMemory&, const OutsideMemory&) = default;
+};
+
 // One measured curve: time by bytes of the larger message, ascending.
 struct CollectiveCurve {
   CollectiveKind kind = CollectiveKind::kAllGather;
@@ -77,6 +87,7 @@ struct HardwareSpec {
   GpuSpec gpu;
   FabricSpec fabric;
   SoftwareSpec software;
+  OutsideMemory outside;
   double operator_us = 0, action_us = 0;  // host time to issue one
 
   [[nodiscard]] int64_t ranks() const { return gpus * nodes; }

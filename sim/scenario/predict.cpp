@@ -18,6 +18,7 @@ Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
   target.costs = &costs;
   target.ranks = hardware.ranks();
   target.memory = hardware.gpu.memory;
+  target.outside_memory = hardware.outside;
   target.outside = std::llround(hardware.software.step_us * 1e3);
   return target;
 }
@@ -74,7 +75,9 @@ MemoryOptions memory_options(const Target& target,
                              const PredictOptions& options) {
   MemoryOptions memory;
   memory.keeps_last_gradient = settings.program == plan::Program::kTransformers;
-  memory.capacity = target.memory > 0 ? target.memory : std::numeric_limits<Bytes>::max();
+  memory.capacity = target.memory > 0
+                        ? std::max<Bytes>(0, target.memory - target.outside_memory.total())
+                        : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states();
   memory.list_alive = options.list_alive;
   memory.more_microbatches = options.simulation.more_microbatches > 0;

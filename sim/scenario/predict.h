@@ -35,6 +35,7 @@ struct Target {
   const CostModel* costs = nullptr;
   int64_t ranks = 0;  // maximum number of ranks
   Bytes memory = 0;   // per rank; 0: unknown, everything fits
+  OutsideMemory outside_memory = {};
   // Time of a step outside its plan: loading data, the gradient norm, metrics.
   Nanoseconds outside = 0, outside_communication = 0;
 };

@@ -42,6 +42,9 @@ ordered_json prediction_json(const Prediction& prediction) {
     out["memory"][std::string(name_of(static_cast<MemoryCategory>(i)))] =
         memory.at_peak[static_cast<size_t>(i)];
   }
+  out["outside_memory"] = {{"context", prediction.outside_memory.context},
+                           {"nccl", prediction.outside_memory.nccl},
+                           {"cublas", prediction.outside_memory.cublas}};
   out["baseline"] = baseline_json(prediction.baseline);
   out["interval_ns"] = interval_json(prediction.interval);
   out["change_interval_ns"] = interval_json(prediction.change_interval);

@@ -67,6 +67,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
       predict(out.workload, out.plan, machine.target(), scenario.step, options);
   out.machine = machine.target().name;
   out.capacity = machine.target().memory;
+  out.outside_memory = machine.target().outside_memory;
   out.device = machine.spec() ? machine.spec()->gpu.name : out.machine;
   const plan::ModelConfig* config = scenario.model->config();
   if (machine.spec() && machine.calibration() == nullptr && config != nullptr &&

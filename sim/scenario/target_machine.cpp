@@ -39,6 +39,7 @@ void TargetMachine::take_spec() {
   target_.name = spec_->name;
   target_.ranks = spec_->ranks();
   target_.memory = spec_->gpu.memory;
+  target_.outside_memory = spec_->outside;
 }
 
 }  // namespace shardlens::sim

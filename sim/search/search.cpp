@@ -35,8 +35,12 @@ class Searcher {
         all_(candidates(scenario.model->tree(), ranks_, scenario.step.samples())),
         outcomes_(all_.size()),
         refusals_(all_.size()) {
-    target_.memory =
-        target_.memory > 0 ? std::min(target_.memory, options.memory_limit) : options.memory_limit;
+    // The limit is that of the allocator.
+    const Bytes outside = target_.outside_memory.total();
+    target_.memory = target_.memory > 0 ? std::min(std::max<Bytes>(0, target_.memory - outside),
+                                                   options.memory_limit)
+                                        : options.memory_limit;
+    target_.outside_memory = {};
     for (size_t begin = 0; begin < all_.size();) {
       size_t end = begin + 1;
       while (end < all_.size() && same_sizes(all_[end], all_[begin])) {

@@ -123,6 +123,7 @@ def compare(family, options):
                     print(f"    {name}: {count} x {each}")
     row["saved"] = tuple(total([e for e in each if e["kind"] != "optimizer"], "saved_bytes") for each in (native, exported))
     row["compute"] = of_native["compute_ns"], of_exported["compute_ns"]
+    row["peak"] = of_native["peak_requested_bytes"], of_exported["peak_requested_bytes"]
     row["step"] = of_native["step_ns"], of_exported["step_ns"]
     if options.operators:
         show(native, exported)
@@ -143,13 +144,13 @@ def main():
     parser.add_argument("--engine", action="store_true", help="the native family as this engine runs it, with fused operators")
     parser.add_argument("--operators", action="store_true")
     options = parser.parse_args()
-    print("| family | products equal | FLOPs of products | FLOPs of attention | kept bytes | compute | step | export |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| family | products equal | FLOPs of products | FLOPs of attention | kept bytes | peak memory | compute | step | export |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for family in options.names or CONFIGS:
         row = compare(family, options)
         same, a, b = row["gemm"]
         print(f"| `{family}` | {same} of {max(a, b)} | {change(row['gemm_flops'])} | {change(row['attention_flops']) if row['attention_flops'][0] and row['attention_flops'][1] else 'as products'} "
-              f"| {change(row['saved'])} | {change(row['compute'])} | {change(row['step'])} | {row['seconds']:.1f} s |", flush=True)
+              f"| {change(row['saved'])} | {change(row['peak'])} | {change(row['compute'])} | {change(row['step'])} | {row['seconds']:.1f} s |", flush=True)
 
 
 if __name__ == "__main__":

@@ -302,9 +302,25 @@ def simulate(program, row, folder, alive):
     return json.loads(done.stdout), seconds, shown
 
 
+# Categories at the peak that both have: of the simulator (with the allocator's rounding), of the tracker.
+GROUPS = {
+    "parameters and optimizer states": (("parameters", "optimizer"), ("Sharded Param", "OptState")),
+    "unsharded parameters": (("unsharded",), ("Unsharded Param",)),
+    "everything else": (("gradients", "activations", "communication"),
+                        ("Sharded Grad", "Unsharded Grad", "Activation", "Temp", "All Gather", "Reduce Scatter", "Inputs", "Buffer")),
+}
+
+
+def distribution(values):
+    sizes = sorted(map(abs, values))
+    return (f"{len(sizes)} configurations: median {100 * sizes[len(sizes) // 2]:.2f} %, 95th percentile {100 * sizes[math.ceil(0.95 * len(sizes)) - 1]:.2f} %, "
+            f"largest {100 * max(values, key=abs):+.2f} %")
+
+
 def compare(options):
     rows = json.loads(Path(options.file).read_text())["rows"]
     errors, times = [], [0.0, 0.0]
+    parts, by_model = collections.defaultdict(list), collections.defaultdict(list)
     for name, row in rows.items():
         if options.only not in name:
             continue
@@ -322,9 +338,17 @@ def compare(options):
             print(shown)
             for key, value in tracked["alive"].items():
                 print(f"{mib(value):>14} {key}")
-    sizes = sorted(abs(error) for error, _ in errors)
-    print(f"{len(sizes)} configurations: median {100 * sizes[len(sizes) // 2]:.2f} %, 95th percentile {100 * sizes[math.ceil(0.95 * len(sizes)) - 1]:.2f} %, "
-          f"most {100 * sizes[-1]:.2f} %; tracker {times[0]:.0f} s, simulator {times[1]:.1f} s")
+        for group, (ours, theirs) in GROUPS.items():
+            parts[group].append((sum(found["memory"][key] for key in ours) - sum(tracked["at_peak"].get(key, 0) for key in theirs)) / tracked["peak"])
+        by_model[row["model"]].append(error)
+    print(f"\n{distribution([error for error, _ in errors])}; tracker {times[0]:.0f} s, simulator {times[1]:.1f} s")
+    for group, values in parts.items():
+        print(f"{group}, of the peak: {distribution(values)}")
+    if options.table:
+        print("\n| model | configurations | median | largest |\n|---|---|---|---|")
+        for model, values in by_model.items():
+            sizes = sorted(map(abs, values))
+            print(f"| `{model}` | {len(sizes)} | {100 * sizes[len(sizes) // 2]:.1f} % | {100 * max(values, key=abs):+.1f} % |")
 
 
 if __name__ == "__main__":

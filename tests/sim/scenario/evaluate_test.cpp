@@ -54,6 +54,22 @@ TEST(Evaluate, TheOptimizerIsTheStepsOwn) {
   EXPECT_GT(adamw.memory.at_peak[states], 0);
 }
 
+// A GPU whose memory is what the step reserves and what is outside of the allocator.
+TEST(Evaluate, WhatIsOutsideOfTheAllocatorHasToFitToo) {
+  Scenario of = scenario_of();
+  HardwareSpec hardware = load_hardware("8xH100");
+  EXPECT_GT(hardware.outside.total(), 0);
+  const Prediction now = evaluate(of);
+  EXPECT_EQ(now.outside_memory, hardware.outside);
+  hardware.gpu.memory = now.memory.peak_reserved + hardware.outside.total();
+  of.machine = std::make_shared<const TargetMachine>(hardware);
+  EXPECT_TRUE(evaluate(of).memory.fits);
+  // The allocator gives cached segments back, but not what is allocated.
+  hardware.gpu.memory = now.memory.peak_allocated + hardware.outside.total() - 1;
+  of.machine = std::make_shared<const TargetMachine>(hardware);
+  EXPECT_FALSE(evaluate(of).memory.fits);
+}
+
 TEST(Evaluate, UtilizationIsOfTheFormulaInTheDocs) {
   const Scenario of = scenario_of();
   const Prediction now = evaluate(of);
