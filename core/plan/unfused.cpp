@@ -66,7 +66,7 @@ constexpr std::array kNormForward =
 constexpr std::array kNormBackward =
     joined(std::to_array<Piece>({
                {.name = "aten::mul", .read = 1, .written = 1, .takes = kTakesGradient},
-               {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+               {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 1},
                {.name = "aten::sum", .read = 1},
                {.name = "aten::_to_copy", .read = 1, .written_f32 = 1, .takes = takes_before(3)},
            }),
@@ -133,7 +133,7 @@ constexpr Piece kGateForward[] = {
 };
 constexpr Piece kGateBackward[] = {
     {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
     {.name = "aten::silu_backward", .read = 2, .written = 1},
 };
 
@@ -149,10 +149,14 @@ constexpr Piece kClampedGateForward[] = {
 };
 constexpr Piece kClampedGateBackward[] = {
     {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
     {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3)},
-    {.name = "aten::sigmoid_backward", .read = 2, .written = 1, .takes = takes_before(2)},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3), .frees = 1},
+    {.name = "aten::sigmoid_backward",
+     .read = 2,
+     .written = 1,
+     .takes = takes_before(2),
+     .frees = 1},
     {.name = "aten::mul", .read = 1, .written = 1},
     {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
     {.name = "aten::ge", .read = 1, .written = 0.5, .takes = kTakesSaved},
@@ -178,8 +182,8 @@ constexpr Piece kGeluForward[] = {
 };
 constexpr Piece kGeluBackward[] = {
     {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
-    {.name = "aten::tanh_backward", .read = 2, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
+    {.name = "aten::tanh_backward", .read = 2, .written = 1, .frees = 1},
     {.name = "aten::mul", .read = 1, .written = 1},
     {.name = "aten::mul", .read = 1, .written = 1},
     {.name = "aten::pow", .read = 1, .written = 1, .takes = kTakesSaved},

@@ -17,6 +17,7 @@ struct Piece {
   // Of backward: as Operator::takes; by default the output of the one before, which for the first
   // is the gradient that comes to the part.
   uint32_t takes = takes_before(1);
+  double frees = 0;  // of backward: values that the part saved and that no later piece reads
 };
 
 // Attention as one kernel, or as two products with the matrix of scores in memory between them.

@@ -55,6 +55,9 @@ struct Operator {
   // kBackward: which tensors it takes, of those that only the backward of `forward` makes. 0: the
   // gradient that comes to `forward`.
   uint32_t takes = 0;
+  // kBackward: bytes of what `forward` saved that are freed after this operator; the rest is freed
+  // after the last one.
+  Bytes frees = 0;
   // kAttention: a token attends only to the tokens up to it, so that half of the scores suffice.
   bool causal = true;
   friend bool operator==(const Operator&, const Operator&) = default;

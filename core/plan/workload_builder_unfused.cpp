@@ -79,6 +79,7 @@ void WorkloadBuilder::unfused(const Unfused& part,
     if (!idle) {
       backward.push_back(piece(each));
       backward.back().takes = takes;
+      backward.back().frees = bytes(backward.back(), each.frees, 0, 0);
     }
   }
   if (sums_input_grad && requires_grad_) {

@@ -504,6 +504,7 @@ void MemoryReplay::recompute(uint32_t index) {
   const auto forward = static_cast<size_t>(op.forward);
   remade_[forward] = hold(op.saved, Stream::kCompute, MemoryCategory::kActivations, op.unit,
                           What::kSavedAgain, index);
+  hand_on(index, MemoryCategory::kActivations);
   Block before = handed_on_again_;
   handed_on_again_ = op.hands_on ? hold(op.written, Stream::kCompute, MemoryCategory::kActivations,
                                         op.unit, What::kHandedOn, index)

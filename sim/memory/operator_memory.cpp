@@ -212,6 +212,36 @@ class Handing {
   Id current_ = kNone, made_ = kNone, residual_ = kNone;
 };
 
+// Parts of what an operator saves that are freed before the rest are tensors that it hands on. If
+// it runs again, they are made then. Nothing is done where fewer bytes are saved: in a checkpoint.
+void free_parts(const plan::Workload& workload, std::vector<OperatorMemory>& out) {
+  std::vector<uint32_t> maker(out.size());  // by forward operator
+  std::vector<Bytes> freed(out.size());
+  for (uint32_t i = 0; i < out.size(); ++i) {
+    const Operator& op = workload.operators[i];
+    maker[op.phase == Phase::kRecompute ? static_cast<size_t>(op.forward) : i] = i;
+    if (op.frees > 0) {
+      freed[static_cast<size_t>(op.forward)] += op.frees;
+    }
+  }
+  for (uint32_t i = 0; i < out.size(); ++i) {
+    const Operator& op = workload.operators[i];
+    if (op.frees == 0) {
+      continue;
+    }
+    const auto forward = static_cast<size_t>(op.forward);
+    OperatorMemory& from = out[maker[forward]];
+    const auto part = static_cast<uint32_t>(std::find(from.handed.begin(), from.handed.end(), 0) -
+                                            from.handed.begin());
+    if (workload.operators[maker[forward]].saved < freed[forward] || part == kHanded) {
+      continue;
+    }
+    from.handed[part] = op.frees;
+    from.saved -= op.frees;
+    out[i].ends.at(out[i].end_count++) = {maker[forward], part};
+  }
+}
+
 // A loss of several operators is inside the model, which returns its input, the logits, too. So
 // they live until the last operator of the loss.
 void keep_logits(const plan::Workload& workload, std::vector<OperatorMemory>& out) {
@@ -275,6 +305,7 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
       out[i].ends.at(out[i].end_count++) = {i, 0};
     }
   }
+  free_parts(workload, out);
   keep_logits(workload, out);
   keep_optimizer_tensors(workload, out);
   return out;

@@ -29,7 +29,8 @@ struct OperatorMemory {
   Bytes saved = 0;    // kForward: kept for backward; kRecompute: saved again
   Bytes written = 0;  // output; in forward it is handed on to the next operator
   // kBackward: sizes of the tensors that it hands on, and the tensors to free after it. kOptimizer:
-  // the same of what foreach keeps between its operators. kForward: of the logits.
+  // the same of what foreach keeps between its operators. kForward and
+  // kRecompute: of the logits, and parts of what it saves.
   std::array<Bytes, kHanded> handed{};
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
