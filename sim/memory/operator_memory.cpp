@@ -298,11 +298,13 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
   }
   Handing(workload, out).run();
   for (uint32_t i = 0; i < out.size(); ++i) {
-    // The gradient of a tied table, until it is added to that of the other product.
+    // A tied table's gradient by the embedding is added to that by the product, which is a
+    // transposed view, so that autograd takes a new tensor for the sum.
     const Operator& op = workload.operators[i];
     if (out[i].gradient == kRest && op.m > 0) {
-      out[i].handed[0] = op.m * op.n * size_of(op.dtype);
+      out[i].handed[0] = out[i].handed[1] = op.m * op.n * size_of(op.dtype);
       out[i].ends.at(out[i].end_count++) = {i, 0};
+      out[i].ends.at(out[i].end_count++) = {i, 1};
     }
   }
   free_parts(workload, out);

@@ -72,7 +72,7 @@ TEST(MemoryTracker, PeaksAreWithinThreePercent) {
                              row["tracked"]["peak"].get<double>() -
                          1;
     errors.push_back(std::abs(error));
-    EXPECT_LT(std::abs(error), 0.10) << name;
+    EXPECT_LT(std::abs(error), 0.05) << name;
   }
   ASSERT_GE(errors.size(), 60U);
   std::sort(errors.begin(), errors.end());
