@@ -298,8 +298,8 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
   }
   Handing(workload, out).run();
   for (uint32_t i = 0; i < out.size(); ++i) {
-    // A tied table's gradient by the embedding is added to that by the product, which is a
-    // transposed view, so that autograd takes a new tensor for the sum.
+    // Autograd adds a tied table's gradient by the embedding to that by the product in a new
+    // tensor.
     const Operator& op = workload.operators[i];
     if (out[i].gradient == kRest && op.m > 0) {
       out[i].handed[0] = out[i].handed[1] = op.m * op.n * size_of(op.dtype);

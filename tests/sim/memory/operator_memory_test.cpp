@@ -127,5 +127,26 @@ TEST(OperatorMemoryTest, ForeachKeepsOneTensorPerParameter) {
   EXPECT_EQ(last_user(memory, root, 0), in.operators.size() - 1);
 }
 
+// Of gpt2, whose head is its embedding: the embedding's own gradient of the table, and the sum.
+TEST(OperatorMemoryTest, TiedTablesHaveTwoMoreGradientsForAMoment) {
+  const plan::ModelConfig config = plan::parse_model_config(
+      R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 1, "n_head": 4, "vocab_size": 128,
+          "n_positions": 32, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0})",
+      "test");
+  const plan::ResolvedPlan plan =
+      plan::resolve(plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json"),
+                    plan::module_tree(config), 1);
+  const plan::Workload in = plan::step_workload(
+      config, plan, {.batch = 2, .seq = 8, .program = plan::Program::kTransformers});
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  const uint32_t table = find(in, "aten::embedding_dense_backward", "transformer.wte");
+  const Bytes bytes = 128 * 64 * 4;
+  EXPECT_EQ(memory[table].handed, (std::array<Bytes, kHanded>{bytes, bytes, 0}));
+  EXPECT_EQ(last_user(memory, table, 0), table);
+  EXPECT_EQ(last_user(memory, table, 1), table);
+  const uint32_t positions = find(in, "aten::embedding_dense_backward", "transformer.wpe");
+  EXPECT_EQ(memory[positions].handed, (std::array<Bytes, kHanded>{}));
+}
+
 }  // namespace
 }  // namespace shardlens::sim
