@@ -71,6 +71,7 @@ struct RankDetail {
 struct RankAnalysis {
   int64_t rank = 0;
   bool device = false;
+  IntervalSet window;  // the time that `figures` cover
   WindowFigures figures;
   IdleFigures idle;
   LaunchFigures launch;  // device traces

@@ -43,8 +43,22 @@ bool at_least_half(Nanoseconds part, Nanoseconds whole) {
   return part >= whole - part;
 }
 
-Nanoseconds transfer_of(const Collective& c) {
-  return c.transfer.value_or(c.when.length());
+// A late start counts only if the collective then took about as long as the transfer on the rank
+// that came last: otherwise the clocks, or the matching, are wrong. It explains the exposed time if
+// half of that was before it.
+bool waited_for_peer(const RankCollective& c, const Exposure& exposure) {
+  if (!c.last_start || *c.last_start <= c.when.start || *c.last_start >= c.when.end) {
+    return false;
+  }
+  const Nanoseconds rest = c.when.end - *c.last_start;
+  if (c.transfer && (rest > 2 * *c.transfer + kHandOver || 2 * rest + kHandOver < *c.transfer)) {
+    return false;
+  }
+  return *c.last_start >= exposure.half;
+}
+
+bool is_of_every_cause(const CauseProof& fact) {
+  return fact.what == "issued" || fact.what == "ran" || fact.what == "needed";
 }
 
 }  // namespace
@@ -85,7 +99,6 @@ ExposedCauses::ExposedCauses(const trace::Trace& trace,
   }
   find_communicators();
   find_ends_of_steps();
-  find_best_rates();
   if (timeline.device) {
     find_launches();
   }
@@ -100,28 +113,18 @@ bool ExposedCauses::is_reduction(const Collective& c) const {
   return c.unit && (c.part == UnitPart::kReduceScatter || c.part == UnitPart::kAllReduce);
 }
 
-// A communicator is a process group. Where the trace does not name the group, it is the stream or
-// the thread that runs it.
 void ExposedCauses::find_communicators() {
-  std::map<std::tuple<trace::StringId, trace::StringId, uint32_t>, uint32_t> ids;
+  communicator_ = communicators(trace_, timeline_);
   std::vector<uint32_t> latest;
   before_.assign(timeline_.collectives.size(), trace::kNoIndex);
   for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {  // by start
-    const Collective& c = timeline_.collectives[i];
-    const trace::CollectiveArgs* args =
-        c.args == trace::kNoIndex ? nullptr : &trace_.collectives[c.args];
-    const bool named = args != nullptr && args->group != trace::kEmptyString;
-    const auto [it, fresh] =
-        ids.try_emplace(named ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
-                              : std::tuple(trace::kEmptyString, trace::kEmptyString, c.track),
-                        static_cast<uint32_t>(ids.size()));
-    if (fresh) {
-      latest.push_back(trace::kNoIndex);
+    if (communicator_[i] >= latest.size()) {
+      latest.resize(communicator_[i] + 1, trace::kNoIndex);
     }
-    communicator_.push_back(it->second);
-    uint32_t& last = latest[it->second];
+    uint32_t& last = latest[communicator_[i]];
     before_[i] = last;
-    if (last == trace::kNoIndex || c.when.end > timeline_.collectives[last].when.end) {
+    if (last == trace::kNoIndex ||
+        timeline_.collectives[i].when.end > timeline_.collectives[last].when.end) {
       last = i;
     }
   }
@@ -146,30 +149,6 @@ void ExposedCauses::find_ends_of_steps() {
   for (const auto& i : reduction) {
     if (i) {
       last_[*i] = true;
-    }
-  }
-}
-
-ExposedCauses::Alike ExposedCauses::alike(size_t i) const {
-  const Collective& c = timeline_.collectives[i];
-  const int kind = c.kind ? static_cast<int>(*c.kind) : -1;
-  if (c.bytes > 0) {
-    return {kind, communicator_[i], c.bytes, kNoUnit, -1};
-  }
-  // Without a size: those of the same part of the same unit have the same one.
-  return {kind, communicator_[i], 0, c.unit.value_or(kNoUnit), static_cast<int>(c.part)};
-}
-
-void ExposedCauses::find_best_rates() {
-  for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {
-    const Collective& c = timeline_.collectives[i];
-    if (c.bytes == 0 && (!c.unit || c.part == UnitPart::kOther)) {
-      continue;  // nothing says that these are alike
-    }
-    Best& best = best_[alike(i)];
-    if (best.count++ == 0 || transfer_of(c) < best.shortest) {
-      best.shortest = transfer_of(c);
-      best.collective = i;
     }
   }
 }
@@ -288,29 +267,28 @@ ExposedCauses::Start ExposedCauses::start_of(size_t i) const {
   return out;
 }
 
-// A late start counts only if the collective then took about as long as the transfer on the rank
-// that came last: otherwise the clocks, or the matching, are wrong.
-bool ExposedCauses::waited_for_peer(const Collective& c,
-                                    const IntervalSet& exposed,
-                                    Nanoseconds length) const {
-  if (!c.last_start || *c.last_start <= c.when.start || *c.last_start >= c.when.end) {
-    return false;
+Exposure ExposedCauses::of(size_t i,
+                           const IntervalSet& exposed,
+                           std::vector<CauseProof>* proof) const {
+  Exposure out;
+  out.collective = static_cast<uint32_t>(i);
+  out.length = length_of(exposed);
+  Nanoseconds missing = out.length - out.length / 2;
+  for (const Interval& each : exposed) {
+    if (missing <= each.length()) {
+      out.half = each.start + missing;
+      break;
+    }
+    missing -= each.length();
   }
-  const Nanoseconds rest = c.when.end - *c.last_start;
-  if (c.transfer && (rest > 2 * *c.transfer + kHandOver || 2 * rest + kHandOver < *c.transfer)) {
-    return false;
-  }
-  Nanoseconds waiting = 0;
-  for (const Interval& e : exposed) {
-    waiting += std::max<Nanoseconds>(0, std::min(e.end, *c.last_start) - e.start);
-  }
-  return at_least_half(waiting, length);
+  out.own = own_cause(i, exposed, out.length, proof);
+  return out;
 }
 
-ExposedCause ExposedCauses::of(size_t i,
-                               const IntervalSet& exposed,
-                               Nanoseconds length,
-                               std::vector<CauseProof>* proof) const {
+OwnCause ExposedCauses::own_cause(size_t i,
+                                  const IntervalSet& exposed,
+                                  Nanoseconds length,
+                                  std::vector<CauseProof>* proof) const {
   const Collective& c = timeline_.collectives[i];
   if (c.issued) {
     Proof(trace_, proof).add("issued", c.issuer, {*c.issued, *c.issued});
@@ -320,23 +298,19 @@ ExposedCause ExposedCauses::of(size_t i,
     Proof(trace_, proof).add("needed", *c.needed_at);
   }
   if (frozen_views_ != nullptr && frozen_views_->is_late[i]) {
-    return ExposedCause::kFrozenViews;
-  }
-  if (waited_for_peer(c, exposed, length)) {
-    Proof(trace_, proof).add("the last rank started", *c.last_start);
-    return ExposedCause::kPeer;
+    return {ExposedCause::kFrozenViews, true};
   }
   if (first_[i]) {
-    return ExposedCause::kFirst;
+    return {ExposedCause::kFirst};
   }
   if (host_waited_in_call(c)) {
-    return ExposedCause::kHostIsCompute;
+    return {ExposedCause::kHostIsCompute};
   }
   if (c.limiter_wait > 0 && at_least_half(c.limiter_wait, length)) {
     Proof(trace_, proof)
         .add("delayed by the limiter", trace::kNoIndex,
              {c.when.start - c.limiter_wait, c.when.start});
-    return ExposedCause::kLimiter;
+    return {ExposedCause::kLimiter};
   }
   const Start start = start_of(i);
   if (start.producer) {
@@ -347,30 +321,15 @@ ExposedCause ExposedCauses::of(size_t i,
   if (start.behind && at_least_half(start.queued, length)) {
     const Collective& before = timeline_.collectives[*start.behind];
     Proof(trace_, proof).add("behind", before.event, before.when);
-    return ExposedCause::kQueued;
+    return {ExposedCause::kQueued};
   }
-  return timeline_.device ? device_cause(i, start, exposed, length, proof)
-                          : host_cause(i, length, proof);
+  return timeline_.device ? device_cause(i, start, exposed, length, proof) : host_cause(i);
 }
 
 // With PyTorch on Gloo, the call that issues an all-gather waits for it, even for a prefetch.
 bool ExposedCauses::host_waited_in_call(const Collective& c) const {
   return !timeline_.device && c.kind == CollectiveKind::kAllGather && c.issuer != trace::kNoIndex &&
          c.needed_at == trace_.events[c.issuer].end();
-}
-
-bool ExposedCauses::at_best_rate(size_t i,
-                                 Nanoseconds length,
-                                 std::vector<CauseProof>* proof) const {
-  const auto found = best_.find(alike(i));
-  if (found == best_.end() || found->second.count < 2) {
-    return false;
-  }
-  const Best& best = found->second;
-  const Collective& fastest = timeline_.collectives[best.collective];
-  Proof(trace_, proof).add("fastest of its size", fastest.event, fastest.when);
-  const Nanoseconds beyond = transfer_of(timeline_.collectives[i]) - best.shortest;
-  return at_least_half(length - std::min(beyond, length), length);
 }
 
 bool ExposedCauses::host_was_late(const IntervalSet& exposed,
@@ -406,47 +365,44 @@ bool ExposedCauses::host_was_late(const IntervalSet& exposed,
   return true;
 }
 
-ExposedCause ExposedCauses::device_cause(size_t i,
-                                         const Start& start,
-                                         const IntervalSet& exposed,
-                                         Nanoseconds length,
-                                         std::vector<CauseProof>* proof) const {
+OwnCause ExposedCauses::device_cause(size_t i,
+                                     const Start& start,
+                                     const IntervalSet& exposed,
+                                     Nanoseconds length,
+                                     std::vector<CauseProof>* proof) const {
   const Collective& c = timeline_.collectives[i];
   const Interval open{start.ready, c.needed_at.value_or(c.when.end)};
   const bool beside = open.start < open.end && length_within(timeline_.compute, open) > 0;
   if (is_reduction(c) && last_[i] && !beside) {
-    return ExposedCause::kLast;
+    return {ExposedCause::kLast};
   }
   if (host_was_late(exposed, length, proof)) {
-    return ExposedCause::kLateHost;
+    return {ExposedCause::kLateHost};
   }
   const Nanoseconds issued = c.issued.value_or(c.when.start);
   if (is_unshard(c)) {
     const bool own = !is_prefetched(c);
     if (!beside || (own && !contains(timeline_.compute, issued))) {
-      return own && c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
-                                                           : ExposedCause::kLateHost;
+      return {own && c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
+                                                            : ExposedCause::kLateHost};
     }
   } else if (!is_reduction(c)) {
     // Collectives of other parallelism carry what compute needs, from the compute before them.
     if (start.producer && c.when.start - start.ready <= kHandOver) {
-      return ExposedCause::kDependency;
+      return {ExposedCause::kDependency};
     }
     if (!beside && !contains(timeline_.compute, issued)) {
-      return ExposedCause::kLateHost;  // the device had finished when it was issued
+      return {ExposedCause::kLateHost};  // the device had finished when it was issued
     }
   }
   // It started so late for a reason that the trace does not show.
   if (c.when.start - start.ready > kHandOver && at_least_half(c.when.start - start.ready, length)) {
-    return ExposedCause::kUnknown;
+    return {ExposedCause::kUnknown};
   }
-  return (beside || is_reduction(c)) && at_best_rate(i, length, proof) ? ExposedCause::kBandwidth
-                                                                       : ExposedCause::kUnknown;
+  return {.rated = beside || is_reduction(c)};
 }
 
-ExposedCause ExposedCauses::host_cause(size_t i,
-                                       Nanoseconds length,
-                                       std::vector<CauseProof>* proof) const {
+OwnCause ExposedCauses::host_cause(size_t i) const {
   const Collective& c = timeline_.collectives[i];
   const Interval open{c.issued.value_or(c.when.start), c.needed_at.value_or(c.when.end)};
   // Between a call and its wait the host runs a few views, which hide nothing.
@@ -454,16 +410,70 @@ ExposedCause ExposedCauses::host_cause(size_t i,
                       length_within(timeline_.compute, open) > c.when.length() / kLeastShare;
   if (is_unshard(c)) {
     if (!is_prefetched(c)) {
-      return c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
-                                                    : ExposedCause::kHostIsCompute;
+      return {c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
+                                                     : ExposedCause::kHostIsCompute};
     }
     if (!beside) {
-      return ExposedCause::kLateHost;
+      return {ExposedCause::kLateHost};
     }
   } else if (!beside) {
-    return is_reduction(c) && last_[i] ? ExposedCause::kLast : ExposedCause::kHostIsCompute;
+    return {is_reduction(c) && last_[i] ? ExposedCause::kLast : ExposedCause::kHostIsCompute};
   }
-  return at_best_rate(i, length, proof) ? ExposedCause::kBandwidth : ExposedCause::kUnknown;
+  return {.rated = true};
+}
+
+SettledCauses::SettledCauses(const RankCollectives& rank) : rank_(rank) {
+  for (uint32_t i = 0; i < rank.rows.size(); ++i) {
+    const RankCollective& c = rank.rows[i];
+    if (c.bytes == 0 && (c.unit == kNoUnit || c.part == UnitPart::kOther)) {
+      continue;  // nothing says that these are alike
+    }
+    Best& best = best_[alike(c)];
+    const Nanoseconds transfer = c.transfer.value_or(c.when.length());
+    if (best.count++ == 0 || transfer < best.shortest) {
+      best.shortest = transfer;
+      best.collective = i;
+    }
+  }
+}
+
+SettledCauses::Alike SettledCauses::alike(const RankCollective& c) {
+  const int kind = c.kind ? static_cast<int>(*c.kind) : -1;
+  if (c.bytes > 0) {
+    return {kind, c.communicator, c.bytes, kNoUnit, -1};
+  }
+  // Without a size: those of the same part of the same unit have the same one.
+  return {kind, c.communicator, 0, c.unit, static_cast<int>(c.part)};
+}
+
+bool SettledCauses::at_best_rate(const Exposure& exposure, std::vector<CauseProof>* proof) const {
+  const RankCollective& c = rank_.rows[exposure.collective];
+  const auto found = best_.find(alike(c));
+  if (found == best_.end() || found->second.count < 2) {
+    return false;
+  }
+  const Best& best = found->second;
+  if (proof != nullptr) {
+    const RankCollective& fastest = rank_.rows[best.collective];
+    proof->push_back(
+        {"fastest of its size", fastest.event, rank_.names[fastest.name], fastest.when});
+  }
+  const Nanoseconds beyond = c.transfer.value_or(c.when.length()) - best.shortest;
+  return at_least_half(exposure.length - std::min(beyond, exposure.length), exposure.length);
+}
+
+ExposedCause SettledCauses::of(const Exposure& exposure, std::vector<CauseProof>* proof) const {
+  const RankCollective& c = rank_.rows[exposure.collective];
+  if (!exposure.own.certain && waited_for_peer(c, exposure)) {
+    if (proof != nullptr) {
+      std::erase_if(*proof, [](const CauseProof& fact) { return !is_of_every_cause(fact); });
+      proof->push_back(
+          {"the last rank started", trace::kNoIndex, "", {*c.last_start, *c.last_start}});
+    }
+    return ExposedCause::kPeer;
+  }
+  return exposure.own.rated && at_best_rate(exposure, proof) ? ExposedCause::kBandwidth
+                                                             : exposure.own.cause;
 }
 
 }  // namespace shardlens::analysis

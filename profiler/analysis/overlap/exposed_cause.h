@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/rank_collectives.h"
 #include "profiler/analysis/timeline/dependencies.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
@@ -49,7 +50,23 @@ struct CauseProof {
   Interval when;                     // on the rank's clock; empty: an instant
 };
 
-// Finds the cause of each exposed collective of a timeline.
+// The cause of an exposed collective as far as its rank's trace alone shows it.
+struct OwnCause {
+  ExposedCause cause = ExposedCause::kUnknown;
+  bool certain = false;  // whatever other ranks did
+  bool rated = false;    // kBandwidth instead, if the transfer had the best rate of its size
+};
+
+// An exposed collective.
+struct Exposure {
+  uint32_t collective = 0;  // index into Timeline::collectives
+  Nanoseconds length = 0;
+  Nanoseconds half = 0;  // the first instant at which half of the exposed time was over
+  OwnCause own;
+};
+
+// Finds what a rank's trace shows of the cause of each exposed collective. Where the trace is not
+// enough, SettledCauses decides.
 //
 // Ownership  refers to what it is given.
 class ExposedCauses {
@@ -60,12 +77,11 @@ class ExposedCauses {
                 const Timeline& timeline,
                 const FrozenViews* frozen_views,
                 const Dependencies* dependencies = nullptr);
-  // Of Timeline::collectives[i], exposed in `exposed`, whose length is `length` > 0. `proof`: if
-  // not nullptr, the facts are added to it.
-  [[nodiscard]] ExposedCause of(size_t i,
-                                const IntervalSet& exposed,
-                                Nanoseconds length,
-                                std::vector<CauseProof>* proof = nullptr) const;
+  // Of Timeline::collectives[i], exposed in `exposed`, which is not empty. `proof`: if not nullptr,
+  // the facts are added to it.
+  [[nodiscard]] Exposure of(size_t i,
+                            const IntervalSet& exposed,
+                            std::vector<CauseProof>* proof = nullptr) const;
 
  private:
   // What delayed a collective's start.
@@ -75,45 +91,29 @@ class ExposedCauses {
     std::optional<uint32_t> behind;    // collective of its communicator that it waited for
     Nanoseconds queued = 0;            // compute that it could have run beside, but for `behind`
   };
-  // Collectives that should take equally long: kind, group, size (or unit and part).
-  using Alike = std::tuple<int, uint32_t, Bytes, uint32_t, int>;
-  struct Best {
-    Nanoseconds shortest = 0;
-    uint32_t collective = 0;
-    int64_t count = 0;
-  };
-
   void find_ends_of_steps();
   void find_communicators();
-  void find_best_rates();
   void find_launches();
-  [[nodiscard]] Alike alike(size_t i) const;
   [[nodiscard]] bool is_unshard(const Collective& c) const;
   [[nodiscard]] bool is_reduction(const Collective& c) const;
   [[nodiscard]] std::optional<uint32_t> blocker_of_stream(size_t i, const Start& start) const;
   [[nodiscard]] Start start_of(size_t i) const;
   [[nodiscard]] std::optional<uint32_t> producer_of(size_t i) const;
   [[nodiscard]] bool host_waited_in_call(const Collective& c) const;
-  [[nodiscard]] bool waited_for_peer(const Collective& c,
-                                     const IntervalSet& exposed,
-                                     Nanoseconds length) const;
-  // Whether the collective ran at its size's best rate, so that its length explains its exposed
-  // time.
-  [[nodiscard]] bool at_best_rate(size_t i,
-                                  Nanoseconds length,
-                                  std::vector<CauseProof>* proof) const;
   // Whether for half of the exposed time, the compute that came next was not yet launched.
   [[nodiscard]] bool host_was_late(const IntervalSet& exposed,
                                    Nanoseconds length,
                                    std::vector<CauseProof>* proof) const;
-  [[nodiscard]] ExposedCause device_cause(size_t i,
-                                          const Start& start,
-                                          const IntervalSet& exposed,
-                                          Nanoseconds length,
-                                          std::vector<CauseProof>* proof) const;
-  [[nodiscard]] ExposedCause host_cause(size_t i,
-                                        Nanoseconds length,
-                                        std::vector<CauseProof>* proof) const;
+  [[nodiscard]] OwnCause own_cause(size_t i,
+                                   const IntervalSet& exposed,
+                                   Nanoseconds length,
+                                   std::vector<CauseProof>* proof) const;
+  [[nodiscard]] OwnCause device_cause(size_t i,
+                                      const Start& start,
+                                      const IntervalSet& exposed,
+                                      Nanoseconds length,
+                                      std::vector<CauseProof>* proof) const;
+  [[nodiscard]] OwnCause host_cause(size_t i) const;
 
   const trace::Trace& trace_;
   const Timeline& timeline_;
@@ -125,12 +125,38 @@ class ExposedCauses {
   std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
   std::vector<uint32_t> device_of_;  // by collective: position in device_events
   std::vector<uint32_t> computes_;   // positions in device_events
-  std::map<Alike, Best> best_;
   struct Launch {
     Nanoseconds time = 0;
     uint32_t device = 0;  // position in device_events
   };
   std::vector<std::vector<Launch>> launches_;  // by host thread: compute and copies, by launch
+};
+
+// Completes the causes of a rank's exposed collectives by what was matched across ranks.
+//
+// Ownership  refers to what it is given.
+class SettledCauses {
+ public:
+  explicit SettledCauses(const RankCollectives& rank);
+  // `proof`: if not nullptr, what ExposedCauses::of() found; it is completed.
+  [[nodiscard]] ExposedCause of(const Exposure& exposure,
+                                std::vector<CauseProof>* proof = nullptr) const;
+
+ private:
+  // Collectives that should take equally long: kind, group, size (or unit and part).
+  using Alike = std::tuple<int, uint32_t, Bytes, uint32_t, int>;
+  struct Best {
+    Nanoseconds shortest = 0;
+    uint32_t collective = 0;
+    int64_t count = 0;
+  };
+  [[nodiscard]] static Alike alike(const RankCollective& c);
+  // Whether the collective ran at its size's best rate, so that its length explains its exposed
+  // time.
+  [[nodiscard]] bool at_best_rate(const Exposure& exposure, std::vector<CauseProof>* proof) const;
+
+  const RankCollectives& rank_;
+  std::map<Alike, Best> best_;
 };
 
 // Index of the step that contains `instant`; steps.size() if none does.

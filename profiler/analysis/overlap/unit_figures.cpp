@@ -32,9 +32,15 @@ struct Gathered {
   PartFigures figures;
   std::vector<Interval> busy;
   std::vector<Nanoseconds> leads;
-  std::array<Nanoseconds, kExposedCauseCount> exposed{};
   std::array<int64_t, schedule::kCauseCount> issued_by{};
 };
+
+// Exposed time by cause.
+using CauseTimes = std::array<Nanoseconds, kExposedCauseCount>;
+
+ExposedCause most_of(const CauseTimes& times) {
+  return static_cast<ExposedCause>(std::max_element(times.begin(), times.end()) - times.begin());
+}
 
 class Attribution {
  public:
@@ -50,7 +56,7 @@ class Attribution {
         context_(context),
         causes_(trace, timeline, context.frozen_views, context.dependencies) {}
 
-  std::vector<UnitFigures> run() {
+  UnitGathering run() {
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
       add(i);
     }
@@ -72,8 +78,9 @@ class Attribution {
         (section == Section::kBackward ? f.compute_backward : f.compute_forward) += compute;
       }
     }
-    std::vector<UnitFigures> out;
-    for (auto& [owner, figures] : figures_) {
+    UnitGathering gathered;
+    std::map<OwnerKey, uint32_t> places;
+    const auto put = [&](const OwnerKey& owner, UnitFigures& figures) {
       const bool empty = !figures.is_unit && figures.compute == 0 && figures.exposed_copy == 0 &&
                          std::none_of(figures.parts.begin(), figures.parts.end(),
                                       [](const auto& part) { return part.has_value(); });
@@ -82,16 +89,21 @@ class Attribution {
                          return a.figures.exposed > b.figures.exposed;
                        });
       if (!empty) {
-        out.push_back(std::move(figures));
+        places.emplace(owner, static_cast<uint32_t>(gathered.units.size()));
+        gathered.units.push_back(std::move(figures));
+      }
+    };
+    constexpr OwnerKey kNone{kNoUnit, Section::kNone};
+    for (auto& [owner, figures] : figures_) {
+      if (owner != kNone) {
+        put(owner, figures);
       }
     }
-    const auto none = std::find_if(out.begin(), out.end(), [](const UnitFigures& f) {
-      return f.fqn == "<none>" && !f.is_unit;
-    });
-    if (none != out.end()) {
-      std::rotate(none, none + 1, out.end());  // "<none>" comes last
+    if (const auto none = figures_.find(kNone); none != figures_.end()) {
+      put(kNone, none->second);  // comes last
     }
-    return out;
+    link(places, gathered);
+    return gathered;
   }
 
   std::vector<UnitSpan> collective_spans() {
@@ -112,11 +124,15 @@ class Attribution {
       span.issued_by = c.issued_by;
       span.part = c.unit ? c.part : UnitPart::kOther;
       span.name = collective_label(trace_, c);
+      span.collective = static_cast<uint32_t>(i);
       const IntervalSet exposed = partition_.exposed(i, window_);
       span.exposed = length_of(exposed);
       if (span.exposed > 0) {
         const bool explained = context_.explained != nullptr && *context_.explained == span.owner;
-        span.cause = causes_.of(i, exposed, span.exposed, explained ? &span.proof : nullptr);
+        const Exposure exposure = causes_.of(i, exposed, explained ? &span.proof : nullptr);
+        if (!context_.open_causes) {
+          span.cause = settled().of(exposure, explained ? &span.proof : nullptr);
+        }
       }
       out.push_back(std::move(span));
     }
@@ -200,23 +216,44 @@ class Attribution {
     if (!starts_here && exposed_length == 0) {
       return;
     }
-    std::optional<ExposedCause> cause;
-    if (exposed_length > 0) {
-      cause = causes_.of(i, exposed, exposed_length);
-    }
     const UnitPart part = c.unit ? c.part : UnitPart::kOther;
-    add_to(parts_[{owner_of(c), part}], c, starts_here, exposed_length, cause);
+    add_to(parts_[{owner_of(c), part}], c, starts_here, exposed_length);
     if (part == UnitPart::kOther) {
-      add_to(others_[{owner_of(c), collective_label(trace_, c)}], c, starts_here, exposed_length,
-             cause);
+      add_to(others_[{owner_of(c), collective_label(trace_, c)}], c, starts_here, exposed_length);
     }
+    if (exposed_length > 0) {
+      exposures_.push_back({causes_.of(i, exposed), 0, part, trace::kNoIndex});
+    }
+  }
+
+  // Sets positions of units and of their other parts in the exposures.
+  void link(const std::map<OwnerKey, uint32_t>& places, UnitGathering& gathered) {
+    for (UnitExposure& each : exposures_) {
+      const Collective& c = timeline_.collectives[each.exposure.collective];
+      each.unit = places.at(owner_of(c));
+      if (each.part == UnitPart::kOther) {
+        const std::vector<NamedPart>& others = gathered.units[each.unit].others;
+        const std::string label = collective_label(trace_, c);
+        const auto found = std::find_if(others.begin(), others.end(),
+                                        [&](const NamedPart& o) { return o.name == label; });
+        each.other = static_cast<uint32_t>(found - others.begin());
+      }
+    }
+    gathered.exposures = std::move(exposures_);
+  }
+
+  const SettledCauses& settled() {
+    if (!settled_) {
+      rank_ = rank_collectives(trace_, timeline_);
+      settled_.emplace(rank_);
+    }
+    return *settled_;
   }
 
   void add_to(Gathered& g,
               const Collective& c,
               bool starts_here,
-              Nanoseconds exposed_length,
-              const std::optional<ExposedCause>& cause) const {
+              Nanoseconds exposed_length) const {
     g.figures.count += starts_here ? 1 : 0;
     g.figures.bytes += starts_here ? c.bytes : 0;
     g.figures.exposed += exposed_length;
@@ -226,9 +263,6 @@ class Attribution {
     }
     if (c.issued_by) {
       ++g.issued_by[static_cast<size_t>(*c.issued_by)];
-    }
-    if (cause) {
-      g.exposed[static_cast<size_t>(*cause)] += exposed_length;
     }
   }
 
@@ -253,10 +287,6 @@ class Attribution {
       std::nth_element(g.leads.begin(), middle, g.leads.end());
       out.lead = *middle;
     }
-    if (out.exposed > 0) {
-      const auto most = std::max_element(g.exposed.begin(), g.exposed.end());
-      out.cause = static_cast<ExposedCause>(most - g.exposed.begin());
-    }
     const auto usual = std::max_element(g.issued_by.begin(), g.issued_by.end());
     if (*usual > 0) {
       out.issued_by = static_cast<Cause>(usual - g.issued_by.begin());
@@ -270,6 +300,9 @@ class Attribution {
   const IntervalSet& window_;
   const UnitContext& context_;
   ExposedCauses causes_;
+  std::vector<UnitExposure> exposures_;
+  RankCollectives rank_;
+  std::optional<SettledCauses> settled_;  // of rank_
   std::map<std::pair<OwnerKey, UnitPart>, Gathered> parts_;
   std::map<std::pair<OwnerKey, std::string>, Gathered> others_;
   std::map<OwnerKey, UnitFigures> figures_;
@@ -307,12 +340,56 @@ std::vector<UnitSpan> collective_spans(const trace::Trace& trace,
   return Attribution(trace, timeline, partition, window, context).collective_spans();
 }
 
+UnitGathering gather_units(const trace::Trace& trace,
+                           const Timeline& timeline,
+                           const Partition& partition,
+                           const IntervalSet& window,
+                           const UnitContext& context) {
+  return Attribution(trace, timeline, partition, window, context).run();
+}
+
+void settle_causes(const std::vector<UnitExposure>& exposures,
+                   const SettledCauses& causes,
+                   std::vector<UnitFigures>& units) {
+  std::map<std::pair<uint32_t, UnitPart>, CauseTimes> parts;
+  std::map<std::pair<uint32_t, uint32_t>, CauseTimes> others;
+  for (const UnitExposure& each : exposures) {
+    const auto cause = static_cast<size_t>(causes.of(each.exposure));
+    parts[{each.unit, each.part}][cause] += each.exposure.length;
+    if (each.other != trace::kNoIndex) {
+      others[{each.unit, each.other}][cause] += each.exposure.length;
+    }
+  }
+  for (const auto& [key, times] : parts) {
+    units[key.first].parts[static_cast<size_t>(key.second)]->cause = most_of(times);
+  }
+  for (const auto& [key, times] : others) {
+    units[key.first].others[key.second].figures.cause = most_of(times);
+  }
+}
+
+void settle_causes(const std::vector<UnitExposure>& exposures,
+                   const SettledCauses& causes,
+                   std::vector<UnitSpan>& spans) {
+  for (UnitSpan& span : spans) {
+    const auto found = std::partition_point(
+        exposures.begin(), exposures.end(),
+        [&](const UnitExposure& each) { return each.exposure.collective < span.collective; });
+    if (found != exposures.end() && found->exposure.collective == span.collective) {
+      span.cause = causes.of(found->exposure, span.proof.empty() ? nullptr : &span.proof);
+    }
+  }
+}
+
 std::vector<UnitFigures> unit_figures(const trace::Trace& trace,
                                       const Timeline& timeline,
                                       const Partition& partition,
                                       const IntervalSet& window,
                                       const UnitContext& context) {
-  return Attribution(trace, timeline, partition, window, context).run();
+  UnitGathering out = gather_units(trace, timeline, partition, window, context);
+  const RankCollectives rank = rank_collectives(trace, timeline);
+  settle_causes(out.exposures, SettledCauses(rank), out.units);
+  return std::move(out.units);
 }
 
 }  // namespace shardlens::analysis

@@ -67,9 +67,10 @@ struct UnitSpan {
   std::optional<Nanoseconds> issued, needed_at;
   Nanoseconds exposed = 0;
   std::optional<ExposedCause> cause;
-  std::vector<CauseProof> proof;  // only of UnitContext::explained
-  std::optional<UnitPart> part;   // collectives
-  std::string name;               // collectives: as collective_label()
+  std::vector<CauseProof> proof;          // only of UnitContext::explained
+  uint32_t collective = trace::kNoIndex;  // index into Timeline::collectives
+  std::optional<UnitPart> part;           // collectives
+  std::string name;                       // collectives: as collective_label()
   std::optional<schedule::Cause> issued_by;
   Bytes bytes = 0;
   // needed_at minus end; negative: how late it was.
@@ -88,7 +89,34 @@ struct UnitContext {
   const Dependencies* dependencies = nullptr;  // of the timeline; null: found again
   // Spans of this unit get the proof of their cause. nullptr: none.
   const std::string* explained = nullptr;
+  bool open_causes = false;  // causes follow later from settle_causes()
 };
+
+// An exposed collective and where its cause counts.
+struct UnitExposure {
+  Exposure exposure;
+  uint32_t unit = 0;                 // position in UnitGathering::units
+  UnitPart part = UnitPart::kOther;  // of the unit
+  uint32_t other = trace::kNoIndex;  // position in UnitFigures::others, for UnitPart::kOther
+};
+
+// The units of a rank as far as its trace alone shows them.
+struct UnitGathering {
+  std::vector<UnitFigures> units;       // PartFigures::cause is not set
+  std::vector<UnitExposure> exposures;  // by collective
+};
+[[nodiscard]] UnitGathering gather_units(const trace::Trace& trace,
+                                         const Timeline& timeline,
+                                         const Partition& partition,
+                                         const IntervalSet& window,
+                                         const UnitContext& context);
+// Sets the causes of units and of spans of the same window.
+void settle_causes(const std::vector<UnitExposure>& exposures,
+                   const SettledCauses& causes,
+                   std::vector<UnitFigures>& units);
+void settle_causes(const std::vector<UnitExposure>& exposures,
+                   const SettledCauses& causes,
+                   std::vector<UnitSpan>& spans);
 
 // One entry per unit, in the order of Timeline::units; exposed times sum to
 // Partition::figures(window).exposed_comm.
@@ -98,7 +126,8 @@ struct UnitContext {
                                                     const IntervalSet& window,
                                                     const UnitContext& context);
 
-// All spans that start within `window`, by start; collective_spans() returns only collectives.
+// All spans that start within `window`, by start; collective_spans() returns only collectives. With
+// UnitContext::open_causes, spans have no cause, and an incomplete proof.
 [[nodiscard]] std::vector<UnitSpan> unit_spans(const trace::Trace& trace,
                                                const Timeline& timeline,
                                                const Partition& partition,

@@ -31,6 +31,13 @@ struct WindowFigures : StepFigures {
   KindFigures unknown;  // communication whose kind is in neither arguments nor name
 };
 
+// Sets what depends on how long the matched collectives took on other ranks: matched, transfer,
+// wait and bandwidths of each kind. `Row` is Collective or RankCollective; by start.
+template <typename Row>
+void set_transfers(const std::vector<Row>& collectives,
+                   const IntervalSet& window,
+                   WindowFigures& figures);
+
 // Splits the time of a timeline into disjoint sets, so that their lengths add up.
 //
 // [Note: Whose exposed time] If several collectives run at an exposed instant, it belongs to the

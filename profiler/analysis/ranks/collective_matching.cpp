@@ -16,7 +16,6 @@ namespace shardlens::analysis {
 namespace {
 
 using trace::Severity;
-using trace::Trace;
 
 Nanoseconds lower_middle(std::vector<Nanoseconds> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -29,7 +28,7 @@ bool may_differ_in_size(CollectiveKind kind) {
 }
 
 // Whether two parts can belong to one collective.
-bool fit(const Collective& a, const Collective& b) {
+bool fit(const RankCollective& a, const RankCollective& b) {
   return a.kind == b.kind &&
          (a.bytes == b.bytes || a.bytes == 0 || b.bytes == 0 || may_differ_in_size(*a.kind));
 }
@@ -38,7 +37,7 @@ bool fit(const Collective& a, const Collective& b) {
 struct Unnumbered {
   int64_t step;
   uint32_t index;
-  const Collective* collective;
+  const RankCollective* collective;
   std::optional<std::string_view> unit;  // that called it
 };
 using UnnumberedList = std::vector<Unnumbered>;  // of one rank, by start
@@ -221,13 +220,11 @@ class Alignment {
 
 class Matcher {
  public:
-  Matcher(const std::vector<Trace>& traces,
-          const std::vector<Timeline>& timelines,
-          std::vector<trace::Diagnostic>& diagnostics)
-      : traces_(traces), timelines_(timelines), diagnostics_(diagnostics) {}
+  Matcher(const std::vector<RankCollectives>& ranks, std::vector<trace::Diagnostic>& diagnostics)
+      : ranks_(ranks), diagnostics_(diagnostics) {}
 
   CollectiveMatching run() {
-    for (uint32_t rank = 0; rank < traces_.size(); ++rank) {
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       add_rank(rank);
     }
     match_numbered();
@@ -265,47 +262,39 @@ class Matcher {
     [[nodiscard]] auto key() const { return std::tie(group, number, occurrence); }
   };
 
-  [[nodiscard]] const Collective& part(const CollectivePart& p) const {
-    return timelines_[p.rank].collectives[p.index];
+  [[nodiscard]] const RankCollective& part(const CollectivePart& p) const {
+    return ranks_[p.rank].rows[p.index];
   }
-  [[nodiscard]] int64_t rank_of(uint32_t position) const {
-    return traces_[position].metadata.rank.value_or(static_cast<int64_t>(position));
-  }
+  [[nodiscard]] int64_t rank_of(uint32_t position) const { return ranks_[position].rank; }
 
   void add_rank(uint32_t rank) {
-    const Trace& trace = traces_[rank];
-    const std::vector<Step>& steps = timelines_[rank].steps;
-    std::map<std::pair<trace::StringId, trace::StringId>, uint32_t> known;
+    const RankCollectives& own = ranks_[rank];
+    std::vector<std::optional<uint32_t>> known(own.groups.size());
     std::vector<Numbered> numbered;
-    for (uint32_t i = 0; i < timelines_[rank].collectives.size(); ++i) {
-      const Collective& c = timelines_[rank].collectives[i];
-      const trace::CollectiveArgs* args =
-          c.args == trace::kNoIndex ? nullptr : &trace.collectives[c.args];
+    for (uint32_t i = 0; i < own.rows.size(); ++i) {
+      const RankCollective& c = own.rows[i];
       // An emulated collective does not wait for other ranks.
-      if (!c.kind || (args != nullptr && args->emulated)) {
+      if (!c.kind || c.emulated) {
         continue;
       }
       const bool sends = c.kind == CollectiveKind::kSendRecv;
-      const bool numbered_by_trace = args != nullptr && args->sequence >= 0 && !sends;
       all_ += sends ? 0 : 1;
       uint32_t group = 0;
-      if (args != nullptr && args->group != trace::kEmptyString) {
-        const auto [it, fresh] = known.try_emplace({args->group, args->group_ranks}, 0);
-        if (fresh) {
-          it->second = group_id(fmt::format("{} {}", trace.strings.view(args->group),
-                                            trace.strings.view(args->group_ranks)));
-        }
-        group = it->second;
-      } else {
+      if (const CollectiveGroup& named = own.groups[c.group]; named.name.empty()) {
         group = group_id(fmt::format("({} without a group)", name_of(*c.kind)));
+      } else {
+        if (!known[c.group]) {
+          known[c.group] = group_id(fmt::format("{} {}", named.name, named.ranks));
+        }
+        group = *known[c.group];
       }
-      if (numbered_by_trace) {
-        numbered.push_back({group, args->sequence, 0, {rank, i}});
+      if (c.sequence >= 0 && !sends) {
+        numbered.push_back({group, c.sequence, 0, {rank, i}});
       } else {
         groups_[group].ranks[rank].push_back(
-            {step_at(steps, c), i, &c,
-             c.unit ? std::optional<std::string_view>(timelines_[rank].units[*c.unit])
-                    : std::nullopt});
+            {c.step, i, &c,
+             c.unit != kNoUnit ? std::optional<std::string_view>(own.units[c.unit])
+                               : std::nullopt});
       }
     }
     std::stable_sort(numbered.begin(), numbered.end(), [](const Numbered& a, const Numbered& b) {
@@ -327,17 +316,6 @@ class Matcher {
     return it->second;
   }
 
-  static int64_t step_at(const std::vector<Step>& steps, const Collective& c) {
-    const auto window = [&](const Step& s) -> const Interval& {
-      return c.issued ? s.host : s.window;
-    };
-    const Nanoseconds at = c.issued.value_or(c.when.start);
-    const auto after = std::partition_point(steps.begin(), steps.end(),
-                                            [&](const Step& s) { return window(s).start <= at; });
-    return after != steps.begin() && at < window(*std::prev(after)).end ? std::prev(after)->number
-                                                                        : -1;
-  }
-
   void match_numbered() {
     std::stable_sort(numbered_.begin(), numbered_.end(),
                      [](const Numbered& a, const Numbered& b) { return a.key() < b.key(); });
@@ -349,7 +327,7 @@ class Matcher {
       if (parts.size() < 2) {
         continue;
       }
-      const Collective& first = part(parts.front());
+      const RankCollective& first = part(parts.front());
       const auto differs = std::find_if(parts.begin(), parts.end(), [&](const CollectivePart& p) {
         return !fit(part(p), first);
       });
@@ -357,7 +335,7 @@ class Matcher {
         out_.collectives.push_back(std::move(parts));
         continue;
       }
-      const Collective& other = part(*differs);
+      const RankCollective& other = part(*differs);
       said_ += static_cast<int64_t>(parts.size());
       trace::add_diagnostic(
           diagnostics_, Severity::kWarning,
@@ -444,7 +422,7 @@ class Matcher {
       }
       // Sends have one partner each; they are one all-to-all only if all ranks ran them together.
       const bool sends = place.second == CollectiveKind::kSendRecv;
-      if (together && (!sends || (ranks.size() == traces_.size() && ranks.size() > 2))) {
+      if (together && (!sends || (ranks.size() == ranks_.size() && ranks.size() > 2))) {
         std::move(found.begin(), found.end(), std::back_inserter(out_.collectives));
         all_ += sends ? static_cast<int64_t>(count * ranks.size()) : 0;
       }
@@ -460,7 +438,7 @@ class Matcher {
         seen.push_back(seen_parts(parts));
       }
     }
-    out_.clocks = solve_clocks(traces_.size(), seen);
+    out_.clocks = solve_clocks(ranks_.size(), seen);
     const size_t certain = seen.size();
     for (const MatchedCollective& parts : out_.collectives) {
       if (*part(parts.front()).kind == CollectiveKind::kAllToAll && connects(parts) &&
@@ -469,7 +447,7 @@ class Matcher {
       }
     }
     if (seen.size() > certain) {
-      out_.clocks = solve_clocks(traces_.size(), seen);
+      out_.clocks = solve_clocks(ranks_.size(), seen);
     }
   }
 
@@ -490,10 +468,7 @@ class Matcher {
 
   [[nodiscard]] bool is_even(const MatchedCollective& parts) const {
     const auto sizes = [&](const CollectivePart& p) {
-      const uint32_t args = part(p).args;
-      return args == trace::kNoIndex ? std::pair<int64_t, int64_t>(0, 0)
-                                     : std::pair(traces_[p.rank].collectives[args].in_nelems,
-                                                 traces_[p.rank].collectives[args].out_nelems);
+      return std::pair(part(p).sent, part(p).received);
     };
     const auto first = sizes(parts.front());
     return first.first == first.second &&
@@ -538,8 +513,7 @@ class Matcher {
     }
   }
 
-  const std::vector<Trace>& traces_;
-  const std::vector<Timeline>& timelines_;
+  const std::vector<RankCollectives>& ranks_;
   std::vector<trace::Diagnostic>& diagnostics_;
   std::vector<Numbered> numbered_;
   std::vector<Group> groups_;
@@ -555,10 +529,9 @@ bool ends_together(CollectiveKind kind) {
          kind != CollectiveKind::kAllToAll;
 }
 
-CollectiveMatching match_collectives(const std::vector<Trace>& traces,
-                                     const std::vector<Timeline>& timelines,
+CollectiveMatching match_collectives(const std::vector<RankCollectives>& ranks,
                                      std::vector<trace::Diagnostic>& diagnostics) {
-  return Matcher(traces, timelines, diagnostics).run();
+  return Matcher(ranks, diagnostics).run();
 }
 
 }  // namespace shardlens::analysis

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "profiler/analysis/overlap/rank_collectives.h"
 #include "profiler/analysis/ranks/clock_offsets.h"
-#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::analysis {
@@ -13,7 +13,7 @@ namespace shardlens::analysis {
 // One rank's part in a collective.
 struct CollectivePart {
   uint32_t rank;   // position in the run
-  uint32_t index;  // into the rank's Timeline::collectives
+  uint32_t index;  // into RankCollectives::rows
 };
 using MatchedCollective = std::vector<CollectivePart>;  // by rank, at least two
 
@@ -41,8 +41,7 @@ struct CollectiveMatching {
 // the clocks that all groups together give, not running at the same time.
 //
 // Complexity  O(n log n) in the collectives.
-[[nodiscard]] CollectiveMatching match_collectives(const std::vector<trace::Trace>& traces,
-                                                   const std::vector<Timeline>& timelines,
+[[nodiscard]] CollectiveMatching match_collectives(const std::vector<RankCollectives>& ranks,
                                                    std::vector<trace::Diagnostic>& diagnostics);
 
 }  // namespace shardlens::analysis

@@ -13,8 +13,6 @@
 namespace shardlens::analysis {
 namespace {
 
-using trace::Trace;
-
 Nanoseconds lower_median(std::vector<Nanoseconds>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -24,17 +22,15 @@ Nanoseconds lower_median(std::vector<Nanoseconds>& values) {
 // Figures of matched collectives.
 class RankFigures {
  public:
-  RankFigures(const std::vector<Trace>& traces,
-              std::vector<Timeline>& timelines,
-              const CollectiveMatching& matching)
-      : traces_(traces), timelines_(timelines), matching_(matching) {}
+  RankFigures(std::vector<RankCollectives>& ranks, const CollectiveMatching& matching)
+      : ranks_(ranks), matching_(matching) {}
 
   Matching run() {
     Matching out;
     if (matching_.collectives.empty()) {
       return out;
     }
-    for (size_t rank = 0; rank < traces_.size(); ++rank) {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const ClockOffset& clock = matching_.clocks[rank];
       out.clocks.push_back(
           {rank_of(rank), clock.offset, clock.spread, clock.residual, rank_of(clock.island), 0});
@@ -50,15 +46,10 @@ class RankFigures {
   }
 
  private:
-  [[nodiscard]] const Collective& part(const CollectivePart& p) const {
-    return timelines_[p.rank].collectives[p.index];
+  [[nodiscard]] RankCollective& part(const CollectivePart& p) {
+    return ranks_[p.rank].rows[p.index];
   }
-  [[nodiscard]] Collective& part(const CollectivePart& p) {
-    return timelines_[p.rank].collectives[p.index];
-  }
-  [[nodiscard]] int64_t rank_of(size_t position) const {
-    return traces_[position].metadata.rank.value_or(static_cast<int64_t>(position));
-  }
+  [[nodiscard]] int64_t rank_of(size_t position) const { return ranks_[position].rank; }
   [[nodiscard]] Nanoseconds offset(uint32_t rank) const { return matching_.clocks[rank].offset; }
 
   struct Row {
@@ -72,7 +63,7 @@ class RankFigures {
       Nanoseconds first = 0, last = 0, but_one = 0, transfer = 0, total = 0;
       CollectivePart latest = parts.front();
       for (size_t i = 0; i < parts.size(); ++i) {
-        const Collective& c = part(parts[i]);
+        const RankCollective& c = part(parts[i]);
         const Nanoseconds start = c.when.start - offset(parts[i].rank);
         total += c.when.length();
         transfer = i == 0 ? c.when.length() : std::min(transfer, c.when.length());
@@ -86,7 +77,7 @@ class RankFigures {
         }
       }
       for (const CollectivePart& p : parts) {
-        Collective& c = part(p);
+        RankCollective& c = part(p);
         c.last_start = last + offset(p.rank);
         c.last_rank = latest.rank;
         c.last_index = latest.index;
@@ -128,32 +119,53 @@ class RankFigures {
     }
   }
 
-  [[nodiscard]] std::string group_of(const CollectivePart& p) const {
-    const uint32_t args = part(p).args;
-    if (args == trace::kNoIndex) {
-      return "";
-    }
-    const Trace& trace = traces_[p.rank];
-    const trace::CollectiveArgs& a = trace.collectives[args];
-    return std::string(trace.strings.view(
-        a.group_description != trace::kEmptyString ? a.group_description : a.group));
+  [[nodiscard]] const std::string& group_of(const CollectivePart& p) const {
+    const RankCollectives& rank = ranks_[p.rank];
+    const CollectiveGroup& group = rank.groups[rank.rows[p.index].group];
+    return group.description.empty() ? group.name : group.description;
   }
 
-  const std::vector<Trace>& traces_;
-  std::vector<Timeline>& timelines_;
+  std::vector<RankCollectives>& ranks_;
   const CollectiveMatching& matching_;
 };
 
 }  // namespace
 
-Matching match_ranks(const std::vector<Trace>& traces,
+Matching match_ranks(std::vector<RankCollectives>& ranks,
+                     std::vector<trace::Diagnostic>& diagnostics) {
+  if (ranks.size() < 2) {
+    return {};
+  }
+  const CollectiveMatching matching = match_collectives(ranks, diagnostics);
+  return RankFigures(ranks, matching).run();
+}
+
+Matching match_ranks(const std::vector<trace::Trace>& traces,
                      std::vector<Timeline>& timelines,
                      std::vector<trace::Diagnostic>& diagnostics) {
   if (traces.size() < 2) {
     return {};
   }
-  const CollectiveMatching matching = match_collectives(traces, timelines, diagnostics);
-  return RankFigures(traces, timelines, matching).run();
+  std::vector<RankCollectives> ranks;
+  for (size_t i = 0; i < traces.size(); ++i) {
+    ranks.push_back(rank_collectives(traces[i], timelines[i], static_cast<int64_t>(i)));
+  }
+  Matching out = match_ranks(ranks, diagnostics);
+  for (size_t i = 0; i < traces.size(); ++i) {
+    copy_matches(ranks[i], timelines[i]);
+  }
+  return out;
+}
+
+void copy_matches(const RankCollectives& from, Timeline& to) {
+  for (size_t i = 0; i < from.rows.size(); ++i) {
+    const RankCollective& row = from.rows[i];
+    Collective& c = to.collectives[i];
+    c.last_start = row.last_start;
+    c.last_rank = row.last_rank;
+    c.last_index = row.last_index;
+    c.transfer = row.transfer;
+  }
 }
 
 }  // namespace shardlens::analysis

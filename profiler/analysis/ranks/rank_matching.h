@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/collective.h"
+#include "profiler/analysis/overlap/rank_collectives.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
@@ -48,12 +49,18 @@ struct Matching {
 };
 
 // Matches collectives across ranks (see [Note: Matching] in collective_matching.h), aligns the
-// clocks by their ends, and sets Collective::last_start, last_rank, last_index and transfer in the
-// timelines. Collectives that do not fit together are not matched and are reported as a diagnostic.
+// clocks by their ends, and sets last_start, last_rank, last_index and transfer of the matched
+// ones. Collectives that do not fit together are not matched and are reported as a diagnostic.
 //
 // Complexity  O(n log n) in the collectives.
+[[nodiscard]] Matching match_ranks(std::vector<RankCollectives>& ranks,
+                                   std::vector<trace::Diagnostic>& diagnostics);
+// The same for the collectives of timelines.
 [[nodiscard]] Matching match_ranks(const std::vector<trace::Trace>& traces,
                                    std::vector<Timeline>& timelines,
                                    std::vector<trace::Diagnostic>& diagnostics);
+
+// Sets last_start, last_rank, last_index and transfer of the timeline's collectives.
+void copy_matches(const RankCollectives& from, Timeline& to);
 
 }  // namespace shardlens::analysis

@@ -1,0 +1,289 @@
+#include "profiler/analysis/rank_summary.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "profiler/analysis/overlap/unit_work.h"
+#include "profiler/trace/filter.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::Severity;
+using trace::Trace;
+
+std::string stream_name(const Trace& trace, uint32_t track, bool device) {
+  const trace::Track& t = trace.tracks[track];
+  if (t.name != trace::kEmptyString) {
+    return std::string(trace.strings.view(t.name));
+  }
+  return device ? fmt::format("stream {}", t.tid) : fmt::format("thread {}", t.tid);
+}
+
+void choose_steps(Timeline& timeline, const StepRange& range) {
+  std::erase_if(timeline.steps,
+                [&](const Step& s) { return s.number < range.first || s.number >= range.last; });
+  std::vector<Interval> windows;
+  for (const Step& step : timeline.steps) {
+    windows.push_back(step.window);
+  }
+  timeline.span = union_of(std::move(windows));
+}
+
+bool has_module_frames(const Trace& trace) {
+  return std::any_of(trace.events.begin(), trace.events.end(), [&](const trace::Event& e) {
+    return e.category == trace::Category::kPythonFunction &&
+           trace.name(e).starts_with("nn.Module: ");
+  });
+}
+
+int64_t count_unnumbered(const Trace& trace, const Timeline& timeline) {
+  return trace.metadata.simulated()
+             ? 0
+             : std::count_if(timeline.collectives.begin(), timeline.collectives.end(),
+                             [&](const Collective& c) {
+                               return c.args == trace::kNoIndex ||
+                                      trace.collectives[c.args].sequence < 0;
+                             });
+}
+
+// Names the profiler's setting that would record what a figure lacks.
+void explain_collectives(const Trace& trace,
+                         const Timeline& timeline,
+                         std::vector<trace::Diagnostic>& diagnostics) {
+  const int64_t outside =
+      std::count_if(timeline.collectives.begin(), timeline.collectives.end(),
+                    [](const Collective& c) { return !c.unit && c.section == Section::kNone; });
+  if (outside > 0 && trace.units.empty() && !trace.metadata.simulated() &&
+      !has_module_frames(trace)) {
+    trace::add_diagnostic(diagnostics, Severity::kNote,
+                          "collectives outside of units belong to no module: the trace has no "
+                          "module frames (torch.profiler.profile with with_stack=True)",
+                          outside);
+  }
+}
+
+void explain(const Trace& trace,
+             const Timeline& timeline,
+             const RankAnalysis& rank,
+             std::vector<trace::Diagnostic>& diagnostics) {
+  if (trace.events.empty()) {
+    trace::add_diagnostic(diagnostics, Severity::kWarning, "the trace has no events");
+    return;
+  }
+  if (rank.figures.comm == 0) {
+    trace::add_diagnostic(
+        diagnostics, Severity::kNote,
+        timeline.communication.empty()
+            ? "no communication in the trace: overlap_ratio is null (--comm-regex can select "
+              "communication events by name)"
+            : "no communication within the analysed steps: overlap_ratio is null");
+  }
+  if (rank.figures.compute == 0) {
+    trace::add_diagnostic(diagnostics, Severity::kWarning,
+                          rank.figures.comm == 0
+                              ? "no compute in the trace"
+                              : "no compute in the trace: all communication counts as exposed");
+  }
+  int64_t no_bytes = 0, no_kind = 0;
+  for (const Collective& c : timeline.collectives) {
+    no_bytes += c.bytes == 0 ? 1 : 0;
+    no_kind += c.kind ? 0 : 1;
+  }
+  if (no_bytes > 0) {
+    trace::add_diagnostic(
+        diagnostics, Severity::kNote,
+        timeline.device
+            ? "collectives whose message size is not in the trace are left out of bytes and "
+              "bandwidths"
+            : "collectives whose message size is not in the trace are left out of bytes and "
+              "bandwidths (torch.profiler.profile with record_shapes=True)",
+        no_bytes);
+  }
+  if (timeline.device && trace.syncs.empty() && trace.units.empty() && rank.figures.idle > 0 &&
+      !trace.metadata.simulated()) {
+    trace::add_diagnostic(
+        diagnostics, Severity::kNote,
+        "no cuda_sync rows: what a stream waited for is inferred (torch.profiler.profile with "
+        "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True) records them)");
+  }
+  explain_collectives(trace, timeline, diagnostics);
+  if (no_kind > 0) {
+    trace::add_diagnostic(diagnostics, Severity::kNote,
+                          "communication of unknown kind is listed as 'unknown'", no_kind);
+  }
+}
+
+// Errors: InputError if steps were chosen and no rank has one of them.
+void require_steps(const std::vector<RankSummary>& ranks, const std::string& source) {
+  std::set<int64_t> there;
+  for (const RankSummary& rank : ranks) {
+    if (!rank.chosen || !rank.analysis.steps.empty()) {
+      return;
+    }
+    there.insert(rank.recorded_steps.begin(), rank.recorded_steps.end());
+  }
+  if (!ranks.empty()) {
+    const StepRange& chosen = *ranks.front().chosen;
+    throw InputError(source, trace::no_step({chosen.first, chosen.last}, there));
+  }
+}
+
+// The planned order is that of the first rank: from the third step on, all steps have the same one.
+void share_planned_orders(std::vector<RankSummary>& ranks) {
+  std::map<int64_t, const std::vector<OrderEntry>*> planned;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    for (StepOrder& order : ranks[i].orders) {
+      const int64_t kind = std::clamp<int64_t>(order.step, 0, 2);
+      if (const auto known = planned.find(kind); known != planned.end()) {
+        if (i > 0) {
+          order.planned = *known->second;
+        }
+      } else if (!order.planned.empty()) {
+        planned.emplace(kind, &order.planned);
+      }
+    }
+  }
+}
+
+// Sets what was decided by other ranks.
+void settle(RankSummary& rank) {
+  RankAnalysis& out = rank.analysis;
+  const std::vector<RankCollective>& rows = rank.collectives.rows;
+  set_transfers(rows, out.window, out.figures);
+  for (StepAnalysis& step : out.steps) {
+    set_transfers(rows, union_of({step.window}), step.figures);
+  }
+  const SettledCauses causes(rank.collectives);
+  settle_causes(rank.exposures, causes, out.units);
+  if (out.detail) {
+    settle_causes(rank.exposures, causes, out.detail->spans);
+  }
+  out.order = check_order(rank.orders);
+}
+
+}  // namespace
+
+RankSummary summarize(const Trace& trace,
+                      Timeline& timeline,
+                      const Dependencies& dependencies,
+                      const trace::PlannedInputs* planned,
+                      int64_t position,
+                      const AnalysisOptions& options) {
+  options.timeline.check();
+  RankSummary out;
+  out.collectives = rank_collectives(trace, timeline, position);
+  out.unnumbered = count_unnumbered(trace, timeline);
+  out.chosen = options.steps;
+  for (const Step& step : timeline.steps) {
+    out.recorded_steps.push_back(step.number);
+  }
+  if (options.steps) {
+    choose_steps(timeline, *options.steps);
+  }
+  RankAnalysis& rank = out.analysis;
+  std::vector<trace::Diagnostic> of_rank;
+  rank.rank = trace.metadata.rank.value_or(0);
+  rank.device = timeline.device;
+  rank.window = timeline.span;
+  const Partition partition(timeline);
+  const IdleCauses idle(trace, timeline, dependencies);
+  options.timeline.check();
+  rank.figures = partition.figures(timeline.span);
+  rank.idle = idle.within(timeline.span, rank.figures.idle);
+  rank.launch = launch_figures(trace, timeline, timeline.span);
+  rank.memory = memory_figures(trace, timeline);
+  for (const Step& step : timeline.steps) {
+    const IntervalSet window = union_of({step.window});
+    StepAnalysis& figures = rank.steps.emplace_back();
+    figures.step = step.number;
+    figures.window = step.window;
+    figures.figures = partition.figures(window);
+    figures.idle = idle.within(window, figures.figures.idle);
+  }
+  options.timeline.check();
+  if (planned == nullptr || planned->plan.plan.views == plan::Views::kFrozen) {
+    rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
+  }
+  const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
+  const UnitWork work = unit_work(timeline);
+  const UnitContext context{frozen, &work, &dependencies,
+                            options.explained ? &*options.explained : nullptr, true};
+  UnitGathering gathered = gather_units(trace, timeline, partition, timeline.span, context);
+  rank.units = std::move(gathered.units);
+  out.exposures = std::move(gathered.exposures);
+  rank.blocks = block_figures(rank.units);
+  rank.groups = group_figures(trace, timeline, partition, timeline.span);
+  rank.waste = find_waste(trace, timeline, partition, dependencies, frozen, timeline.span);
+  rank.unit_names = timeline.units;
+  rank.observed = observed_orders(trace, timeline.lists, timeline.fsdp);
+  options.timeline.check();
+  if (options.detail == DetailLevel::kCollectives) {
+    rank.detail.emplace();
+    rank.detail->spans = collective_spans(trace, timeline, partition, timeline.span, context);
+  } else if (options.detail == DetailLevel::kAll) {
+    rank.detail = RankDetail{unit_spans(trace, timeline, partition, timeline.span, context),
+                             intersect(timeline.compute, timeline.span),
+                             intersect(timeline.communication, timeline.span),
+                             intersect(timeline.copy, timeline.span)};
+  }
+  for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
+    if (!timeline.busy[track].empty()) {
+      rank.streams.push_back({stream_name(trace, track, timeline.device),
+                              length_of(intersect(timeline.busy[track], timeline.span))});
+    }
+  }
+  out.orders = step_orders(trace, timeline, planned, of_rank);
+  explain(trace, timeline, rank, of_rank);
+  for (const auto* list :
+       {&trace.diagnostics, &std::as_const(timeline.diagnostics), &std::as_const(of_rank)}) {
+    for (const trace::Diagnostic& d : *list) {
+      trace::add_diagnostic(out.diagnostics, d.severity, d.message, d.count);
+    }
+  }
+  return out;
+}
+
+Analysis merge(std::vector<RankSummary>& ranks, const std::string& source) {
+  require_steps(ranks, source);
+  Analysis out;
+  for (const RankSummary& rank : ranks) {
+    for (const trace::Diagnostic& d : rank.run_diagnostics) {
+      if (std::find(out.diagnostics.begin(), out.diagnostics.end(), d) == out.diagnostics.end()) {
+        out.diagnostics.push_back(d);
+      }
+    }
+  }
+  std::vector<RankCollectives> collectives;
+  for (RankSummary& rank : ranks) {
+    collectives.push_back(std::move(rank.collectives));
+  }
+  out.matching = match_ranks(collectives, out.diagnostics);
+  int64_t unnumbered = 0;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].collectives = std::move(collectives[i]);
+    unnumbered += ranks.size() > 1 ? ranks[i].unnumbered : 0;
+  }
+  if (unnumbered > 0) {
+    trace::add_diagnostic(out.diagnostics, Severity::kNote,
+                          "collectives without a sequence number ('Seq') are matched across ranks "
+                          "by order, size and time; newer versions of PyTorch record it for NCCL",
+                          unnumbered);
+  }
+  share_planned_orders(ranks);
+  for (RankSummary& rank : ranks) {
+    settle(rank);
+    for (const trace::Diagnostic& d : rank.diagnostics) {
+      trace::add_diagnostic(out.diagnostics, d.severity, d.message, d.count);
+    }
+    out.ranks.push_back(std::move(rank.analysis));
+  }
+  return out;
+}
+
+}  // namespace shardlens::analysis
