@@ -30,19 +30,20 @@ struct ModelConfig {
   int64_t max_positions = 0;
   double norm_eps = 1e-6;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // llama
-  bool mlp_bias = false;        // llama
-  std::string activation;       // "silu", "gelu_new", "gelu", "relu", "gelu_pytorch_tanh"
-  double dropout = 0.0;         // the largest of the config's dropouts; training requires 0
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  std::string activation;  // "silu", "gelu_new", "gelu", "relu", "gelu_pytorch_tanh"
+  double dropout = 0.0;    // the largest of the config's dropouts; training requires 0
   double initializer_range = 0.02;
   DType dtype = DType::kF32;
   // gpt2
   bool scale_attention_weights = true;
   bool scale_attention_by_inverse_layer = false;
-  // llama rope; the flat form (rope_theta, rope_scaling) and transformers 5's rope_parameters are
-  // read into the same fields
+  // Rotary embedding of the families that are trained; the flat form (rope_theta, rope_scaling) and
+  // transformers 5's rope_parameters are read into the same fields
   double rope_theta = 10000.0;
-  std::string rope_type = "default";  // "default", "linear", "llama3"; others are an error
+  double rope_local_theta = 0.0;  // of layers with a window, unscaled (gemma3); 0: as all layers
+  std::string rope_type = "default";  // the engine computes "default", "linear" and "llama3"
   double rope_factor = 1.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
@@ -53,8 +54,10 @@ struct ModelConfig {
   std::vector<bool> sparse;            // by layer: experts instead of an MLP
   bool query_key_norms = false;        // queries and keys are normalised head by head
   double rotary_share = 1.0;           // of a head that is rotated
-  bool caps_scores = false;            // tanh of attention's scores (attn_logit_softcapping)
-  bool caps_logits = false;            // tanh of the logits, scaled (final_logit_softcapping)
+  double logit_cap = 0.0;              // logits are cap · tanh(x / cap); 0: not capped
+  double score_cap = 0.0;              // the same of the attention's scores
+  double query_scalar = 0.0;           // scores are divided by its root; 0: head_dim
+  int64_t padding_index = -1;          // token whose embedding gets no gradient; -1: none
   bool clips_queries = false;          // mpt: clip_qkv
   int64_t embedding_size = 0;          // opt: of the embedding and the head; others: hidden_size
   bool norm_before = true;             // false: norms follow attention and MLP (opt-350m)
@@ -64,6 +67,9 @@ struct ModelConfig {
     int64_t count = 0, per_token = 0;  // routed ones
     int64_t intermediate_size = 0;     // of each
     int64_t shared = 0;                // that every token passes through
+    bool normalized = false;           // the weights of a token's experts sum to 1
+    bool auxiliary_loss = false;       // output_router_logits: a term of the loss balances them
+    double jitter = 0.0;               // noise on the router's input
   } experts;
   struct Latent {            // deepseek_v3: low-rank queries, keys and values
     int64_t query_rank = 0;  // 0: queries are projected directly

@@ -132,14 +132,6 @@ double number_or(
 }
 
 std::string activation(const JsonNode& root, std::string_view key, const std::string& fallback) {
-  static const std::vector<std::string> kActivations{"silu", "gelu", "gelu_new", "relu"};
-  const auto node = root.find(key);
-  return node ? kActivations[node->one_of(kActivations)] : fallback;
-}
-
-std::string any_activation(const JsonNode& root,
-                           std::string_view key,
-                           const std::string& fallback) {
   static const std::vector<std::string> kActivations{"silu", "gelu", "gelu_new", "relu",
                                                      "gelu_pytorch_tanh"};
   const auto node = root.find(key);

@@ -81,6 +81,9 @@ struct DecoderDefaults {
   std::string_view activation = "silu";
   bool tied = false;
   bool biased = false;  // attention_bias
+  double rope_theta = 1e4;
+  double rope_local_theta = 0.0;  // 0: windowed layers have no rotary embedding of their own
+  int64_t padding_index = -1;     // pad_token_id; -1: none
 };
 
 // The names of the keys that not all families call the same; "": not in the config.
@@ -117,13 +120,16 @@ struct DecoderFamily {
   bool even_heads = false;          // hidden_size must be a multiple of the heads
   bool rotary = true;
   Scores eager = Scores::kFused;                    // how transformers runs attention
+  bool trained = false;  // its rotary embedding and padding are read, for training
   std::span<const std::string_view> own_keys = {};  // that read_own() or nothing needs
   // The keys that only this family has.
   void (*read_own)(const JsonNode& root, ModelConfig& config) = nullptr;
 };
 
 [[nodiscard]] std::span<const DecoderFamily> decoder_families();
-// The row of config.family. Errors: RuntimeFault where there is none.
+// The row of config.family; nullptr: it is no decoder of the table.
+[[nodiscard]] const DecoderFamily* find_decoder_family(const ModelConfig& config);
+// The same. Errors: RuntimeFault where there is none.
 [[nodiscard]] const DecoderFamily& decoder_family_of(const ModelConfig& config);
 
 // The three functions of a ModelFamily, for every row.

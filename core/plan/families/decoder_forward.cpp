@@ -40,9 +40,9 @@ class DecoderForward {
       build_.leave();
     }
     build_.linear("lm_head", {.in = config_.embedding_size, .out = config_.vocab_size});
-    if (config_.caps_logits && !build_.is_fused()) {
+    if (config_.logit_cap > 0 && !build_.is_fused()) {
       build_.unfused(unfused_cap(), OperatorKind::kElementwise, config_.vocab_size);
-    } else if (config_.caps_logits) {
+    } else if (config_.logit_cap > 0) {
       const int64_t logits = config_.vocab_size;
       build_.elementwise("shardlens::softcap", "shardlens::softcap_backward",
                          {.read = logits,
@@ -182,7 +182,7 @@ class DecoderForward {
                       .head_dim = config_.head_dim,
                       .value_dim = value_dim,
                       .window = windowed ? config_.sliding_window : 0,
-                      .eager = family_.eager == Scores::kCapped && !config_.caps_scores
+                      .eager = family_.eager == Scores::kCapped && config_.score_cap <= 0
                                    ? Scores::kScaled
                                    : family_.eager,
                       .one_product = one_product});

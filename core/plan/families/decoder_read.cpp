@@ -6,6 +6,7 @@
 
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/decoder_family.h"
+#include "core/plan/families/rope_values.h"
 
 namespace shardlens::plan {
 namespace {
@@ -47,6 +48,19 @@ void read_heads(const JsonNode& root, const DecoderFamily& family, ModelConfig& 
   }
 }
 
+// As in torch.nn.Embedding, negative numbers count from the end.
+int64_t padding_of(const JsonNode& root, int64_t fallback, int64_t vocabulary) {
+  const auto node = root.find("pad_token_id");
+  if (!node) {
+    return fallback;
+  }
+  if (node->is_null()) {
+    return -1;
+  }
+  const int64_t index = node->integer(-vocabulary, vocabulary - 1);
+  return index < 0 ? index + vocabulary : index;
+}
+
 void require_countable(const JsonNode& root, const ModelConfig& config) {
   const ModelConfig::Experts& experts = config.experts;
   const double of_layer = 3.0 * static_cast<double>(experts.count + experts.shared) *
@@ -79,14 +93,17 @@ void read_decoder(const JsonNode& root, ModelConfig& config) {
   if (!keys.norm_eps.empty()) {
     config.norm_eps = number_or(root, keys.norm_eps, defaults.norm_eps, 0.0, 1.0);
   }
-  const std::string activation_of_family(defaults.activation);
-  config.activation = config.family == "llama"
-                          ? activation(root, keys.activation, activation_of_family)
-                          : any_activation(root, keys.activation, activation_of_family);
+  config.activation = activation(root, keys.activation, std::string(defaults.activation));
   config.tie_word_embeddings = boolean_or(root, "tie_word_embeddings", defaults.tied);
   config.attention_bias = boolean_or(root, "attention_bias", defaults.biased);
   config.mlp_bias = boolean_or(root, "mlp_bias", false);
   config.dropout = number_or(root, "attention_dropout", 0.0, 0.0, 1.0);
+  if (family.trained) {
+    config.padding_index = padding_of(root, defaults.padding_index, config.vocab_size);
+    if (family.read_own != read_llama_rope) {
+      read_rope(root, defaults.rope_theta, defaults.rope_local_theta, config);
+    }
+  }
   if (family.read_own != nullptr) {
     family.read_own(root, config);
   }

@@ -51,6 +51,12 @@ void window_all(ModelConfig& config) {
   config.windowed.assign(config.sliding_window > 0 ? static_cast<size_t>(config.layers) : 0, true);
 }
 
+// null: no cap.
+double cap_of(const JsonNode& root, std::string_view key, double fallback) {
+  const auto node = root.find(key);
+  return node && node->is_null() ? 0.0 : number_or(root, key, fallback, 1e-6, 1e9);
+}
+
 int64_t expert_count(const JsonNode& root,
                      std::initializer_list<std::string_view> keys,
                      int64_t fallback) {
@@ -73,6 +79,7 @@ void read_experts(const JsonNode& root,
                           config.experts.per_token, config.experts.count));
   }
   config.experts.intermediate_size = intermediate;
+  config.experts.auxiliary_loss = boolean_or(root, "output_router_logits", false);
   config.sparse.assign(static_cast<size_t>(config.layers), true);
 }
 
@@ -103,10 +110,9 @@ void read_gemma(const JsonNode& root, ModelConfig& config) {
   const auto pattern = find_any(root, {"sliding_window_pattern", "_sliding_window_pattern"});
   window_all_but_each(config, third ? optional_integer(pattern, 6, 1, kLargestLayers) : 2);
   read_layer_types(root, config);
-  const auto scores_cap = root.find("attn_logit_softcapping");
-  config.caps_scores = scores_cap ? !scores_cap->is_null() : !third;
-  const auto cap = root.find("final_logit_softcapping");
-  config.caps_logits = cap ? !cap->is_null() : !third;
+  config.logit_cap = cap_of(root, "final_logit_softcapping", third ? 0.0 : 30.0);
+  config.score_cap = cap_of(root, "attn_logit_softcapping", third ? 0.0 : 50.0);
+  config.query_scalar = number_or(root, "query_pre_attn_scalar", 256.0, 1e-6, 1e9);
   if (const auto both = root.find("use_bidirectional_attention");
       both && !both->is_null() && both->boolean()) {
     both->fail("expected false: a causal language model attends to earlier tokens only");
@@ -165,6 +171,8 @@ void read_mixtral(const JsonNode& root, ModelConfig& config) {
   config.sliding_window = window_of(root, 0);
   window_all(config);
   read_experts(root, {"num_local_experts", "num_experts"}, 8, 2, config.intermediate_size, config);
+  config.experts.normalized = true;
+  config.experts.jitter = number_or(root, "router_jitter_noise", 0.0, 0.0, 1.0);
 }
 
 void read_qwen3_moe(const JsonNode& root, ModelConfig& config) {
@@ -175,6 +183,7 @@ void read_qwen3_moe(const JsonNode& root, ModelConfig& config) {
   }
   read_experts(root, {"num_experts", "num_local_experts"}, 128, 8,
                integer_or(root.find("moe_intermediate_size"), 768, 1, kLargestWidth * 8), config);
+  config.experts.normalized = boolean_or(root, "norm_topk_prob", false);
   const int64_t step = integer_or(root.find("decoder_sparse_step"), 1, 1, kLargestLayers);
   for (int64_t i = 0; i < config.layers; ++i) {
     config.sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;

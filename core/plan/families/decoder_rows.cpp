@@ -185,6 +185,7 @@ const std::array kDecoders{
                   .output_bias = Bias::kOfKey,
                   .mlp_bias = Bias::kOfKey,
                   .even_heads = true,
+                  .trained = true,
                   .read_own = read_llama_rope},
     DecoderFamily{.model_type = "mistral",
                   .torch_type = "MistralForCausalLM",
@@ -195,6 +196,7 @@ const std::array kDecoders{
                   .layer = kLlamaLayer,
                   .attention = kLlamaAttention,
                   .mlp = kLlamaMlp,
+                  .trained = true,
                   .own_keys = kMistralKeys,
                   .read_own = read_mistral},
     DecoderFamily{.model_type = "qwen2",
@@ -210,6 +212,7 @@ const std::array kDecoders{
                   .attention = kLlamaAttention,
                   .mlp = kLlamaMlp,
                   .query_bias = Bias::kAlways,
+                  .trained = true,
                   .own_keys = kQwenKeys,
                   .read_own = read_qwen},
     DecoderFamily{.model_type = "qwen3",
@@ -227,6 +230,7 @@ const std::array kDecoders{
                   .mlp = kLlamaMlp,
                   .query_bias = Bias::kOfKey,
                   .output_bias = Bias::kOfKey,
+                  .trained = true,
                   .own_keys = kQwenKeys,
                   .read_own = read_qwen},
     DecoderFamily{.model_type = "gemma2",
@@ -241,7 +245,8 @@ const std::array kDecoders{
                                .head_dim = 256,
                                .positions = 8192,
                                .activation = "gelu_pytorch_tanh",
-                               .tied = true},
+                               .tied = true,
+                               .padding_index = 0},
                   .keys = {.activation = "hidden_activation"},
                   .containers = kLlamaContainers,
                   .model = kGemmaModel,
@@ -254,6 +259,7 @@ const std::array kDecoders{
                   .scales_embedding = true,
                   .even_heads = true,
                   .eager = Scores::kCapped,
+                  .trained = true,
                   .own_keys = kGemmaKeys,
                   .read_own = read_gemma},
     DecoderFamily{.model_type = "gemma3_text",
@@ -268,7 +274,10 @@ const std::array kDecoders{
                                .head_dim = 256,
                                .positions = 131072,
                                .activation = "gelu_pytorch_tanh",
-                               .tied = true},
+                               .tied = true,
+                               .rope_theta = 1e6,
+                               .rope_local_theta = 1e4,
+                               .padding_index = 0},
                   .keys = {.activation = "hidden_activation"},
                   .containers = kGemma3Containers,
                   .model = kGemmaModel,
@@ -280,6 +289,7 @@ const std::array kDecoders{
                   .offset_norms = true,
                   .scales_embedding = true,
                   .even_heads = true,
+                  .trained = true,
                   .own_keys = kGemmaKeys,
                   .read_own = read_gemma},
     DecoderFamily{.model_type = "phi3",
@@ -363,7 +373,8 @@ const std::array kDecoders{
                   .defaults = {.intermediate_size = 14336,
                                .kv_heads = 8,
                                .positions = 131072,
-                               .norm_eps = 1e-5},
+                               .norm_eps = 1e-5,
+                               .rope_theta = 1e6},
                   .containers = kLlamaContainers,
                   .model = kLlamaModel,
                   .layer = kLlamaLayer,
@@ -371,6 +382,7 @@ const std::array kDecoders{
                   .mlp = kLlamaMlp,
                   .sparse = kMixtralSparse,
                   .sparse_type = "*SparseMoeBlock",
+                  .trained = true,
                   .own_keys = kMixtralKeys,
                   .read_own = read_mixtral},
     DecoderFamily{.model_type = "qwen3_moe",
@@ -392,6 +404,7 @@ const std::array kDecoders{
                   .query_bias = Bias::kOfKey,
                   .output_bias = Bias::kOfKey,
                   .fp32_routing = false,
+                  .trained = true,
                   .own_keys = kQwen3MoeKeys,
                   .read_own = read_qwen3_moe},
     DecoderFamily{.model_type = "gpt_oss",
@@ -452,11 +465,16 @@ std::span<const DecoderFamily> decoder_families() {
   return kDecoders;
 }
 
-const DecoderFamily& decoder_family_of(const ModelConfig& config) {
+const DecoderFamily* find_decoder_family(const ModelConfig& config) {
   const auto found = std::find_if(
       kDecoders.begin(), kDecoders.end(),
       [&config](const DecoderFamily& family) { return family.model_type == config.family; });
-  SHARDLENS_CHECK(found != kDecoders.end(), "the family is no decoder of the table");
+  return found == kDecoders.end() ? nullptr : &*found;
+}
+
+const DecoderFamily& decoder_family_of(const ModelConfig& config) {
+  const DecoderFamily* found = find_decoder_family(config);
+  SHARDLENS_CHECK(found != nullptr, "the family is no decoder of the table");
   return *found;
 }
 

@@ -57,7 +57,7 @@ void read_vit(const JsonNode& root, ModelConfig& config) {
   }
   config.head_dim = config.hidden_size / config.heads;
   config.intermediate_size = integer_or(root.find("intermediate_size"), 3072, 1, kLargestWidth * 8);
-  config.activation = any_activation(root, "hidden_act", "gelu");
+  config.activation = activation(root, "hidden_act", "gelu");
   config.norm_eps = number_or(root, "layer_norm_eps", 1e-12, 0.0, 1.0);
   config.attention_bias = boolean_or(root, "qkv_bias", true);
   for (const std::string_view key : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) {
