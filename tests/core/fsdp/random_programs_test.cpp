@@ -2,11 +2,7 @@
 // sharding. SHARDLENS_PROGRAMS=FIRST:COUNT runs others than the suite's.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,123 +10,17 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
-#include <torch/optim/sgd.h>
 
-#include "core/fsdp/fully_shard.h"
-#include "tests/core/fsdp/random_program.h"
+#include "tests/core/fsdp/program_runner.h"
 #include "tests/support/ranks.h"
 
 namespace shardlens::fsdp {
 namespace {
 
-using test::InjectedFailure;
 using test::Maze;
+using test::Mismatch;
 using test::RandomProgram;
-using Event = RandomProgram::Event;
-using Tensors = std::vector<at::Tensor>;
-
-at::Tensor maze_loss(Maze& model, uint64_t data, int rank) {
-  const at::Tensor x = test::seeded({3, model->width}, 1000 * data + static_cast<uint64_t>(rank));
-  return model(x.to(model->in->bias.scalar_type())).to(at::kDouble).pow(2).mean();
-}
-
-// As in the module tree: a parameter with two names once.
-Tensors parameters_of(const Maze& model) {
-  Tensors parameters;
-  for (const at::Tensor& p : model->parameters()) {
-    if (std::ranges::none_of(parameters, [&](const at::Tensor& each) { return each.is_same(p); })) {
-      parameters.push_back(p);
-    }
-  }
-  return parameters;
-}
-
-void reset(const Event& event, Tensors& parameters) {
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor& grad = parameters[i].mutable_grad();
-    if (event.kind == Event::Kind::kResetSome && (event.mask >> i & 1) == 0) {
-      continue;
-    }
-    if (!event.in_place) {
-      grad = at::Tensor();
-    } else if (grad.defined()) {
-      grad.zero_();
-    }
-  }
-}
-
-// Runs an event on a model. `before`: called before each forward that a backward follows.
-void run_event(const Event& event,
-               Maze& model,
-               Tensors& parameters,
-               int rank,
-               double weight,
-               const std::function<void()>& before) {
-  model->calls = event.calls;
-  const auto evaluate = [&] {
-    const at::NoGradGuard no_grad;
-    maze_loss(model, event.data + 500, rank);
-  };
-  test::Station victim =
-      event.fails < 0 ? test::Station(nullptr) : model->stations[static_cast<size_t>(event.fails)];
-  switch (event.kind) {
-    case Event::Kind::kMicrobatch: {
-      before();
-      if (event.fails >= 0) {
-        victim->fail_forward = model->catches = true;
-      }
-      const at::Tensor loss = maze_loss(model, event.data, rank) * weight;
-      if (event.fails >= 0) {
-        victim->fail_forward = model->catches = false;
-      }
-      if (event.evaluate_between) {
-        evaluate();
-      }
-      if (event.again) {
-        loss.backward({}, /*retain_graph=*/true);
-      }
-      return loss.backward();
-    }
-    case Event::Kind::kTwoForwards: {
-      before();
-      const at::Tensor first = maze_loss(model, event.data, rank) * weight;
-      std::reverse(model->calls.begin(), model->calls.end());
-      const at::Tensor second = maze_loss(model, event.data + 700, rank) * weight;
-      if (event.evaluate_between) {
-        evaluate();
-      }
-      if (!event.apart) {
-        return (first + second).backward();
-      }
-      first.backward();
-      return second.backward();
-    }
-    case Event::Kind::kEvaluate:
-      return evaluate();
-    case Event::Kind::kForwardOnly:
-      maze_loss(model, event.data, rank);
-      return;
-    case Event::Kind::kFailForward:
-      victim->fail_forward = true;
-      EXPECT_THROW(maze_loss(model, event.data, rank), InjectedFailure);
-      victim->fail_forward = false;
-      return;
-    case Event::Kind::kFailBackward: {
-      before();
-      victim->fail_backward = true;
-      const at::Tensor loss = maze_loss(model, event.data, rank) * weight;
-      victim->fail_backward = false;
-      try {
-        loss.backward();  // does not throw if it does not reach the station
-      } catch (const InjectedFailure&) {
-      }
-      return reset(event, parameters);
-    }
-    case Event::Kind::kResetAll:
-    case Event::Kind::kResetSome:
-      return reset(event, parameters);
-  }
-}
+using test::Tensors;
 
 // What a step of one process gives, in fp64.
 struct Expected {
@@ -139,48 +29,16 @@ struct Expected {
   double rounding = 0;  // how far the gradients of one process in fp32 are from these
 };
 
-struct Optimizers {
-  Optimizers(const Tensors& parameters, uint64_t second_mask)
-      : first(pick(parameters, second_mask, false), torch::optim::SGDOptions(0.1)),
-        second(pick(parameters, second_mask, true), torch::optim::SGDOptions(0.05)) {}
-  static Tensors pick(const Tensors& parameters, uint64_t mask, bool of_second) {
-    Tensors picked;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      if ((mask >> i & 1) == static_cast<uint64_t>(of_second)) {
-        picked.push_back(parameters[i]);
-      }
-    }
-    return picked;
-  }
-  void step(const RandomProgram::Step& of) {
-    if (of.first) {
-      first.step();
-      first.zero_grad();
-    }
-    if (of.second) {
-      second.step();
-      second.zero_grad();
-    }
-  }
-  torch::optim::SGD first, second;
-};
-
-uint64_t frozen_of(const RandomProgram& program) {
-  Maze model(program.shape);
-  const size_t count = parameters_of(model).size();
-  return program.frozen & ~(uint64_t{3} << (count - 2));  // the last Linear is trained
-}
-
 std::vector<Expected> run_plain(const RandomProgram& program, at::ScalarType dtype) {
-  Maze model = test::make_maze(program.shape, frozen_of(program), dtype);
-  Tensors parameters = parameters_of(model);
-  Optimizers optimizers(parameters, program.optimizer);
+  Maze model = test::make_maze(program.shape, test::frozen_of(program), dtype);
+  Tensors parameters = test::parameters_of(model);
+  test::Optimizers optimizers(parameters, program.optimizer);
   const int ranks = program.ranks;
   std::vector<Expected> expected;
   for (const RandomProgram::Step& step : program.steps) {
-    for (const Event& event : step.events) {
+    for (const RandomProgram::Event& event : step.events) {
       for (int rank = 0; rank < ranks; ++rank) {
-        run_event(event, model, parameters, rank, 1.0 / ranks, [] {});
+        test::run_event(event, model, parameters, rank, 1.0 / ranks, [] {});
       }
     }
     Expected& now = expected.emplace_back();
@@ -225,10 +83,6 @@ std::vector<Expected> expected_of(const RandomProgram& program) {
   return expected;
 }
 
-class Mismatch : public std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 void compare(const RandomProgram& program,
              const Expected& expected,
              const ShardedModel& sharded,
@@ -268,36 +122,16 @@ void compare(const RandomProgram& program,
 void run_sharded(const RandomProgram& program,
                  const std::vector<Expected>& expected,
                  dist::World& world) {
-  Maze model =
-      test::make_maze(program.shape, frozen_of(program), program.fp64 ? at::kDouble : at::kFloat);
-  const auto sharded = fully_shard(model.ptr(), plan::parse_plan(program.plan, "test"),
-                                   {.world = &world, .check_ledger = true});
-  Tensors parameters = parameters_of(model);
-  Optimizers optimizers(parameters, program.optimizer);
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const RandomProgram::Step& step = program.steps[i];
-    for (const Event& event : step.events) {
-      run_event(event, model, parameters, world.rank(), 1, [&] {
-        sharded->set_requires_gradient_sync(event.sync);
-        sharded->begin_microbatch(event.last);
-      });
-    }
-    const bool evaluated = step.events.back().kind == Event::Kind::kEvaluate;
-    if (!program.fsdp1 && !evaluated && sharded->unsharded_bytes() != 0) {
-      throw Mismatch("parameters are unsharded at the end of a step");
-    }
-    compare(program, expected[i], *sharded, parameters, i);
-    if (step.clip > 0) {
-      const double norm = sharded->clip_grad_norm(step.clip);
+  const auto end_of_step = [&](size_t i, ShardedModel& sharded, const Tensors& parameters) {
+    compare(program, expected[i], sharded, parameters, i);
+    if (program.steps[i].clip > 0) {
+      const double norm = sharded.clip_grad_norm(program.steps[i].clip);
       if (!(std::abs(norm - expected[i].norm) <= 1e-5 * expected[i].norm)) {
         throw Mismatch(fmt::format("step {}: norm {}, expected {}", i, norm, expected[i].norm));
       }
     }
-    optimizers.step(step);
-    if (program.announces_steps) {
-      sharded->optimizer_done();
-    }
-  }
+  };
+  test::train_sharded(program, world, c10::kCPU, end_of_step);
 }
 
 // "" if the program gives the gradients of one process, else what is wrong: on the rank that failed
@@ -331,24 +165,7 @@ std::string run_program(const RandomProgram& program) {
 }
 
 TEST(RandomProgramsTest, GradientsAreThoseOfOneProcess) {
-  uint64_t first = 0, count = 50;
-  const char* chosen = std::getenv("SHARDLENS_PROGRAMS");
-  if (chosen != nullptr) {
-    ASSERT_EQ(std::sscanf(chosen, "%lu:%lu", &first, &count), 2) << "expected FIRST:COUNT";
-  }
-  uint64_t failed = 0;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    const RandomProgram program = RandomProgram::make(seed);
-    const std::string wrong = run_program(program);
-    if (!wrong.empty() && ++failed <= 10) {
-      ADD_FAILURE() << wrong << "\n" << program.described();
-    } else if (!wrong.empty()) {
-      ADD_FAILURE() << "program " << seed << ": " << wrong.substr(0, 200);
-    }
-  }
-  if (chosen != nullptr) {
-    std::printf("%lu of %lu programs failed\n", failed, count);
-  }
+  test::run_programs(test::chosen_programs({0, 50}), run_program);
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+#include <ATen/core/TensorBody.h>
+#include <torch/optim/sgd.h>
+
+#include "core/dist/world.h"
+#include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/maze.h"
+#include "tests/core/fsdp/random_program.h"
+
+namespace shardlens::test {
+
+using Tensors = std::vector<at::Tensor>;
+
+// A program did not do what it should.
+class Mismatch : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// As in the module tree: a parameter with two names once.
+Tensors parameters_of(const Maze& model);
+// The program's frozen parameters that the model has, without those of the last Linear.
+uint64_t frozen_of(const RandomProgram& program);
+// Runs an event on a model. `before`: called before each forward that a backward follows.
+void run_event(const RandomProgram::Event& event,
+               Maze& model,
+               Tensors& parameters,
+               int rank,
+               double weight,
+               const std::function<void()>& before);
+
+struct Optimizers {
+  Optimizers(const Tensors& parameters, uint64_t second_mask)
+      : first(pick(parameters, second_mask, false), torch::optim::SGDOptions(0.1)),
+        second(pick(parameters, second_mask, true), torch::optim::SGDOptions(0.05)) {}
+  static Tensors pick(const Tensors& parameters, uint64_t mask, bool of_second) {
+    Tensors picked;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if ((mask >> i & 1) == static_cast<uint64_t>(of_second)) {
+        picked.push_back(parameters[i]);
+      }
+    }
+    return picked;
+  }
+  void step(const RandomProgram::Step& of) {
+    if (of.first) {
+      first.step();
+      first.zero_grad();
+    }
+    if (of.second) {
+      second.step();
+      second.zero_grad();
+    }
+  }
+  torch::optim::SGD first, second;
+};
+
+// Trains the sharded model on the world's device. `end_of_step` is called before the optimizers,
+// and clips.
+using EndOfStep =
+    std::function<void(size_t step, fsdp::ShardedModel& sharded, const Tensors& parameters)>;
+void train_sharded(const RandomProgram& program,
+                   dist::World& world,
+                   c10::Device device,
+                   const EndOfStep& end_of_step);
+
+// FIRST:COUNT of the environment variable SHARDLENS_PROGRAMS, or else `suite`.
+struct ProgramRange {
+  uint64_t first = 0, count = 0;
+  bool chosen = false;
+};
+ProgramRange chosen_programs(ProgramRange suite);
+// Runs these programs and reports the failed ones. `run` returns "" or what is wrong.
+void run_programs(ProgramRange range, const std::function<std::string(const RandomProgram&)>& run);
+
+}  // namespace shardlens::test
