@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -26,17 +29,34 @@ struct GuiOptions {
   bool simulate = false, figures = false, selftest = false;
 };
 
-ExitCode run(const GuiOptions& options) {
+// The app next to this program, where a build has it, or else on PATH.
+std::filesystem::path find_app() {
+  constexpr const char* kName = "shardlens-gui";
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path program = self.parent_path() / "shardlens-gui";
-  if (error || !std::filesystem::exists(program)) {
-    throw RuntimeFault(
-        fmt::format("{}: does not exist. It needs Qt 6 (Debian: qt6-base-dev qt6-svg-dev), and "
-                    "scripts/setup --gui builds it; or use 'shardlens report', which writes a page "
-                    "for a browser",
-                    program.string()));
+  const std::filesystem::path next = self.parent_path() / kName;
+  if (!error && std::filesystem::exists(next, error)) {
+    return next;
   }
+  const char* const path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const std::string_view directory = rest.substr(0, rest.find(':'));
+    rest.remove_prefix(std::min(rest.size(), directory.size() + 1));
+    const std::filesystem::path program = std::filesystem::path(directory) / kName;
+    if (!directory.empty() && ::access(program.c_str(), X_OK) == 0) {
+      return program;
+    }
+  }
+  throw RuntimeFault(fmt::format(
+      "{} does not exist, and {} is not on PATH. The app needs Qt 6 (Debian: qt6-base-dev "
+      "qt6-svg-dev); scripts/setup --gui builds it from the sources. Or use 'shardlens report', "
+      "which writes a page for a browser",
+      next.string(), kName));
+}
+
+ExitCode run(const GuiOptions& options) {
+  const std::filesystem::path program = find_app();
   std::vector<std::string> arguments{program.string()};
   for (const auto& [flag, value] : options.values) {
     if (!value.empty()) {
