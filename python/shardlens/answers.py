@@ -1,0 +1,156 @@
+"""Short answers about recorded runs: text of at most 2 kB that ends with the commands that show more. For shardlens.mcp; only Python's standard library.
+
+Each answer gives figures of the program's own JSON; nothing is computed here but sums and shares.
+"""
+import shlex
+
+from .run import _PARTS, _flags, _ms, _percent
+from .run import open as open_run
+
+LIMIT = 2000  # bytes of UTF-8
+_LINE = 300
+
+
+def _shorter(text, limit):
+    """The text, or its two ends, in at most `limit` bytes."""
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    half = (limit - 5) // 2
+    return encoded[:half].decode(errors="ignore") + " … " + encoded[-half:].decode(errors="ignore")
+
+
+def fitted(lines, evidence):
+    """The lines that fit, how many do not, and the commands of `evidence` that print everything."""
+    commands = [_shorter("evidence: " + shlex.join(map(str, ["shardlens", *command])), 400) for command in evidence]
+    room = LIMIT - sum(len(line.encode()) + 1 for line in commands) - 40
+    kept = []
+    for line in lines:
+        line = _shorter(line, _LINE)
+        room -= len(line.encode()) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    if len(kept) < len(lines):
+        kept.append(f"({len(lines) - len(kept)} more lines left out)")
+    return "\n".join([*kept, *commands])
+
+
+def _unit(name):
+    return name or "(root)"
+
+
+def _by(figures):
+    return f", issued by {figures['issued_by']}" if figures["issued_by"] else ""
+
+
+def _warnings(run):
+    return [f"warning: {entry['message']}" for entry in run.analysis["diagnostics"] if entry["severity"] != "info"]
+
+
+def _order(run):
+    """A line for each rank whose actions came in another order than planned."""
+    for rank in run.analysis["ranks"]:
+        for name, (first, second) in {"planned_vs_issued": ("planned", "issued"), "issued_vs_started": ("issued", "started")}.items():
+            difference = rank["order"][name]["first_difference"]
+            if difference:
+                yield (f"order, rank {rank['rank']}, step {difference['step']}: {first} {difference['expected']}, {second} {difference['found']}"
+                       + "".join(f"; {row['collective']} {row['found']} times, expected {row['expected']}" for row in difference.get("counts", [])))
+
+
+def _waste(run, unit=None):
+    for rank in run.analysis["ranks"]:
+        for row in rank["waste"]:
+            if unit is not None and row["where"] not in (unit, _unit(unit)):
+                continue
+            yield f"waste, rank {rank['rank']}: {row['kind']} of {_unit(row['where'])}, {row['count']} times, {_ms(row['lost_ns'])} ms lost"
+
+
+def analyze(path):
+    """What a run did: times of each rank, the collectives that are exposed most and why, differences of order, waste."""
+    run = open_run(path)
+    lines = []
+    for rank in run.analysis["ranks"][:4]:
+        lines.append(
+            f"rank {rank['rank']}: {len(rank['steps'])} steps, {_ms(rank['span_ns'])} ms = compute {_ms(rank['compute_ns'])} + exposed communication "
+            f"{_ms(rank['exposed_comm_ns'])} + exposed copies {_ms(rank['exposed_copy_ns'])} + idle {_ms(rank['idle_ns'])}; "
+            f"{_percent(rank['overlap_ratio'])} of communication hidden")
+    if len(run.analysis["ranks"]) > 4:
+        lines.append(f"{len(run.analysis['ranks']) - 4} more ranks")
+    for row in run.causes()[:4]:
+        lines.append(f"cause {row['cause']}: {_ms(row['exposed_ns'])} ms exposed in {row['count']} collectives, all ranks and steps")
+    lines += [*_order(run)][:3]
+    lines += [*_waste(run)][:3]
+    rows = sorted((row for row in run.units() if row["exposed_ns"]), key=lambda row: -row["exposed_ns"])
+    lines += [f"{_unit(row['unit'])} {row['collective']}, rank {row['rank']}: {_ms(row['exposed_ns'])} of {_ms(row['busy_ns'])} ms exposed, "
+              f"{row['count']} times, {row['bytes']} bytes, cause {row['cause']}{_by(row)}" for row in rows[:8]]
+    return fitted([*lines, *_warnings(run)], [["analyze", path], ["analyze", path, "--by", "span", "--csv"]])
+
+
+def explain(path, unit, rank=0):
+    """Why one unit's collectives are exposed: counts, bytes, times and causes, and the collectives with most exposed time."""
+    run = open_run(path)
+    unit = "" if unit == "(root)" else unit
+    ranks = [entry for entry in run.analysis["ranks"] if entry["rank"] == rank]
+    if not ranks:
+        raise ValueError(f"no rank {rank}; ranks: {', '.join(str(entry['rank']) for entry in run.analysis['ranks'])}")
+    found = [entry for entry in ranks[0]["units"] if entry["fqn"] == unit]
+    if not found:
+        raise ValueError(_shorter(f"no unit {unit!r}; units: {', '.join(repr(entry['fqn']) for entry in ranks[0]['units'])}", 1500))
+    steps = len(ranks[0]["steps"])
+    lines = [f"{_unit(unit)}, rank {rank}, {steps} steps: compute {_ms(found[0]['compute_ns'])} ms, exposed copies {_ms(found[0]['exposed_copy_ns'])} ms"]
+    for part in _PARTS:
+        figures = found[0].get(part)
+        if figures:
+            lead = "" if figures["lead_ns"] is None else f", median lead {_ms(figures['lead_ns'])} ms (negative: it was waited for)"
+            lines.append(f"{part}: {figures['count']} times, {figures['bytes']} bytes, busy {_ms(figures['busy_ns'])} ms, exposed {_ms(figures['exposed_ns'])} ms, "
+                         f"cause {figures['cause']}{_by(figures)}{lead}")
+    named = f"({_unit(unit)})"
+    lines += [line for line in _order(run) if named in line or f"({unit})" in line]
+    lines += _waste(run, unit)
+    rows = sorted((row for row in run.collectives() if row["rank"] == rank and row["unit"] == unit and row["exposed_ns"]), key=lambda row: -row["exposed_ns"])
+    for row in rows[:5]:
+        lines.append(f"step {row['step']}, {row['kind']} in {row['section']}: issued {row['issued_ns']}, ran {row['start_ns']} to {row['end_ns']} ns, "
+                     f"{_ms(row['exposed_ns'])} ms exposed, cause {row['cause']}")
+    return fitted([*lines, *_warnings(run)], [["analyze", path, "--by", "span", "--csv"]])
+
+
+def compare(before, after):
+    """What changed from one run to another: times, where the change of the step comes from, and what the steps did differently."""
+    answer = open_run(before).compare(open_run(after))
+    lines = []
+    for row in answer["metrics"]:
+        if row["name"] in ("step_time", "exposed_comm", "compute"):
+            share = "" if row["change"] is None else f" ({100 * row['change']:+.1f} %)"
+            noise = {True: ", within noise", False: ", beyond noise", None: ", noise unknown"}[row["within_noise"]]
+            lines.append(f"{row['name']}: {_ms(row['baseline'])} to {_ms(row['candidate'])} ms{share}{noise}")
+    lines += [f"structure: {row['kind']} of {_unit(row['unit'])}: {row['baseline']} before, {row['candidate']} after" for row in answer["structural"][:6]]
+    if len(answer["structural"]) > 6:
+        lines.append(f"{len(answer['structural']) - 6} more differences of structure")
+    rows = sorted((row for row in answer["attribution"] if row["metric"] == "step_time"), key=lambda row: -abs(row["delta_ns"]))
+    lines += [f"{_unit(row['unit'])} {row['part']}: {row['delta_ns'] / 1e6:+.3f} ms of the step" for row in rows[:10] if row["delta_ns"]]
+    lines += [f"note: {note}" for note in answer["notes"]]
+    return fitted(lines, [["compare", before, after]])
+
+
+def simulate(path, plan=None, settings=None):
+    """What another plan would take: of a recorded run (its own error first), or of a model's config on a machine (settings: hardware)."""
+    from . import run as runs
+
+    settings = settings or {}
+    answer = runs.simulate(path, plan, **settings)
+    lines = []
+    if answer["baseline"]:
+        base = answer["baseline"]
+        lines.append(f"the run's own plan: {_ms(base['measured_step_ns'])} ms measured, {_ms(base['simulated_step_ns'])} ms simulated, error {100 * base['error']:+.1f} %")
+        change = answer["step_ns"] - base["simulated_step_ns"]
+        lines.append(f"this plan: {_ms(answer['step_ns'])} ms a step, {change / 1e6:+.3f} ms ({100 * change / base['simulated_step_ns']:+.1f} %) against the simulated own plan")
+    else:
+        lines.append(f"this plan: {_ms(answer['step_ns'])} ms a step on {answer['machine']}")
+    lines.append(f"compute {_ms(answer['compute_ns'])} + exposed communication {_ms(answer['exposed_comm_ns'])} + exposed copies {_ms(answer['exposed_copy_ns'])} "
+                 f"+ idle {_ms(answer['idle_ns'])} ms")
+    lines.append(f"peak memory: {answer['peak_allocated_bytes']} bytes allocated, {answer['peak_reserved_bytes']} reserved; "
+                 + ", ".join(f"{name} {value}" for name, value in answer["memory"].items()))
+    lines += [f"not known: {text}" for text in answer["unknown"]]
+    given = [] if plan is None else ["--plan", plan if isinstance(plan, str) else "PLAN.json"]
+    return fitted(lines, [["simulate", *runs._source(path), *given, *_flags(settings)]])

@@ -1,0 +1,62 @@
+"""A server of the Model Context Protocol over stdio: assistants ask about recorded runs, and get answers of at most 2 kB with their evidence.
+
+    python -m shardlens.mcp
+
+Needs the package `mcp` (pip install 'shardlens[mcp]').
+"""
+import sys
+
+from . import __version__, answers
+from .program import ShardlensError
+
+
+def server():
+    """The server with its tools. Errors: ImportError without the package `mcp`."""
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    found = MCPServer(
+        "shardlens", version=__version__, log_level="WARNING",
+        instructions="Times of sharded data-parallel training: analyze a recorded run first, explain a unit that it names, then simulate or compare.")
+
+    def told(question, *arguments):
+        try:
+            return question(*arguments)
+        except (ShardlensError, ValueError) as error:
+            raise ToolError(answers.fitted(str(error).splitlines(), [])) from error
+
+    @found.tool(structured_output=False)
+    def analyze(path: str) -> str:
+        """Times of a recorded training run (a run directory, or traces of torch.profiler): compute, exposed communication and its causes by unit,
+        differences of order, waste."""
+        return told(answers.analyze, path)
+
+    @found.tool(structured_output=False)
+    def explain_unit(path: str, unit: str, rank: int = 0) -> str:
+        """Why the collectives of one unit (the FQN of its module; "" is the root) are exposed: counts, bytes, causes, the worst ones with times."""
+        return told(answers.explain, path, unit, rank)
+
+    @found.tool(structured_output=False)
+    def compare(before: str, after: str) -> str:
+        """What changed between two recorded runs: step time, exposed communication, where the change comes from, and the structure."""
+        return told(answers.compare, before, after)
+
+    @found.tool(structured_output=False)
+    def simulate(path: str, plan: dict | None = None, settings: dict | None = None) -> str:
+        """Step time and memory under another plan. path: a recorded run, or a model's config.json (then settings needs hardware, such as "8xH100").
+        plan: the contents of a plan file. settings: flags of `shardlens simulate`, such as {"strategy": "shard_grad_op", "accumulate": 4}."""
+        return told(answers.simulate, path, plan, settings)
+
+    return found
+
+
+def main():
+    try:
+        made = server()
+    except ImportError as error:
+        sys.exit(f"error: {error}; the server needs the package mcp: pip install 'shardlens[mcp]'")
+    made.run()
+
+
+if __name__ == "__main__":
+    main()
