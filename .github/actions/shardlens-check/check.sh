@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs `shardlens check` with the action's inputs (BASELINE, TRACES, THRESHOLDS, INCONCLUSIVE_IS, JUNIT), and writes the verdict to
+# $GITHUB_OUTPUT, a table to $GITHUB_STEP_SUMMARY, and a message that GitHub shows. The exit code is that of check.
+set -euo pipefail
+
+# A path or glob a line; a glob without match stays as it is, so that check names it.
+paths() {
+  local line
+  while IFS= read -r line; do
+    [[ -z $line ]] || compgen -G "$line" || printf '%s\n' "$line"
+  done <<<"$1"
+}
+
+command -v shardlens >/dev/null || {
+  echo "::error title=shardlens check::no program shardlens on PATH; give the input 'version', or install it in an earlier step"
+  echo "verdict=error" >>"$GITHUB_OUTPUT"
+  exit 2
+}
+mapfile -t baseline < <(paths "$BASELINE")
+mapfile -t traces < <(paths "$TRACES")
+options=()
+while IFS= read -r line; do
+  [[ -z $line ]] || options+=(--metric "$line")
+done <<<"$THRESHOLDS"
+[[ -z $INCONCLUSIVE_IS ]] || options+=(--inconclusive-is "$INCONCLUSIVE_IS")
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+mkdir -p "$(dirname "$JUNIT")"
+status=0
+shardlens check --baseline "${baseline[@]}" --candidate "${traces[@]}" "${options[@]}" --junit "$JUNIT" --markdown "$directory/summary.md" \
+  >"$directory/output" 2>"$directory/errors" || status=$?
+cat "$directory/output" "$directory/errors"
+[[ ! -s $directory/summary.md ]] || cat "$directory/summary.md" >>"$GITHUB_STEP_SUMMARY"
+first=$(grep -m 1 . "$directory/output" "$directory/errors" -h | head -n 1 || true)
+case $first in
+  pass* | regression* | inconclusive*) verdict=${first%%[: ]*} ;;
+  *) verdict=error ;;
+esac
+echo "verdict=$verdict" >>"$GITHUB_OUTPUT"
+((status == 0)) || echo "::error title=shardlens check::$first"
+exit "$status"
