@@ -1,9 +1,10 @@
 #include "sim/search/candidates.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "core/plan/grouped_blocks.h"
 
 namespace shardlens::sim {
 namespace {
@@ -62,18 +63,7 @@ plan::Plan plan_of(const Candidate& candidate,
   plan::Plan plan = base;
   plan.mesh_shard = candidate.shard;
   plan.mesh_replicate = ranks / candidate.shard;
-  plan.units.clear();
-  plan.units.emplace_back().globs = {""};
-  const auto fqn = [&tree](size_t block) { return tree.modules[tree.blocks[block]].fqn; };
-  const auto size = static_cast<size_t>(candidate.blocks_per_unit);
-  for (size_t first = 0; size > 0 && first < tree.blocks.size(); first += size) {
-    plan::UnitEntry entry;
-    entry.grouped = size > 1;
-    for (size_t i = first; i < std::min(first + size, tree.blocks.size()); ++i) {
-      entry.globs.push_back(fqn(i));
-    }
-    plan.units.push_back(std::move(entry));
-  }
+  plan.units = plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit));
   plan.reshard_after_forward.kind =
       candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo;
   plan.backward_prefetch =
@@ -81,8 +71,8 @@ plan::Plan plan_of(const Candidate& candidate,
   plan.forward_prefetch = candidate.forward_prefetch;
   plan.activation_checkpointing.clear();
   if (candidate.checkpoint) {
-    for (size_t i = 0; i < tree.blocks.size(); ++i) {
-      plan.activation_checkpointing.push_back(fqn(i));
+    for (const uint32_t block : tree.blocks) {
+      plan.activation_checkpointing.push_back(tree.modules[block].fqn);
     }
   }
   return plan;

@@ -1,5 +1,4 @@
-#include <algorithm>
-
+#include "core/plan/grouped_blocks.h"
 #include "gui/model/plan/plan_session.h"
 
 namespace shardlens::gui {
@@ -22,20 +21,6 @@ Choice strategy(const QString& label, const char* name, const plan::ModuleTree& 
           }};
 }
 
-// Units of `together` consecutive blocks each, and the root.
-std::vector<plan::UnitEntry> grouped_blocks(const plan::ModuleTree& tree, size_t together) {
-  std::vector<plan::UnitEntry> out;
-  for (size_t i = 0; i < tree.blocks.size(); i += together) {
-    plan::UnitEntry& entry = out.emplace_back();
-    entry.grouped = together > 1;
-    for (size_t k = i; k < std::min(tree.blocks.size(), i + together); ++k) {
-      entry.globs.push_back(tree.modules[tree.blocks[k]].fqn);
-    }
-  }
-  out.emplace_back().globs = {""};
-  return out;
-}
-
 PlanKnob units_knob(const plan::ModuleTree& tree) {
   PlanKnob knob{QObject::tr("Units"), QObject::tr("Which modules are sharded together"), {}};
   const auto add = [&knob](const QString& label, const std::vector<plan::UnitEntry>& units) {
@@ -45,12 +30,10 @@ PlanKnob units_knob(const plan::ModuleTree& tree) {
   add(QObject::tr("each block"), plan::strategy_plan("full_shard", tree).units);
   for (const size_t together : {size_t{2}, size_t{4}, size_t{8}}) {
     if (together < tree.blocks.size()) {
-      add(QObject::tr("%1 blocks together").arg(together), grouped_blocks(tree, together));
+      add(QObject::tr("%1 blocks together").arg(together), plan::grouped_blocks(tree, together));
     }
   }
-  std::vector<plan::UnitEntry> root(1);
-  root.front().globs = {""};
-  add(QObject::tr("the whole model"), root);
+  add(QObject::tr("the whole model"), plan::grouped_blocks(tree, 0));
   return knob;
 }
 
