@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/uncertainty.h"
 
 #include "cli/capture/capture_directory.h"
 #include "cli/command/subcommand.h"
@@ -91,6 +92,9 @@ ExitCode run(const SimulateOptions& options) {
     result.recorded_steps = static_cast<int64_t>(recorded->observation().steps.size());
   }
   result.prediction = sim::evaluate(scenario, {.timeline = !out.empty(), .alive = !options.json});
+  if (const auto& recorded = scenario.model->run()) {
+    sim::Uncertainty(recorded).add_to(scenario, result.prediction);
+  }
   if (!out.empty()) {
     write_simulated(result, out);
     fmt::print(stderr, "simulated {} ranks in {}; next: shardlens analyze {}\n",

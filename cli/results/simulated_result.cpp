@@ -46,6 +46,10 @@ void print_simulated(const SimulatedResult& result) {
   write_stdout(fmt::format("{}  {} on {}, {} ranks\n", bold("step"),
                            report::format_duration(figures.duration()), now.machine,
                            now.plan.world_size));
+  if (now.interval) {
+    write_stdout(fmt::format("90 % from {} to {}\n", report::format_duration(now.interval->low),
+                             report::format_duration(now.interval->high)));
+  }
   report::Table time({{"time", report::Align::kLeft}, {"per step"}, {"share"}});
   for (const auto& [name, part] : {std::pair{"compute", figures.compute},
                                    {"exposed communication", figures.exposed_comm},

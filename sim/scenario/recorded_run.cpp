@@ -17,25 +17,6 @@ namespace shardlens::sim {
 
 namespace {
 
-trace::Run open_run(std::span<const std::filesystem::path> paths, trace::Progress* progress) {
-  // A capture by Shardlens; for all other runs the operators are read from the traces.
-  const auto has_workload = [](const std::filesystem::path& path) {
-    std::error_code none;
-    return std::filesystem::exists(
-        (std::filesystem::is_directory(path, none) ? path : path.parent_path()) / "workload.json",
-        none);
-  };
-  trace::ReadOptions options;
-  options.progress = progress;
-  options.keep_args = !std::any_of(paths.begin(), paths.end(), has_workload);
-  trace::Run run = analysis::open_run(paths, options);
-  if (options.keep_args || !RecordedRun::needs_arguments(run)) {
-    return run;
-  }
-  options.keep_args = true;  // there is a workload.json, but not the rest of a capture
-  return analysis::open_run(paths, options);
-}
-
 // DDP's buckets are recovered from the trace, also where the plan is known.
 bool has_program(const trace::Run& run) {
   return run.planned && run.planned->recorded && !run.planned->workload.order.empty();
@@ -62,8 +43,28 @@ Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
 
 }  // namespace
 
+trace::Run RecordedRun::read(std::span<const std::filesystem::path> paths,
+                             trace::Progress* progress) {
+  // A capture by Shardlens; for all other runs the operators are read from the traces.
+  const auto has_workload = [](const std::filesystem::path& path) {
+    std::error_code none;
+    return std::filesystem::exists(
+        (std::filesystem::is_directory(path, none) ? path : path.parent_path()) / "workload.json",
+        none);
+  };
+  trace::ReadOptions options;
+  options.progress = progress;
+  options.keep_args = !std::any_of(paths.begin(), paths.end(), has_workload);
+  trace::Run run = analysis::open_run(paths, options);
+  if (options.keep_args || !needs_arguments(run)) {
+    return run;
+  }
+  options.keep_args = true;  // there is a workload.json, but not the rest of a capture
+  return analysis::open_run(paths, options);
+}
+
 Observation open_observation(const std::filesystem::path& path) {
-  return observe_any(open_run(std::span(&path, 1), nullptr));
+  return observe_any(RecordedRun::read(std::span(&path, 1)));
 }
 
 bool RecordedRun::needs_arguments(const trace::Run& run) {
@@ -72,7 +73,7 @@ bool RecordedRun::needs_arguments(const trace::Run& run) {
 
 std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesystem::path> paths,
                                                      trace::Progress* progress) {
-  return of(open_run(paths, progress));
+  return of(read(paths, progress));
 }
 
 std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
@@ -109,6 +110,9 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
   if (settings.optimizer_states() != recorded.optimizer_states()) {
     refuse(fmt::format("can only be simulated with its own optimizer, {}",
                        name_of(recorded.optimizer)));
+  }
+  if (plan.checkpointed_modules != observation_.plan.checkpointed_modules) {
+    refuse("can only be simulated with its own activation checkpoints");
   }
   require_replicated(observation_, plan);
   return rewrapped(observation_.workload, observation_.plan, plan);

@@ -41,7 +41,10 @@ class RecordedRun {
   // RuntimeFault if `progress` was stopped.
   [[nodiscard]] static std::shared_ptr<const RecordedRun> open(
       std::span<const std::filesystem::path> paths, trace::Progress* progress = nullptr);
-  // For a run that is already open. needs_arguments() must be false for it.
+  // Only reads the traces, for of() and other uses.
+  [[nodiscard]] static trace::Run read(std::span<const std::filesystem::path> paths,
+                                       trace::Progress* progress = nullptr);
+  // For a run that is already open. needs_arguments() must be false for it, or the arguments kept.
   [[nodiscard]] static std::shared_ptr<const RecordedRun> of(const trace::Run& run);
   // The plan of traces without one is recovered from their events' arguments, which Run::open()
   // keeps only on request.

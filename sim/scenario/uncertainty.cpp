@@ -1,0 +1,166 @@
+#include "sim/scenario/uncertainty.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/base/error.h"
+#include "profiler/check/statistics.h"
+#include "sim/calibrate/calibration.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr size_t kMostGroups = 8;
+// Standard errors of the model: shares of the time that a change moves, and of the baseline's
+// error.
+constexpr double kOfMoved = 0.1, kOfBaselineError = 0.3;
+
+// The observation without the steps of these numbers, and without their collectives where the
+// steps' windows are known.
+Observation without(const Observation& of, const std::set<int64_t>& numbers) {
+  Observation out = of;
+  std::vector<std::pair<size_t, analysis::Interval>> windows;
+  std::erase_if(out.steps, [&](const ObservedStep& step) {
+    if (!numbers.contains(step.number)) {
+      return false;
+    }
+    windows.emplace_back(step.rank, step.window);
+    return true;
+  });
+  std::erase_if(out.collectives, [&windows](const ObservedCollective& each) {
+    return std::any_of(windows.begin(), windows.end(), [&each](const auto& window) {
+      return window.first == each.rank && window.second.start <= each.start &&
+             each.start < window.second.end;
+    });
+  });
+  return out;
+}
+
+// Standard error of the median of the run's steps: 1.25 deviations (of the middle half of a normal
+// distribution) by the root of their number. Ranks of one step are not independent.
+double noise_of(const Observation& of) {
+  std::map<int64_t, std::vector<double>> by_number;
+  for (const ObservedStep& step : of.steps) {
+    by_number[step.number].push_back(static_cast<double>(step.duration));
+  }
+  std::vector<double> steps;
+  for (auto& [number, durations] : by_number) {
+    steps.push_back(check::midmean(std::move(durations)));
+  }
+  if (steps.size() < 2) {
+    return 0;
+  }
+  const double middle = check::midmean(steps);
+  double squares = 0;
+  for (const double step : steps) {
+    squares += (step - middle) * (step - middle);
+  }
+  const auto count = static_cast<double>(steps.size());
+  return 1.25 * std::sqrt(squares / (count - 1) / count);
+}
+
+// nullopt: the machine was calibrated without some work of the scenario.
+std::optional<double> step_on(const Scenario& scenario,
+                              const std::shared_ptr<const TargetMachine>& machine) {
+  Scenario on = scenario;
+  on.machine = machine;
+  try {
+    return static_cast<double>(evaluate(on).step.duration);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// The jackknife's standard error of values that were each computed without one group.
+double jackknife(const std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  double mean = 0, squares = 0;
+  for (const double value : values) {
+    mean += value / count;
+  }
+  for (const double value : values) {
+    squares += (value - mean) * (value - mean);
+  }
+  return std::sqrt((count - 1) / count * squares);
+}
+
+// Time that is in another part of the step than before.
+double moved(const StepFigures& before, const StepFigures& after) {
+  const auto change = [](Nanoseconds a, Nanoseconds b) {
+    return std::abs(static_cast<double>(a - b));
+  };
+  return change(before.compute, after.compute) + change(before.exposed_comm, after.exposed_comm) +
+         change(before.exposed_copy, after.exposed_copy) + change(before.idle, after.idle) +
+         change(before.overlap, after.overlap);
+}
+
+PredictedInterval around(Nanoseconds middle, double half) {
+  const auto width = static_cast<Nanoseconds>(std::llround(half));
+  return {middle - width, middle + width};
+}
+
+}  // namespace
+
+Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
+    : run_(std::move(run)), own_(evaluate(own_scenario(run_))) {
+  const Observation& of = run_->observation();
+  noise_ = noise_of(of);
+  std::set<int64_t> all;
+  for (const ObservedStep& step : of.steps) {
+    all.insert(step.number);
+  }
+  const size_t groups = std::min(all.size(), kMostGroups);
+  if (groups < 2) {
+    return;
+  }
+  std::vector<std::set<int64_t>> left_out(groups);
+  size_t at = 0;
+  for (const int64_t number : all) {
+    left_out[at++ * groups / all.size()].insert(number);
+  }
+  const Scenario own = own_scenario(run_);
+  for (const std::set<int64_t>& numbers : left_out) {
+    const Observation rest = without(of, numbers);
+    auto machine = std::make_shared<const TargetMachine>(calibrate(std::span(&rest, 1)));
+    if (const auto step = step_on(own, machine)) {
+      own_steps_.push_back(*step);
+      machines_.push_back(std::move(machine));
+    }
+  }
+}
+
+void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const {
+  if (scenario.machine != run_->machine()) {
+    return;
+  }
+  std::vector<double> steps, changes;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    if (const auto step = step_on(scenario, machines_[i])) {
+      steps.push_back(*step);
+      changes.push_back(*step - own_steps_[i]);
+    }
+  }
+  const double student =
+      steps.size() < 2 ? 0 : check::t_quantile(0.05, static_cast<double>(steps.size() - 1));
+  const auto sampled = [student](const std::vector<double>& values) {
+    return values.size() < 2 ? 0 : student * jackknife(values);
+  };
+  const Baseline& baseline = run_->baseline();
+  const double off = std::abs(static_cast<double>(baseline.simulated - baseline.measured));
+  const double model = kOfMoved * moved(own_.figures, prediction.figures);
+  const Nanoseconds step = prediction.step.duration, change = step - own_.step.duration;
+  prediction.interval =
+      around(step, std::hypot(sampled(steps), kQuantile90 * std::hypot(noise_, model, off)));
+  prediction.change_interval =
+      change == 0 && scenario.plan == own_scenario(run_).plan
+          ? PredictedInterval{}
+          : around(change, std::hypot(sampled(changes),
+                                      kQuantile90 * std::hypot(model, kOfBaselineError * off)));
+}
+
+}  // namespace shardlens::sim

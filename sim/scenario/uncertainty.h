@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::sim {
+
+// How far predictions for a recorded run may be off: 90 % intervals of a predicted step, and of its
+// change against the run's own plan.
+//
+// [Note: Intervals] Three independent parts, added as squares:
+// - The machine was calibrated on few steps. It is calibrated again without each of them (of more
+//   than eight steps: without each of eight groups of them); the predictions' spread is the
+//   jackknife's standard error, with Student's quantile.
+// - The run's steps have noise: the standard error of their median. It counts for a step, and not
+//   for a change, which is the difference of two predictions.
+// - The model is not exact. Its standard error is a share of the time that the change moves between
+//   compute, exposed and overlapped communication, copies and idle time, and a share of the
+//   baseline's error. docs/simulator.md says where the shares are from.
+//
+// Ownership   shares the run.
+// Threads     immutable.
+// Complexity  add_to() evaluates the scenario once for each step or group.
+class Uncertainty {
+ public:
+  explicit Uncertainty(std::shared_ptr<const RecordedRun> run);
+
+  // Sets the intervals of `prediction`, which is evaluate(scenario). `scenario` must be a change of
+  // own_scenario(run) on its machine; for one on another machine nothing is set.
+  void add_to(const Scenario& scenario, Prediction& prediction) const;
+
+ private:
+  std::shared_ptr<const RecordedRun> run_;
+  Prediction own_;
+  std::vector<std::shared_ptr<const TargetMachine>> machines_;  // without a step or group each
+  std::vector<double> own_steps_;                               // on these machines, ns
+  double noise_ = 0;                                            // of the median step, ns
+};
+
+// Quantiles of the normal distribution: of the two-sided 90 % interval, and the one-sided 99 %
+// bound.
+inline constexpr double kQuantile90 = 1.6449, kQuantile99 = 2.3263;
+
+}  // namespace shardlens::sim
