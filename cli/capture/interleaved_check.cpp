@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <CLI/App.hpp>
 #include <CLI/StringTools.hpp>
 #include <fmt/format.h>
 
@@ -11,8 +10,8 @@
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/statistics.h"
 
+#include "cli/capture/capture_flags.h"
 #include "cli/capture/logged_capture.h"
-#include "cli/flags/parse_flags.h"
 #include "cli/flags/run_options.h"
 
 namespace shardlens::cli {
@@ -21,29 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kFirstLook = 3;  // number of pairs before the first look at the result
-
-// Parses the flags of capture, all except --out.
-RunOptions parse_capture(const std::string& flags, const char* option) {
-  std::vector<std::string> words = CLI::detail::split_up(flags);
-  words.erase(std::remove(words.begin(), words.end(), ""), words.end());
-  for (const std::string& word : words) {
-    if (word == "--out" || word.starts_with("--out=")) {
-      throw UsageError(
-          fmt::format("{}: leave out --out, since check chooses where captures are kept", option));
-    }
-  }
-  RunOptions options;
-  CLI::App app;
-  add_run_options(app, options);
-  words.insert(words.end(), {"--out", "-"});
-  if (words.size() == 2 || !parse_flags(app, option, "capture", words)) {
-    throw UsageError(
-        fmt::format("{}: expected the flags of a capture, such as "
-                    "\"--model DIR --tokens FILE\"",
-                    option));
-  }
-  return options;
-}
 
 check::RunSummary capture_run(RunOptions flags,
                               const fs::path& out,
@@ -71,8 +47,8 @@ check::CheckResult check_interleaved(const InterleavedCheck& what,
   if (what.runs < kFirstLook) {
     throw UsageError(fmt::format("--runs: expected {} or more, found {}", kFirstLook, what.runs));
   }
-  const RunOptions candidate_flags = parse_capture(what.run, "--run"),
-                   baseline_flags = parse_capture(what.against, "--against");
+  const RunOptions candidate_flags = capture_flags(CLI::detail::split_up(what.run), "--run"),
+                   baseline_flags = capture_flags(CLI::detail::split_up(what.against), "--against");
   const CaptureFolder directory("--out", what.out);
   std::vector<check::RunSummary> baseline, candidate;
   check::CheckOptions paired = options;

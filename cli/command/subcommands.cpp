@@ -5,6 +5,7 @@
 namespace shardlens::cli {
 
 // Each in <name>_command.cpp.
+Action add_advise_command(CLI::App& app);
 Action add_analyze_command(CLI::App& app);
 Action add_calibrate_command(CLI::App& app);
 Action add_capture_command(CLI::App& app);
@@ -35,6 +36,8 @@ std::span<const Subcommand> subcommands() {
                  add_report_command},
       Subcommand{"simulate", "predict time and memory of a plan on GPUs that need not be here",
                  add_simulate_command},
+      Subcommand{"advise", "list the changes of a run's plan that would make its steps shorter",
+                 add_advise_command},
       Subcommand{"calibrate", "measure how fast a machine is, from its own runs, for simulate",
                  add_calibrate_command},
       Subcommand{"search", "simulate many plans and find the fastest that fits a memory limit",

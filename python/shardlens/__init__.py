@@ -24,6 +24,7 @@ _NAMES = {
     "Run": "run",
     "simulate": "run",
     "search": "run",
+    "advise": "run",
     "ShardlensError": "program",
 }
 __all__ = ["__version__", *_NAMES]

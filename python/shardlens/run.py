@@ -75,6 +75,12 @@ def search(model, **settings):
     return program.ask(["search", "--model", model, *_flags(settings)], exit_codes=(0, 1))
 
 
+def advise(run, **settings):
+    """The changes of a recorded run's plan that would pay: `shardlens advise --json` as a dict. `run`: a Run or a path; keywords are flags: top=3."""
+    paths = run.paths if isinstance(run, Run) else [run]
+    return program.ask(["advise", *paths, *_flags(settings)], exit_codes=(0, 5))
+
+
 def _cell(key, text):
     """A cell of the program's CSV: an integer, a fraction, a text, or None if it is empty."""
     if key in ("unit", "hook_unit", "what", "kind", "steps"):  # may look like numbers, or be ""
@@ -200,6 +206,10 @@ class Run:
     def simulate(self, plan=None, **settings):
         """What another plan would take on this run's machine: `shardlens simulate --workload` as a dict."""
         return simulate(self, plan, **settings)
+
+    def advise(self, **settings):
+        """The changes of this run's plan that would pay, and what is wasteful as it is: `shardlens advise --json` as a dict."""
+        return advise(self, **settings)
 
     def compare(self, other):
         """`shardlens compare --json` of this run (A) and another (B)."""

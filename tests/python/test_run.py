@@ -69,6 +69,18 @@ def test_simulate_takes_a_plan_as_a_path_or_a_dict(traces, tmp_path):
     assert answer["step_ns"] == answer["compute_ns"] + answer["exposed_comm_ns"] + answer["exposed_copy_ns"] + answer["idle_ns"]
 
 
+def test_advise_predicts_changes_of_the_plan(traces):
+    run = shardlens.open(traces / "fsdp2-default")
+    advice = run.advise(top=2)
+    assert advice == shardlens.advise(traces / "fsdp2-default", top=2)
+    assert advice["schema"] == 1 and len(advice["changes"]) <= 2
+    base = advice["baseline"]["simulated_step_ns"]
+    for change in advice["changes"] + advice["others"]:
+        low, high = change["interval_ns"]
+        assert low <= change["change_ns"] <= high and change["change_ns"] == change["step_ns"] - base
+        assert run.simulate(change["plan"], no_sync=not change["run"]["sync_every_microbatch"])["step_ns"] == change["step_ns"]
+
+
 def test_messages_are_the_programs(tmp_path):
     with pytest.raises(shardlens.ShardlensError, match="no such file") as missing:
         shardlens.open(tmp_path / "none")

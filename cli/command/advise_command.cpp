@@ -1,0 +1,96 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "profiler/analysis/analysis.h"
+#include "sim/advise/advice_json.h"
+#include "sim/advise/advise.h"
+
+#include "cli/capture/measured_changes.h"
+#include "cli/command/subcommand.h"
+#include "cli/results/advice_text.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+struct AdviseCommand {
+  std::vector<std::filesystem::path> paths;
+  int64_t memory_limit = 0, top = 5, measure = 0;
+  std::filesystem::path out;
+  bool json = false;
+};
+
+void check(const AdviseCommand& options) {
+  if (options.memory_limit < 0) {
+    throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
+  }
+  if (options.top < 1) {
+    throw UsageError(fmt::format("--top: expected 1 or more, found {}", options.top));
+  }
+  if (options.measure < 0) {
+    throw UsageError(fmt::format("--measure: expected 1 or more, found {}", options.measure));
+  }
+  if (options.measure > 0 && options.paths.size() != 1) {
+    throw UsageError("--measure: expected one capture directory");
+  }
+}
+
+ExitCode run(const AdviseCommand& options) {
+  check(options);
+  sim::AdviseOptions settings;
+  settings.memory_limit = options.memory_limit;
+  settings.top = static_cast<size_t>(options.top);
+  const trace::Run opened = sim::RecordedRun::read(options.paths);
+  sim::Advice advice =
+      sim::advise(sim::RecordedRun::of(opened), analysis::analyze(opened), settings);
+  if (options.measure > 0) {
+    measure_changes(options.paths.front(), opened, static_cast<size_t>(options.measure), advice);
+  }
+  if (!options.out.empty()) {
+    std::filesystem::create_directories(options.out);
+    for (size_t i = 0; i < advice.changes.size(); ++i) {
+      write_file_atomically(options.out / fmt::format("change-{}.json", i + 1),
+                            plan::to_json(advice.changes[i].plan));
+    }
+  }
+  write_stdout(options.json ? sim::advice_json(advice).dump(1) + "\n"
+                            : advice_text(advice, opened.source, style_of_stdout()));
+  return advice.is_uncertain() ? ExitCode::kInconclusive : ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_advise_command(CLI::App& app) {
+  const auto options = std::make_shared<AdviseCommand>();
+  app.add_option("paths", options->paths,
+                 "a capture directory, a run of shardlens.record, or traces of PyTorch's FSDP or "
+                 "DDP; one run")
+      ->required();
+  app.add_option("--memory-limit", options->memory_limit,
+                 "limit on the memory that the allocator reserves per rank: bytes, or such as "
+                 "80GiB [the machine's, if it is known]")
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("BYTES");
+  app.add_option("--top", options->top, "list at most N changes")->capture_default_str();
+  app.add_option("--measure", options->measure,
+                 "capture the run's own plan and the first K changes again, alternately, and show "
+                 "the measured change; only for captures")
+      ->option_text("K");
+  app.add_option("--out", options->out,
+                 "write the changes' plans to DIR/change-1.json, change-2.json, …")
+      ->option_text("DIR");
+  app.add_flag("--json", options->json, "machine-readable output, see docs/cli.md");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli

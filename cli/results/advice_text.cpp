@@ -1,0 +1,105 @@
+#include "cli/results/advice_text.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/format_bytes.h"
+
+namespace shardlens::cli {
+namespace {
+
+using report::Align;
+using report::bold;
+using report::format_duration;
+
+std::string signed_duration(Nanoseconds value) {
+  return (value > 0 ? "+" : "") + format_duration(value);
+}
+
+std::string changes_table(const std::vector<sim::AdvisedChange>& changes,
+                          const char* heading,
+                          bool numbered,
+                          report::Style style) {
+  const bool measured = !changes.empty() && changes.front().measured_change.has_value();
+  std::vector<report::Table::Column> columns{{heading, Align::kLeft}, {"step"}, {"change"},
+                                             {"90 % from"},           {"to"},   {"peak allocated"}};
+  if (measured) {
+    columns.push_back({"measured"});
+  }
+  report::Table table(std::move(columns));
+  size_t number = 0;
+  for (const sim::AdvisedChange& each : changes) {
+    std::vector<std::string> cells{
+        numbered ? fmt::format("{}  {}", ++number, each.title) : each.title,
+        format_duration(each.duration),
+        signed_duration(each.change),
+        signed_duration(each.interval.low),
+        signed_duration(each.interval.high),
+        format_bytes(each.peak_allocated) + (each.fits ? "" : ", too large")};
+    if (each.measured_change) {
+      cells.push_back(signed_duration(*each.measured_change));
+    }
+    table.row(std::move(cells));
+  }
+  return table.render(style);
+}
+
+// What each change hides, and the lines that make it.
+std::string details(const std::vector<sim::AdvisedChange>& changes, report::Style style) {
+  std::string out;
+  size_t number = 0;
+  for (const sim::AdvisedChange& each : changes) {
+    out += fmt::format("\n{}\n", bold(fmt::format("{}  {}", ++number, each.title), style));
+    for (const sim::HiddenTime& hidden : each.hides) {
+      out += fmt::format("   exposes {} less: {} of {}\n", format_duration(hidden.time),
+                         hidden.collective, hidden.unit.empty() ? "(root)" : hidden.unit);
+    }
+    for (const std::string& line : each.pytorch) {
+      out += fmt::format("     {}\n", line);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string advice_text(const sim::Advice& advice, const std::string& source, report::Style style) {
+  std::string out =
+      fmt::format("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
+                  bold("baseline", style), format_duration(advice.baseline.measured),
+                  format_duration(advice.baseline.simulated), advice.baseline.error() * 100, source,
+                  format_bytes(advice.peak_allocated), advice.fits ? "" : ", which does not fit");
+  if (advice.changes.empty()) {
+    out += advice.fits ? "No change has a certain gain.\n" : "No change fits.\n";
+  } else {
+    out += changes_table(advice.changes, advice.fits ? "change with a certain gain" : "what fits",
+                         true, style);
+    if (advice.is_uncertain()) {
+      out += "The simulator's error for the run as it is is larger than these gains.\n";
+    }
+    out += details(advice.changes, style);
+  }
+  if (!advice.others.empty()) {
+    out += "\n" + changes_table(advice.others, "no certain gain", false, style);
+  }
+  if (!advice.unknown.empty()) {
+    report::Table table({{"not predicted", Align::kLeft}, {"reason", Align::kLeft}});
+    for (const sim::UnknownChange& each : advice.unknown) {
+      table.row({each.title, each.reason});
+    }
+    out += "\n" + table.render(style);
+  }
+  if (!advice.waste.empty()) {
+    report::Table table(
+        {{"waste", Align::kLeft}, {"where", Align::kLeft}, {"lost a step"}, {"", Align::kLeft}});
+    for (const sim::FoundWaste& each : advice.waste) {
+      table.row({std::string(name_of(each.kind)), each.unit.empty() ? "(root)" : each.unit,
+                 format_duration(each.lost), each.evidence});
+    }
+    out += "\n" + table.render(style);
+  }
+  return out;
+}
+
+}  // namespace shardlens::cli

@@ -1,0 +1,62 @@
+#include "sim/advise/advice_json.h"
+
+#include <vector>
+
+namespace shardlens::sim {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
+  auto out = ordered_json::array();
+  for (const AdvisedChange& change : changes) {
+    auto hides = ordered_json::array();
+    for (const HiddenTime& each : change.hides) {
+      hides.push_back({{"unit", each.unit}, {"collective", each.collective}, {"ns", each.time}});
+    }
+    out.push_back(
+        {{"title", change.title},
+         {"plan", ordered_json::parse(plan::to_json(change.plan))},
+         {"run",
+          {{"batch", change.step.batch},
+           {"accumulate", change.step.accumulate},
+           {"sync_every_microbatch", change.step.sync_every_microbatch}}},
+         {"pytorch", change.pytorch},
+         {"step_ns", change.duration},
+         {"change_ns", change.change},
+         {"interval_ns", {change.interval.low, change.interval.high}},
+         {"peak_allocated_bytes", change.peak_allocated},
+         {"fits", change.fits},
+         {"hides", hides},
+         {"measured_change_ns",
+          change.measured_change ? ordered_json(*change.measured_change) : ordered_json()}});
+  }
+  return out;
+}
+
+}  // namespace
+
+ordered_json advice_json(const Advice& advice) {
+  ordered_json out{{"schema", 1}};
+  out["baseline"] = {{"measured_step_ns", advice.baseline.measured},
+                     {"simulated_step_ns", advice.baseline.simulated},
+                     {"error", advice.baseline.error()},
+                     {"peak_allocated_bytes", advice.peak_allocated},
+                     {"fits", advice.fits}};
+  out["changes"] = changes_json(advice.changes);
+  out["others"] = changes_json(advice.others);
+  out["unknown"] = ordered_json::array();
+  for (const UnknownChange& each : advice.unknown) {
+    out["unknown"].push_back({{"title", each.title}, {"reason", each.reason}});
+  }
+  out["waste"] = ordered_json::array();
+  for (const FoundWaste& each : advice.waste) {
+    out["waste"].push_back({{"kind", name_of(each.kind)},
+                            {"unit", each.unit},
+                            {"ns", each.lost},
+                            {"evidence", each.evidence}});
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "sim/advise/advise.h"
+
+namespace shardlens::sim {
+
+// The format of `advise --json` and of the report; docs/cli.md describes the keys. Times are in
+// nanoseconds, sizes in bytes.
+[[nodiscard]] nlohmann::ordered_json advice_json(const Advice& advice);
+
+}  // namespace shardlens::sim

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/analysis.h"
+#include "sim/scenario/recorded_run.h"
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::sim {
+
+// Communication of a unit that a change hides under compute or makes unnecessary, per step.
+struct HiddenTime {
+  std::string unit;        // FQN; "": the root
+  std::string collective;  // name_of(UnitPart)
+  Nanoseconds time = 0;
+};
+
+struct AdvisedChange {
+  std::string title;  // "keep parameters after forward"; several changes: joined by "; "
+  plan::Plan plan;
+  plan::StepSettings step;
+  std::vector<std::string> pytorch;  // lines of a PyTorch program that make the change
+  Nanoseconds duration = 0;          // of a step
+  Nanoseconds change = 0;            // against the simulated step of the run's own plan
+  PredictedInterval interval;        // of `change`, 90 %
+  Bytes peak_allocated = 0, peak_reserved = 0;
+  bool fits = true;
+  bool pays = false;              // it fits, and its one-sided 99 % bound is below zero
+  std::vector<HiddenTime> hides;  // the longest first; only of Advice::changes
+  std::optional<Nanoseconds> measured_change;  // only if it was captured
+};
+
+// A change that could not be predicted from the run.
+struct UnknownChange {
+  std::string title, reason;
+};
+
+// What is wasteful in the run as it is.
+struct FoundWaste {
+  analysis::WasteKind kind = analysis::WasteKind::kGatheredAgain;
+  std::string unit;      // a unit, a bucket, or an operator
+  Nanoseconds lost = 0;  // per step, on the rank that lost most
+  std::string evidence;  // a sentence
+};
+
+struct Advice {
+  Baseline baseline;
+  Bytes peak_allocated = 0;  // simulated, of the run's own plan
+  bool fits = true;          // the run's own plan
+  // Changes that pay, from the largest gain on. If the own plan does not fit, every change that
+  // fits.
+  std::vector<AdvisedChange> changes;
+  std::vector<AdvisedChange> others;  // predicted, but without a certain gain, or too large
+  std::vector<UnknownChange> unknown;
+  std::vector<FoundWaste> waste;  // the most expensive first
+
+  // Whether the simulator's error for the run as it is exceeds the largest gain.
+  [[nodiscard]] bool is_uncertain() const;
+};
+
+struct AdviseOptions {
+  Bytes memory_limit = 0;  // of a rank, in addition to the machine's own; 0: none
+  size_t top = 5;          // maximum number of changes
+};
+
+// Predicts the changes of a recorded run's plan (single_changes()), and the best one together with
+// others that add to its gain.
+//
+// `analysis` is that of the run; its waste is listed.
+// Errors  those of evaluate() for the run's own plan.
+[[nodiscard]] Advice advise(const std::shared_ptr<const RecordedRun>& run,
+                            const analysis::Analysis& analysis,
+                            const AdviseOptions& options = {});
+
+}  // namespace shardlens::sim

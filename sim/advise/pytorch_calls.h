@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+
+namespace shardlens::sim {
+
+// Lines of a PyTorch program that make one change of a sharding plan, for the API that the plan's
+// dialect is of: fully_shard (FSDP2) or FullyShardedDataParallel (FSDP1). `model` is the model.
+//
+// Ownership  refers to the tree.
+// Source     torch.distributed.fsdp, torch 2.11.
+class PytorchCalls {
+ public:
+  using Lines = std::vector<std::string>;
+
+  PytorchCalls(const plan::ModuleTree& tree, plan::Dialect dialect)
+      : tree_(tree), dialect_(dialect) {}
+
+  [[nodiscard]] Lines reshard(bool after_forward) const;
+  // Only these modules keep their parameters after forward.
+  [[nodiscard]] Lines keep(const std::vector<std::string>& modules) const;
+  [[nodiscard]] Lines forward_prefetch(int64_t depth) const;
+  [[nodiscard]] Lines backward_prefetch() const;
+  // Units of so many blocks each (0: the model is one unit).
+  [[nodiscard]] Lines units(size_t together) const;
+  // Units of their own for modules outside the blocks.
+  [[nodiscard]] Lines own_units(const std::vector<std::string>& modules) const;
+  [[nodiscard]] Lines mesh(int64_t replicate, int64_t shard) const;
+  [[nodiscard]] Lines replicate() const;
+  // Every so many blocks are checkpointed; 0: none.
+  [[nodiscard]] Lines checkpoints(size_t every) const;
+  [[nodiscard]] Lines microbatches(int64_t batch, int64_t accumulate) const;
+  [[nodiscard]] Lines sync_last_microbatch() const;
+  [[nodiscard]] Lines buckets(double megabytes) const;
+
+ private:
+  // "blocks = …".
+  [[nodiscard]] std::string blocks() const;
+
+  const plan::ModuleTree& tree_;
+  plan::Dialect dialect_;
+};
+
+}  // namespace shardlens::sim

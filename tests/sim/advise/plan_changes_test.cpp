@@ -1,0 +1,152 @@
+#include "sim/advise/plan_changes.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/plan/resolve.h"
+
+namespace shardlens::sim {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+Scenario scenario_of(const char* strategy, int64_t ranks, plan::StepSettings step = {}) {
+  Scenario out;
+  out.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+          "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 1000,
+          "max_position_embeddings": 128})",
+      "test"));
+  out.plan = plan::strategy_plan(strategy, out.model->tree());
+  out.world_size = ranks;
+  out.step = step;
+  out.step.seq = 64;
+  out.machine = std::make_shared<const TargetMachine>(load_hardware("8xH100"));
+  return out;
+}
+
+std::vector<PlanChange> changes_of(const Scenario& scenario) {
+  return single_changes(scenario,
+                        plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size));
+}
+
+std::vector<std::string> titles_of(const Scenario& scenario) {
+  std::vector<std::string> out;
+  for (const PlanChange& each : changes_of(scenario)) {
+    out.push_back(each.title);
+  }
+  return out;
+}
+
+const PlanChange& find(const std::vector<PlanChange>& changes, std::string_view title) {
+  const auto at = std::find_if(changes.begin(), changes.end(),
+                               [title](const PlanChange& each) { return each.title == title; });
+  if (at == changes.end()) {
+    throw std::runtime_error("no change " + std::string(title));
+  }
+  return *at;
+}
+
+plan::ResolvedPlan with(Scenario scenario, const PlanChange& change) {
+  change.apply(scenario);
+  return plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
+}
+
+TEST(PlanChanges, EachChangesThePlanOrTheStepAndCanBeSimulated) {
+  for (const char* strategy :
+       {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "replicate"}) {
+    const Scenario own = scenario_of(strategy, 8, {.batch = 2, .accumulate = 2});
+    for (const PlanChange& change : changes_of(own)) {
+      Scenario changed = own;
+      change.apply(changed);
+      EXPECT_FALSE(changed.plan == own.plan && changed.step == own.step)
+          << strategy << ": " << change.title;
+      EXPECT_EQ(refusal_of(changed), "") << strategy << ": " << change.title;
+      EXPECT_EQ(changed.step.samples(), own.step.samples()) << change.title;
+      EXPECT_FALSE(change.pytorch.empty()) << change.title;
+    }
+  }
+}
+
+// A change that the plan already has is not listed: after it is made, its title is gone.
+TEST(PlanChanges, AreNotListedOnceMade) {
+  const Scenario own = scenario_of("full_shard", 8, {.batch = 2, .accumulate = 2});
+  for (const PlanChange& change : changes_of(own)) {
+    Scenario changed = own;
+    change.apply(changed);
+    EXPECT_THAT(titles_of(changed), Not(Contains(change.title)));
+  }
+}
+
+TEST(PlanChanges, FullyShardedModel) {
+  EXPECT_THAT(
+      titles_of(scenario_of("full_shard", 2)),
+      ElementsAre("keep parameters after forward",
+                  "keep the parameters of model.layers.5 after forward",
+                  "keep the parameters of the last 3 units after forward",
+                  "prefetch the next unit in forward", "prefetch the next 2 units in forward",
+                  "2 blocks a unit", "4 blocks a unit", "the model as one unit",
+                  "model.embed_tokens, lm_head as units of their own",
+                  "replicate the model instead of sharding it", "checkpoint every block",
+                  "checkpoint every second block"));
+}
+
+TEST(PlanChanges, ReplicatedModelHasBuckets) {
+  EXPECT_THAT(titles_of(scenario_of("replicate", 2)),
+              ElementsAre("buckets of 10 MiB", "buckets of 50 MiB", "buckets of 100 MiB",
+                          "checkpoint every block", "checkpoint every second block"));
+}
+
+TEST(PlanChanges, MicrobatchesKeepTheNumberOfSamples) {
+  const std::vector<std::string> titles =
+      titles_of(scenario_of("full_shard", 2, {.batch = 4, .accumulate = 3}));
+  EXPECT_THAT(titles, Contains("microbatches of 2 (6 a step)"));
+  EXPECT_THAT(titles, Contains("microbatches of 12 (1 a step)"));
+  EXPECT_THAT(titles, Contains("reduce gradients only in the last microbatch"));
+}
+
+TEST(PlanChanges, KeepingTheLastUnitsLeavesTheOthers) {
+  const Scenario own = scenario_of("full_shard", 8);
+  const auto changes = changes_of(own);
+  const plan::ResolvedPlan kept =
+      with(own, find(changes, "keep the parameters of the last 3 units after forward"));
+  std::vector<bool> keeps;
+  for (size_t i = 1; i < kept.units.size(); ++i) {
+    keeps.push_back(kept.units[i].reshard_after_forward.kind == plan::Reshard::Kind::kNo);
+  }
+  EXPECT_THAT(keeps, ElementsAre(false, false, false, true, true, true));
+}
+
+// Two changes of different subjects can be made one after the other.
+TEST(PlanChanges, OfDifferentSubjectsCombine) {
+  const Scenario own = scenario_of("full_shard", 8, {.batch = 2, .accumulate = 2});
+  const auto changes = changes_of(own);
+  for (const PlanChange& first : changes) {
+    for (const PlanChange& second : changes) {
+      if (!exclude_each_other(first, second)) {
+        Scenario changed = own;
+        first.apply(changed);
+        second.apply(changed);
+        EXPECT_EQ(refusal_of(changed), "") << first.title << "; " << second.title;
+      }
+    }
+  }
+}
+
+TEST(PlanChanges, Fsdp1HasItsOwnLines) {
+  Scenario own = scenario_of("full_shard", 8);
+  own.plan.dialect = plan::Dialect::kFsdp1;
+  const auto changes = changes_of(own);
+  EXPECT_THAT(find(changes, "keep parameters after forward").pytorch,
+              ElementsAre("FullyShardedDataParallel(..., "
+                          "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"));
+  EXPECT_THAT(titles_of(own), Not(Contains("prefetch the next 2 units in forward")));
+}
+
+}  // namespace
+}  // namespace shardlens::sim
