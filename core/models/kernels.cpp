@@ -3,9 +3,10 @@
 #include <bit>
 #include <cmath>
 
-// Compiles one version per instruction set; the program chooses one when it is loaded.
+// Compiles one version per instruction set; the program chooses one when it is loaded, which is
+// before the run-time libraries of sanitizers are ready.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHARDLENS_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define SHARDLENS_VECTORISED
