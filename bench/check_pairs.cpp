@@ -1,8 +1,10 @@
 // How often `check` fails, passes or gives no verdict on generated pairs of runs with a known
 // difference: check_pairs [--pairs N] [--runs R] [--steps S] [--sessions N] [--seed K]. Prints one
-// row of Markdown per kind of pair.
+// row of Markdown per kind of pair. With --write DIR [--kind NAME], writes the pairs of one kind
+// (same, prefetch, reduce, gathers) as traces instead: DIR/<pair>/<side>/run<r>/rank<r>.json.
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/check.h"
 #include "profiler/check/run_summary.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/support/generated_run.h"
 
 namespace shardlens {
@@ -27,6 +30,7 @@ struct Settings {
   int pairs = 400, runs = 3, steps = 20;
   int sessions = 6;  // of a saved baseline
   uint64_t seed = 1;
+  std::string directory, kind = "same";  // what --write writes, and where
 };
 
 struct Count {
@@ -173,6 +177,40 @@ int run(const Settings& settings) {
   return sessions(settings, seed) && good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+// Pairs as traces, for tests of what reads files. Returns the exit code.
+int write(const Settings& settings) {
+  uint64_t seed = settings.seed;
+  for (int pair = 0; pair < settings.pairs; ++pair) {
+    Pair what;
+    if (settings.kind == "prefetch") {
+      what.candidate.not_prefetched = {2};
+    } else if (settings.kind == "reduce") {
+      what.candidate.more_exposed = 1.5e6;
+    } else if (settings.kind == "gathers") {
+      what.candidate.all_gather *= 2;
+    } else if (settings.kind != "same") {
+      fmt::print(stderr, "check_pairs: unknown kind {}\n", settings.kind);
+      return 2;
+    }
+    for (auto [name, runs] :
+         {std::pair{"baseline", what.baseline}, std::pair{"candidate", what.candidate}}) {
+      runs.steps = settings.steps;
+      for (int run = 0; run < settings.runs; ++run) {
+        runs.seed = seed++;
+        const auto directory = std::filesystem::path(settings.directory) / std::to_string(pair) /
+                               name / fmt::format("run{}", run);
+        std::filesystem::create_directories(directory);
+        const trace::Run generated = runs.run();
+        for (const trace::Trace& rank : generated.traces) {
+          trace::write_kineto(rank,
+                              directory / fmt::format("rank{}.json", rank.metadata.rank.value()));
+        }
+      }
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace shardlens
 
@@ -180,6 +218,10 @@ int main(int argc, char** argv) {
   shardlens::Settings settings;
   for (int i = 1; i < argc; i += 2) {
     const std::string_view flag = argv[i];
+    if (i + 1 < argc && (flag == "--write" || flag == "--kind")) {
+      (flag == "--write" ? settings.directory : settings.kind) = argv[i + 1];
+      continue;
+    }
     const long value = i + 1 < argc ? std::strtol(argv[i + 1], nullptr, 10) : 0;
     if (value <= 0) {
       fmt::print(stderr, "check_pairs: {} needs a positive number\n", flag);
@@ -200,5 +242,5 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  return shardlens::run(settings);
+  return settings.directory.empty() ? shardlens::run(settings) : shardlens::write(settings);
 }

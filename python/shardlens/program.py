@@ -1,9 +1,5 @@
 """Runs the program `shardlens` and reads its JSON."""
-import json
-import os
-import shutil
-import subprocess
-from pathlib import Path
+import os  # json, shutil and subprocess where they are used: the command `shardlens` needs none of them to start the program
 
 
 class ShardlensError(RuntimeError):
@@ -19,9 +15,11 @@ def path():
     chosen = os.environ.get("SHARDLENS_PROGRAM")
     if chosen:
         return chosen
-    packaged = Path(__file__).with_name("bin") / "shardlens"
-    if packaged.exists():
-        return str(packaged)
+    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shardlens")
+    if os.path.exists(packaged):
+        return packaged
+    import shutil
+
     found = shutil.which("shardlens")
     if found is None:
         raise ShardlensError("the program shardlens was not found: set SHARDLENS_PROGRAM to its path, or put it on PATH", 4)
@@ -30,6 +28,8 @@ def path():
 
 def run(arguments, exit_codes=(0,)):
     """Runs the program and returns the completed process. Raises ShardlensError with the program's message for another exit code."""
+    import subprocess
+
     done = subprocess.run([path(), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in exit_codes:
         message = done.stderr.strip() or f"shardlens ended with exit code {done.returncode}"
@@ -39,4 +39,6 @@ def run(arguments, exit_codes=(0,)):
 
 def ask(arguments, exit_codes=(0,)):
     """The JSON that the program prints for `arguments` with --json."""
+    import json
+
     return json.loads(run([*arguments, "--json"], exit_codes).stdout)

@@ -7,7 +7,10 @@
         assert shardlens_run.hidden_fraction() >= 0.9
         assert shardlens_run.check(against="baseline.json")
 
-A test may name its own run: @pytest.mark.shardlens_run("out/run"). The figures are properties of the test in pytest's JUnit file.
+DIR may contain several run directories: check() then compares all of them, which it needs for a verdict about times (docs/ci.md).
+
+A test may name its own run: @pytest.mark.shardlens_run("out/run", baseline="baseline.json"). The figures, and the verdicts of check(), are
+properties of the test in pytest's JUnit file.
 """
 import pytest
 
@@ -21,7 +24,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "shardlens_run(path): the recorded run that the fixture shardlens_run opens")
+    config.addinivalue_line("markers", "shardlens_run(path, baseline=None): the recorded run that the fixture shardlens_run opens")
 
 
 def _chosen(request, name):
@@ -38,8 +41,23 @@ def shardlens_run(request, record_property):
     if path is None:
         pytest.fail("shardlens_run needs a run: pytest --shardlens-run DIR, @pytest.mark.shardlens_run(DIR), or shardlens_run = DIR in the ini file", pytrace=False)
     run = open_run(path)
-    run.baseline = _chosen(request, "shardlens_baseline")
+    run.baseline = marker.kwargs.get("baseline") if marker else None
+    run.baseline = run.baseline or _chosen(request, "shardlens_baseline")
     record_property("shardlens.hidden_fraction", float(run.hidden_fraction()))
     for rank in run.analysis["ranks"]:
-        record_property(f"shardlens.rank{rank['rank']}.exposed_comm_ns", rank["exposed_comm_ns"])
-    return run
+        for figure in ("span_ns", "exposed_comm_ns"):
+            record_property(f"shardlens.rank{rank['rank']}.{figure}", rank[figure])
+    yield run
+    for verdict in run.verdicts:
+        record_property("shardlens.check", verdict.verdict)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Adds to a failure what pytest's own message shortens: the verdicts, and the collectives that are exposed most."""
+    report = yield
+    run = getattr(item, "funcargs", {}).get("shardlens_run")
+    if report.when == "call" and report.failed and run is not None and hasattr(report.longrepr, "addsection"):
+        lines = [f"check: {verdict.words()}" for verdict in run.verdicts if not verdict]
+        report.longrepr.addsection("shardlens", "\n".join([*lines, f"exposed most: {run.worst() or 'nothing'}"]))
+    return report

@@ -97,14 +97,26 @@ def _cell(key, text):
     return text
 
 
+def _has_traces(directory):
+    return any(any(directory.glob(pattern)) for pattern in ("*.json.gz", "*.json.zst", "*.spool", "rank*.json"))
+
+
 class Run:
-    """What `shardlens.open` returns. The program runs when a figure is first asked for, and its answer is kept."""
+    """What `shardlens.open` returns. The program runs when a figure is first asked for, and its answer is kept.
+
+    A directory of several run directories is one Run too: check() compares all of them, every other figure is of the first by name.
+    """
 
     def __init__(self, paths):
         self.paths = [Path(path) for path in paths]
         for path in self.paths:
             if not path.exists():
                 raise program.ShardlensError(f"{path}: no such file or directory", 3)
+        self.checked = self.paths  # what check() compares with the baseline
+        if len(self.paths) == 1 and self.paths[0].is_dir() and not _has_traces(self.paths[0]):
+            runs = sorted(path for path in self.paths[0].iterdir() if path.is_dir() and _has_traces(path))
+            self.paths = runs[:1] or self.paths
+        self.verdicts = []  # of check(), in order
         self.baseline = None  # what check() compares with if it is not told
         self._analysis = None
         self._tables = {}
@@ -169,7 +181,7 @@ class Run:
             raise ValueError(f"rank {rank} has no collective of a unit {unit!r}; its units: {', '.join(sorted(map(repr, known)))}")
         if len(set(counts.values())) > 1:
             raise ValueError(f"steps differ: all-gathers of {unit!r} in step " + ", ".join(f"{step}: {n}" for step, n in counts.items()))
-        return next(iter(counts.values()))
+        return Count(next(iter(counts.values())), self.worst(unit))
 
     def hidden_fraction(self, unit=None):
         """The part of the communication time in which something computed, 0 to 1, over all ranks; of one unit's collectives if `unit` is given.
@@ -186,9 +198,9 @@ class Run:
                 raise ValueError(f"no collective of a unit {unit!r}; units: {', '.join(sorted({repr(row['unit']) for row in self.units()}))}")
             busy = sum(row["busy_ns"] for row in rows)
             exposed = sum(row["exposed_ns"] for row in rows)
-        return Hidden(1.0 if busy == 0 else 1 - exposed / busy, self._worst(unit))
+        return Hidden(1.0 if busy == 0 else 1 - exposed / busy, self.worst(unit))
 
-    def _worst(self, unit):
+    def worst(self, unit=None):
         """The collectives with most exposed time, in words."""
         rows = sorted((row for row in self.units() if unit is None or row["unit"] == unit), key=lambda row: -row["exposed_ns"])[:3]
         return "; ".join(
@@ -200,8 +212,9 @@ class Run:
         against = against or self.baseline
         if against is None:
             raise ValueError("check needs a baseline: run.check(against=PATH), or --shardlens-baseline PATH")
-        arguments = ["check", "--baseline", against, "--candidate", *self.paths, *_flags(settings)]
-        return Verdict(program.ask(arguments, exit_codes=(0, 1, 5)))
+        arguments = ["check", "--baseline", against, "--candidate", *self.checked, *_flags(settings)]
+        self.verdicts.append(Verdict(program.ask(arguments, exit_codes=(0, 1, 5))))
+        return self.verdicts[-1]
 
     def simulate(self, plan=None, **settings):
         """What another plan would take on this run's machine: `shardlens simulate --workload` as a dict."""
@@ -237,6 +250,18 @@ class Run:
             "<table><tr><th>rank</th><th>unit</th><th>collective</th><th>count</th><th>exposed, ms</th><th>cause</th></tr>" + body + "</table>")
 
 
+class Count(int):
+    """A number of collectives that says, where a test prints it, what they cost."""
+
+    def __new__(cls, value, worst):
+        self = super().__new__(cls, value)
+        self.worst = worst
+        return self
+
+    def __repr__(self):
+        return int.__repr__(self) + (f" ({self.worst})" if self.worst else "")
+
+
 class Hidden(float):
     """A fraction that says, where a test prints it, which collectives are exposed most."""
 
@@ -260,8 +285,19 @@ class Verdict:
         return self.verdict == "pass"
 
     def __repr__(self):
-        changed = [f"{m['name']} {_ms(m['baseline'])} to {_ms(m['candidate'])} ms" for m in self.details["metrics"] if m["verdict"] == "regression"]
-        return f"<{'; '.join([self.verdict, self.details['reason'] or '', *changed, *self.details['causes'][:5]])}>"
+        return f"<{self.words()}>"
+
+    def words(self):
+        """The verdict, what changed by how much, and where it comes from."""
+        slower = [m for m in self.details["metrics"] if m["verdict"] == "regression"]
+        changed = [f"{m['name']} {_ms(m['baseline'])} to {_ms(m['candidate'])} ms" for m in slower]
+        where = []  # what the changed times come from, the largest part first
+        for metric in slower:
+            rows = [row for row in self.details["attribution"] if row["metric"] == metric["name"] and row["delta_ns"] > 0]
+            rows.sort(key=lambda row: -row["delta_ns"])
+            where += [f"{row['part']} of {row['unit'] or '(root)'} +{_ms(row['delta_ns'])} ms" for row in rows[:3]]
+        words = [self.verdict, *self.details["causes"][:5], *changed, *dict.fromkeys(where), self.details["reason"]]
+        return "; ".join(word for word in words if word)
 
 
 def _ms(nanoseconds):

@@ -3,6 +3,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
+from shardlens.program import ask
+
 
 def pytest_of(tmp_path, test, *options):
     (tmp_path / "test_it.py").write_text(test)
@@ -21,12 +23,40 @@ def test_passing_assertions_leave_properties(tmp_path, traces):
     properties = {p.get("name"): p.get("value") for p in xml.parse(report).iter("property")}
     assert properties["shardlens.hidden_fraction"] == "0.0"
     assert int(properties["shardlens.rank0.exposed_comm_ns"]) == 42508449
+    assert int(properties["shardlens.rank0.span_ns"]) == ask(["analyze", traces / "fsdp2-default"])["ranks"][0]["span_ns"]
+    assert properties["shardlens.check"] == "pass"
 
 
 def test_failures_name_unit_cause_and_milliseconds(tmp_path, traces):
     done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.hidden_fraction() >= 0.9\n", "--shardlens-run", str(traces / "fsdp2-default"))
     assert done.returncode == 1
     assert "(root)" in done.stdout and " ms exposed, cause " in done.stdout
+
+
+def test_a_wrong_count_says_what_it_costs(tmp_path, traces):
+    done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.gathers('model.layers.0') == 1\n", "--shardlens-run", str(traces / "fsdp2-default"))
+    assert done.returncode == 1
+    assert "all_gather_forward of model.layers.0 on rank 0: 6.656 ms exposed, cause host_is_compute" in done.stdout
+
+
+def test_a_directory_of_runs_is_checked_as_a_whole(tmp_path, traces):
+    """Also: a marker names runs and baseline, and what a verdict says is not shortened."""
+    for name in ("b-first", "c-other"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        for file in (traces / "fsdp2-reshard").iterdir():
+            (tmp_path / "runs" / name / file.name).symlink_to(file)
+    test = (
+        "import pytest\n"
+        f"@pytest.mark.shardlens_run({str(tmp_path / 'runs')!r}, baseline={str(traces / 'fsdp2-no-reshard')!r})\n"
+        "def test_run(shardlens_run):\n"
+        "    assert shardlens_run.paths[0].name == 'b-first'\n"
+        "    verdict = shardlens_run.check(metric='structure')\n"
+        "    assert verdict.details['runs']['candidate'] == 2\n"
+        "    assert verdict\n")
+    done, report = pytest_of(tmp_path, test)
+    assert done.returncode == 1
+    assert "check: regression; count of (root): 1 × all_gather_backward" in done.stdout
+    assert "check: regression; count of (root): 1 × all_gather_backward" in xml.parse(report).find(".//failure").text
 
 
 def test_a_regression_names_what_changed(tmp_path, traces):
