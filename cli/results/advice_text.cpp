@@ -10,7 +10,6 @@ namespace shardlens::cli {
 namespace {
 
 using report::Align;
-using report::bold;
 using report::format_duration;
 
 std::string signed_duration(Nanoseconds value) {
@@ -50,7 +49,7 @@ std::string details(const std::vector<sim::AdvisedChange>& changes, report::Styl
   std::string out;
   size_t number = 0;
   for (const sim::AdvisedChange& each : changes) {
-    out += fmt::format("\n{}\n", bold(fmt::format("{}  {}", ++number, each.title), style));
+    out += fmt::format("\n{}\n", report::bold(fmt::format("{}  {}", ++number, each.title), style));
     for (const sim::HiddenTime& hidden : each.hides) {
       out += fmt::format("   exposes {} less: {} of {}\n", format_duration(hidden.time),
                          hidden.collective, hidden.unit.empty() ? "(root)" : hidden.unit);
@@ -67,7 +66,7 @@ std::string details(const std::vector<sim::AdvisedChange>& changes, report::Styl
 std::string advice_text(const sim::Advice& advice, const std::string& source, report::Style style) {
   std::string out =
       fmt::format("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
-                  bold("baseline", style), format_duration(advice.baseline.measured),
+                  report::bold("baseline", style), format_duration(advice.baseline.measured),
                   format_duration(advice.baseline.simulated), advice.baseline.error() * 100, source,
                   format_bytes(advice.peak_allocated), advice.fits ? "" : ", which does not fit");
   if (advice.changes.empty()) {
