@@ -18,7 +18,7 @@ using nlohmann::json;
 
 // What PyTorch's own FSDPMemTracker found (tests/tools/memory_tracker.py), never written by
 // Shardlens.
-const json& recorded() {
+const json& tracker_results() {
   static const json kRecorded =
       json::parse(std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/memory_tracker.json"));
   return kRecorded;
@@ -44,7 +44,7 @@ Scenario scenario_of(const json& row) {
 // What rank 0 keeps between steps, in fp32: its parameters, their gradients, AdamW's two moments or
 // SGD's momentum.
 TEST(MemoryTracker, StatesAreEqual) {
-  for (const auto& [name, row] : recorded()["rows"].items()) {
+  for (const auto& [name, row] : tracker_results()["rows"].items()) {
     const Scenario scenario = scenario_of(row);
     const plan::ResolvedPlan plan =
         plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
@@ -66,7 +66,7 @@ TEST(MemoryTracker, StatesAreEqual) {
 
 TEST(MemoryTracker, PeaksAreWithinThreePercent) {
   std::vector<double> errors;
-  for (const auto& [name, row] : recorded()["rows"].items()) {
+  for (const auto& [name, row] : tracker_results()["rows"].items()) {
     const Prediction predicted = evaluate(scenario_of(row));
     const double error = static_cast<double>(predicted.memory.peak_requested) /
                              row["tracked"]["peak"].get<double>() -
