@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -39,6 +40,15 @@ Observation without(const Observation& of, const std::set<int64_t>& numbers) {
     });
   });
   return out;
+}
+
+// Independent errors add as their squares.
+double together(std::initializer_list<double> errors) {
+  double squares = 0;
+  for (const double each : errors) {
+    squares += each * each;
+  }
+  return std::sqrt(squares);
 }
 
 // Standard error of the median of the run's steps: 1.25 deviations (of the middle half of a normal
@@ -155,12 +165,12 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
   const double model = kOfMoved * moved(own_.figures, prediction.figures);
   const Nanoseconds step = prediction.step.duration, change = step - own_.step.duration;
   prediction.interval =
-      around(step, std::hypot(sampled(steps), kQuantile90 * std::hypot(noise_, model, off)));
+      around(step, together({sampled(steps), kQuantile90 * together({noise_, model, off})}));
   prediction.change_interval =
       change == 0 && scenario.plan == own_scenario(run_).plan
           ? PredictedInterval{}
-          : around(change, std::hypot(sampled(changes),
-                                      kQuantile90 * std::hypot(model, kOfBaselineError * off)));
+          : around(change, together({sampled(changes),
+                                     kQuantile90 * together({model, kOfBaselineError * off})}));
 }
 
 }  // namespace shardlens::sim

@@ -119,8 +119,8 @@ struct DecoderFamily {
   bool fp32_routing = true;         // the experts' weights are fp32 when they multiply
   bool even_heads = false;          // hidden_size must be a multiple of the heads
   bool rotary = true;
-  Scores eager = Scores::kFused;                    // how transformers runs attention
-  bool trained = false;  // its rotary embedding and padding are read, for training
+  Scores eager = Scores::kFused;  // how transformers runs attention
+  bool trained = false;           // its rotary embedding and padding are read, for training
   std::span<const std::string_view> own_keys = {};  // that read_own() or nothing needs
   // The keys that only this family has.
   void (*read_own)(const JsonNode& root, ModelConfig& config) = nullptr;
