@@ -15,8 +15,10 @@
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/report/html_report.h"
 #include "profiler/trace/run.h"
+#include "sim/advise/advice_json.h"
 #include "sim/scenario/prediction_json.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/uncertainty.h"
 
 #include "cli/command/subcommand.h"
 #include "cli/flags/analysis_flags.h"
@@ -27,19 +29,23 @@ namespace {
 
 struct ReportOptions {
   AnalysisFlags analysis;
-  bool simulate = false;
+  bool simulate = false, advise = false;
   std::vector<std::filesystem::path> plans;
   std::filesystem::path out;
 };
 
 // Predictions for the run's own plan and each plan file, on the machine of the run, in the format
 // of the page.
-nlohmann::ordered_json simulated(const ReportOptions& options) {
-  const sim::Scenario own = sim::own_scenario(sim::RecordedRun::open(options.analysis.paths));
+nlohmann::ordered_json simulated(const std::shared_ptr<const sim::RecordedRun>& recorded,
+                                 const ReportOptions& options) {
+  const sim::Scenario own = sim::own_scenario(recorded);
+  const sim::Uncertainty uncertainty(recorded);
   auto versions = nlohmann::ordered_json::array();
-  const auto add = [&versions](const std::string& title, const sim::Scenario& scenario) {
+  const auto add = [&](const std::string& title, const sim::Scenario& scenario) {
     nlohmann::ordered_json version{{"title", title}};
-    version.update(sim::prediction_json(sim::evaluate(scenario)));
+    sim::Prediction prediction = sim::evaluate(scenario);
+    uncertainty.add_to(scenario, prediction);
+    version.update(sim::prediction_json(prediction));
     versions.push_back(std::move(version));
   };
   add("as recorded", own);
@@ -57,8 +63,15 @@ ExitCode run(const ReportOptions& options) {
   const trace::Run opened = analysis::open_run(options.analysis.paths);
   const analysis::Analysis result = analysis::analyze(opened, settings);
   report::HtmlOptions page;
-  if (options.simulate || !options.plans.empty()) {
-    page.simulated = simulated(options);
+  const bool simulates = options.simulate || !options.plans.empty();
+  if (simulates || options.advise) {
+    const auto recorded = sim::RecordedRun::open(options.analysis.paths);
+    if (simulates) {
+      page.simulated = simulated(recorded, options);
+    }
+    if (options.advise) {
+      page.advice = sim::advice_json(sim::advise(recorded, result));
+    }
   }
   write_file_atomically(options.out, report::html_report(opened, result, page));
   return ExitCode::kOk;
@@ -71,6 +84,8 @@ Action add_report_command(CLI::App& app) {
   add_analysis_flags(app, options->analysis);
   app.add_flag("--simulate", options->simulate,
                "also simulate the run's own plan on the machine of the run");
+  app.add_flag("--advise", options->advise,
+               "also list the changes of the run's plan that pay, as `shardlens advise` does");
   app.add_option("--plan", options->plans,
                  "also simulate this plan file on the machine of the run; may be repeated")
       ->option_text("FILE")

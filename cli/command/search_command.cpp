@@ -18,6 +18,7 @@
 #include "core/base/format_bytes.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
+#include "sim/scenario/uncertainty.h"
 #include "sim/search/search.h"
 
 #include "cli/command/subcommand.h"
@@ -50,19 +51,57 @@ void interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
+// A plan of the front, with the 90 % intervals of simulate; nullopt where it has none.
+struct Listed {
+  plan::Plan plan;
+  std::optional<sim::PredictedInterval> interval, change_interval;
+};
+
+std::vector<Listed> listed(const sim::SearchResult& result, const sim::Scenario& scenario) {
+  std::vector<Listed> out;
+  std::optional<sim::Uncertainty> uncertainty;
+  const auto& recorded = scenario.model->run();
+  if (recorded != nullptr && scenario.machine == recorded->machine()) {
+    uncertainty.emplace(recorded);
+  }
+  for (const sim::Found& found : result.pareto) {
+    Listed each{.plan = plan_of(found.candidate, scenario.plan, scenario.model->tree(),
+                                scenario.world_size),
+                .interval = {},
+                .change_interval = {}};
+    if (uncertainty) {
+      sim::Scenario changed = scenario;
+      changed.plan = each.plan;
+      changed.step.batch = found.candidate.batch;
+      changed.step.accumulate = found.candidate.accumulate;
+      sim::Prediction prediction = sim::evaluate(changed);
+      uncertainty->add_to(changed, prediction);
+      each.interval = prediction.interval;
+      each.change_interval = prediction.change_interval;
+    }
+    out.push_back(std::move(each));
+  }
+  return out;
+}
+
 std::string json_text(const sim::SearchResult& result,
-                      const std::vector<plan::Plan>& plans,
+                      const std::vector<Listed>& plans,
                       int64_t ranks) {
+  const auto interval = [](const std::optional<sim::PredictedInterval>& of) {
+    return of ? nlohmann::ordered_json{of->low, of->high} : nlohmann::ordered_json();
+  };
   const auto row = [&](size_t i) {
     const sim::Found& found = result.pareto[i];
     return nlohmann::ordered_json{{"name", name_of(found.candidate, ranks)},
-                                  {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i]))},
+                                  {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i].plan))},
                                   {"batch", found.candidate.batch},
                                   {"accumulate", found.candidate.accumulate},
                                   {"step_ns", found.outcome.figures.duration()},
                                   {"peak_allocated_bytes", found.outcome.peak_allocated},
                                   {"peak_reserved_bytes", found.outcome.peak_reserved},
-                                  {"exposed_comm_ns", found.outcome.figures.exposed_comm}};
+                                  {"exposed_comm_ns", found.outcome.figures.exposed_comm},
+                                  {"interval_ns", interval(plans[i].interval)},
+                                  {"change_interval_ns", interval(plans[i].change_interval)}};
   };
   nlohmann::ordered_json out;
   out["schema"] = 1;
@@ -83,15 +122,27 @@ std::string json_text(const sim::SearchResult& result,
   return out.dump(1) + "\n";
 }
 
-void print_text(const sim::SearchResult& result, int64_t ranks) {
-  report::Table table(
-      {{"plan", report::Align::kLeft}, {"step"}, {"exposed communication"}, {"peak reserved"}});
+void print_text(const sim::SearchResult& result,
+                const std::vector<Listed>& plans,
+                int64_t ranks) {
+  const bool intervals = plans.front().interval.has_value();
+  std::vector<report::Table::Column> columns{{"plan", report::Align::kLeft}, {"step"}};
+  if (intervals) {
+    columns.insert(columns.end(), {{"90 % from"}, {"to"}});
+  }
+  columns.insert(columns.end(), {{"exposed communication"}, {"peak reserved"}});
+  report::Table table(std::move(columns));
   for (size_t i = 0; i < std::min(kFrontShown, result.pareto.size()); ++i) {
     const sim::Found& found = result.pareto[i];
-    table.row({name_of(found.candidate, ranks),
-               report::format_duration(found.outcome.figures.duration()),
-               report::format_duration(found.outcome.figures.exposed_comm),
-               format_bytes(found.outcome.peak_reserved)});
+    std::vector<std::string> cells{name_of(found.candidate, ranks),
+                                   report::format_duration(found.outcome.figures.duration())};
+    if (intervals) {
+      cells.push_back(report::format_duration(plans[i].interval->low));
+      cells.push_back(report::format_duration(plans[i].interval->high));
+    }
+    cells.push_back(report::format_duration(found.outcome.figures.exposed_comm));
+    cells.push_back(format_bytes(found.outcome.peak_reserved));
+    table.row(std::move(cells));
   }
   write_stdout(table.render(style_of_stdout()));
   if (result.pareto.size() > kFrontShown) {
@@ -156,12 +207,9 @@ ExitCode run(const SearchCommand& options) {
     fmt::print(stderr, "{} could not be predicted; the first: {}\n", result.refused,
                result.refusal);
   }
-  std::vector<plan::Plan> plans;
-  for (const sim::Found& found : result.pareto) {
-    plans.push_back(plan_of(found.candidate, scenario.plan, scenario.model->tree(), ranks));
-  }
+  const std::vector<Listed> plans = listed(result, scenario);
   if (!plans.empty() && !options.out.empty()) {
-    write_file_atomically(options.out, plan::to_json(plans.front()));
+    write_file_atomically(options.out, plan::to_json(plans.front().plan));
     const sim::Candidate& best = result.best()->candidate;
     fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", options.out.string(),
                best.batch, best.accumulate);
@@ -169,7 +217,7 @@ ExitCode run(const SearchCommand& options) {
   if (options.json) {
     write_stdout(json_text(result, plans, ranks));
   } else if (!plans.empty()) {
-    print_text(result, ranks);
+    print_text(result, plans, ranks);
   }
   if (plans.empty()) {
     fmt::print(stderr, "no plan {}\n",

@@ -211,7 +211,8 @@ std::string html_report(const trace::Run& run,
   Names owners;
   ordered_json data{{"source", run.source},
                     {"analysis", ordered_json::parse(analysis_json(figures))},
-                    {"simulated", options.simulated}};
+                    {"simulated", options.simulated},
+                    {"advice", options.advice}};
   data["detail"] = ordered_json::array();
   const size_t share = options.timeline_bytes / std::max<size_t>(1, analysis.ranks.size());
   for (const RankAnalysis& rank : analysis.ranks) {

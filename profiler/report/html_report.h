@@ -17,9 +17,11 @@ struct HtmlOptions {
   // Plans simulated on the run's machine, starting with the run's own plan: a list of objects with
   // "title" and the keys of `simulate --json`. null: the page has no section on them.
   nlohmann::ordered_json simulated = nullptr;
+  // What to change about the run, as in `advise --json`. null: the page has no section on it.
+  nlohmann::ordered_json advice = nullptr;
 };
 
-// One self-contained page: headline, simulated plans, timeline of a chosen step and rank, units,
+// One self-contained page: headline, simulated plans, advice, timeline of a chosen step and rank, units,
 // order, memory, steps, diagnostics. The data of `shardlens analyze --json` is in the element with
 // id "data" under "analysis", so that the numbers are the same. The page loads nothing else, and
 // names from the trace are inserted as data, never as markup.

@@ -154,6 +154,15 @@ TEST_F(ReportCommandTest, SimulatesPlansOfTheRun) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/r.html"));
 }
 
+// The advice is that of the command, without what only it measures.
+TEST_F(ReportCommandTest, AdviceIsThatOfAdvise) {
+  const std::string capture = SHARDLENS_TEST_DATA "/../../traces/llama-emulated8";
+  EXPECT_TRUE(data_of(page(capture))["advice"].is_null());
+  const std::string shown = page("--advise " + capture);
+  EXPECT_EQ(data_of(shown)["advice"], json::parse(run("advise --json " + capture)));
+  expect_well_formed(shown);
+}
+
 TEST_F(ReportCommandTest, HasAMemoryCurveWhereTheTraceHasOne) {
   const json with = data_of(page(kRecorded + "/fsdp1-none")),
              without = data_of(page(kRecorded + "/fsdp1-full"));

@@ -71,6 +71,32 @@ TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
   EXPECT_LT(json::parse(one.out)["exposed_comm_ns"], json::parse(every.out)["exposed_comm_ns"]);
 }
 
+// On the machine of a recorded run each plan has the intervals that simulate gives it.
+TEST_F(SearchCommandTest, PlansOfARecordedRunHaveIntervals) {
+  const std::string workload =
+      " --workload " + std::string(SHARDLENS_TEST_DATA) + "/../../traces/llama-emulated8 ";
+  const std::string plan = folder_ + "/best.json";
+  const std::string search = "search" + workload + "--memory-limit 8GiB ";
+  const CommandResult searched = run(search + "--json --out " + plan);
+  ASSERT_EQ(searched.code, 0) << searched.err;
+  const json best = json::parse(searched.out)["best"];
+  ASSERT_EQ(best["interval_ns"].size(), 2U);
+  EXPECT_LT(best["interval_ns"][0], best["step_ns"]);
+  EXPECT_GT(best["interval_ns"][1], best["step_ns"]);
+  const CommandResult simulated =
+      run("simulate --json" + workload + "--plan " + plan + " --batch " + best["batch"].dump() +
+          " --accumulate " + best["accumulate"].dump());
+  ASSERT_EQ(simulated.code, 0) << simulated.err;
+  const json same = json::parse(simulated.out);
+  for (const char* key : {"step_ns", "interval_ns", "change_interval_ns"}) {
+    EXPECT_EQ(best[key], same[key]) << key;
+  }
+  EXPECT_THAT(run(search).out, HasSubstr("90 % from"));
+  // A spec has none.
+  const json named = json::parse(run(kSearch + "--memory-limit 1GiB --json").out)["best"];
+  EXPECT_TRUE(named["interval_ns"].is_null());
+}
+
 TEST_F(SearchCommandTest, StateIsOfOneSearchAndSurvivesATornLine) {
   const std::string state = folder_ + "/state.jsonl";
   const std::string command = kSearch + "--memory-limit 1GiB --json --state " + state;
