@@ -154,3 +154,33 @@ def simulate(path, plan=None, settings=None):
     lines += [f"not known: {text}" for text in answer["unknown"]]
     given = [] if plan is None else ["--plan", plan if isinstance(plan, str) else "PLAN.json"]
     return fitted(lines, [["simulate", *runs._source(path), *given, *_flags(settings)]])
+
+
+def _interval(change):
+    low, high = (f"{bound / 1e6:+.3f}" for bound in change["interval_ns"])
+    return f"{change['change_ns'] / 1e6:+.3f} ms (90 %: {low} to {high})"
+
+
+def advise(path, settings=None):
+    """The changes of a recorded run's plan that would make its steps shorter, after the simulator's error for the run as it is, and its waste."""
+    from . import run as runs
+
+    settings = settings or {}
+    answer = runs.advise(path, **settings)
+    base, changes = answer["baseline"], answer["changes"]
+    lines = [f"the run's own plan: {_ms(base['measured_step_ns'])} ms measured, {_ms(base['simulated_step_ns'])} ms simulated, error {100 * base['error']:+.1f} %"
+             + ("" if base["fits"] else "; it does not fit")]
+    if not changes:
+        lines.append("no change has a certain gain" if base["fits"] else "no change fits")
+    elif abs(base["simulated_step_ns"] - base["measured_step_ns"]) > -changes[0]["change_ns"]:
+        lines.append("uncertain: this error is larger than the gains below")
+    for number, change in enumerate(changes, 1):
+        lines.append(f"{number}. {change['title']}: {_ms(change['step_ns'])} ms a step, {_interval(change)}, peak {change['peak_allocated_bytes']} bytes allocated")
+        if change["hides"]:
+            first, more = change["hides"][0], len(change["hides"]) - 1
+            lines.append(f"   exposes less: {first['collective']} of {_unit(first['unit'])} {_ms(first['ns'])} ms" + (f", {more} more" if more else ""))
+        lines += [f"     {line}" for line in change["pytorch"]]
+    lines += [f"waste: {row['kind']} of {_unit(row['unit'])}, {_ms(row['ns'])} ms a step lost: {row['evidence']}" for row in answer["waste"][:3]]
+    lines += [f"no certain gain: {change['title']}, {_interval(change)}" + ("" if change["fits"] else ", too large") for change in answer["others"]]
+    lines += [f"not predicted: {row['title']}: {row['reason']}" for row in answer["unknown"]]
+    return fitted(lines, [["advise", path, *_flags(settings)]])

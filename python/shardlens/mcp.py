@@ -17,7 +17,7 @@ def server():
 
     found = MCPServer(
         "shardlens", version=__version__, log_level="WARNING",
-        instructions="Times of sharded data-parallel training: analyze a recorded run first, explain a unit that it names, then simulate or compare.")
+        instructions="Times of sharded data-parallel training: analyze a recorded run first, explain a unit that it names, ask for advice, then simulate or compare.")
 
     def told(question, *arguments):
         try:
@@ -46,6 +46,12 @@ def server():
         """Step time and memory under another plan. path: a recorded run, or a model's config.json (then settings needs hardware, such as "8xH100").
         plan: the contents of a plan file. settings: flags of `shardlens simulate`, such as {"strategy": "shard_grad_op", "accumulate": 4}."""
         return told(answers.simulate, path, plan, settings)
+
+    @found.tool(structured_output=False)
+    def advise(path: str, settings: dict | None = None) -> str:
+        """Which changes of a recorded run's plan would make its steps shorter: predicted gains with 90 % intervals, memory, and the lines of PyTorch that make
+        them; then what is wasteful as it is. settings: flags of `shardlens advise`, such as {"memory_limit": "80GiB", "top": 3}."""
+        return told(answers.advise, path, settings)
 
     return found
 

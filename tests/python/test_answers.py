@@ -40,6 +40,34 @@ def test_waste_is_named_with_its_unit(traces):
     assert "waste" not in answers.explain(run, "(root)")
 
 
+def test_advice_is_the_programs_with_its_intervals(traces):
+    path = traces / "fsdp2-default"
+    text, answer = answers.advise(str(path), {"top": 1}), ask(["advise", path, "--top", 1])
+    (change,) = answer["changes"]
+    low, high = change["interval_ns"]
+    assert f"1. {change['title']}: {change['step_ns'] / 1e6:.3f} ms a step, {change['change_ns'] / 1e6:+.3f} ms (90 %: {low / 1e6:+.3f} to {high / 1e6:+.3f})" in text
+    assert all(f"     {line}" in text.splitlines() for line in change["pytorch"]) and change["pytorch"]
+    assert "uncertain" not in text and len(text.encode()) <= 2000
+    assert text.splitlines()[-1] == f"evidence: shardlens advise {path} --top 1"
+
+
+def test_advice_that_is_uncertain_or_empty_says_so(monkeypatch):
+    """By hand: a gain of 2 ms with an error of 3 ms; and nothing that fits."""
+    base = {"measured_step_ns": 100_000_000, "simulated_step_ns": 103_000_000, "error": 0.03, "peak_allocated_bytes": 1, "fits": True}
+    change = {"title": "a change", "step_ns": 101_000_000, "change_ns": -2_000_000, "interval_ns": [-2_500_000, -1_500_000], "peak_allocated_bytes": 7,
+              "fits": True, "pytorch": ["do()"], "hides": [{"unit": "", "collective": "reduce_scatter", "ns": 1_250_000}]}
+    waste = {"kind": "gathered_again", "unit": "", "ns": 500_000, "evidence": "2 of 3 steps"}
+    given = {"baseline": base, "changes": [change], "others": [], "unknown": [], "waste": [waste]}
+    monkeypatch.setattr("shardlens.run.advise", lambda path, **settings: given)
+    lines = answers.advise("r").splitlines()
+    assert lines[:3] == ["the run's own plan: 100.000 ms measured, 103.000 ms simulated, error +3.0 %", "uncertain: this error is larger than the gains below",
+                         "1. a change: 101.000 ms a step, -2.000 ms (90 %: -2.500 to -1.500), peak 7 bytes allocated"]
+    assert "   exposes less: reduce_scatter of (root) 1.250 ms" in lines
+    assert "waste: gathered_again of (root), 0.500 ms a step lost: 2 of 3 steps" in lines
+    given.update(changes=[], baseline=base | {"fits": False})
+    assert answers.advise("r").splitlines()[1] == "no change fits"
+
+
 def test_answers_are_small_however_long_the_names_are():
     lines = [f"line {i} of unit {'layers.é' * 60}" for i in range(50)]
     text = answers.fitted(lines, [["analyze", "run " + "/deep" * 900], ["compare", "a", "b"]])
@@ -69,22 +97,24 @@ def test_assistants_ask_over_stdio(traces):
     tools, results = calls(
         ("analyze", {"path": default}), ("explain_unit", {"path": default, "unit": "model.layers.0", "rank": 1}), ("compare", {"before": before, "after": after}),
         ("simulate", {"path": default, "plan": plan}), ("simulate", {"path": default, "settings": {"strategy": "shard_grad_op"}}),
+        ("advise", {"path": default, "settings": {"top": 1}}),
         ("analyze", {"path": default + "/none"}), ("explain_unit", {"path": default, "unit": "nothing"}))
-    assert {tool.name for tool in tools} == {"analyze", "explain_unit", "compare", "simulate"}
+    assert {tool.name for tool in tools} == {"analyze", "explain_unit", "compare", "simulate", "advise"}
     assert all(tool.description for tool in tools)
     texts = []
     for result in results:
         (content,) = result.content
         assert len(content.text.encode()) <= 2000
         texts.append(content.text)
-    assert [result.is_error for result in results] == [False] * 5 + [True] * 2
+    assert [result.is_error for result in results] == [False] * 6 + [True] * 2
     assert texts[0] == answers.analyze(default)
     assert texts[1] == answers.explain(default, "model.layers.0", 1)
     assert "1 × all_gather_backward after" in texts[2]
     step = ask(["simulate", "--workload", default, "--strategy", "shard_grad_op"])["step_ns"]
     assert f"this plan: {step / 1e6:.3f} ms a step" in texts[4]
     assert "error +" in texts[3] and "this plan: " in texts[3] and json.dumps(plan) not in texts[3]
-    assert "no such file or directory" in texts[5] and "'model.layers.1'" in texts[6]
+    assert texts[5] == answers.advise(default, {"top": 1})
+    assert "no such file or directory" in texts[6] and "'model.layers.1'" in texts[7]
 
 
 def test_without_the_package_the_server_says_what_it_needs():
