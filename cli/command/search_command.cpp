@@ -92,16 +92,17 @@ std::string json_text(const sim::SearchResult& result,
   };
   const auto row = [&](size_t i) {
     const sim::Found& found = result.pareto[i];
-    return nlohmann::ordered_json{{"name", name_of(found.candidate, ranks)},
-                                  {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i].plan))},
-                                  {"batch", found.candidate.batch},
-                                  {"accumulate", found.candidate.accumulate},
-                                  {"step_ns", found.outcome.figures.duration()},
-                                  {"peak_allocated_bytes", found.outcome.peak_allocated},
-                                  {"peak_reserved_bytes", found.outcome.peak_reserved},
-                                  {"exposed_comm_ns", found.outcome.figures.exposed_comm},
-                                  {"interval_ns", interval(plans[i].interval)},
-                                  {"change_interval_ns", interval(plans[i].change_interval)}};
+    return nlohmann::ordered_json{
+        {"name", name_of(found.candidate, ranks)},
+        {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i].plan))},
+        {"batch", found.candidate.batch},
+        {"accumulate", found.candidate.accumulate},
+        {"step_ns", found.outcome.figures.duration()},
+        {"peak_allocated_bytes", found.outcome.peak_allocated},
+        {"peak_reserved_bytes", found.outcome.peak_reserved},
+        {"exposed_comm_ns", found.outcome.figures.exposed_comm},
+        {"interval_ns", interval(plans[i].interval)},
+        {"change_interval_ns", interval(plans[i].change_interval)}};
   };
   nlohmann::ordered_json out;
   out["schema"] = 1;
@@ -122,9 +123,7 @@ std::string json_text(const sim::SearchResult& result,
   return out.dump(1) + "\n";
 }
 
-void print_text(const sim::SearchResult& result,
-                const std::vector<Listed>& plans,
-                int64_t ranks) {
+void print_text(const sim::SearchResult& result, const std::vector<Listed>& plans, int64_t ranks) {
   const bool intervals = plans.front().interval.has_value();
   std::vector<report::Table::Column> columns{{"plan", report::Align::kLeft}, {"step"}};
   if (intervals) {

@@ -21,10 +21,10 @@ struct HtmlOptions {
   nlohmann::ordered_json advice = nullptr;
 };
 
-// One self-contained page: headline, simulated plans, advice, timeline of a chosen step and rank, units,
-// order, memory, steps, diagnostics. The data of `shardlens analyze --json` is in the element with
-// id "data" under "analysis", so that the numbers are the same. The page loads nothing else, and
-// names from the trace are inserted as data, never as markup.
+// One self-contained page: headline, simulated plans, advice, timeline of a chosen step and rank,
+// units, order, memory, steps, diagnostics. The data of `shardlens analyze --json` is in the
+// element with id "data" under "analysis", so that the numbers are the same. The page loads nothing
+// else, and names from the trace are inserted as data, never as markup.
 //
 // `analysis` must have been made with AnalysisOptions::detail.
 [[nodiscard]] std::string html_report(const trace::Run& run,
