@@ -179,6 +179,7 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& 
   }
   for (const OperatorMemory& op : operators_) {
     Bytes& others = units_[op.unit].other_gradient_bytes;
+    units_[op.unit].has_norms |= op.of_norm;
     if (op.gradient == kRest) {
       others = std::min(others, bytes_of_vectors(plan, op.unit));
     } else if (op.gradient > 0) {
@@ -457,7 +458,8 @@ void MemoryReplay::add_gradient(const OperatorMemory& op) {
       unit.gradient_so_far += bytes;
     }
   };
-  if (unit.pieces.empty()) {
+  if (!unit.has_other_gradients && (op.of_norm || !unit.has_norms)) {
+    unit.has_other_gradients = true;
     piece(unit.other_gradient_bytes);
   }
   piece(op.gradient);
@@ -491,6 +493,7 @@ void MemoryReplay::release(const MemoryItem& item) {
     }
     unit.pieces.clear();
     unit.gradient_so_far = 0;
+    unit.has_other_gradients = false;
   }
   if (item.buffer != BufferKind::kNone) {
     drop(unit.buffer(item.buffer));

@@ -93,6 +93,7 @@ class MemoryReplay {
     // Bytes of gradients that a backward creates (0: the unit has no gradients of its own); the
     // part of them that no operator is known to create; the bytes created so far, in `pieces`.
     Bytes unsharded_gradient_bytes = 0, other_gradient_bytes = 0, gradient_so_far = 0;
+    bool has_norms = false, has_other_gradients = false;
     std::vector<Block> pieces;
     Block gradient = kNone;
     // See MemoryOptions::keeps_last_gradient.

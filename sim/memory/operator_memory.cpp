@@ -290,6 +290,7 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     each.hands_on = !keeps_its_output(op) && !of_weight && !of_table;
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;
     each.gradient = of_table ? kRest : of_weight ? op.written : 0;
+    each.of_norm = each.makes_gradient && op.kind == OperatorKind::kNorm;
   }
   for (const Operator& op : workload.operators) {
     if (op.phase == Phase::kBackward && op.forward >= 0) {

@@ -35,6 +35,7 @@ struct OperatorMemory {
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
   Bytes gradient = 0;    // kBackward: gradient of a weight; norms and biases are not included
+  bool of_norm = false;  // kBackward: differentiates a norm
   int32_t forward = -1;  // as Operator::forward
   int32_t users = 0;     // kForward: number of operators that differentiate it
   UnitId unit = 0;

@@ -67,9 +67,9 @@ struct StepMemory {
 // gradient, as in the engine.
 //
 // [Note: Gradients] Autograd creates the gradients of a unit one by one, each when an operator of
-// backward writes it (those of norms and biases with the unit's first). They are separate tensors
-// until their reduction, which needs them in one tensor: the reduction's input if it casts,
-// otherwise another tensor of their total size.
+// backward writes it (those of all norms and biases with the unit's first norm; without norms, with
+// its first gradient). They are separate tensors until their reduction, which needs them in one
+// tensor: the reduction's input if it casts, otherwise another tensor of their total size.
 //
 // [Note: Microbatches] If one microbatch leaves the allocator as it found it, an identical next one
 // finds and does the same, so it is skipped.
