@@ -1,25 +1,20 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <stdexcept>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include <ATen/core/TensorBody.h>
 #include <torch/optim/sgd.h>
 
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "tests/core/fsdp/maze.h"
+#include "tests/core/fsdp/place.h"
 #include "tests/core/fsdp/random_program.h"
 
 namespace shardlens::test {
-
-using Tensors = std::vector<at::Tensor>;
-
-// A program did not do what it should.
-class Mismatch : public std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // As in the module tree: a parameter with two names once.
 Tensors parameters_of(const Maze& model);
@@ -59,22 +54,24 @@ struct Optimizers {
   torch::optim::SGD first, second;
 };
 
-// Trains the sharded model on the world's device. `end_of_step` is called before the optimizers,
-// and clips.
+// Trains the sharded model in the world's place. `end_of_step` is called before the optimizers, and
+// clips.
 using EndOfStep =
     std::function<void(size_t step, fsdp::ShardedModel& sharded, const Tensors& parameters)>;
 void train_sharded(const RandomProgram& program,
                    dist::World& world,
-                   c10::Device device,
+                   const Place& place,
                    const EndOfStep& end_of_step);
 
-// FIRST:COUNT of the environment variable SHARDLENS_PROGRAMS, or else `suite`.
+// Runs the program as one rank of an emulated world in `place` and on the CPU, and compares
+// gradients, norms and parameters of each step. `share`: of the norm of those of the CPU, which
+// they may differ by. Errors: Mismatch.
+void compare_with_cpu(const RandomProgram& program, const Place& place, double share);
+
+// FIRST:COUNT.
 struct ProgramRange {
   uint64_t first = 0, count = 0;
-  bool chosen = false;
+  static std::optional<ProgramRange> parse(const char* text);
 };
-ProgramRange chosen_programs(ProgramRange suite);
-// Runs these programs and reports the failed ones. `run` returns "" or what is wrong.
-void run_programs(ProgramRange range, const std::function<std::string(const RandomProgram&)>& run);
 
 }  // namespace shardlens::test
