@@ -17,6 +17,7 @@
 #include "sim/cost/fabric_timer.h"
 
 #include "cli/capture/capture_directory.h"
+#include "cli/capture/engine_program.h"
 #include "cli/capture/host_info.h"
 #include "cli/capture/supervisor.h"
 #include "cli/flags/prepared_run.h"
@@ -44,15 +45,14 @@ void check_device(const RunOptions& options) {
   }
 }
 
-std::string run_json(const RunOptions& options) {
+std::string run_json(const RunOptions& options, const std::string& worker) {
   nlohmann::ordered_json out;
   out["schema"] = 1;
   std::vector<std::string> command = to_arguments(options);
   command.insert(command.begin(), {"shardlens", "capture"});
   out["command"] = std::move(command);
-  out["versions"] = {{"shardlens", SHARDLENS_VERSION},
-                     {"torch", SHARDLENS_TORCH_VERSION},
-                     {"compiler", __VERSION__}};
+  out["versions"] = {
+      {"shardlens", SHARDLENS_VERSION}, {"torch", torch_of(worker)}, {"compiler", __VERSION__}};
   out["hardware"] = nlohmann::ordered_json::parse(host_info_json(options.host_name));
   out["options"] = nlohmann::ordered_json::parse(to_json(options));
   if (backend_of(options) == Backend::kEmulated) {
@@ -61,13 +61,15 @@ std::string run_json(const RunOptions& options) {
   return out.dump(2) + "\n";
 }
 
-DirectoryLock write_inputs(const RunOptions& options, const PreparedRun& run) {
+DirectoryLock write_inputs(const RunOptions& options,
+                           const PreparedRun& run,
+                           const std::string& worker) {
   const std::string config = plan::read_text_file(run.config.source);
   DirectoryLock lock = prepare_capture_directory(options.out);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
   const plan::Workload workload = plan::step_workload(run.config, run.plan, options.step);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
-  write_file_atomically(options.out / "run.json", run_json(options));
+  write_file_atomically(options.out / "run.json", run_json(options, worker));
   // A copy, so that the order check has the model even when the capture is moved.
   write_file_atomically(options.out / "config.json", config);
   return lock;
@@ -88,7 +90,7 @@ int capture(const RunOptions& options, const LineSink& sink) {
   const bool emulated = backend_of(options) == Backend::kEmulated;
   supervised.processes = emulated ? 1 : static_cast<int>(options.nproc);
   supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;
-  const DirectoryLock lock = write_inputs(options, run);
+  const DirectoryLock lock = write_inputs(options, run, supervised.program);
   const SupervisorResult result = supervise(supervised);
   const std::string spools =
       tidy_capture_directory(options.out, supervised.first_rank, supervised.processes);

@@ -3,8 +3,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -67,18 +65,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 }  // namespace
-
-std::string worker_program(std::string_view command) {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string worker = (self.parent_path() / "shardlens-worker").string();
-  if (error || ::access(worker.c_str(), X_OK) != 0) {
-    throw RuntimeFault(fmt::format(
-        "{} needs {}, which does not exist: this build has no engine (-DSHARDLENS_ENGINE=OFF)",
-        command, worker));
-  }
-  return worker;
-}
 
 WorkerProcess::WorkerProcess(int rank,
                              const std::string& program,

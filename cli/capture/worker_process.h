@@ -15,10 +15,6 @@ enum class Output : uint8_t { kStdout, kStderr };
 // Receives one line of a worker's output, without its newline.
 using LineSink = std::function<void(int rank, Output output, std::string_view line)>;
 
-// Path of the worker program, which is next to this executable. Errors: RuntimeFault naming
-// `command` in a build without the engine.
-[[nodiscard]] std::string worker_program(std::string_view command);
-
 // How a process ended.
 struct WorkerEnd {
   int exit_code = 0;

@@ -25,7 +25,7 @@
 #include "core/schedule/planned.h"
 #include "profiler/report/table.h"
 
-#include "cli/capture/worker_process.h"
+#include "cli/capture/engine_program.h"
 #include "cli/command/subcommand.h"
 #include "cli/flags/run_options.h"
 #include "cli/results/output.h"
