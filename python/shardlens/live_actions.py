@@ -1,14 +1,16 @@
-"""Records what PyTorch's FSDP2 does with each unit, as the actions of docs/trace_format.md.
+"""Records what PyTorch's FSDP2 and FSDP1 do with each unit, as the actions of docs/trace_format.md.
 
 The methods of FSDPParamGroup that unshard, wait, reshard and reduce are plain Python, so each group gets wrappers of its own
 as attributes; taking them away restores the group. A wrapper calls the original and appends one tuple to a list: the times of
-its call and what changed. Actions are written when the recording ends.
+its call and what changed. Actions are written when the recording ends. FSDP1's functions are in live_fsdp1.py.
 
 Fields that PyTorch has no counterpart of are null: `hook_seq` is the number of the hook's own line.
 """
 import json
 import time
+import weakref
 
+from . import live_fsdp1
 from .live_units import fsdp2_units
 
 # name of the group's method: the hook that it is in the schedule
@@ -21,41 +23,79 @@ _HOOKS = {
 
 
 class ActionLog:
-    """The actions of one rank. `missing`: methods that this version of PyTorch does not have, so that their actions are not recorded."""
+    """The actions of one rank. `missing`: methods that this version of PyTorch does not have, so that their actions are not recorded.
+
+    `failure`: what went wrong inside a wrapper, or None. Nothing is recorded after it; what the wrapper is around runs as always.
+    """
 
     def __init__(self, model):
         self.rows = []  # (kind, op or hook, unit, stream, buffer, cause, axis, hook index, step, start, end)
         self.recording = False
         self.step = 0
         self.missing = []
+        self.failure = None
         self.kept = set()  # units whose parameters a backward left unsharded
         self.partly_reduced = set()  # units whose gradients a backward reduced only over the shard axis
-        self._wrapped = []  # (object, attribute)
-        self._hooks = []  # (row index, unit) of the hooks that are running
+        self._undo = []  # functions that give an object or a module its own function back
+        self._hooks = []  # (row index, unit name) of the hooks that are running
         self._cause = None  # of an unshard that a prefetch asked for
-        self._class_method = None
         self._install(model)
 
     def _install(self, model):
         units = fsdp2_units(model)
         for unit in units:
-            group = unit.group
             for method, hook in _HOOKS.items():
-                self._wrap(group, method, lambda call, unit=unit, hook=hook: self._hook(call, unit, hook))
-            self._wrap(group, "unshard", lambda call, unit=unit: self._unshard(call, unit))
-            self._wrap(group, "wait_for_unshard", lambda call, unit=unit: self._wait(call, unit))
-            self._wrap(group, "reshard", lambda call, unit=unit: self._reshard(call, unit))
+                self._wrap(unit.group, method, *self._hook(unit, hook))
+            self._wrap(unit.group, "unshard", *self._unshard(unit))
+            self._wrap(unit.group, "wait_for_unshard", *self._wait(unit))
+            self._wrap(unit.group, "reshard", *self._reshard(unit))
         if units:
             self._wrap_prefetch(type(units[0].group))
+        else:
+            live_fsdp1.install(self, model)
 
-    def _wrap(self, group, method, make):
+    def fail(self, error):
+        """Keeps the first fault and stops recording. Never raises."""
+        self.recording = False
+        if self.failure is None:
+            self.failure = f"{type(error).__name__}: {error}"
+
+    def around(self, call, before, after):
+        """`call` with observations: `before(*arguments)`, whose result `after(result, start, end)` gets. A fault in either is kept, not raised."""
+
+        def wrapped(*args, **kwargs):
+            if not self.recording:
+                return call(*args, **kwargs)
+            try:
+                seen = before(*args)
+            except Exception as error:  # noqa: BLE001  whatever it is, training goes on
+                self.fail(error)
+                return call(*args, **kwargs)
+            start = time.time_ns()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                try:
+                    after(seen, start, time.time_ns())
+                except Exception as error:  # noqa: BLE001
+                    self.fail(error)
+
+        return wrapped
+
+    def _wrap(self, group, method, before, after):
         original = getattr(group, method, None)
         if original is None:
             if method not in self.missing:
                 self.missing.append(method)
             return
-        setattr(group, method, make(original))
-        self._wrapped.append((group, method))
+        setattr(group, method, self.around(original, before, after))
+        self._undo.append(lambda: group.__dict__.pop(method, None))
+
+    def replace(self, owner, name, function):
+        """Sets an attribute of a class or module until remove()."""
+        original = owner.__dict__[name]
+        setattr(owner, name, function)
+        self._undo.append(lambda: setattr(owner, name, original))
 
     def _wrap_prefetch(self, group_class):
         """`_prefetch_unshard` is a static method that the class itself is asked for; it only sets the cause of the unshard inside."""
@@ -64,59 +104,77 @@ class ActionLog:
             self.missing.append("_prefetch_unshard")
             return
         function = original.__func__ if isinstance(original, staticmethod) else original
-        log = self
+        # A list that the user set, or the order of the forward.
+        self.replace(group_class, "_prefetch_unshard", staticmethod(self.caused(function, lambda target, pass_type: _prefetch_cause(self, pass_type))))
 
-        def prefetch(target, pass_type, *args, **kwargs):
-            if not log.recording:
-                return function(target, pass_type, *args, **kwargs)
-            # A list that the user set, or the order of the forward.
-            before, log._cause = log._cause, _prefetch_cause(log, pass_type)
-            try:
-                return function(target, pass_type, *args, **kwargs)
-            finally:
-                log._cause = before
+    def caused(self, call, cause_of):
+        """`call`, whose actions inside have the cause `cause_of(*arguments)`."""
 
-        setattr(group_class, "_prefetch_unshard", staticmethod(prefetch))
-        self._class_method = (group_class, original)
+        def before(*args):
+            previous, self._cause = self._cause, cause_of(*args)
+            return previous
+
+        def after(previous, start, end):
+            self._cause = previous
+
+        return self.around(call, before, after)
 
     def remove(self):
-        """Gives every group its own methods back. Never raises."""
-        for group, method in self._wrapped:
-            group.__dict__.pop(method, None)
-        self._wrapped.clear()
-        if self._class_method is not None:
-            group_class, original = self._class_method
-            setattr(group_class, "_prefetch_unshard", original)
-            self._class_method = None
+        """Gives everything its own functions back. Never raises."""
+        while self._undo:
+            self._undo.pop()()
 
-    def _add(self, op, unit, stream, buffer, axis, start, end, cause=None):
+    def add(self, op, unit, stream, buffer, axis, start, end, cause=None):
+        """Appends an action of the hook that is running."""
         hook = self._hooks[-1][0] if self._hooks else None
         self.rows.append((op, unit, stream, buffer, cause or self._cause or "own", axis, hook, self.step, start, end))
 
-    def _hook(self, call, unit, hook):
-        group = unit.group
+    def begin_hook(self, unit):
+        """A hook of the unit begins: its row is before those of the actions inside. Returns what end_hook() takes."""
+        index = len(self.rows)
+        self.rows.append(None)
+        self._hooks.append((index, unit))
+        return index
 
-        def wrapped(*args, **kwargs):
-            if not self.recording:
-                return call(*args, **kwargs)
-            start = time.time_ns()
-            index = len(self.rows)
-            self.rows.append(None)  # its place is before the actions inside
-            self._hooks.append((index, unit))
-            reduces = hook == "grads_ready"
-            before = group.comm_ctx.reduce_scatter_state if reduces else None
+    def end_hook(self, index, hook, start, end):
+        _, unit = self._hooks.pop()
+        self.rows[index] = (hook, unit, None, None, None, None, None, self.step, start, end)
+
+    def running_hook(self):
+        """The unit of the hook that is running, or None."""
+        return self._hooks[-1][1] if self._hooks else None
+
+    def reduced(self, unit, shards, replicates, start, end):
+        """The collectives of a reduction over the axes."""
+        if shards:
+            self.add("reduce_scatter", unit, "reduce_scatter", "reduce_output", "shard", start, end, "own")
+        if replicates:
+            self.add("all_reduce", unit, "all_reduce", "reduce_output", "replicate", start, end, "own")
+
+    def _hook(self, unit, hook):
+        group, reduces = unit.group, hook == "grads_ready"
+
+        def before(*_):
+            if hook == "pre_forward" and group._training_state.name == "FORWARD":
+                return None, None  # torch 2.15 calls it for each module of a unit; the forward has begun with the first
             if reduces:
                 self._see_settings(unit)
-            try:
-                return call(*args, **kwargs)
-            finally:
-                end = time.time_ns()
-                self._hooks.pop()
-                self.rows[index] = (hook, unit.name, None, None, None, None, None, self.step, start, end)
-                if reduces and group.comm_ctx.reduce_scatter_state is not before and group.comm_ctx.reduce_scatter_state is not None:
-                    self._reduced(unit, index, start, end)
+            last = _last_reduction(group) if reduces else None
+            # Weak, so that its memory is freed as early as ever.
+            return self.begin_hook(unit.name), (lambda: None) if last is None else weakref.ref(last)
 
-        return wrapped
+        def after(seen, start, end):
+            index, last = seen
+            if index is None:
+                return
+            # Which collectives a reduction issued follows from the mesh and the settings.
+            found = _last_reduction(group) if reduces else None
+            if found is not None and found is not last():
+                info = group.mesh_info
+                self.reduced(unit.name, getattr(info, "shard_mesh_size", 1) > 1, getattr(info, "replicate_mesh_size", 1) > 1 and group.all_reduce_grads, start, end)
+            self.end_hook(index, hook, start, end)
+
+        return before, after
 
     def _see_settings(self, unit):
         """What a program may set anew for each microbatch."""
@@ -126,69 +184,41 @@ class ActionLog:
         if getattr(group, "reduce_grads", True) and not getattr(group, "all_reduce_grads", True):
             self.partly_reduced.add(unit.name)
 
-    def _reduced(self, unit, hook, start, end):
-        """The collectives that the group's post_backward issued: which ones follow from its mesh and its settings."""
-        info, group = unit.group.mesh_info, unit.group
-        shards = getattr(info, "shard_mesh_size", 1) > 1
-        replicates = getattr(info, "replicate_mesh_size", 1) > 1 and group.all_reduce_grads
-        if shards:
-            self.rows.append(("reduce_scatter", unit.name, "reduce_scatter", "reduce_output", "own", "shard", hook, self.step, start, end))
-        if replicates:
-            self.rows.append(("all_reduce", unit.name, "all_reduce", "reduce_output", "own", "replicate", hook, self.step, start, end))
-
-    def _unshard(self, call, unit):
+    def _unshard(self, unit):
         group = unit.group
 
-        def wrapped(*args, **kwargs):
-            if not self.recording:
-                return call(*args, **kwargs)
-            pending = group._all_gather_result
-            start = time.time_ns()
-            result = call(*args, **kwargs)
-            end = time.time_ns()
-            if pending is None and group._all_gather_result is not None and _gathers(group):
+        def after(pending, start, end):
+            if not pending and group._all_gather_result is not None and _gathers(group):
                 axis = "sub_shard" if group.is_sharded_post_forward else "shard"
                 cause = self._cause or ("own" if self._hooks else "user")
-                self._add("all_gather", unit.name, "all_gather", "gathered", axis, start, end, cause)
-            return result
+                self.add("all_gather", unit.name, "all_gather", "gathered", axis, start, end, cause)
 
-        return wrapped
+        return lambda *_: group._all_gather_result is not None, after
 
-    def _wait(self, call, unit):
+    def _wait(self, unit):
         group = unit.group
 
-        def wrapped(*args, **kwargs):
-            if not self.recording or group._all_gather_result is None:
-                return call(*args, **kwargs)
-            start = time.time_ns()
-            result = call(*args, **kwargs)
-            end = time.time_ns()
-            self._add("stream_wait", unit.name, "compute", None, "none", start, end, "own")
+        def after(pending, start, end):
+            if not pending:
+                return
+            self.add("stream_wait", unit.name, "compute", None, "none", start, end, "own")
             if _gathers(group):
-                self._add("copy_out", unit.name, "compute", "unsharded", "none", start, end, "own")
-            self._add("use_full", unit.name, "compute", None, "none", end, end, "own")
-            return result
+                self.add("copy_out", unit.name, "compute", "unsharded", "none", start, end, "own")
+            self.add("use_full", unit.name, "compute", None, "none", end, end, "own")
 
-        return wrapped
+        return lambda *_: group._all_gather_result is not None, after
 
-    def _reshard(self, call, unit):
+    def _reshard(self, unit):
         group = unit.group
 
-        def wrapped(*args, **kwargs):
-            if not self.recording:
-                return call(*args, **kwargs)
-            before = group._sharded_state
-            start = time.time_ns()
-            result = call(*args, **kwargs)
-            end = time.time_ns()
+        def after(before, start, end):
             if group._sharded_state != before:
                 if group.is_sharded_post_forward:
-                    self._add("copy_out", unit.name, "compute", "sub_shard", "none", start, end, "own")
-                self._add("use_shard", unit.name, "compute", None, "none", start, end, "own")
-                self._add("free", unit.name, "compute", "unsharded", "none", start, end, "own")
-            return result
+                    self.add("copy_out", unit.name, "compute", "sub_shard", "none", start, end, "own")
+                self.add("use_shard", unit.name, "compute", None, "none", start, end, "own")
+                self.add("free", unit.name, "compute", "unsharded", "none", start, end, "own")
 
-        return wrapped
+        return lambda *_: group._sharded_state, after
 
     def lines(self):
         """JSON lines, in the order in which the host began them."""
@@ -217,14 +247,18 @@ class ActionLog:
                 "generation": generation, "event": None, "cause": cause, "axis": axis, "step": step, "t_ns": start, "end_ns": end})
 
 
+def _last_reduction(group):
+    """The input of the last reduction that is still kept, or None. Later versions than torch 2.11 have a list of them."""
+    context = group.comm_ctx
+    states = context.reduce_scatter_states if hasattr(context, "reduce_scatter_states") else [context.reduce_scatter_state]
+    return states[-1].reduce_scatter_input if states and states[-1] is not None else None
+
+
 def _gathers(group):
     """Whether the group's unshard is a collective: on one rank it is not."""
     return getattr(group.mesh_info, "shard_mesh_size", 1) > 1
 
 
 def _prefetch_cause(log, pass_type):
-    if pass_type == "backward":
-        unit = log._hooks[-1][1] if log._hooks else None
-        # The default prefetch runs within pre_backward of the group; lists are read after it, by the state.
-        return "backward_prefetch" if unit is not None else "explicit_prefetch"
-    return "explicit_prefetch"
+    # The default prefetch runs within pre_backward of the group; lists are read after it, by the state.
+    return "backward_prefetch" if pass_type == "backward" and log.running_hook() is not None else "explicit_prefetch"

@@ -79,9 +79,28 @@ def _reshard_after_forward(group):
     return True if size == whole else size
 
 
+def _mixed_precision(unit):
+    """The precision of a unit. torch 2.11 keeps it in the group, later versions in each parameter."""
+    group = unit.group
+    policies = [group.mp_policy] if hasattr(group, "mp_policy") else [p.mp_policy for p in group.fsdp_params]
+    policy = policies[0]
+    if any((p.param_dtype, p.reduce_dtype) != (policy.param_dtype, policy.reduce_dtype) for p in policies):
+        raise NoPlan(f"the parameters of the unit {unit.name!r} have several dtypes in forward: a plan file has one for a unit")
+    reduce_dtype = policy.reduce_dtype
+    if reduce_dtype is None and policy.param_dtype is not None:
+        # From torch 2.15 on, gradients are reduced in the parameters' own dtype; before, and in a plan file, in param_dtype.
+        own = {getattr(p, "unsharded_grad_dtype", None) for p in group.fsdp_params}
+        reduce_dtype = own.pop() if len(own) == 1 else None
+    return {"param_dtype": _dtype(policy.param_dtype), "reduce_dtype": _dtype(reduce_dtype), "output_dtype": _dtype(policy.output_dtype),
+            "cast_forward_inputs": policy.cast_forward_inputs}
+
+
 def _fsdp2_plan(model, units, log):
     from torch.distributed.fsdp import CPUOffloadPolicy
 
+    several = [a.name for a, b in zip(units, units[1:]) if a.state is b.state]
+    if several:
+        raise NoPlan(f"the unit {several[0]!r} has several groups of parameters: a plan file has one for a unit")
     mesh = units[0].group.mesh_info
     plan = {
         "version": 1,
@@ -103,12 +122,7 @@ def _fsdp2_plan(model, units, log):
     for unit, entry in zip(units, entries):
         if not getattr(unit.group, "unshard_in_backward", True):
             entry["unshard_in_backward"] = False
-    precisions = [
-        {"param_dtype": _dtype(u.group.mp_policy.param_dtype), "reduce_dtype": _dtype(u.group.mp_policy.reduce_dtype),
-         "output_dtype": _dtype(u.group.mp_policy.output_dtype), "cast_forward_inputs": u.group.mp_policy.cast_forward_inputs}
-        for u in units
-    ]
-    _spread(plan, entries, "mixed_precision", precisions)
+    _spread(plan, entries, "mixed_precision", [_mixed_precision(u) for u in units])
     by_state = {id(u.state): u.name for u in units}
     for key, attribute in (("forward_prefetch", "_states_to_forward_prefetch"), ("backward_prefetch", "_states_to_backward_prefetch")):
         lists = {u.name: [by_state[id(s)] for s in getattr(u.state, attribute) if id(s) in by_state] for u in units if getattr(u.state, attribute)}

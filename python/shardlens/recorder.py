@@ -99,6 +99,9 @@ class Recorder:
         self._metrics.append((self._step, loss.detach() if hasattr(loss, "detach") else loss, (now - self._began) * 1e3))
         self._step += 1
         self._profiler.step()
+        if self._log.failure:
+            self._give_up(self._log.failure)
+            return
         self._set_recording(self._warmup <= self._step < self._warmup + self._steps)
         if self._step == self._warmup + self._steps:
             self._end_window()
@@ -119,7 +122,7 @@ class Recorder:
         self._log = ActionLog(self._model)
         self._reduces = gradient_sync(self._model)
         if self._log.missing:
-            self._notes.append(f"this version of PyTorch has no FSDPParamGroup.{', '.join(self._log.missing)}: those actions are not recorded")
+            self._notes.append(f"this version of PyTorch has no {', '.join(self._log.missing)} of FSDP: those actions are not recorded")
         if any(getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule" for m in inner.modules()):
             self._notes.append("torch.compile: operators inside a compiled region have no names of modules, and hooks that were compiled leave no actions")
         self._hook = (ddp or inner).register_forward_pre_hook(self._on_forward, with_kwargs=True)
@@ -158,6 +161,8 @@ class Recorder:
 
     def _export(self, profiler):
         """torch.profiler calls this when the last recorded step has ended."""
+        if self._failed:
+            return
         try:
             path = self.directory / f"rank{self._rank}.pt.trace.json.gz"
             plain = path.with_name(f"{path.name}.tmp{os.getpid()}.json")
@@ -174,6 +179,12 @@ class Recorder:
         except Exception as error:  # noqa: BLE001
             self._give_up(f"the trace could not be written: {error}")
 
+    def _stop_profiler(self):
+        """Stops torch.profiler once: some versions fault when one that has ended is stopped again."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+
     def _end_window(self):
         """After the last recorded step: the model gets its own methods back, so that later steps run as if nothing had been recorded."""
         self._set_recording(False)
@@ -183,7 +194,7 @@ class Recorder:
     @_guarded
     def _finish(self, error):
         self._end_window()
-        self._profiler.stop()
+        self._stop_profiler()
         if not self._written and error is None:
             self._warn(f"the run ended after {self._step} steps, before the {self._warmup + self._steps} that record() was asked for: there is no trace")
         rows = list(self._log.lines())
@@ -247,7 +258,7 @@ class Recorder:
         """Restores the model and stops recording. Never raises."""
         self._failed = True
         self.recording = False
-        for undo in (self._log and self._log.remove, self._hook and self._hook.remove, self._profiler and self._profiler.stop):
+        for undo in (self._log and self._log.remove, self._hook and self._hook.remove, self._stop_profiler):
             try:
                 if undo:
                     undo()

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.distributed.fsdp import _runtime_utils, fully_sharded_data_parallel
 
 import shardlens
 
@@ -108,7 +109,7 @@ FAULTS = {
     # No fault: a setting that a program changes between backwards, and that is the default again when the recording ends.
     "kept-once": (fsdp2, lambda model, faulty: model.set_reshard_after_backward(not faulty), False),
 }
-CASES = {"fsdp2": fsdp2, "fsdp2-prefetch": fsdp2_prefetch, "fsdp2-bf16": fsdp2_bf16, "fsdp2-group": fsdp2_group, "fsdp1": fsdp1, "ddp": ddp, "broken": fsdp2}
+CASES = {"fsdp2": fsdp2, "fsdp2-prefetch": fsdp2_prefetch, "fsdp2-bf16": fsdp2_bf16, "fsdp2-group": fsdp2_group, "fsdp1": fsdp1, "ddp": ddp, "broken": fsdp2, "broken-inside": fsdp2}
 
 
 def train(shard, record):
@@ -131,6 +132,8 @@ def train(shard, record):
             if rec is not None:
                 rec.step(loss)
     methods = [name for unit in shardlens.live_units.fsdp2_units(model) for name in vars(unit.group) if name in ("unshard", "reshard", "post_backward")]
+    methods += [name for name, value in vars(_runtime_utils).items() if getattr(value, "__module__", "").startswith("shardlens")]
+    methods += [name for name, value in vars(fully_sharded_data_parallel).items() if getattr(value, "__module__", "").startswith("shardlens")]
     return losses, methods, local_elements(model)
 
 
@@ -156,6 +159,7 @@ def train_with_a_fault(out, case):
 def work(rank, store, out, cases):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    import shardlens.live_actions
     import shardlens.live_units  # noqa: F401
 
     for case in [case for case in FAULTS if case in cases]:
@@ -169,6 +173,10 @@ def work(rank, store, out, cases):
             if case == "broken":  # a fault inside the recorder, in the middle of training
                 rec = shardlens.record(out / case, model=model, optimizer=optimizer, steps=2)
                 rec._set_recording = lambda on: 1 // 0
+                return rec
+            if case == "broken-inside":  # a fault in what is around PyTorch's own functions
+                rec = shardlens.record(out / case, model=model, optimizer=optimizer, steps=2)
+                shardlens.live_actions.ActionLog._see_settings = lambda log, unit: 1 // 0
                 return rec
             return shardlens.record(out / case, model=model, optimizer=optimizer, steps=2)
 

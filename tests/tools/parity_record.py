@@ -161,8 +161,11 @@ class Collectives:
     def __init__(self):
         self.seen, self.on = [], False
         for name, kind, unsharded in (("all_gather_into_tensor", "all_gather", 0), ("all_gather", "all_gather", 0),
-                                      ("reduce_scatter_tensor", "reduce_scatter", 1), ("all_reduce", "all_reduce", 0)):
-            setattr(dist, name, self.wrapped(getattr(dist, name), kind, unsharded))
+                                      ("reduce_scatter_tensor", "reduce_scatter", 1), ("all_reduce", "all_reduce", 0),
+                                      # FSDP2 of torch 2.15 calls these two
+                                      ("all_gather_single", "all_gather", 0), ("reduce_scatter_single", "reduce_scatter", 1)):
+            if hasattr(dist, name):
+                setattr(dist, name, self.wrapped(getattr(dist, name), kind, unsharded))
 
     def wrapped(self, function, kind, unsharded):
         parameters = ["output_tensor" if kind == "all_gather" else "output" if kind == "reduce_scatter" else "tensor", "input"]
