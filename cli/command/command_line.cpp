@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -10,12 +11,17 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "core/base/error.h"
+#include "core/base/printable.h"
+
 #include "cli/command/subcommand.h"
 #include "cli/flags/parse_flags.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
 namespace {
+
+constexpr size_t kLongestMessage = 4000;
 
 const Subcommand& named(std::span<const Subcommand> table, const std::string& name) {
   std::vector<std::string> names;
@@ -85,6 +91,8 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
 int run_command_line(int argc, const char* const* argv, std::span<const Subcommand> table) {
   ExitCode code = ExitCode::kOk;
   std::string message;
+  ::signal(SIGXFSZ,
+           SIG_IGN);  // a write beyond the limit of file sizes is an error like a full disk
   try {
     code = dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), table);
     flush_stdout();
@@ -99,6 +107,8 @@ int run_command_line(int argc, const char* const* argv, std::span<const Subcomma
     message = fmt::format("internal error: {}", error.what());
   }
   if (!message.empty()) {
+    // Names in a message may be a stranger's, and of any length.
+    message = elided(printable(message, LineEnds::kKept), kLongestMessage);
     std::fputs(("shardlens: " + message + (message.ends_with('\n') ? "" : "\n")).c_str(), stderr);
   }
   return static_cast<int>(code);

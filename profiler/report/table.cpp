@@ -7,26 +7,15 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/printable.h"
 
 namespace shardlens::report {
 namespace {
 
 constexpr std::string_view kBold = "\x1b[1m", kYellow = "\x1b[33m", kReset = "\x1b[0m";
 
-size_t width_of(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not a continuation byte
-  }));
-}
-
-// Replaces characters that would break the table or the terminal: line ends and escape sequences in
-// names from a trace.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return text;
-}
+// Longer cells, which only names have, would make every row of a table as long.
+constexpr size_t kWidestCell = 160;
 
 }  // namespace
 
@@ -34,7 +23,7 @@ void Table::row(std::vector<std::string> cells) {
   SHARDLENS_CHECK(cells.size() <= columns_.size(), "a table row has more cells than columns");
   cells.resize(columns_.size());
   for (std::string& cell : cells) {
-    cell = printable(std::move(cell));
+    cell = elided(printable(cell), kWidestCell);
   }
   rows_.push_back({std::move(cells), false});
 }
@@ -48,9 +37,9 @@ void Table::highlight() {
 std::string Table::render(Style style) const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    size_t width = width_of(columns_[c].title);
+    size_t width = code_points(columns_[c].title);
     for (const Row& row : rows_) {
-      width = std::max(width, width_of(row.cells[c]));
+      width = std::max(width, code_points(row.cells[c]));
     }
     widths.push_back(width);
   }
@@ -58,7 +47,7 @@ std::string Table::render(Style style) const {
     std::string out;
     for (size_t c = 0; c < columns_.size(); ++c) {
       const std::string& cell = cell_of(c);
-      const std::string space(widths[c] - width_of(cell), ' ');
+      const std::string space(widths[c] - code_points(cell), ' ');
       out += c == 0 ? "" : "  ";
       out += columns_[c].align == Align::kLeft ? cell + space : space + cell;
     }

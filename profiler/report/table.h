@@ -16,7 +16,7 @@ enum class Align : uint8_t { kLeft, kRight };
 enum class Style : uint8_t { kPlain, kTerminal };
 
 // A table of text for display. Widths count code points, so that columns with UTF-8 names are
-// aligned.
+// aligned; cells are printable (core/base/printable.h), and those of more than 160 are elided.
 class Table {
  public:
   struct Column {
