@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/input_pipe.h"
 #include "core/base/nearest.h"
 
 namespace shardlens::plan {
@@ -120,8 +121,12 @@ std::string read_text_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(path.string(), "is a directory, expected a JSON file");
   }
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in;
+  {
+    const InputPipe pipe(path);
+    errno = 0;
+    in.open(path, std::ios::binary);
+  }
   if (!in) {
     throw InputError(path.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
   }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/input_pipe.h"
 #include "profiler/trace/bytes/inflate.h"
 #include "profiler/trace/bytes/read_ahead.h"
 
@@ -41,6 +42,7 @@ class FileSource final : public ByteSource {
     if (std::filesystem::is_directory(path, error)) {
       throw InputError(name_, "is a directory, expected a file");
     }
+    const InputPipe pipe(path);
     descriptor_ =
         ::open(name_.c_str(), O_RDONLY | O_CLOEXEC);  // NOLINT(cppcoreguidelines-pro-type-vararg)
     if (descriptor_ < 0) {

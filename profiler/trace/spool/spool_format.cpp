@@ -343,10 +343,12 @@ Spool parse_spool(std::string_view bytes, const std::string& source) {
 // Reads in blocks, so that a large spool is not in memory twice.
 Spool read_spool(const std::filesystem::path& path) {
   std::error_code error;
-  const bool regular = std::filesystem::is_regular_file(path, error);
+  if (!std::filesystem::is_regular_file(path, error)) {  // a pipe would wait for a writer
+    throw InputError(path.string(), error ? error.message() : "is no file");
+  }
   std::ifstream in(path, std::ios::binary);
-  if (!regular || error || !in) {
-    throw InputError(path.string(), error ? error.message() : "cannot be opened");
+  if (!in) {
+    throw InputError(path.string(), "cannot be opened");
   }
   std::string block(kBlockRecords * kSpoolRecordBytes, '\0');
   const auto next = [&](size_t size) {
