@@ -1,12 +1,12 @@
 #include "cli/flags/analysis_flags.h"
 
-#include <regex>
-
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <re2/re2.h>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 #include "cli/flags/step_range.h"
 
@@ -32,12 +32,14 @@ analysis::AnalysisOptions analysis_options(const SelectionFlags& flags) {
     options.steps = parse_step_range(flags.steps);
   }
   if (!flags.comm_regex.empty()) {
-    try {
-      options.timeline.communication = std::regex(flags.comm_regex);
-    } catch (const std::regex_error& error) {
+    re2::RE2::Options syntax;
+    syntax.set_log_errors(false);
+    auto names = std::make_shared<const re2::RE2>(flags.comm_regex, syntax);
+    if (!names->ok()) {
       throw UsageError(fmt::format("--comm-regex: '{}' is not a regular expression: {}",
-                                   flags.comm_regex, error.what()));
+                                   elided(flags.comm_regex, 60), elided(names->error(), 120)));
     }
+    options.timeline.communication = std::move(names);
   }
   return options;
 }

@@ -205,6 +205,28 @@ TEST_F(AnalyzeCommandTest, WrongFlagsAreUsage) {
   EXPECT_EQ(run("analyze").code, 2);
 }
 
+// An expression that a backtracking search would never finish with, and one that is nested too
+// deeply for a parser or a search that calls itself.
+TEST_F(AnalyzeCommandTest, HostileExpressionsEnd) {
+  write_trace(0, planned());
+  const std::string path = " " + capture_.string();
+  const CommandResult slow = run("analyze --comm-regex '(a|a)*(a|a)*(a|aa)+$|(.*)*x'" + path);
+  EXPECT_EQ(slow.code, 0) << slow.err;
+  const CommandResult deep = run("analyze --comm-regex '" + std::string(20'000, '(') +
+                                 std::string(20'000, ')') + "'" + path);
+  EXPECT_EQ(deep.code, 0) << deep.err;
+  const CommandResult open = run("analyze --comm-regex '" + std::string(20'000, '(') + "'" + path);
+  EXPECT_EQ(open.code, 2);
+  EXPECT_THAT(open.err, HasSubstr("is not a regular expression"));
+  EXPECT_LT(open.err.size(), 400U);
+}
+
+TEST_F(AnalyzeCommandTest, MessagesDoNotSteerTheTerminal) {
+  const CommandResult result = run(R"~(analyze "$(printf 'no\033[31m\342\200\256such.json')")~");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("no?[31m?such.json"));
+}
+
 TEST_F(AnalyzeCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run("analyze " + capture_.string()).code, 3);  // no trace
   EXPECT_EQ(run("analyze " + (fs::path(folder_) / "none").string()).code, 3);

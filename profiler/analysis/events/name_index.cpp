@@ -1,5 +1,7 @@
 #include "profiler/analysis/events/name_index.h"
 
+#include <re2/re2.h>
+
 #include "profiler/analysis/events/names.h"
 
 namespace shardlens::analysis {
@@ -11,7 +13,7 @@ void NameIndex::look_at(trace::StringId id, NameFacts& facts) const {
     facts.communicates = true;
     facts.kind = kernel->kind;
   }
-  facts.matches = communication_ && std::regex_search(name.begin(), name.end(), *communication_);
+  facts.matches = communication_ != nullptr && re2::RE2::PartialMatch(name, *communication_);
   facts.is_operator = is_operator(name);
   facts.is_helper = is_helper_operator(name);
   facts.is_c10d_operator = is_c10d_operator(name);

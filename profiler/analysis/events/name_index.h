@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <optional>
-#include <regex>
 #include <utility>
 #include <vector>
 
 #include "core/base/collective.h"
 #include "profiler/trace/model/trace.h"
+
+namespace re2 {
+class RE2;
+}
 
 namespace shardlens::analysis {
 
@@ -57,7 +60,8 @@ class OncePerName {
 // Threads  one at a time, although of() is const: it fills a cache.
 class NameIndex {
  public:
-  NameIndex(const trace::Trace& trace, const std::optional<std::regex>& communication)
+  // `communication` may be null.
+  NameIndex(const trace::Trace& trace, const re2::RE2* communication)
       : trace_(trace), communication_(communication), facts_(trace.strings.size()) {}
 
   [[nodiscard]] const NameFacts& of(const trace::Event& event) const {
@@ -72,7 +76,7 @@ class NameIndex {
   void look_at(trace::StringId id, NameFacts& facts) const;
 
   const trace::Trace& trace_;
-  const std::optional<std::regex>& communication_;
+  const re2::RE2* communication_;
   mutable std::vector<NameFacts> facts_;  // by StringId
 };
 

@@ -41,7 +41,7 @@ struct Sources {
   Sources(const trace::Trace& from, const EventLists& events, const TimelineOptions& options)
       : trace(from),
         lists(events),
-        names(from, options.communication),
+        names(from, options.communication.get()),
         launches(from, events.calls),
         sizes(from) {}
 

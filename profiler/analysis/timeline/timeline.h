@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -17,11 +17,16 @@
 #include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/model/trace.h"
 
+namespace re2 {
+class RE2;
+}
+
 namespace shardlens::analysis {
 
 struct TimelineOptions {
-  // Names of additional kernels (CPU traces: events) that communicate.
-  std::optional<std::regex> communication;
+  // Names of additional kernels (CPU traces: events) that communicate; may be null. RE2, because a
+  // search takes time proportional to the name whatever the expression.
+  std::shared_ptr<const re2::RE2> communication;
   // Can stop the analysis with a RuntimeFault; may be null.
   const trace::Progress* progress = nullptr;
 

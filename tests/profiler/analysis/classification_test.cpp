@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <re2/re2.h>
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/timeline/timeline.h"
@@ -183,7 +184,7 @@ TEST(ClassificationTest, ACustomKernelCommunicatesWhenItsNameIsGiven) {
   b.device(Category::kKernel, "gemm", 8, -1, 5, 20);
   EXPECT_TRUE(make_timeline(b.trace).communication.empty());
   TimelineOptions options;
-  options.communication = std::regex("exchange::");
+  options.communication = std::make_shared<const re2::RE2>("exchange::");
   const Timeline t = make_timeline(b.trace, options);
   EXPECT_EQ(t.communication, (IntervalSet{{0, 10}}));
   EXPECT_EQ(t.compute, (IntervalSet{{5, 20}}));
