@@ -31,6 +31,7 @@ namespace shardlens::cli {
 namespace {
 
 constexpr size_t kFrontShown = 12;
+constexpr unsigned kMostThreads = 1024;
 
 struct SearchCommand {
   RunOptions run;
@@ -174,6 +175,10 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
 ExitCode run(const SearchCommand& options) {
   if (options.memory_limit < 1) {
     throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
+  }
+  if (options.threads > kMostThreads) {
+    throw UsageError(
+        fmt::format("--threads {}: expected at most {}", options.threads, kMostThreads));
   }
   const sim::Scenario scenario = scenario_of(options.run, options.scenario);
   const int64_t ranks = scenario.world_size;

@@ -63,7 +63,18 @@ std::vector<double> slowdowns(const SimulateOptions& options, int64_t ranks) {
   return factors;
 }
 
+// A second is more than any host needs for one operator; durations of 64 bits hold any number of
+// them.
+void check_host_time(const char* flag, const std::optional<double>& microseconds) {
+  if (microseconds && !(*microseconds >= 0 && *microseconds <= 1e6)) {
+    throw UsageError(
+        fmt::format("{} {}: expected microseconds from 0 to 1000000", flag, *microseconds));
+  }
+}
+
 sim::Scenario described(const SimulateOptions& options) {
+  check_host_time("--operator-us", options.operator_us);
+  check_host_time("--action-us", options.action_us);
   sim::Scenario out = scenario_of(options.run, options.scenario, [&](sim::HardwareSpec& spec) {
     spec.operator_us = options.operator_us.value_or(spec.operator_us);
     spec.action_us = options.action_us.value_or(spec.action_us);
@@ -132,11 +143,9 @@ Action add_simulate_command(CLI::App& app) {
       ->transform(CLI::CheckedTransformer(kHosts))
       ->option_text("ahead|compute [the calibration's; ahead for a spec]");
   app.add_option("--operator-us", options->operator_us,
-                 "host time to issue an operator, in microseconds [the spec's]")
-      ->check(CLI::NonNegativeNumber);
+                 "host time to issue an operator, in microseconds [the spec's]");
   app.add_option("--action-us", options->action_us,
-                 "host time of an action of the schedule, in microseconds [the spec's]")
-      ->check(CLI::NonNegativeNumber);
+                 "host time of an action of the schedule, in microseconds [the spec's]");
   app.add_flag("--waits-for-loss", options->waits_for_loss,
                "the training loop reads the loss before it calls backward");
   // A calibration has measured values for these.

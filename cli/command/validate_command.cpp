@@ -131,11 +131,15 @@ struct CurveMean {
   }
 };
 
-std::string collectives_json(const std::vector<sim::CurveError>& errors) {
+std::string collectives_json(const sim::CollectiveTable& table,
+                             const std::vector<sim::CurveError>& errors) {
   const auto value = [](const std::optional<double>& error) {
     return error ? nlohmann::ordered_json(*error) : nlohmann::ordered_json();
   };
-  nlohmann::ordered_json out{{"schema", 1}, {"curves", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json out{{"schema", 1},
+                             {"rows", table.rows},
+                             {"rows_left_out", table.left_out},
+                             {"curves", nlohmann::ordered_json::array()}};
   for (const sim::CurveError& each : errors) {
     out["curves"].push_back({{"source", each.measured.source},
                              {"gpu", each.measured.gpu},
@@ -188,11 +192,16 @@ void print_collectives(const std::vector<sim::CurveError>& errors) {
 }
 
 ExitCode run_collectives(const ValidateOptions& options) {
-  const auto errors = sim::collective_errors(sim::load_collective_tables(options.collectives));
+  sim::CollectiveTable table = sim::load_collective_table(options.collectives);
+  const auto errors = sim::collective_errors(std::move(table.curves));
   if (options.json) {
-    write_stdout(collectives_json(errors));
+    write_stdout(collectives_json(table, errors));
   } else {
     print_collectives(errors);
+    if (!table.left_out.empty()) {
+      write_stdout(fmt::format("{} of {} rows are in no curve; the first: {}\n",
+                               table.left_out.size(), table.rows, table.left_out.front()));
+    }
   }
   return ExitCode::kOk;
 }

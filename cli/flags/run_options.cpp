@@ -84,6 +84,9 @@ void add_training_options(CLI::App& app, RunOptions& o) {
                  "--trigger-file)");
 }
 
+// A step lists the actions of each.
+constexpr int64_t kMostMicrobatches = 10'000;
+
 void at_least(const char* flag, int64_t value, int64_t minimum) {
   if (value < minimum) {
     throw UsageError(fmt::format("{} {}: expected at least {}", flag, value, minimum));
@@ -202,6 +205,10 @@ void check_sizes(const plan::StepSettings& step) {
   at_least("--batch", step.batch, 1);
   at_least("--seq", step.seq.value_or(1), 1);
   at_least("--accumulate", step.accumulate, 1);
+  if (step.accumulate > kMostMicrobatches) {
+    throw UsageError(
+        fmt::format("--accumulate {}: expected at most {}", step.accumulate, kMostMicrobatches));
+  }
 }
 
 void check_step(const plan::StepSettings& step) {

@@ -7,6 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "sim/cost/collective_curve.h"
 #include "sim/validate/csv_table.h"
@@ -19,14 +22,19 @@ constexpr std::array kCollectiveColumns{"source", "gpu",        "n_gpus",  "coll
 constexpr Bytes kFromHere = Bytes{1} << 20, kLarge = Bytes{64} << 20;
 
 std::optional<double> time_of(const CsvRow& row, CollectiveKind kind, double bytes, double ranks) {
-  if (const auto us = row.number("time_us"); us && *us > 0) {
+  const auto positive = [&row](const char* column) {
+    const std::optional<double> value = row.number(column);
+    if (value && !(*value > 0)) {
+      throw InputError(row.where(), fmt::format("column '{}': expected a number > 0, found '{}'",
+                                                column, row.text(column)));
+    }
+    return value;
+  };
+  const auto us = positive("time_us"), bus = positive("busbw_GBs");
+  if (us || !bus) {
     return us;
   }
-  const auto bus = row.number("busbw_GBs");
-  return bus && *bus > 0
-             ? std::optional(bytes * bus_factor(kind, static_cast<int64_t>(ranks)).value_or(1) /
-                             (*bus * 1e3))
-             : std::nullopt;
+  return bytes * bus_factor(kind, static_cast<int64_t>(ranks)).value_or(1) / (*bus * 1e3);
 }
 
 // The name of the spec of a GPU type, by the beginning of the type's name; "": none.
@@ -91,28 +99,42 @@ void compare_with_spec(CurveError& out) {
 
 }  // namespace
 
-std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
-                                                   const std::string& source) {
+CollectiveTable parse_collective_table(std::string_view text, const std::string& source) {
   using Key = std::tuple<std::string, std::string, std::string, CollectiveKind, int64_t>;
   std::map<Key, std::map<Bytes, std::vector<double>>> curves;
+  CollectiveTable out;
   for (const CsvRow& row : parse_csv(text, source, kCollectiveColumns)) {
+    ++out.rows;
+    const auto leave_out_row = [&out, &row](const std::string& why) {
+      out.left_out.push_back(row.where() + ": " + why);
+    };
     const auto kind = parse_collective(row.text("collective"));
     const auto ranks = row.size("n_gpus");
     const std::string& size = row.text("size_bytes");
     const bool sized = !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
-    if (!kind || !ranks || *ranks < 2 || !sized) {
+    if (!kind) {
+      leave_out_row(fmt::format("'{}' is no collective that is simulated", row.text("collective")));
+      continue;
+    }
+    if (!ranks || *ranks < 2) {
+      leave_out_row(fmt::format("n_gpus '{}' is not 2 or more", row.text("n_gpus")));
+      continue;
+    }
+    if (!sized) {
+      leave_out_row(fmt::format("size_bytes '{}' is not a number of bytes", size));
       continue;
     }
     const auto bytes = row.size("size_bytes");
     const auto us = time_of(row, *kind, static_cast<double>(*bytes), static_cast<double>(*ranks));
-    if (us) {
+    if (!us) {
+      leave_out_row("it has neither time_us nor busbw_GBs");
+    } else {
       curves[{row.text("source"), row.text("gpu"), row.text("algo"), *kind, *ranks}][*bytes]
           .push_back(*us);
     }
   }
-  std::vector<MeasuredCurve> out;
   for (auto& [key, sizes] : curves) {
-    MeasuredCurve& curve = out.emplace_back();
+    MeasuredCurve& curve = out.curves.emplace_back();
     std::tie(curve.source, curve.gpu, curve.algorithm, curve.curve.kind, std::ignore) = key;
     curve.curve.ranks = static_cast<int>(std::get<4>(key));
     for (auto& [bytes, times] : sizes) {
@@ -124,8 +146,8 @@ std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
   return out;
 }
 
-std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path) {
-  return parse_collective_tables(plan::read_text_file(path), path.string());
+CollectiveTable load_collective_table(const std::filesystem::path& path) {
+  return parse_collective_table(plan::read_text_file(path), path.string());
 }
 
 std::vector<CurveError> collective_errors(std::vector<MeasuredCurve> curves) {

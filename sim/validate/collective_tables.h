@@ -19,13 +19,18 @@ struct MeasuredCurve {
 
 // Reads a comma-separated file with the columns source, gpu, n_gpus, collective, algo, size_bytes,
 // time_us, busbw_GBs, in any order; others are ignored. If time_us is empty, the time is computed
-// from the bus bandwidth. Several rows of one size give their median. Left out: rows of other
-// collectives, with a size that is not a number ("peak"), or with neither time nor bandwidth.
+// from the bus bandwidth. Several rows of one size give their median. Rows of other collectives,
+// with a size that is not a number ("peak"), or with neither time nor bandwidth are left out.
 //
 // Errors      InputError with file, line and column.
-[[nodiscard]] std::vector<MeasuredCurve> parse_collective_tables(std::string_view text,
-                                                                 const std::string& source);
-[[nodiscard]] std::vector<MeasuredCurve> load_collective_tables(const std::filesystem::path& path);
+struct CollectiveTable {
+  std::vector<MeasuredCurve> curves;
+  int64_t rows = 0;
+  std::vector<std::string> left_out;  // "FILE:LINE: why" of each row that is in no curve
+};
+[[nodiscard]] CollectiveTable parse_collective_table(std::string_view text,
+                                                     const std::string& source);
+[[nodiscard]] CollectiveTable load_collective_table(const std::filesystem::path& path);
 
 // The mean of |error| over several sizes; nullopt: no sizes.
 struct MeanError {

@@ -283,6 +283,8 @@ TEST_F(PlanCommandTest, MistakesExitWithTwoAndSuggest) {
       {"plan --model " + kData + "/llama-tiny more", "more"},
       {"plan --model " + kData + "/llama-tiny --accumulate 0",
        "--accumulate 0: expected at least 1"},
+      {"plan --model " + kData + "/llama-tiny --accumulate 1000000",
+       "--accumulate 1000000: expected at most 10000"},
       {"plan --model " + kData + "/llama-tiny --no-sync", "--no-sync needs --accumulate"},
       {"plan --model " + kData + "/llama-tiny --plan p --strategy full_shard", "excludes"},
   };

@@ -117,6 +117,9 @@ TEST_F(SearchCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run(kSearch).code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit many").code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit 0").code, 2);
+  const CommandResult threads = run(kSearch + "--memory-limit 80GiB --threads 100000");
+  EXPECT_EQ(threads.code, 2);
+  EXPECT_THAT(threads.err, HasSubstr("--threads 100000: expected at most 1024"));
   EXPECT_EQ(run(kSearch + "--memory-limit 80GiB --stack none").code, 3);
   const CommandResult small = run(kSearch + "--memory-limit 1KiB --out " + folder_ + "/none.json");
   EXPECT_EQ(small.code, 1);

@@ -106,7 +106,11 @@ TEST_F(SimulateCommandTest, AHostThatWaitsOrComputesTakesLonger) {
   EXPECT_GT(step("--operator-us 1000"), step("--operator-us 0"));
   EXPECT_GT(step("--action-us 1000"), step("--action-us 0"));
   refused("--hardware 8xH100 --host behind", 2, "--host");
-  refused("--hardware 8xH100 --action-us -1", 2, "--action-us");
+  refused("--hardware 8xH100 --action-us -1", 2, "--action-us -1: expected microseconds from 0");
+  for (const char* time : {"1e300", "nan", "inf", "1e15"}) {
+    refused(std::string("--hardware 8xH100 --operator-us ") + time, 2, "--operator-us");
+  }
+  refused("--hardware 8xH100 --accumulate 1000000", 2, "--accumulate 1000000: expected at most");
 }
 
 TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
