@@ -100,6 +100,14 @@ int capture(const RunOptions& options, const LineSink& sink) {
         result.message +
             (spools.empty() ? "" : "; recorded until then: " + spools + " (analyze reads it)"));
   }
+  for (int rank = supervised.first_rank; rank < supervised.first_rank + supervised.processes;
+       ++rank) {
+    const fs::path trace = options.out / fmt::format("rank{}.pt.trace.json.gz", rank);
+    if (!fs::exists(trace)) {
+      throw RuntimeFault(fmt::format("[rank {}] ended without an error, but did not write {}", rank,
+                                     trace.string()));
+    }
+  }
   return supervised.processes;
 }
 

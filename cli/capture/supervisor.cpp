@@ -22,44 +22,30 @@
 #include "core/base/error.h"
 #include "profiler/record/rank_now.h"
 
+#include "cli/capture/private_directory.h"
+
 namespace shardlens::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A directory that only this user can access, removed by the destructor.
-class PrivateDirectory {
- public:
-  PrivateDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "shardlens-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {  // mode 0700
-      throw RuntimeFault(fmt::format("cannot create a directory in {}: {}",
-                                     std::filesystem::temp_directory_path().string(),
-                                     std::strerror(errno)));
-    }
-    path_ = name;
-  }
-  ~PrivateDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  PrivateDirectory(const PrivateDirectory&) = delete;
-  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 // During its lifetime, signals are read from a descriptor, so that no code runs in a signal
-// handler.
+// handler. Signals that the caller ignores, as nohup does with SIGHUP, stay ignored: blocked ones
+// would be queued all the same.
 class SignalReader {
  public:
   SignalReader() {
     sigset_t set;
     ::sigemptyset(&set);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
-      ::sigaddset(&set, signal);
+      if (signal == SIGCHLD || !is_ignored(signal)) {
+        ::sigaddset(&set, signal);
+      }
     }
     ::sigprocmask(SIG_BLOCK, &set, &before_);
     pipe_before_ =
@@ -195,6 +181,8 @@ class Supervision {
         on_interrupt(signal);
       }
       reap();
+      tell_of_stopped_ones();
+      look_for_directory();
       act_on_deadline();
     }
     for (const auto& worker : workers_) {
@@ -265,6 +253,25 @@ class Supervision {
     }
   }
 
+  // A stopped rank makes all others wait, up to the limit of their collectives.
+  void tell_of_stopped_ones() {
+    for (const auto& worker : workers_) {
+      if (!worker->end() && worker->poll_stop()) {
+        sink_(worker->rank(), Output::kStderr,
+              worker->is_stopped() ? "was stopped by a signal; all ranks wait until it continues"
+                                   : "continues");
+      }
+    }
+  }
+
+  void look_for_directory() {
+    std::error_code ignored;
+    if (stage_ == Stage::kRunning && !std::filesystem::exists(options_.directory, ignored)) {
+      directory_gone_ = true;
+      terminate(options_.grace);
+    }
+  }
+
   // When a rank dies, collectives of the other ranks fail (exit code 4), so these ranks are the
   // least likely cause.
   static int weight(const WorkerEnd& end) {
@@ -307,6 +314,10 @@ class Supervision {
 
   [[nodiscard]] SupervisorResult result() const {
     const int runtime = static_cast<int>(ExitCode::kRuntime);
+    if (directory_gone_) {
+      return {runtime,
+              fmt::format("{} was removed while the run wrote to it", options_.directory.string())};
+    }
     if (culprit_ != nullptr) {
       const WorkerEnd& end = *culprit_->end();
       const int rank = culprit_->rank();
@@ -339,6 +350,7 @@ class Supervision {
   std::optional<Clock::time_point> deadline_;  // deadline of the current stage
   const WorkerProcess* culprit_ = nullptr;
   int interrupt_ = 0;
+  bool directory_gone_ = false;
 };
 
 }  // namespace

@@ -173,6 +173,17 @@ void WorkerProcess::drain(const LineSink& sink) {
   }
 }
 
+bool WorkerProcess::poll_stop() {
+  const bool before = stopped_;
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+         info.si_pid == pid_) {
+    stopped_ = info.si_code == CLD_STOPPED;
+    info = {};
+  }
+  return stopped_ != before;
+}
+
 bool WorkerProcess::poll_end() {
   if (end_) {
     return true;

@@ -53,6 +53,9 @@ class WorkerProcess {
   // Reaps the child without blocking; true if it has ended.
   bool poll_end();
   [[nodiscard]] const std::optional<WorkerEnd>& end() const { return end_; }
+  // Whether a signal stopped the child, or it continued, since the last call.
+  bool poll_stop();
+  [[nodiscard]] bool is_stopped() const { return stopped_; }
   // Sends the signal to the whole process group, even after the worker itself has ended.
   void signal_group(int signal) const;
 
@@ -68,6 +71,7 @@ class WorkerProcess {
   pid_t pid_ = -1;
   std::array<Pipe, 2> pipes_;
   std::optional<WorkerEnd> end_;
+  bool stopped_ = false;
 };
 
 }  // namespace shardlens::cli

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -23,6 +24,9 @@ namespace shardlens::trace {
 namespace {
 
 namespace fs = std::filesystem;
+
+// More in a run.json are taken for a mistake, not listed.
+constexpr int64_t kMostRanks = 1 << 16;
 
 bool is_trace_name(const std::string& name) {
   constexpr std::array<std::string_view, 3> kEndings{".json", ".json.gz", ".json.zst"};
@@ -193,6 +197,39 @@ void read_companions(const fs::path& directory, Run& run) {
   }
 }
 
+// How many ranks run.json says were recorded in this directory: those of the run, or of the node.
+int64_t recorded_ranks(const nlohmann::json& environment) {
+  const auto size = [](const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+  };
+  const auto options = environment.find("options");
+  if (options == environment.end() || !options->is_object()) {
+    return size(environment, "world_size");
+  }
+  return options->value("backend", nlohmann::json()) == "emulated" ? 1 : size(*options, "nproc");
+}
+
+// Without the trace of a rank, its collectives are missing, and stragglers may be.
+void note_missing_ranks(Run& run) {
+  const nlohmann::json environment = nlohmann::json::parse(run.environment, nullptr, false);
+  const int64_t ranks = environment.is_object() ? recorded_ranks(environment) : 0;
+  if (ranks <= static_cast<int64_t>(run.traces.size()) || ranks > kMostRanks) {
+    return;
+  }
+  std::set<int64_t> missing;
+  const int64_t first = *run.traces.front().metadata.rank / ranks * ranks;  // of the node
+  for (int64_t rank = first; rank < first + ranks; ++rank) {
+    missing.insert(rank);
+  }
+  for (const Trace& trace : run.traces) {
+    missing.erase(*trace.metadata.rank);
+  }
+  add_diagnostic(run.diagnostics, Severity::kWarning,
+                 fmt::format("{} of {} ranks have no trace here: rank {}", missing.size(), ranks,
+                             fmt::join(missing, ", ")));
+}
+
 void order_by_rank(Run& run) {
   std::map<int64_t, std::string> taken;  // rank → file
   for (const Trace& trace : run.traces) {
@@ -290,6 +327,9 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
   order_by_rank(run);
   if (directories.size() == 1) {
     read_companions(directories.front(), run);
+    if (std::find(paths.begin(), paths.end(), directories.front()) != paths.end()) {
+      note_missing_ranks(run);
+    }
   }
   return run;
 }

@@ -68,6 +68,10 @@ int act(const std::string& what, int rank) {
     std::printf("ready\n");
     std::fflush(stdout);
     sleep_long();
+  } else if (what == "stop") {
+    std::printf("my number %d\n", static_cast<int>(::getpid()));
+    std::fflush(stdout);
+    ::raise(SIGSTOP);
   } else if (what == "kill") {
     ::raise(SIGKILL);
   } else if (what == "crash") {

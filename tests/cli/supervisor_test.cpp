@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+
+#include "cli/capture/private_directory.h"
 
 namespace shardlens::cli {
 namespace {
@@ -190,6 +193,85 @@ TEST(SupervisorTest, EndsTheRunWhenInterrupted) {
     EXPECT_THAT(result.message, HasSubstr("interrupted by signal " + std::to_string(signal)));
     EXPECT_THAT(lines, Contains("ready"));
   }
+}
+
+// As under nohup.
+TEST(SupervisorTest, IgnoresSignalsThatItsCallerIgnored) {
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  SupervisorOptions options = scripted({"0=print"});
+  options.sink = [](int, Output, std::string_view) { ::kill(::getpid(), SIGHUP); };
+  const SupervisorResult result = supervise(options);
+  ::signal(SIGHUP, before);
+  EXPECT_EQ(result.exit_code, 0) << result.message;
+}
+
+TEST(SupervisorTest, NamesTheRankThatIsStopped) {
+  SupervisorOptions options = scripted({"0=stop", "1=print"});
+  std::vector<std::string> told;
+  options.sink = [&told](int rank, Output output, std::string_view text) {
+    if (output == Output::kStdout && text.starts_with("my number ")) {
+      told.emplace_back(text);
+    } else if (rank == 0 && output == Output::kStderr) {
+      ::kill(std::atoi(told[0].c_str() + 10), SIGCONT);
+      told.emplace_back(text);
+    }
+  };
+  const SupervisorResult result = supervise(options);
+  EXPECT_EQ(result.exit_code, 0) << result.message;
+  ASSERT_GE(told.size(), 2U);
+  EXPECT_THAT(told[1], HasSubstr("was stopped by a signal"));
+}
+
+TEST(SupervisorTest, EndsWhenItsDirectoryIsRemoved) {
+  SupervisorOptions options = scripted({"0=sleep", "1=print"});
+  options.directory = std::filesystem::path(testing::TempDir()) / "shardlens-removed";
+  std::filesystem::create_directory(options.directory);
+  options.sink = [&options](int, Output, std::string_view) {
+    std::filesystem::remove_all(options.directory);
+  };
+  const SupervisorResult result = supervise(options);
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.message, HasSubstr("shardlens-removed was removed while the run wrote to it"));
+}
+
+// What a killed run left in the folder for temporary files goes when the next run begins.
+TEST(SupervisorTest, RemovesWhatAKilledRunLeft) {
+  const std::filesystem::path temporary =
+      std::filesystem::path(testing::TempDir()) / "shardlens-tmp";
+  std::filesystem::create_directory(temporary);
+  const char* const before = ::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("TMPDIR", temporary.c_str(), 1);
+  for (const char* name : {"shardlens-run-old", "shardlens-run-new", "shardlens-runner", "other"}) {
+    std::filesystem::create_directory(temporary / name);
+    std::ofstream(temporary / name / "store") << "x";
+    if (std::string_view(name) != "shardlens-run-new") {
+      std::filesystem::last_write_time(
+          temporary / name, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    }
+  }
+  std::vector<std::string> inside;
+  SupervisorOptions options = scripted({"0=print"});
+  options.sink = [&](int, Output, std::string_view) {
+    if (inside.empty()) {
+      const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+      for (const auto& entry : std::filesystem::directory_iterator(temporary)) {
+        if (std::filesystem::exists(entry.path() / "lock")) {  // the run's, as after a long time
+          std::filesystem::last_write_time(entry.path(), hour_ago);
+        }
+      }
+      const PrivateDirectory another;
+      for (const auto& entry : std::filesystem::directory_iterator(temporary)) {
+        inside.push_back(entry.path().filename());
+      }
+    }
+  };
+  EXPECT_EQ(supervise(options).exit_code, 0);
+  EXPECT_THAT(inside, testing::IsSupersetOf({"shardlens-run-new", "shardlens-runner", "other"}));
+  EXPECT_EQ(inside.size(), 5U);  // and two of living processes
+  EXPECT_FALSE(std::filesystem::exists(temporary / "shardlens-run-old"));
+  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
+  std::filesystem::remove_all(temporary);
 }
 
 TEST(SupervisorTest, CallsTheRankOfAnEmulatedWorldByItsNumber) {

@@ -57,6 +57,33 @@ class RunTest : public testing::Test {
   fs::path directory_;
 };
 
+TEST_F(RunTest, ARankWithoutATraceIsNamed) {
+  const auto problems = [this](const fs::path& path) {
+    std::string out;
+    for (const Diagnostic& each : trace::Run::open(path).diagnostics) {
+      out += each.message + "\n";
+    }
+    return out;
+  };
+  for (const int64_t rank : {0, 2}) {
+    write_kineto(trace_of_rank(rank),
+                 directory_ / ("rank" + std::to_string(rank) + ".pt.trace.json.gz"));
+  }
+  const std::string lacks = "2 of 4 ranks have no trace here: rank 1, 3";
+  write("run.json", R"({"options": {"backend": "gloo", "nproc": 4}})");
+  EXPECT_THAT(problems(directory_), HasSubstr(lacks));
+  EXPECT_EQ(problems(directory_ / "rank0.pt.trace.json.gz"), "");  // one rank was asked for
+  write("run.json", R"({"world_size": 4})");                       // of shardlens.record
+  EXPECT_THAT(problems(directory_), HasSubstr(lacks));
+  for (const char* without :
+       {R"({"options": {"backend": "gloo", "nproc": 2}})",
+        R"({"options": {"backend": "emulated", "nproc": 1, "world_size": 8}})",
+        R"({"options": {"nproc": "four"}})", R"({"world_size": -1})", "{}"}) {
+    write("run.json", without);
+    EXPECT_EQ(problems(directory_), "") << without;
+  }
+}
+
 TEST_F(RunTest, ADirectoryIsItsRanksInOrderAndWhatLiesBeside) {
   for (const int64_t rank : {1, 0}) {
     write_kineto(trace_of_rank(rank),
