@@ -186,6 +186,8 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     if (states[id] != nullptr) {
       adopt(*states[id], plan, id, parameters);
+    } else if (is_sharded(plan.units[id])) {
+      require_parameters(plan, id, parameters, options);
     }
   }
   module::share_frozen(plan.tree, parameters);

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/composable/managed.h"
+#include "core/dist/same_device.h"
 #include "core/dist/world.h"
 #include "core/fsdp/module_save.h"
 #include "core/fsdp/root.h"
@@ -40,26 +41,7 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
   std::vector<FlatParamHandle::Slot> slots;
   for (const uint32_t index : unit.parameters) {
     const plan::Parameter& parameter = plan.tree.parameters[index];
-    const at::Tensor& tensor = parameters[index];
-    if (const FsdpState* owner = FsdpState::owner_of(tensor); owner != nullptr) {
-      throw UsageError(fmt::format(
-          "fully_shard: parameter '{}' of unit {} is managed by unit {} already; give tied "
-          "parameters to one unit",
-          parameter.fqn, shown(unit.fqn), shown(owner->handle()->unit())));
-    }
-    if (tensor.scalar_type() != parameters[unit.parameters.front()].scalar_type()) {
-      throw UsageError(fmt::format(
-          "fully_shard: unit {} mixes dtypes: '{}' is {}, '{}' is {}; expected one dtype",
-          shown(unit.fqn), plan.tree.parameters[unit.parameters.front()].fqn,
-          toString(parameters[unit.parameters.front()].scalar_type()), parameter.fqn,
-          toString(tensor.scalar_type())));
-    }
-    if (!module::trainable_dtype(tensor.scalar_type())) {
-      throw UsageError(fmt::format(
-          "fully_shard: parameter '{}' of unit {} is {}; expected Float, Double, BFloat16 or Half",
-          parameter.fqn, shown(unit.fqn), toString(tensor.scalar_type())));
-    }
-    slots.push_back({parameter.fqn, tensor, parameter.shape});
+    slots.push_back({parameter.fqn, parameters[index], parameter.shape});
   }
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
   auto handle = std::make_shared<FlatParamHandle>(
@@ -125,6 +107,43 @@ void require_shardable(const ModulePtr& module, const std::string& fqn) {
   if (composable::has_api(*module, "replicate")) {
     throw UsageError("fully_shard: module " + shown(fqn) +
                      " already has 'replicate' applied; apply one API per module");
+  }
+}
+
+void require_parameters(const plan::ResolvedPlan& plan,
+                        UnitId id,
+                        const std::vector<at::Tensor>& parameters,
+                        const Options& options) {
+  const plan::Unit& unit = plan.units[id];
+  const c10::Device device = options.world->world().device();
+  for (const uint32_t index : unit.parameters) {
+    const std::string& fqn = plan.tree.parameters[index].fqn;
+    const uint32_t first = unit.parameters.front();
+    const at::Tensor& tensor = parameters[index];
+    if (const FsdpState* owner = FsdpState::owner_of(tensor); owner != nullptr) {
+      throw UsageError(fmt::format(
+          "fully_shard: parameter '{}' of unit {} is managed by unit {} already; give tied "
+          "parameters to one unit",
+          fqn, shown(unit.fqn), shown(owner->handle()->unit())));
+    }
+    if (tensor.scalar_type() != parameters[first].scalar_type()) {
+      throw UsageError(fmt::format(
+          "fully_shard: unit {} mixes dtypes: '{}' is {}, '{}' is {}; expected one dtype, frozen "
+          "parameters included; give the modules of the other dtype a unit of their own",
+          shown(unit.fqn), plan.tree.parameters[first].fqn,
+          toString(parameters[first].scalar_type()), fqn, toString(tensor.scalar_type())));
+    }
+    if (!module::trainable_dtype(tensor.scalar_type())) {
+      throw UsageError(fmt::format(
+          "fully_shard: parameter '{}' of unit {} is {}; expected Float, Double, BFloat16 or Half",
+          fqn, shown(unit.fqn), toString(tensor.scalar_type())));
+    }
+    if (!dist::same_device(tensor.device(), device)) {
+      throw UsageError(fmt::format(
+          "fully_shard: parameter '{}' of unit {} is on {}, and the ranks communicate on {}; move "
+          "the model there before sharding it",
+          fqn, shown(unit.fqn), tensor.device().str(), device.str()));
+    }
   }
 }
 

@@ -18,6 +18,13 @@ namespace shardlens::fsdp {
 // without forward, has no hooks, or is already sharded or replicated.
 void require_shardable(const std::shared_ptr<torch::nn::Module>& module, const std::string& fqn);
 
+// Checks that the parameters of unit `id` can be sharded together: one dtype that can be trained,
+// on the world's device, not sharded yet. Errors: UsageError naming a parameter.
+void require_parameters(const plan::ResolvedPlan& plan,
+                        UnitId id,
+                        const std::vector<at::Tensor>& parameters,
+                        const Options& options);
+
 // Applies fully_shard with `state` to the modules of unit `id`, and shards their parameters
 // (`parameters` by index of plan.tree).
 void shard_unit(const std::shared_ptr<FsdpState>& state,

@@ -235,6 +235,7 @@ void fully_shard_unit(const std::vector<ModulePtr>& modules,
 
   const auto state = std::make_shared<FsdpState>();
   const auto id = static_cast<UnitId>(resolved.units.size() - 1);
+  require_parameters(resolved, id, subtree.parameters, options);
   shard_unit(state, resolved, id, roots, subtree.parameters, options);
   std::vector<at::Tensor> ignored;
   std::unordered_set<const c10::TensorImpl*> left_out;

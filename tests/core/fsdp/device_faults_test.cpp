@@ -24,6 +24,7 @@
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"
+#include "tests/support/message_of.h"
 
 namespace shardlens::fsdp {
 namespace {
@@ -212,6 +213,18 @@ TEST(DeviceFaultsTest, TheHostStopsWaitingWithAMessageOfItsOwn) {
     EXPECT_THAT(fault.what(), testing::HasSubstr("did not finish within"));
     EXPECT_THAT(fault.what(), testing::HasSubstr("; rank 1 is not waiting"));
   }
+}
+
+TEST(DeviceFaultsTest, ParametersOnAnotherDeviceThanTheWorldsAreNamed) {
+  const test::DeviceScope scope(0);
+  const auto world = emulated_world(kFakeDevice);
+  test::Mlp model = test::make_mlp(5, 2);
+  EXPECT_THAT(
+      test::message_of<UsageError>([&] {
+        static_cast<void>(fully_shard(model.ptr(), test::mlp_plan("true"), {.world = world.get()}));
+      }),
+      testing::AllOf(testing::HasSubstr("is on cpu, and the ranks communicate on fake:0"),
+                     testing::HasSubstr("move the model")));
 }
 
 }  // namespace

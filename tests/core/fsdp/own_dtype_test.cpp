@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <torch/optim/sgd.h>
 
 #include "core/base/error.h"
@@ -118,21 +119,68 @@ TEST(OwnDtypeTest, TheNormOfAModelInFp64IsInFp64) {
 }
 
 TEST(OwnDtypeTest, AFrozenParameterOfAnotherDtypeInAUnitIsNamed) {
-  test::run_ranks(2, [](dist::World& world) {
+  const plan::Plan plan = plan::parse_plan(
+      R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}]})", "test");
+  test::run_ranks(2, [&](dist::World& world) {
     Chain model = test::make_chain({});
     model->links[1]->down->to(at::kBFloat16);
     for (const at::Tensor& p : model->links[1]->down->parameters()) {
       p.set_requires_grad(false);
     }
-    const std::string message = test::message_of<UsageError>([&] {
-      static_cast<void>(fully_shard(
-          model.ptr(),
-          plan::parse_plan(R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.*"}]})",
-                           "test"),
-          {.world = &world}));
-    });
-    EXPECT_THAT(message, testing::HasSubstr("unit 'layers.1' mixes dtypes"));
+    const auto shard = [&] {
+      static_cast<void>(fully_shard(model.ptr(), plan, {.world = &world}));
+    };
+    EXPECT_THAT(test::message_of<UsageError>(shard),
+                testing::AllOf(testing::HasSubstr("unit 'layers.1' mixes dtypes"),
+                               testing::HasSubstr("a unit of their own")));
+    model->links[1]->down->to(at::kFloat);  // nothing is sharded yet
+    EXPECT_EQ(test::message_of<UsageError>(shard), "accepted");
   });
+}
+
+// The way that the refusal names: bf16 is stored and computed in fp32, as is what is trained.
+TEST(OwnDtypeTest, AFrozenUnitMayHaveAnotherDtypeThanTheTrainedOnes) {
+  const auto freeze = [](Chain& model) {
+    model->links[1]->to(at::kBFloat16);
+    for (const at::Tensor& p : model->links[1]->parameters()) {
+      p.set_requires_grad(false);
+    }
+  };
+  Chain plain = test::make_chain({});
+  freeze(plain);
+  plain->to(at::kFloat);  // with the values that bf16 has
+  for (int rank = 0; rank < 2; ++rank) {
+    (own_dtype_loss(plain, at::kFloat, 0, rank) / 2).backward();
+  }
+  for (const std::string choice :
+       {R"("layout": "flat")", R"("layout": "per_parameter")", R"("dialect": "fsdp1")"}) {
+    test::run_ranks(2, [&](dist::World& world) {
+      SCOPED_TRACE(choice);
+      Chain model = test::make_chain({});
+      freeze(model);
+      const auto sharded =
+          fully_shard(model.ptr(),
+                      plan::parse_plan(
+                          R"({"version": 1, "units": [{"modules": ""}, {"modules": "layers.0"},
+                  {"modules": "layers.1", "mixed_precision": {"param_dtype": "fp32"}}], )" +
+                              choice + "}",
+                          "test"),
+                      {.world = &world, .check_ledger = true});
+      own_dtype_loss(model, at::kFloat, 0, world.rank()).backward();
+      for (const ParameterSlice& slice : sharded->slices()) {
+        const std::string& fqn = sharded->plan().tree.parameters[slice.parameter].fqn;
+        const bool frozen = fqn.starts_with("layers.1.");
+        EXPECT_EQ(slice.values.scalar_type(), frozen ? at::kBFloat16 : at::kFloat) << fqn;
+        const at::Tensor grad = model->parameters()[slice.parameter].grad();
+        ASSERT_EQ(grad.defined(), !frozen) << fqn;
+        if (!frozen) {
+          const at::Tensor part = plain->parameters()[slice.parameter].grad().reshape({-1}).narrow(
+              0, slice.offset, slice.values.numel());
+          EXPECT_TRUE(at::allclose(grad, part, 1e-5, 1e-6)) << fqn;
+        }
+      }
+    });
+  }
 }
 
 TEST(OwnDtypeTest, AParameterThatCannotBeTrainedIsNamed) {
