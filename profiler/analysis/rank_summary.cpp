@@ -211,7 +211,7 @@ RankSummary summarize(const Trace& trace,
     rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
-  const UnitWork work = unit_work(timeline);
+  const UnitWork work = unit_work(timeline, partition);
   const UnitContext context{frozen, &work, &dependencies,
                             options.explained ? &*options.explained : nullptr, true};
   UnitGathering gathered = gather_units(trace, timeline, partition, timeline.span, context);
@@ -235,7 +235,7 @@ RankSummary summarize(const Trace& trace,
   for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
     if (!timeline.busy[track].empty()) {
       rank.streams.push_back({stream_name(trace, track, timeline.device),
-                              length_of(intersect(timeline.busy[track], timeline.span))});
+                              shared_length(timeline.busy[track], timeline.span)});
     }
   }
   out.orders = step_orders(trace, timeline, planned, of_rank);

@@ -16,7 +16,7 @@ using analysis::UnitPart;
 using analysis::UnitSpan;
 using analysis::Waste;
 
-constexpr size_t kNamesShown = 6, kExplained = 5;
+constexpr size_t kNamesShown = 6, kExplained = 5, kGroups = 12;
 
 std::string list_of(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kNamesShown);
@@ -107,11 +107,13 @@ std::string groups_text(const RankAnalysis& rank, Style style) {
   }
   std::vector<Table::Column> columns{
       {"group", Align::kLeft}, {"ranks"}, {"count"}, {"busy"}, {"exposed"}, {"under compute"}};
-  for (const analysis::GroupFigures& group : rank.groups) {
-    columns.push_back({"under " + (group.name.empty() ? "(not named)" : group.name)});
+  const size_t shown = std::min(rank.groups.size(), kGroups);
+  for (size_t i = 0; i < shown; ++i) {
+    const std::string& name = rank.groups[i].name;
+    columns.push_back({"under " + (name.empty() ? "(not named)" : name)});
   }
   Table table(std::move(columns));
-  for (size_t i = 0; i < rank.groups.size(); ++i) {
+  for (size_t i = 0; i < shown; ++i) {
     const analysis::GroupFigures& group = rank.groups[i];
     std::vector<std::string> row{group.name.empty() ? "(not named)" : group.name,
                                  group.size == 0 ? "-" : std::to_string(group.size),
@@ -119,13 +121,16 @@ std::string groups_text(const RankAnalysis& rank, Style style) {
                                  format_duration(group.busy),
                                  format_duration(group.exposed),
                                  format_duration(group.under_compute)};
-    for (size_t k = 0; k < group.under.size(); ++k) {
+    for (size_t k = 0; k < shown; ++k) {
       row.push_back(i == k ? "" : format_duration(group.under[k]));
     }
     table.row(std::move(row));
   }
   return "\n" + bold(fmt::format("process groups of rank {}", rank.rank), style) + "\n" +
-         table.render(style);
+         table.render(style) +
+         (rank.groups.size() == shown
+              ? ""
+              : fmt::format("({} more, with less communication)\n", rank.groups.size() - shown));
 }
 
 std::string waste_text(const Analysis& analysis, Style style) {

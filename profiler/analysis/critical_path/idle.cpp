@@ -72,7 +72,8 @@ void IdleCauses::explain(const trace::Trace& trace,
   }
   const Interval before{gap.start, std::clamp(launched(ending), gap.start, gap.end)};
   if (before.length() > 0) {
-    const IntervalSet waited = clip(dependencies.waiting(events[ending].thread), before);
+    const IntervalSet waited =
+        clip(dependencies.waiting(timeline.place(events[ending]).thread), before);
     for (const Interval& each : waited) {
       event_wait_builder_.add(each);
     }
@@ -92,7 +93,7 @@ void IdleCauses::explain(const trace::Trace& trace,
                     (previous == Dependencies::kNone || end(source) > end(previous));
   // [Note: Inferred waits] Without cuda_sync rows: an event that was launched, with a free stream,
   // long before the last event of another stream ended, but started only after that, waited for it.
-  const auto track = [&](size_t i) { return events[i].track; };
+  const auto track = [&](size_t i) { return timeline.place(events[i]).track; };
   const Nanoseconds free = previous == Dependencies::kNone
                                ? launched(ending)
                                : std::max(launched(ending), end(previous));

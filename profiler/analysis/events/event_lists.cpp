@@ -7,6 +7,11 @@ namespace shardlens::analysis {
 using trace::Category;
 
 EventLists::EventLists(const trace::Trace& trace) {
+  // Capacity that is not used takes no memory, but growth is copied.
+  for (std::vector<uint32_t>* list : {&operators, &calls, &device}) {
+    list->reserve(trace.events.size());
+  }
+  operator_names_.reserve(trace.events.size());
   for (uint32_t i = 0; i < trace.events.size(); ++i) {
     const trace::Event& event = trace.events[i];
     if (event.phase != trace::EventPhase::kComplete) {

@@ -30,8 +30,11 @@ IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
   return union_of(std::move(all));
 }
 
-IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
-  IntervalSet out;
+namespace {
+
+// Calls visit(interval) for each interval of a ∩ b.
+template <class Visit>
+void visit_both(const IntervalSet& a, const IntervalSet& b, Visit visit) {
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
     if (a[i].end <= b[j].start) {
       i = partition_near(a, i, [&](const Interval& each) { return each.end <= b[j].start; });
@@ -43,11 +46,24 @@ IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
     }
     const Nanoseconds start = std::max(a[i].start, b[j].start), end = std::min(a[i].end, b[j].end);
     if (start < end) {
-      out.push_back({start, end});
+      visit(Interval{start, end});
     }
     a[i].end < b[j].end ? ++i : ++j;
   }
+}
+
+}  // namespace
+
+IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {
+  IntervalSet out;
+  visit_both(a, b, [&](const Interval& each) { out.push_back(each); });
   return out;
+}
+
+Nanoseconds shared_length(const IntervalSet& a, const IntervalSet& b) {
+  Nanoseconds sum = 0;
+  visit_both(a, b, [&](const Interval& each) { sum += each.length(); });
+  return sum;
 }
 
 IntervalSet subtract(const IntervalSet& a, const IntervalSet& b) {

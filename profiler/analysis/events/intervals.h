@@ -16,7 +16,7 @@ struct Interval {
 };
 
 // A set of instants as sorted intervals that neither touch nor overlap; empty intervals contain
-// nothing. Complexity: union_of sorts; unite is linear in both sets; intersect and subtract are
+// nothing. Complexity: union_of sorts; unite is linear in both sets; the others of two sets are
 // linear in the smaller one and in the result.
 using IntervalSet = std::vector<Interval>;
 
@@ -27,6 +27,7 @@ using IntervalSet = std::vector<Interval>;
 // because an interval that touches the one before is merged at once.
 class UnionBuilder {
  public:
+  void reserve(size_t intervals) { intervals_.reserve(intervals); }
   void add(const Interval& interval) {
     if (interval.end <= interval.start) {
       return;
@@ -51,6 +52,7 @@ class UnionBuilder {
 
 [[nodiscard]] IntervalSet unite(const IntervalSet& a, const IntervalSet& b);
 [[nodiscard]] IntervalSet intersect(const IntervalSet& a, const IntervalSet& b);
+[[nodiscard]] Nanoseconds shared_length(const IntervalSet& a, const IntervalSet& b);  // |a ∩ b|
 [[nodiscard]] IntervalSet subtract(const IntervalSet& a, const IntervalSet& b);
 [[nodiscard]] Nanoseconds length_of(const IntervalSet& set);
 [[nodiscard]] bool contains(const IntervalSet& set, Nanoseconds instant);

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "profiler/analysis/events/names.h"
 
@@ -26,6 +27,21 @@ std::vector<MarkedStep> marked_steps(const trace::Trace& trace, const EventLists
   std::sort(marks.begin(), marks.end(),
             [](const MarkedStep& a, const MarkedStep& b) { return a.start < b.start; });
   return marks;
+}
+
+size_t hash_of(const std::vector<ObservedEvent>& events) {
+  size_t hash = events.size();
+  const auto add = [&](size_t value) {
+    constexpr size_t kGoldenRatio = 0x9E3779B97F4A7C15U;
+    hash ^= value + kGoldenRatio + (hash << 6) + (hash >> 2);
+  };
+  for (const ObservedEvent& each : events) {
+    add(each.unit);
+    add(each.hook_unit);
+    add(static_cast<size_t>(each.what) * 8 + static_cast<size_t>(each.by) * 2 +
+        (each.backward ? 1 : 0));
+  }
+  return hash;
 }
 
 }  // namespace
@@ -69,13 +85,17 @@ std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
     }
   }
   std::vector<ObservedOrder> orders;
+  std::unordered_multimap<size_t, size_t> known;  // hash → index in `orders`
   for (auto& [step, events] : steps) {
-    const auto same = std::find_if(orders.begin(), orders.end(),
-                                   [&](const ObservedOrder& o) { return o.events == events; });
-    if (same == orders.end()) {
+    const size_t hash = hash_of(events);
+    const auto [first, last] = known.equal_range(hash);
+    const auto same = std::find_if(
+        first, last, [&](const auto& each) { return orders[each.second].events == events; });
+    if (same == last) {
+      known.emplace(hash, orders.size());
       orders.push_back({{step}, std::move(events)});
     } else {
-      same->steps.push_back(step);
+      orders[same->second].steps.push_back(step);
     }
   }
   return orders;

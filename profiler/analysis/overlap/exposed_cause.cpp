@@ -170,7 +170,7 @@ void ExposedCauses::find_launches() {
         device_of_[found->second] = i;
       }
     } else if (each.launch != trace::kNoIndex) {
-      launches_[each.thread].push_back({each.launched, i});
+      launches_[timeline_.place(each).thread].push_back({each.launched, i});
     }
   }
   const auto earlier = [](const Launch& a, const Launch& b) { return a.time < b.time; };

@@ -14,17 +14,6 @@ const trace::CollectiveArgs* args_of(const trace::Trace& trace, const Collective
   return c.args == trace::kNoIndex ? nullptr : &trace.collectives[c.args];
 }
 
-// The group in the trace's list; nullptr: not there.
-const trace::ProcessGroup* listed_group(const trace::Trace& trace,
-                                        const trace::CollectiveArgs& args) {
-  for (const trace::ProcessGroup& group : trace.metadata.groups) {
-    if (group.name == trace.strings.view(args.group)) {
-      return &group;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 std::string group_label(const trace::Trace& trace, const Collective& c) {
@@ -33,9 +22,8 @@ std::string group_label(const trace::Trace& trace, const Collective& c) {
     return "";
   }
   std::string description(trace.strings.view(args->group_description));
-  if (description.empty()) {
-    const trace::ProcessGroup* group = listed_group(trace, *args);
-    description = group != nullptr ? group->description : "";
+  if (description.empty() && c.listed_group != trace::kNoIndex) {
+    description = trace.metadata.groups[c.listed_group].description;
   }
   return description.empty() || description == "undefined"
              ? fmt::format("group {}", trace.strings.view(args->group))
@@ -97,7 +85,7 @@ std::vector<GroupFigures> group_figures(const trace::Trace& trace,
     }
     sets.push_back(intersect(busy[i].take(), window));
     groups[i].busy = length_of(sets.back());
-    groups[i].under_compute = length_of(intersect(sets.back(), timeline.compute));
+    groups[i].under_compute = shared_length(sets.back(), timeline.compute);
   }
   std::vector<size_t> order(groups.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -105,9 +93,13 @@ std::vector<GroupFigures> group_figures(const trace::Trace& trace,
                    [&](size_t a, size_t b) { return groups[a].busy > groups[b].busy; });
   std::vector<GroupFigures> out;
   for (const size_t i : order) {
-    GroupFigures& group = out.emplace_back(std::move(groups[i]));
-    for (const size_t k : order) {
-      group.under.push_back(i == k ? group.busy : length_of(intersect(sets[i], sets[k])));
+    out.push_back(std::move(groups[i]));
+  }
+  const size_t compared = std::min(out.size(), GroupFigures::kCompared);
+  for (size_t i = 0; i < compared; ++i) {
+    out[i].under.resize(compared, out[i].busy);
+    for (size_t k = 0; k < i; ++k) {
+      out[i].under[k] = out[k].under[i] = shared_length(sets[order[i]], sets[order[k]]);
     }
   }
   return out;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,13 +29,15 @@ struct GroupFigures {
   Bytes bytes = 0;
   Nanoseconds busy = 0, exposed = 0;
   Nanoseconds under_compute = 0;  // |∪group ∩ ∪compute|
-  // By position in the result of group_figures(): |∪group ∩ ∪other|; its own entry is `busy`.
+  // By position in the result of group_figures(): |∪group ∩ ∪other|; its own entry is `busy`. Only
+  // between the first kCompared groups, empty for the others.
   std::vector<Nanoseconds> under;
+  static constexpr size_t kCompared = 32;
 };
 
 // One per process group, the busiest first. Collectives of no named group are one entry, "".
 //
-// Complexity  quadratic in the groups, linear in their collectives.
+// Complexity  O(n log n) in the collectives, as only kCompared groups are compared.
 [[nodiscard]] std::vector<GroupFigures> group_figures(const trace::Trace& trace,
                                                       const Timeline& timeline,
                                                       const Partition& partition,

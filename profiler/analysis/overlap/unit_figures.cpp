@@ -71,9 +71,9 @@ class Attribution {
     for (const auto& [key, work] : work_of(made).by_owner) {
       const auto& [section, unit] = key;
       UnitFigures& f = figures_of({unit, unit == kNoUnit ? section : Section::kNone});
-      const Nanoseconds compute = length_of(intersect(work.compute, window_));
+      const Nanoseconds compute = shared_length(work.compute, window_);
       f.compute += compute;
-      f.exposed_copy += length_of(intersect(work.exposed_copy, window_));
+      f.exposed_copy += shared_length(work.exposed_copy, window_);
       if (f.is_unit) {
         (section == Section::kBackward ? f.compute_backward : f.compute_forward) += compute;
       }
@@ -169,7 +169,7 @@ class Attribution {
     if (context_.work != nullptr) {
       return *context_.work;
     }
-    return room = unit_work(timeline_);
+    return room = unit_work(timeline_, partition_);
   }
 
   // A unit, or kNoUnit with the section of work that belongs to no unit.
@@ -281,7 +281,7 @@ class Attribution {
 
   [[nodiscard]] PartFigures summed(Gathered& g) const {
     PartFigures out = g.figures;
-    out.busy = length_of(intersect(union_of(std::move(g.busy)), window_));
+    out.busy = shared_length(union_of(std::move(g.busy)), window_);
     if (!g.leads.empty()) {
       const auto middle = g.leads.begin() + static_cast<std::ptrdiff_t>((g.leads.size() - 1) / 2);
       std::nth_element(g.leads.begin(), middle, g.leads.end());

@@ -61,10 +61,8 @@ class CopyOuts {
 
 class Collector {
  public:
-  explicit Collector(const Timeline& timeline)
-      : timeline_(timeline),
-        copy_outs_(timeline.fsdp),
-        exposed_copies_(subtract(timeline.copy, unite(timeline.compute, timeline.communication))) {}
+  Collector(const Timeline& timeline, const IntervalSet& exposed_copies)
+      : timeline_(timeline), copy_outs_(timeline.fsdp), exposed_copies_(exposed_copies) {}
 
   UnitWork run() {
     visit_by_start(timeline_, [&](const DeviceEvent& each) { add(each); });
@@ -96,14 +94,15 @@ class Collector {
   };
 
   void add(const DeviceEvent& each) {
-    Owner owner = each.owner;
+    const Place& place = timeline_.place(each);
+    Owner owner = place.owner;
     auto kind = each.nature == Nature::kCompute ? WorkSpan::Kind::kCompute : WorkSpan::Kind::kCopy;
     if (each.nature == Nature::kCopy) {
-      if (const FsdpEvent* out = copy_outs_.around(each.thread, each.launched)) {
+      if (const FsdpEvent* out = copy_outs_.around(place.thread, each.launched)) {
         kind = WorkSpan::Kind::kCopyOut;
         owner = {out->backward ? Section::kBackward : Section::kForward, out->unit};
       } else if (const FsdpEvent* call =
-                     timeline_.fsdp.collective_at(each.thread, each.launched, near_call_)) {
+                     timeline_.fsdp.collective_at(place.thread, each.launched, near_call_)) {
         owner = {call->backward ? Section::kBackward : Section::kForward, call->unit};
       }
     }
@@ -158,7 +157,7 @@ class Collector {
 
   const Timeline& timeline_;
   CopyOuts copy_outs_;
-  IntervalSet exposed_copies_;
+  const IntervalSet& exposed_copies_;
   UnitWork out_;
   std::map<std::pair<Section, uint32_t>, Sets> sets_;
   std::map<Key, Open> open_;
@@ -172,8 +171,9 @@ class Collector {
 
 }  // namespace
 
-UnitWork unit_work(const Timeline& timeline) {
-  return timeline.sections.empty() ? UnitWork() : Collector(timeline).run();
+UnitWork unit_work(const Timeline& timeline, const Partition& partition) {
+  return timeline.sections.empty() ? UnitWork()
+                                   : Collector(timeline, partition.exposed_copy()).run();
 }
 
 }  // namespace shardlens::analysis

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "profiler/analysis/overlap/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
@@ -32,6 +33,6 @@ struct UnitWork {
 };
 
 // Empty if the trace has no FSDP ranges.
-[[nodiscard]] UnitWork unit_work(const Timeline& timeline);
+[[nodiscard]] UnitWork unit_work(const Timeline& timeline, const Partition& partition);
 
 }  // namespace shardlens::analysis

@@ -265,13 +265,13 @@ class WasteFinder {
   [[nodiscard]] Nanoseconds cast_time(const Event& cast) const {
     const IntervalSet& exposed = partition_.exposed_copy();
     if (!timeline_.device) {
-      return length_of(intersect(clip(exposed, {cast.start, cast.end()}), window_));
+      return shared_length(clip(exposed, {cast.start, cast.end()}), window_);
     }
     Nanoseconds sum = 0;
     for (const DeviceEvent* each : launched_within(cast)) {
       const Event& event = trace_.events[each->event];
       if (event.category == Category::kKernel) {  // a copy from the host casts nothing
-        sum += length_of(intersect(clip(exposed, {event.start, event.end()}), window_));
+        sum += shared_length(clip(exposed, {event.start, event.end()}), window_);
       }
     }
     return sum;
@@ -284,7 +284,7 @@ class WasteFinder {
     launches_.resize(trace_.tracks.size());
     for (const DeviceEvent& each : timeline_.device_events) {
       if (each.launch != kNoIndex) {
-        launches_[each.thread].push_back({each.launched, &each});
+        launches_[timeline_.place(each).thread].push_back({each.launched, &each});
       }
     }
     for (auto& thread : launches_) {
@@ -455,7 +455,7 @@ class WasteFinder {
       if (idle.empty() || idle.back().end != until.end || idle.back().end <= waits[w].when.end) {
         continue;
       }
-      const Nanoseconds lost = length_of(intersect({idle.back()}, window_));
+      const Nanoseconds lost = shared_length({idle.back()}, window_);
       if (lost > 0) {
         add(WasteKind::kHostSync, names.at(w), lost);
       }

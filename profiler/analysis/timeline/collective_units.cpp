@@ -231,14 +231,15 @@ class CollectiveUnits {
     size_t near = 0;
     needs_.reserve(timeline_.device_events.size());
     for (const DeviceEvent& each : timeline_.device_events) {
-      const auto before = ends[each.track];
-      ends[each.track] = std::max(before.value_or(each.when.end), each.when.end);
+      const Place& place = timeline_.place(each);
+      const auto before = ends[place.track];
+      ends[place.track] = std::max(before.value_or(each.when.end), each.when.end);
       if (each.nature == Nature::kCommunication || each.launch == trace::kNoIndex ||
-          each.owner.unit == kNoUnit) {
+          place.owner.unit == kNoUnit) {
         continue;
       }
-      if (timeline_.fsdp.collective_at(each.thread, each.launched, near) == nullptr) {
-        needs_.push_back({each.launched, each.owner.unit,
+      if (timeline_.fsdp.collective_at(place.thread, each.launched, near) == nullptr) {
+        needs_.push_back({each.launched, place.owner.unit,
                           std::max(each.launched, before.value_or(each.launched))});
       }
     }

@@ -42,7 +42,7 @@ Nanoseconds Dependencies::launched(uint32_t i) const {
 
 void Dependencies::order_streams() {
   for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
-    std::vector<uint32_t>& stream = streams_[timeline_.device_events[i].track];
+    std::vector<uint32_t>& stream = streams_[timeline_.place(timeline_.device_events[i]).track];
     if (!stream.empty()) {
       before_[i] = stream.back();
     }

@@ -22,6 +22,7 @@ class DeviceEvents {
         trace_(sources.trace),
         timeline_(timeline),
         instants_(instants),
+        places_(sources.trace.tracks.size()),
         fsdp_ranges_(trace_,
                      sources.lists.ranges,
                      [&](const Event& e) { return sources.names.of(e).is_fsdp_work; }),
@@ -43,6 +44,7 @@ class DeviceEvents {
                 last = std::numeric_limits<Nanoseconds>::min();
     int64_t no_launch = 0;
     timeline_.device_events.reserve(sources_.lists.device.size());
+    instants_.compute.reserve(sources_.lists.device.size());
     for (const uint32_t i : sources_.lists.device) {
       const Event& event = trace_.events[i];
       first = std::min(first, event.start);
@@ -74,7 +76,7 @@ class DeviceEvents {
     // As places in `events`, to move little.
     std::vector<std::vector<uint32_t>> streams(trace_.tracks.size());
     for (uint32_t i = 0; i < events.size(); ++i) {
-      streams[events[i].track].push_back(i);
+      streams[timeline_.place(events[i]).track].push_back(i);
     }
     const auto earlier = [&](uint32_t a, uint32_t b) { return before(events[a], events[b]); };
     std::erase_if(streams, [](const std::vector<uint32_t>& stream) { return stream.empty(); });
@@ -165,8 +167,9 @@ class DeviceEvents {
         .add(when);
     instants_.busy[event.track].add(when);
     const Event& call = launch == kNoIndex ? event : trace_.events[launch];
-    timeline_.device_events.push_back(
-        {when, call.start, index, launch, event.track, call.track, nature, owner(event, launch)});
+    const uint32_t place =
+        places_.of({event.track, call.track, owner(event, launch)}, timeline_.places);
+    timeline_.device_events.push_back({when, call.start, index, launch, place, nature});
   }
 
   [[nodiscard]] Owner owner(const Event& event, uint32_t launch) {
@@ -231,6 +234,7 @@ class DeviceEvents {
   const Trace& trace_;
   Timeline& timeline_;
   Instants& instants_;
+  PlaceIndex places_;
   RangeFinder fsdp_ranges_, all_gathers_;
   std::vector<uint32_t> call_list_;
   RangeFinder calls_, calls_with_arguments_, calls_with_kind_;

@@ -20,7 +20,11 @@ using trace::Trace;
 class LeafOperators {
  public:
   LeafOperators(const Sources& sources, Timeline& timeline, Instants& instants)
-      : sources_(sources), trace_(sources.trace), timeline_(timeline), instants_(instants) {}
+      : sources_(sources),
+        trace_(sources.trace),
+        timeline_(timeline),
+        instants_(instants),
+        places_(sources.trace.tracks.size()) {}
 
   void add_all() {
     const auto wanted = [](const Event& e) {
@@ -85,10 +89,11 @@ class LeafOperators {
       const Interval when = Sources::when(event);
       instants_.busy[event.track].add(when);
       (frame.copies ? instants_.copy : instants_.compute).add(when);
+      const Owner owner = timeline_.sections.at(event.track, event.start, near_section_);
       timeline_.host_events.push_back(
-          {when, event.start, frame.event, frame.event, event.track, event.track,
-           frame.copies ? Nature::kCopy : Nature::kCompute,
-           timeline_.sections.at(event.track, event.start, near_section_)});
+          {when, event.start, frame.event, frame.event,
+           places_.of({event.track, event.track, owner}, timeline_.places),
+           frame.copies ? Nature::kCopy : Nature::kCompute});
     }
   }
 
@@ -96,6 +101,7 @@ class LeafOperators {
   const Trace& trace_;
   Timeline& timeline_;
   Instants& instants_;
+  PlaceIndex places_;
   std::vector<Frame> open_;
   size_t near_section_ = 0;
 };

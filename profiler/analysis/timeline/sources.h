@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "profiler/analysis/events/event_lists.h"
@@ -21,14 +22,20 @@ namespace shardlens::analysis {
 class GroupSizes {
  public:
   explicit GroupSizes(const trace::Trace& trace);
+  // Index of the first group with this name in the trace's list; kNoIndex: not listed.
+  [[nodiscard]] uint32_t listed(std::string_view name) const;
   // The size of every group; 0 if they differ in size or are not known.
   [[nodiscard]] int64_t of_all() const { return of_all_; }
   // The size of the group with this name; of_all() if it is not listed.
   [[nodiscard]] int64_t of(std::string_view name) const;
 
  private:
+  struct Group {
+    int64_t size = 0;
+    uint32_t listed = trace::kNoIndex;
+  };
   int64_t of_all_;
-  std::map<std::string, int64_t, std::less<>> by_name_;
+  std::map<std::string, Group, std::less<>> by_name_;
 };
 
 struct Sources {
@@ -48,6 +55,19 @@ struct Sources {
   [[nodiscard]] static Interval when(const trace::Event& event) {
     return {event.start, event.end()};
   }
+};
+
+// Adds places to a timeline, each once.
+class PlaceIndex {
+ public:
+  explicit PlaceIndex(size_t tracks) : latest_(tracks, trace::kNoIndex) {}
+  // Index of the place in `places`; added if new. Complexity: O(1) if the track's last place was
+  // the same, otherwise logarithmic in the places.
+  [[nodiscard]] uint32_t of(const Place& place, std::vector<Place>& places);
+
+ private:
+  std::vector<uint32_t> latest_;  // by track
+  std::map<std::tuple<uint32_t, uint32_t, Section, uint32_t>, uint32_t> index_;
 };
 
 // The timeline's sets of instants while they are built.

@@ -13,6 +13,21 @@ using trace::Event;
 using trace::EventPhase;
 using trace::Trace;
 
+uint32_t PlaceIndex::of(const Place& place, std::vector<Place>& places) {
+  uint32_t& latest = latest_[place.track];
+  if (latest == trace::kNoIndex || places[latest].thread != place.thread ||
+      !(places[latest].owner == place.owner)) {
+    const auto [found, fresh] =
+        index_.try_emplace({place.track, place.thread, place.owner.section, place.owner.unit},
+                           static_cast<uint32_t>(places.size()));
+    if (fresh) {
+      places.push_back(place);
+    }
+    latest = found->second;
+  }
+  return latest;
+}
+
 bool is_host_collective(const Sources& sources, const Event& event) {
   return event.phase == EventPhase::kComplete && (event.category == Category::kCommunication ||
                                                   (event.category == Category::kUserAnnotation &&
@@ -38,14 +53,22 @@ static int64_t size_of_groups(const Trace& trace) {
 }
 
 GroupSizes::GroupSizes(const Trace& trace) : of_all_(size_of_groups(trace)) {
-  for (const trace::ProcessGroup& group : trace.metadata.groups) {
-    by_name_[group.name] = std::max<int64_t>(0, group.size);
+  for (uint32_t i = 0; i < trace.metadata.groups.size(); ++i) {
+    const trace::ProcessGroup& group = trace.metadata.groups[i];
+    Group& known = by_name_[group.name];
+    known.size = std::max<int64_t>(0, group.size);
+    known.listed = std::min(known.listed, i);
   }
+}
+
+uint32_t GroupSizes::listed(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? trace::kNoIndex : found->second.listed;
 }
 
 int64_t GroupSizes::of(std::string_view name) const {
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? of_all_ : found->second;
+  return found == by_name_.end() ? of_all_ : found->second.size;
 }
 
 Collective make_collective(const Trace& trace,
@@ -81,6 +104,9 @@ Collective make_collective(const Trace& trace,
   } else if (args.group != trace::kEmptyString) {
     c.ranks = sizes.of(trace.strings.view(args.group));
   }
+  if (args.group != trace::kEmptyString && args.group_description == trace::kEmptyString) {
+    c.listed_group = sizes.listed(trace.strings.view(args.group));
+  }
   c.action = args.action;
   if (args.issued != 0) {
     c.issued = args.issued;
@@ -115,9 +141,12 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);
   options.check();
-  std::stable_sort(
-      timeline.collectives.begin(), timeline.collectives.end(),
-      [](const Collective& a, const Collective& b) { return a.when.start < b.when.start; });
+  const auto earlier = [](const Collective& a, const Collective& b) {
+    return a.when.start < b.when.start;
+  };
+  if (!std::is_sorted(timeline.collectives.begin(), timeline.collectives.end(), earlier)) {
+    std::stable_sort(timeline.collectives.begin(), timeline.collectives.end(), earlier);
+  }
   timeline.compute = instants.compute.take();
   timeline.copy = instants.copy.take();
   timeline.communication = instants.communication.take();

@@ -61,7 +61,9 @@ struct Collective {
   Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
   int64_t ranks = 0;                     // size of its group; 0: not in the trace
   uint32_t args = trace::kNoIndex;       // index into Trace::collectives
-  uint32_t issuer = trace::kNoIndex;     // host event that issued it: launch, or c10d call
+  // Its group in the trace's list, if its arguments do not describe the group; kNoIndex: not there.
+  uint32_t listed_group = trace::kNoIndex;
+  uint32_t issuer = trace::kNoIndex;  // host event that issued it: launch, or c10d call
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known
@@ -81,21 +83,27 @@ struct Step {
 
 enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
 
-// A kernel, memcpy or memset; in host traces, a leaf operator. Times and track are those of the
-// events, repeated so that a pass over all device events reads memory in order.
+// What most device events share with many others; they refer to it by an index.
+struct Place {
+  uint32_t track = 0;   // of the event
+  uint32_t thread = 0;  // the launch's track; without a launch, the event's
+  // The external id that Shardlens's recorder attached to the launch, otherwise the owner of the
+  // host's time at the launch; none without a launch.
+  Owner owner;
+};
+
+// A kernel, memcpy or memset; in host traces, a leaf operator. Its times are those of the events,
+// repeated so that a pass over all device events reads memory in order.
 struct DeviceEvent {
   Interval when;
   Nanoseconds launched = 0;  // when the call that launched it began; without one, when.start
   uint32_t event = 0;        // index into Trace::events
   // Index of the call that launched it; for a leaf operator: itself.
   uint32_t launch = trace::kNoIndex;
-  uint32_t track = 0;   // of the event
-  uint32_t thread = 0;  // the launch's track; without a launch, the event's
+  uint32_t place = 0;  // index into Timeline::places
   Nature nature = Nature::kCompute;
-  // The external id that Shardlens's recorder attached to the launch, otherwise the owner of the
-  // host's time at the launch; none without a launch.
-  Owner owner;
 };
+static_assert(sizeof(DeviceEvent) <= 40);
 
 // A trace, divided into compute, communication and copies; docs/metrics.md defines each.
 struct Timeline {
@@ -109,10 +117,13 @@ struct Timeline {
   std::vector<IntervalSet> busy;           // by track: all of the above, for figures per stream
   std::vector<DeviceEvent> device_events;  // by start
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
+  std::vector<Place> places;               // of device and host events
   FsdpLog fsdp;                            // what FSDP did, if the trace has its ranges
   DdpLog ddp;                              // what DDP did, in traces without FSDP ranges
   Sections sections;                       // owners of the host's time
   std::vector<trace::Diagnostic> diagnostics;
+
+  [[nodiscard]] const Place& place(const DeviceEvent& event) const { return places[event.place]; }
 };
 
 [[nodiscard]] Timeline make_timeline(const trace::Trace& trace,
