@@ -12,211 +12,12 @@
 
 #include <fmt/format.h>
 
+#include "profiler/analysis/ranks/rank_alignment.h"
+
 namespace shardlens::analysis {
 namespace {
 
 using trace::Severity;
-
-Nanoseconds lower_middle(std::vector<Nanoseconds> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-bool may_differ_in_size(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kSendRecv;
-}
-
-// Whether two parts can belong to one collective.
-bool fit(const RankCollective& a, const RankCollective& b) {
-  return a.kind == b.kind &&
-         (a.bytes == b.bytes || a.bytes == 0 || b.bytes == 0 || may_differ_in_size(*a.kind));
-}
-
-// A collective of an unnumbered group, with the step that issued it (-1: none).
-struct Unnumbered {
-  int64_t step;
-  uint32_t index;
-  const RankCollective* collective;
-  std::optional<std::string_view> unit;  // that called it
-};
-using UnnumberedList = std::vector<Unnumbered>;  // of one rank, by start
-
-// Ranks call the same collectives for the same units.
-bool fit(const Unnumbered& a, const Unnumbered& b) {
-  const bool units = a.unit && b.unit;
-  return fit(*a.collective, *b.collective) &&
-         (!units || (*a.unit == *b.unit && a.collective->part == b.collective->part));
-}
-
-// The items of each step of one rank.
-std::map<int64_t, std::pair<size_t, size_t>> ranges_of(const UnnumberedList& items) {
-  std::map<int64_t, std::pair<size_t, size_t>> out;
-  for (size_t i = 0; i < items.size(); ++i) {
-    const auto [it, fresh] = out.try_emplace(items[i].step, i, i);
-    it->second.second = i + 1;
-  }
-  return out;
-}
-
-// Aligns one rank of a group to another by time.
-class Alignment {
- public:
-  Alignment(const UnnumberedList& reference, const UnnumberedList& other, Nanoseconds expected)
-      : reference_(reference), other_(other), expected_(expected) {
-    const auto others = ranges_of(other);
-    for (const auto& [step, range] : ranges_of(reference)) {
-      if (const auto same = others.find(step); same != others.end()) {
-        steps_.emplace_back(range, same->second);
-      }
-    }
-  }
-
-  // For each of the reference's items, the position of the other's item that belongs to it.
-  [[nodiscard]] std::vector<std::optional<size_t>> run() {
-    std::vector<std::optional<size_t>> out(reference_.size());
-    find_spacing();
-    const bool by_time = find_difference();
-    for (const auto& [mine, theirs] : steps_) {
-      const std::vector<size_t> a = by_issue(reference_, mine), b = by_issue(other_, theirs);
-      if (only_in_order(a, b)) {
-        for (size_t i = 0; i < a.size(); ++i) {
-          out[a[i]] = b[i];
-        }
-        continue;
-      }
-      if (!by_time) {
-        continue;
-      }
-      size_t j = theirs.first;
-      for (size_t i = mine.first; i < mine.second; ++i) {
-        // The nearest that fits; both sides are passed once.
-        std::optional<size_t> nearest;
-        while (j < theirs.second && distance(i, j) < -tolerance_) {
-          ++j;
-        }
-        const size_t last = std::min(theirs.second, j + kNear);
-        for (size_t k = j; k < last && distance(i, k) <= tolerance_; ++k) {
-          if (fit(reference_[i], other_[k]) &&
-              (!nearest || std::abs(distance(i, k)) < std::abs(distance(i, *nearest)))) {
-            nearest = k;
-          }
-        }
-        if (nearest) {
-          out[i] = nearest;
-          j = *nearest + 1;
-        }
-      }
-    }
-    return out;
-  }
-
- private:
-  using Range = std::pair<size_t, size_t>;
-
-  // Positions in the order in which the host called, which is that of all ranks. Threads of one
-  // communicator may start in another.
-  static std::vector<size_t> by_issue(const UnnumberedList& items, const Range& range) {
-    std::vector<size_t> out(range.second - range.first);
-    std::iota(out.begin(), out.end(), range.first);
-    const auto issued = [&](size_t i) {
-      return items[i].collective->issued.value_or(items[i].collective->when.start);
-    };
-    std::stable_sort(out.begin(), out.end(),
-                     [&](size_t x, size_t y) { return issued(x) < issued(y); });
-    return out;
-  }
-
-  // Whether kinds, sizes and units fit in order, and with no shift by a few. Then times are not
-  // needed, which on a CPU differ by more than what is between two collectives.
-  [[nodiscard]] bool only_in_order(const std::vector<size_t>& a,
-                                   const std::vector<size_t>& b) const {
-    const auto all_fit = [&](size_t shift_a, size_t shift_b) {
-      for (size_t i = 0; i + std::max(shift_a, shift_b) < a.size(); ++i) {
-        if (!fit(reference_[a[i + shift_a]], other_[b[i + shift_b]])) {
-          return false;
-        }
-      }
-      return true;
-    };
-    if (a.size() != b.size() || a.size() < 2 || !all_fit(0, 0)) {
-      return false;
-    }
-    for (size_t shift = 1; shift <= std::min(kShift, a.size() - 1); ++shift) {
-      if (all_fit(shift, 0) || all_fit(0, shift)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  [[nodiscard]] Nanoseconds distance(size_t i, size_t j) const {
-    return other_[j].collective->when.end - reference_[i].collective->when.end - difference_;
-  }
-
-  // The usual time between two neighbours that could be confused.
-  void find_spacing() {
-    std::vector<Nanoseconds> gaps;
-    for (const auto& [mine, theirs] : steps_) {
-      for (size_t i = mine.first + 1; i < mine.second; ++i) {
-        gaps.push_back(reference_[i].collective->when.end - reference_[i - 1].collective->when.end);
-      }
-    }
-    spacing_ = gaps.empty() ? kAlone : std::max<Nanoseconds>(1, lower_middle(std::move(gaps)));
-    tolerance_ = std::max<Nanoseconds>(1, spacing_ / 2);
-  }
-
-  // Each pair of equal kind and size at nearly the same place of a step votes for a difference of
-  // the clocks. Most right pairs agree within microseconds; the wrong ones scatter as the times
-  // between collectives do.
-  bool find_difference() {
-    constexpr Nanoseconds kWidest = 10'000;
-    std::vector<Nanoseconds> votes;
-    for (const auto& [mine, theirs] : steps_) {
-      const size_t n = mine.second - mine.first, m = theirs.second - theirs.first;
-      const size_t around = std::min(kShift + (n > m ? n - m : m - n), 8 * kShift);
-      for (size_t i = 0; i < n; ++i) {
-        for (size_t j = i > around ? i - around : 0; j < std::min(m, i + around + 1); ++j) {
-          const Unnumbered &a = reference_[mine.first + i], &b = other_[theirs.first + j];
-          if (fit(a, b)) {
-            votes.push_back(b.collective->when.end - a.collective->when.end);
-          }
-        }
-      }
-    }
-    if (votes.empty()) {
-      return false;
-    }
-    std::sort(votes.begin(), votes.end());
-    const Nanoseconds width = std::clamp<Nanoseconds>(spacing_ / 8, 1, kWidest);
-    size_t most = 0, first = 0, last = 0;
-    const auto middle = [&](size_t from, size_t to) { return votes[from + (to - from) / 2]; };
-    for (size_t from = 0, to = 0; from < votes.size(); ++from) {
-      for (to = std::max(to, from);
-           to + 1 < votes.size() && votes[to + 1] - votes[from] <= width;) {
-        ++to;
-      }
-      const size_t count = to - from + 1;
-      // Of equally good ones, the one nearest to what is expected.
-      if (count > most || (count == most && std::abs(middle(from, to) - expected_) <
-                                                std::abs(middle(first, last) - expected_))) {
-        most = count;
-        first = from;
-        last = to;
-      }
-    }
-    difference_ = middle(first, last);
-    return true;
-  }
-
-  static constexpr Nanoseconds kAlone = 1'000'000;  // the spacing of a single collective
-  static constexpr size_t kNear = 64;               // so many are compared at most
-  static constexpr size_t kShift = 4;  // how many events more than the counts show may be lost
-  const UnnumberedList& reference_;
-  const UnnumberedList& other_;
-  Nanoseconds expected_, spacing_ = kAlone, tolerance_ = 1, difference_ = 0;
-  std::vector<std::pair<Range, Range>> steps_;
-};
 
 class Matcher {
  public:
@@ -233,6 +34,22 @@ class Matcher {
       align(group);
     }
     solve();
+    const size_t aligned = out_.collectives.size();
+    std::vector<std::vector<bool>> matched(ranks_.size());
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      matched[rank].resize(ranks_[rank].rows.size());
+    }
+    for (const MatchedCollective& parts : out_.collectives) {
+      for (const CollectivePart& p : parts) {
+        matched[p.rank][p.index] = true;
+      }
+    }
+    for (const Group& group : groups_) {
+      match_leftovers(group, matched);
+    }
+    if (out_.collectives.size() > aligned) {
+      solve();
+    }
     for (const Group& group : groups_) {
       match_in_order(group);
     }
@@ -379,7 +196,7 @@ class Matcher {
       const ClockOffset &here = out_.clocks[reference], &there = out_.clocks[rank];
       const Nanoseconds expected =
           here.island == there.island ? there.offset - here.offset : Nanoseconds{0};
-      const auto places = Alignment(most, theirs, expected).run();
+      const auto places = align_rank(most, theirs, expected);
       for (size_t i = 0; i < places.size(); ++i) {
         if (places[i]) {
           found[i].push_back({rank, theirs[*places[i]].index});
@@ -393,6 +210,53 @@ class Matcher {
         out_.collectives.push_back(std::move(each));
       }
     }
+  }
+
+  // Matches what the rank with most collectives has lost: parts of other ranks that, by the clocks,
+  // ended at one time.
+  void match_leftovers(const Group& group, const std::vector<std::vector<bool>>& matched) {
+    struct Leftover {
+      Nanoseconds end;  // by the common clock
+      uint32_t rank;
+      const Unnumbered* item;
+    };
+    std::vector<Leftover> left;
+    for (const auto& [rank, all] : group.ranks) {
+      for (const Unnumbered& item : all) {
+        if (ends_together(*item.collective->kind) && !matched[rank][item.index]) {
+          left.push_back({item.collective->when.end - out_.clocks[rank].offset, rank, &item});
+        }
+      }
+    }
+    std::stable_sort(left.begin(), left.end(),
+                     [](const Leftover& a, const Leftover& b) { return a.end < b.end; });
+    std::vector<bool> used(left.size());
+    for (size_t i = 0; i < left.size(); ++i) {
+      if (used[i]) {
+        continue;
+      }
+      MatchedCollective parts{{left[i].rank, left[i].item->index}};
+      const size_t last = std::min(left.size(), i + kNear);
+      for (size_t k = i + 1; k < last && left[k].end - left[i].end <= kSlack; ++k) {
+        const bool other = std::none_of(parts.begin(), parts.end(), [&](const CollectivePart& p) {
+          return p.rank == left[k].rank;
+        });
+        if (!used[k] && other && left[k].item->step == left[i].item->step &&
+            same_island(left[k].rank, left[i].rank) && fit(*left[i].item, *left[k].item)) {
+          parts.push_back({left[k].rank, left[k].item->index});
+          used[k] = true;
+        }
+      }
+      if (parts.size() > 1) {
+        std::sort(parts.begin(), parts.end(),
+                  [](const auto& a, const auto& b) { return a.rank < b.rank; });
+        out_.collectives.push_back(std::move(parts));
+      }
+    }
+  }
+
+  [[nodiscard]] bool same_island(uint32_t a, uint32_t b) const {
+    return out_.clocks[a].island == out_.clocks[b].island;
   }
 
   // The n-th of each step and kind on all ranks that have the group.
@@ -479,7 +343,6 @@ class Matcher {
   // Whether all parts ran at one instant by the solved clocks. A rank leaves a broadcast or an
   // all-to-all when its own data is there, so only the others are this strict.
   [[nodiscard]] bool ran_together(const MatchedCollective& parts) const {
-    constexpr Nanoseconds kSlack = 20'000;
     Nanoseconds last_start = 0, first_end = 0, slack = kSlack;
     for (size_t i = 0; i < parts.size(); ++i) {
       const ClockOffset& clock = out_.clocks[parts[i].rank];
@@ -513,6 +376,8 @@ class Matcher {
     }
   }
 
+  static constexpr Nanoseconds kSlack = 20'000;  // by which ends on one clock may differ
+  static constexpr size_t kNear = 64;            // so many are compared at most
   const std::vector<RankCollectives>& ranks_;
   std::vector<trace::Diagnostic>& diagnostics_;
   std::vector<Numbered> numbered_;

@@ -35,6 +35,7 @@ struct CollectiveMatching {
 //   - Other kinds that all ranks end together are matched by time. The difference of two ranks'
 //     clocks is the one on which most pairs of equal kind and size, at nearly the same place of a
 //     step, agree; so events that one trace lost neither shift the rest nor look like an offset.
+//   - What that rank has lost is matched among the others, by the clocks that follow.
 //   - What need not end together (broadcasts, all-to-alls, sends) is matched by its order within
 //     the step, where all ranks have equally many.
 // Parts that cannot have been in one collective are then dropped: of different kind or size, or, by

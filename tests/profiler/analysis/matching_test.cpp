@@ -234,15 +234,21 @@ TEST(MatchingTest, UnevenAllToAllsDoNotMoveClocks) {
   EXPECT_EQ(m.clocks.at(1).collectives, 10);
 }
 
-// Without sequence numbers, a trace that lost its first collective still matches from the second
-// on. All have one size, and about one millisecond between them.
-TEST(MatchingTest, ALostFirstEventShiftsNothing) {
+// Twelve collectives of one size, about one millisecond apart.
+std::vector<InGroup> a_millisecond_apart() {
   std::vector<InGroup> parts;
   Nanoseconds at = 0;
   for (int64_t i = 0; i < 12; ++i) {
     at += 1'000'000 + (i * 7919) % 97 * 1000;  // not quite regular, as in real steps
     parts.push_back({"shard", at - 200'000, at});
   }
+  return parts;
+}
+
+// Without sequence numbers, a trace that lost its first collective still matches from the second
+// on. All have one size, and about one millisecond between them.
+TEST(MatchingTest, ALostFirstEventShiftsNothing) {
+  const std::vector<InGroup> parts = a_millisecond_apart();
   for (const auto& [lost, ahead] :
        {std::pair<size_t, Nanoseconds>{0, 0}, {0, 40'000}, {5, -3000}}) {
     std::vector<InGroup> others = parts;
@@ -260,6 +266,50 @@ TEST(MatchingTest, ALostFirstEventShiftsNothing) {
     EXPECT_EQ(result.matching.clocks.at(1).spread, 0);
     EXPECT_EQ(result.matching.collectives.at(0).skew_max, 0);
   }
+}
+
+std::vector<InGroup> without(std::vector<InGroup> parts, const std::vector<size_t>& lost) {
+  for (auto it = lost.rbegin(); it != lost.rend(); ++it) {
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(*it));
+  }
+  return parts;
+}
+
+// Two collectives are nearer to each other than half of the usual distance, and the other rank lost
+// the first of them. Its part of the second one belongs to the nearer of both.
+TEST(MatchingTest, APartBelongsToTheNearest) {
+  std::vector<InGroup> parts = a_millisecond_apart();
+  parts[5] = {"shard", parts[6].start - 300'000, parts[6].end - 300'000};
+  std::vector<trace::Trace> traces;
+  traces.push_back(rank_in_groups(0, parts));
+  traces.push_back(rank_in_groups(1, without(parts, {5})));
+  const Analysis result = analyzed(std::move(traces));
+  EXPECT_EQ(result.matching.clocks.at(1).offset - result.matching.clocks.at(0).offset, 0);
+  EXPECT_EQ(result.matching.clocks.at(0).collectives, 11);
+  EXPECT_EQ(result.matching.clocks.at(1).collectives, 11);
+  EXPECT_EQ(result.matching.collectives.at(0).skew_max, 0);
+}
+
+// The rank that has most collectives lost one that both others have.
+TEST(MatchingTest, WhatTheFullestRankLostIsMatchedAmongOthers) {
+  const std::vector<InGroup> parts = a_millisecond_apart();
+  std::vector<InGroup> ahead = without(parts, {8, 9});
+  for (InGroup& each : ahead) {
+    each.start += 40'000;
+    each.end += 40'000;
+  }
+  std::vector<trace::Trace> traces;
+  traces.push_back(rank_in_groups(0, without(parts, {5})));
+  traces.push_back(rank_in_groups(1, without(parts, {0, 1})));
+  traces.push_back(rank_in_groups(2, ahead));
+  const Analysis result = analyzed(std::move(traces));
+  EXPECT_EQ(result.matching.clocks.at(0).collectives, 11);
+  EXPECT_EQ(result.matching.clocks.at(1).collectives, 10);
+  EXPECT_EQ(result.matching.clocks.at(2).collectives, 10);
+  EXPECT_EQ(result.matching.clocks.at(2).offset - result.matching.clocks.at(0).offset, 40'000);
+  EXPECT_EQ(result.matching.collectives.at(0).skew_max, 0);
+  EXPECT_THAT(result.diagnostics, Not(testing::Contains(testing::Field(&trace::Diagnostic::message,
+                                                                       HasSubstr("counterpart")))));
 }
 
 // Two processes of one machine, each with two communication threads that share two cores: one
