@@ -3,9 +3,9 @@
 
     what_if_fsdp2.py OUT [--rounds 4] [--steps 4] [--hidden 384] [--blocks 6] [--json]
 
-A Llama on two Gloo ranks with one thread each, in four variants: as it is, reshard_after_forward=False, forward prefetch, and pairs of
-blocks as units. All variants train alternately in one process per rank, a few steps a round, so that a busy machine slows them alike. The
-first variant is then recorded with shardlens.record into OUT/run; the program simulates its own plan and the three others, and a table
+A Llama on two Gloo ranks with one thread each, in five variants: as it is, reshard_after_forward=False, forward prefetch, pairs of blocks as
+units, and replicated (a mesh of two replicas). All variants train alternately in one process per rank, a few steps a round, so that a busy machine slows them alike. The
+first variant is then recorded with shardlens.record into OUT/run; the program simulates its own plan and the four others, and a table
 compares the changes. $SHARDLENS_PROGRAM names the program.
 """
 import argparse
@@ -25,7 +25,7 @@ from torch import nn
 import shardlens
 from shardlens.program import ask
 
-VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks")
+VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks", "replicate")
 
 
 def llama(options):
@@ -43,6 +43,8 @@ def sharded(variant, options):
     model = llama(options)
     layers = model.model.layers
     keep = {"reshard_after_forward": False} if variant == VARIANTS[1] else {}
+    if variant == VARIANTS[4]:
+        keep = {"mesh": dist.device_mesh.init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))}
     if variant == VARIANTS[3]:
         for first in range(0, len(layers), 2):
             fully_shard([layers[first], layers[first + 1]])
@@ -68,6 +70,8 @@ def plan_of(variant, plan):
     elif variant == VARIANTS[3]:
         of = {unit["modules"]: unit for unit in plan["units"]}
         plan["units"] = [of[""]] + [{**of[a], "modules": [a, b]} for a, b in zip(blocks[::2], blocks[1::2])]
+    elif variant == VARIANTS[4]:
+        plan["mesh"] = {"replicate": 2, "shard": 1}
     return plan
 
 
@@ -124,6 +128,29 @@ def median_and_noise(times):
     return statistics.median(times), 1.57 * (quartiles[2] - quartiles[0]) / len(times) ** 0.5
 
 
+def compared(options):
+    """The run's own plan and each variant, measured and predicted: what --json prints."""
+    times = json.loads((options.out / "times.json").read_text())
+    recorded = json.loads((options.out / "run" / "plan.json").read_text())
+    own = simulated(options)
+    base, base_noise = median_and_noise(times[VARIANTS[0]])
+    rows = []
+    for variant in VARIANTS:
+        seconds, noise = median_and_noise(times[variant])
+        predicted = own if variant == VARIANTS[0] else simulated(options, plan_of(variant, recorded))
+        rows.append({
+            "variant": variant, "measured_ms": seconds * 1e3, "noise_ms": noise * 1e3, "measured_change": seconds / base - 1,
+            "predicted_change": predicted["step_ns"] / own["step_ns"] - 1, "predicted": predicted})
+    return {"baseline": own["baseline"], "noise": base_noise / base, "rows": rows}
+
+
+def measure(options):
+    """Trains all variants and records the first, into options.out."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        mp.spawn(work, (os.path.join(directory, "store"), options), nprocs=2)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
@@ -132,23 +159,10 @@ def main():
     parser.add_argument("--compare-only", action="store_true", help="use the run and the times that OUT has")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     if not options.compare_only:
-        with tempfile.TemporaryDirectory() as directory:
-            mp.spawn(work, (os.path.join(directory, "store"), options), nprocs=2)
-    times = json.loads((options.out / "times.json").read_text())
-    recorded = json.loads((options.out / "run" / "plan.json").read_text())
-    own = simulated(options)
-    base, base_noise = median_and_noise(times[VARIANTS[0]])
-    rows = []
-    for variant in VARIANTS:
-        seconds, noise = median_and_noise(times[variant])
-        plan = None if variant == VARIANTS[0] else plan_of(variant, recorded)
-        predicted = own if plan is None else simulated(options, plan)
-        rows.append({
-            "variant": variant, "measured_ms": seconds * 1e3, "noise_ms": noise * 1e3, "measured_change": seconds / base - 1,
-            "predicted_change": predicted["step_ns"] / own["step_ns"] - 1, "predicted": predicted})
-    result = {"baseline": own["baseline"], "noise": base_noise / base, "rows": rows}
+        measure(options)
+    result = compared(options)
+    own, rows = result["rows"][0]["predicted"], result["rows"]
     if options.json:
         json.dump(result, sys.stdout, indent=1)
         return
