@@ -102,6 +102,9 @@ class ShardedModel {
   virtual uint32_t record_action(const schedule::Action& action) = 0;
   // Bytes of the unsharded parameters that are allocated now; 0 between steps with full_shard.
   [[nodiscard]] virtual int64_t unsharded_bytes() const = 0;
+
+ protected:
+  [[nodiscard]] virtual dist::World& world() const = 0;
 };
 
 // Shards `model` in place by `plan`, whose module tree must be the model's (names, shapes and order

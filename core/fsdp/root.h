@@ -87,6 +87,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   };
   class Backward;  // exists as long as autograd's graph task of a backward
 
+  [[nodiscard]] dist::World& world() const override { return *options_.world; }
   // Cleans up after a backward that failed on another thread. Called first by what the thread that
   // trains calls.
   void settle();

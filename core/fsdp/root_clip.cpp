@@ -47,7 +47,9 @@ std::vector<double> norm_parts(const std::vector<std::shared_ptr<FsdpState>>& st
 }  // namespace
 
 double ShardedModel::clip_grad_norm(double max_norm, double norm_type) {
-  return issue_clip_grad_norm(max_norm, norm_type).item<double>();
+  const at::Tensor norm = issue_clip_grad_norm(max_norm, norm_type);
+  world().world().wait_for_device();  // ends after the timeout, unlike a copy to the host
+  return norm.item<double>();
 }
 
 at::Tensor Root::issue_clip_grad_norm(double max_norm, double norm_type) {

@@ -108,8 +108,9 @@ class ParallelModel final : public fsdp::ShardedModel {
  public:
   ParallelModel(const plan::ResolvedPlan& plan,
                 std::shared_ptr<fsdp::ShardedModel> sharded,
-                std::shared_ptr<Log> log)
-      : plan_(plan), sharded_(std::move(sharded)), log_(std::move(log)) {
+                std::shared_ptr<Log> log,
+                dist::World& world)
+      : plan_(plan), sharded_(std::move(sharded)), log_(std::move(log)), world_(world) {
     if (sharded_ != nullptr) {
       shards_.assign(sharded_->flat_shards().begin(), sharded_->flat_shards().end());
     }
@@ -228,6 +229,8 @@ class ParallelModel final : public fsdp::ShardedModel {
   }
 
  private:
+  [[nodiscard]] dist::World& world() const override { return world_; }
+
   // The same; all norms stay on the device.
   at::Tensor clip_on_device(std::vector<at::Tensor> grads,
                             c10::Device device,
@@ -270,6 +273,7 @@ class ParallelModel final : public fsdp::ShardedModel {
   plan::ResolvedPlan plan_;
   std::shared_ptr<fsdp::ShardedModel> sharded_;  // null: every unit is replicated
   std::shared_ptr<Log> log_;
+  dist::World& world_;
   std::vector<std::shared_ptr<replicate::ReplicateState>> states_;
   std::unordered_map<uint32_t, at::Tensor> whole_;  // unsharded parameters, by index in the tree
   std::vector<at::Tensor> in_order_, shards_;
@@ -329,7 +333,7 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
       options.recorder->units(names);
     }
   }
-  auto result = std::make_shared<ParallelModel>(plan, sharded, log);
+  auto result = std::make_shared<ParallelModel>(plan, sharded, log, *options.world);
   std::vector<uint32_t> unreduced = plan.ignored_parameters;
   for (const plan::Unit& unit : plan.units) {
     std::ranges::copy_if(unit.parameters, std::back_inserter(unreduced), [&](uint32_t index) {

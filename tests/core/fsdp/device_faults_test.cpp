@@ -215,6 +215,26 @@ TEST(DeviceFaultsTest, TheHostStopsWaitingWithAMessageOfItsOwn) {
   }
 }
 
+TEST(DeviceFaultsTest, ReadingTheNormEndsAfterTheTimeout) {
+  test::fake = {};
+  test::fake.finished = true;  // without teeth, and all events are complete
+  dist::WorldOptions options;
+  options.backend = dist::BackendKind::kEmulated;
+  options.world_size = 2;
+  options.device = kFakeDevice;
+  options.timeout = std::chrono::milliseconds(20);
+  const auto world = dist::World::join(options);
+  test::Mlp model = test::make_mlp(5, 2);
+  test::move_to_device(*model);
+  const auto sharded = fully_shard(model.ptr(), test::mlp_plan("true"), {.world = world.get()});
+  model(test::seeded({4, 5}, 1).to(kFakeDevice)).sum().backward();
+  test::fake.finished = false;  // the device stops
+  EXPECT_THAT(
+      test::message_of<RuntimeFault>([&] { static_cast<void>(sharded->clip_grad_norm(1)); }),
+      testing::HasSubstr("the device did not finish within"));
+  test::fake.finished = true;
+}
+
 TEST(DeviceFaultsTest, ParametersOnAnotherDeviceThanTheWorldsAreNamed) {
   const test::DeviceScope scope(0);
   const auto world = emulated_world(kFakeDevice);
