@@ -9,6 +9,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -27,6 +28,18 @@ struct ValidateOptions {
   std::filesystem::path runs, stacks, collectives;
   bool json = false;
 };
+
+nlohmann::ordered_json errors_json(const std::vector<sim::MeanErrors>& errors) {
+  auto out = nlohmann::ordered_json::array();
+  for (const sim::MeanErrors& each : errors) {
+    out.push_back({{"name", each.name}, {"rows", each.rows}});
+    const bool any = each.rows > 0;
+    out.back()["mape"] = any ? nlohmann::ordered_json(each.relative) : nlohmann::ordered_json();
+    out.back()["log_error"] =
+        any ? nlohmann::ordered_json(each.logarithmic) : nlohmann::ordered_json();
+  }
+  return out;
+}
 
 std::string json_text(const sim::Validation& result) {
   nlohmann::ordered_json out;
@@ -68,7 +81,40 @@ std::string json_text(const sim::Validation& result) {
   out["worst"] = result.worst;
   out["within_15_percent"] = result.within_15_percent;
   out["spearman"] = result.spearman;
+  out["errors"] = errors_json(result.errors);
+  out["left_out"] = nlohmann::ordered_json::array();
+  for (const sim::LeftOut& each : result.left_out) {
+    out["left_out"].push_back({{"code_base", each.code_base},
+                               {"constants", each.constants},
+                               {"errors", errors_json(each.errors)}});
+  }
   return out.dump(1) + "\n";
+}
+
+// The simulator and the simple models, on the rows not used to fit, then on each code base from the
+// other ones.
+void print_comparison(const sim::Validation& result) {
+  report::Table table({{"predicted rows", report::Align::kLeft},
+                       {"by", report::Align::kLeft},
+                       {"rows"},
+                       {"mean error"},
+                       {"|log|"}});
+  const auto add = [&table](const std::string& title, const std::vector<sim::MeanErrors>& errors,
+                            const std::string& constants) {
+    for (size_t i = 0; i < errors.size(); ++i) {
+      const sim::MeanErrors& each = errors[i];
+      table.row({i == 0 ? title : "", i == 0 ? each.name + constants : each.name,
+                 std::to_string(each.rows),
+                 each.rows > 0 ? report::format_percent(each.relative) : "too few rows",
+                 each.rows > 0 ? fmt::format("{:.3f}", each.logarithmic) : ""});
+    }
+  };
+  add("not used to fit", result.errors, "");
+  for (const sim::LeftOut& each : result.left_out) {
+    add(each.code_base + ", left out", each.errors,
+        fmt::format(" ({})", fmt::join(each.constants, ", ")));
+  }
+  write_stdout("\n" + table.render(style_of_stdout()));
 }
 
 void print_text(const sim::Validation& result) {
@@ -110,6 +156,7 @@ void print_text(const sim::Validation& result) {
   for (const auto& [type, value] : result.spearman) {
     write_stdout(fmt::format("rank correlation of tokens/s per GPU, {}: {:.3f}\n", type, value));
   }
+  print_comparison(result);
 }
 
 constexpr double kGoal = 0.05;  // goal for a curve's mean error

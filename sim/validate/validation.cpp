@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "sim/validate/simple_models.h"
 
 namespace shardlens::sim {
 namespace {
@@ -16,15 +20,6 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr size_t kLeastRanked = 10;
 constexpr double kClose = 0.15;
-
-// The least FLOPs per token of a step: matrix products and half of the attention matrix, in forward
-// and (twice) in backward, and once more with full checkpointing.
-double least_flops_per_token(const PublishedRun& run) {
-  const auto parameters = static_cast<double>(plan::parameter_count(run.shape));
-  const double once = 2 * parameters + 2.0 * static_cast<double>(run.shape.layers) *
-                                           static_cast<double>(run.shape.hidden * run.seq);
-  return once * (run.checkpointing == Checkpointing::kFull ? 4 : 3);
-}
 
 plan::Plan plan_of(const PublishedRun& run, const Stack& stack) {
   plan::Plan plan = stack.plan;
@@ -48,8 +43,7 @@ plan::Plan plan_of(const PublishedRun& run, const Stack& stack) {
   return plan;
 }
 
-void predict_row(ValidatedRow& row, const Stack& stack) {
-  const PublishedRun& run = row.run;
+Prediction prediction_of(const PublishedRun& run, const Stack& stack) {
   HardwareSpec hardware = stack.hardware;
   hardware.nodes = std::max<int64_t>(1, (run.gpus + hardware.gpus - 1) / hardware.gpus);
   // The predicted peak may be larger than the GPU's memory, although the run did fit. No limit, so
@@ -61,9 +55,46 @@ void predict_row(ValidatedRow& row, const Stack& stack) {
   scenario.world_size = run.gpus;
   scenario.step = {.batch = run.microbatch, .seq = run.seq, .accumulate = run.accumulate};
   scenario.machine = std::make_shared<const TargetMachine>(std::move(hardware));
-  const Prediction prediction = evaluate(scenario);
+  return evaluate(scenario);
+}
+
+double seconds(Nanoseconds time) {
+  return static_cast<double>(time) * 1e-9;
+}
+
+// "H100" of "H100 SXM5 80GB".
+std::string_view chip_of(const HardwareSpec& hardware) {
+  const std::string_view name = hardware.gpu.name;
+  return name.substr(0, name.find(' '));
+}
+
+// Stacks that name their sources were fitted to these only; others may have constants of another
+// stack.
+const Stack* fitted_without(const FittedStacks& stacks,
+                            const std::string& code_base,
+                            const HardwareSpec& hardware) {
+  const auto found =
+      std::find_if(stacks.stacks.begin(), stacks.stacks.end(), [&](const Stack& stack) {
+        return chip_of(stack.hardware) == chip_of(hardware) && !stack.sources.empty() &&
+               std::none_of(stack.sources.begin(), stack.sources.end(),
+                            [&](const std::string& source) {
+                              return code_base.find(source) != std::string::npos;
+                            });
+      });
+  return found == stacks.stacks.end() ? nullptr : &*found;
+}
+
+void predict_row(ValidatedRow& row, const Stack& stack, const FittedStacks& stacks) {
+  const PublishedRun& run = row.run;
+  const Prediction prediction = prediction_of(run, stack);
+  Stack other = stack;
+  const Stack* known = fitted_without(stacks, code_base_of(run.source), stack.hardware);
+  other.hardware.software = known == nullptr ? SoftwareSpec{} : known->hardware.software;
+  row.left_out_stack = known == nullptr ? "" : known->name;
+  row.left_out_predicted = seconds(prediction_of(run, other).step.duration);
+  row.peak_flops = stack.hardware.gpu.half_tflops * 1e12;
   row.measured = run.step_seconds();
-  row.predicted = static_cast<double>(prediction.step.duration) * 1e-9;
+  row.predicted = seconds(prediction.step.duration);
   row.figures = prediction.figures;
   row.error = row.predicted / row.measured - 1;
   if (run.peak_gib) {
@@ -92,9 +123,85 @@ void validate_row(ValidatedRow& row, const FittedStacks& stacks) {
   row.stack = stack->name;
   row.used_to_fit = stacks.fitted.contains(run.identity);
   try {
-    predict_row(row, *stack);
+    predict_row(row, *stack, stacks);
   } catch (const Error& error) {
     row.failed = error.what();
+  }
+}
+
+bool is_predicted(const ValidatedRow& row) {
+  return row.run.out_of_scope.empty() && row.failed.empty();
+}
+
+class ErrorSum {
+ public:
+  explicit ErrorSum(std::string_view name) { out_.name = name; }
+
+  void add(double predicted, double measured) {
+    ++out_.rows;
+    out_.relative += std::abs(predicted / measured - 1);
+    out_.logarithmic += std::abs(std::log(predicted / measured));
+  }
+  [[nodiscard]] MeanErrors mean() const {
+    MeanErrors out = out_;
+    const auto rows = static_cast<double>(std::max<int64_t>(1, out.rows));
+    out.relative /= rows;
+    out.logarithmic /= rows;
+    return out;
+  }
+
+ private:
+  MeanErrors out_;
+};
+
+// Errors on `tested`: of the simulator, and of each simple model, fitted to `known`.
+std::vector<MeanErrors> errors_on(const std::vector<const ValidatedRow*>& tested,
+                                  const std::vector<const ValidatedRow*>& known,
+                                  double ValidatedRow::*simulated) {
+  std::vector<RunPoint> points;
+  for (const ValidatedRow* each : known) {
+    points.push_back({&each->run, each->peak_flops});
+  }
+  ErrorSum simulator("simulator");
+  for (const ValidatedRow* row : tested) {
+    simulator.add(row->*simulated, row->measured);
+  }
+  std::vector<MeanErrors> out{simulator.mean()};
+  for (size_t i = 0; i < kSimpleModelCount; ++i) {
+    const auto model = static_cast<SimpleModel>(i);
+    ErrorSum sum(name_of(model));
+    for (const ValidatedRow* row : tested) {
+      if (const auto predicted = simple_prediction(model, {&row->run, row->peak_flops}, points)) {
+        sum.add(*predicted, row->measured);
+      }
+    }
+    out.push_back(sum.mean());
+  }
+  return out;
+}
+
+void compare(Validation& out) {
+  std::vector<const ValidatedRow*> tested, known;
+  std::map<std::string, std::vector<const ValidatedRow*>> by_base;
+  for (const ValidatedRow& row : out.rows) {
+    if (is_predicted(row)) {
+      (row.used_to_fit ? known : tested).push_back(&row);
+      by_base[code_base_of(row.run.source)].push_back(&row);
+    }
+  }
+  out.errors = errors_on(tested, known, &ValidatedRow::predicted);
+  for (const auto& [base, rows] : by_base) {
+    std::vector<const ValidatedRow*> others;
+    std::copy_if(
+        known.begin(), known.end(), std::back_inserter(others),
+        [&base = base](const ValidatedRow* row) { return code_base_of(row->run.source) != base; });
+    LeftOut left{base, {}, errors_on(rows, others, &ValidatedRow::left_out_predicted)};
+    std::set<std::string> constants;
+    for (const ValidatedRow* row : rows) {
+      constants.insert(row->left_out_stack.empty() ? "bare hardware" : row->left_out_stack);
+    }
+    left.constants.assign(constants.begin(), constants.end());
+    out.left_out.push_back(std::move(left));
   }
 }
 
@@ -104,7 +211,7 @@ void summarize(Validation& out) {
   int64_t close = 0;
   for (const ValidatedRow& row : out.rows) {
     out.used_to_fit += row.used_to_fit ? 1 : 0;
-    if (!row.run.out_of_scope.empty() || row.used_to_fit || !row.failed.empty()) {
+    if (!is_predicted(row) || row.used_to_fit) {
       continue;
     }
     ++out.counted;
@@ -147,6 +254,17 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
 
 }  // namespace
 
+std::string code_base_of(std::string_view source) {
+  constexpr std::string_view kAddress = "https://github.com/";
+  if (source.starts_with(kAddress)) {
+    source.remove_prefix(kAddress.size());
+  }
+  const size_t owner = source.find('/');
+  const size_t end = owner == std::string_view::npos ? source.find_first_of(":@ ")
+                                                     : source.find_first_of("/:@ ", owner + 1);
+  return std::string(source.substr(0, end));
+}
+
 double spearman(const std::vector<double>& x, const std::vector<double>& y) {
   SHARDLENS_CHECK(x.size() == y.size(), "two series of the same length are expected");
   const std::vector<double> rx = ranks_of(x), ry = ranks_of(y);
@@ -180,6 +298,7 @@ Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks) 
     worker.join();
   }
   summarize(out);
+  compare(out);
   return out;
 }
 

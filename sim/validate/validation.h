@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/hardware/stacks.h"
@@ -20,7 +21,29 @@ struct ValidatedRow {
   StepFigures figures;  // of the predicted step
   // GiB, for rows with a measured peak: reserved if the notes mention it, otherwise allocated.
   std::optional<double> predicted_peak, peak_error;
-  std::string failed;  // why a row in scope has no prediction; "": it has one
+  // Seconds per step with constants that were not fitted to any run of the row's code base: those
+  // of `left_out_stack`, for the same GPU; "": no others were fitted, so those of the bare
+  // hardware.
+  double left_out_predicted = 0;
+  std::string left_out_stack;
+  double peak_flops = 0;  // of the GPU, per second
+  std::string failed;     // why a row in scope has no prediction; "": it has one
+};
+
+// Mean errors of one way of predicting, over rows for which it has a prediction.
+struct MeanErrors {
+  std::string name;  // "simulator", name_of(SimpleModel)
+  int64_t rows = 0;
+  double relative = 0;  // |predicted / measured - 1|
+  double logarithmic =
+      0;  // |log(predicted / measured)|, for which half and twice are equally wrong
+};
+
+// Every row in scope of one code base, predicted from other code bases' rows.
+struct LeftOut {
+  std::string code_base;               // "owner/repository"
+  std::vector<std::string> constants;  // of the simulator: stacks, or "bare hardware"
+  std::vector<MeanErrors> errors;      // the simulator, then each SimpleModel
 };
 
 // Statistics over rows in scope that were not used for fitting.
@@ -30,10 +53,16 @@ struct Validation {
   double mape = 0, worst = 0;              // mean and largest |error|
   double within_15_percent = 0;            // share of rows
   std::map<std::string, double> spearman;  // by GPU type, for types with ten rows or more
+  // The simulator, then simple models that are fitted to the same rows as its constants.
+  std::vector<MeanErrors> errors;
+  std::vector<LeftOut> left_out;  // by code base
 };
 
 // Predicts each run with the constants of its stack, on all cores. Does not fit anything.
 [[nodiscard]] Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks);
+
+// The repository of a run's source: "owner/name" of "owner/name:path" or of a GitHub address.
+[[nodiscard]] std::string code_base_of(std::string_view source);
 
 // Rank correlation of two series of the same length; ties share their rank.
 [[nodiscard]] double spearman(const std::vector<double>& x, const std::vector<double>& y);

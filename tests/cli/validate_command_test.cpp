@@ -31,6 +31,9 @@ TEST_F(ValidateCommandTest, JsonHasARowForEachRunAndFiguresOfThoseThatCount) {
   EXPECT_LE(out["mape"].get<double>(), 0.08);
   EXPECT_LE(out["mape"].get<double>(), out["worst"].get<double>());
   EXPECT_TRUE(out["spearman"].contains("H100-SXM-80GB"));
+  EXPECT_EQ(out["errors"][0]["mape"], out["mape"]);
+  EXPECT_EQ(out["errors"][1]["name"], "constant FLOP rate");
+  EXPECT_EQ(out["left_out"].size(), 3U);
 }
 
 TEST_F(ValidateCommandTest, TextNamesWhatIsNotModelled) {
@@ -39,6 +42,8 @@ TEST_F(ValidateCommandTest, TextNamesWhatIsNotModelled) {
   EXPECT_THAT(result.out, HasSubstr("not modelled: fp8"));
   EXPECT_THAT(result.out, HasSubstr("used to fit"));
   EXPECT_THAT(result.out, HasSubstr("mean error"));
+  EXPECT_THAT(result.out, HasSubstr("log-linear"));
+  EXPECT_THAT(result.out, HasSubstr("mosaicml/llm-foundry, left out"));
 }
 
 TEST_F(ValidateCommandTest, BadInputIsNamed) {

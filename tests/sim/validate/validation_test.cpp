@@ -105,6 +105,53 @@ TEST(Validation, PeakMemoryIsPredictedWhereItIsPrinted) {
   EXPECT_EQ(listed, 3);
 }
 
+// The expected errors of the simple models are those of a program with numpy that has the same
+// definitions (median, nearest in factors of two, numpy.linalg.lstsq).
+TEST(Validation, SimpleModelsAreFittedToTheSameRows) {
+  const std::vector<MeanErrors>& errors = validated().errors;
+  ASSERT_EQ(errors.size(), 4U);
+  EXPECT_EQ(errors[0].name, "simulator");
+  EXPECT_NEAR(errors[0].relative, validated().mape, 1e-12);
+  for (const MeanErrors& each : errors) {
+    // One GPU type has a single row that was used to fit, too few for a regression.
+    EXPECT_EQ(each.rows, validated().counted - (each.name == "log-linear" ? 1 : 0)) << each.name;
+    EXPECT_GE(each.logarithmic, errors[0].logarithmic) << each.name;
+  }
+  const double expected[][2] = {{0.250, 0.261}, {0.127, 0.140}, {0.118, 0.124}};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(errors[i + 1].relative, expected[i][0], 0.002) << errors[i + 1].name;
+    EXPECT_NEAR(errors[i + 1].logarithmic, expected[i][1], 0.002) << errors[i + 1].name;
+  }
+}
+
+TEST(Validation, LeavesOneCodeBaseOutAtATime) {
+  std::vector<std::string> names;
+  int64_t rows = 0;
+  for (const LeftOut& each : validated().left_out) {
+    names.push_back(each.code_base);
+    rows += each.errors.front().rows;
+    const bool foundry = each.code_base == "mosaicml/llm-foundry";
+    EXPECT_THAT(each.constants,
+                testing::ElementsAre(foundry ? "bare hardware" : "llm-foundry H100-SXM-80GB"));
+  }
+  EXPECT_THAT(names, testing::ElementsAre("Lightning-AI/lightning-thunder", "mosaicml/llm-foundry",
+                                          "pytorch/torchtitan"));
+  EXPECT_EQ(rows, validated().counted + validated().used_to_fit);
+  for (const ValidatedRow& row : validated().rows) {
+    if (row.run.out_of_scope.empty() && row.left_out_stack.empty()) {
+      EXPECT_LT(row.left_out_predicted, row.predicted) << row.run.row;  // ideal software
+    }
+  }
+}
+
+TEST(Validation, CodeBaseIsTheRepository) {
+  EXPECT_EQ(code_base_of("mosaicml/llm-foundry@beb8dee:scripts/x.csv"), "mosaicml/llm-foundry");
+  EXPECT_EQ(code_base_of("pytorch/torchtitan:benchmarks/a.md@1"), "pytorch/torchtitan");
+  EXPECT_EQ(code_base_of("https://github.com/Lightning-AI/lightning-thunder/pull/940"),
+            "Lightning-AI/lightning-thunder");
+  EXPECT_EQ(code_base_of("a talk"), "a");
+}
+
 // By hand: two pairs of neighbours are exchanged, so four squares of 1: 1 - 6 · 4 / (5 · 24).
 TEST(Spearman, IsPearsonOfTheRanks) {
   EXPECT_NEAR(spearman({1, 2, 3, 4, 5}, {10, 30, 20, 60, 50}), 1 - 6.0 * 4 / 120, 1e-12);
