@@ -1,6 +1,7 @@
 #include "cli/capture/measured_changes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@ namespace shardlens::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kRounds = 4;
 
 // Flags of the capture, without --out.
 RunOptions recorded_flags(const fs::path& directory, const trace::Run& run) {
@@ -77,8 +80,8 @@ void measure_changes(const fs::path& directory,
     flags.step.accumulate = change.step.accumulate;
     flags.step.sync_every_microbatch = change.step.sync_every_microbatch;
   }
-  std::vector<Nanoseconds> sums(sides.size(), 0);
-  constexpr int kRounds = 2;
+  std::vector<std::vector<double>> differences(count);
+  std::vector<Nanoseconds> steps(sides.size());
   for (int round = 0; round < kRounds; ++round) {
     for (size_t k = 0; k < sides.size(); ++k) {
       const size_t i = round % 2 == 0 ? k : sides.size() - 1 - k;
@@ -87,11 +90,22 @@ void measure_changes(const fs::path& directory,
                  i == 0 ? "as recorded" : advice.changes[i - 1].title);
       RunOptions flags = sides[i];
       flags.out = folder.path() / fmt::format("{}-{}", i, round);
-      sums[i] += measured_step(flags);
+      steps[i] = measured_step(flags);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      differences[i].push_back(static_cast<double>(steps[i + 1] - steps[0]));
     }
   }
   for (size_t i = 0; i < count; ++i) {
-    advice.changes[i].measured_change = (sums[i + 1] - sums[0]) / kRounds;
+    double mean = 0, squares = 0;
+    for (const double each : differences[i]) {
+      mean += each / kRounds;
+    }
+    for (const double each : differences[i]) {
+      squares += (each - mean) * (each - mean);
+    }
+    advice.changes[i].measured_change = std::llround(mean);
+    advice.changes[i].measured_error = std::llround(std::sqrt(squares / (kRounds - 1) / kRounds));
   }
 }
 

@@ -37,7 +37,8 @@ std::string changes_table(const std::vector<sim::AdvisedChange>& changes,
         signed_duration(each.interval.high),
         format_bytes(each.peak_allocated) + (each.fits ? "" : ", too large")};
     if (each.measured_change) {
-      cells.push_back(signed_duration(*each.measured_change));
+      cells.push_back(fmt::format("{} ± {}", signed_duration(*each.measured_change),
+                                  format_duration(each.measured_error.value_or(0))));
     }
     table.row(std::move(cells));
   }
@@ -80,7 +81,7 @@ std::string advice_text(const sim::Advice& advice, const std::string& source, re
     out += details(advice.changes, style);
   }
   if (!advice.others.empty()) {
-    out += "\n" + changes_table(advice.others, "no certain gain", false, style);
+    out += "\n" + changes_table(advice.others, "other changes", false, style);
   }
   if (!advice.unknown.empty()) {
     report::Table table({{"not predicted", Align::kLeft}, {"reason", Align::kLeft}});

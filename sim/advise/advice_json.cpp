@@ -1,11 +1,16 @@
 #include "sim/advise/advice_json.h"
 
+#include <optional>
 #include <vector>
 
 namespace shardlens::sim {
 namespace {
 
 using nlohmann::ordered_json;
+
+ordered_json optional(const std::optional<Nanoseconds>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
 
 ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
   auto out = ordered_json::array();
@@ -14,22 +19,21 @@ ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
     for (const HiddenTime& each : change.hides) {
       hides.push_back({{"unit", each.unit}, {"collective", each.collective}, {"ns", each.time}});
     }
-    out.push_back(
-        {{"title", change.title},
-         {"plan", ordered_json::parse(plan::to_json(change.plan))},
-         {"run",
-          {{"batch", change.step.batch},
-           {"accumulate", change.step.accumulate},
-           {"sync_every_microbatch", change.step.sync_every_microbatch}}},
-         {"pytorch", change.pytorch},
-         {"step_ns", change.duration},
-         {"change_ns", change.change},
-         {"interval_ns", {change.interval.low, change.interval.high}},
-         {"peak_allocated_bytes", change.peak_allocated},
-         {"fits", change.fits},
-         {"hides", hides},
-         {"measured_change_ns",
-          change.measured_change ? ordered_json(*change.measured_change) : ordered_json()}});
+    out.push_back({{"title", change.title},
+                   {"plan", ordered_json::parse(plan::to_json(change.plan))},
+                   {"run",
+                    {{"batch", change.step.batch},
+                     {"accumulate", change.step.accumulate},
+                     {"sync_every_microbatch", change.step.sync_every_microbatch}}},
+                   {"pytorch", change.pytorch},
+                   {"step_ns", change.duration},
+                   {"change_ns", change.change},
+                   {"interval_ns", {change.interval.low, change.interval.high}},
+                   {"peak_allocated_bytes", change.peak_allocated},
+                   {"fits", change.fits},
+                   {"hides", hides},
+                   {"measured_change_ns", optional(change.measured_change)},
+                   {"measured_error_ns", optional(change.measured_error)}});
   }
   return out;
 }

@@ -31,7 +31,9 @@ struct AdvisedChange {
   bool fits = true;
   bool pays = false;              // it fits, and its one-sided 99 % bound is below zero
   std::vector<HiddenTime> hides;  // the longest first; only of Advice::changes
-  std::optional<Nanoseconds> measured_change;  // only if it was captured
+  // Only if it was captured: the mean of its differences from the run's own plan, each of captures
+  // that follow each other, and the standard error of this mean.
+  std::optional<Nanoseconds> measured_change, measured_error;
 };
 
 // A change that could not be predicted from the run.
