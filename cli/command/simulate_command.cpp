@@ -106,6 +106,13 @@ ExitCode run(const SimulateOptions& options) {
   if (const auto& recorded = scenario.model->run()) {
     sim::Uncertainty(recorded).add_to(scenario, result.prediction);
   }
+  result.on_spec = options.scenario.workload.empty() && options.scenario.calibration.empty();
+  if (const sim::Stack* stack = stack_of(options.run, options.scenario, scenario.model->config())) {
+    result.stack = stack->name;
+    SimulateOptions bare = options;
+    bare.scenario.stack = sim::kBareStack;
+    result.bare = sim::evaluate(described(bare));
+  }
   if (!out.empty()) {
     write_simulated(result, out);
     fmt::print(stderr, "simulated {} ranks in {}; next: shardlens analyze {}\n",

@@ -1,5 +1,6 @@
 #include "cli/flags/scenario_options.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -38,14 +39,15 @@ void check_machine(const RunOptions& run, const ScenarioOptions& options) {
 std::shared_ptr<const sim::TargetMachine> machine_of(
     const RunOptions& run,
     const ScenarioOptions& options,
+    const plan::ModelConfig& config,
     const std::function<void(sim::HardwareSpec&)>& adjust) {
   if (!options.calibration.empty()) {
     return std::make_shared<const sim::TargetMachine>(
         sim::load_calibration(options.calibration.string()), run.hardware);
   }
   sim::HardwareSpec spec = sim::load_hardware(run.hardware);
-  if (!options.stack.empty() && options.stack != sim::kTransformersStack) {
-    spec = sim::under_stack(spec, options.stack);
+  if (const sim::Stack* stack = stack_of(run, options, &config)) {
+    spec = sim::under_stack(spec, stack->name);
   }
   if (adjust) {
     adjust(spec);
@@ -78,18 +80,20 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
              "simulate the operators of a capture, or of traces of PyTorch's FSDP or DDP, instead "
              "of a model's; step settings without a flag are those of the run")
           ->excludes(model);
-  app.add_option("--hardware", run.hardware,
-                 "8xA100-40, 8xA100-80, 8xH100, 8xH200, 8xB200, 4xPCIe, or a spec file; with "
-                 "--calibration also ab:MICROSECONDS:GBPS")
+  app.add_option(
+         "--hardware", run.hardware,
+         "8xA100-40, 8xA100-80, 8xH100, 8xH100-96, 8xH200, 8xB200, 4xPCIe, or a spec file; with "
+         "--calibration also ab:MICROSECONDS:GBPS")
       ->option_text("SPEC (required without --calibration)");
   CLI::Option* calibration =
       app.add_option("--calibration", options.calibration,
                      "file written by `shardlens calibrate`: takes precedence over --hardware")
           ->excludes(workload);
   app.add_option("--stack", options.stack,
-                 "constants fitted to published runs of a software stack, or \"transformers\": "
-                 "a config.json's model runs the operators of transformers (docs/simulator.md) "
-                 "[those of this engine]")
+                 "constants fitted to published runs of a software stack; \"bare\": none; "
+                 "\"transformers\": none, and a config.json's model runs the operators of "
+                 "transformers (docs/simulator.md) [the stack fitted to the named GPU, bare if "
+                 "there is none]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--optimizer-impl", options.optimizer_impl,
@@ -104,6 +108,27 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
       ->excludes(workload);
   app.add_option("--world-size", run.world_size,
                  "number of ranks [all GPUs of the spec, or the ranks of the recorded run]");
+}
+
+const sim::Stack* stack_of(const RunOptions& run,
+                           const ScenarioOptions& options,
+                           const plan::ModelConfig* config) {
+  if (config == nullptr || !options.workload.empty() || !options.calibration.empty() ||
+      options.stack == sim::kBareStack || options.stack == sim::kTransformersStack) {
+    return nullptr;
+  }
+  if (options.stack.empty()) {
+    // The constants were fitted to the operators of this engine, not to those of a model file.
+    return config->file != nullptr ? nullptr : sim::default_stack(run.hardware);
+  }
+  const auto& stacks = sim::builtin_stacks().stacks;
+  const auto found = std::find_if(stacks.begin(), stacks.end(), [&options](const auto& each) {
+    return each.name == options.stack;
+  });
+  if (found == stacks.end()) {
+    (void)sim::under_stack({}, options.stack);  // throws
+  }
+  return &*found;
 }
 
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {
@@ -137,9 +162,9 @@ sim::Scenario scenario_of(const RunOptions& run,
   if (options.workload.empty()) {
     check_sizes(run.step);
     sim::Scenario out;
-    out.machine = machine_of(run, options, adjust);
-    out.world_size = run.world_size.value_or(out.machine->ranks());
     const plan::ModelConfig config = plan::load_model_config(run.model);
+    out.machine = machine_of(run, options, config, adjust);
+    out.world_size = run.world_size.value_or(out.machine->ranks());
     out.model = std::make_shared<const sim::ScenarioModel>(config);
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);

@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "core/plan/module_tree.h"
 #include "core/plan/step_settings.h"
+#include "sim/hardware/stacks.h"
 #include "sim/scenario/scenario.h"
 
 #include "cli/flags/run_options.h"
@@ -21,9 +23,9 @@ namespace shardlens::cli {
 struct ScenarioOptions {
   std::filesystem::path workload;     // a recorded run; empty: the model's own operators
   std::filesystem::path calibration;  // empty: only the hardware's constants
-  std::string stack;
-  std::string optimizer_impl;  // "fused", "foreach"; empty: that of the program
-  bool plan_given = false;     // --plan or --strategy
+  std::string stack;                  // --stack
+  std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
+  bool plan_given = false;            // --plan or --strategy
   // Applies the step flags that were given to the settings of a recorded run.
   std::function<void(plan::StepSettings&)> set_step;
 };
@@ -34,6 +36,14 @@ struct ScenarioOptions {
 void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options);
 // To be called after the flags were parsed: records which flags were given.
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options);
+
+// The stack whose constants scenario_of() takes for a model on a spec: that of --stack, or the
+// spec's default. nullptr: those of the bare hardware, or there is no spec. `config`: the model's;
+// nullptr for a recorded run.
+// Errors: InputError for an unknown name.
+[[nodiscard]] const sim::Stack* stack_of(const RunOptions& run,
+                                         const ScenarioOptions& options,
+                                         const plan::ModelConfig* config);
 
 // The scenario of the flags: a model on a calibrated machine or on a spec with its stack, or a
 // recorded run on its own machine. `adjust` may change the spec before it is used.

@@ -21,11 +21,33 @@ namespace {
 
 constexpr size_t kAliveShown = 8;
 
+// What the figures assume of the software.
+std::string machine_text(const SimulatedResult& result) {
+  if (!result.bare) {
+    return "bare hardware: no constants of a software stack; real steps take longer\n";
+  }
+  const double tokens = result.bare->tokens_per_s;
+  return fmt::format("under {}; the bare hardware: {}{}\n", result.stack,
+                     report::format_duration(result.bare->step.duration),
+                     tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
+                                              result.prediction.settings.seq ? "tokens" : "samples")
+                                : "");
+}
+
 }  // namespace
 
 std::string simulated_json(const SimulatedResult& result) {
   nlohmann::ordered_json out{{"schema", 1}};
   out.update(sim::prediction_json(result.prediction));
+  if (result.on_spec) {
+    out["stack"] =
+        result.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.stack);
+    out["bare"] = nullptr;
+    if (result.bare) {
+      out["bare"] = {{"step_ns", result.bare->step.duration},
+                     {"tokens_per_s", result.bare->tokens_per_s}};
+    }
+  }
   return out.dump(1) + "\n";
 }
 
@@ -49,6 +71,9 @@ void print_simulated(const SimulatedResult& result) {
   if (now.interval) {
     write_stdout(fmt::format("90 % from {} to {}\n", report::format_duration(now.interval->low),
                              report::format_duration(now.interval->high)));
+  }
+  if (result.on_spec) {
+    write_stdout(machine_text(result));
   }
   report::Table time({{"time", report::Align::kLeft}, {"per step"}, {"share"}});
   for (const auto& [name, part] : {std::pair{"compute", figures.compute},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "sim/scenario/scenario.h"
@@ -14,6 +15,11 @@ struct SimulatedResult {
   // For a recorded run: its path and the number of its measured steps.
   std::string recorded;
   int64_t recorded_steps = 0;
+  // For a model on a spec: the stack whose constants were used ("": none), and the same step
+  // without them.
+  bool on_spec = false;
+  std::string stack;
+  std::optional<sim::Prediction> bare;
 };
 
 // `simulate --json`.

@@ -25,11 +25,15 @@ Names texts(const JsonNode& parent, std::string_view key) {
 }
 
 Stack read_stack(const JsonNode& node, const std::string& source) {
-  static const Names kKeys{"name", "gpu_types", "sources", "notes", "hardware", "plan", "software"};
+  static const Names kKeys{"name",  "default",  "gpu_types", "sources",
+                           "notes", "hardware", "plan",      "software"};
   node.expect_object("a stack");
   node.allow_only(kKeys);
   Stack stack;
   stack.name = node.require("name").string();
+  if (const auto is_default = node.find("default")) {
+    stack.is_default = is_default->boolean();
+  }
   stack.gpu_types = texts(node, "gpu_types");
   stack.sources = texts(node, "sources");
   stack.notes = texts(node, "notes");
@@ -84,6 +88,26 @@ const Stack* find_stack(const FittedStacks& stacks,
   return found == stacks.stacks.end() ? nullptr : &*found;
 }
 
+const Stack* default_stack(std::string_view hardware) {
+  const Names named = hardware_names();
+  if (std::find(named.begin(), named.end(), hardware) == named.end()) {
+    return nullptr;
+  }
+  const std::vector<Stack>& stacks = builtin_stacks().stacks;
+  const auto found = std::find_if(stacks.begin(), stacks.end(), [hardware](const Stack& stack) {
+    return stack.is_default && stack.hardware.name == hardware;
+  });
+  return found == stacks.end() ? nullptr : &*found;
+}
+
+HardwareSpec default_hardware(const std::string& hardware) {
+  HardwareSpec out = load_hardware(hardware);
+  if (const Stack* stack = default_stack(hardware)) {
+    out.software = stack->hardware.software;
+  }
+  return out;
+}
+
 HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
   Names names;
   for (const Stack& stack : builtin_stacks().stacks) {
@@ -100,6 +124,7 @@ HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
     return hardware;
   }
   names.emplace_back(kTransformersStack);
+  names.emplace_back(kBareStack);
   throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,
                                           plan::quoted_list(names), plan::suggestion(name, names)));
 }

@@ -14,6 +14,7 @@ namespace shardlens::sim {
 // fitted once, by scripts/fit_published_runs.py, to the runs in FittedStacks::fitted.
 struct Stack {
   std::string name;
+  bool is_default = false;             // named specs of its hardware have its constants by default
   std::vector<std::string> gpu_types;  // prefixes of a run's GPU type
   std::vector<std::string> sources;    // substrings of a run's source; empty: any source
   std::vector<std::string> notes;      // substrings of a run's notes; empty: any notes
@@ -39,6 +40,15 @@ struct FittedStacks {
 
 // The stack that runs the operators of transformers (plan::Program) and has no constants here.
 inline constexpr std::string_view kTransformersStack = "transformers";
+
+// What --stack calls a spec without the constants of a stack.
+inline constexpr std::string_view kBareStack = "bare";
+
+// The stack of a named spec if no other one is chosen; nullptr: no stack was fitted to runs on that
+// GPU, or `hardware` is a file.
+[[nodiscard]] const Stack* default_stack(std::string_view hardware);
+// load_hardware(), with the constants of the default stack.
+[[nodiscard]] HardwareSpec default_hardware(const std::string& hardware);
 
 // `hardware` with the constants of a built-in stack.
 // Errors: InputError naming the most similar stack, or the GPU that the stack was fitted to.

@@ -117,13 +117,40 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   const auto compute = [&](const std::string& more) {
     return simulated("--hardware 8xH100 --seq 32 " + more)["compute_ns"].get<int64_t>();
   };
-  EXPECT_GT(compute("--stack 'llm-foundry H100-SXM-80GB'"), compute(""));
-  EXPECT_GT(compute("--stack transformers"), compute(""));  // its norms are several kernels
+  EXPECT_GT(compute("--stack 'llm-foundry H100-SXM-80GB'"), compute("--stack bare"));
+  // Its norms are several kernels.
+  EXPECT_GT(compute("--stack transformers"), compute("--stack bare"));
   refused("--hardware 8xH100 --expert-skew 1", 3, "the model has no experts");
   refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
           "did you mean 'llm-foundry H100-SXM-80GB'?");
   refused("--hardware 8xH100 --stack transformer", 3, "did you mean 'transformers'?");
   refused("--hardware 8xA100-80 --stack 'llm-foundry H100-SXM-80GB'", 3, "was fitted to H100");
+}
+
+// A named spec has the constants fitted to its GPU, and the bare figure beside them; other machines
+// say that they have none.
+TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
+  const json own = simulated("--hardware 8xH100 --seq 32"),
+             named = simulated("--hardware 8xH100 --seq 32 --stack 'llm-foundry H100-SXM-80GB'"),
+             bare = simulated("--hardware 8xH100 --seq 32 --stack bare");
+  EXPECT_EQ(own, named);
+  EXPECT_EQ(own["stack"], "llm-foundry H100-SXM-80GB");
+  EXPECT_EQ(own["bare"]["step_ns"], bare["step_ns"]);
+  EXPECT_GT(own["step_ns"], bare["step_ns"]);
+  EXPECT_EQ(own["memory"], bare["memory"]);
+  EXPECT_TRUE(bare["stack"].is_null() && bare["bare"].is_null());
+  EXPECT_EQ(simulated("--hardware 8xH100-96 --seq 32")["stack"], "torchtitan H100-96GB");
+  for (const char* unfitted : {"8xH200", "8xB200", "4xPCIe"}) {
+    EXPECT_TRUE(simulated("--hardware " + std::string(unfitted) + " --seq 32")["stack"].is_null());
+  }
+  // A file is the user's own description, with its own "software".
+  const json file = simulated("--hardware " + std::string(SHARDLENS_TEST_DATA) +
+                              "/../../sim/hardware/specs/8xH100.json --seq 32");
+  EXPECT_EQ(file["step_ns"], bare["step_ns"]);
+  const std::string text = run("simulate --model " + kLlama + " --hardware 8xH100 --seq 32").out;
+  EXPECT_THAT(text, HasSubstr("under llm-foundry H100-SXM-80GB; the bare hardware: "));
+  EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --seq 32").out,
+              HasSubstr("bare hardware: no constants of a software stack"));
 }
 
 TEST_F(SimulateCommandTest, BadInputIsNamed) {

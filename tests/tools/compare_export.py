@@ -47,7 +47,7 @@ def config_of(family):
 def simulated(program, model, options, seq, folder):
     """workload.json and the answer of simulate."""
     arguments = ["simulate", "--model", model, "--hardware", options.hardware, "--precision", "bf16", "--batch", str(options.batch), "--json", "--out", folder]
-    arguments += ["--stack", "transformers"] if model.endswith("config.json") and not options.engine else []
+    arguments += ["--stack", "bare" if options.engine else "transformers"] if model.endswith("config.json") else []
     arguments += ["--seq", str(seq)] if seq else []
     done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode != 0:

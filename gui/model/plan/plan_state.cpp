@@ -1,11 +1,13 @@
 #include "gui/model/plan/plan_state.h"
 
+#include <string>
 #include <utility>
 
 #include <QObject>
 
 #include "core/base/error.h"
 #include "sim/hardware/hardware_spec.h"
+#include "sim/hardware/stacks.h"
 
 namespace shardlens::gui {
 namespace {
@@ -93,8 +95,11 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
                      "machine can be simulated; open a capture directory with config.json");
   }
   out.model = subject.of_config;
-  out.machine =
-      std::make_shared<const sim::TargetMachine>(sim::load_hardware(state.machine.toStdString()));
+  // As `simulate` does without --stack.
+  const std::string hardware = state.machine.toStdString();
+  out.machine = std::make_shared<const sim::TargetMachine>(
+      subject.of_config->config()->file == nullptr ? sim::default_hardware(hardware)
+                                                   : sim::load_hardware(hardware));
   return out;
 }
 

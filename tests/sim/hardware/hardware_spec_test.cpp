@@ -33,8 +33,9 @@ std::string changed(const std::string& from, const std::string& to) {
 }
 
 TEST(HardwareSpecTest, BuiltInNames) {
-  EXPECT_THAT(hardware_names(), ::testing::UnorderedElementsAre("8xA100-40", "8xA100-80", "8xH100",
-                                                                "8xH200", "8xB200", "4xPCIe"));
+  EXPECT_THAT(hardware_names(),
+              ::testing::UnorderedElementsAre("8xA100-40", "8xA100-80", "8xH100", "8xH100-96",
+                                              "8xH200", "8xB200", "4xPCIe"));
   for (const std::string& name : hardware_names()) {
     const HardwareSpec spec = load_hardware(name);
     EXPECT_EQ(spec.name, name);
