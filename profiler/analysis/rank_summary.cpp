@@ -66,6 +66,16 @@ void explain_collectives(const Trace& trace,
                           "module frames (torch.profiler.profile with with_stack=True)",
                           outside);
   }
+  const int64_t no_group =
+      std::count_if(timeline.collectives.begin(), timeline.collectives.end(), [&](const auto& c) {
+        return c.args == trace::kNoIndex || trace.collectives[c.args].group == trace::kEmptyString;
+      });
+  if (no_group > 0 && trace.metadata.groups.size() > 1 && !trace.metadata.simulated()) {
+    trace::add_diagnostic(diagnostics, Severity::kNote,
+                          "the run has several process groups, but collectives do not name theirs, "
+                          "so groups are not compared (PyTorch records it for NCCL, not for Gloo)",
+                          no_group);
+  }
 }
 
 void explain(const Trace& trace,
@@ -100,7 +110,7 @@ void explain(const Trace& trace,
         diagnostics, Severity::kNote,
         timeline.device
             ? "collectives whose message size is not in the trace are left out of bytes and "
-              "bandwidths"
+              "bandwidths (newer versions of PyTorch record it for NCCL)"
             : "collectives whose message size is not in the trace are left out of bytes and "
               "bandwidths (torch.profiler.profile with record_shapes=True)",
         no_bytes);

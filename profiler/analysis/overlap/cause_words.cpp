@@ -52,7 +52,8 @@ std::string_view remedy_of(ExposedCause cause, UnitPart part) {
     case ExposedCause::kNoPrefetch:
       return "prefetch it";
     case ExposedCause::kLateHost:
-      return "larger or fewer operators, fewer waits of the host";
+      return gathers ? "an earlier prefetch, larger or fewer operators, fewer waits of the host"
+                     : "larger or fewer operators, fewer waits of the host";
     case ExposedCause::kQueued:
       return gathers ? "another communicator for reductions, or an earlier prefetch"
                      : "a communicator of its own";

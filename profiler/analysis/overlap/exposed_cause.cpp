@@ -458,7 +458,10 @@ bool SettledCauses::at_best_rate(const Exposure& exposure, std::vector<CauseProo
     proof->push_back(
         {"fastest of its size", fastest.event, rank_.names[fastest.name], fastest.when});
   }
-  const Nanoseconds beyond = c.transfer.value_or(c.when.length()) - best.shortest;
+  // The rank's own part, after the last rank had begun, must have been as fast as the fastest.
+  const Nanoseconds begin =
+      std::clamp(c.last_start.value_or(c.when.start), c.when.start, c.when.end);
+  const Nanoseconds beyond = std::max(c.transfer.value_or(0), c.when.end - begin) - best.shortest;
   return at_least_half(exposure.length - std::min(beyond, exposure.length), exposure.length);
 }
 

@@ -273,6 +273,45 @@ TEST(CausesTest, ALateStartThatDoesNotFitTheTransferIsNoPeer) {
   EXPECT_NE(cause(1090 * kUs, 1900 * kUs), ExposedCause::kPeer);
 }
 
+// The transfer was fast on the other rank, but this rank's own part ended long after the last rank
+// had begun: that is not the best rate of its size.
+TEST(CausesTest, AnOwnPartThatTookLongerIsNotLimitedByBandwidth) {
+  const auto cause = [](Nanoseconds end) {
+    std::vector<trace::Trace> traces;
+    for (int64_t rank = 0; rank < 2; ++rank) {
+      TraceBuilder b(rank);
+      b.step(1, 0, 20'000 * kUs);
+      for (const Nanoseconds at : {10, 20, 30, 40}) {
+        b.communication({.fqn = "first", .issued = at, .start = at * kUs, .end = (at + 5) * kUs},
+                        1);
+      }
+      b.communication({.kind = CollectiveKind::kReduceScatter,
+                       .fqn = "b",
+                       .issued = 60 * kUs,
+                       .start = (rank == 0 ? 100 : 200) * kUs,
+                       .end = rank == 0 ? end : 300 * kUs},
+                      2);
+      b.op("aten::mm", 110 * kUs, 160 * kUs);
+      b.op("aten::mm", 8000 * kUs, 8100 * kUs);
+      b.communication({.kind = CollectiveKind::kReduceScatter,
+                       .fqn = "c",
+                       .issued = 8200 * kUs,
+                       .start = 8200 * kUs,
+                       .end = 8300 * kUs},
+                      2);
+      traces.push_back(b.finish());
+    }
+    AnalysisOptions options;
+    options.detail = DetailLevel::kCollectives;
+    const Analysis result = analyze(trace::Run::of(std::move(traces)), options);
+    EXPECT_EQ(result.matching.clocks.at(0).offset, result.matching.clocks.at(1).offset);
+    EXPECT_EQ(result.matching.clocks.at(0).collectives, 6);
+    return span(result, "b", UnitSpan::Kind::kReduceScatter).cause;
+  };
+  EXPECT_EQ(cause(301 * kUs), ExposedCause::kBandwidth);
+  EXPECT_EQ(cause(1000 * kUs), ExposedCause::kUnknown);
+}
+
 // One launch of a graph: its first event has a launch latency, and what passes between its events
 // is no gap.
 TEST(CausesTest, AGraphIsOneLaunchWithoutGaps) {

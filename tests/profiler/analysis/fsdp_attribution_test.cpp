@@ -219,7 +219,13 @@ TEST(FsdpAttributionTest, TensorParallelCollectivesBelongToTheirUnits) {
     EXPECT_EQ(count_of(result, fqn, UnitPart::kAllReduce), 0) << fqn;
   }
   EXPECT_EQ(count_of(result, "", UnitPart::kOther), 0);
+  EXPECT_EQ(count_of(result, "", UnitPart::kAllGatherForward), 1);
+  EXPECT_EQ(count_of(result, "", UnitPart::kAllGatherBackward), 0);
+  EXPECT_EQ(count_of(result, "", UnitPart::kReduceScatter), 1);
   EXPECT_EQ(waste_of(result), "");
+  EXPECT_THAT(result.diagnostics, testing::Contains(testing::Field(
+                                      &trace::Diagnostic::message,
+                                      testing::HasSubstr("the run has several process groups"))));
 }
 
 // Each of three layers sends its tokens to the experts and back, in forward and in backward.
@@ -265,8 +271,14 @@ TEST(FsdpAttributionTest, AccumulationCastsTheSameParametersAgain) {
   const std::map<std::string, int64_t> expected{
       {"", 1}, {"model.layers.0", 3}, {"model.layers.1", 3}};
   EXPECT_EQ(casts, expected);
-  EXPECT_EQ(count_of(result, "model.layers.0", UnitPart::kAllGatherForward), 2);
-  EXPECT_EQ(count_of(result, "model.layers.0", UnitPart::kReduceScatter), 1);
+  for (const char* layer : {"model.layers.0", "model.layers.1"}) {
+    EXPECT_EQ(count_of(result, layer, UnitPart::kAllGatherForward), 2) << layer;
+    EXPECT_EQ(count_of(result, layer, UnitPart::kAllGatherBackward), 2) << layer;
+    EXPECT_EQ(count_of(result, layer, UnitPart::kReduceScatter), 1) << layer;
+  }
+  EXPECT_EQ(count_of(result, "", UnitPart::kAllGatherForward), 2);
+  EXPECT_EQ(count_of(result, "", UnitPart::kAllGatherBackward), 0);
+  EXPECT_EQ(count_of(result, "", UnitPart::kReduceScatter), 1);
 }
 
 // Two nodes of two ranks: each gradient is reduce-scattered within its node (16 416 or 22 720 of
