@@ -1,7 +1,9 @@
 #include "profiler/report/html_report.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -23,6 +25,7 @@ using nlohmann::ordered_json;
 constexpr int kSpanKinds = 7;
 // Resolution, in parts of a step, at which sets of instants are drawn.
 constexpr Nanoseconds kParts = 3000;
+constexpr size_t kLeastSpan = 20;  // bytes of the shortest span: "[0,0,0,0,0,0,0,0,0,0]"
 
 // Assigns numbers to names, so that each name is written once.
 class Names {
@@ -60,13 +63,76 @@ ordered_json instants(const IntervalSet& set, const Interval& window, Nanosecond
   return flat;
 }
 
+// Finds the spans of a window: a tree of the latest ends of spans, which are by start.
+//
+// Complexity  O(log n) per span found.
+class SpanFinder {
+ public:
+  explicit SpanFinder(const std::vector<UnitSpan>& spans) : spans_(spans) {
+    while (leaves_ < spans.size()) {
+      leaves_ *= 2;
+    }
+    latest_.assign(2 * leaves_, std::numeric_limits<Nanoseconds>::min());
+    for (size_t i = 0; i < spans.size(); ++i) {
+      latest_[leaves_ + i] = spans[i].when.end;
+    }
+    for (size_t i = leaves_; i-- > 1;) {
+      latest_[i] = std::max(latest_[2 * i], latest_[2 * i + 1]);
+    }
+  }
+
+  // Those that overlap the window, by start; nullopt: more than `most`.
+  [[nodiscard]] std::optional<std::vector<const UnitSpan*>> within(const Interval& window,
+                                                                   size_t most) const {
+    const auto last = std::partition_point(
+        spans_.begin(), spans_.end(), [&](const UnitSpan& s) { return s.when.start < window.end; });
+    std::vector<const UnitSpan*> out;
+    add(1, leaves_, static_cast<size_t>(last - spans_.begin()), window.start, most, out);
+    return out.size() > most ? std::nullopt : std::optional(std::move(out));
+  }
+
+ private:
+  // The spans below a node with `width` leaves, that are before place `last` and end after `start`.
+  // They are added up to one more than `most`.
+  void add(size_t node,
+           size_t width,
+           size_t last,
+           Nanoseconds start,
+           size_t most,
+           std::vector<const UnitSpan*>& out) const {
+    const size_t first = node * width - leaves_;  // nodes of `width` leaves follow each other
+    if (first >= last || latest_[node] <= start || out.size() > most) {
+      return;
+    }
+    if (width == 1) {
+      out.push_back(&spans_[first]);
+      return;
+    }
+    add(2 * node, width / 2, last, start, most, out);
+    add(2 * node + 1, width / 2, last, start, most, out);
+  }
+
+  const std::vector<UnitSpan>& spans_;
+  size_t leaves_ = 1;
+  std::vector<Nanoseconds> latest_;  // by node; the children of node i are 2i and 2i + 1
+};
+
 class StepDrawing {
  public:
-  StepDrawing(const RankAnalysis& rank, Names& owners) : rank_(rank), owners_(owners) {
+  StepDrawing(const RankAnalysis& rank, Names& owners)
+      : rank_(rank), owners_(owners), finder_(rank.detail->spans) {
     exposed_ = analysis::subtract(rank.detail->communication, rank.detail->compute);
   }
 
-  [[nodiscard]] ordered_json step(const std::optional<int64_t>& number, const Interval& window) {
+  // nullopt: the step has more than `most` spans.
+  [[nodiscard]] std::optional<ordered_json> step(const std::optional<int64_t>& number,
+                                                 const Interval& window,
+                                                 size_t most = std::numeric_limits<size_t>::max() -
+                                                               1) {
+    const auto spans = finder_.within(window, most);
+    if (!spans) {
+      return std::nullopt;
+    }
     const Nanoseconds gap = window.length() / kParts;
     ordered_json out;
     out["step"] = number ? ordered_json(*number) : ordered_json(nullptr);
@@ -76,10 +142,8 @@ class StepDrawing {
     out["copy"] = instants(rank_.detail->copy, window, gap);
     out["exposed"] = instants(exposed_, window, 0);
     out["spans"] = ordered_json::array();
-    for (const UnitSpan& span : rank_.detail->spans) {
-      if (span.when.start < window.end && span.when.end > window.start) {
-        out["spans"].push_back(span_json(span, window.start));
-      }
+    for (const UnitSpan* span : *spans) {
+      out["spans"].push_back(span_json(*span, window.start));
     }
     return out;
   }
@@ -104,6 +168,7 @@ class StepDrawing {
 
   const RankAnalysis& rank_;
   Names& owners_;
+  SpanFinder finder_;
   IntervalSet exposed_;
 };
 
@@ -158,16 +223,19 @@ ordered_json rank_json(const RankAnalysis& rank, Names& owners, size_t budget) {
   size_t used = 0;
   for (const size_t i : by_interest(rank)) {
     const analysis::StepAnalysis& step = rank.steps[i];
-    ordered_json drawn = drawing.step(step.step, step.window);
-    const size_t bytes = drawn.dump().size();
-    if (!steps.empty() && used + bytes > budget) {
+    // A step that cannot fit is not drawn at all.
+    std::optional<ordered_json> drawn =
+        steps.empty() ? drawing.step(step.step, step.window)
+                      : drawing.step(step.step, step.window, (budget - used) / kLeastSpan);
+    const size_t bytes = drawn ? drawn->dump().size() : 0;
+    if (!drawn || (!steps.empty() && used + bytes > budget)) {
       continue;
     }
-    used += bytes;
-    steps.emplace(i, std::move(drawn));
+    used = std::min(used + bytes, budget);
+    steps.emplace(i, std::move(*drawn));
   }
   if (rank.steps.empty()) {
-    steps.emplace(0, drawing.step(std::nullopt, whole(rank)));
+    steps.emplace(0, *drawing.step(std::nullopt, whole(rank)));
   }
   ordered_json out{
       {"rank", rank.rank}, {"steps", ordered_json::array()}, {"memory", memory_json(rank)}};

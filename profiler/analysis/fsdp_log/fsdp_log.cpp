@@ -161,9 +161,10 @@ int64_t numel(const nlohmann::json& dims) {
 
 // Sets the parent of each unit: the unit with the longest name that is a prefix, up to a dot.
 void set_parents(FsdpLog& log) {
+  constexpr int kDeepest = 256;  // no module is so many levels below its unit's parent
   for (FsdpUnit& unit : log.units) {
     std::string_view prefix = unit.fqn;
-    while (!prefix.empty() && !unit.parent) {
+    for (int level = 0; level < kDeepest && !prefix.empty() && !unit.parent; ++level) {
       const size_t dot = prefix.rfind('.');
       prefix = prefix.substr(0, dot == std::string_view::npos ? 0 : dot);
       unit.parent = log.find_unit(prefix);

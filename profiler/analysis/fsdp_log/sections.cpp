@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
+#include <vector>
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
@@ -10,6 +12,39 @@ namespace shardlens::analysis {
 
 using trace::Event;
 using trace::Trace;
+
+// Units whose forward or backward is open, in the order in which they were opened.
+//
+// Complexity  closing the one that was opened last costs nothing.
+class OpenUnits {
+ public:
+  void open(uint32_t unit) {
+    units_.push_back(unit);
+    ++times_[unit];
+  }
+  void close(uint32_t unit) {
+    const auto times = times_.find(unit);
+    if (times == times_.end()) {
+      return;
+    }
+    if (times->second == 1 && units_.back() == unit) {
+      units_.pop_back();
+    } else {
+      std::erase(units_, unit);
+    }
+    times_.erase(times);
+  }
+  void clear() {
+    units_.clear();
+    times_.clear();
+  }
+  [[nodiscard]] bool empty() const { return units_.empty(); }
+  [[nodiscard]] uint32_t latest() const { return units_.back(); }
+
+ private:
+  std::vector<uint32_t> units_;
+  std::unordered_map<uint32_t, uint32_t> times_;  // by open unit: how often
+};
 
 class SectionBuilder {
  public:
@@ -99,20 +134,20 @@ class SectionBuilder {
     switch (mark.kind) {
       case Kind::kForward:
         backward_.clear();
-        forward_.push_back(mark.unit);
+        forward_.open(mark.unit);
         stage_ = Section::kForward;
         break;
       case Kind::kForwardEnd:
-        std::erase(forward_, mark.unit);
+        forward_.close(mark.unit);
         break;
       case Kind::kBackward:
         forward_.clear();
-        std::erase(backward_, mark.unit);
-        backward_.push_back(mark.unit);
+        backward_.close(mark.unit);
+        backward_.open(mark.unit);
         stage_ = Section::kBackward;
         break;
       case Kind::kBackwardEnd:
-        std::erase(backward_, mark.unit);
+        backward_.close(mark.unit);
         break;
       case Kind::kOptimizer:
         ++optimizers_;
@@ -161,14 +196,14 @@ class SectionBuilder {
     switch (stage_) {
       case Section::kForward:
         if (!forward_.empty()) {
-          return {Section::kForward, forward_.back()};
+          return {Section::kForward, forward_.latest()};
         }
         return ahead_[i].forward_goes_on   ? Owner{Section::kForward, root_}
                : ahead_[i].backward_begins ? Owner{Section::kLoss, kNoUnit}
                                            : Owner{};
       case Section::kBackward:
         if (!backward_.empty()) {
-          return {Section::kBackward, backward_.back()};
+          return {Section::kBackward, backward_.latest()};
         }
         return ahead_[i].backward ? Owner{Section::kBackward, root_} : Owner{};
       case Section::kClip:
@@ -200,8 +235,8 @@ class SectionBuilder {
   FsdpLog& log_;
   Sections& out_;
   std::vector<Mark> marks_;
-  std::vector<Ahead> ahead_;                  // by mark
-  std::vector<uint32_t> forward_, backward_;  // units that are open
+  std::vector<Ahead> ahead_;  // by mark
+  OpenUnits forward_, backward_;
   int optimizers_ = 0;
   Section stage_ = Section::kNone;
   uint32_t root_ = 0;

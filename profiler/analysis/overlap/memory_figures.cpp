@@ -1,6 +1,8 @@
 #include "profiler/analysis/overlap/memory_figures.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -45,7 +47,8 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
   if (trace.memory_events.empty()) {
     return {};
   }
-  std::vector<std::vector<Point>> devices;
+  std::vector<std::vector<Point>> devices;  // by first event
+  std::map<std::tuple<int32_t, int32_t, bool>, size_t> places;
   for (const trace::Event& event : trace.events) {
     const trace::MemoryArgs* args = trace.memory(event);
     if (args == nullptr) {
@@ -57,14 +60,12 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
                       args->device_type,
                       args->device,
                       from_driver};
-    auto found = std::find_if(devices.begin(), devices.end(), [&](const std::vector<Point>& d) {
-      return d.front().type == point.type && d.front().device == point.device &&
-             d.front().from_driver == from_driver;
-    });
-    if (found == devices.end()) {
-      found = devices.insert(devices.end(), std::vector<Point>());
+    const auto [place, fresh] =
+        places.try_emplace({point.type, point.device, from_driver}, devices.size());
+    if (fresh) {
+      devices.emplace_back();
     }
-    found->push_back(point);
+    devices[place->second].push_back(point);
   }
   std::vector<MemoryFigures> out;
   for (std::vector<Point>& points : devices) {
@@ -81,18 +82,19 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
         f.peak = p.memory;
       }
     }
-    for (const Step& step : timeline.steps) {
-      const auto from = std::partition_point(points.begin(), points.end(), [&](const Point& p) {
-        return p.memory.time < step.host.start;
-      });
-      if (from == points.end() || from->memory.time >= step.host.end) {
+    auto latest = timeline.steps.end();
+    auto step = timeline.steps.begin();  // by start, without overlap
+    for (const Point& p : points) {
+      step = std::partition_point(step, timeline.steps.end(),
+                                  [&](const Step& s) { return s.host.end <= p.memory.time; });
+      if (step == timeline.steps.end() || p.memory.time < step->host.start) {
         continue;
       }
-      MemoryFigures::StepPeak& peak = f.steps.emplace_back();
-      peak.step = step.number;
-      for (auto p = from; p != points.end() && p->memory.time < step.host.end; ++p) {
-        peak.allocated = std::max(peak.allocated, p->memory.allocated);
+      if (f.steps.empty() || latest != step) {
+        f.steps.push_back({step->number, 0});
+        latest = step;
       }
+      f.steps.back().allocated = std::max(f.steps.back().allocated, p.memory.allocated);
     }
     f.timeline = thin_out(points);
   }

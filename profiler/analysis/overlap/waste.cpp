@@ -451,11 +451,14 @@ class WasteFinder {
         continue;
       }
       // Only the idle time that ends with this launch.
-      const IntervalSet idle = subtract({until}, busy);
-      if (idle.empty() || idle.back().end != until.end || idle.back().end <= waits[w].when.end) {
+      const auto after = std::partition_point(
+          busy.begin(), busy.end(), [&](const Interval& each) { return each.start < until.end; });
+      const Nanoseconds begin =
+          after == busy.begin() ? until.start : std::max(until.start, std::prev(after)->end);
+      if (begin >= until.end || until.end <= waits[w].when.end) {
         continue;
       }
-      const Nanoseconds lost = shared_length({idle.back()}, window_);
+      const Nanoseconds lost = shared_length({{begin, until.end}}, window_);
       if (lost > 0) {
         add(WasteKind::kHostSync, names.at(w), lost);
       }

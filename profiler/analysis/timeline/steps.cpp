@@ -23,6 +23,12 @@ std::vector<Step> step_marks(const Sources& sources) {
   }
   std::stable_sort(marks.begin(), marks.end(),
                    [](const Step& a, const Step& b) { return a.window.start < b.window.start; });
+  // The profiler's steps do not overlap. In a trace where they do, a step ends where the next one
+  // begins, so that time is in one step at most.
+  for (size_t i = 0; i + 1 < marks.size(); ++i) {
+    marks[i].window.end = std::min(marks[i].window.end, marks[i + 1].window.start);
+    marks[i].host = marks[i].window;
+  }
   return marks;
 }
 

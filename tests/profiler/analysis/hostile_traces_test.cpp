@@ -74,6 +74,27 @@ TEST(HostileTraceTest, EightyThousandNormsAfterBackward) {
   EXPECT_LT(analysis_seconds(b.finish()), kLinear);
 }
 
+// Each step lasts from its begin to the end of the trace: it ends where the next one begins.
+TEST(HostileTraceTest, FortyThousandStepsAtOnce) {
+  TraceBuilder b;
+  for (int i = 0; i < 40'000; ++i) {
+    b.step(i, 20 * i, 1'000'000);
+    b.op("aten::mm", 20 * i + 1, 20 * i + 6);
+  }
+  EXPECT_LT(analysis_seconds(b.finish()), kLinear);
+}
+
+// Waits of the host that begin one after the other, and end between launches of short kernels.
+TEST(HostileTraceTest, AHundredThousandWaitsAtOnce) {
+  constexpr int kWaits = 100'000;
+  TraceBuilder b;
+  for (int i = 0; i < kWaits; ++i) {
+    b.device(Category::kKernel, "gemm", 7, 10 * i, 10 * i + 1, 10 * i + 4);
+    b.trace.add_complete(Category::kCudaRuntime, "cudaStreamSynchronize", b.main, i, 10 * i + 2);
+  }
+  EXPECT_LT(analysis_seconds(b.finish()), kLinear);
+}
+
 // Times, durations and sizes near the end of 64 bits: events whose sums would not fit are left out.
 TEST(HostileTraceTest, NumbersAtTheEndOf64Bits) {
   std::string events;
