@@ -135,7 +135,7 @@ void fill_parameters(fsdp::ShardedModel& sharded,
                      const plan::ModelConfig& config,
                      int rank) {
   if (models::has_checkpoint(options.model)) {
-    train::load_parameters(sharded, options.model);
+    train::load_parameters(sharded, config, options.model);
     return;
   }
   if (rank == 0) {

@@ -39,6 +39,7 @@ inline __attribute__((always_inline)) float fast_exp(float x) {
 SHARDLENS_VECTORISED
 void rms_norm(const float* x,
               const float* weight,
+              float offset,
               float epsilon,
               int64_t rows,
               int64_t features,
@@ -54,7 +55,7 @@ void rms_norm(const float* x,
     rstd[row] = scale;
 #pragma omp simd
     for (int64_t i = 0; i < features; ++i) {
-      out[i] = weight[i] * (x[i] * scale);
+      out[i] = (offset + weight[i]) * (x[i] * scale);
     }
   }
 }
@@ -63,6 +64,7 @@ SHARDLENS_VECTORISED
 void rms_norm_backward(const float* grad,
                        const float* x,
                        const float* weight,
+                       float offset,
                        const float* rstd,
                        int64_t rows,
                        int64_t features,
@@ -73,13 +75,13 @@ void rms_norm_backward(const float* grad,
     float dot = 0.0F;
 #pragma omp simd reduction(+ : dot)
     for (int64_t i = 0; i < features; ++i) {
-      dot += grad[i] * weight[i] * x[i];
+      dot += grad[i] * (offset + weight[i]) * x[i];
     }
     const float correction = dot * scale * scale * scale / static_cast<float>(features);
 #pragma omp simd
     for (int64_t i = 0; i < features; ++i) {
       weight_grad[i] += grad[i] * x[i] * scale;
-      x_grad[i] = grad[i] * weight[i] * scale - x[i] * correction;
+      x_grad[i] = grad[i] * (offset + weight[i]) * scale - x[i] * correction;
     }
   }
 }
@@ -135,6 +137,25 @@ void silu_multiply_backward(const float* grad,
     up_grad[i] = grad[i] * silu;
     gate_grad[i] = grad[i] * up[i] * (sigmoid + silu * (1.0F - sigmoid));
   }
+}
+
+SHARDLENS_VECTORISED
+void add_scaled(const float* x, float scale, int64_t count, float* out) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] += scale * x[i];
+  }
+}
+
+SHARDLENS_VECTORISED
+float scale_and_dot(const float* x, float scale, const float* y, int64_t count, float* out) {
+  float dot = 0.0F;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = scale * x[i];
+    dot += x[i] * y[i];
+  }
+  return dot;
 }
 
 }  // namespace shardlens::models::kernels

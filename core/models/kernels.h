@@ -7,10 +7,11 @@
 // inputs.
 namespace shardlens::models::kernels {
 
-// out[r][i] = weight[i] · x[r][i] · rstd[r]; rstd[r] = 1 / sqrt(mean(x[r]²) + epsilon), an output
-// that backward needs.
+// out[r][i] = (offset + weight[i]) · x[r][i] · rstd[r]; rstd[r] = 1 / sqrt(mean(x[r]²) + epsilon),
+// an output that backward needs.
 void rms_norm(const float* x,
               const float* weight,
+              float offset,
               float epsilon,
               int64_t rows,
               int64_t features,
@@ -20,6 +21,7 @@ void rms_norm(const float* x,
 void rms_norm_backward(const float* grad,
                        const float* x,
                        const float* weight,
+                       float offset,
                        const float* rstd,
                        int64_t rows,
                        int64_t features,
@@ -46,5 +48,10 @@ void silu_multiply_backward(const float* grad,
                             int64_t count,
                             float* gate_grad,
                             float* up_grad);
+
+// out[i] += scale · x[i].
+void add_scaled(const float* x, float scale, int64_t count, float* out);
+// out[i] = scale · x[i]; returns the sum of x[i] · y[i].
+float scale_and_dot(const float* x, float scale, const float* y, int64_t count, float* out);
 
 }  // namespace shardlens::models::kernels

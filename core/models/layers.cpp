@@ -1,16 +1,30 @@
 #include "core/models/layers.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include "core/base/error.h"
 #include "core/models/ops.h"
 
 namespace shardlens::models {
+
+namespace {
+
+double rounded_to(double value, at::ScalarType dtype) {
+  const auto single = static_cast<float>(value);
+  return dtype == at::kBFloat16 ? static_cast<float>(c10::BFloat16(single))
+         : dtype == at::kHalf   ? static_cast<float>(c10::Half(single))
+                                : single;
+}
+
+}  // namespace
 
 at::Tensor make_parameter(at::IntArrayRef shape, Init init) {
   const auto options = at::TensorOptions(at::kFloat);
@@ -46,18 +60,22 @@ at::Tensor Conv1DImpl::forward(const at::Tensor& input) {
   return project(input, weight, bias, /*transposed=*/false);
 }
 
-EmbeddingImpl::EmbeddingImpl(int64_t count, int64_t features, Init init)
-    : weight(register_parameter("weight", make_parameter({count, features}, init))) {}
+EmbeddingImpl::EmbeddingImpl(int64_t count, int64_t features, Init init, const Options& options)
+    : weight(register_parameter("weight", make_parameter({count, features}, init))),
+      options_(options) {}
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& indices) {
-  return at::embedding(weight, indices);
+  const at::Tensor rows = at::embedding(weight, indices, options_.padding_index);
+  return options_.scale == 1.0 ? rows : rows * rounded_to(options_.scale, weight.scalar_type());
 }
 
-RMSNormImpl::RMSNormImpl(int64_t features, double epsilon, Init init)
-    : weight(register_parameter("weight", make_parameter({features}, init))), epsilon_(epsilon) {}
+RMSNormImpl::RMSNormImpl(int64_t features, double epsilon, Init init, double offset)
+    : weight(register_parameter("weight", make_parameter({features}, init))),
+      epsilon_(epsilon),
+      offset_(offset) {}
 
 at::Tensor RMSNormImpl::forward(const at::Tensor& input) {
-  return rms_norm(input, weight, epsilon_);
+  return rms_norm(input, weight, epsilon_, offset_);
 }
 
 LayerNormImpl::LayerNormImpl(int64_t features, double epsilon, Init init)
@@ -74,12 +92,13 @@ ActivationImpl::ActivationImpl(const std::string& name) {
     kind_ = Kind::kSilu;
   } else if (name == "gelu") {
     kind_ = Kind::kGelu;
-  } else if (name == "gelu_new") {
+  } else if (name == "gelu_new" || name == "gelu_pytorch_tanh") {
     kind_ = Kind::kGeluTanh;
   } else if (name == "relu") {
     kind_ = Kind::kRelu;
   } else {
-    throw InputError("", "activation '" + name + "'; expected silu, gelu, gelu_new or relu");
+    throw InputError(
+        "", "activation '" + name + "'; expected silu, gelu, gelu_new, gelu_pytorch_tanh or relu");
   }
 }
 

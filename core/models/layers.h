@@ -46,26 +46,37 @@ class Conv1DImpl : public torch::nn::Module {
 };
 SHARDLENS_MODULE(Conv1D);
 
-// int64 [...] → [..., D]; weight [V, D]. Source: torch.nn.Embedding.
+// int64 [...] → [..., D]; weight [V, D]. Source: torch.nn.Embedding; with a scale transformers
+// Gemma3TextScaledWordEmbedding.
 class EmbeddingImpl : public torch::nn::Module {
  public:
-  EmbeddingImpl(int64_t count, int64_t features, Init init);
+  struct Options {
+    int64_t padding_index = -1;  // this row gets no gradient; -1: every row does
+    double scale = 1.0;          // of the result, rounded to the weight's dtype
+  };
+  EmbeddingImpl(int64_t count, int64_t features, Init init)
+      : EmbeddingImpl(count, features, init, Options()) {}
+  EmbeddingImpl(int64_t count, int64_t features, Init init, const Options& options);
   at::Tensor forward(const at::Tensor& indices);
 
   at::Tensor weight;
+
+ private:
+  Options options_;
 };
 SHARDLENS_MODULE(Embedding);
 
-// x / rms(x) · weight; statistics in fp32 for every dtype. Source: transformers LlamaRMSNorm.
+// x / rms(x) · (offset + weight); statistics in fp32 for every dtype. Source: transformers
+// LlamaRMSNorm; with offset 1 Gemma2RMSNorm.
 class RMSNormImpl : public torch::nn::Module {
  public:
-  RMSNormImpl(int64_t features, double epsilon, Init init);
+  RMSNormImpl(int64_t features, double epsilon, Init init, double offset = 0.0);
   at::Tensor forward(const at::Tensor& input);
 
   at::Tensor weight;
 
  private:
-  double epsilon_;
+  double epsilon_, offset_;
 };
 SHARDLENS_MODULE(RMSNorm);
 
@@ -82,7 +93,8 @@ class LayerNormImpl : public torch::nn::Module {
 };
 SHARDLENS_MODULE(LayerNorm);
 
-// "silu", "gelu", "gelu_new", "relu". Source: transformers ACT2FN.
+// "silu", "gelu", "gelu_new" and "gelu_pytorch_tanh" (the same), "relu". Source: transformers
+// ACT2FN.
 class ActivationImpl : public torch::nn::Module {
  public:
   explicit ActivationImpl(const std::string& name);

@@ -10,10 +10,11 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
+#include "core/models/decoder_model.h"
 #include "core/models/gpt2.h"
 #include "core/models/initial_values.h"
-#include "core/models/llama.h"
 #include "core/models/mlp.h"
+#include "core/plan/families/decoder_family.h"
 
 namespace shardlens::models {
 namespace {
@@ -33,14 +34,10 @@ void check(const plan::ModelConfig& config) {
           config.family == "gpt2" ? "resid_pdrop" : "attention_dropout",
           "dropout " + std::to_string(config.dropout) +
               " is not supported; set every dropout of the model to 0");
-  if (config.family == "llama") {
-    require(config.kv_heads > 0 && config.heads % config.kv_heads == 0, config,
-            "num_key_value_heads",
-            std::to_string(config.kv_heads) + " does not divide the " +
-                std::to_string(config.heads) + " attention heads");
-    require(config.head_dim > 0 && config.head_dim % 2 == 0, config, "head_dim",
-            std::to_string(config.head_dim) + " is odd; rotary embedding needs an even one");
-  }
+  require(config.experts.jitter == 0.0, config, "router_jitter_noise",
+          "noise on the router's input is not supported; set it to 0");
+  require(!config.experts.auxiliary_loss, config, "output_router_logits",
+          "the router's auxiliary loss is not supported; set it to false");
   if (config.family == "gpt2") {
     require(config.heads > 0 && config.hidden_size % config.heads == 0, config, "n_head",
             std::to_string(config.heads) + " does not divide n_embd " +
@@ -48,20 +45,30 @@ void check(const plan::ModelConfig& config) {
   }
 }
 
-// The families that can be trained, by config.family.
 using Make = std::shared_ptr<CausalLm> (*)(const plan::ModelConfig& config, Init init);
-constexpr std::array<std::pair<std::string_view, Make>, 3> kFamilies{
-    {{"llama", make_llama}, {"gpt2", make_gpt2}, {"mlp", make_mlp}}};
+
+// By config.family, besides the decoders of the table of families.
+constexpr std::array<std::pair<std::string_view, Make>, 2> kOthers{
+    {{"gpt2", make_gpt2}, {"mlp", make_mlp}}};
 
 Make maker_of(const plan::ModelConfig& config) {
-  for (const auto& [family, make] : kFamilies) {
+  std::string names;
+  for (const plan::DecoderFamily& family : plan::decoder_families()) {
+    if (family.trained && family.model_type == config.family) {
+      return make_decoder;
+    }
+    names += family.trained ? std::string(family.model_type) + ", " : "";
+  }
+  for (const auto& [family, make] : kOthers) {
     if (family == config.family) {
       return make;
     }
+    names += std::string(family) + ", ";
   }
-  throw InputError(
-      config.source + "#/model_type",
-      "models of type '" + config.family + "' can be planned and simulated, not trained");
+  names.resize(names.size() - 2);
+  throw InputError(config.source + "#/model_type",
+                   "models of type '" + config.family +
+                       "' can be planned and simulated, not trained; expected one of " + names);
 }
 
 void fill(CausalLm& model, const plan::ModelConfig& config, uint64_t seed) {

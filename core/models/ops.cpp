@@ -15,6 +15,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "core/models/fused.h"
 #include "core/models/kernels.h"
 
 namespace shardlens::models {
@@ -23,22 +24,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain =
-    32768;  // smallest number of elements per thread, as in aten's element-wise kernels
-
-bool plain(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat && tensor.is_cpu();
-}
-
-int64_t rows_per_task(int64_t features) {
-  return std::max<int64_t>(1, kGrain / features);
-}
-
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& input,
                             const at::Tensor& weight,
-                            double epsilon) {
+                            double epsilon,
+                            double offset) {
     RECORD_FUNCTION("shardlens::rms_norm", c10::ArrayRef<const c10::IValue>{});
     const at::Tensor x = input.contiguous();
     const int64_t features = weight.size(0);
@@ -49,11 +40,13 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const auto* w_data = weight.const_data_ptr<float>();
     auto* out_data = out.mutable_data_ptr<float>();
     auto* rstd_data = rstd.mutable_data_ptr<float>();
-    at::parallel_for(0, rows, rows_per_task(features), [&](int64_t begin, int64_t end) {
-      kernels::rms_norm(x_data + begin * features, w_data, static_cast<float>(epsilon), end - begin,
-                        features, out_data + begin * features, rstd_data + begin);
+    at::parallel_for(0, rows, fused_rows_per_task(features), [&](int64_t begin, int64_t end) {
+      kernels::rms_norm(x_data + begin * features, w_data, static_cast<float>(offset),
+                        static_cast<float>(epsilon), end - begin, features,
+                        out_data + begin * features, rstd_data + begin);
     });
     ctx->save_for_backward({x, weight, rstd});
+    ctx->saved_data["offset"] = offset;
     return out;
   }
 
@@ -64,6 +57,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const at::Tensor& x = saved[0];
     const int64_t features = saved[1].size(0);
     const int64_t rows = x.numel() / features;
+    const auto offset = static_cast<float>(ctx->saved_data["offset"].toDouble());
     at::Tensor x_grad = at::empty_like(x);
     // One sum per thread, added in thread order: the result depends only on the number of threads.
     at::Tensor partial = at::zeros({at::get_num_threads(), features}, x.options());
@@ -73,14 +67,14 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const auto* rstd_data = saved[2].const_data_ptr<float>();
     auto* x_grad_data = x_grad.mutable_data_ptr<float>();
     auto* partial_data = partial.mutable_data_ptr<float>();
-    at::parallel_for(0, rows, rows_per_task(features), [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, rows, fused_rows_per_task(features), [&](int64_t begin, int64_t end) {
       kernels::rms_norm_backward(g_data + begin * features, x_data + begin * features, w_data,
-                                 rstd_data + begin, end - begin, features,
+                                 offset, rstd_data + begin, end - begin, features,
                                  x_grad_data + begin * features,
                                  partial_data + at::get_thread_num() * features);
     });
     at::Tensor weight_grad = partial.size(0) == 1 ? partial.view({features}) : partial.sum(0);
-    return {x_grad, weight_grad, at::Tensor()};
+    return {x_grad, weight_grad, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -97,7 +91,7 @@ at::Tensor rotate(const at::Tensor& input,
   const auto* cos_data = cos.const_data_ptr<float>();
   const auto* sin_data = sin.const_data_ptr<float>();
   auto* out_data = out.mutable_data_ptr<float>();
-  at::parallel_for(0, x.size(0) * tokens, rows_per_task(heads * head_dim),
+  at::parallel_for(0, x.size(0) * tokens, fused_rows_per_task(heads * head_dim),
                    [&](int64_t begin, int64_t end) {
                      kernels::rotary(x_data, cos_data, sin_data, sign, begin, end, tokens, heads,
                                      head_dim, out_data);
@@ -131,7 +125,7 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
     const auto* g_data = g.const_data_ptr<float>();
     const auto* u_data = u.const_data_ptr<float>();
     auto* out_data = out.mutable_data_ptr<float>();
-    at::parallel_for(0, g.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, g.numel(), kFusedGrain, [&](int64_t begin, int64_t end) {
       kernels::silu_multiply(g_data + begin, u_data + begin, end - begin, out_data + begin);
     });
     ctx->save_for_backward({g, u});
@@ -149,11 +143,29 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
     const auto* u_data = saved[1].const_data_ptr<float>();
     auto* gate_grad_data = gate_grad.mutable_data_ptr<float>();
     auto* up_grad_data = up_grad.mutable_data_ptr<float>();
-    at::parallel_for(0, grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, grad.numel(), kFusedGrain, [&](int64_t begin, int64_t end) {
       kernels::silu_multiply_backward(grad_data + begin, g_data + begin, u_data + begin,
                                       end - begin, gate_grad_data + begin, up_grad_data + begin);
     });
     return {gate_grad, up_grad};
+  }
+};
+
+struct SoftCap : torch::autograd::Function<SoftCap> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double cap) {
+    RECORD_FUNCTION("shardlens::softcap", c10::ArrayRef<const c10::IValue>{});
+    const at::Tensor out = x.div(cap).tanh_().mul_(cap);
+    ctx->save_for_backward({out});
+    ctx->saved_data["cap"] = cap;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    RECORD_FUNCTION("shardlens::softcap_backward", c10::ArrayRef<const c10::IValue>{});
+    const double cap = ctx->saved_data["cap"].toDouble();
+    at::Tensor slope = ctx->get_saved_variables()[0].div(cap);
+    slope.square_().neg_().add_(1);
+    return {slope.mul_(grads[0]), at::Tensor()};
   }
 };
 
@@ -222,27 +234,37 @@ at::Tensor project(const at::Tensor& input,
                         transposed);
 }
 
-at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
-  if (plain(input) && plain(weight)) {
-    return RmsNorm::apply(input, weight, epsilon);
+at::Tensor rms_norm(const at::Tensor& input,
+                    const at::Tensor& weight,
+                    double epsilon,
+                    double offset) {
+  if (runs_fused(input) && runs_fused(weight)) {
+    return RmsNorm::apply(input, weight, epsilon, offset);
   }
   const at::Tensor x = input.to(at::kFloat);
   const at::Tensor normed = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + epsilon);
+  if (offset != 0) {  // in fp32 to the end
+    return (normed * (weight.to(at::kFloat) + offset)).to(input.scalar_type());
+  }
   return weight * normed.to(input.scalar_type());
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  if (plain(x) && plain(cos) && plain(sin)) {
+  if (runs_fused(x) && runs_fused(cos) && runs_fused(sin)) {
     return Rotary::apply(x, cos, sin);
   }
   return x * cos + rotate_half(x) * sin;
 }
 
 at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up) {
-  if (plain(gate) && plain(up)) {
+  if (runs_fused(gate) && runs_fused(up)) {
     return SiluMultiply::apply(gate, up);
   }
   return at::silu(gate) * up;
+}
+
+at::Tensor soft_cap(const at::Tensor& x, double cap) {
+  return SoftCap::apply(x, cap);
 }
 
 at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& targets) {

@@ -17,11 +17,13 @@ namespace shardlens::models {
                                  const at::Tensor& bias,
                                  bool transposed);
 
-// weight · (x · rsqrt(mean(x²) + epsilon)) over the last dimension; statistics in fp32.
-// Source  transformers LlamaRMSNorm.
+// (offset + weight) · (x · rsqrt(mean(x²) + epsilon)) over the last dimension; statistics in fp32,
+// and with an offset everything.
+// Source  transformers LlamaRMSNorm, Gemma2RMSNorm (offset 1).
 [[nodiscard]] at::Tensor rms_norm(const at::Tensor& input,
                                   const at::Tensor& weight,
-                                  double epsilon);
+                                  double epsilon,
+                                  double offset = 0.0);
 
 // x · cos + rotate_half(x) · sin.
 // Shapes  x [B, T, N, H]; cos, sin [T, 1, H], without gradient; the two halves of H are equal.
@@ -30,6 +32,9 @@ namespace shardlens::models {
 
 // silu(gate) · up.
 [[nodiscard]] at::Tensor silu_multiply(const at::Tensor& gate, const at::Tensor& up);
+
+// cap · tanh(x / cap).
+[[nodiscard]] at::Tensor soft_cap(const at::Tensor& x, double cap);
 
 // Mean next-token cross entropy in fp32. logits [N, V], targets int64 [N].
 [[nodiscard]] at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& targets);

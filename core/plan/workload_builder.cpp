@@ -210,7 +210,8 @@ void WorkloadBuilder::linear(const Linear& shape) {
 void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   const int64_t rows = rows_ * shape.per_token;
   const auto [chosen, of_each] = route(rows, shape.experts, expert_skew_);
-  Operator op = make(OperatorKind::kGemm, "aten::_grouped_mm");
+  Operator op =
+      make(OperatorKind::kGemm, is_fused() ? "shardlens::grouped_mm" : "aten::_grouped_mm");
   const Bytes element = size_of(op.dtype);
   const Bytes weights = chosen * shape.in * shape.out * element;
   const Bytes inputs = rows * shape.in * element, outputs = rows * shape.out * element;
@@ -333,7 +334,14 @@ void WorkloadBuilder::attention(const Attention& given) {
   if (masked) {
     masked_attention(shape);
   }
-  Operator op = make(OperatorKind::kAttention, "aten::scaled_dot_product_attention");
+  // The engine computes capped scores whole, without the kernel that skips later tokens.
+  const bool capped = is_fused() && shape.eager == Scores::kCapped;
+  if (capped) {
+    shape.causal = false;
+    shape.window = 0;
+  }
+  Operator op = make(OperatorKind::kAttention,
+                     capped ? "shardlens::capped_attention" : "aten::scaled_dot_product_attention");
   const Bytes element = size_of(op.dtype);
   op.batch = out_.batch * shape.heads;
   op.m = op.n = out_.seq;
@@ -349,13 +357,13 @@ void WorkloadBuilder::attention(const Attention& given) {
   const Bytes queries = rows_ * shape.heads * shape.head_dim * element;
   const Bytes keys_and_values = rows_ * shape.kv_heads * (shape.head_dim + value_dim) * element;
   const Bytes outputs = rows_ * shape.heads * value_dim * element;
-  const Bytes log_sum = rows_ * shape.heads * size_of(DType::kF32);
+  const Bytes log_sum = capped ? 0 : rows_ * shape.heads * size_of(DType::kF32);
   op.flops = of_keys + of_values;
   op.read = queries + keys_and_values + (masked ? rows_ * out_.seq * element : 0);
   op.written = outputs + log_sum;
   op.saved = op.read + op.written;  // includes the output, so the output projection saves no input
   Operator grad = op;
-  grad.name = "aten::scaled_dot_product_attention_backward";
+  grad.name += "_backward";
   // Recomputed scores; gradients of scores, values, queries and keys.
   grad.flops = 3 * of_keys + 2 * of_values;
   grad.read = op.read + op.written + outputs;

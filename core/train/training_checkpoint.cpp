@@ -1,17 +1,14 @@
 #include "core/train/training_checkpoint.h"
 
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
@@ -19,6 +16,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/models/checkpoint_layout.h"
 #include "core/models/initial_values.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"
@@ -27,8 +25,6 @@ namespace shardlens::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array<std::string_view, 2> kBasePrefixes{"transformer.", "model."};
 
 // Calls `fill` with `values`; if they are on a device, with a copy on the host that is copied back.
 template <typename Fill>
@@ -43,25 +39,6 @@ void fill_floats(const at::Tensor& values, Fill fill) {
   }
 }
 
-const models::TensorEntry& entry_of(const models::Checkpoint& checkpoint,
-                                    const plan::Parameter& parameter) {
-  std::vector<std::string> names{parameter.fqn};
-  names.insert(names.end(), parameter.aliases.begin(), parameter.aliases.end());
-  for (const std::string& name : names) {
-    if (const auto* entry = checkpoint.find(name)) {
-      return *entry;
-    }
-    for (const std::string_view prefix : kBasePrefixes) {
-      if (name.starts_with(prefix)) {
-        if (const auto* entry = checkpoint.find(std::string_view(name).substr(prefix.size()))) {
-          return *entry;
-        }
-      }
-    }
-  }
-  return checkpoint.at(parameter.fqn);  // throws, naming the nearest tensor
-}
-
 void copy_if_there(const fs::path& from, const fs::path& to) {
   std::ifstream in(from, std::ios::binary);
   if (in) {
@@ -71,27 +48,21 @@ void copy_if_there(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void load_parameters(fsdp::ShardedModel& model, const fs::path& path) {
+void load_parameters(fsdp::ShardedModel& model,
+                     const plan::ModelConfig& config,
+                     const fs::path& path) {
   const c10::NoGradGuard no_grad;
   const models::Checkpoint checkpoint = models::Checkpoint::open(path);
   const plan::ModuleTree& tree = model.plan().tree;
   // Every rank checks every parameter, even those of which it stores nothing: all ranks fail with
   // the same error.
-  std::vector<const models::TensorEntry*> entries;
+  std::vector<models::CheckpointParameter> stored;
   for (const plan::Parameter& parameter : tree.parameters) {
-    const models::TensorEntry& entry = entry_of(checkpoint, parameter);
-    if (entry.shape != parameter.shape) {
-      throw InputError(
-          checkpoint.file_of(entry).string(),
-          fmt::format("tensor '{}' has shape [{}], the model's config needs [{}]", entry.name,
-                      fmt::join(entry.shape, ", "), fmt::join(parameter.shape, ", ")));
-    }
-    checkpoint.read(entry, 0, {});  // throws for a dtype that cannot be read
-    entries.push_back(&entry);
+    stored.emplace_back(checkpoint, config, parameter);
   }
   for (const fsdp::ParameterSlice& slice : model.slices()) {
     fill_floats(slice.values, [&](std::span<float> floats) {
-      checkpoint.read(*entries[slice.parameter], slice.offset, floats);
+      stored[slice.parameter].read(slice.offset, floats);
     });
   }
 }
@@ -125,7 +96,9 @@ void save_checkpoint(fsdp::ShardedModel& model,
     }
     std::vector<models::SafetensorsWriter::Tensor> tensors;
     for (const plan::Parameter& parameter : tree.parameters) {
-      tensors.push_back({parameter.fqn, DType::kF32, parameter.shape});
+      for (models::StoredTensor& stored : models::stored_tensors(config, parameter)) {
+        tensors.push_back({std::move(stored.name), DType::kF32, std::move(stored.shape)});
+      }
     }
     writer = std::make_unique<models::SafetensorsWriter>(directory / "model.safetensors",
                                                          std::move(tensors));
@@ -133,7 +106,13 @@ void save_checkpoint(fsdp::ShardedModel& model,
   for (uint32_t index = 0; index < tree.parameters.size(); ++index) {
     const at::Tensor whole = model.full_parameter(index).to(at::kCPU, at::kFloat).contiguous();
     if (writer != nullptr) {
-      writer->append({static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()});
+      const auto* bytes = static_cast<const std::byte*>(whole.const_data_ptr());
+      for (const models::StoredTensor& stored :
+           models::stored_tensors(config, tree.parameters[index])) {
+        const size_t count = static_cast<size_t>(stored.numel) * sizeof(float);
+        writer->append({bytes, count});
+        bytes += count;
+      }
     }
   }
   if (writer != nullptr) {

@@ -94,6 +94,13 @@ struct DecoderKeys {
   std::string_view norm_eps = "rms_norm_eps";  // "": the norms' own
 };
 
+// How checkpoint files name the parts of a sparse layer, where the modules have other names: in
+// files each expert has tensors of its own, "<layer>.<mlp>.experts.<index>.<part>.weight".
+struct StoredNames {
+  std::string_view mlp = "";  // "": files have the modules' names
+  std::string_view gate, up, down;
+};
+
 struct DecoderFamily {
   std::string_view model_type, torch_type;
   std::string_view prefix;  // of the classes of its modules: "Llama"
@@ -120,7 +127,8 @@ struct DecoderFamily {
   bool even_heads = false;          // hidden_size must be a multiple of the heads
   bool rotary = true;
   Scores eager = Scores::kFused;  // how transformers runs attention
-  bool trained = false;           // its rotary embedding and padding are read, for training
+  StoredNames stored = {};
+  bool trained = false;  // its rotary embedding and padding are read, for training
   std::span<const std::string_view> own_keys = {};  // that read_own() or nothing needs
   // The keys that only this family has.
   void (*read_own)(const JsonNode& root, ModelConfig& config) = nullptr;

@@ -418,7 +418,7 @@ class DecoderForward {
     };
     build_.enter(name);
     if (build_.is_fused()) {
-      build_.elementwise("aten::index", "aten::index_put",
+      build_.elementwise("shardlens::gather_rows", "shardlens::gather_rows_backward",
                          {.read = copies,
                           .written = copies,
                           .backward_read = copies,
