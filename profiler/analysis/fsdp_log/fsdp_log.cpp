@@ -1,6 +1,7 @@
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 
 #include <algorithm>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -50,6 +51,7 @@ class NamedRanges {
     if (what == "root_pre_forward") {
       ++passes_;
       backward_ = false;
+      in_forward_.clear();
     }
     const bool nested = !open_.empty() && open_.back().in_hook;
     Open open{event.end(), nested, open_.empty() ? Prefetch::kNone : open_.back().prefetch};
@@ -68,6 +70,14 @@ class NamedRanges {
   }
 
   void add_call(const Event& event, std::string_view what, uint32_t unit) {
+    // From torch 2.15 on, each module of a unit of several has a pre-forward; the first begins it.
+    if (what == "pre_forward" && !in_forward_.insert(unit).second &&
+        log_.units[unit].fqn.find(", ") != std::string::npos) {
+      return;
+    }
+    if (what == "post_forward") {
+      in_forward_.erase(unit);
+    }
     FsdpCall call{};
     if (what == "pre_forward") {
       call = FsdpCall::kPreForward;
@@ -122,6 +132,7 @@ class NamedRanges {
   const Trace& trace_;
   FsdpLog& log_;
   std::vector<Open> open_;
+  std::set<uint32_t> in_forward_;  // units whose forward has begun
   uint32_t hook_unit_ = 0, passes_ = 0;
   bool backward_ = false;
 };

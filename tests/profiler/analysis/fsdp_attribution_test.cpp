@@ -2,11 +2,13 @@
 // ones.
 #include <filesystem>
 #include <map>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {
@@ -343,6 +345,29 @@ TEST(FsdpAttributionTest, BucketsOfDdpAreThoseOfAnIndependentCount) {
   }
   EXPECT_EQ(unit(result, "bucket 5").parts[3]->cause, ExposedCause::kLast);
   EXPECT_EQ(waste_of(result), "");
+}
+
+// torch 2.15 calls the pre-forward of a unit of several modules for each of them: one forward.
+TEST(FsdpAttributionTest, AUnitOfSeveralModulesHasOneForwardInAPass) {
+  TraceBuilder b;
+  b.step(1, 0, 400);
+  for (const Nanoseconds start : {0, 200}) {
+    b.range("FSDP::root_pre_forward", start + 5, start + 8);
+    b.range("FSDP::pre_forward", start + 10, start + 20);
+    b.range("FSDP::pre_forward (norm, head)", start + 30, start + 40);
+    b.range("FSDP::all_gather (norm, head)", start + 32, start + 34);
+    b.range("FSDP::pre_forward (norm, head)", start + 50, start + 60);
+    b.range("FSDP::post_forward (norm, head)", start + 70, start + 75);
+    b.range("FSDP::post_forward", start + 80, start + 85);
+  }
+  const Timeline t = make_timeline(b.trace);
+  std::vector<Nanoseconds> begun;
+  for (const FsdpEvent& e : t.fsdp.events) {
+    if (e.call == FsdpCall::kPreForward && t.fsdp.units[e.unit].fqn == "norm, head") {
+      begun.push_back(e.when.start);
+    }
+  }
+  EXPECT_THAT(begun, ElementsAre(30, 230));
 }
 
 // One step of FSDP2 on a device, in units of the clock; layer a within the root, no prefetch.
