@@ -1,9 +1,7 @@
-// Functions that Debian's libraries take from glibc 2.35 and 2.36, so that the program of the
-// Python package runs with older ones.
-#include <cmath>
+// A function that Debian's libstdc++ takes from glibc 2.36, so that the program of the Python
+// package runs with older ones.
 #include <cstdint>
 #include <cstdlib>
-#include <utility>
 
 #include <sys/random.h>
 
@@ -13,16 +11,4 @@ extern "C" uint32_t arc4random() noexcept {
     std::abort();  // as glibc's: there is no value to return instead
   }
   return value;
-}
-
-extern "C" double hypot(double x, double y) noexcept {
-  double large = std::abs(x), small = std::abs(y);
-  if (large < small) {
-    std::swap(large, small);
-  }
-  if (large == 0 || std::isinf(large)) {
-    return large;
-  }
-  const double ratio = small / large;
-  return large * std::sqrt(1 + ratio * ratio);
 }
