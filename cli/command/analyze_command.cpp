@@ -1,11 +1,12 @@
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/compat/hta.h"
@@ -17,30 +18,21 @@
 #include "cli/command/subcommand.h"
 #include "cli/flags/analysis_flags.h"
 #include "cli/flags/parse_flags.h"
+#include "cli/flags/table_flags.h"
 #include "cli/results/output.h"
+#include "cli/results/rank_summaries.h"
 
 namespace shardlens::cli {
 namespace {
 
 struct AnalyzeOptions {
   AnalysisFlags analysis;
-  bool json = false, csv = false, critical_path = false, each = false;
-  std::string by = "unit", compat;
+  TableFlags table;
+  bool critical_path = false, summarize = false;
+  std::string compat;
+  std::filesystem::path out;
   std::optional<std::string> explain;
-  std::optional<int64_t> top;
 };
-
-report::By by_of(const std::string& name) {
-  constexpr std::string_view kNames[] = {"unit",   "collective", "step", "rank",
-                                         "stream", "span",       "order"};
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == name) {
-      return static_cast<report::By>(i);
-    }
-  }
-  throw UsageError(fmt::format(
-      "--by: expected unit, collective, step, rank, stream, span or order, found '{}'", name));
-}
 
 // Errors: UsageError if no rank has the unit.
 void require_unit(const analysis::Analysis& analysis, const std::string& unit) {
@@ -58,12 +50,14 @@ void require_unit(const analysis::Analysis& analysis, const std::string& unit) {
 }
 
 ExitCode run(const AnalyzeOptions& options) {
-  const report::By by = by_of(options.by);
-  if (options.top && *options.top < 1) {
-    throw UsageError(
-        fmt::format("--top: expected a number of rows from 1, found {}", *options.top));
-  }
+  const report::By by = options.table.table();
+  const auto top = options.table.rows();
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
+  if (options.summarize) {
+    write_stdout(write_summaries(options.analysis.paths, options.out, settings,
+                                 options.analysis.selection.comm_regex, options.table.json));
+    return ExitCode::kOk;
+  }
   settings.detail =
       by == report::By::kSpan ? analysis::DetailLevel::kAll : analysis::DetailLevel::kNone;
   settings.critical_path = options.critical_path;
@@ -81,23 +75,22 @@ ExitCode run(const AnalyzeOptions& options) {
   const trace::Run opened = analysis::open_run(options.analysis.paths, read);
   if (!options.compat.empty()) {
     const auto ranks = analysis::hta_figures(opened.traces);
-    write_stdout(options.json  ? report::hta_json(ranks)
-                 : options.csv ? report::hta_csv(ranks)
-                               : report::hta_text(ranks, style_of_stdout()));
+    write_stdout(options.table.json  ? report::hta_json(ranks)
+                 : options.table.csv ? report::hta_csv(ranks)
+                                     : report::hta_text(ranks, style_of_stdout()));
     return ExitCode::kOk;
   }
   const analysis::Analysis result = analysis::analyze(opened, settings);
   if (settings.explained) {
     require_unit(result, *settings.explained);
   }
-  if (options.json) {
+  if (options.table.json) {
     write_stdout(report::analysis_json(result));
-  } else if (options.csv) {
+  } else if (options.table.csv) {
     write_stdout(report::analysis_csv(result, by));
   } else {
-    const auto top = options.top ? std::optional(static_cast<size_t>(*options.top)) : std::nullopt;
     write_stdout(report::analysis_text(
-        result, {by, top, options.each, settings.explained, style_of_stdout()}));
+        result, {by, top, options.table.each, settings.explained, style_of_stdout()}));
   }
   return ExitCode::kOk;
 }
@@ -107,18 +100,8 @@ ExitCode run(const AnalyzeOptions& options) {
 Action add_analyze_command(CLI::App& app) {
   auto options = std::make_shared<AnalyzeOptions>();
   add_analysis_flags(app, options->analysis);
-  CLI::Option* json =
-      app.add_flag("--json", options->json, "machine-readable output, see docs/metrics.md");
-  CLI::Option* csv = app.add_flag("--csv", options->csv, "print the table of --by as CSV");
-  csv->excludes(json);
-  CLI::Option* by =
-      app.add_option("--by", options->by,
-                     "table: unit, collective, step, rank, stream, span (each collective, copy and "
-                     "period of compute) or order (each step's actions, by unit)")
-          ->capture_default_str();
-  app.add_option("--top", options->top,
-                 "show at most N rows, the most exposed ones; the others are summed up");
-  app.add_flag("--each", options->each, "a row for each unit, also for those of blocks alike");
+  add_table_flags(app, options->table);
+  CLI::Option *by = app.get_option("--by"), *csv = app.get_option("--csv");
   CLI::Option* explain =
       app.add_option("--explain", options->explain,
                      "show for each exposed collective of UNIT ('(root)': the root) the events "
@@ -138,6 +121,16 @@ Action add_analyze_command(CLI::App& app) {
        {by, explain, path, app.get_option("--steps"), app.get_option("--comm-regex")}) {
     compat->excludes(other);
   }
+  CLI::Option* summarize =
+      app.add_flag("--summarize", options->summarize,
+                   "write a summary of each rank's trace, a small file for `shardlens merge`");
+  for (CLI::Option* other :
+       {csv, by, app.get_option("--top"), app.get_option("--each"), explain, path, compat}) {
+    summarize->excludes(other);
+  }
+  app.add_option("--out", options->out,
+                 "with --summarize: the directory for the summaries [next to each trace]")
+      ->needs(summarize);
   return [options] { return run(*options); };
 }
 

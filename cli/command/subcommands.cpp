@@ -13,6 +13,7 @@ Action add_check_command(CLI::App& app);
 Action add_compare_command(CLI::App& app);
 Action add_convert_command(CLI::App& app);
 Action add_gui_command(CLI::App& app);
+Action add_merge_command(CLI::App& app);
 Action add_plan_command(CLI::App& app);
 Action add_report_command(CLI::App& app);
 Action add_search_command(CLI::App& app);
@@ -28,6 +29,8 @@ std::span<const Subcommand> subcommands() {
                  add_capture_command},
       Subcommand{"analyze", "show how much communication of a run is exposed, and at which units",
                  add_analyze_command},
+      Subcommand{"merge", "analyze a run of many ranks from summaries of its traces",
+                 add_merge_command},
       Subcommand{"compare", "compare two runs: differences beyond noise, by unit and kind",
                  add_compare_command},
       Subcommand{"check", "test whether a change made steps slower; the result is the exit code",

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "profiler/analysis/overlap/unit_work.h"
 #include "profiler/trace/filter.h"
+#include "profiler/trace/rank_numbers.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -129,54 +130,6 @@ void explain(const Trace& trace,
   }
 }
 
-// Errors: InputError if steps were chosen and no rank has one of them.
-void require_steps(const std::vector<RankSummary>& ranks, const std::string& source) {
-  std::set<int64_t> there;
-  for (const RankSummary& rank : ranks) {
-    if (!rank.chosen || !rank.analysis.steps.empty()) {
-      return;
-    }
-    there.insert(rank.recorded_steps.begin(), rank.recorded_steps.end());
-  }
-  if (!ranks.empty()) {
-    const StepRange& chosen = *ranks.front().chosen;
-    throw InputError(source, trace::no_step({chosen.first, chosen.last}, there));
-  }
-}
-
-// The planned order is that of the first rank: from the third step on, all steps have the same one.
-void share_planned_orders(std::vector<RankSummary>& ranks) {
-  std::map<int64_t, const std::vector<OrderEntry>*> planned;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    for (StepOrder& order : ranks[i].orders) {
-      const int64_t kind = std::clamp<int64_t>(order.step, 0, 2);
-      if (const auto known = planned.find(kind); known != planned.end()) {
-        if (i > 0) {
-          order.planned = *known->second;
-        }
-      } else if (!order.planned.empty()) {
-        planned.emplace(kind, &order.planned);
-      }
-    }
-  }
-}
-
-// Sets what was decided by other ranks.
-void settle(RankSummary& rank) {
-  RankAnalysis& out = rank.analysis;
-  const std::vector<RankCollective>& rows = rank.collectives.rows;
-  set_transfers(rows, out.window, out.figures);
-  for (StepAnalysis& step : out.steps) {
-    set_transfers(rows, union_of({step.window}), step.figures);
-  }
-  const SettledCauses causes(rank.collectives);
-  settle_causes(rank.exposures, causes, out.units);
-  if (out.detail) {
-    settle_causes(rank.exposures, causes, out.detail->spans);
-  }
-  out.order = check_order(rank.orders);
-}
-
 }  // namespace
 
 RankSummary summarize(const Trace& trace,
@@ -187,6 +140,10 @@ RankSummary summarize(const Trace& trace,
                       const AnalysisOptions& options) {
   options.timeline.check();
   RankSummary out;
+  out.source = trace.metadata.source;
+  if (!trace::is_unranked(trace)) {
+    out.rank = trace.metadata.rank;
+  }
   out.collectives = rank_collectives(trace, timeline, position);
   out.unnumbered = count_unnumbered(trace, timeline);
   out.chosen = options.steps;
@@ -259,40 +216,94 @@ RankSummary summarize(const Trace& trace,
   return out;
 }
 
-Analysis merge(std::vector<RankSummary>& ranks, const std::string& source) {
-  require_steps(ranks, source);
-  Analysis out;
-  for (const RankSummary& rank : ranks) {
-    for (const trace::Diagnostic& d : rank.run_diagnostics) {
-      if (std::find(out.diagnostics.begin(), out.diagnostics.end(), d) == out.diagnostics.end()) {
-        out.diagnostics.push_back(d);
-      }
+RankSummary summarize(const trace::Run& run, const AnalysisOptions& options) {
+  if (run.traces.size() != 1) {
+    throw UsageError(fmt::format("a summary is made of one trace, found {}", run.traces.size()));
+  }
+  const Trace& trace = run.traces.front();
+  AnalysisOptions of_file = options;
+  of_file.detail = DetailLevel::kAll;
+  Timeline timeline = make_timeline(trace, options.timeline);
+  const Dependencies dependencies(trace, timeline);
+  RankSummary out =
+      summarize(trace, timeline, dependencies, run.planned ? &*run.planned : nullptr, 0, of_file);
+  out.run_diagnostics = run.diagnostics;
+  return out;
+}
+
+void RankMerge::add(RankSummary& rank) {
+  for (const trace::Diagnostic& d : rank.run_diagnostics) {
+    if (std::find(out_.diagnostics.begin(), out_.diagnostics.end(), d) == out_.diagnostics.end()) {
+      out_.diagnostics.push_back(d);
     }
   }
-  std::vector<RankCollectives> collectives;
-  for (RankSummary& rank : ranks) {
-    collectives.push_back(std::move(rank.collectives));
+  chosen_ = rank.chosen;
+  has_steps_ = has_steps_ || !rank.chosen || !rank.analysis.steps.empty();
+  recorded_steps_.insert(rank.recorded_steps.begin(), rank.recorded_steps.end());
+  unnumbered_ += rank.unnumbered;
+  collectives_.push_back(std::move(rank.collectives));
+}
+
+void RankMerge::match(const std::string& source) {
+  if (chosen_ && !has_steps_) {
+    throw InputError(source, trace::no_step({chosen_->first, chosen_->last}, recorded_steps_));
   }
-  out.matching = match_ranks(collectives, out.diagnostics);
-  int64_t unnumbered = 0;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    ranks[i].collectives = std::move(collectives[i]);
-    unnumbered += ranks.size() > 1 ? ranks[i].unnumbered : 0;
-  }
-  if (unnumbered > 0) {
-    trace::add_diagnostic(out.diagnostics, Severity::kNote,
+  out_.matching = match_ranks(collectives_, out_.diagnostics);
+  if (unnumbered_ > 0 && collectives_.size() > 1) {
+    trace::add_diagnostic(out_.diagnostics, Severity::kNote,
                           "collectives without a sequence number ('Seq') are matched across ranks "
                           "by order, size and time; newer versions of PyTorch record it for NCCL",
-                          unnumbered);
+                          unnumbered_);
   }
-  share_planned_orders(ranks);
-  for (RankSummary& rank : ranks) {
-    settle(rank);
-    for (const trace::Diagnostic& d : rank.diagnostics) {
-      trace::add_diagnostic(out.diagnostics, d.severity, d.message, d.count);
+}
+
+// The planned order is that of the first rank: from the third step on, all steps have the same one.
+void RankMerge::share_planned_orders(size_t position, std::vector<StepOrder>& orders) {
+  for (StepOrder& order : orders) {
+    const int64_t kind = std::clamp<int64_t>(order.step, 0, 2);
+    if (const auto known = planned_.find(kind); known != planned_.end()) {
+      if (position > 0) {
+        order.planned = known->second;
+      }
+    } else if (!order.planned.empty()) {
+      planned_.emplace(kind, order.planned);
     }
-    out.ranks.push_back(std::move(rank.analysis));
   }
+}
+
+RankAnalysis RankMerge::settle(size_t position, RankSummary& rank) {
+  share_planned_orders(position, rank.orders);
+  RankAnalysis& out = rank.analysis;
+  const RankCollectives& collectives = collectives_[position];
+  set_transfers(collectives.rows, out.window, out.figures);
+  for (StepAnalysis& step : out.steps) {
+    set_transfers(collectives.rows, union_of({step.window}), step.figures);
+  }
+  const SettledCauses causes(collectives);
+  settle_causes(rank.exposures, causes, out.units);
+  if (out.detail) {
+    settle_causes(rank.exposures, causes, out.detail->spans);
+  }
+  out.order = check_order(rank.orders);
+  for (const trace::Diagnostic& d : rank.diagnostics) {
+    trace::add_diagnostic(out_.diagnostics, d.severity, d.message, d.count);
+  }
+  return std::move(out);
+}
+
+Analysis merge(std::vector<RankSummary>& ranks, const std::string& source) {
+  RankMerge merge;
+  for (RankSummary& rank : ranks) {
+    merge.add(rank);
+  }
+  merge.match(source);
+  std::vector<RankAnalysis> settled;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    settled.push_back(merge.settle(i, ranks[i]));
+    ranks[i].collectives = merge.take_collectives(i);
+  }
+  Analysis out = merge.take();
+  out.ranks = std::move(settled);
   return out;
 }
 

@@ -1,7 +1,10 @@
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
+#include "profiler/report/json_pieces.h"
 #include "profiler/report/optional_values.h"
 
 namespace shardlens::report {
@@ -180,20 +183,39 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
 
 }  // namespace
 
-std::string analysis_json(const analysis::Analysis& analysis) {
-  ordered_json out{
-      {"schema", 1}, {"ranks", ordered_json::array()}, {"diagnostics", ordered_json::array()}};
-  for (const analysis::RankAnalysis& rank : analysis.ranks) {
-    out["ranks"].push_back(rank_json(rank));
-  }
-  put_matching(out, analysis.matching);
+namespace {
+
+// Names come from JSON and should be UTF-8; invalid bytes are replaced, so that the document stays
+// valid.
+std::string dumped(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string JsonPieces::rank(const analysis::RankAnalysis& rank) {
+  return std::string(std::exchange(first_, false) ? R"({"schema":1,"ranks":[)" : ",") +
+         dumped(rank_json(rank));
+}
+
+std::string JsonPieces::end(const analysis::Analysis& analysis) const {
+  ordered_json rest{{"diagnostics", ordered_json::array()}};
+  put_matching(rest, analysis.matching);
   for (const trace::Diagnostic& d : analysis.diagnostics) {
-    out["diagnostics"].push_back(
+    rest["diagnostics"].push_back(
         {{"severity", trace::name_of(d.severity)}, {"message", d.message}, {"count", d.count}});
   }
-  // Names come from JSON and should be UTF-8; invalid bytes are replaced, so that the document
-  // stays valid.
-  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return std::string(first_ ? R"({"schema":1,"ranks":[)" : "") + "]," + dumped(rest).substr(1) +
+         "\n";
+}
+
+std::string analysis_json(const analysis::Analysis& analysis) {
+  JsonPieces pieces;
+  std::string out;
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    out += pieces.rank(rank);
+  }
+  return out + pieces.end(analysis);
 }
 
 }  // namespace shardlens::report

@@ -17,6 +17,7 @@
 #include "profiler/trace/actions_file.h"
 #include "profiler/trace/bytes/parallel.h"
 #include "profiler/trace/program_files.h"
+#include "profiler/trace/rank_numbers.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
 
@@ -253,7 +254,7 @@ void order_by_rank(Run& run) {
       taken.emplace(next, trace.metadata.source);
       trace.metadata.rank = next;
       trace.metadata.rank_is_from_name = true;
-      add_diagnostic(trace.diagnostics, Severity::kNote, fmt::format("read as rank {}", next));
+      add_diagnostic(trace.diagnostics, Severity::kNote, read_as_rank(next));
     }
   }
   std::sort(run.traces.begin(), run.traces.end(),
@@ -261,6 +262,17 @@ void order_by_rank(Run& run) {
 }
 
 }  // namespace
+
+std::string read_as_rank(int64_t rank) {
+  return fmt::format("read as rank {}", rank);
+}
+
+bool is_unranked(const Trace& trace) {
+  return trace.metadata.rank_is_from_name && trace.metadata.rank &&
+         std::any_of(trace.diagnostics.begin(), trace.diagnostics.end(), [&](const Diagnostic& d) {
+           return d.message == read_as_rank(*trace.metadata.rank);
+         });
+}
 
 Trace read_trace(const fs::path& path, const ReadOptions& options) {
   if (!is_spool_name(path.filename().string())) {

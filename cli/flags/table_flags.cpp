@@ -1,0 +1,46 @@
+#include "cli/flags/table_flags.h"
+
+#include <iterator>
+#include <string_view>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::cli {
+
+report::By TableFlags::table() const {
+  constexpr std::string_view kNames[] = {"unit",   "collective", "step", "rank",
+                                         "stream", "span",       "order"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == by) {
+      return static_cast<report::By>(i);
+    }
+  }
+  throw UsageError(fmt::format(
+      "--by: expected unit, collective, step, rank, stream, span or order, found '{}'", by));
+}
+
+std::optional<size_t> TableFlags::rows() const {
+  if (top && *top < 1) {
+    throw UsageError(fmt::format("--top: expected a number of rows from 1, found {}", *top));
+  }
+  return top ? std::optional(static_cast<size_t>(*top)) : std::nullopt;
+}
+
+void add_table_flags(CLI::App& app, TableFlags& flags) {
+  CLI::Option* json =
+      app.add_flag("--json", flags.json, "machine-readable output, see docs/metrics.md");
+  app.add_flag("--csv", flags.csv, "print the table of --by as CSV")->excludes(json);
+  app.add_option("--by", flags.by,
+                 "table: unit, collective, step, rank, stream, span (each collective, copy and "
+                 "period of compute) or order (each step's actions, by unit)")
+      ->capture_default_str();
+  app.add_option("--top", flags.top,
+                 "show at most N rows, the most exposed ones; the others are summed up");
+  app.add_flag("--each", flags.each, "a row for each unit, also for those of blocks alike");
+}
+
+}  // namespace shardlens::cli

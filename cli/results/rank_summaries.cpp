@@ -1,0 +1,125 @@
+#include "cli/results/rank_summaries.h"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+#include "core/base/format_bytes.h"
+#include "profiler/analysis/recover/recorded_program.h"
+#include "profiler/analysis/summary_file.h"
+#include "profiler/trace/bytes/parallel.h"
+#include "profiler/trace/run.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Written {
+  std::optional<int64_t> rank;
+  fs::path path, trace;
+  uint64_t bytes = 0, trace_bytes = 0;
+};
+
+// Names that are taken, so that no summary replaces another one of the same call.
+class Names {
+ public:
+  void take(const fs::path& path, const fs::path& trace) {
+    const std::scoped_lock lock(mutex_);
+    if (const auto [other, fresh] = taken_.emplace(path, trace); !fresh) {
+      throw InputError(
+          trace.string(),
+          fmt::format("its summary is {}, like that of {}; summarize one run at a time",
+                      path.string(), other->second.string()));
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<fs::path, fs::path> taken_;  // summary → trace
+};
+
+uint64_t size_of(const fs::path& path) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
+
+Written write_summary(const fs::path& trace,
+                      const fs::path& out,
+                      const analysis::AnalysisOptions& options,
+                      const std::string& comm_regex,
+                      Names& names) {
+  analysis::RankSummary summary =
+      analysis::summarize(analysis::open_run(std::span(&trace, 1)), options);
+  summary.comm_regex = comm_regex;
+  const fs::path path = (out.empty() ? trace.parent_path() : out) / analysis::summary_name(summary);
+  names.take(path, trace);
+  const std::optional<int64_t> rank = summary.rank;
+  const std::string bytes = analysis::to_summary_bytes(std::move(summary));
+  write_file_atomically(path, bytes);
+  return {rank, path, trace, bytes.size(), size_of(trace)};
+}
+
+std::string as_json(const std::vector<Written>& all) {
+  nlohmann::ordered_json out{{"schema", 1}, {"summaries", nlohmann::ordered_json::array()}};
+  for (const Written& each : all) {
+    out["summaries"].push_back(
+        {{"rank", each.rank ? nlohmann::ordered_json(*each.rank) : nlohmann::ordered_json(nullptr)},
+         {"path", each.path.string()},
+         {"bytes", each.bytes},
+         {"trace", each.trace.string()},
+         {"trace_bytes", each.trace_bytes}});
+  }
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string as_text(const std::vector<Written>& all) {
+  std::string out;
+  for (const Written& each : all) {
+    out += fmt::format("{} ({} of {})\n", each.path.string(),
+                       format_bytes(static_cast<Bytes>(each.bytes)),
+                       format_bytes(static_cast<Bytes>(each.trace_bytes)));
+  }
+  return out + "`shardlens merge` with all of these files analyzes the run\n";
+}
+
+}  // namespace
+
+std::string write_summaries(std::span<const fs::path> paths,
+                            const fs::path& out,
+                            const analysis::AnalysisOptions& options,
+                            const std::string& comm_regex,
+                            bool json) {
+  std::vector<fs::path> traces;
+  for (const fs::path& path : paths) {
+    const std::vector<fs::path> found = trace::trace_paths(path);
+    traces.insert(traces.end(), found.begin(), found.end());
+  }
+  if (!out.empty()) {
+    std::error_code error;
+    fs::create_directories(out, error);
+    if (error) {
+      throw RuntimeFault(fmt::format("'{}' cannot be created: {}", out.string(), error.message()));
+    }
+  }
+  std::vector<Written> all(traces.size());
+  Names names;
+  trace::in_parallel(traces.size(), [&](size_t i) {
+    all[i] = write_summary(traces[i], out, options, comm_regex, names);
+  });
+  return json ? as_json(all) : as_text(all);
+}
+
+}  // namespace shardlens::cli
