@@ -9,6 +9,9 @@ class ShardlensError(RuntimeError):
         super().__init__(message)
         self.exit_code = exit_code
 
+    def __reduce__(self):  # it may come from another process
+        return ShardlensError, (str(self), self.exit_code)
+
 
 def path():
     """The program: $SHARDLENS_PROGRAM, else the one in this package, else the one on PATH."""

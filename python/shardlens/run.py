@@ -9,7 +9,7 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from . import program
+from . import program, ranks
 
 _PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter", "all_reduce", "other")
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
@@ -25,9 +25,19 @@ class Rows(list):
         return pandas.DataFrame.from_records(self)
 
 
-def open(path, *more):  # noqa: A001  shardlens.open reads as files do
-    """The run at `path`: a run directory, a directory of traces, or traces. Errors: ShardlensError if it contains no trace."""
-    return Run([path, *more])
+def open(path, *more, on=None, summaries=None):  # noqa: A001  shardlens.open reads as files do
+    """The run at `path`: a run directory, a directory of traces, or traces; also a list of these, and summaries of `analyze --summarize`.
+
+    With `on`, each trace is summarized where it is read, and the summaries are analyzed: `on` is an executor of concurrent.futures, a Dask client, the
+    module ray, "dask" or "ray". Paths of fsspec ("s3://…") are summarized too, without `on` in this process. `summaries`: the directory in which
+    the summaries are kept.
+
+    Errors: ShardlensError if it contains no trace.
+    """
+    paths = [*(path if isinstance(path, (list, tuple)) else [path]), *more]
+    if on is not None or summaries is not None or any(map(ranks.is_remote, paths)):
+        return MergedRun(paths, on, summaries)
+    return Run(paths)
 
 
 def _flags(settings):
@@ -113,24 +123,33 @@ class Run:
             if not path.exists():
                 raise program.ShardlensError(f"{path}: no such file or directory", 3)
         self.checked = self.paths  # what check() compares with the baseline
-        if len(self.paths) == 1 and self.paths[0].is_dir() and not _has_traces(self.paths[0]):
+        merged = ranks.are_summaries(self.paths)
+        if not merged and len(self.paths) == 1 and self.paths[0].is_dir() and not _has_traces(self.paths[0]):
             runs = sorted(path for path in self.paths[0].iterdir() if path.is_dir() and _has_traces(path))
             self.paths = runs[:1] or self.paths
+        self._prepare(["merge" if merged else "analyze", *self.paths], has_traces=not merged)
+
+    def _prepare(self, command, has_traces):
+        self._command, self._can_read_traces = command, has_traces
         self.verdicts = []  # of check(), in order
         self.baseline = None  # what check() compares with if it is not told
         self._analysis = None
         self._tables = {}
 
+    def _require_traces(self, what):
+        if not self._can_read_traces:
+            raise program.ShardlensError(f"{what} needs the traces as local files; this run was opened from summaries", 2)
+
     @property
     def analysis(self):
         """`shardlens analyze --json` as a dict (docs/metrics.md)."""
         if self._analysis is None:
-            self._analysis = program.ask(["analyze", *self.paths])
+            self._analysis = program.ask(self._command)
         return self._analysis
 
     def _table(self, by):
         if by not in self._tables:
-            text = program.run(["analyze", *self.paths, "--by", by, "--csv"]).stdout
+            text = program.run([*self._command, "--by", by, "--csv"]).stdout
             self._tables[by] = Rows({key: _cell(key, value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text)))
         return Rows(self._tables[by])
 
@@ -209,6 +228,7 @@ class Run:
 
     def check(self, against=None, **settings):
         """Compares this run with a baseline: a path of a run or of a file of `check --save-baseline`. Returns a Verdict, true if it passed."""
+        self._require_traces("check")
         against = against or self.baseline
         if against is None:
             raise ValueError("check needs a baseline: run.check(against=PATH), or --shardlens-baseline PATH")
@@ -218,22 +238,26 @@ class Run:
 
     def simulate(self, plan=None, **settings):
         """What another plan would take on this run's machine: `shardlens simulate --workload` as a dict."""
+        self._require_traces("simulate")
         return simulate(self, plan, **settings)
 
     def advise(self, **settings):
         """The changes of this run's plan that would pay, and what is wasteful as it is: `shardlens advise --json` as a dict."""
+        self._require_traces("advise")
         return advise(self, **settings)
 
     def compare(self, other):
         """`shardlens compare --json` of this run (A) and another (B)."""
+        self._require_traces("compare")
         return program.ask(["compare", self.paths[0], other.paths[0] if isinstance(other, Run) else other])
 
     def summary(self):
         """The output of `shardlens analyze`, for people."""
-        return program.run(["analyze", *self.paths]).stdout
+        return program.run(self._command).stdout
 
     def __repr__(self):
-        return f"shardlens.open({', '.join(repr(str(path)) for path in self.paths)})"
+        more = f", … ({len(self.paths)} paths)" if len(self.paths) > 8 else ""
+        return f"shardlens.open({', '.join(repr(str(path)) for path in self.paths[:8])}{more})"
 
     def _repr_html_(self):
         """What a notebook shows: the ranks' figures, and the units with most exposed communication."""
@@ -248,6 +272,19 @@ class Run:
             f"<h4>{escape(', '.join(map(str, self.paths)))}</h4>"
             "<table><tr><th>rank</th><th>recorded, ms</th><th>compute, ms</th><th>exposed communication, ms</th><th>hidden</th></tr>" + head + "</table>"
             "<table><tr><th>rank</th><th>unit</th><th>collective</th><th>count</th><th>exposed, ms</th><th>cause</th></tr>" + body + "</table>")
+
+
+class MergedRun(Run):
+    """A run whose traces were summarized where they lie. What needs the traces themselves works if they are local files."""
+
+    def __init__(self, paths, on=None, summaries=None):
+        if summaries is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="shardlens-")  # removed with this object
+            summaries = self._directory.name
+        files = ranks.write_summaries(paths, on, summaries)
+        remote = any(map(ranks.is_remote, paths))
+        self.paths = self.checked = [str(path) if ranks.is_remote(path) else Path(path) for path in paths]
+        self._prepare(["merge", *files], has_traces=not remote)
 
 
 class Count(int):

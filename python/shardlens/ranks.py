@@ -1,0 +1,175 @@
+"""Summaries of many ranks' traces, each made where the trace lies: in this process, an executor, or a Ray or Dask cluster.
+
+ray, dask and fsspec are imported only if they are asked for.
+"""
+import glob
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from . import program
+
+ENDING = ".summary.msgpack.gz"
+_TRACES = (".json", ".json.gz", ".json.zst", ".spool")
+# Files of a run directory that the analysis reads next to a trace.
+_COMPANIONS = ("plan.json", "workload.json", "run.json", "config.json", "model.json", "metrics.jsonl")
+
+
+def is_remote(path):
+    """Whether fsspec opens it: "s3://bucket/run", "memory://…"."""
+    return "://" in str(path)
+
+
+def are_summaries(paths):
+    """Whether all paths are summaries, or directories of these without traces."""
+    return bool(paths) and all(_is_summary(path) for path in paths)
+
+
+def _is_summary(path):
+    if is_remote(path):
+        return False
+    path = Path(path)
+    if path.is_dir():
+        return any(path.glob("*" + ENDING)) and not _traces_of(os.listdir(path))
+    return path.name.endswith(ENDING)
+
+
+def _import(name, what):
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise program.ShardlensError(f"{what} needs the package {name.partition('.')[0]}, which is not installed ({error})", 2) from error
+
+
+def _filesystem(url):
+    """The file system of a URL, and the path in it."""
+    return _import("fsspec.core", str(url)).url_to_fs(str(url))
+
+
+def _rank_of(name):
+    found = re.search(r"rank[-_]?(\d+)", name)
+    return found and int(found[1])
+
+
+def _traces_of(names):
+    """The traces among the names of a directory's files; a spool only if its rank has no trace."""
+    traces = [name for name in names if name.endswith(_TRACES[:3]) and name not in _COMPANIONS]
+    ranks = {_rank_of(name) for name in traces} - {None}
+    spools = [name for name in names if name.endswith(".spool") and (_rank_of(name) is None or _rank_of(name) not in ranks)]
+    return sorted(traces + spools)
+
+
+def expand(paths):
+    """The traces of directories and patterns; other paths as they are, because they may exist only where they are read."""
+    traces = []
+    for path in map(os.fspath, paths):
+        if is_remote(path):
+            system, inside = _filesystem(path)
+            if glob.has_magic(inside):
+                found = sorted(map(system.unstrip_protocol, system.glob(inside)))
+            elif system.isdir(inside):
+                names = {entry.rsplit("/", 1)[-1]: entry for entry in system.ls(inside, detail=False)}
+                found = [system.unstrip_protocol(names[name]) for name in _traces_of(names)]
+            else:
+                found = [path]
+        elif os.path.isdir(path):
+            found = [os.path.join(path, name) for name in _traces_of(os.listdir(path))]
+        elif glob.has_magic(path) and not os.path.exists(path):
+            found = sorted(glob.glob(path))
+        else:
+            found = [path]
+        if not found:
+            raise program.ShardlensError(f"{path}: contains no trace", 3)
+        traces += found
+    return traces
+
+
+def _fetch(url, directory):
+    """Copies a trace and the files of its run into a directory; returns the trace's path."""
+    system, inside = _filesystem(url)
+    parent, _, name = inside.rpartition("/")
+    if not system.exists(inside):
+        raise program.ShardlensError(f"{url}: no such file or directory", 3)
+    companions = [*_COMPANIONS, f"rank{_rank_of(name) or 0}.actions.jsonl"]
+    for each in [name, *companions]:
+        path = f"{parent}/{each}" if parent else each
+        if each == name or system.exists(path):
+            system.get_file(path, os.path.join(directory, each))
+    return os.path.join(directory, name)
+
+
+def summarize(path):
+    """Name and bytes of the summary of one trace: what runs on a worker."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "out")
+        local = _fetch(path, directory) if is_remote(path) else path
+        try:
+            written = program.ask(["analyze", "--summarize", "--out", out, local])["summaries"][0]["path"]
+        except program.ShardlensError as error:
+            raise program.ShardlensError(str(error).replace(str(local), str(path)), error.exit_code) from None
+        return os.path.basename(written), Path(written).read_bytes()
+
+
+def _on_futures(client, paths, **options):
+    futures = [client.submit(summarize, path, **options) for path in paths]
+    try:
+        for future in futures:
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _on_ray(ray, paths):
+    if not ray.is_initialized():
+        raise program.ShardlensError("on=ray: call ray.init() first", 2)
+    work = ray.remote(summarize)
+    references = [work.remote(path) for path in paths]
+    try:
+        for reference in references:
+            try:
+                yield ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                raise (error.cause if isinstance(error.cause, program.ShardlensError) else error) from None
+    finally:
+        for reference in references:
+            ray.cancel(reference)
+
+
+def _results(on, paths):
+    """What summarize() returns for each path, in order."""
+    if on is None:
+        return map(summarize, paths)
+    if isinstance(on, str):
+        if on == "ray":
+            return _on_ray(_import("ray", 'on="ray"'), paths)
+        if on == "dask":
+            return _on_futures(_import("distributed", 'on="dask"').get_client(), paths, pure=False)
+        raise ValueError(f'on: expected "ray", "dask", the module ray, a Dask client or an executor, found {on!r}')
+    if getattr(on, "__name__", "") == "ray":
+        return _on_ray(on, paths)
+    if callable(getattr(on, "submit", None)):
+        dask = type(on).__module__.partition(".")[0] == "distributed"
+        return _on_futures(on, paths, **({"pure": False} if dask else {}))
+    raise TypeError(f'on: expected "ray", "dask", the module ray, a Dask client or an executor, found {type(on).__name__}')
+
+
+def write_summaries(paths, on, directory):
+    """Writes the summaries of all traces into a directory and returns their paths.
+
+    Errors: ShardlensError of the first trace that cannot be summarized.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    traces = expand(paths)
+    written = {}
+    for trace, (name, summary) in zip(traces, _results(on, traces)):
+        file = directory / name
+        if file in written:
+            raise program.ShardlensError(f"{trace}: its summary is {name}, like that of {written[file]}; open one run at a time", 3)
+        written[file] = trace
+        file.write_bytes(summary)
+    return list(written)
