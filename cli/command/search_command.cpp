@@ -85,8 +85,71 @@ std::vector<Listed> listed(const sim::SearchResult& result, const sim::Scenario&
   return out;
 }
 
+// What a search on the bare hardware finds, where the constants of a stack were used.
+struct Bare {
+  std::string stack;               // "": the search was on the bare hardware or a measured machine
+  std::optional<sim::Found> best;  // nullopt: not searched, or nothing fits
+  std::optional<sim::Found> chosen;  // the plan found under the stack, on the bare hardware
+
+  [[nodiscard]] bool differs(const sim::SearchResult& result) const {
+    return best && result.best() != nullptr && !(best->candidate == result.best()->candidate);
+  }
+};
+
+Bare on_bare_hardware(const SearchCommand& options,
+                      const sim::Scenario& scenario,
+                      const sim::SearchResult& result,
+                      const sim::SearchOptions& search) {
+  Bare out;
+  const sim::Stack* stack = stack_of(options.run, options.scenario, scenario.model->config());
+  if (stack == nullptr) {
+    return out;
+  }
+  out.stack = stack->name;
+  if (result.cancelled || result.best() == nullptr) {
+    return out;
+  }
+  ScenarioOptions bare = options.scenario;
+  bare.stack = sim::kBareStack;
+  sim::Scenario on_bare = scenario;
+  on_bare.machine = scenario_of(options.run, bare).machine;
+  sim::SearchOptions settings;
+  settings.memory_limit = search.memory_limit;
+  settings.threads = search.threads;
+  settings.cancelled = search.cancelled;
+  const sim::Candidate& chosen = result.best()->candidate;
+  settings.on_progress = [&out, &chosen](const sim::Found& found, size_t, size_t) {
+    if (found.candidate == chosen) {
+      out.chosen = found;
+    }
+  };
+  const sim::SearchResult found = sim::search(on_bare, settings);
+  if (found.best() != nullptr && !found.cancelled) {
+    out.best = *found.best();
+  }
+  return out;
+}
+
+std::string bare_text(const Bare& bare, const sim::SearchResult& result, int64_t ranks) {
+  if (!bare.best) {
+    return "\n";
+  }
+  std::string out = fmt::format("On the bare hardware the fastest takes {}",
+                                report::format_duration(bare.best->outcome.figures.duration()));
+  if (!bare.differs(result)) {
+    return out + " and is the same plan.\n";
+  }
+  out += fmt::format(" and is another plan: {}", name_of(bare.best->candidate, ranks));
+  if (bare.chosen) {
+    out += fmt::format("; this one takes {} there",
+                       report::format_duration(bare.chosen->outcome.figures.duration()));
+  }
+  return out + ".\n";
+}
+
 std::string json_text(const sim::SearchResult& result,
                       const std::vector<Listed>& plans,
+                      const Bare& bare,
                       int64_t ranks) {
   const auto interval = [](const std::optional<sim::PredictedInterval>& of) {
     return of ? nlohmann::ordered_json{of->low, of->high} : nlohmann::ordered_json();
@@ -116,6 +179,13 @@ std::string json_text(const sim::SearchResult& result,
   if (!result.pareto.empty()) {
     out["best"] = row(0);
     out["best"]["why"] = result.why;
+  }
+  out["stack"] = bare.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack);
+  out["bare"] = nullptr;
+  if (bare.best) {
+    out["bare"] = {{"name", name_of(bare.best->candidate, ranks)},
+                   {"step_ns", bare.best->outcome.figures.duration()},
+                   {"same_plan", !bare.differs(result)}};
   }
   out["pareto"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < result.pareto.size(); ++i) {
@@ -152,16 +222,30 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
   write_stdout("\n" + result.why + "\n");
 }
 
+// What the figures assume of the software.
+void print_machine(const SearchCommand& options,
+                   const Bare& bare,
+                   const sim::SearchResult& result,
+                   int64_t ranks) {
+  if (!bare.stack.empty()) {
+    write_stdout(
+        fmt::format("These are figures under {}. {}", bare.stack, bare_text(bare, result, ranks)));
+  } else if (options.scenario.workload.empty() && options.scenario.calibration.empty()) {
+    write_stdout("These are figures of the bare hardware; real steps take longer.\n");
+  }
+}
+
 // JSON of everything that the outcomes depend on.
 std::string identity_of(const SearchCommand& options, const sim::Scenario& scenario) {
   using nlohmann::json;
   const plan::ModelConfig* config = scenario.model->config();
   const sim::Calibration* calibration = scenario.machine->calibration();
+  const sim::Stack* stack = stack_of(options.run, options.scenario, config);
   return json{
       {"model", config == nullptr ? json() : json::parse(plan::read_text_file(config->source))},
       {"plan", json::parse(plan::to_json(scenario.plan))},
       {"hardware", options.run.hardware},
-      {"stack", options.scenario.stack},
+      {"stack", stack == nullptr ? options.scenario.stack : stack->name},
       {"calibration", calibration == nullptr ? json() : json::parse(sim::to_json(*calibration))},
       {"ranks", scenario.world_size},
       {"samples", scenario.step.samples()},
@@ -203,6 +287,7 @@ ExitCode run(const SearchCommand& options) {
   search.cancelled = &interrupted;
   std::signal(SIGINT, interrupt);
   const sim::SearchResult result = sim::search(scenario, search);
+  const Bare bare = on_bare_hardware(options, scenario, result, search);
   std::signal(SIGINT, SIG_DFL);
   fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
              shows ? "\r" : "", result.evaluated, result.pruned, result.all,
@@ -219,9 +304,10 @@ ExitCode run(const SearchCommand& options) {
                best.batch, best.accumulate);
   }
   if (options.json) {
-    write_stdout(json_text(result, plans, ranks));
+    write_stdout(json_text(result, plans, bare, ranks));
   } else if (!plans.empty()) {
     print_text(result, plans, ranks);
+    print_machine(options, bare, result, ranks);
   }
   if (plans.empty()) {
     fmt::print(stderr, "no plan {}\n",

@@ -39,6 +39,21 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
 }
 
+// What the bare hardware would choose is told beside the plan under the default stack.
+TEST_F(SearchCommandTest, ComparesWithTheBareHardware) {
+  const std::string limit = "--memory-limit 1GiB ";
+  const json found = json::parse(run(kSearch + limit + "--json").out),
+             bare = json::parse(run(kSearch + limit + "--json --stack bare").out);
+  EXPECT_EQ(found["stack"], "llm-foundry H100-SXM-80GB");
+  EXPECT_EQ(found["bare"]["name"], bare["best"]["name"]);
+  EXPECT_EQ(found["bare"]["step_ns"], bare["best"]["step_ns"]);
+  EXPECT_EQ(found["bare"]["same_plan"], found["best"]["name"] == bare["best"]["name"]);
+  EXPECT_TRUE(bare["stack"].is_null() && bare["bare"].is_null());
+  EXPECT_THAT(run(kSearch + limit).out,
+              HasSubstr("under llm-foundry H100-SXM-80GB. On the bare hardware the fastest takes"));
+  EXPECT_THAT(run(kSearch + limit + "--stack bare").out, HasSubstr("figures of the bare hardware"));
+}
+
 // With a spec of two nodes, both commands use the ranks of both nodes.
 TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
   json spec;
