@@ -71,9 +71,9 @@ std::string advice_text(const sim::Advice& advice, const std::string& source, re
                   format_duration(advice.baseline.simulated), advice.baseline.error() * 100, source,
                   format_bytes(advice.peak_allocated), advice.fits ? "" : ", which does not fit");
   if (advice.changes.empty()) {
-    out += advice.fits ? "No change has a certain gain.\n" : "No change fits.\n";
+    out += advice.fits ? "No change is predicted to pay.\n" : "No change fits.\n";
   } else {
-    out += changes_table(advice.changes, advice.fits ? "change with a certain gain" : "what fits",
+    out += changes_table(advice.changes, advice.fits ? "change predicted to pay" : "what fits",
                          true, style);
     if (advice.is_uncertain()) {
       out += "The simulator's error for the run as it is is larger than these gains.\n";

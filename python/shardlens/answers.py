@@ -171,7 +171,7 @@ def advise(path, settings=None):
     lines = [f"the run's own plan: {_ms(base['measured_step_ns'])} ms measured, {_ms(base['simulated_step_ns'])} ms simulated, error {100 * base['error']:+.1f} %"
              + ("" if base["fits"] else "; it does not fit")]
     if not changes:
-        lines.append("no change has a certain gain" if base["fits"] else "no change fits")
+        lines.append("no change is predicted to pay" if base["fits"] else "no change fits")
     elif abs(base["simulated_step_ns"] - base["measured_step_ns"]) > -changes[0]["change_ns"]:
         lines.append("uncertain: this error is larger than the gains below")
     for number, change in enumerate(changes, 1):
@@ -181,6 +181,6 @@ def advise(path, settings=None):
             lines.append(f"   exposes less: {first['collective']} of {_unit(first['unit'])} {_ms(first['ns'])} ms" + (f", {more} more" if more else ""))
         lines += [f"     {line}" for line in change["pytorch"]]
     lines += [f"waste: {row['kind']} of {_unit(row['unit'])}, {_ms(row['ns'])} ms a step lost: {row['evidence']}" for row in answer["waste"][:3]]
-    lines += [f"no certain gain: {change['title']}, {_interval(change)}" + ("" if change["fits"] else ", too large") for change in answer["others"]]
+    lines += [f"not predicted to pay: {change['title']}, {_interval(change)}" + ("" if change["fits"] else ", too large") for change in answer["others"]]
     lines += [f"not predicted: {row['title']}: {row['reason']}" for row in answer["unknown"]]
     return fitted(lines, [["advise", path, *_flags(settings)]])

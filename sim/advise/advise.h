@@ -56,7 +56,7 @@ struct Advice {
   // Changes that pay, from the largest gain on. If the own plan does not fit, every change that
   // fits.
   std::vector<AdvisedChange> changes;
-  std::vector<AdvisedChange> others;  // predicted, but without a certain gain, or too large
+  std::vector<AdvisedChange> others;  // predicted, but not to pay, or too large
   std::vector<UnknownChange> unknown;
   std::vector<FoundWaste> waste;  // the most expensive first
 
