@@ -55,5 +55,27 @@ TEST(InitialValuesTest, NormsAreOneAndBiasesZero) {
   EXPECT_EQ(draw({"transformer.ln_f.bias", {2}, 2, 0, {}}, 0, 0, 0, 2), (std::vector<float>{0, 0}));
 }
 
+// The padding token's row is 0, whatever part of the embedding a rank has; norms that add 1 to
+// their weights start at 0.
+TEST(InitialValuesTest, PaddingAndOffsetNormsAreZero) {
+  const plan::Parameter embedding{"model.embed_tokens.weight", {6, 4}, 24, 0, {}};
+  plan::ModelConfig config;
+  config.family = "gemma2";
+  config.padding_index = 2;  // elements 8 to 11
+  const auto whole = draw(embedding, 0, 1, 0, 24, config);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(whole[i] == 0.0F, i >= 8 && i < 12) << i;
+  }
+  for (int64_t offset = 0; offset < 24; ++offset) {
+    const auto part = draw(embedding, 0, 1, offset, static_cast<size_t>(24 - offset), config);
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + offset)) << offset;
+  }
+  EXPECT_EQ(draw(embedding, 0, 1, 0, 9, config)[8], 0.0F);
+  const plan::Parameter norm{"model.norm.weight", {4}, 4, 0, {}};
+  EXPECT_EQ(draw(norm, 1, 1, 0, 4, config), std::vector<float>(4, 0.0F));
+  config.family = "qwen3";
+  EXPECT_EQ(draw(norm, 1, 1, 0, 4, config), std::vector<float>(4, 1.0F));
+}
+
 }  // namespace
 }  // namespace shardlens::models

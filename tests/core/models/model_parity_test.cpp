@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -18,9 +17,11 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
+#include "core/models/checkpoint_layout.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/models/safetensors.h"
+#include "tests/support/case_name.h"
 
 namespace shardlens::models {
 namespace {
@@ -29,18 +30,17 @@ const std::filesystem::path kData = SHARDLENS_TEST_DATA;
 constexpr int64_t kBatch = 2;
 constexpr int64_t kSeq = 64;
 
-std::vector<at::Tensor> load(CausalLm& model, const std::filesystem::path& directory) {
+std::vector<at::Tensor> load(CausalLm& model,
+                             const plan::ModelConfig& config,
+                             const std::filesystem::path& directory) {
   const c10::NoGradGuard no_grad;
   const Checkpoint checkpoint = Checkpoint::open(directory);
   std::vector<at::Tensor> out;
-  for (const auto& item : model.named_parameters()) {
-    const bool tied = std::any_of(
-        out.begin(), out.end(), [&](const at::Tensor& each) { return each.is_same(item.value()); });
-    if (!tied) {
-      checkpoint.read(checkpoint.at(item.key()), 0,
-                      {item.value().data_ptr<float>(), static_cast<size_t>(item.value().numel())});
-      out.push_back(item.value());
-    }
+  auto named = model.named_parameters();
+  for (const plan::Parameter& parameter : plan::module_tree(config).parameters) {
+    out.push_back(named[parameter.fqn]);
+    CheckpointParameter(checkpoint, config, parameter)
+        .read(0, {out.back().data_ptr<float>(), static_cast<size_t>(out.back().numel())});
   }
   return out;
 }
@@ -71,7 +71,7 @@ void expect_parity(const std::string& name) {
   at::set_num_threads(1);
   const auto config = plan::load_model_config(kData / name);
   const auto model = make_model(config, Init::kRandom);
-  const std::vector<at::Tensor> parameters = load(*model, kData / name);
+  const std::vector<at::Tensor> parameters = load(*model, config, kData / name);
   std::vector<at::Tensor> averages, squares, steps;
   for (const at::Tensor& parameter : parameters) {
     averages.push_back(at::zeros_like(parameter));
@@ -113,13 +113,24 @@ void expect_parity(const std::string& name) {
   }
 }
 
-TEST(ModelParityTest, LlamaTrainsAsTransformers) {
-  expect_parity("llama-tiny");
+class ModelParityTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ModelParityTest, TrainsAsTransformers) {
+  expect_parity(GetParam());
 }
 
-TEST(ModelParityTest, Gpt2TrainsAsTransformers) {
-  expect_parity("gpt2-tiny");
-}
+INSTANTIATE_TEST_SUITE_P(Families,
+                         ModelParityTest,
+                         ::testing::Values("llama-tiny",
+                                           "gpt2-tiny",
+                                           "mistral-tiny",
+                                           "qwen2-tiny",
+                                           "qwen3-tiny",
+                                           "gemma2-tiny",
+                                           "gemma3-tiny",
+                                           "mixtral-tiny",
+                                           "qwen3-moe-tiny"),
+                         [](const auto& each) { return test::case_name(each.param); });
 
 }  // namespace
 }  // namespace shardlens::models

@@ -64,8 +64,11 @@ void expect_same_names(const plan::ModelConfig& config) {
 
 TEST(ModuleNamesTest, EqualThePlansTree) {
   const std::filesystem::path data = SHARDLENS_TEST_DATA;
-  expect_same_names(plan::load_model_config(data / "llama-tiny"));
-  expect_same_names(plan::load_model_config(data / "gpt2-tiny"));
+  for (const char* model : {"llama-tiny", "gpt2-tiny", "mistral-tiny", "qwen2-tiny", "qwen3-tiny",
+                            "gemma2-tiny", "gemma3-tiny", "mixtral-tiny", "qwen3-moe-tiny"}) {
+    SCOPED_TRACE(model);
+    expect_same_names(plan::load_model_config(data / model));
+  }
   const TemporaryDirectory directory;
   expect_same_names(
       plan::load_model_config(write(directory.path() / "config.json", kGroupedLlama)));
@@ -125,6 +128,21 @@ TEST(ModuleNamesTest, RefusesDropoutAndTooLongSequences) {
               ::testing::HasSubstr("config.json#/attention_dropout: dropout 0.1"));
   EXPECT_THAT(message_of(kGroupedLlama),
               ::testing::HasSubstr("65 tokens exceeds the model's 64 positions"));
+}
+
+TEST(ModuleNamesTest, RefusesWhatIsNotTrained) {
+  EXPECT_THAT(message_of(R"({"model_type": "phi3"})"),
+              ::testing::HasSubstr(
+                  "models of type 'phi3' can be planned and simulated, not trained; expected one "
+                  "of llama, mistral, qwen2, qwen3, gemma2, gemma3_text, mixtral, qwen3_moe, gpt2, "
+                  "mlp"));
+  EXPECT_THAT(
+      message_of(R"({"model_type": "mixtral", "router_jitter_noise": 0.1})"),
+      ::testing::HasSubstr("config.json#/router_jitter_noise: noise on the router's input"));
+  EXPECT_THAT(message_of(R"({"model_type": "qwen3_moe", "output_router_logits": true})"),
+              ::testing::HasSubstr("config.json#/output_router_logits: the router's auxiliary"));
+  EXPECT_THAT(message_of(R"({"model_type": "qwen2", "rope_parameters": {"rope_type": "yarn"}})"),
+              ::testing::HasSubstr("rope type 'yarn' is not supported"));
 }
 
 }  // namespace

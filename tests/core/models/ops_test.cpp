@@ -1,5 +1,6 @@
 #include "core/models/ops.h"
 
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -10,10 +11,15 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/models/attention_ops.h"
 
 namespace shardlens::models {
 namespace {
@@ -84,6 +90,66 @@ TEST_P(OpsTest, RmsNormAndItsGradients) {
     expect_close(out, expected, "output");
     expect_close(x.grad(), xd.grad(), "input gradient");
     EXPECT_TRUE(at::allclose(weight.grad().to(at::kDouble), wd.grad(), 1e-4, 1e-4));
+  }
+}
+
+TEST_P(OpsTest, RmsNormWithAnOffset) {
+  const at::Tensor x = leaf(at::randn({2, 33, 20}) * 3);
+  const at::Tensor weight = leaf(at::randn({20}));
+  const at::Tensor grad = at::randn({2, 33, 20});
+  const at::Tensor out = rms_norm(x, weight, 1e-6, 1.0);
+  out.backward(grad);
+  const at::Tensor xd = leaf(x.to(at::kDouble));
+  const at::Tensor wd = leaf(weight.to(at::kDouble));
+  const at::Tensor expected = (1 + wd) * (xd * at::rsqrt(xd.pow(2).mean(-1, true) + 1e-6));
+  expected.backward(grad.to(at::kDouble));
+  expect_close(out, expected, "output");
+  expect_close(x.grad(), xd.grad(), "input gradient");
+  EXPECT_TRUE(at::allclose(weight.grad().to(at::kDouble), wd.grad(), 1e-4, 1e-4));
+}
+
+TEST_P(OpsTest, SoftCapAndItsGradient) {
+  const at::Tensor x = leaf(at::randn({30, 40}) * 10);
+  const at::Tensor grad = at::randn({30, 40});
+  const at::Tensor out = soft_cap(x, 5.0);
+  out.backward(grad);
+  const at::Tensor xd = leaf(x.to(at::kDouble));
+  const at::Tensor expected = at::tanh(xd / 5.0) * 5.0;
+  expected.backward(grad.to(at::kDouble));
+  expect_close(out, expected, "output");
+  expect_close(x.grad(), xd.grad(), "gradient");
+}
+
+// Two queries share a key; a mask with a window of 6 tokens, and none.
+TEST_P(OpsTest, CappedAttentionAndItsGradients) {
+  const at::Tensor allowed =
+      at::ones({17, 17}, at::kBool).tril().logical_and(at::ones({17, 17}, at::kBool).triu(-5));
+  const at::Tensor window = at::zeros({17, 17}).masked_fill(
+      allowed.logical_not(), -std::numeric_limits<float>::infinity());
+  for (const at::Tensor& mask : {window, at::Tensor()}) {
+    const at::Tensor q = leaf(at::randn({3, 17, 4, 8}) * 2);
+    const at::Tensor k = leaf(at::randn({3, 17, 2, 8}) * 2);
+    const at::Tensor v = leaf(at::randn({3, 17, 2, 8}));
+    const at::Tensor grad = at::randn({3, 17, 4, 8});
+    const at::Tensor out = capped_attention(q, k, v, mask, 0.3, 2.0);
+    out.backward(grad);
+    const at::Tensor qd = leaf(q.to(at::kDouble));
+    const at::Tensor kd = leaf(k.to(at::kDouble));
+    const at::Tensor vd = leaf(v.to(at::kDouble));
+    const auto repeated = [](const at::Tensor& x) {
+      return x.repeat_interleave(2, 2).transpose(1, 2);
+    };
+    at::Tensor scores = qd.transpose(1, 2).matmul(repeated(kd).transpose(2, 3)) * 0.3;
+    scores = at::tanh(scores / 2.0) * 2.0;
+    if (mask.defined()) {
+      scores = scores + mask.to(at::kDouble);
+    }
+    const at::Tensor expected = scores.softmax(-1).matmul(repeated(vd)).transpose(1, 2);
+    expected.backward(grad.to(at::kDouble));
+    expect_close(out, expected, "output");
+    expect_close(q.grad(), qd.grad(), "gradient of queries");
+    expect_close(k.grad(), kd.grad(), "gradient of keys");
+    expect_close(v.grad(), vd.grad(), "gradient of values");
   }
 }
 
