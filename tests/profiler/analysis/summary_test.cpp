@@ -28,13 +28,13 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 
-const fs::path kData = SHARDLENS_TEST_DATA;
+const fs::path kTestData = SHARDLENS_TEST_DATA;
 
 // Every directory of recorded traces: of one rank, and of several.
 std::vector<fs::path> recorded_runs() {
   std::vector<fs::path> all{fs::path(SHARDLENS_SOURCE_DIR) / "traces/llama-emulated8",
-                            kData / "recorded_run"};
-  for (const auto& entry : fs::directory_iterator(kData / "pytorch_traces")) {
+                            kTestData / "recorded_run"};
+  for (const auto& entry : fs::directory_iterator(kTestData / "pytorch_traces")) {
     all.push_back(entry.path());
   }
   return all;
@@ -91,7 +91,7 @@ class SummaryTest : public testing::Test {
     return inflated_;
   }
 
-  const fs::path trace_ = trace::trace_paths(kData / "pytorch_traces/fsdp2-default").front();
+  const fs::path trace_ = trace::trace_paths(kTestData / "pytorch_traces/fsdp2-default").front();
   test::TemporaryDirectory folder_;
   std::string inflated_;
 };
@@ -116,7 +116,7 @@ TEST_F(SummaryTest, MergeOfSummariesIsTheAnalysisOfAllTraces) {
 }
 
 TEST_F(SummaryTest, ChosenStepsAreThoseOfTheSummaries) {
-  const fs::path path = kData / "pytorch_traces/fsdp2-default";
+  const fs::path path = kTestData / "pytorch_traces/fsdp2-default";
   AnalysisOptions options;
   options.steps = StepRange{3, 4};
   options.detail = DetailLevel::kAll;
@@ -166,7 +166,7 @@ TEST_F(SummaryTest, WhatIsNoSummaryIsRefused) {
   EXPECT_THAT(message_of([&] { (void)read_summary(write("empty", "")); }),
               HasSubstr("the file is empty"));
   EXPECT_THAT(message_of([&] { (void)read_summary(folder_.path() / "none"); }), HasSubstr("none"));
-  EXPECT_THAT(message_of([&] { (void)summary_paths(kData / "pytorch_traces"); }),
+  EXPECT_THAT(message_of([&] { (void)summary_paths(kTestData / "pytorch_traces"); }),
               HasSubstr("contains no summary"));
   const fs::path newer = changed([](ordered_json& json) { json["shardlens_summary"] = 2; });
   EXPECT_THAT(message_of([&] { (void)read_summary(newer); }),
