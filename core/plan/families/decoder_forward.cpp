@@ -273,7 +273,7 @@ class DecoderForward {
     rotary(kv);
     const auto all = static_cast<double>(q + 2 * kv);
     const double queries = static_cast<double>(q) / all, keys = static_cast<double>(kv) / all;
-    constexpr uint32_t sum = takes_before(1) | takes_before(2);
+    const uint32_t sum = takes_before(1) | takes_before(2);
     const Piece forward[] = {
         {.name = "aten::cat", .read = queries, .written = queries},
         {.name = "aten::cat", .read = keys, .written = keys},
