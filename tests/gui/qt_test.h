@@ -1,7 +1,9 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +15,7 @@
 #include "gui/model/base/qt_messages.h"
 #include "gui/model/base/wait.h"
 #include "gui/model/run/run_data.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::gui {
@@ -53,8 +56,9 @@ inline std::string pytorch_run(const std::string& name) {
   return std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/" + name;
 }
 
-inline RunPointer open_run(const std::string& path) {
-  return std::make_shared<const RunData>(trace::Run::open(path));
+// Reads a run as the app does.
+inline RunPointer open_run(const std::filesystem::path& path) {
+  return std::make_shared<const RunData>(analysis::open_run(std::span(&path, 1)));
 }
 
 // The sample run, read once.

@@ -1,6 +1,7 @@
 #include "gui/model/tables/ownership_table.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/base/dtype.h"
@@ -19,24 +20,29 @@ QString shape_text(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace, Nanoseconds instant) {
+UnitStates unit_states(const trace::Trace& trace, Nanoseconds instant) {
   using State = OwnershipTable::State;
-  std::vector<State> states(trace.units.size(), State::kUnknown);
-  std::vector<std::pair<Nanoseconds, uint32_t>> last(trace.units.size(), {-1, 0});
+  UnitStates states;
+  std::map<std::string_view, std::pair<Nanoseconds, uint32_t>> last;
+  const auto note = [&](const std::string& unit, schedule::Op op, Nanoseconds start, uint32_t seq) {
+    const bool gathers = op == schedule::Op::kUseFull;
+    if (start > instant || (!gathers && op != schedule::Op::kUseShard)) {
+      return;
+    }
+    const auto [at, first] = last.try_emplace(unit, start, seq);
+    if (first || std::pair(start, seq) >= at->second) {
+      at->second = {start, seq};
+      states[unit] = gathers ? State::kUnsharded : State::kSharded;
+    }
+  };
   for (const trace::Event& event : trace.events) {
     const trace::ActionArgs* args = event.start <= instant ? trace.action(event) : nullptr;
-    if (args == nullptr || args->action.unit >= states.size()) {
-      continue;
+    if (args != nullptr && args->action.unit < trace.units.size()) {
+      note(trace.units[args->action.unit], args->action.op, event.start, args->seq);
     }
-    const bool gathers = args->action.op == schedule::Op::kUseFull;
-    if (!gathers && args->action.op != schedule::Op::kUseShard) {
-      continue;
-    }
-    auto& [time, seq] = last[args->action.unit];
-    if (std::pair(event.start, args->seq) >= std::pair(time, seq)) {
-      last[args->action.unit] = {event.start, args->seq};
-      states[args->action.unit] = gathers ? State::kUnsharded : State::kSharded;
-    }
+  }
+  for (const trace::RecordedAction& each : trace.recorded_actions) {
+    note(each.unit, each.op, each.start, each.seq);
   }
   return states;
 }
@@ -102,12 +108,10 @@ void OwnershipTable::setInstant(size_t rank, Nanoseconds instant) {
   instant_ = instant;
   states_.clear();
   const trace::Trace& trace = run_->ranks[rank]->trace;
-  const std::vector<State> by_trace = unit_states(trace, instant);
+  const UnitStates by_trace = unit_states(trace, instant);
   for (const plan::Unit& each : plan().units) {
-    const auto at = std::find(trace.units.begin(), trace.units.end(), each.fqn);
-    states_.push_back(at == trace.units.end()
-                          ? State::kUnknown
-                          : by_trace[static_cast<size_t>(at - trace.units.begin())]);
+    const auto at = by_trace.find(each.fqn);
+    states_.push_back(at == by_trace.end() ? State::kUnknown : at->second);
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,9 +65,10 @@ class OwnershipTable : public QAbstractTableModel {
   std::vector<State> states_;               // by unit
 };
 
-// State of each of the trace's units (Trace::units) at `instant` of the rank's own time: kUnsharded
-// or kSharded after the last action that the host issued; kUnknown if there is no earlier action.
-[[nodiscard]] std::vector<OwnershipTable::State> unit_states(const trace::Trace& trace,
-                                                             Nanoseconds instant);
+// State of units, by FQN, at `instant` of the rank's own time: kUnsharded or kSharded after the
+// last action that the host issued, of a capture or as shardlens.record saw PyTorch's; units
+// without an earlier action are absent.
+using UnitStates = std::map<std::string, OwnershipTable::State, std::less<>>;
+[[nodiscard]] UnitStates unit_states(const trace::Trace& trace, Nanoseconds instant);
 
 }  // namespace shardlens::gui

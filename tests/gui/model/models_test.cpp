@@ -324,13 +324,43 @@ TEST_F(ModelTest, OwnershipKnowsWhatIsGatheredAtAnInstant) {
         (args->action.op != schedule::Op::kUseFull && args->action.op != schedule::Op::kUseShard)) {
       continue;
     }
-    const State state = unit_states(trace, event.start)[args->action.unit];
+    const State state = unit_states(trace, event.start).at(trace.units[args->action.unit]);
     EXPECT_EQ(state,
               args->action.op == schedule::Op::kUseFull ? State::kUnsharded : State::kSharded);
     seen.insert(state);
   }
   EXPECT_EQ(seen.size(), 2);
-  EXPECT_EQ(unit_states(trace, 0), std::vector<State>(trace.units.size(), State::kUnknown));
+  EXPECT_TRUE(unit_states(trace, 0).empty());
+}
+
+// A run of PyTorch that shardlens.record recorded: its actions lie next to the trace.
+TEST_F(ModelTest, OwnershipKnowsWhatPyTorchHasGathered) {
+  const RunPointer run = open_run(std::string(SHARDLENS_TEST_DATA) + "/recorded_run");
+  const trace::Trace& trace = run->run.traces[1];
+  using State = OwnershipTable::State;
+  OwnershipTable table;
+  std::set<State> shown;
+  for (const trace::RecordedAction& action : trace.recorded_actions) {
+    if (action.op != schedule::Op::kUseFull && action.op != schedule::Op::kUseShard) {
+      continue;
+    }
+    const bool gathered = action.op == schedule::Op::kUseFull;
+    EXPECT_EQ(unit_states(trace, action.start).at(action.unit),
+              gathered ? State::kUnsharded : State::kSharded);
+    const bool in_a_step =
+        std::any_of(trace.events.begin(), trace.events.end(), [&](const trace::Event& event) {
+          return trace.name(event).starts_with("ProfilerStep#") && event.start <= action.start &&
+                 action.start < event.end();
+        });
+    EXPECT_TRUE(in_a_step) << action.seq;
+    table.show(run, 1, action.unit, action.start);
+    ASSERT_GT(table.rowCount(), 0) << table.why().toStdString();
+    for (int row = 0; row < table.rowCount(); ++row) {
+      const QVariant state = table.data(table.index(row, 2), OwnershipTable::kStateRole);
+      shown.insert(static_cast<State>(state.toInt()));
+    }
+  }
+  EXPECT_EQ(shown, (std::set{State::kSharded, State::kUnsharded}));
 }
 
 TEST_F(ModelTest, WithoutAPlanOwnershipSaysWhatIsMissing) {
