@@ -48,6 +48,9 @@ struct ResolvedPlan {
   std::vector<Unit> units;  // pre-order; [0] is the root, which may own no parameters
   std::vector<uint32_t> ignored_parameters;    // in no unit; unsharded on every rank
   std::vector<uint32_t> checkpointed_modules;  // activation_checkpointing, pre-order
+  // Layout per_parameter: PyTorch's FSDP2 copies parameters and gradients in a group of one rank
+  // too; in this engine the shard is then the parameter.
+  bool copies_in_group_of_one = false;
 
   [[nodiscard]] ShardLayout layout(
       UnitId unit) const;  // over the shard axis, in the unit's master dtype

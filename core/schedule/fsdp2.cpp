@@ -29,7 +29,7 @@ void Schedule::Impl::fsdp2_wait(UnitId unit) {
 void Schedule::Impl::fsdp2_reshard(UnitId unit) {
   UnitData& u = units[unit];
   if (u.phase == Phase::kForward) {
-    if (u.after_forward == AfterForward::kKeep || !sharded()) {
+    if (u.after_forward == AfterForward::kKeep || (!sharded() && !options.copies_in_group_of_one)) {
       return;
     }
     if (u.after_forward == AfterForward::kSubMesh) {

@@ -8,7 +8,8 @@ namespace shardlens::schedule {
 std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
   std::vector<UnitSpec> specs;
   specs.reserve(plan.units.size());
-  const bool per_parameter = plan.plan.layout == plan::Layout::kPerParameter && plan.shard > 1;
+  const bool per_parameter = plan.plan.layout == plan::Layout::kPerParameter &&
+                             (plan.shard > 1 || plan.copies_in_group_of_one);
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const plan::Unit& unit = plan.units[id];
     UnitSpec spec;
@@ -46,7 +47,8 @@ ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
                          .limit_all_gathers = plan.plan.limit_all_gathers,
                          .shard = plan.shard,
                          .replicate = plan.replicate,
-                         .cpu_offload = plan.plan.cpu_offload};
+                         .cpu_offload = plan.plan.cpu_offload,
+                         .copies_in_group_of_one = plan.copies_in_group_of_one};
 }
 
 Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last) {

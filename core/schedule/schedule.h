@@ -43,6 +43,9 @@ struct ScheduleOptions {
   // fsdp1. false: a unit that is kept after forward and has no backward stays unsharded, as in
   // PyTorch.
   bool use_orig_params = true;
+  // fsdp2. Units that copy in are freed after forward in a group of one rank too, as in PyTorch;
+  // false: only a group of several ranks frees.
+  bool copies_in_group_of_one = false;
 };
 
 enum class UnitState : uint8_t { kSharded, kUnsharding, kUnsharded, kSubSharded };

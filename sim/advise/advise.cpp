@@ -252,8 +252,7 @@ class Adviser {
       Scenario scenario = own_;
       scenario.plan = change.plan;
       scenario.step = change.step;
-      const plan::ResolvedPlan plan =
-          plan::resolve(scenario.plan, now_.plan.tree, scenario.world_size);
+      const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
       change.hides = hidden(before, exposed_of(scenario), containing(now_.plan, plan));
     }
   }

@@ -360,7 +360,19 @@ class Fit {
     out_.outside_communication_us = outside_communication_.value();
   }
 
+  // PyTorch's FSDP issues the all-reduces of gradients as it issues its other collectives. A run
+  // without a replicate axis has none, or only small ones, of the norm.
+  void blocking_all_reduces() {
+    const auto blocks = [this](CollectiveKind kind) -> bool& {
+      return out_.blocking[static_cast<size_t>(kind)];
+    };
+    blocks(CollectiveKind::kAllReduce) =
+        blocks(CollectiveKind::kAllReduce) ||
+        (blocks(CollectiveKind::kAllGather) && blocks(CollectiveKind::kReduceScatter));
+  }
+
   void collectives() {
+    blocking_all_reduces();
     Slowdown slowdown;
     for (const auto& [key, samples] : collectives_) {
       slowdown.add(samples);

@@ -69,6 +69,7 @@ struct Observation {
   schedule::PlannedStep planned;
   plan::StepSettings settings;
   std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: unknown
+  bool pytorch = false;                     // ran under PyTorch's FSDP or DDP
   HostMode host = HostMode::kAhead;
   std::string emulated;  // the hardware that emulated collectives model; "": real ones
   // By CollectiveKind: the host waited for such collectives where it issued them.

@@ -259,6 +259,7 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
   }
   Observation out;
   out.source = run.source;
+  out.pytorch = true;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
   out.workload = recovered.recorded.workload;
   number_units(recovered, out);
@@ -283,6 +284,7 @@ Observation observe_recorded(const trace::Run& run) {
   const trace::PlannedInputs& planned = *run.planned;
   Observation out;
   out.source = run.source;
+  out.pytorch = true;
   out.plan = planned.plan;
   out.settings = planned.settings;
   const analysis::RecoveredWorkload recorded =

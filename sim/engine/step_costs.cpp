@@ -67,6 +67,9 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   }
   costs.reduce_copy_in =
       model.copy_of(schedule::Op::kReduceCopyIn, reduced_full * param, reduced_full * reduce);
+  if (plan.copies_in_group_of_one && plan.shard == 1) {  // in place of the reduce-scatter
+    costs.reduce_copy_in += model.copy(reduced_full * reduce, reduced_full * reduce);
+  }
   if (plan.plan.layout == plan::Layout::kFlat && reduce == param) {
     costs.flatten = model.copy(reduced_full * param, reduced_full * param);
   }

@@ -33,6 +33,12 @@ const plan::ModelConfig* ScenarioModel::config() const {
   return run_ != nullptr ? run_->config() : config_ ? &*config_ : nullptr;
 }
 
+plan::ResolvedPlan ScenarioModel::resolve(const plan::Plan& plan, int64_t world_size) const {
+  plan::ResolvedPlan out = plan::resolve(plan, tree_, world_size);
+  out.copies_in_group_of_one = run_ != nullptr && run_->observation().pytorch;
+  return out;
+}
+
 plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
                                        const plan::StepSettings& settings) const {
   return run_ != nullptr ? run_->workload(plan, settings)
@@ -53,7 +59,7 @@ Scenario own_scenario(std::shared_ptr<const RecordedRun> run) {
 Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   const TargetMachine& machine = *scenario.machine;
   Prediction out;
-  out.plan = plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
+  out.plan = scenario.model->resolve(scenario.plan, scenario.world_size);
   out.workload = scenario.model->workload(out.plan, scenario.step);
   out.settings = scenario.step;
   out.host = scenario.host.value_or(machine.host());
@@ -86,8 +92,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
 
 std::string refusal_of(const Scenario& scenario) {
   try {
-    const plan::ResolvedPlan plan =
-        plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
+    const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
     (void)priced_step(scenario.model->workload(plan, scenario.step), plan,
                       scenario.machine->target(), scenario.step);
     return {};

@@ -42,6 +42,9 @@ class ScenarioModel {
   [[nodiscard]] const plan::ModuleTree& tree() const { return tree_; }
   [[nodiscard]] const plan::ModelConfig* config() const;  // nullptr: unknown
   [[nodiscard]] const std::shared_ptr<const RecordedRun>& run() const { return run_; }
+  // The plan of tree()'s modules, under the library that the run was recorded with: see
+  // plan::ResolvedPlan::copies_in_group_of_one. Errors: those of plan::resolve().
+  [[nodiscard]] plan::ResolvedPlan resolve(const plan::Plan& plan, int64_t world_size) const;
   // One microbatch. Errors: InputError as step_workload() and RecordedRun::workload().
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;

@@ -49,7 +49,7 @@ void Evaluator::take_family(const Candidate& candidate) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
   } else {
     sized_.clear();
-    plan_ = plan::resolve(plan, tree_, scenario_.world_size);
+    plan_ = scenario_.model->resolve(plan, scenario_.world_size);
   }
   require_simulator_support(plan_, target_);
   if (!same || before->shard != candidate.shard) {

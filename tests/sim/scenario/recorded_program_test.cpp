@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -80,6 +81,30 @@ TEST(RecordedProgram, KeptParametersAreNotGatheredAgain) {
   EXPECT_LT(kept.figures.exposed_comm, own.figures.exposed_comm);
   EXPECT_LT(kept.figures.exposed_copy, own.figures.exposed_copy);
   EXPECT_LT(kept.step.duration, own.step.duration);
+}
+
+// In a group of one rank FSDP2 copies each unit's parameters for every use and its gradients twice,
+// and the host waits for its all-reduces as for its other collectives.
+TEST(RecordedProgram, WithoutAShardAxisFsdp2StillCopies) {
+  const Prediction own = with([](plan::Plan&) {});
+  const Prediction replicated = with([](plan::Plan& plan) {
+    plan.mesh_replicate = 2;
+    plan.mesh_shard = 1;
+  });
+  const auto count = [](const Prediction& of, schedule::Op op) {
+    return std::ranges::count_if(of.planned.actions, [op](const schedule::PlannedAction& each) {
+      return each.action.op == op;
+    });
+  };
+  EXPECT_EQ(count(replicated, schedule::Op::kAllGather), 0);
+  EXPECT_EQ(count(replicated, schedule::Op::kCopyIn), count(own, schedule::Op::kAllGather));
+  EXPECT_EQ(count(replicated, schedule::Op::kAllReduce), count(own, schedule::Op::kReduceScatter));
+  EXPECT_EQ(count(replicated, schedule::Op::kReduceCopyIn),
+            count(own, schedule::Op::kReduceScatter));
+  EXPECT_EQ(replicated.figures.overlap, 0);
+  EXPECT_GT(replicated.figures.exposed_comm, 0);
+  EXPECT_GT(replicated.figures.exposed_copy, own.figures.exposed_copy / 2);
+  EXPECT_LT(replicated.step.duration, own.step.duration);
 }
 
 TEST(RecordedProgram, AUnitCannotBeDivided) {
