@@ -108,6 +108,7 @@ void select(const ProgramOptions& options, MainWindow& window) {
 // Runs the pending layouts, paints and timers of an unattended window.
 void settle(MainWindow& window) {
   QApplication::processEvents();
+  wait_until([&window] { return !window.proposals().isBusy(); }, kLongestRun);
   window.panels().flush();
   for (int i = 0; i < 5; ++i) {
     QApplication::processEvents(QEventLoop::AllEvents, 50);

@@ -129,9 +129,12 @@ class Adviser {
   Advice take() {
     const std::vector<PlanChange> singles = single_changes(own_, now_.plan);
     std::vector<Tried> tried;
-    for (const PlanChange& each : singles) {
-      if (auto made = attempt({&each})) {
+    for (size_t i = 0; i < singles.size(); ++i) {
+      if (auto made = attempt({&singles[i]})) {
         tried.push_back(std::move(*made));
+      }
+      if (options_.on_progress) {
+        options_.on_progress(i + 1, singles.size());
       }
     }
     if (auto together = combined(tried)) {
@@ -174,6 +177,9 @@ class Adviser {
 
   // nullopt: it cannot be predicted.
   std::optional<Tried> attempt(std::vector<const PlanChange*> of) {
+    if (options_.cancelled != nullptr && *options_.cancelled) {
+      throw RuntimeFault("advise was stopped");
+    }
     Scenario scenario = own_;
     AdvisedChange out;
     for (const PlanChange* each : of) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,13 +69,15 @@ struct Advice {
 struct AdviseOptions {
   Bytes memory_limit = 0;  // of a rank, in addition to the machine's own; 0: none
   size_t top = 5;          // maximum number of changes
+  std::function<void(size_t done, size_t all)> on_progress;  // after each single change
+  const std::atomic<bool>* cancelled = nullptr;              // checked between changes
 };
 
 // Predicts the changes of a recorded run's plan (single_changes()), and the best one together with
 // others that add to its gain.
 //
 // `analysis` is that of the run; its waste is listed.
-// Errors  those of evaluate() for the run's own plan.
+// Errors  those of evaluate() for the run's own plan; RuntimeFault if it was cancelled.
 [[nodiscard]] Advice advise(const std::shared_ptr<const RecordedRun>& run,
                             const analysis::Analysis& analysis,
                             const AdviseOptions& options = {});

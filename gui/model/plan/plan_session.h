@@ -87,6 +87,8 @@ class PlanSession : public QObject {
     return subject_.recorded;
   }
   [[nodiscard]] const PlanSubject& subject() const { return subject_; }
+  // The run of start(); nullptr: none.
+  [[nodiscard]] const RunPointer& run() const { return run_; }
   // The plan recovered from the traces of `run`; nullptr if the session has another run or no plan
   // was recovered.
   [[nodiscard]] PlanPointer recovered(const RunPointer& run) const {

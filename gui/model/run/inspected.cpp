@@ -5,7 +5,9 @@
 
 #include <QLocale>
 
+#include "core/base/dtype.h"
 #include "core/base/format_bytes.h"
+#include "core/plan/shard_layout.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/run/block_words.h"
@@ -135,6 +137,35 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
   return sheet.done();
 }
 
+QString of_residency(const RunData& run, const RankData& rank, uint32_t index) {
+  const Residency& held = rank.residencies[index];
+  Sheet sheet(QObject::tr("parameters of unit %1").arg(escaped(unit_label(held.unit))));
+  sheet.row(QObject::tr("gathering"), durationText(held.usable - held.when.start));
+  sheet.row(QObject::tr("gathered"),
+            QObject::tr("<b>%1</b>, %2 to %3")
+                .arg(durationText(held.when.end - held.usable), instant(run, rank, held.usable),
+                     instant(run, rank, held.when.end)));
+  if (run.run.planned) {
+    const plan::ResolvedPlan& plan = run.run.planned->plan;
+    for (UnitId id = 0; id < plan.units.size(); ++id) {
+      if (plan.units[id].fqn == held.unit) {
+        const plan::ShardLayout layout = plan.layout(id);
+        const Bytes full = layout.padded_numel() * size_of(plan.param_dtype(id));
+        sheet.row(QObject::tr("all parameters"), QString::fromStdString(format_bytes(full)));
+        sheet.row(QObject::tr("this rank's shard"),
+                  QString::fromStdString(
+                      format_bytes(layout.shard_numel() * size_of(plan.master_dtype(id)))));
+      }
+    }
+  }
+  int64_t others = 0;
+  for (const Residency& each : rank.residencies) {
+    others += each.when.start < held.when.end && held.when.start < each.when.end ? 1 : 0;
+  }
+  sheet.row(QObject::tr("units at the same time"), QObject::tr("%1 others").arg(others - 1));
+  return sheet.done();
+}
+
 // Blocks alike, with their median, the worst, and which that is.
 void add_block(Sheet& sheet, const RankData& rank, const analysis::BlockFigures& block) {
   const std::vector<analysis::UnitFigures>& units = rank.figures.units;
@@ -251,8 +282,11 @@ QString inspected(const SelectionContext& context) {
   if (chosen.item && chosen.item->source == Lane::Source::kEvents) {
     return of_event(run, *rank, chosen.item->ref);
   }
-  if (chosen.item && chosen.item->source != Lane::Source::kSections) {
+  if (chosen.item && is_collective(*chosen.item)) {
     return of_collective(run, *rank, chosen.item->ref);
+  }
+  if (chosen.item && chosen.item->source == Lane::Source::kResidency) {
+    return of_residency(run, *rank, chosen.item->ref);
   }
   return chosen.unit ? of_unit(*rank, *chosen.unit) : of_rank(run, *rank);
 }

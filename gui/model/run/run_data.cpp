@@ -151,6 +151,14 @@ std::vector<LaneRow> RankData::rows_of_exposed() const {
   return rows_of(std::move(items));
 }
 
+std::vector<LaneRow> RankData::rows_of_residencies() const {
+  std::vector<LaneItem> items;
+  for (uint32_t i = 0; i < residencies.size(); ++i) {
+    items.push_back({residencies[i].when.start, residencies[i].when.end, i});
+  }
+  return rows_of(std::move(items));
+}
+
 std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
   std::map<Kind, std::vector<LaneItem>> items;
   for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
@@ -165,13 +173,17 @@ std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
 }
 
 void RankData::make(const trace::PlannedInputs* planned) {
-  std::vector<LaneRow> sections, compute, exposed_parts, copies;
+  std::vector<LaneRow> sections, compute, exposed_parts, copies, gathered;
   std::map<Kind, std::vector<LaneRow>> collectives;
   const std::function<void()> parts[] = {[&] { copies = rows_of_events(Nature::kCopy); },
                                          [&] { compute = rows_of_events(Nature::kCompute); },
                                          [&] { collectives = rows_of_collectives(); },
                                          [&] { exposed_parts = rows_of_exposed(); },
                                          [&] { sections = rows_of_sections(); },
+                                         [&] {
+                                           residencies = residencies_of(trace);
+                                           gathered = rows_of_residencies();
+                                         },
                                          [&] { orders = orders_of(trace, timeline, planned); },
                                          [&] { match_spans(); }};
   trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
@@ -187,6 +199,7 @@ void RankData::make(const trace::PlannedInputs* planned) {
   }
   add(Kind::kOtherComm, Lane::Source::kExposed, exposed_parts);
   add(Kind::kCopy, Lane::Source::kEvents, copies);
+  add(Kind::kAllGather, Lane::Source::kResidency, gathered);
 }
 
 // A span does not refer to the collective that it was made from. Both lists are sorted by start, so

@@ -10,6 +10,7 @@
 #include "core/base/collective.h"
 #include "gui/model/run/level_of_detail.h"
 #include "gui/model/run/live_figures.h"
+#include "gui/model/run/residency.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/trace/run.h"
 
@@ -32,9 +33,10 @@ inline constexpr int kKindCount = 7;
 // A row of the timeline under its rank.
 //
 // Layout  `ref` of an item: kEvents an index into Trace::events, kCollectives and kExposed into
-//         Timeline::collectives, kSections into Timeline::sections.parts().
+//         Timeline::collectives, kSections into Timeline::sections.parts(), kResidency into
+//         RankData::residencies.
 struct Lane {
-  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections };
+  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections, kResidency };
   Kind kind = Kind::kCompute;
   Source source = Source::kEvents;
   std::vector<LaneRow> rows;  // more than one if items overlap
@@ -61,6 +63,7 @@ class RankData {
   }
   std::vector<Lane> lanes;                  // only lanes that are not empty
   std::vector<analysis::StepOrder> orders;  // planned, issued and started collectives, per step
+  std::vector<Residency> residencies;       // empty for traces without actions
   Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData
 
   // The span in figures.detail made from the collective; it has the cause. nullptr: none.
@@ -79,6 +82,7 @@ class RankData {
   [[nodiscard]] std::vector<LaneRow> rows_of_sections() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_events(analysis::Nature nature) const;
   [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_residencies() const;
   [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
   void match_spans();
   std::vector<int32_t> span_by_collective_;

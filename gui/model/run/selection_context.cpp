@@ -7,12 +7,18 @@ namespace shardlens::gui {
 
 using analysis::Interval;
 
+bool is_collective(const Selection::Item& item) {
+  return item.source == Lane::Source::kCollectives || item.source == Lane::Source::kExposed;
+}
+
 Interval interval_of(const RankData& rank, const Selection::Item& item) {
   switch (item.source) {
     case Lane::Source::kEvents:
       return {rank.trace.events[item.ref].start, rank.trace.events[item.ref].end()};
     case Lane::Source::kSections:
       return rank.timeline.sections.parts()[item.ref].when;
+    case Lane::Source::kResidency:
+      return rank.residencies[item.ref].when;
     case Lane::Source::kCollectives:
     case Lane::Source::kExposed:
       break;
@@ -30,6 +36,8 @@ std::optional<std::string> unit_of(const RankData& rank, const Selection::Item& 
     case Lane::Source::kCollectives:
     case Lane::Source::kExposed:
       return rank.owner_of(item.ref);
+    case Lane::Source::kResidency:
+      return rank.residencies[item.ref].unit;
     case Lane::Source::kSections:
       break;
   }
@@ -130,17 +138,22 @@ bool SelectionContext::canClear() const {
 }
 
 analysis::IntervalSet SelectionContext::window() const {
-  const RankData* of = rank();
-  if (of == nullptr) {
-    return {};
-  }
+  return rank() == nullptr ? analysis::IntervalSet() : windowOf(current_.rank);
+}
+
+analysis::IntervalSet SelectionContext::windowOf(size_t rank) const {
+  const RankData& of = *run_->ranks[rank];
   if (current_.range) {
-    return analysis::clip(of->timeline.span, run_->own(*of, *current_.range));
+    return analysis::clip(of.timeline.span, run_->own(of, *current_.range));
   }
-  if (current_.step && *current_.step < of->figures.steps.size()) {
-    return {of->figures.steps[*current_.step].window};
+  const std::vector<analysis::StepAnalysis>& steps = this->rank()->figures.steps;
+  if (!current_.step || *current_.step >= steps.size()) {
+    return of.timeline.span;
   }
-  return of->timeline.span;
+  const int64_t number = steps[*current_.step].step;
+  const auto same = std::ranges::find(of.figures.steps, number, &analysis::StepAnalysis::step);
+  return same == of.figures.steps.end() ? analysis::IntervalSet()
+                                        : analysis::IntervalSet{same->window};
 }
 
 std::optional<Interval> SelectionContext::itemInterval() const {

@@ -53,6 +53,9 @@ class SelectionContext : public QObject {
   // The window that figures are computed for: the dragged range, else the step, else the whole
   // trace; in the rank's own time.
   [[nodiscard]] analysis::IntervalSet window() const;
+  // The same window on another rank, in that rank's own time: the range at the same display time,
+  // or the step of the same number; empty if the rank does not have the step.
+  [[nodiscard]] analysis::IntervalSet windowOf(size_t rank) const;
   // Start and end of the selected item, in display time.
   [[nodiscard]] std::optional<analysis::Interval> itemInterval() const;
 
@@ -74,6 +77,7 @@ class SelectionContext : public QObject {
   static constexpr size_t kHistory = 200;
 };
 
+[[nodiscard]] bool is_collective(const Selection::Item& item);
 // Start and end of `item`, in the rank's own time.
 [[nodiscard]] analysis::Interval interval_of(const RankData& rank, const Selection::Item& item);
 // The unit (or section, such as "<clip>") that the item belongs to; nullopt: none.

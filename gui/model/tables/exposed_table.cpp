@@ -18,7 +18,16 @@ double key_of(const std::optional<Nanoseconds>& value) {
   return value ? static_cast<double>(*value) : -1e300;
 }
 
-// "all-gather, forward"
+// What the cause means, and what helps for this kind of collective.
+QString meaning_of(const analysis::UnitSpan& span) {
+  const QString means = table_text(explanation_of(*span.cause));
+  const std::string_view helps =
+      remedy_of(*span.cause, span.part.value_or(analysis::UnitPart::kOther));
+  return helps.empty() ? means : QObject::tr("%1; what may help: %2").arg(means, table_text(helps));
+}
+
+}  // namespace
+
 QString part_label(const analysis::Collective& c) {
   // Kinds without a lane of their own keep their name: send_recv, broadcast, …
   const QString kind = c.kind && kind_of(c.kind) == Kind::kOtherComm
@@ -33,16 +42,6 @@ QString part_label(const analysis::Collective& c) {
       return kind;
   }
 }
-
-// What the cause means, and what helps for this kind of collective.
-QString meaning_of(const analysis::UnitSpan& span) {
-  const QString means = table_text(explanation_of(*span.cause));
-  const std::string_view helps =
-      remedy_of(*span.cause, span.part.value_or(analysis::UnitPart::kOther));
-  return helps.empty() ? means : QObject::tr("%1; what may help: %2").arg(means, table_text(helps));
-}
-
-}  // namespace
 
 ExposedTable::ExposedTable(QObject* parent)
     : ColumnTable(
@@ -119,19 +118,10 @@ void ExposedTable::show(RunPointer run, size_t rank, const analysis::IntervalSet
   total_ = 0;
   list_.clear();
   if (run_ != nullptr) {
-    for (const analysis::Partition::Owned& part : of().partition.exposed_by_collective()) {
-      const Nanoseconds exposed = length_within(window, part.when);
-      if (exposed > 0) {
-        if (list_.empty() || list_.back().collective != part.collective) {
-          list_.push_back({part.collective, 0});
-        }
-        list_.back().exposed += exposed;
-        total_ += exposed;
-      }
-    }
-    std::sort(list_.begin(), list_.end(), [](const Row& a, const Row& b) {
-      return std::pair(b.exposed, a.collective) < std::pair(a.exposed, b.collective);
-    });
+    list_ = exposed_within(of(), window);
+  }
+  for (const ExposedCollective& each : list_) {
+    total_ += each.exposed;
   }
   reset(list_.size());
 }
@@ -141,9 +131,9 @@ Selection::Item ExposedTable::itemAt(const QModelIndex& index) const {
 }
 
 QModelIndex ExposedTable::indexOfCollective(uint32_t collective) const {
-  const auto found = std::find_if(list_.begin(), list_.end(), [collective](const Row& r) {
-    return r.collective == collective;
-  });
+  const auto found =
+      std::find_if(list_.begin(), list_.end(),
+                   [collective](const ExposedCollective& r) { return r.collective == collective; });
   return found == list_.end() ? QModelIndex() : indexOf(static_cast<size_t>(found - list_.begin()));
 }
 

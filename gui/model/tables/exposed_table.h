@@ -2,11 +2,15 @@
 
 #include <vector>
 
+#include "gui/model/run/exposed_list.h"
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/model/tables/column_table.h"
 
 namespace shardlens::gui {
+
+// "all-gather, forward"
+[[nodiscard]] QString part_label(const analysis::Collective& collective);
 
 // Collectives with exposed time in a window; these times sum to the headline's exposed time.
 class ExposedTable : public ColumnTable {
@@ -20,16 +24,12 @@ class ExposedTable : public ColumnTable {
   [[nodiscard]] QModelIndex indexOfCollective(uint32_t collective) const;
 
  private:
-  struct Row {
-    uint32_t collective = 0;
-    Nanoseconds exposed = 0;
-  };
   [[nodiscard]] const RankData& of() const { return *run_->ranks[rank_]; }
   RunPointer run_;
   size_t rank_ = 0;
   analysis::IntervalSet window_;
   Nanoseconds total_ = 0;
-  std::vector<Row> list_;
+  std::vector<ExposedCollective> list_;
 };
 
 }  // namespace shardlens::gui

@@ -1,11 +1,11 @@
 #include "gui/model/tables/ownership_table.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "core/base/dtype.h"
 #include "core/plan/shard_layout.h"
+#include "gui/model/run/residency.h"
 
 namespace shardlens::gui {
 namespace {
@@ -23,26 +23,15 @@ QString shape_text(const std::vector<int64_t>& shape) {
 UnitStates unit_states(const trace::Trace& trace, Nanoseconds instant) {
   using State = OwnershipTable::State;
   UnitStates states;
-  std::map<std::string_view, std::pair<Nanoseconds, uint32_t>> last;
-  const auto note = [&](const std::string& unit, schedule::Op op, Nanoseconds start, uint32_t seq) {
-    const bool gathers = op == schedule::Op::kUseFull;
-    if (start > instant || (!gathers && op != schedule::Op::kUseShard)) {
-      return;
+  for (const IssuedAction& action : issued_actions(trace)) {
+    if (action.start > instant) {
+      break;
     }
-    const auto [at, first] = last.try_emplace(unit, start, seq);
-    if (first || std::pair(start, seq) >= at->second) {
-      at->second = {start, seq};
-      states[unit] = gathers ? State::kUnsharded : State::kSharded;
+    if (action.op == schedule::Op::kUseFull) {
+      states[action.unit] = State::kUnsharded;
+    } else if (action.op == schedule::Op::kUseShard) {
+      states[action.unit] = State::kSharded;
     }
-  };
-  for (const trace::Event& event : trace.events) {
-    const trace::ActionArgs* args = event.start <= instant ? trace.action(event) : nullptr;
-    if (args != nullptr && args->action.unit < trace.units.size()) {
-      note(trace.units[args->action.unit], args->action.op, event.start, args->seq);
-    }
-  }
-  for (const trace::RecordedAction& each : trace.recorded_actions) {
-    note(each.unit, each.op, each.start, each.seq);
   }
   return states;
 }

@@ -81,7 +81,7 @@ void ContextMenu::show(const MenuTarget& target, const QPoint& where) {
     add(*menu, tr("Copy the whole table as CSV"),
         [table = target.table] { QApplication::clipboard()->setText(QString::fromUtf8(table)); });
   }
-  for (const char* id : {"view.all", "go.clear"}) {
+  for (const char* id : {"plan.try", "view.all", "go.clear"}) {
     if (parts_.actions.find(QLatin1String(id))->enabled()) {
       addCommand(*menu, id);
     }

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include <QHelpEvent>
+#include <QMouseEvent>
 #include <QPainter>
+#include <QToolTip>
 
+#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/view/widgets/painter_canvas.h"
 
@@ -29,16 +33,34 @@ std::vector<size_t> pareto(const std::vector<PlanVersion>& versions) {
   return out;
 }
 
-ParetoPlot::ParetoPlot(PlanSession& session, QWidget* parent)
-    : QWidget(parent), session_(session), theme_(&Theme::light()) {
+ParetoPlot::ParetoPlot(PlanSession& session, PlanProposals& proposals, QWidget* parent)
+    : QWidget(parent), session_(session), proposals_(proposals), theme_(&Theme::light()) {
   setAccessibleName(tr("Step time and peak memory of all versions"));
   connect(&session_, &PlanSession::simulatedOne, this, qOverload<>(&QWidget::update));
   connect(&session_, &PlanSession::stateChanged, this, qOverload<>(&QWidget::update));
+  connect(&proposals_, &PlanProposals::changed, this, qOverload<>(&QWidget::update));
 }
 
 void ParetoPlot::setTheme(const Theme& theme) {
   theme_ = &theme;
   update();
+}
+
+std::vector<ParetoPlot::Dot> ParetoPlot::dots() const {
+  std::vector<Dot> out;
+  for (size_t i = 0; i < proposals_.list().size(); ++i) {
+    const Proposal& each = proposals_.list()[i];
+    if (each.found) {
+      out.push_back({each.step, each.peak, i, true});
+    }
+  }
+  const std::vector<PlanVersion>& versions = session_.versions();
+  for (size_t i = 0; i < versions.size(); ++i) {
+    if (versions[i].error.isEmpty()) {
+      out.push_back({versions[i].step(), versions[i].peak(), i, false});
+    }
+  }
+  return out;
 }
 
 namespace {
@@ -48,25 +70,45 @@ constexpr double kApart = 9;  // versions whose marks are closer share a label: 
 struct Bounds {
   double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;  // ns and bytes
 
-  explicit Bounds(const std::vector<PlanVersion>& versions) {
-    for (const PlanVersion& v : versions) {
-      if (v.error.isEmpty()) {
-        low_x = std::min(low_x, static_cast<double>(v.step()));
-        high_x = std::max(high_x, static_cast<double>(v.step()));
-        low_y = std::min(low_y, static_cast<double>(v.peak()));
-        high_y = std::max(high_y, static_cast<double>(v.peak()));
-      }
+  void add(Nanoseconds step, Bytes peak) {
+    low_x = std::min(low_x, static_cast<double>(step));
+    high_x = std::max(high_x, static_cast<double>(step));
+    low_y = std::min(low_y, static_cast<double>(peak));
+    high_y = std::max(high_y, static_cast<double>(peak));
+  }
+  // The device's memory, unless it is so far away that the plans would be one point.
+  void addLimit(Bytes limit) {
+    constexpr double kFar = 1.5;
+    const auto y = static_cast<double>(limit);
+    if (y > 0 && y < kFar * high_y) {
+      low_y = std::min(low_y, y);
+      high_y = std::max(high_y, y);
     }
   }
+  [[nodiscard]] double yOf(double bytes, const QRectF& area) const {
+    const double y = high_y > low_y ? (bytes - low_y) / (high_y - low_y) : 0.5;
+    return area.bottom() - 10 - y * (area.height() - 20);
+  }
+  [[nodiscard]] QPointF place(Nanoseconds step, Bytes peak, const QRectF& area) const {
+    const double x = high_x > low_x ? (static_cast<double>(step) - low_x) / (high_x - low_x) : 0.5;
+    return {area.left() + 12 + x * (area.width() - 24), yOf(static_cast<double>(peak), area)};
+  }
   [[nodiscard]] QPointF place(const PlanVersion& v, const QRectF& area) const {
-    const double x =
-        high_x > low_x ? (static_cast<double>(v.step()) - low_x) / (high_x - low_x) : 0.5;
-    const double y =
-        high_y > low_y ? (static_cast<double>(v.peak()) - low_y) / (high_y - low_y) : 0.5;
-    return {area.left() + 12 + x * (area.width() - 24),
-            area.bottom() - 10 - y * (area.height() - 20)};
+    return place(v.step(), v.peak(), area);
   }
 };
+
+template <class Dots>
+Bounds bounds_of(const Dots& dots, const PlanSession& session) {
+  Bounds out;
+  for (const auto& dot : dots) {
+    out.add(dot.step, dot.peak);
+  }
+  if (const PlanVersion* now = session.current(); now != nullptr && now->error.isEmpty()) {
+    out.addLimit(now->prediction.capacity);
+  }
+  return out;
+}
 
 // Draws a mark for each version, and returns the marks that get a label.
 std::vector<PlotMark> draw_marks(Canvas& canvas,
@@ -155,22 +197,82 @@ std::vector<QRectF> label_places(const std::vector<PlotMark>& marks,
   return out;
 }
 
+QRectF ParetoPlot::area() const {
+  return QRectF(rect()).adjusted(10, 24, -14, -24);
+}
+
+std::optional<ParetoPlot::Dot> ParetoPlot::dotAt(QPointF position) const {
+  const std::vector<Dot> all = dots();
+  const Bounds bounds = bounds_of(all, session_);
+  std::optional<Dot> best;
+  double nearest = kApart;
+  for (const Dot& dot : all) {
+    const double away =
+        QPointF(bounds.place(dot.step, dot.peak, area()) - position).manhattanLength();
+    if (away <= nearest) {
+      best = dot;
+      nearest = away;
+    }
+  }
+  return best;
+}
+
+void ParetoPlot::mousePressEvent(QMouseEvent* event) {
+  const std::optional<Dot> dot = dotAt(event->position());
+  if (dot && dot->found) {
+    proposals_.take(dot->index);
+  } else if (dot) {
+    session_.edit(tr("back to v%1").arg(dot->index), session_.versions()[dot->index].state);
+  }
+}
+
+bool ParetoPlot::event(QEvent* event) {
+  if (event->type() == QEvent::ToolTip) {
+    const auto* help = static_cast<QHelpEvent*>(event);
+    const std::optional<Dot> dot = dotAt(help->pos());
+    const QString name = !dot         ? QString()
+                         : dot->found ? proposals_.list()[dot->index].title
+                                      : session_.versions()[dot->index].title;
+    QToolTip::showText(help->globalPos(),
+                       !dot ? QString()
+                            : tr("%1\n%2, %3")
+                                  .arg(name, durationText(dot->step),
+                                       QString::fromStdString(format_bytes(dot->peak))),
+                       this);
+    return true;
+  }
+  return QWidget::event(event);
+}
+
 void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   QPainter painter(this);
   painter.setFont(font());
   PainterCanvas canvas(painter, *theme_);
-  const QRectF area = QRectF(rect()).adjusted(10, 24, -14, -24);
+  const QRectF area = this->area();
   canvas.fill(rect(), Ink::kBackground, 1);
   canvas.text({6, 2, width() - 12.0, 18}, tr("↑ peak   → step"), Ink::kFaintText,
               Qt::AlignLeft | Qt::AlignVCenter, false);
-  const std::vector<PlanVersion>& versions = session_.versions();
-  const std::vector<size_t> front = pareto(versions);
-  if (front.empty()) {
+  const std::vector<Dot> all = dots();
+  if (all.empty()) {
     return;
   }
-  const Bounds bounds(versions);
+  const std::vector<PlanVersion>& versions = session_.versions();
+  const std::vector<size_t> front = pareto(versions);
+  const Bounds bounds = bounds_of(all, session_);
   canvas.line(area.bottomLeft(), area.bottomRight(), Ink::kGrid, false);
   canvas.line(area.bottomLeft(), area.topLeft(), Ink::kGrid, false);
+  const PlanVersion* now = session_.current();
+  if (const Bytes limit = now == nullptr ? 0 : now->prediction.capacity;
+      limit > 0 && static_cast<double>(limit) <= bounds.high_y) {
+    const double y = bounds.yOf(static_cast<double>(limit), area);
+    canvas.line({area.left(), y}, {area.right(), y}, Ink::kWarning, true);
+  }
+  for (const Dot& dot : all) {
+    if (dot.found) {
+      const QPointF p = bounds.place(dot.step, dot.peak, area);
+      canvas.frame({p.x() - 4, p.y() - 4, 8, 8}, Ink::kAccent, 1);
+    }
+  }
   for (size_t i = 1; i < front.size(); ++i) {
     canvas.line(bounds.place(versions[front[i - 1]], area), bounds.place(versions[front[i]], area),
                 Ink::kAccent, true);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <QFont>
@@ -8,25 +9,39 @@
 #include <QString>
 #include <QWidget>
 
-#include "gui/model/plan/plan_session.h"
+#include "gui/model/plan/plan_proposals.h"
 #include "gui/view/widgets/theme.h"
 
 namespace shardlens::gui {
 
-// Plots step time and peak memory of all versions. Versions on the Pareto front are joined by a
-// line.
+// Plots step time and peak memory of all versions, and of the plans that a search found (hollow),
+// with the device's memory as a line where it is in range. Versions on the Pareto front are joined
+// by a line. A click on a version returns to it, one on a found plan makes it a version.
 class ParetoPlot : public QWidget {
   Q_OBJECT
  public:
-  explicit ParetoPlot(PlanSession& session, QWidget* parent = nullptr);
+  ParetoPlot(PlanSession& session, PlanProposals& proposals, QWidget* parent = nullptr);
   void setTheme(const Theme& theme);
   [[nodiscard]] QSize minimumSizeHint() const override { return {140, 120}; }
 
  protected:
   void paintEvent(QPaintEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
+  bool event(QEvent* event) override;  // tooltips
 
  private:
+  // A version or a found proposal.
+  struct Dot {
+    Nanoseconds step = 0;
+    Bytes peak = 0;
+    size_t index = 0;
+    bool found = false;
+  };
+  [[nodiscard]] std::vector<Dot> dots() const;
+  [[nodiscard]] std::optional<Dot> dotAt(QPointF position) const;
+  [[nodiscard]] QRectF area() const;
   PlanSession& session_;
+  PlanProposals& proposals_;
   const Theme* theme_;
 };
 

@@ -1,10 +1,14 @@
 #include <vector>
 
+#include <QComboBox>
+#include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
+#include <QStackedWidget>
 #include <QTableView>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
@@ -13,46 +17,85 @@
 namespace shardlens::gui {
 namespace {
 
-// Every exposed collective of the window, with its cause and what helps.
+// Every exposed collective of the window, with its cause and what helps, or their sums by unit and
+// kind.
 class ExposedPanel final : public Panel {
  public:
   explicit ExposedPanel(const PanelContext& context) : Panel(context) {
-    view_->horizontalHeader()->moveSection(3, 2);  // exposed time, then its cause
-    view_->horizontalHeader()->moveSection(6, 3);
-    setView(*view_);
+    each_->horizontalHeader()->moveSection(3, 2);  // exposed time, then its cause
+    each_->horizontalHeader()->moveSection(6, 3);
+    setView(*sums_);
+    onChosen([this](const QModelIndex& index) { selection().selectItem(groups_.worstAt(index)); });
+    setView(*each_);
     onChosen([this](const QModelIndex& index) { selection().selectItem(table_.itemAt(index)); });
-    stack({note_, view_});
+    how_->addItems(
+        {tr("Each collective"), tr("By unit and kind"), tr("By unit and kind, all ranks")});
+    how_->setAccessibleName(tr("What a row is"));
+    connect(how_, &QComboBox::currentIndexChanged, this, &ExposedPanel::showRows);
+    views_->addWidget(each_);
+    views_->addWidget(sums_);
+    auto* bar = new QWidget;
+    auto* row = new QHBoxLayout(bar);
+    row->setContentsMargins(8, 2, 0, 2);
+    row->addWidget(how_);
+    row->addWidget(note_, 1);
+    stack({bar, views_});
     watchWidth();
   }
 
  protected:
   void selectionChanged() override {
     const Selection& chosen = selection().current();
-    table_.show(selection().run(), chosen.rank, selection().window());
-    note_->setText(selection().rank() == nullptr ? QString() : summary());
-    const bool collective = chosen.item && chosen.item->source != Lane::Source::kEvents &&
-                            chosen.item->source != Lane::Source::kSections;
-    show_row(*view_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
+    const bool collective =
+        chosen.item && selection().run() != nullptr && is_collective(*chosen.item);
+    if (sums()) {
+      groups_.show(selection(), how_->currentIndex() == kAllRanks);
+      note_->setText(selection().rank() == nullptr ? QString() : summary(groups_.total()));
+      show_row(*sums_, collective ? groups_.indexOf(*chosen.item) : QModelIndex());
+    } else {
+      table_.show(selection().run(), chosen.rank, selection().window());
+      note_->setText(selection().rank() == nullptr ? QString() : summary(table_.total()));
+      show_row(*each_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
+    }
   }
-  void fitColumns() override { elided_ = fit_columns(*view_); }
-  void widthChanged() override { share_width(*view_, elided_); }
+  void fitColumns() override {
+    if (!sums()) {
+      elided_ = fit_columns(*each_);
+    } else {
+      fit_columns(*sums_);
+    }
+  }
+  void widthChanged() override { share_width(*each_, elided_); }
   void describe(const QModelIndex& index, MenuTarget& target) const override {
-    target.item = table_.itemAt(index);
+    target.item = sums() ? groups_.worstAt(index) : table_.itemAt(index);
   }
 
  private:
-  [[nodiscard]] QString summary() const {
-    return table_.rowCount() == 0
-               ? tr("No communication is exposed: all of it overlapped with compute, or there was "
-                    "none.")
-               : tr("%1, %2 exposed in total")
-                     .arg(countText(table_.rowCount(), tr("collective"), tr("collectives")),
-                          durationText(table_.total()));
+  static constexpr int kAllRanks = 2;  // of how_
+  [[nodiscard]] bool sums() const { return how_->currentIndex() > 0; }
+  void showRows() {
+    views_->setCurrentWidget(sums() ? sums_ : each_);
+    showView(sums() ? *sums_ : *each_);
+    showSelection();
+    fitColumns();
+  }
+  [[nodiscard]] QString summary(Nanoseconds total) const {
+    const int rows = sums() ? groups_.rowCount() : table_.rowCount();
+    return rows == 0 ? tr("No communication is exposed: all of it overlapped with compute, or "
+                          "there was none.")
+                     : tr("%1, %2 exposed in total")
+                           .arg(sums() ? countText(rows, tr("kind"), tr("kinds"))
+                                       : countText(rows, tr("collective"), tr("collectives")),
+                                durationText(total));
   }
   ExposedTable table_;
-  QTableView* view_ = make_table(table_, tr("Exposed collectives"));
+  ExposedGroups groups_;
+  QComboBox* how_ = new QComboBox;
+  QStackedWidget* views_ = new QStackedWidget;
+  QTableView* each_ = make_table(table_, tr("Exposed collectives"));
+  QTableView* sums_ = make_table(groups_, tr("Exposed collectives by unit and kind"));
   QLabel* note_ = make_note();
-  std::vector<int> elided_;  // columns that are too narrow for their texts
+  std::vector<int> elided_;  // columns of each_ that are too narrow for their texts
 };
 
 }  // namespace

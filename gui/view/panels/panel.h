@@ -8,6 +8,7 @@
 
 #include "gui/model/base/action_registry.h"
 #include "gui/model/compare/compare_session.h"
+#include "gui/model/plan/plan_proposals.h"
 #include "gui/model/plan/plan_session.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/view/widgets/menu_target.h"
@@ -21,6 +22,7 @@ namespace shardlens::gui {
 struct PanelContext {
   SelectionContext& selection;
   PlanSession& session;
+  PlanProposals& proposals;
   CompareSession& compare;
   ActionRegistry& actions;
 };
@@ -55,6 +57,7 @@ class Panel : public QWidget {
  protected:
   [[nodiscard]] SelectionContext& selection() const { return context_.selection; }
   [[nodiscard]] PlanSession& session() const { return context_.session; }
+  [[nodiscard]] PlanProposals& proposals() const { return context_.proposals; }
   [[nodiscard]] CompareSession& compare() const { return context_.compare; }
   [[nodiscard]] ActionRegistry& actions() const { return context_.actions; }
 
@@ -69,7 +72,9 @@ class Panel : public QWidget {
   // Makes the panel of these widgets, from top to bottom.
   void stack(std::initializer_list<QWidget*> widgets);
   void setView(QAbstractItemView& view);  // gives the view its context menu and its keys
-  void watchWidth();                      // of the view
+  // For panels with several views, each of them given to setView() once: the one that is shown now.
+  void showView(QAbstractItemView& view) { view_ = &view; }
+  void watchWidth();  // of the view
   // Calls `choose` when the user selects a row of the view or clicks it again. A double click or
   // Enter also emits goRequested().
   void onChosen(std::function<void(const QModelIndex&)> choose);

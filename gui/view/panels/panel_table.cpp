@@ -14,10 +14,12 @@ PanelPointer make_modules_panel(const PanelContext& context);
 PanelPointer make_ownership_panel(const PanelContext& context);
 PanelPointer make_inspector_panel(const PanelContext& context);
 PanelPointer make_exposed_panel(const PanelContext& context);
+PanelPointer make_ranks_panel(const PanelContext& context);
 PanelPointer make_order_panel(const PanelContext& context);
 PanelPointer make_events_panel(const PanelContext& context);
 PanelPointer make_diagnostics_panel(const PanelContext& context);
 PanelPointer make_what_if_panel(const PanelContext& context);
+PanelPointer make_advice_panel(const PanelContext& context);
 PanelPointer make_compare_panel(const PanelContext& context);
 PanelPointer make_notes_panel(const PanelContext& context);
 
@@ -25,16 +27,18 @@ namespace {
 
 // clang-format off
 constexpr PanelRow kPanels[] = {
-  {"modules",     "Modules",     make_modules_panel,     PanelPlace::kLeft,   0},
-  {"ownership",   "Ownership",   make_ownership_panel,   PanelPlace::kLeft,   1},
-  {"inspector",   "Inspector",   make_inspector_panel,   PanelPlace::kAside,  2},
-  {"exposed",     "Exposed",     make_exposed_panel,     PanelPlace::kBottom, 3},
-  {"order",       "Order",       make_order_panel,       PanelPlace::kBottom, 4},
-  {"events",      "Events",      make_events_panel,      PanelPlace::kBottom, 7},
-  {"diagnostics", "Diagnostics", make_diagnostics_panel, PanelPlace::kBottom, 8},
-  {"whatif",      "What if",     make_what_if_panel,     PanelPlace::kBottom, 5},
-  {"compare",     "Compare",     make_compare_panel,     PanelPlace::kBottom, 6},
-  {"notes",       "Notes",       make_notes_panel,       PanelPlace::kBottom, 9},
+  {"modules",     "Modules",      make_modules_panel,      PanelPlace::kLeft,   0},
+  {"ownership",   "Ownership",    make_ownership_panel,    PanelPlace::kLeft,   1},
+  {"inspector",   "Inspector",    make_inspector_panel,    PanelPlace::kAside,  2},
+  {"exposed",     "Exposed",      make_exposed_panel,      PanelPlace::kBottom, 3},
+  {"ranks",       "Ranks",        make_ranks_panel,        PanelPlace::kBottom, 4},
+  {"order",       "Order",        make_order_panel,        PanelPlace::kBottom, 5},
+  {"events",      "Events",       make_events_panel,       PanelPlace::kBottom, 9},
+  {"diagnostics", "Diagnostics",  make_diagnostics_panel,  PanelPlace::kBottom, 10},
+  {"whatif",      "What if",      make_what_if_panel,      PanelPlace::kBottom, 6},
+  {"advice",      "Advice",       make_advice_panel,       PanelPlace::kBottom, 7},
+  {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 8},
+  {"notes",       "Notes",        make_notes_panel,        PanelPlace::kBottom, 11},
 };
 // clang-format on
 

@@ -48,7 +48,7 @@ WhatIfPanel::WhatIfPanel(const PanelContext& context)
       note_(new QLabel),
       versions_(version_columns(session())),
       table_(new QTableView),
-      plot_(new ParetoPlot(session())) {
+      plot_(new ParetoPlot(session(), proposals())) {
   note_->setWordWrap(true);
   note_->setContentsMargins(8, 4, 8, 4);
   note_->setTextFormat(Qt::RichText);

@@ -5,6 +5,7 @@
 
 #include "gui/model/base/action_registry.h"
 #include "gui/model/compare/compare_session.h"
+#include "gui/model/plan/plan_proposals.h"
 #include "gui/model/plan/plan_session.h"
 #include "gui/model/run/run_loader.h"
 #include "gui/model/run/selection_context.h"
@@ -24,6 +25,7 @@ struct WindowParts {
   SelectionContext& context;
   RunLoader& loader;
   PlanSession& session;
+  PlanProposals& proposals;
   CompareSession& compare;
   OpenedRun& opened;
   Messages& messages;

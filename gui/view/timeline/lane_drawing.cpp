@@ -50,6 +50,8 @@ QString label_of(const RankData& rank, const Lane& lane, uint32_t ref) {
                  ? name
                  : name + u' ' + short_name(rank.timeline.fsdp.units[owner.unit].fqn);
     }
+    case Lane::Source::kResidency:
+      return short_name(rank.residencies[ref].unit);
     default:
       return short_name(rank.owner_of(ref));
   }
@@ -69,6 +71,19 @@ void draw_exposed_part(Canvas& canvas,
   }
 }
 
+// Fainter until the parameters can be used.
+void draw_residency(Canvas& canvas,
+                    const DrawnRank& drawn,
+                    const Residency& held,
+                    const QRectF& area,
+                    double opacity) {
+  constexpr double kGathering = 0.4;
+  const double usable = std::clamp(drawn.pixelOf(held.usable), area.left(), area.right());
+  canvas.fill({area.left(), area.top(), usable - area.left(), area.height()}, Ink::kAllGather,
+              kGathering * opacity);
+  canvas.fill({usable, area.top(), area.right() - usable, area.height()}, Ink::kAllGather, opacity);
+}
+
 // `item`: the tile's, nullptr if it is not a single one.
 void draw_tile(Canvas& canvas,
                const DrawnRank& drawn,
@@ -78,7 +93,11 @@ void draw_tile(Canvas& canvas,
                double opacity) {
   const bool exposed = lane.source == Lane::Source::kExposed;
   const Ink ink = exposed ? Ink::kExposed : ink_of(lane.kind);
-  canvas.fill(at, ink, exposed ? opacity * 0.45 : opacity);
+  if (lane.source == Lane::Source::kResidency && item != nullptr) {
+    draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);
+  } else {
+    canvas.fill(at, ink, exposed ? opacity * 0.45 : opacity);
+  }
   if (exposed && at.width() > 2) {
     canvas.hatch(at, Ink::kExposed);
   }

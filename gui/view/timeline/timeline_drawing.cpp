@@ -174,9 +174,8 @@ void TimelineScene::drawArrows(Canvas& canvas, size_t rank_index) const {
   const auto from = std::lower_bound(all.begin(), all.end(), view.start, starts_before);
   const auto to = std::lower_bound(from, all.end(), view.end, starts_before);
   const bool few = static_cast<size_t>(to - from) <= kMostArrows;
-  const bool chosen_here = selection_.item && selection_.item->rank == rank_index &&
-                           (selection_.item->source == Lane::Source::kCollectives ||
-                            selection_.item->source == Lane::Source::kExposed);
+  const bool chosen_here =
+      selection_.item && selection_.item->rank == rank_index && is_collective(*selection_.item);
   for (auto c = from; few && c != to; ++c) {
     const auto i = static_cast<uint32_t>(c - all.begin());
     if (c->kind == CollectiveKind::kAllGather && !(chosen_here && selection_.item->ref == i)) {

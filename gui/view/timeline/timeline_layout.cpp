@@ -46,6 +46,9 @@ QString lane_label(const Lane& lane) {
   if (lane.source == Lane::Source::kExposed) {
     return QStringLiteral("exposed ▨");
   }
+  if (lane.source == Lane::Source::kResidency) {
+    return QObject::tr("gathered units");
+  }
   return QString::fromUtf8(label_of(lane.kind));
 }
 

@@ -24,6 +24,8 @@ std::string owner_of(const RankData& rank, const Lane& lane, uint32_t ref) {
       return owner.unit == kNoUnit ? "<" + std::string(name_of(owner.section)) + ">"
                                    : rank.timeline.fsdp.units[owner.unit].fqn;
     }
+    case Lane::Source::kResidency:
+      return rank.residencies[ref].unit;
     case Lane::Source::kEvents:
       break;
   }
@@ -287,6 +289,13 @@ QString description_of(const RunData& run, const Selection::Item& item) {
         what += QStringLiteral(" (%1)").arg(
             QString::fromStdString(unit_label(rank.timeline.fsdp.units[owner.unit].fqn)));
       }
+      break;
+    }
+    case Lane::Source::kResidency: {
+      const Residency& held = rank.residencies[item.ref];
+      what = QObject::tr("parameters of %1, gathered for %2")
+                 .arg(QString::fromStdString(unit_label(held.unit)),
+                      durationText(held.when.end - held.usable));
       break;
     }
     default: {

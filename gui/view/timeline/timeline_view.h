@@ -1,10 +1,12 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <QAbstractScrollArea>
 #include <QPoint>
 
+#include "gui/model/run/exposed_list.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/view/timeline/timeline_scene.h"
 #include "gui/view/widgets/menu_target.h"
@@ -38,10 +40,11 @@ class TimelineView : public QAbstractScrollArea {
   void showInterval(const analysis::Interval& shown);
   // Each of these does nothing if the corresponding function below returns nullopt.
   void selectNeighbour(int way);  // next (+1) or previous (-1) item on the selected item's row
-  void selectExposed(int way);    // next (+1) or previous (-1) exposed collective of the rank
+  void selectExposed(int way);    // next less (+1) or more (-1) exposed collective
   void followArrow(int way);      // from a collective to what waits for it (+1), and back (-1)
   void jumpToBookmark(int way);
   [[nodiscard]] std::optional<Selection::Item> neighbour(int way) const;
+  // The next less (+1) or more (-1) exposed collective of the window.
   [[nodiscard]] std::optional<Selection::Item> nextExposed(int way) const;
   [[nodiscard]] std::optional<Selection::Item> arrowEnd(int way) const;
   [[nodiscard]] std::optional<Nanoseconds> nextBookmark(int way) const;
@@ -95,6 +98,8 @@ class TimelineView : public QAbstractScrollArea {
   [[nodiscard]] bool isRankName(const QPointF& at) const;
   [[nodiscard]] analysis::Interval ghostInterval(const Selection::Item& item) const;
   [[nodiscard]] QString description(const TimelineScene::Hit& hit) const;  // "": of no item
+  // Of the selected rank and window; the list is kept until they change.
+  [[nodiscard]] const std::vector<ExposedCollective>& exposedByCost() const;
 
   SelectionContext& context_;
   TimelineScene scene_;
@@ -103,6 +108,13 @@ class TimelineView : public QAbstractScrollArea {
   QPointF pressed_, last_;
   Nanoseconds anchor_ = 0;
   qint64 last_frame_ = 0;
+  struct Walk {
+    RunPointer run;
+    const RankData* rank = nullptr;
+    analysis::IntervalSet window;
+    std::vector<ExposedCollective> list;
+  };
+  mutable Walk walk_;
 };
 
 }  // namespace shardlens::gui

@@ -8,10 +8,6 @@ namespace {
 
 constexpr double kMarkPixels = 6;  // a position this close to a bookmark refers to it
 
-bool is_collective(const Selection::Item& item) {
-  return item.source == Lane::Source::kCollectives || item.source == Lane::Source::kExposed;
-}
-
 }  // namespace
 
 std::optional<Selection::Item> TimelineView::neighbour(int way) const {
@@ -43,23 +39,31 @@ void TimelineView::selectNeighbour(int way) {
   }
 }
 
-std::optional<Selection::Item> TimelineView::nextExposed(int way) const {
+const std::vector<ExposedCollective>& TimelineView::exposedByCost() const {
   const RankData* rank = context_.rank();
-  if (rank == nullptr) {
+  const analysis::IntervalSet window = context_.window();
+  if (walk_.run != context_.run() || walk_.rank != rank || walk_.window != window) {
+    walk_ = {context_.run(), rank, window, exposed_within(*rank, window)};
+  }
+  return walk_.list;
+}
+
+// From the most exposed collective of the window to the least.
+std::optional<Selection::Item> TimelineView::nextExposed(int way) const {
+  if (context_.rank() == nullptr) {
     return std::nullopt;
   }
+  const std::vector<ExposedCollective>& list = exposedByCost();
   const Selection& chosen = context_.current();
-  const bool has = chosen.item && is_collective(*chosen.item);
-  const auto count = static_cast<std::ptrdiff_t>(rank->timeline.collectives.size());
-  for (std::ptrdiff_t i = has       ? static_cast<std::ptrdiff_t>(chosen.item->ref) + way
-                          : way > 0 ? 0
-                                    : count - 1;
-       i >= 0 && i < count; i += way) {
-    if (!rank->exposed(static_cast<uint32_t>(i)).empty()) {
-      return Selection::Item{chosen.rank, Lane::Source::kCollectives, static_cast<uint32_t>(i)};
-    }
-  }
-  return std::nullopt;
+  const auto at = chosen.item && is_collective(*chosen.item)
+                      ? std::ranges::find(list, chosen.item->ref, &ExposedCollective::collective)
+                      : list.end();
+  const auto count = static_cast<std::ptrdiff_t>(list.size());
+  const std::ptrdiff_t next = at != list.end() ? at - list.begin() + way : way > 0 ? 0 : count - 1;
+  return next < 0 || next >= count
+             ? std::nullopt
+             : std::optional(Selection::Item{chosen.rank, Lane::Source::kCollectives,
+                                             list[static_cast<size_t>(next)].collective});
 }
 
 void TimelineView::selectExposed(int way) {

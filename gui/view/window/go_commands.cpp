@@ -23,11 +23,11 @@ void add_walks(CommandAdder& go, TimelineView& timeline) {
                 no_item = QObject::tr("Select an event that has a neighbour there");
   go.separate();
   go.add(
-      QStringLiteral("go.nextExposed"), QObject::tr("Next exposed collective"),
+      QStringLiteral("go.nextExposed"), QObject::tr("Next exposed collective, from the worst on"),
       {QStringLiteral("E")}, [&timeline] { timeline.selectExposed(1); },
       [&timeline] { return timeline.nextExposed(1).has_value(); }, no_exposed);
   go.add(
-      QStringLiteral("go.previousExposed"), QObject::tr("Previous exposed collective"),
+      QStringLiteral("go.previousExposed"), QObject::tr("Exposed collective before"),
       {QStringLiteral("Shift+E")}, [&timeline] { timeline.selectExposed(-1); },
       [&timeline] { return timeline.nextExposed(-1).has_value(); }, no_exposed);
   go.add(

@@ -8,6 +8,7 @@
 #include <QDragEnterEvent>
 #include <QKeyEvent>
 #include <QMimeData>
+#include <QStatusBar>
 #include <QStyleFactory>
 #include <QTabBar>
 
@@ -25,8 +26,8 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
       messages_(*this),
       recent_(settings),
       pages_(*this, settings, context_),
-      panels_(*new Panels({context_, session_, compare_, actions_}, *this)),
-      parts_{*this,    settings_, actions_,  context_, loader_, session_,
+      panels_(*new Panels({context_, session_, proposals_, compare_, actions_}, *this)),
+      parts_{*this,    settings_, actions_,  context_, loader_, session_, proposals_,
              compare_, opened_,   messages_, recent_,  pages_,  panels_},
       status_(*this, context_, pages_.timeline()),
       bookmarks_(parts_),
@@ -52,8 +53,9 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
 
 MainWindow::~MainWindow() {
   // Signals emitted during destruction would reach a partly destroyed window.
-  for (QObject* member : std::initializer_list<QObject*>{&actions_, &context_, &loader_, &session_,
-                                                         &session_.undoStack(), &compare_}) {
+  for (QObject* member :
+       std::initializer_list<QObject*>{&actions_, &context_, &loader_, &session_,
+                                       &session_.undoStack(), &proposals_, &compare_}) {
     member->disconnect(this);
   }
 }
@@ -84,6 +86,10 @@ void MainWindow::connectParts() {
   connect(&panels_, &Panels::goRequested, &timeline(), &TimelineView::goToSelection);
   connect(&session_, &PlanSession::progress, &status_, &StatusLine::showProgress);
   connect(&session_, &PlanSession::observed, &status_, &StatusLine::endProgress);
+  connect(&proposals_, &PlanProposals::tried, this, [this](const QString& result) {
+    constexpr int kMilliseconds = 15'000;
+    statusBar()->showMessage(result, kMilliseconds);
+  });
 }
 
 void MainWindow::refreshOnChanges() {
@@ -94,6 +100,7 @@ void MainWindow::refreshOnChanges() {
   connect(&session_, &PlanSession::simulatedOne, this, refresh);
   connect(&session_.undoStack(), &QUndoStack::canUndoChanged, this, refresh);
   connect(&session_.undoStack(), &QUndoStack::canRedoChanged, this, refresh);
+  connect(&proposals_, &PlanProposals::changed, this, refresh);
   connect(&compare_, &CompareSession::changed, this, refresh);
   connect(&compare_, &CompareSession::progress, this, refresh);
   connect(&compare_, &CompareSession::failed, this, refresh);

@@ -64,6 +64,7 @@ class MainWindow : public QMainWindow {
   [[nodiscard]] NoticeBar& notice() { return pages_.notice(); }
   [[nodiscard]] RunLoader& loader() { return loader_; }
   [[nodiscard]] PlanSession& session() { return session_; }
+  [[nodiscard]] PlanProposals& proposals() { return proposals_; }
   [[nodiscard]] CompareSession& compare() { return compare_; }
 
  signals:
@@ -87,6 +88,7 @@ class MainWindow : public QMainWindow {
   SelectionContext context_;
   RunLoader loader_;
   PlanSession session_;
+  PlanProposals proposals_{session_};
   CompareSession compare_;
   OpenedRun opened_;
   Messages messages_;

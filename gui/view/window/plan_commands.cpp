@@ -91,6 +91,48 @@ void add_knobs(CommandAdder& plan, PlanSession& session) {
   }
 }
 
+// Chosen: an exposed collective.
+std::optional<uint32_t> chosen_collective(const WindowParts& parts) {
+  const auto& item = parts.context.current().item;
+  return item && is_collective(*item) ? std::optional(item->ref) : std::nullopt;
+}
+
+void try_chosen(const WindowParts& parts) {
+  const RankData& rank = *parts.context.run()->ranks[parts.context.current().item->rank];
+  const uint32_t collective = *chosen_collective(parts);
+  parts.actions.trigger(QStringLiteral("panel.whatif"));
+  parts.proposals.tryFor(rank.owner_of(collective), rank.timeline.collectives[collective].part);
+}
+
+void add_proposals(CommandAdder& plan, const WindowParts& parts) {
+  plan.separate();
+  plan.add(
+      QStringLiteral("plan.advise"), QObject::tr("Advise: which changes of the plan would pay"), {},
+      [parts] {
+        parts.actions.trigger(QStringLiteral("panel.advice"));
+        parts.proposals.advise();
+      },
+      [parts] { return parts.proposals.canAdvise() && !parts.proposals.isBusy(); },
+      QObject::tr("Needs a recorded run that can be simulated, and no other search in progress"));
+  plan.add(
+      QStringLiteral("plan.search"), QObject::tr("Find the best plan"), {},
+      [parts] {
+        parts.actions.trigger(QStringLiteral("panel.advice"));
+        parts.proposals.search();
+      },
+      [parts] { return parts.session.isOpen() && !parts.proposals.isBusy(); },
+      QObject::tr("Needs a plan that can be simulated, and no other search in progress"));
+  plan.add(
+      QStringLiteral("plan.stop"), QObject::tr("Stop searching"), {},
+      [parts] { parts.proposals.cancel(); }, [parts] { return parts.proposals.isBusy(); },
+      QObject::tr("Nothing is being searched"));
+  plan.add(
+      QStringLiteral("plan.try"), QObject::tr("Try what hides the chosen collective"),
+      {QStringLiteral("T")}, [parts] { try_chosen(parts); },
+      [parts] { return parts.proposals.canAdvise() && chosen_collective(parts).has_value(); },
+      QObject::tr("Choose a collective of a recorded run"));
+}
+
 }  // namespace
 
 bool apply_plan(const WindowParts& parts, const QString& path) {
@@ -116,6 +158,7 @@ void add_plan_commands(const WindowParts& parts, GhostLanes& ghosts) {
   add_undo(plan, parts.session.undoStack());
   add_lanes(plan, parts, ghosts);
   add_knobs(plan, parts.session);
+  add_proposals(plan, parts);
   plan.separate();
   plan.add(QStringLiteral("plan.apply"), QObject::tr("Apply a plan file …"), {},
            [parts] { choose_plan(parts); });

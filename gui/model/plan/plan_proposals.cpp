@@ -1,0 +1,267 @@
+#include "gui/model/plan/plan_proposals.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "gui/model/base/time_axis.h"
+#include "sim/search/search.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kUpdatedMilliseconds = 100;
+
+Proposal proposal_of(const sim::AdvisedChange& change, const PlanState& own) {
+  Proposal out;
+  out.title = QString::fromStdString(change.title);
+  out.state = own;
+  out.state.plan = change.plan;
+  out.state.step = change.step;
+  out.step = change.duration;
+  out.change = change.change;
+  out.interval = change.interval;
+  out.peak = change.peak_allocated;
+  out.fits = change.fits;
+  out.pays = change.pays;
+  out.hides = change.hides;
+  return out;
+}
+
+}  // namespace
+
+// A task on another thread. `done` and `all` are for the other thread to write; what follows them
+// is read when the task has ended.
+struct PlanProposals::Job {
+  bool searches = false;
+  PlanSubject subject;
+  PlanState state;
+  RunPointer run;
+  std::atomic<bool> cancelled = false;
+  std::atomic<size_t> done = 0, all = 0;
+
+  std::vector<Proposal> list;
+  std::vector<sim::FoundWaste> waste;
+  QString result, error;
+
+  void work() {
+    try {
+      searches ? search() : advise();
+    } catch (const std::exception& what) {
+      error = QString::fromStdString(what.what());
+    }
+  }
+
+  void advise() {
+    sim::AdviseOptions options;
+    options.cancelled = &cancelled;
+    options.on_progress = [this](size_t now, size_t of) {
+      all = of;
+      done = now;
+    };
+    sim::Advice advice = sim::advise(subject.recorded, run->analysis, options);
+    const PlanState own = own_state(subject);
+    for (const std::vector<sim::AdvisedChange>* part : {&advice.changes, &advice.others}) {
+      for (const sim::AdvisedChange& change : *part) {
+        list.push_back(proposal_of(change, own));
+      }
+    }
+    waste = std::move(advice.waste);
+    const size_t pay = advice.changes.size();
+    result =
+        pay == 0
+            ? tr("No change of the plan is predicted to pay.")
+            : tr("%1 predicted to pay.")
+                  .arg(countText(static_cast<int64_t>(pay), tr("change is"), tr("changes are")));
+    if (advice.is_uncertain()) {
+      result += tr(" The simulator's error for the run's own plan, %1, is larger than the largest "
+                   "gain: measure a change before you rely on it.")
+                    .arg(baselineText(advice.baseline));
+    }
+  }
+
+  void search() {
+    const sim::Scenario scenario = scenario_of(subject, state);
+    const Nanoseconds now = sim::evaluate(scenario).figures.duration();
+    sim::SearchOptions options;
+    options.threads = 1;  // the window stays responsive
+    options.cancelled = &cancelled;
+    options.on_progress = [this](const sim::Found& /*found*/, size_t of_done, size_t of_all) {
+      all = of_all;
+      done = of_done;
+    };
+    const sim::SearchResult found = sim::search(scenario, options);
+    for (const sim::Found& each : found.pareto) {
+      Proposal proposal;
+      proposal.title = QString::fromStdString(sim::name_of(each.candidate, state.world_size));
+      proposal.state = state;
+      proposal.state.plan =
+          sim::plan_of(each.candidate, state.plan, subject.tree(), state.world_size);
+      proposal.state.step.batch = each.candidate.batch;
+      proposal.state.step.accumulate = each.candidate.accumulate;
+      proposal.step = each.outcome.figures.duration();
+      proposal.change = proposal.step - now;
+      proposal.peak = each.outcome.peak_allocated;
+      proposal.fits = each.outcome.fits;
+      proposal.found = true;
+      list.push_back(std::move(proposal));
+    }
+    result = found.pareto.empty() ? tr("None of %1 plans fits into the memory.").arg(found.all)
+                                  : tr("%1 of %2 plans are the best for their memory. %3")
+                                        .arg(found.pareto.size())
+                                        .arg(found.all)
+                                        .arg(QString::fromStdString(found.why));
+    if (found.refused > 0) {
+      result += tr(" %1 could not be predicted: %2")
+                    .arg(found.refused)
+                    .arg(QString::fromStdString(found.refusal));
+    }
+  }
+};
+
+PlanProposals::PlanProposals(PlanSession& session, QObject* parent)
+    : QObject(parent), session_(session) {
+  ticker_.setInterval(kUpdatedMilliseconds);
+  connect(&ticker_, &QTimer::timeout, this, &PlanProposals::changed);
+  connect(&session_, &PlanSession::stateChanged, this, &PlanProposals::follow);
+}
+
+PlanProposals::~PlanProposals() {
+  if (job_ != nullptr) {
+    job_->cancelled = true;
+  }
+}
+
+QString PlanProposals::note() const {
+  if (job_ == nullptr) {
+    return result_;
+  }
+  const QString what = job_->searches ? tr("Searching") : tr("Predicting changes of the plan");
+  const size_t all = job_->all;
+  return all == 0 ? tr("%1 …").arg(what)
+                  : tr("%1: %2 of %3 …").arg(what).arg(job_->done.load()).arg(all);
+}
+
+void PlanProposals::follow() {
+  const std::shared_ptr<const sim::ScenarioModel>& model = session_.subject().of_run != nullptr
+                                                               ? session_.subject().of_run
+                                                               : session_.subject().of_config;
+  if (model == model_) {
+    return;
+  }
+  cancel();
+  model_ = model;
+  list_.clear();
+  waste_.clear();
+  result_.clear();
+  advised_ = false;
+  emit changed();
+}
+
+void PlanProposals::start(std::shared_ptr<Job> job) {
+  cancel();
+  job->subject = session_.subject();
+  job->state = session_.state();
+  job->run = session_.run();
+  job_ = std::move(job);
+  ticker_.start();
+  background_.run([job = job_] { job->work(); }, [this, job = job_] { finish(job); });
+  emit changed();
+}
+
+void PlanProposals::advise() {
+  start(std::make_shared<Job>());
+}
+
+void PlanProposals::search() {
+  auto job = std::make_shared<Job>();
+  job->searches = true;
+  start(std::move(job));
+}
+
+void PlanProposals::cancel() {
+  if (job_ != nullptr) {
+    job_->cancelled = true;
+    result_ = tr("Stopped.");
+    job_.reset();
+    to_try_.reset();
+    ticker_.stop();
+    emit changed();
+  }
+}
+
+void PlanProposals::finish(const std::shared_ptr<Job>& job) {
+  if (job != job_) {
+    return;
+  }
+  job_.reset();
+  ticker_.stop();
+  result_ = job->error.isEmpty() ? job->result : job->error;
+  if (job->error.isEmpty()) {
+    std::erase_if(list_, [&job](const Proposal& each) { return each.found == job->searches; });
+    list_.insert(job->searches ? list_.end() : list_.begin(), job->list.begin(), job->list.end());
+    if (!job->searches) {
+      waste_ = std::move(job->waste);
+      advised_ = true;
+    }
+  }
+  emit changed();
+  tryNow();
+}
+
+void PlanProposals::take(size_t proposal) {
+  const Proposal& taken = list_.at(proposal);
+  session_.edit(taken.title, taken.state);
+}
+
+void PlanProposals::tryFor(const std::string& unit, analysis::UnitPart part) {
+  to_try_ = Tried{unit, part};
+  if (advised_) {
+    tryNow();
+  } else if (job_ == nullptr || job_->searches) {
+    const auto wanted = to_try_;
+    advise();
+    to_try_ = wanted;
+  }
+}
+
+// The change that hides most of it. If no change names the unit, because only the longest hidden
+// parts are listed, the one that hides most of such collectives of another unit.
+std::optional<size_t> PlanProposals::hiding(const std::string& unit,
+                                            analysis::UnitPart part) const {
+  std::optional<size_t> best;
+  std::pair<bool, Nanoseconds> most;  // of this unit, time
+  for (size_t i = 0; i < list_.size(); ++i) {
+    for (const sim::HiddenTime& hidden : list_[i].hides) {
+      const std::pair<bool, Nanoseconds> here{hidden.unit == unit, hidden.time};
+      if (list_[i].pays && hidden.collective == analysis::name_of(part) && here > most) {
+        best = i;
+        most = here;
+      }
+    }
+  }
+  return best;
+}
+
+void PlanProposals::tryNow() {
+  const auto wanted = std::exchange(to_try_, std::nullopt);
+  if (!wanted) {
+    return;
+  }
+  const std::optional<size_t> best = hiding(wanted->unit, wanted->part);
+  if (!best) {
+    emit tried(advised_ ? tr("No change of the plan that is predicted to pay hides such "
+                             "collectives.")
+                        : result_);
+    return;
+  }
+  const Proposal taken = list_[*best];
+  take(*best);
+  emit tried(tr("%1: predicted %2 of the step")
+                 .arg(taken.title, changeText(static_cast<double>(taken.step),
+                                              static_cast<double>(taken.step - taken.change))));
+}
+
+}  // namespace shardlens::gui

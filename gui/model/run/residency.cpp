@@ -1,0 +1,61 @@
+#include "gui/model/run/residency.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+namespace shardlens::gui {
+
+using schedule::Op;
+
+std::vector<IssuedAction> issued_actions(const trace::Trace& trace) {
+  std::vector<IssuedAction> out;
+  for (const trace::Event& event : trace.events) {
+    const trace::ActionArgs* args = trace.action(event);
+    if (args != nullptr && args->action.unit < trace.units.size()) {
+      out.push_back({trace.units[args->action.unit], args->action.op, event.start, args->seq});
+    }
+  }
+  for (const trace::RecordedAction& each : trace.recorded_actions) {
+    out.push_back({each.unit, each.op, each.start, each.seq});
+  }
+  std::sort(out.begin(), out.end(), [](const IssuedAction& a, const IssuedAction& b) {
+    return std::tie(a.start, a.seq) < std::tie(b.start, b.seq);
+  });
+  return out;
+}
+
+std::vector<Residency> residencies_of(const trace::Trace& trace) {
+  struct Open {
+    std::optional<Nanoseconds> issued, usable;
+  };
+  std::vector<Residency> out;
+  std::map<std::string, Open> open;
+  for (const IssuedAction& action : issued_actions(trace)) {
+    Open& of = open[action.unit];
+    if (action.op == Op::kAllGather && !of.usable) {
+      of.issued = action.start;  // again, if an earlier one was dropped
+    } else if (action.op == Op::kUseFull && !of.usable) {
+      of.usable = action.start;
+    } else if (action.op == Op::kUseShard && of.usable) {
+      out.push_back({action.unit, {of.issued.value_or(*of.usable), action.start}, *of.usable});
+      of = {};
+    }
+  }
+  Nanoseconds last = 0;
+  for (const trace::Event& event : trace.events) {
+    last = std::max(last, event.end());
+  }
+  for (const auto& [unit, of] : open) {
+    if (of.usable && *of.usable < last) {
+      out.push_back({unit, {of.issued.value_or(*of.usable), last}, *of.usable});
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Residency& a, const Residency& b) {
+    return a.when.start < b.when.start;
+  });
+  return out;
+}
+
+}  // namespace shardlens::gui

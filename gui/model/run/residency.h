@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/schedule/action.h"
+#include "profiler/analysis/events/intervals.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::gui {
+
+// What the host issued for a unit: an action of a capture, or one that shardlens.record saw in
+// PyTorch's FSDP.
+struct IssuedAction {
+  std::string unit;  // FQN; "" is the root
+  schedule::Op op = schedule::Op::kAllGather;
+  Nanoseconds start = 0;  // the rank's own time
+  uint32_t seq = 0;
+};
+// In the order of the host; empty for traces without actions.
+[[nodiscard]] std::vector<IssuedAction> issued_actions(const trace::Trace& trace);
+
+// A time in which a rank holds all parameters of a unit, or receives them, as the host issued it.
+struct Residency {
+  std::string unit;         // FQN; "" is the root
+  analysis::Interval when;  // from the issue of the all-gather until the parameters are given back
+  Nanoseconds usable = 0;   // from here on the unit has its parameters
+};
+// By start. What is never given back lasts until the trace's last event.
+[[nodiscard]] std::vector<Residency> residencies_of(const trace::Trace& trace);
+
+}  // namespace shardlens::gui

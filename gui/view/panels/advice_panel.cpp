@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QTableView>
+#include <QToolButton>
+
+#include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/model/base/words.h"
+#include "gui/model/tables/table_text.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+#include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/text_lines.h"
+
+namespace shardlens::gui {
+namespace {
+
+// Of the step without the change: "▼ 3.2 %".
+QString gain_text(const Proposal& of, Nanoseconds change) {
+  const auto before = static_cast<double>(of.step - of.change);
+  return changeText(before + static_cast<double>(change), before);
+}
+
+QString verdict_of(const Proposal& of) {
+  return !of.fits   ? QObject::tr("does not fit")
+         : of.found ? QObject::tr("found by the search")
+         : of.pays  ? QObject::tr("predicted to pay")
+                    : QObject::tr("not predicted to pay");
+}
+
+// "layers.0 all-gather forward 1.2 ms, …"
+QString hides_text(const Proposal& of) {
+  QStringList out;
+  for (const sim::HiddenTime& hidden : of.hides) {
+    out.append(QStringLiteral("%1 %2 %3")
+                   .arg(table_text(unit_label(hidden.unit)),
+                        QString::fromStdString(hidden.collective).replace(u'_', u' '),
+                        durationText(hidden.time)));
+  }
+  return out.join(QStringLiteral(", "));
+}
+
+std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals) {
+  const auto of = [&proposals](size_t r) -> const Proposal& { return proposals.list()[r]; };
+  return {{QObject::tr("Plan"), [of](size_t r) { return table_text(of(r).title.toStdString()); }},
+          {QObject::tr("Δ step"), [of](size_t r) { return gain_text(of(r), of(r).change); },
+           [of](size_t r) { return static_cast<double>(of(r).change); }, true,
+           QObject::tr("Predicted change of the step")},
+          {QObject::tr("90 % interval"),
+           [of](size_t r) {
+             const auto& interval = of(r).interval;
+             return interval ? QObject::tr("%1 to %2")
+                                   .arg(gain_text(of(r), interval->low),
+                                        gain_text(of(r), interval->high))
+                             : QStringLiteral("–");
+           },
+           nullptr, true, QObject::tr("Of the change; see docs/simulator.md")},
+          {QObject::tr("Step"), [of](size_t r) { return durationText(of(r).step); },
+           [of](size_t r) { return static_cast<double>(of(r).step); }, true},
+          {QObject::tr("Peak"),
+           [of](size_t r) { return QString::fromStdString(format_bytes(of(r).peak)); },
+           [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
+           QObject::tr("Allocated on the rank that needs the most")},
+          {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }},
+          {QObject::tr("Hides"), [of](size_t r) { return hides_text(of(r)); }, nullptr, false,
+           QObject::tr("Exposed communication that the change hides or makes unnecessary")}};
+}
+
+// Plans that advise and the search propose; a double click makes one a version of the plan.
+class AdvicePanel final : public Panel {
+ public:
+  explicit AdvicePanel(const PanelContext& context);
+
+  void becameVisible() override { adviseOnce(); }
+
+ protected:
+  void fitColumns() override { elided_ = fit_columns(*table_); }
+  // The plan is the widest column.
+  void widthChanged() override {
+    constexpr int kTitle = 0, kNarrowest = 160;
+    share_width(*table_, elided_);
+    const int wanted = view()->sizeHintForColumn(kTitle) + 8;
+    table_->setColumnWidth(kTitle,
+                           std::clamp(wanted, kNarrowest, std::max(kNarrowest, width() * 2 / 5)));
+  }
+
+ private:
+  QToolButton* button(const QString& text, const char* command);
+  // Who opens the panel wants the advice.
+  void adviseOnce() {
+    if (isVisible() && proposals().canAdvise() && proposals().note().isEmpty()) {
+      proposals().advise();
+    }
+  }
+  void showProposals();
+  [[nodiscard]] QString text() const;
+  ColumnTable model_;
+  QTableView* table_ = make_table(model_, tr("Proposed plans"));
+  QLabel* note_ = make_note();
+  std::vector<int> elided_;
+  size_t shown_ = 0;  // proposals at the last fitColumns()
+};
+
+AdvicePanel::AdvicePanel(const PanelContext& context)
+    : Panel(context), model_(proposal_columns(proposals())) {
+  model_.setEmphasis([this](size_t r) { return proposals().list()[r].pays; });
+  model_.setTooltip([this](size_t r) {
+    return tr("%1\nA double click makes it a version in What if.")
+        .arg(table_text(proposals().list()[r].title.toStdString()));
+  });
+  setView(*table_);
+  connect(table_, &QTableView::activated, this,
+          [this](const QModelIndex& index) { proposals().take(model_.rowAt(index)); });
+  auto* bar = new QWidget;
+  auto* row = new QHBoxLayout(bar);
+  row->setContentsMargins(8, 2, 8, 2);
+  for (QToolButton* each :
+       {button(tr("Advise"), "plan.advise"), button(tr("Find best"), "plan.search"),
+        button(tr("Stop"), "plan.stop")}) {
+    row->addWidget(each);
+  }
+  row->addWidget(note_, 1);
+  stack({bar, table_});
+  watchWidth();
+  connect(&proposals(), &PlanProposals::changed, this, &AdvicePanel::showProposals);
+  connect(&session(), &PlanSession::observed, this, [this] {
+    showProposals();
+    adviseOnce();
+  });
+  connect(&session(), &PlanSession::stateChanged, this, &AdvicePanel::showProposals);
+  showProposals();
+}
+
+QToolButton* AdvicePanel::button(const QString& text, const char* command) {
+  auto* out = new QToolButton;
+  const QString id = QLatin1String(command);
+  out->setText(text);
+  out->setEnabled(false);
+  connect(out, &QToolButton::clicked, this, [this, id] { actions().trigger(id); });
+  connect(&actions(), &ActionRegistry::changed, out, [this, out, id] {
+    const Command* of = actions().find(id);
+    out->setEnabled(of != nullptr && of->enabled());
+    out->setToolTip(of == nullptr ? QString() : of->enabled() ? of->title : of->needs);
+  });
+  return out;
+}
+
+QString AdvicePanel::text() const {
+  if (!session().isOpen()) {
+    return session().isObserving() ? tr("The machine is calibrated from the run …")
+                                   : session().why();
+  }
+  QString out = proposals().note();
+  if (out.isEmpty()) {
+    return proposals().canAdvise()
+               ? tr("Which changes of the run's plan would pay, and which plan is the best?")
+               : tr("Find best searches for the best plan; advice needs a recorded run.");
+  }
+  for (const sim::FoundWaste& waste : proposals().waste()) {
+    out += tr("\nWaste: %1 %2, %3 a step: %4")
+               .arg(words(name_of(waste.kind)), table_text(unit_label(waste.unit)),
+                    durationText(waste.lost), table_text(waste.evidence));
+  }
+  return out;
+}
+
+void AdvicePanel::showProposals() {
+  const size_t count = proposals().list().size();
+  if (!proposals().isBusy()) {
+    model_.reset(count);
+  }
+  note_->setText(with_breaks(text()));
+  if (count != std::exchange(shown_, count)) {
+    fitColumns();
+    widthChanged();
+  }
+}
+
+}  // namespace
+
+PanelPointer make_advice_panel(const PanelContext& context) {
+  return std::make_unique<AdvicePanel>(context);
+}
+
+}  // namespace shardlens::gui

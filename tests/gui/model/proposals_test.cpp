@@ -1,0 +1,121 @@
+#include "gui/model/plan/plan_proposals.h"
+#include "sim/search/search.h"
+#include "tests/gui/qt_test.h"
+
+namespace shardlens::gui {
+namespace {
+
+class ProposalsTest : public QtTest<QCoreApplication> {
+ protected:
+  void SetUp() override {
+    QtTest::SetUp();
+    session_.start(sample(), {sample_run()});
+    ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
+  }
+  void finish() {
+    ASSERT_TRUE(wait_for([&] { return !proposals_.isBusy(); }));
+  }
+  PlanSession session_;
+  PlanProposals proposals_{session_};
+};
+
+TEST_F(ProposalsTest, ListsWhatAdviseSays) {
+  ASSERT_TRUE(proposals_.canAdvise());
+  proposals_.advise();
+  EXPECT_TRUE(proposals_.isBusy());
+  finish();
+  const sim::Advice advice = sim::advise(session_.recorded(), sample()->analysis);
+  ASSERT_EQ(proposals_.list().size(), advice.changes.size() + advice.others.size())
+      << proposals_.note().toStdString();
+  ASSERT_FALSE(advice.changes.empty());
+  EXPECT_EQ(proposals_.waste().size(), advice.waste.size());
+  for (size_t i = 0; i < proposals_.list().size(); ++i) {
+    const sim::AdvisedChange& change =
+        i < advice.changes.size() ? advice.changes[i] : advice.others[i - advice.changes.size()];
+    const Proposal& shown = proposals_.list()[i];
+    EXPECT_EQ(shown.title.toStdString(), change.title);
+    EXPECT_EQ(shown.change, change.change);
+    EXPECT_EQ(shown.interval->low, change.interval.low);
+    EXPECT_EQ(shown.interval->high, change.interval.high);
+    EXPECT_EQ(shown.pays, change.pays);
+  }
+  // Taken, it is a version with the same prediction.
+  const Proposal first = proposals_.list().front();
+  proposals_.take(0);
+  ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
+  EXPECT_EQ(session_.state(), first.state);
+  EXPECT_EQ(session_.current()->step(), first.step);
+  EXPECT_EQ(session_.versions().front().step() + first.change, first.step);
+  EXPECT_EQ(session_.current()->peak(), first.peak);
+}
+
+TEST_F(ProposalsTest, TheSearchFindsTheFrontOfAllPlans) {
+  proposals_.search();
+  finish();
+  const sim::SearchResult expected =
+      sim::search(scenario_of(session_.subject(), session_.state()), {});
+  ASSERT_EQ(proposals_.list().size(), expected.pareto.size()) << proposals_.note().toStdString();
+  for (size_t i = 0; i < expected.pareto.size(); ++i) {
+    EXPECT_TRUE(proposals_.list()[i].found);
+    EXPECT_EQ(proposals_.list()[i].step, expected.pareto[i].outcome.figures.duration());
+    EXPECT_EQ(proposals_.list()[i].peak, expected.pareto[i].outcome.peak_allocated);
+  }
+  proposals_.take(0);
+  ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
+  EXPECT_EQ(session_.current()->step(), proposals_.list()[0].step);
+}
+
+// The collective that the advice hides most of.
+TEST_F(ProposalsTest, TryingACollectiveTakesTheChangeThatHidesIt) {
+  QString result;
+  QObject::connect(&proposals_, &PlanProposals::tried,
+                   [&result](const QString& text) { result = text; });
+  const sim::Advice advice = sim::advise(session_.recorded(), sample()->analysis);
+  ASSERT_FALSE(advice.changes.empty());
+  ASSERT_FALSE(advice.changes.front().hides.empty());
+  const sim::HiddenTime& hidden = advice.changes.front().hides.front();
+  const auto part = [&] {
+    for (int i = 0; i < analysis::kUnitPartCount; ++i) {
+      if (name_of(static_cast<analysis::UnitPart>(i)) == hidden.collective) {
+        return static_cast<analysis::UnitPart>(i);
+      }
+    }
+    return analysis::UnitPart::kOther;
+  }();
+  proposals_.tryFor(hidden.unit, part);
+  finish();
+  ASSERT_TRUE(wait_for([&] { return !result.isEmpty(); }));
+  const PlanState tried = session_.state();
+  EXPECT_NE(tried, own_state(session_.subject()));
+  // No other change hides more of it.
+  for (const sim::AdvisedChange& change : advice.changes) {
+    for (const sim::HiddenTime& each : change.hides) {
+      if (each.unit == hidden.unit && each.collective == hidden.collective) {
+        const bool is_tried = change.plan == tried.plan;
+        EXPECT_TRUE(is_tried || each.time <= hidden.time) << change.title;
+      }
+    }
+  }
+  // Nothing hides the calls of the optimizer.
+  result.clear();
+  proposals_.tryFor("<optimizer>", analysis::UnitPart::kOther);
+  EXPECT_TRUE(result.startsWith("No change")) << result.toStdString();
+  EXPECT_EQ(session_.state(), tried);
+}
+
+TEST_F(ProposalsTest, StopsAndForgetsWithTheRun) {
+  proposals_.advise();
+  proposals_.cancel();
+  EXPECT_FALSE(proposals_.isBusy());
+  EXPECT_EQ(proposals_.note(), "Stopped.");
+  proposals_.search();
+  finish();
+  EXPECT_FALSE(proposals_.list().empty());
+  session_.stop();
+  EXPECT_TRUE(proposals_.list().empty());
+  EXPECT_EQ(proposals_.note(), "");
+  EXPECT_FALSE(proposals_.canAdvise());
+}
+
+}  // namespace
+}  // namespace shardlens::gui
