@@ -86,7 +86,7 @@ class AdvicePanel final : public Panel {
     share_width(*table_, elided_);
     const int wanted = view()->sizeHintForColumn(kTitle) + 8;
     table_->setColumnWidth(kTitle,
-                           std::clamp(wanted, kNarrowest, std::max(kNarrowest, width() * 2 / 5)));
+                           std::clamp(wanted, kNarrowest, std::max(kNarrowest, width() * 3 / 10)));
   }
 
  private:

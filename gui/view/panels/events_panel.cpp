@@ -34,6 +34,17 @@ class EventsPanel final : public Panel {
     view_->setColumnWidth(kTrack, kTrackWidth);
   }
   [[nodiscard]] QLineEdit* search() const override { return search_; }
+  void walkFound(int way) override {
+    const int rows = table_.rowCount();
+    if (rows == 0) {
+      return;
+    }
+    const QModelIndex now = view_->currentIndex();
+    const int next = !now.isValid() ? (way > 0 ? 0 : rows - 1) : (now.row() + way + rows) % rows;
+    selection().selectItem(table_.itemAt(table_.index(next, 0)));
+    show_row(*view_, table_.index(next, 0));
+    emit goRequested();
+  }
   void becameVisible() override { emit updateRequested(); }
 
  protected:

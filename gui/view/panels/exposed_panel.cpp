@@ -13,6 +13,7 @@
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/row_filter.h"
 
 namespace shardlens::gui {
 namespace {
@@ -38,6 +39,15 @@ class ExposedPanel final : public Panel {
     auto* row = new QHBoxLayout(bar);
     row->setContentsMargins(8, 2, 0, 2);
     row->addWidget(how_);
+    auto* of_each = new RowFilter(*each_, tr("units"));
+    auto* of_sums = new RowFilter(*sums_, tr("units"));
+    of_sums->hide();
+    connect(how_, &QComboBox::currentIndexChanged, this, [this, of_each, of_sums] {
+      of_each->setVisible(!sums());
+      of_sums->setVisible(sums());
+    });
+    row->addWidget(of_each);
+    row->addWidget(of_sums);
     row->addWidget(note_, 1);
     stack({bar, views_});
     watchWidth();

@@ -10,6 +10,7 @@
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/widgets/delegates.h"
+#include "gui/view/widgets/row_filter.h"
 
 namespace shardlens::gui {
 namespace {
@@ -72,7 +73,7 @@ ModulesPanel::ModulesPanel(const PanelContext& context)
       view_->setExpanded(row, !view_->isExpanded(row));
     }
   });
-  stack({view_, bar_});
+  stack({new RowFilter(*view_, tr("modules")), view_, bar_});
   watchWidth();
 }
 

@@ -11,6 +11,7 @@
 #include "gui/view/widgets/delegates.h"
 #include "gui/view/widgets/elided_header.h"
 #include "gui/view/widgets/painter_canvas.h"
+#include "gui/view/widgets/row_filter.h"
 
 namespace shardlens::gui {
 namespace {
@@ -112,7 +113,7 @@ OwnershipPanel::OwnershipPanel(const PanelContext& context)
     selection().selectUnit(clicked_);
   });
   connect(&selection(), &SelectionContext::changed, this, &OwnershipPanel::followInstant);
-  stack({note_, view_});
+  stack({new RowFilter(*view_, tr("parameters")), note_, view_});
   watchWidth();
 }
 

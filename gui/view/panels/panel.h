@@ -41,6 +41,8 @@ class Panel : public QWidget {
   [[nodiscard]] QAbstractItemView* view() const { return view_; }
   // The box that finds rows by text; nullptr: none.
   [[nodiscard]] virtual QLineEdit* search() const { return nullptr; }
+  // Selects the next (+1) or previous (-1) row that search() found, and goes to it in the timeline.
+  virtual void walkFound(int /*way*/) {}
   [[nodiscard]] MenuTarget targetAt(const QModelIndex& index) const;
 
   void showRun();        // after another run was opened, or its plan was recovered

@@ -178,6 +178,17 @@ void Panels::focusSearch() {
   }
 }
 
+void Panels::walkFound(int way) {
+  for (const Docked& docked : panels_) {
+    if (docked.panel->search() != nullptr) {
+      docked.dock->show();
+      docked.dock->raise();
+      docked.panel->walkFound(way);
+      return;
+    }
+  }
+}
+
 void Panels::flush() {
   if (later_.isActive()) {
     later_.stop();

@@ -54,6 +54,7 @@ class Panels : public QObject {
   void hide();                    // all docks
   void raise(const QString& id);  // brings the panel with this id to the front
   void focusSearch();             // brings the panel with a search box to the front
+  void walkFound(int way);        // see Panel
   void flush();                   // runs pending delayed updates now
 
  signals:

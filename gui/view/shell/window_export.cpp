@@ -9,34 +9,16 @@
 #include <QPainter>
 #include <QPixmap>
 #include <QPointer>
-#include <QSvgGenerator>
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "gui/model/tables/column_table.h"
+#include "gui/view/shell/picture.h"
+#include "gui/view/shell/share_page.h"
 #include "gui/view/timeline/timeline_view.h"
 
 namespace shardlens::gui {
 namespace {
-
-QByteArray svg_of(const QString& title, QWidget& view) {
-  QByteArray bytes;
-  QBuffer buffer(&bytes);
-  buffer.open(QIODevice::WriteOnly);
-  QSvgGenerator generator;
-  generator.setOutputDevice(&buffer);
-  generator.setSize(view.size());
-  generator.setViewBox(view.rect());
-  generator.setTitle(title);
-  QPainter painter(&generator);
-  if (auto* timeline = qobject_cast<TimelineView*>(&view)) {
-    timeline->drawOn(painter);
-  } else {
-    view.render(&painter);
-  }
-  painter.end();
-  return bytes;
-}
 
 // Dialogs are separate windows; in the picture they are drawn in the middle, with a frame.
 void draw_dialogs(const QWidget& window, QPixmap& picture) {
@@ -105,8 +87,11 @@ bool WindowExport::write(const QString& path, QWidget* view) {
     bytes = to_csv(*table->model());
   } else if (ends_with(path, ".png")) {
     bytes = picture(view);
+  } else if (ends_with(path, ".html") && parts_.hasRun()) {
+    bytes = share_page(parts_);
   } else {
-    parts_.messages.setError(tr("%1: expected a name that ends in .png, .svg or .csv").arg(path));
+    parts_.messages.setError(
+        tr("%1: expected a name that ends in .png, .svg, .csv or .html").arg(path));
     return false;
   }
   try {
@@ -126,7 +111,8 @@ void WindowExport::choose() {
     name = docked.panel == view ? docked.dock->windowTitle() : name;
   }
   const QStringList filters{tr("The window as PNG (*.png)"), tr("%1 as PNG (*.png)").arg(name),
-                            tr("%1 as SVG (*.svg)").arg(name), tr("%1 as CSV (*.csv)").arg(name)};
+                            tr("%1 as SVG (*.svg)").arg(name), tr("%1 as CSV (*.csv)").arg(name),
+                            tr("All that is shown, as a page (*.html)")};
   auto* dialog = new QFileDialog(&parts_.window, tr("Export"));
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setAcceptMode(QFileDialog::AcceptSave);
@@ -135,10 +121,9 @@ void WindowExport::choose() {
           [this, dialog, view = QPointer<QWidget>(view), filters](const QString& path) {
             const qsizetype filter =
                 std::max<qsizetype>(0, filters.indexOf(dialog->selectedNameFilter()));
-            constexpr const char* kEndings[] = {".png", ".png", ".svg", ".csv"};
-            const bool named = path.endsWith(QStringLiteral(".png")) ||
-                               path.endsWith(QStringLiteral(".svg")) ||
-                               path.endsWith(QStringLiteral(".csv"));
+            constexpr const char* kEndings[] = {".png", ".png", ".svg", ".csv", ".html"};
+            const bool named = std::ranges::any_of(
+                kEndings, [&path](const char* ending) { return ends_with(path, ending); });
             const bool whole = filter == 0 && !path.endsWith(QStringLiteral(".csv"));
             if (!write(named ? path : path + QString::fromLatin1(kEndings[filter]),
                        whole ? nullptr : view.data())) {

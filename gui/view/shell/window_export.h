@@ -13,9 +13,9 @@ class WindowExport : public QObject {
   explicit WindowExport(const WindowParts& parts) : parts_(parts) {}
   // The panel that has the keyboard focus, else the timeline.
   [[nodiscard]] QWidget* focusedView() const;
-  // Writes by the extension of `path`: PNG or SVG of `view`, or CSV of its table. `view` nullptr:
-  // PNG of the whole window, SVG of the timeline, CSV of the first panel that has a table. Returns
-  // false and sets the last error on failure.
+  // Writes by the extension of `path`: PNG or SVG of `view`, CSV of its table, or share_page() as
+  // HTML. `view` nullptr: PNG of the whole window, SVG of the timeline, CSV of the first panel that
+  // has a table. Returns false and sets the last error on failure.
   bool write(const QString& path, QWidget* view);
   void choose();  // asks for a file
 

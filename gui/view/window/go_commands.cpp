@@ -80,6 +80,10 @@ void add_go_commands(const WindowParts& parts, Bookmarks& bookmarks) {
   go.separate();
   go.add(QStringLiteral("go.find"), QObject::tr("Find events by name"), {QStringLiteral("Ctrl+F")},
          [parts] { parts.panels.focusSearch(); });
+  go.add(QStringLiteral("go.nextFound"), QObject::tr("Next found event"), {QStringLiteral("F3")},
+         [parts] { parts.panels.walkFound(1); });
+  go.add(QStringLiteral("go.previousFound"), QObject::tr("Previous found event"),
+         {QStringLiteral("Shift+F3")}, [parts] { parts.panels.walkFound(-1); });
   go.add(
       QStringLiteral("go.palette"), QObject::tr("Command, unit or step …"),
       {QStringLiteral("Ctrl+K"), QStringLiteral("Ctrl+Shift+P")}, [parts] { show_palette(parts); },

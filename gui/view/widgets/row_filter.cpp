@@ -1,0 +1,62 @@
+#include "gui/view/widgets/row_filter.h"
+
+#include <QTableView>
+#include <QTreeView>
+
+namespace shardlens::gui {
+namespace {
+
+bool contains(const QModelIndex& row, const QString& text) {
+  return row.data().toString().contains(text, Qt::CaseInsensitive);
+}
+
+// Hides the rows below `parent` that do not contain the text; returns whether one is left.
+bool filter_tree(QTreeView& tree, const QModelIndex& parent, const QString& text) {
+  const QAbstractItemModel& model = *tree.model();
+  bool any = false;
+  for (int row = 0; row < model.rowCount(parent); ++row) {
+    const QModelIndex index = model.index(row, 0, parent);
+    const bool itself = contains(index, text);
+    const bool below = filter_tree(tree, index, itself ? QString() : text);
+    tree.setRowHidden(row, parent, !itself && !below);
+    any = any || itself || below;
+    if (below && !itself && !text.isEmpty()) {
+      tree.expand(index);
+    }
+  }
+  return any;
+}
+
+void filter_table(QTableView& table, const QString& text) {
+  const QAbstractItemModel& model = *table.model();
+  for (int row = 0; row < model.rowCount(); ++row) {
+    table.setRowHidden(row, !contains(model.index(row, 0), text));
+  }
+}
+
+}  // namespace
+
+RowFilter::RowFilter(QAbstractItemView& view, const QString& what) : view_(view) {
+  setPlaceholderText(tr("Filter %1").arg(what));
+  setAccessibleName(tr("Filter %1").arg(what));
+  setClearButtonEnabled(true);
+  const auto again = [this] {
+    if (filtered_) {
+      apply();
+    }
+  };
+  connect(this, &QLineEdit::textChanged, this, &RowFilter::apply);
+  connect(view.model(), &QAbstractItemModel::modelReset, this, again);
+  connect(view.model(), &QAbstractItemModel::layoutChanged, this, again);
+}
+
+void RowFilter::apply() {
+  filtered_ = !text().isEmpty();
+  if (auto* tree = qobject_cast<QTreeView*>(&view_)) {
+    filter_tree(*tree, {}, text());
+  } else if (auto* table = qobject_cast<QTableView*>(&view_)) {
+    filter_table(*table, text());
+  }
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <QAbstractItemView>
+#include <QLineEdit>
+
+namespace shardlens::gui {
+
+// A box above a table or tree that hides the rows whose first column does not contain its text. A
+// row of a tree stays if one below it or above it contains the text. Whatever the view shows later
+// is filtered too.
+class RowFilter : public QLineEdit {
+  Q_OBJECT
+ public:
+  // `view`: a QTableView or QTreeView with a model; it must outlive the box. `what`: "units".
+  RowFilter(QAbstractItemView& view, const QString& what);
+
+ private:
+  void apply();
+  QAbstractItemView& view_;
+  bool filtered_ = false;
+};
+
+}  // namespace shardlens::gui
