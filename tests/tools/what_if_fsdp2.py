@@ -47,7 +47,7 @@ def sharded(variant, options):
         keep = {"mesh": dist.device_mesh.init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))}
     if variant == VARIANTS[3]:
         for first in range(0, len(layers), 2):
-            fully_shard([layers[first], layers[first + 1]])
+            fully_shard(list(layers[first:first + 2]))  # the last one of an odd number alone
     else:
         for layer in layers:
             fully_shard(layer, **keep)
@@ -69,7 +69,8 @@ def plan_of(variant, plan):
         plan["forward_prefetch"] = {before: [after] for before, after in zip(blocks, blocks[1:])}
     elif variant == VARIANTS[3]:
         of = {unit["modules"]: unit for unit in plan["units"]}
-        plan["units"] = [of[""]] + [{**of[a], "modules": [a, b]} for a, b in zip(blocks[::2], blocks[1::2])]
+        pairs = [blocks[first:first + 2] for first in range(0, len(blocks), 2)]
+        plan["units"] = [of[""]] + [{**of[pair[0]], "modules": pair if len(pair) > 1 else pair[0]} for pair in pairs]
     elif variant == VARIANTS[4]:
         plan["mesh"] = {"replicate": 2, "shard": 1}
     return plan
