@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -13,32 +13,39 @@
 #include "core/fsdp/flat_param_handle.h"
 
 namespace shardlens::fsdp {
+namespace {
+
+at::Tensor zero_gradient(const at::Tensor& shard, const Chunks& chunks) {
+  return at::zeros({chunks.grad_numel}, shard.options().dtype(chunks.grad_dtype));
+}
+
+}  // namespace
 
 void FlatParamHandle::store_grad(const at::Tensor& reduced, const std::vector<bool>& carried) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = shard_.mutable_grad();
-  const bool whole = reduced.numel() == layout_.shard_numel();
+  const bool whole = reduced.numel() == chunks_.grad_numel;
   for (size_t i = 0; i < slots_.size(); ++i) {
     has_grad_[i] = has_grad_[i] || (carried[i] && !frozen_[i]);
   }
   if (whole && !grad.defined()) {
-    grad = stored_ = reduced.to(shard_.scalar_type());
+    grad = stored_ = reduced.to(chunks_.grad_dtype);
     return;
   }
   if (whole) {
-    grad.add_(reduced.to(shard_.scalar_type()));
+    grad.add_(reduced.to(chunks_.grad_dtype));
     return;
   }
   if (!grad.defined()) {
-    grad = stored_ = at::zeros_like(shard_);
+    grad = stored_ = zero_gradient(shard_, chunks_);
   }
-  int64_t from = 0, to = 0;
+  int64_t from = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (carried[i]) {
-      grad.narrow(0, to, chunks_[i]).add_(reduced.narrow(0, from, chunks_[i]));
-      from += chunks_[i];
+      grad.narrow(0, chunks_.grad_starts[i], chunks_.numels[i])
+          .add_(reduced.narrow(0, from, chunks_.numels[i]));
+      from += chunks_.numels[i];
     }
-    to += chunks_[i];
   }
 }
 
@@ -54,10 +61,12 @@ std::string FlatParamHandle::reduced_parameters() const {
 
 at::Tensor FlatParamHandle::grad_slice(size_t slot) const {
   const plan::ShardLayout::Slice slice = layout_.slice(rank_, slot);
+  const bool by_chunk = layout_.layout() == plan::Layout::kPerParameter;
+  const int64_t start = by_chunk           ? chunks_.grad_starts[slot]
+                        : slice.numel == 0 ? 0
+                                           : slice.shard_offset;
   // variable_data: Optimizer::zero_grad detaches in place, which is an error for a view.
-  return shard_.mutable_grad()
-      .narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel)
-      .variable_data();
+  return shard_.mutable_grad().narrow(0, start, slice.numel).variable_data();
 }
 
 // [Note: Gradients that users change] A parameter's gradient is a view of the shard's, which
@@ -68,11 +77,11 @@ std::vector<size_t> FlatParamHandle::adopt_user_grads() {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = shard_.mutable_grad();
   if (!grad.is_same(stored_)) {
-    if (grad.defined() && grad.numel() != shard_.numel()) {
+    if (grad.defined() && grad.numel() != chunks_.grad_numel) {
       throw UsageError(
           fmt::format("unit '{}': its shard has {} elements, but was given a gradient "
                       "of {}",
-                      unit_, shard_.numel(), grad.numel()));
+                      unit_, chunks_.grad_numel, grad.numel()));
     }
     stored_ = grad;
     for (size_t i = 0; i < slots_.size(); ++i) {
@@ -117,7 +126,7 @@ std::vector<size_t> FlatParamHandle::adopt_user_grads() {
           shard_views_[i].numel()));
     }
     if (!grad.defined()) {
-      grad = stored_ = at::zeros_like(shard_);
+      grad = stored_ = zero_gradient(shard_, chunks_);
     }
     const at::Tensor slice = grad_slice(i);
     slice.copy_(part);
@@ -133,7 +142,7 @@ void FlatParamHandle::publish_zeros(const std::vector<bool>& slots) {
     if (slots[i] && !frozen_[i] && !has_grad_[i]) {
       at::Tensor& grad = shard_.mutable_grad();
       if (!grad.defined()) {
-        grad = stored_ = at::zeros_like(shard_);
+        grad = stored_ = zero_gradient(shard_, chunks_);
       }
       has_grad_[i] = true;
     }
@@ -148,9 +157,9 @@ FlatParamHandle::Range FlatParamHandle::range_of(size_t slot,
   }
   Range range;
   for (size_t i = 0; i < slot; ++i) {
-    range.start += carried[i] ? chunks_[i] : 0;
+    range.start += carried[i] ? chunks_.numels[i] : 0;
   }
-  range.numel = carried[slot] ? chunks_[slot] : 0;
+  range.numel = carried[slot] ? chunks_.numels[slot] : 0;
   return range;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/split_with_sizes_copy.h>
 #include <ATen/ops/zeros.h>
@@ -35,13 +36,22 @@ c10::DataPtr resize_storage(const at::Tensor& tensor, size_t bytes) {
   return before;
 }
 
-// Checks that all parameters have the same dtype and device and, unless `mixed_requires_grad`, the
-// same requires_grad.
-void require_uniform(const std::vector<FlatParamHandle::Slot>& slots, bool mixed_requires_grad) {
+// The first trained parameter or, if all are frozen, the first.
+const FlatParamHandle::Slot& representative(const std::vector<FlatParamHandle::Slot>& slots) {
+  const auto trained = std::ranges::find_if(
+      slots, [](const FlatParamHandle::Slot& each) { return each.parameter.requires_grad(); });
+  return trained == slots.end() ? slots.front() : *trained;
+}
+
+// Checks that all parameters have the same device, the same requires_grad unless
+// `mixed_requires_grad`, and the same dtype; unless `flat`, frozen ones may have another.
+void require_uniform(const std::vector<FlatParamHandle::Slot>& slots,
+                     bool mixed_requires_grad,
+                     bool flat) {
   if (slots.empty()) {
     throw UsageError("Cannot construct a FlatParamHandle with an empty parameter list");
   }
-  const FlatParamHandle::Slot& first = slots.front();
+  const FlatParamHandle::Slot& first = flat ? slots.front() : representative(slots);
   for (const FlatParamHandle::Slot& slot : slots) {
     const at::Tensor& parameter = slot.parameter;
     if (!parameter.is_floating_point()) {
@@ -55,7 +65,9 @@ void require_uniform(const std::vector<FlatParamHandle::Slot>& slots, bool mixed
                         first.fqn, seen, slot.fqn, other));
       }
     };
-    check("dtype", toString(first.parameter.scalar_type()), toString(parameter.scalar_type()));
+    if (flat || parameter.requires_grad()) {
+      check("dtype", toString(first.parameter.scalar_type()), toString(parameter.scalar_type()));
+    }
     check("device", first.parameter.device().str(), parameter.device().str());
     if (!mixed_requires_grad) {
       check("requires_grad", first.parameter.requires_grad() ? "true" : "false",
@@ -70,7 +82,7 @@ FlatParamHandle::FlatParamHandle(std::string unit,
                                  std::vector<Slot> slots,
                                  plan::ShardLayout layout,
                                  int64_t rank,
-                                 at::ScalarType param_dtype,
+                                 std::optional<at::ScalarType> param_dtype,
                                  at::ScalarType reduce_dtype,
                                  FlatParamChoices choices)
     : unit_(std::move(unit)),
@@ -78,9 +90,8 @@ FlatParamHandle::FlatParamHandle(std::string unit,
       layout_(std::move(layout)),
       rank_(rank),
       reduce_dtype_(reduce_dtype) {
-  require_uniform(slots_, choices.mixed_requires_grad);
+  require_uniform(slots_, choices.mixed_requires_grad, layout_.layout() == plan::Layout::kFlat);
   const at::NoGradGuard no_grad;
-  const at::ScalarType master = slots_.front().parameter.scalar_type();
   const at::TensorOptions options = at::TensorOptions().device(slots_.front().parameter.device());
   for (const Slot& slot : slots_) {
     frozen_.push_back(!slot.parameter.requires_grad());
@@ -90,26 +101,33 @@ FlatParamHandle::FlatParamHandle(std::string unit,
   has_grad_.assign(slots_.size(), false);
   shown_.resize(slots_.size());
   versions_.resize(slots_.size());
-  whole_ = layout_.ranks() == 1 && param_dtype == master;
+  std::vector<at::ScalarType> dtypes;
+  for (const Slot& slot : slots_) {
+    dtypes.push_back(slot.parameter.scalar_type());
+  }
+  chunks_ = Chunks(layout_, dtypes, param_dtype, frozen_);
+  whole_ = layout_.ranks() == 1 && std::ranges::all_of(dtypes, [&](at::ScalarType dtype) {
+             return dtype == param_dtype.value_or(dtype);
+           });
 
   const bool deferred =
       choices.deferred && std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
         return slot.parameter.numel() > 0 && has_storage(slot.parameter);
       });
   // A deferred shard is not initialized: memory that is never written takes no pages.
-  shard_ = deferred ? at::empty({layout_.shard_numel()}, options.dtype(master))
-                    : at::zeros({layout_.shard_numel()}, options.dtype(master));
+  const at::TensorOptions stored = options.dtype(chunks_.stored.dtype());
+  shard_ = deferred ? at::empty({chunks_.stored.numel()}, stored)
+                    : at::zeros({chunks_.stored.numel()}, stored);
   fill_shard(rank);
-  if (whole_) {
-    unsharded_ = shard_.detach();
-    unsharded_data_ = shard_;
-  } else {
-    unsharded_ = at::empty({layout_.padded_numel()}, options.dtype(param_dtype));
-    unsharded_data_ = unsharded_.variable_data();
-  }
+  unsharded_data_ =
+      whole_ ? shard_ : at::empty({chunks_.full.numel()}, options.dtype(chunks_.full.dtype()));
+  // Bytes cannot be differentiated: the leaf is then an empty tensor of the trained dtype.
+  unsharded_ = chunks_.full.in_bytes()
+                   ? unsharded_data_.narrow(0, 0, 0).view(chunks_.grad_dtype).variable_data()
+               : whole_ ? shard_.detach()
+                        : unsharded_data_.variable_data();
   unsharded_.set_requires_grad(requires_grad_);
   accumulator_ = impl::grad_accumulator(unsharded_);
-  make_chunks();
   make_gradients();
   make_full_views();
   free();  // last, because views cannot be made after the storage was freed
@@ -149,17 +167,6 @@ void FlatParamHandle::rename(std::string unit, std::vector<std::string> fqns) {
   }
 }
 
-void FlatParamHandle::make_chunks() {
-  if (layout_.layout() == plan::Layout::kFlat) {
-    chunks_ = {layout_.shard_numel()};
-    return;
-  }
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const plan::ShardLayout::Slice slice = layout_.slice(0, i);
-    chunks_.push_back(slice.numel + slice.padding);
-  }
-}
-
 // The layout is all ranks' shards one after the other, as a reduce-scatter reads them.
 void FlatParamHandle::make_gradients() {
   std::vector<UnshardedGradients::Piece> pieces;
@@ -186,12 +193,14 @@ void FlatParamHandle::make_full_views() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     // An unsharded parameter is contiguous: its chunks one after the other, or its range in the
     // flat layout.
-    const int64_t start = layout_.layout() == plan::Layout::kPerParameter
-                              ? layout_.slice(0, i).shard_offset * layout_.ranks()
-                              : layout_.overlap(0, layout_.padded_numel(), i).shard_offset;
     const std::vector<int64_t>& shape = slots_[i].shape;
-    full_views_.push_back(
-        unsharded_data_.narrow(0, start, c10::multiply_integers(shape)).view(shape));
+    const int64_t numel = c10::multiply_integers(shape);
+    const at::Tensor full =
+        layout_.layout() == plan::Layout::kPerParameter
+            ? chunks_.full.view(unsharded_data_, i).narrow(0, 0, numel)
+            : unsharded_data_.narrow(0, layout_.overlap(0, layout_.padded_numel(), i).shard_offset,
+                                     numel);
+    full_views_.push_back(full.view(shape));
   }
 }
 
@@ -200,7 +209,10 @@ void FlatParamHandle::fill_shard(int64_t rank) {
   shard_views_.reserve(slots_.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
     const plan::ShardLayout::Slice slice = layout_.slice(rank, i);
-    at::Tensor view = shard_.narrow(0, slice.numel == 0 ? 0 : slice.shard_offset, slice.numel);
+    const bool chunks = layout_.layout() == plan::Layout::kPerParameter;
+    const at::Tensor around = chunks ? chunks_.stored.view(shard_, i) : shard_;
+    const int64_t start = chunks || slice.numel == 0 ? 0 : slice.shard_offset;
+    const at::Tensor view = around.narrow(0, start, slice.numel);
     const at::Tensor& parameter = slots_[i].parameter;
     if (slice.numel > 0 && has_storage(parameter)) {
       view.copy_(parameter.detach().reshape({-1}).narrow(0, slice.param_offset, slice.numel));
@@ -211,8 +223,7 @@ void FlatParamHandle::fill_shard(int64_t rank) {
 
 void FlatParamHandle::allocate() {
   if (!whole_) {
-    resize_storage(unsharded_,
-                   static_cast<size_t>(layout_.padded_numel()) * unsharded_.element_size());
+    resize_storage(unsharded_, unsharded_data_.nbytes());
   }
 }
 
@@ -221,7 +232,7 @@ c10::DataPtr FlatParamHandle::free() {
 }
 
 void FlatParamHandle::allocate_gathered() {
-  gathered_ = at::empty({layout_.padded_numel()}, unsharded_data_.options());
+  gathered_ = at::empty({chunks_.gathered.numel() * layout_.ranks()}, unsharded_data_.options());
 }
 
 at::Tensor FlatParamHandle::free_gathered() {
@@ -234,7 +245,8 @@ int64_t FlatParamHandle::unsharded_bytes() const {
 }
 
 void FlatParamHandle::allocate_sub_shard() {
-  sub_shard_ = at::empty({layout_.padded_numel() / sub_mesh_}, unsharded_data_.options());
+  sub_shard_ = at::empty({chunks_.gathered.numel() * layout_.ranks() / sub_mesh_},
+                         unsharded_data_.options());
 }
 
 at::Tensor FlatParamHandle::free_sub_shard() {
@@ -243,13 +255,11 @@ at::Tensor FlatParamHandle::free_sub_shard() {
 
 void FlatParamHandle::fill_sub_shard() {
   const at::NoGradGuard no_grad;
-  int64_t from = 0, to = 0;
-  for (const int64_t chunk : chunks_) {
-    const int64_t whole = chunk * layout_.ranks();
-    const int64_t part = whole / sub_mesh_;
-    sub_shard_.narrow(0, to, part)
-        .copy_(unsharded_data_.narrow(0, from + rank_ % sub_mesh_ * part, part));
-    from += whole;
+  int64_t to = 0;
+  for (size_t i = 0; i < chunks_.numels.size(); ++i) {
+    const int64_t part = chunks_.full.size(i) / sub_mesh_;
+    const at::Tensor whole = chunks_.full.range(unsharded_data_, i);
+    sub_shard_.narrow(0, to, part).copy_(whole.narrow(0, rank_ % sub_mesh_ * part, part));
     to += part;
   }
 }
@@ -266,7 +276,19 @@ at::Tensor FlatParamHandle::own_slice(const at::Tensor& gathered) const {
 void FlatParamHandle::copy_in() {
   const at::NoGradGuard no_grad;
   note_gather();
-  own_slice(gather_output()).copy_(sub_shard_.defined() ? sub_shard_ : shard_);
+  const at::Tensor own = own_slice(gather_output());
+  if (!chunks_.stored.in_bytes() || sub_shard_.defined()) {
+    own.copy_(sub_shard_.defined() ? sub_shard_ : shard_);
+    return;
+  }
+  // Casts chunks of different dtypes to one, or copies the bytes of all.
+  std::vector<at::Tensor> to, from;
+  for (size_t i = 0; i < chunks_.numels.size(); ++i) {
+    to.push_back(chunks_.gathered.range(own, i));
+    from.push_back(chunks_.gathered.in_bytes() ? chunks_.stored.range(shard_, i)
+                                               : chunks_.stored.view(shard_, i));
+  }
+  at::_foreach_copy_(to, from);
 }
 
 at::Tensor FlatParamHandle::gather_input(bool copied_in) {
@@ -290,9 +312,10 @@ void FlatParamHandle::copy_out() {
   const int64_t ranks = gather_ranks();
   const int64_t row = gathered_.numel() / ranks * item;
   const auto* from = static_cast<const std::byte*>(gathered_.const_data_ptr());
-  auto* to = static_cast<std::byte*>(unsharded_data_.data_ptr());
-  for (const int64_t chunk : chunks_) {
-    const int64_t width = chunk * layout_.ranks() / ranks * item;
+  auto* all = static_cast<std::byte*>(unsharded_data_.data_ptr());
+  for (size_t i = 0; i < chunks_.numels.size(); ++i) {
+    const int64_t width = chunks_.full.size(i) / ranks * item;
+    std::byte* to = all + chunks_.full.start(i) * item;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       std::memcpy(to, from + rank * row, static_cast<size_t>(width));
       to += width;
@@ -307,12 +330,9 @@ void FlatParamHandle::copy_out_by_operator() {
   const int64_t ranks = gather_ranks();
   std::vector<int64_t> sizes;
   std::vector<at::Tensor> targets;
-  int64_t start = 0;
-  for (const int64_t chunk : chunks_) {
-    const int64_t whole = chunk * layout_.ranks();
-    sizes.push_back(whole / ranks);
-    targets.push_back(unsharded_data_.narrow(0, start, whole).view({ranks, -1}));
-    start += whole;
+  for (size_t i = 0; i < chunks_.numels.size(); ++i) {
+    sizes.push_back(chunks_.full.size(i) / ranks);
+    targets.push_back(chunks_.full.range(unsharded_data_, i).view({ranks, -1}));
   }
   at::split_with_sizes_copy_out(targets, gathered_.view({ranks, -1}), sizes, 1);
 }
@@ -323,9 +343,10 @@ at::Tensor FlatParamHandle::parameter_of(const at::Tensor& shards, size_t slot) 
   if (layout_.layout() == plan::Layout::kFlat) {
     return shards.narrow(0, full_views_[slot].storage_offset(), numel).view(shape);
   }
-  return shards.view({layout_.ranks(), -1})
-      .narrow(1, layout_.slice(0, slot).shard_offset, chunks_[slot])
-      .reshape({-1})
+  const at::Tensor chunks = shards.view({layout_.ranks(), -1})
+                                .narrow(1, chunks_.stored.start(slot), chunks_.stored.size(slot))
+                                .reshape({-1});
+  return (chunks_.stored.in_bytes() ? chunks.view(shard_views_[slot].scalar_type()) : chunks)
       .narrow(0, 0, numel)
       .view(shape);
 }

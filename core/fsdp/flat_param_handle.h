@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "core/base/live_count.h"
 #include "core/fsdp/flat_views.h"
+#include "core/fsdp/packing.h"
 #include "core/fsdp/reduction.h"
 #include "core/plan/shard_layout.h"
 
@@ -39,7 +41,7 @@ struct FlatParamChoices {
 //             reduce-scatter) are not the parameters one after the other (the layout of the
 //             modules). copy_out() converts the first layout to the second, and
 //             unsharded_gradients() arranges gradients in the first. Other classes do not depend on
-//             this layout.
+//             this layout. Frozen parameters may have another dtype than the others: see Packing.
 // Shapes      shard [shard_numel] in the master dtype; unsharded [padded_numel] in param_dtype,
 //             storage of 0 bytes while resharded.
 // Ownership   the data of the modules' parameter tensors is changed in place; the tensors are never
@@ -60,14 +62,14 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   };
 
   // The handle is whole() if there is one rank and no cast: the unsharded parameter is then the
-  // shard, and nothing is ever freed.
+  // shard, and nothing is ever freed. `param_dtype`: nullopt: each parameter's own.
   // Errors  UsageError if there are no parameters, if a parameter has an integer dtype, or if two
-  //         parameters, which the message names, differ in dtype, device or requires_grad.
+  //         parameters, which the message names, differ in device, requires_grad or dtype.
   FlatParamHandle(std::string unit,
                   std::vector<Slot> slots,
                   plan::ShardLayout layout,
                   int64_t rank,
-                  at::ScalarType param_dtype,
+                  std::optional<at::ScalarType> param_dtype,
                   at::ScalarType reduce_dtype,
                   FlatParamChoices choices = {});
 
@@ -77,7 +79,6 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] const plan::ShardLayout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
-  [[nodiscard]] at::ScalarType param_dtype() const { return unsharded_.scalar_type(); }
   [[nodiscard]] at::ScalarType reduce_dtype() const { return reduce_dtype_; }
   [[nodiscard]] const Reduction& reduction() const { return reduction_; }
   void set_reduction(const Reduction& reduction) { reduction_ = reduction; }
@@ -93,7 +94,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] bool is_materialized() const;
   void materialize();  // allocates the storage of a deferred shard, filled with zeros
   [[nodiscard]] at::Tensor slice(size_t slot) const { return shard_views_[slot]; }
-  // A parameter, in its shape, from all ranks' shards one after the other; may be a view.
+  // A parameter, in its shape, from all ranks' shard() one after the other; may be a view.
   [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
 
   // Allocate and free the storage of the unsharded parameters, and of the all-gather's output if
@@ -195,7 +196,6 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
  private:
   void fill_shard(int64_t rank);
   void make_full_views();
-  void make_chunks();
   void make_gradients();
   // Number of ranks of the next all-gather, and this rank's slice of its output.
   [[nodiscard]] int64_t gather_ranks() const;
@@ -236,7 +236,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   std::vector<at::Tensor> full_views_;   // per slot, in its shape, without autograd: data of views
   std::vector<torch::autograd::Edge> edges_;            // per slot, from the last make_views()
   std::vector<std::weak_ptr<FlatViewsBackward>> made_;  // nodes of make_views() that still exist
-  std::vector<int64_t> chunks_;  // sizes of a shard's chunks: one, or one per parameter
+  Chunks chunks_;
   int64_t sub_mesh_ = 0;
   at::Tensor gathered_;   // all-gather's output before copy_out(); undefined: unsharded_ is used
   at::Tensor sub_shard_;  // undefined: the next all-gather reads the shard

@@ -44,10 +44,16 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
     slots.push_back({parameter.fqn, parameters[index], parameter.shape});
   }
   const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
-  auto handle = std::make_shared<FlatParamHandle>(
-      unit.fqn, std::move(slots), plan.layout(id), rank,
-      module::to_scalar_type(plan.param_dtype(id)), module::to_scalar_type(plan.reduce_dtype(id)),
-      FlatParamChoices{true, plan.plan.dialect == plan::Dialect::kFsdp1, options.deferred});
+  std::optional<at::ScalarType> param_dtype;
+  if (const std::optional<DType>& dtype = unit.mixed_precision.param_dtype; dtype.has_value()) {
+    param_dtype = module::to_scalar_type(*dtype);
+  }
+  const bool flat_of_fsdp1 =
+      plan.plan.dialect == plan::Dialect::kFsdp1 && plan.plan.layout == plan::Layout::kFlat;
+  auto handle =
+      std::make_shared<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
+                                        param_dtype, module::to_scalar_type(plan.reduce_dtype(id)),
+                                        FlatParamChoices{true, flat_of_fsdp1, options.deferred});
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
@@ -116,9 +122,10 @@ void require_parameters(const plan::ResolvedPlan& plan,
                         const Options& options) {
   const plan::Unit& unit = plan.units[id];
   const c10::Device device = options.world->world().device();
+  const bool flat = plan.plan.layout == plan::Layout::kFlat;
+  std::optional<uint32_t> first;  // whose dtype the others must have
   for (const uint32_t index : unit.parameters) {
     const std::string& fqn = plan.tree.parameters[index].fqn;
-    const uint32_t first = unit.parameters.front();
     const at::Tensor& tensor = parameters[index];
     if (const FsdpState* owner = FsdpState::owner_of(tensor); owner != nullptr) {
       throw UsageError(fmt::format(
@@ -126,12 +133,17 @@ void require_parameters(const plan::ResolvedPlan& plan,
           "parameters to one unit",
           fqn, shown(unit.fqn), shown(owner->handle()->unit())));
     }
-    if (tensor.scalar_type() != parameters[first].scalar_type()) {
-      throw UsageError(fmt::format(
-          "fully_shard: unit {} mixes dtypes: '{}' is {}, '{}' is {}; expected one dtype, frozen "
-          "parameters included; give the modules of the other dtype a unit of their own",
-          shown(unit.fqn), plan.tree.parameters[first].fqn,
-          toString(parameters[first].scalar_type()), fqn, toString(tensor.scalar_type())));
+    if (flat || (plan.tree.parameters[index].requires_grad && tensor.requires_grad())) {
+      first = first.value_or(index);
+      if (tensor.scalar_type() != parameters[*first].scalar_type()) {
+        throw UsageError(fmt::format(
+            "fully_shard: unit {} mixes dtypes: '{}' is {}, '{}' is {}; expected one dtype for {}; "
+            "give the modules of the other dtype a unit of their own{}",
+            shown(unit.fqn), plan.tree.parameters[*first].fqn,
+            toString(parameters[*first].scalar_type()), fqn, toString(tensor.scalar_type()),
+            flat ? "all parameters of a flat parameter" : "all that are not frozen",
+            flat ? ", or freeze them and use the layout per_parameter" : ""));
+      }
     }
     if (!module::trainable_dtype(tensor.scalar_type())) {
       throw UsageError(fmt::format(

@@ -134,7 +134,7 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
           gathered_ = handle.shard();
         } else {
           dist::Communicator& shard = options_.world->shard();
-          gathered_ = at::empty({handle.layout().padded_numel()}, handle.shard().options());
+          gathered_ = at::empty({handle.shard().numel() * shard.size()}, handle.shard().options());
           shard.wait(shard.all_gather(gathered_, handle.shard().detach(), {id, unit.fqn}));
         }
         gathered_unit_ = id;

@@ -318,14 +318,35 @@ int64_t ResolvedPlan::stepped_numel(UnitId unit) const {
   return frozen ? (trained + whole.ranks() - 1) / whole.ranks() : whole.shard_numel();
 }
 
-// The engine refuses units that mix dtypes.
 DType ResolvedPlan::master_dtype(UnitId unit) const {
   const std::vector<uint32_t>& parameters = units.at(unit).parameters;
-  return parameters.empty() ? DType::kF32 : tree.parameters[parameters.front()].dtype;
+  const auto trained = std::ranges::find_if(
+      parameters, [this](uint32_t each) { return tree.parameters[each].requires_grad; });
+  return parameters.empty()
+             ? DType::kF32
+             : tree.parameters[trained == parameters.end() ? parameters.front() : *trained].dtype;
 }
 
 DType ResolvedPlan::param_dtype(UnitId unit) const {
   return units.at(unit).mixed_precision.param_dtype.value_or(master_dtype(unit));
+}
+
+DType ResolvedPlan::unsharded_dtype(UnitId unit, uint32_t parameter) const {
+  return units.at(unit).mixed_precision.param_dtype.value_or(tree.parameters[parameter].dtype);
+}
+
+DType ResolvedPlan::gather_dtype(UnitId unit) const {
+  const DType dtype = param_dtype(unit);
+  return std::ranges::all_of(units.at(unit).parameters,
+                             [&](uint32_t each) { return unsharded_dtype(unit, each) == dtype; })
+             ? dtype
+             : DType::kU8;
+}
+
+bool ResolvedPlan::casts_parameters(UnitId unit) const {
+  return std::ranges::any_of(units.at(unit).parameters, [&](uint32_t each) {
+    return unsharded_dtype(unit, each) != tree.parameters[each].dtype;
+  });
 }
 
 // As in PyTorch, gradients are reduced in their own dtype unless a reduce_dtype is given.

@@ -61,9 +61,17 @@ struct ResolvedPlan {
   // Elements of a rank's shard that the optimizer updates: all of them, including padding, or, if
   // some parameters are frozen, a rank's share of the others.
   [[nodiscard]] int64_t stepped_numel(UnitId unit) const;
-  [[nodiscard]] DType master_dtype(UnitId unit) const;  // dtype of the shard
-  [[nodiscard]] DType param_dtype(UnitId unit) const;   // dtype of the unsharded parameters
+  // Dtypes of the trained parameters or, if all are frozen, of the first: in the shard, unsharded,
+  // and of their reduced gradients. In layout per_parameter frozen ones may have others.
+  [[nodiscard]] DType master_dtype(UnitId unit) const;
+  [[nodiscard]] DType param_dtype(UnitId unit) const;
   [[nodiscard]] DType reduce_dtype(UnitId unit) const;
+  // Of one parameter of the unit, by its index into ModuleTree::parameters, unsharded.
+  [[nodiscard]] DType unsharded_dtype(UnitId unit, uint32_t parameter) const;
+  // Of the all-gather: kU8 if the unsharded parameters have several dtypes.
+  [[nodiscard]] DType gather_dtype(UnitId unit) const;
+  // Whether any parameter has another dtype in the shard than unsharded.
+  [[nodiscard]] bool casts_parameters(UnitId unit) const;
 };
 
 }  // namespace shardlens::plan

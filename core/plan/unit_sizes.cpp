@@ -12,11 +12,26 @@ bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
                     y.parameters.end(), [&plan](uint32_t one, uint32_t other) {
                       const Parameter &p = plan.tree.parameters[one],
                                       &q = plan.tree.parameters[other];
-                      return p.shape == q.shape && p.requires_grad == q.requires_grad;
+                      return p.shape == q.shape && p.requires_grad == q.requires_grad &&
+                             p.dtype == q.dtype;
                     });
 }
 
 }  // namespace
+
+Bytes unsharded_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout) {
+  if (layout.layout() == Layout::kFlat || plan.gather_dtype(id) == plan.param_dtype(id)) {
+    return layout.padded_numel() * size_of(plan.param_dtype(id));
+  }
+  Bytes bytes = 0;
+  const std::vector<uint32_t>& parameters = plan.units[id].parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const ShardLayout::Slice chunk = layout.slice(0, i);
+    bytes += (chunk.numel + chunk.padding) * layout.ranks() *
+             size_of(plan.unsharded_dtype(id, parameters[i]));
+  }
+  return bytes;
+}
 
 std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
   std::vector<UnitSize> sizes;
@@ -28,7 +43,8 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
       const ShardLayout layout = plan.layout(id);
       const ShardLayout reduced = plan.reduced_layout(id);
       sizes.push_back({layout.padded_numel(), layout.shard_numel(), reduced.padded_numel(),
-                       reduced.shard_numel(), plan.stepped_numel(id)});
+                       reduced.shard_numel(), plan.stepped_numel(id),
+                       unsharded_bytes(plan, id, layout)});
     }
   }
   return sizes;
@@ -36,7 +52,7 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
 
 UnitMessages unit_messages(const ResolvedPlan& plan, UnitId id, const UnitSize& size) {
   const Bytes reduce = size_of(plan.reduce_dtype(id));
-  return {.all_gather = size.full * size_of(plan.param_dtype(id)),
+  return {.all_gather = size.unsharded,
           .reduce_scatter = size.reduced * reduce,
           .all_reduce_shard = size.reduced_shard * reduce,
           .all_reduce_full = size.reduced * reduce};

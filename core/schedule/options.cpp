@@ -22,7 +22,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.reshard_after_forward = unit.reshard_after_forward;
     spec.unshard_in_backward = unit.unshard_in_backward;
     if (spec.has_parameters) {
-      spec.copy_in = per_parameter || plan.param_dtype(id) != plan.master_dtype(id);
+      spec.copy_in = per_parameter || plan.casts_parameters(id);
       spec.copy_out = per_parameter;
       spec.reduce_cast = plan.reduce_dtype(id) != plan.param_dtype(id);
       spec.reduce_copy_in = per_parameter || spec.reduce_cast;

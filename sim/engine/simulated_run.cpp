@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/recorder.h"
+#include "core/plan/unit_sizes.h"
 #include "core/schedule/collective_of.h"
 
 namespace shardlens::sim {
@@ -319,7 +320,7 @@ class Writer {
                                                            : 0;
     Group& group = groups_[index];
     const DType dtype = bucket                               ? DType::kF32
-                        : kind == CollectiveKind::kAllGather ? plan_.param_dtype(action.unit)
+                        : kind == CollectiveKind::kAllGather ? plan_.gather_dtype(action.unit)
                                                              : plan_.reduce_dtype(action.unit);
     trace::CollectiveArgs args;
     args.collective = trace_.strings.intern(kineto_name(kind));
@@ -339,9 +340,11 @@ class Writer {
                                              ? layout.shard_numel()
                                              : layout.padded_numel();
     } else {
-      const int64_t full = kind == CollectiveKind::kAllGather
-                               ? plan_.layout(action.unit).padded_numel()
-                               : plan_.reduced_layout(action.unit).padded_numel();
+      const int64_t full =
+          kind == CollectiveKind::kAllGather
+              ? plan::unsharded_bytes(plan_, action.unit, plan_.layout(action.unit)) /
+                    size_of(dtype)
+              : plan_.reduced_layout(action.unit).padded_numel();
       const int64_t part = full / group.size;
       args.in_nelems = kind == CollectiveKind::kAllGather ? part : full;
       args.out_nelems = kind == CollectiveKind::kAllGather ? full : part;

@@ -45,7 +45,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const Bytes master = size_of(DType::kF32);
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
   const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
-  const int64_t full = size.full, shard = size.shard;
+  const Bytes unsharded = size.unsharded, own = size.unsharded / plan.shard;
   const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
   const plan::UnitMessages messages = plan::unit_messages(plan, id, size);
   costs.all_gather =
@@ -56,14 +56,14 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
       collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full =
       collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
-  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, shard * master, shard * param);
-  costs.copy_out = model.copy_of(schedule::Op::kCopyOut, full * param, full * param);
+  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.shard * master, own);
+  costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;
     costs.sub_all_gather =
         collective_cost(model, CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
     costs.sub_copy_out =
-        model.copy_of(schedule::Op::kCopyOut, full / ranks * param, full / ranks * param);
+        model.copy_of(schedule::Op::kCopyOut, unsharded / ranks, unsharded / ranks);
   }
   costs.reduce_copy_in =
       model.copy_of(schedule::Op::kReduceCopyIn, reduced_full * param, reduced_full * reduce);
@@ -78,7 +78,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                                                  reduced_shard * master);
   costs.store_add = model.copy_of(schedule::Op::kStoreGrad, reduced_shard * (reduce + master),
                                   reduced_shard * master);
-  costs.to_device = model.host_copy(shard * param);
+  costs.to_device = model.host_copy(own);
   costs.to_host = model.host_copy(reduced_shard * master);
   return costs;
 }

@@ -157,10 +157,10 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& 
     const auto bytes = [&unit](BufferKind kind) -> Bytes& {
       return unit.bytes[static_cast<size_t>(kind)];
     };
-    bytes(BufferKind::kUnsharded) = bytes(BufferKind::kGathered) = size.full * param;
+    bytes(BufferKind::kUnsharded) = bytes(BufferKind::kGathered) = size.unsharded;
     if (const plan::Reshard& after = plan.units[id].reshard_after_forward;
         after.kind == plan::Reshard::Kind::kSubMesh) {
-      bytes(BufferKind::kSubShard) = size.full / after.ranks * param;
+      bytes(BufferKind::kSubShard) = size.unsharded / after.ranks;
     }
     bytes(BufferKind::kReduceInput) = size.reduced * reduce;
     bytes(BufferKind::kReduceOutput) = size.reduced_shard * reduce;

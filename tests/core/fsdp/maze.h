@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
@@ -28,6 +29,14 @@ enum class StationKind : uint8_t {
   kEmpty,    // a parameter without elements
 };
 
+// A frozen parameter may have another dtype than `x`, in which all is computed.
+inline at::Tensor in_dtype_of(const at::Tensor& x, const at::Tensor& parameter) {
+  return parameter.to(x.scalar_type());
+}
+inline at::Tensor through(torch::nn::Linear& linear, const at::Tensor& x) {
+  return at::linear(x, in_dtype_of(x, linear->weight), in_dtype_of(x, linear->bias));
+}
+
 struct StationImpl : torch::nn::Module {
   StationImpl(int64_t width, StationKind chosen) : kind(chosen) {
     if (kind == StationKind::kLinears) {
@@ -45,16 +54,16 @@ struct StationImpl : torch::nn::Module {
     at::Tensor hidden = x;
     switch (kind) {
       case StationKind::kLinears:
-        hidden = at::tanh(up(hidden));
+        hidden = at::tanh(through(up, hidden));
         break;
       case StationKind::kNested:
-        hidden = hidden + inner(hidden) * gain;
+        hidden = hidden + inner(hidden) * in_dtype_of(hidden, gain);
         break;
       case StationKind::kEmpty:
-        hidden = hidden + empty.sum();
+        hidden = hidden + in_dtype_of(hidden, empty).sum();
         [[fallthrough]];
       case StationKind::kGain:
-        hidden = at::tanh(hidden * gain);
+        hidden = at::tanh(hidden * in_dtype_of(hidden, gain));
         break;
     }
     if (fail_forward) {
@@ -63,7 +72,8 @@ struct StationImpl : torch::nn::Module {
     if (fail_backward) {
       hidden = FailInBackward::apply(hidden);
     }
-    return kind == StationKind::kLinears ? down(hidden) : hidden + shift;
+    return kind == StationKind::kLinears ? through(down, hidden)
+                                         : hidden + in_dtype_of(hidden, shift);
   }
   void set_inner(const std::shared_ptr<torch::nn::Module>& module,
                  std::function<at::Tensor(const at::Tensor&)> call) {
@@ -108,7 +118,7 @@ struct MazeImpl : torch::nn::Module {
     out = register_module("out", torch::nn::Linear(shape.width, 2));
   }
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor hidden = at::tanh(in(x)) * scale;
+    at::Tensor hidden = at::tanh(through(in, x)) * in_dtype_of(x, scale);
     for (const size_t call : calls) {
       try {
         hidden = stations[call](hidden);
@@ -118,7 +128,7 @@ struct MazeImpl : torch::nn::Module {
         }
       }
     }
-    return out(hidden);
+    return through(out, hidden);
   }
   torch::nn::Linear in, out{nullptr};
   at::Tensor scale;
@@ -130,7 +140,16 @@ struct MazeImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(Maze);
 
-inline Maze make_maze(const MazeShape& shape, uint64_t frozen, at::ScalarType dtype) {
+// Parameters that have another dtype than the model, by index.
+struct OtherDtype {
+  uint64_t parameters = 0;
+  at::ScalarType dtype = at::kFloat;
+};
+
+inline Maze make_maze(const MazeShape& shape,
+                      uint64_t frozen,
+                      at::ScalarType dtype,
+                      const OtherDtype& other) {
   Maze model(shape);
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> parameters;
@@ -144,6 +163,11 @@ inline Maze make_maze(const MazeShape& shape, uint64_t frozen, at::ScalarType dt
     parameters[i].set_requires_grad((frozen >> i & 1) == 0);
   }
   model->to(dtype);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if ((other.parameters >> i & 1) != 0) {
+      parameters[i].set_data(parameters[i].to(other.dtype));
+    }
+  }
   return model;
 }
 

@@ -17,7 +17,7 @@ using Event = RandomProgram::Event;
 
 at::Tensor maze_loss(Maze& model, uint64_t data, int rank) {
   const at::Tensor x = seeded({3, model->width}, 1000 * data + static_cast<uint64_t>(rank));
-  return model(x.to(model->in->bias.options())).to(at::kDouble).pow(2).mean();
+  return model(x.to(model->out->bias.options())).to(at::kDouble).pow(2).mean();
 }
 
 void reset(const Event& event, Tensors& parameters) {
@@ -128,12 +128,17 @@ uint64_t frozen_of(const RandomProgram& program) {
   return program.frozen & ~(uint64_t{3} << (count - 2));  // the last Linear is trained
 }
 
+Maze maze_of(const RandomProgram& program, at::ScalarType dtype) {
+  const uint64_t frozen = frozen_of(program);
+  return make_maze(program.shape, frozen, dtype,
+                   {program.other.parameters & frozen, program.other.dtype});
+}
+
 void train_sharded(const RandomProgram& program,
                    dist::World& world,
                    const Place& place,
                    const EndOfStep& end_of_step) {
-  Maze model =
-      make_maze(program.shape, frozen_of(program), program.fp64 ? at::kDouble : at::kFloat);
+  Maze model = maze_of(program, program.fp64 ? at::kDouble : at::kFloat);
   place.bring(*model);
   const auto sharded = fsdp::fully_shard(model.ptr(), plan::parse_plan(program.plan, "test"),
                                          {.world = &world, .check_ledger = true});

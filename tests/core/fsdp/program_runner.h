@@ -20,6 +20,8 @@ namespace shardlens::test {
 Tensors parameters_of(const Maze& model);
 // The program's frozen parameters that the model has, without those of the last Linear.
 uint64_t frozen_of(const RandomProgram& program);
+// The program's model, in one process or before it is sharded.
+Maze maze_of(const RandomProgram& program, at::ScalarType dtype);
 // Runs an event on a model. `before`: called before each forward that a backward follows.
 void run_event(const RandomProgram::Event& event,
                Maze& model,

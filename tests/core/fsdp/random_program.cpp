@@ -187,6 +187,11 @@ RandomProgram RandomProgram::make(uint64_t seed) {
   for (uint64_t i = 2 + dice.below(3); i > 0; --i) {
     program.steps.push_back(step_of(dice, stations, program.fsdp1, data));
   }
+  if (program.plan.find("per_parameter") != std::string::npos && dice.chance(0.6)) {
+    program.other.parameters = program.frozen & dice.mask(0.6);
+    program.other.dtype =
+        dice.of<at::ScalarType>({at::kBFloat16, at::kHalf, at::kFloat, at::kDouble});
+  }
   return program;
 }
 
@@ -196,7 +201,8 @@ std::string RandomProgram::described() const {
   for (const StationKind kind : shape.stations) {
     text += fmt::format(" {}", static_cast<int>(kind));
   }
-  text += fmt::format("{}, frozen {:x}{}, plan {}", shape.shared ? " shared" : "", frozen,
+  text += fmt::format("{}, frozen {:x}, {} {:x}{}, plan {}", shape.shared ? " shared" : "", frozen,
+                      toString(other.dtype), other.parameters,
                       announces_steps ? "" : ", steps not announced", plan);
   for (const Step& step : steps) {
     text += fmt::format("\n  step (clip {}, optimizers {}{}):", step.clip,

@@ -47,6 +47,7 @@ struct RandomProgram {
   bool mixed = false;           // computes or reduces in another dtype than the model's
   MazeShape shape;
   uint64_t frozen = 0;     // parameters, by index
+  OtherDtype other;        // of frozen parameters
   uint64_t optimizer = 0;  // parameters of the second optimizer
   std::string plan;        // JSON
   std::vector<Step> steps;

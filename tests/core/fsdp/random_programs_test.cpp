@@ -29,7 +29,7 @@ struct Expected {
 };
 
 std::vector<Expected> run_plain(const RandomProgram& program, at::ScalarType dtype) {
-  Maze model = test::make_maze(program.shape, test::frozen_of(program), dtype);
+  Maze model = test::maze_of(program, dtype);
   Tensors parameters = test::parameters_of(model);
   test::Optimizers optimizers(parameters, program.optimizer);
   const int ranks = program.ranks;

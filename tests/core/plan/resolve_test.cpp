@@ -8,6 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/plan/plan.h"
+#include "core/plan/tree_builder.h"
+#include "core/plan/unit_sizes.h"
 
 namespace shardlens::plan {
 namespace {
@@ -351,6 +353,48 @@ TEST(ResolveTest, FrozenParametersAreGatheredAndNotReduced) {
   EXPECT_THAT(
       error_of(kBlocksAndRoot, 2, tree, R"(, "frozen_parameters": ["**.biass"])"),
       AllOf(HasSubstr("plan.json#/frozen_parameters/0"), HasSubstr("matches no parameter")));
+}
+
+// Sizes as PyTorch's FSDP2 has them for the same parameters (tests/data/mixed_dtypes.json).
+TEST(ResolveTest, ParametersOfSeveralDtypesAreGatheredAsBytes) {
+  TreeBuilder builder("Adapted");
+  const uint32_t shift = builder.parameter(0, "shift", {5});
+  builder.parameter(0, "head", {2, 5});
+  const uint32_t first = builder.module(0, "first", "Adapter");
+  const uint32_t base = builder.parameter(first, "base", {5, 5});
+  const uint32_t gain = builder.parameter(first, "gain", {5});
+  builder.parameter(first, "down", {3, 5});
+  builder.parameter(first, "up", {5, 3});
+  ModuleTree tree = builder.take();
+  for (const auto& [parameter, dtype] :
+       {std::pair(shift, DType::kF16), {base, DType::kBF16}, {gain, DType::kF64}}) {
+    tree.parameters[parameter].dtype = dtype;
+    tree.parameters[parameter].requires_grad = false;
+  }
+  const std::string units = R"([{"modules": ""}, {"modules": "first"}])";
+  const std::string layout = R"(, "layout": "per_parameter")";
+  struct Case {
+    int64_t ranks;
+    std::string keys;
+    DType gathered;
+    Bytes root, unit, reduced_root, reduced_unit;
+  };
+  const std::string bf16 =
+      R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})";
+  for (const Case& each : {Case{2, layout, DType::kU8, 52, 260, 40, 152},
+                           Case{3, layout, DType::kU8, 72, 240, 60, 132},
+                           Case{3, layout + bf16, DType::kBF16, 42, 138, 60, 132}}) {
+    const ResolvedPlan plan = resolved(units, each.ranks, tree, each.keys);
+    const std::vector<UnitSize> sizes = unit_sizes(plan);
+    EXPECT_EQ(plan.gather_dtype(0), each.gathered);
+    EXPECT_EQ(plan.gather_dtype(1), each.gathered);
+    EXPECT_EQ(plan.master_dtype(1), DType::kF32);  // of what is trained
+    EXPECT_EQ(plan.reduce_dtype(1), DType::kF32);
+    EXPECT_EQ(unit_messages(plan, 0, sizes[0]).all_gather, each.root);
+    EXPECT_EQ(unit_messages(plan, 1, sizes[1]).all_gather, each.unit);
+    EXPECT_EQ(unit_messages(plan, 0, sizes[0]).reduce_scatter, each.reduced_root);
+    EXPECT_EQ(unit_messages(plan, 1, sizes[1]).reduce_scatter, each.reduced_unit);
+  }
 }
 
 TEST(ResolveTest, OverridesApplyToTheirUnits) {
