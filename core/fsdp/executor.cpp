@@ -146,6 +146,10 @@ void Executor::allocate(const Action& action, Unit& unit) {
       unit.reduce_input = at::empty({gradients.choose()}, reduced);
       return;
     case BufferKind::kReduceOutput:
+      if (!unit.reduce_input.defined() && !unit.unsharded_grad.defined()) {
+        // The reduce-scatter will take the gradients.
+        gradients.choose();
+      }
       unit.carried = gradients.carried();
       unit.reduce_output = at::empty({gradients.numel() / handle.layout().ranks()}, reduced);
       unit.partial = false;

@@ -295,6 +295,7 @@ TEST(MixedDtypesTest, GradientsAreThoseOfOneProcess) {
     }
   }
   expect_one_process({4, 1, layout + R"(, "reshard_after_forward": 2)"});
+  expect_one_process({1, 1, layout, true});
 }
 
 TEST(MixedDtypesTest, AssignedValuesReachTheShards) {
