@@ -20,6 +20,7 @@ PanelPointer make_events_panel(const PanelContext& context);
 PanelPointer make_diagnostics_panel(const PanelContext& context);
 PanelPointer make_what_if_panel(const PanelContext& context);
 PanelPointer make_advice_panel(const PanelContext& context);
+PanelPointer make_memory_panel(const PanelContext& context);
 PanelPointer make_compare_panel(const PanelContext& context);
 PanelPointer make_notes_panel(const PanelContext& context);
 
@@ -33,12 +34,13 @@ constexpr PanelRow kPanels[] = {
   {"exposed",     "Exposed",      make_exposed_panel,      PanelPlace::kBottom, 3},
   {"ranks",       "Ranks",        make_ranks_panel,        PanelPlace::kBottom, 4},
   {"order",       "Order",        make_order_panel,        PanelPlace::kBottom, 5},
-  {"events",      "Events",       make_events_panel,       PanelPlace::kBottom, 9},
-  {"diagnostics", "Diagnostics",  make_diagnostics_panel,  PanelPlace::kBottom, 10},
+  {"events",      "Events",       make_events_panel,       PanelPlace::kBottom, 10},
+  {"diagnostics", "Diagnostics",  make_diagnostics_panel,  PanelPlace::kBottom, 11},
   {"whatif",      "What if",      make_what_if_panel,      PanelPlace::kBottom, 6},
   {"advice",      "Advice",       make_advice_panel,       PanelPlace::kBottom, 7},
-  {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 8},
-  {"notes",       "Notes",        make_notes_panel,        PanelPlace::kBottom, 11},
+  {"memory",      "Memory",       make_memory_panel,       PanelPlace::kBottom, 8},
+  {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 9},
+  {"notes",       "Notes",        make_notes_panel,        PanelPlace::kBottom, 12},
 };
 // clang-format on
 

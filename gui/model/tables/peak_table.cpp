@@ -1,0 +1,85 @@
+#include "gui/model/tables/peak_table.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/base/format_bytes.h"
+#include "gui/model/base/words.h"
+#include "gui/model/tables/table_text.h"
+
+namespace shardlens::gui {
+namespace {
+
+QString bytes_text(Bytes bytes) {
+  return bytes == 0 ? QStringLiteral("–") : QString::fromStdString(format_bytes(bytes));
+}
+
+QString change_text(Bytes change) {
+  return change == 0  ? QStringLiteral("=")
+         : change > 0 ? QStringLiteral("▲ %1").arg(bytes_text(change))
+                      : QStringLiteral("▼ %1").arg(bytes_text(-change));
+}
+
+std::string unit_of(const PlanVersion& version, UnitId unit) {
+  return unit == kNoUnit ? "" : unit_label(version.run->run.planned->plan.units.at(unit).fqn);
+}
+
+}  // namespace
+
+Bytes PeakTable::Peak::sum() const {
+  return std::accumulate(categories.begin(), categories.end(), Bytes{0});
+}
+
+std::vector<ColumnTable::Column> PeakTable::columns(const PeakTable* of) {
+  const auto row = [of](size_t r) -> const Row& { return of->list_[r]; };
+  return {{tr("Category"), [row](size_t r) { return words(name_of(row(r).category)); }},
+          {tr("What"), [row](size_t r) { return table_text(row(r).what); }},
+          {tr("Unit"), [row](size_t r) { return table_text(row(r).unit); }},
+          {tr("As it ran"), [row](size_t r) { return bytes_text(row(r).before); },
+           [row](size_t r) { return static_cast<double>(row(r).before); }, true,
+           tr("Allocated at the peak of v0, the run's own plan, simulated")},
+          {tr("This plan"), [row](size_t r) { return bytes_text(row(r).now); },
+           [row](size_t r) { return static_cast<double>(row(r).now); }, true,
+           tr("Allocated at the peak of the plan that is shown in What if, simulated")},
+          {tr("Change"), [row](size_t r) { return change_text(row(r).now - row(r).before); },
+           [row](size_t r) { return static_cast<double>(row(r).now - row(r).before); }, true}};
+}
+
+PeakTable::PeakTable(QObject* parent) : ColumnTable(columns(this), parent) {}
+
+void PeakTable::show(const PlanSession& session) {
+  list_.clear();
+  peaks_.clear();
+  const PlanVersion* now = session.current();
+  const PlanVersion* first = session.versions().empty() ? nullptr : &session.versions().front();
+  if (now != nullptr && now->error.isEmpty() && first->error.isEmpty()) {
+    std::map<std::tuple<sim::MemoryCategory, std::string, std::string>, size_t> rows;
+    for (const PlanVersion* version : {first, now}) {
+      for (const sim::AliveAtPeak& each : version->prediction.memory.alive) {
+        const auto [at, is_new] = rows.try_emplace(
+            {each.category, each.what, unit_of(*version, each.unit)}, list_.size());
+        if (is_new) {
+          list_.push_back({each.category, each.what, std::get<2>(at->first), 0, 0});
+        }
+        Row& row = list_[at->second];
+        row.before += version == first ? each.bytes : 0;
+        row.now += version == now ? each.bytes : 0;
+      }
+    }
+    const auto index = [&session](const PlanVersion* version) {
+      return QStringLiteral("v%1").arg(version - session.versions().data());
+    };
+    peaks_.push_back({index(first), first->prediction.memory.at_peak, first->prediction.capacity});
+    if (now != first) {
+      peaks_.push_back({index(now), now->prediction.memory.at_peak, now->prediction.capacity});
+    }
+    std::stable_sort(list_.begin(), list_.end(), [](const Row& a, const Row& b) {
+      return std::max(a.now, a.before) > std::max(b.now, b.before);
+    });
+  }
+  reset(list_.size());
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <QString>
+
+#include "gui/model/plan/plan_session.h"
+#include "gui/model/tables/column_table.h"
+#include "sim/memory/step_memory.h"
+
+namespace shardlens::gui {
+
+// What is alive at the simulated peak of the rank that needs most memory: of the session's first
+// version, the plan as it ran, and of the current one, side by side.
+class PeakTable : public ColumnTable {
+  Q_OBJECT
+ public:
+  explicit PeakTable(QObject* parent = nullptr);
+  // Empty without versions, or if the first or the current one could not be simulated.
+  void show(const PlanSession& session);
+
+  // A version's peak by category; they sum to it.
+  struct Peak {
+    QString title;  // "v2"
+    std::array<Bytes, sim::kMemoryCategoryCount> categories{};
+    Bytes capacity = 0;  // of the device; 0: unknown
+    [[nodiscard]] Bytes sum() const;
+  };
+  // The first version's and the current one's; only one if they are the same.
+  [[nodiscard]] const std::vector<Peak>& peaks() const { return peaks_; }
+
+ private:
+  struct Row {
+    sim::MemoryCategory category = sim::MemoryCategory::kParameters;
+    std::string what, unit;
+    Bytes before = 0, now = 0;
+  };
+  static std::vector<Column> columns(const PeakTable* of);
+  std::vector<Row> list_;
+  std::vector<Peak> peaks_;
+};
+
+}  // namespace shardlens::gui

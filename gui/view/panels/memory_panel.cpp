@@ -1,0 +1,83 @@
+#include <vector>
+
+#include <QLabel>
+#include <QTableView>
+
+#include "core/base/format_bytes.h"
+#include "gui/model/tables/peak_table.h"
+#include "gui/view/panel_parts/peak_bars.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+#include "gui/view/panels/panel_views.h"
+
+namespace shardlens::gui {
+namespace {
+
+QString text_of(Bytes bytes) {
+  return QString::fromStdString(format_bytes(bytes));
+}
+
+// The peak of a plan's memory: measured if the run recorded it, simulated, and what it consists of.
+class MemoryPanel final : public Panel {
+ public:
+  explicit MemoryPanel(const PanelContext& context) : Panel(context) {
+    setView(*view_);
+    stack({note_, bars_, view_});
+    watchWidth();
+    connect(&session(), &PlanSession::stateChanged, this, &MemoryPanel::showPeak);
+    connect(&session(), &PlanSession::simulatedOne, this, &MemoryPanel::showPeak);
+    showPeak();
+  }
+  void setTheme(const Theme& theme) override { bars_->setTheme(theme); }
+
+ protected:
+  void selectionChanged() override { showPeak(); }
+  void fitColumns() override { elided_ = fit_columns(*view_); }
+  void widthChanged() override { share_width(*view_, elided_); }
+
+ private:
+  void showPeak() {
+    const bool empty = table_.rowCount() == 0;
+    table_.show(session());
+    bars_->show(table_.peaks());
+    note_->setText(text());
+    if (empty && table_.rowCount() > 0) {
+      fitColumns();
+      widthChanged();
+    }
+  }
+  [[nodiscard]] QString text() const {
+    QString out;
+    if (const RankData* rank = selection().rank()) {
+      for (const analysis::MemoryFigures& device : rank->figures.memory) {
+        out += (device.from_driver ? tr("Measured on %1: up to %2 more from the driver since "
+                                        "recording began, %3 reserved. ")
+                                   : tr("Measured on %1: %2 allocated, %3 reserved. "))
+                   .arg(QString::fromStdString(device.device), text_of(device.peak.allocated),
+                        text_of(device.peak_reserved));
+      }
+    }
+    if (table_.peaks().empty()) {
+      return out + (session().isOpen() ? tr("The plan is not simulated.") : session().why());
+    }
+    for (const PeakTable::Peak& peak : table_.peaks()) {
+      out += tr("Simulated peak of %1: %2%3. ")
+                 .arg(peak.title, text_of(peak.sum()),
+                      peak.capacity > 0 ? tr(" of %1").arg(text_of(peak.capacity)) : QString());
+    }
+    return out.trimmed();
+  }
+  PeakTable table_;
+  QTableView* view_ = make_table(table_, tr("Memory at the peak"));
+  QLabel* note_ = make_note();
+  PeakBars* bars_ = new PeakBars;
+  std::vector<int> elided_;
+};
+
+}  // namespace
+
+PanelPointer make_memory_panel(const PanelContext& context) {
+  return std::make_unique<MemoryPanel>(context);
+}
+
+}  // namespace shardlens::gui
