@@ -194,6 +194,18 @@ uint32_t EventBuilder::track_of_fields() {
   return known.track;
 }
 
+Process& EventBuilder::process_of_fields() {
+  const Id id = id_of(fields_.pid);
+  const auto [found, fresh] = processes_.try_emplace(id, trace_.processes.size());
+  if (fresh) {
+    Process& process = trace_.processes.emplace_back();
+    process.pid = id.number;
+    process.pid_text = id.text;
+    process.pid_is_text = id.is_text;
+  }
+  return trace_.processes[found->second];
+}
+
 void EventBuilder::set_category(Event& event) {
   const std::string_view name = text(fields_.category);
   KnownCategory& known = categories_[StringTable::hash_of(name) % kRemembered];
@@ -215,12 +227,7 @@ void EventBuilder::name_event() {
     }
   };
   if (what.starts_with("process_")) {
-    const Id pid = id_of(fields_.pid);
-    Track ids;
-    ids.pid = pid.number;
-    ids.pid_is_text = pid.is_text;
-    ids.pid_text = pid.text;
-    Process& process = trace_.process(ids);
+    Process& process = process_of_fields();
     if (what == "process_name") {
       process.name = text(Argument::kName).value_or("");
     } else if (what == "process_labels") {

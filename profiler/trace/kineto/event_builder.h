@@ -67,6 +67,7 @@ class EventBuilder {
     int64_t number = 0;
     StringId text = kEmptyString;
     bool is_text = false;
+    friend auto operator<=>(const Id&, const Id&) = default;
   };
   struct KnownTrack {
     int64_t pid = 0, tid = 0;
@@ -121,6 +122,7 @@ class EventBuilder {
   void set_category(Event& event);
   Id id_of(const JsonValue& value);
   uint32_t track_of_fields();
+  Process& process_of_fields();
 
   Trace& trace_;
   JsonCursor& cursor_;
@@ -137,6 +139,7 @@ class EventBuilder {
   std::optional<Nanoseconds> first_time_;
   Nanoseconds durations_ = 0;  // sum of all events
   std::map<std::string, UnitId, std::less<>> units_;
+  std::map<Id, size_t> processes_;  // index into Trace::processes
   std::unordered_map<DeviceArgs, uint32_t, DeviceHash> device_rows_;
   // Small caches of values that repeat often, indexed by a few bits of the value.
   static constexpr size_t kRemembered = 64;

@@ -16,7 +16,7 @@ namespace {
 using test::TraceBuilder;
 using trace::Category;
 
-// CPU seconds of the analysis; quadratic, each of the traces below takes ten or more.
+// CPU seconds of reading or of the analysis; quadratic, each of the traces below takes ten or more.
 double analysis_seconds(trace::Trace trace) {
   std::vector<trace::Trace> traces;
   traces.push_back(std::move(trace));
@@ -96,6 +96,26 @@ TEST(HostileTraceTest, AHundredThousandWaitsAtOnce) {
 }
 
 // Times, durations and sizes near the end of 64 bits: events whose sums would not fit are left out.
+TEST(HostileTraceTest, AHundredThousandProcesses) {
+  std::string json = R"({"traceEvents": [)";
+  for (int i = 0; i < 50'000; ++i) {
+    json += fmt::format(
+        R"({{"ph": "M", "name": "process_name", "pid": {0}, "args": {{"name": "number {0}"}}}},
+           {{"ph": "M", "name": "process_labels", "pid": "{0}", "args": {{"labels": "text {0}"}}}},
+           {{"ph": "M", "name": "process_sort_index", "pid": {0}, "args": {{"sort_index": {0}}}}},)",
+        i);
+  }
+  json.back() = ']';
+  const std::clock_t begin = std::clock();
+  const trace::Trace trace = trace::parse_kineto(json + "}", "hostile");
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kLinear);
+  ASSERT_EQ(trace.processes.size(), 100'000U);
+  EXPECT_EQ(trace.processes[84'002].name, "number 42001");
+  EXPECT_EQ(trace.processes[84'002].sort_index, 42'001);
+  EXPECT_EQ(trace.processes[84'003].labels, "text 42001");
+  EXPECT_TRUE(trace.processes[84'003].pid_is_text);
+}
+
 TEST(HostileTraceTest, NumbersAtTheEndOf64Bits) {
   std::string events;
   const auto add = [&](const char* start, const char* duration) {
