@@ -24,7 +24,7 @@ constexpr CauseRow kCauseRows[kExposedCauseCount] = {
     {"peer", "waited for another rank", "another rank started late"},
     {"dependency", "needs a result, is needed at once",
      "it needed the result of a kernel, and the compute after it needed its own"},
-    {"unknown", "cause not known", "nothing in the trace proves a cause"},
+    {"unknown", "cause not known", "no cause that the trace shows explains half of it"},
 };
 
 }  // namespace

@@ -57,6 +57,11 @@ bool waited_for_peer(const RankCollective& c, const Exposure& exposure) {
   return *c.last_start >= exposure.half;
 }
 
+// The part of the collective after the last rank had begun.
+Interval own_part(const RankCollective& c) {
+  return {std::clamp(c.last_start.value_or(c.when.start), c.when.start, c.when.end), c.when.end};
+}
+
 bool is_of_every_cause(const CauseProof& fact) {
   return fact.what == "issued" || fact.what == "ran" || fact.what == "needed";
 }
@@ -453,16 +458,22 @@ bool SettledCauses::at_best_rate(const Exposure& exposure, std::vector<CauseProo
     return false;
   }
   const Best& best = found->second;
+  const Interval part = own_part(c);
   if (proof != nullptr) {
     const RankCollective& fastest = rank_.rows[best.collective];
-    proof->push_back(
-        {"fastest of its size", fastest.event, rank_.names[fastest.name], fastest.when});
+    const Nanoseconds begin = own_part(fastest).start;
+    if (part.start > c.when.start) {
+      proof->push_back({"ran with the last rank", c.event, rank_.names[c.name], part});
+    }
+    proof->push_back({"fastest of its size",
+                      fastest.event,
+                      rank_.names[fastest.name],
+                      {begin, begin + best.shortest}});
   }
-  // The rank's own part, after the last rank had begun, must have been as fast as the fastest.
-  const Nanoseconds begin =
-      std::clamp(c.last_start.value_or(c.when.start), c.when.start, c.when.end);
-  const Nanoseconds beyond = std::max(c.transfer.value_or(0), c.when.end - begin) - best.shortest;
-  return at_least_half(exposure.length - std::min(beyond, exposure.length), exposure.length);
+  // What was exposed before the last rank had begun was no transfer.
+  const Nanoseconds transferred = std::min(exposure.length, part.length());
+  const Nanoseconds beyond = std::max(c.transfer.value_or(0), part.length()) - best.shortest;
+  return at_least_half(transferred - std::min(beyond, transferred), exposure.length);
 }
 
 ExposedCause SettledCauses::of(const Exposure& exposure, std::vector<CauseProof>* proof) const {

@@ -276,7 +276,7 @@ TEST(CausesTest, ALateStartThatDoesNotFitTheTransferIsNoPeer) {
 // The transfer was fast on the other rank, but this rank's own part ended long after the last rank
 // had begun: that is not the best rate of its size.
 TEST(CausesTest, AnOwnPartThatTookLongerIsNotLimitedByBandwidth) {
-  const auto cause = [](Nanoseconds end) {
+  const auto reduction = [](Nanoseconds end, Nanoseconds last_start, Nanoseconds compute_end) {
     std::vector<trace::Trace> traces;
     for (int64_t rank = 0; rank < 2; ++rank) {
       TraceBuilder b(rank);
@@ -288,10 +288,10 @@ TEST(CausesTest, AnOwnPartThatTookLongerIsNotLimitedByBandwidth) {
       b.communication({.kind = CollectiveKind::kReduceScatter,
                        .fqn = "b",
                        .issued = 60 * kUs,
-                       .start = (rank == 0 ? 100 : 200) * kUs,
-                       .end = rank == 0 ? end : 300 * kUs},
+                       .start = rank == 0 ? 100 * kUs : last_start,
+                       .end = rank == 0 ? end : last_start + 100 * kUs},
                       2);
-      b.op("aten::mm", 110 * kUs, 160 * kUs);
+      b.op("aten::mm", 110 * kUs, compute_end);
       b.op("aten::mm", 8000 * kUs, 8100 * kUs);
       b.communication({.kind = CollectiveKind::kReduceScatter,
                        .fqn = "c",
@@ -302,14 +302,27 @@ TEST(CausesTest, AnOwnPartThatTookLongerIsNotLimitedByBandwidth) {
       traces.push_back(b.finish());
     }
     AnalysisOptions options;
+    options.explained = "b";
     options.detail = DetailLevel::kCollectives;
     const Analysis result = analyze(trace::Run::of(std::move(traces)), options);
     EXPECT_EQ(result.matching.clocks.at(0).offset, result.matching.clocks.at(1).offset);
     EXPECT_EQ(result.matching.clocks.at(0).collectives, 6);
-    return span(result, "b", UnitSpan::Kind::kReduceScatter).cause;
+    return span(result, "b", UnitSpan::Kind::kReduceScatter);
   };
-  EXPECT_EQ(cause(301 * kUs), ExposedCause::kBandwidth);
-  EXPECT_EQ(cause(1000 * kUs), ExposedCause::kUnknown);
+  EXPECT_EQ(reduction(301 * kUs, 200 * kUs, 160 * kUs).cause, ExposedCause::kBandwidth);
+  EXPECT_EQ(reduction(1000 * kUs, 200 * kUs, 160 * kUs).cause, ExposedCause::kUnknown);
+
+  // 125 us exposed before the last rank began, 130 after it, of which its size's best needs 100:
+  // neither is half.
+  const UnitSpan mixed = reduction(1130 * kUs, 1000 * kUs, 885 * kUs);
+  EXPECT_EQ(mixed.exposed, 255 * kUs);
+  EXPECT_EQ(mixed.cause, ExposedCause::kUnknown);
+  ASSERT_GE(mixed.proof.size(), 2U);
+  const CauseProof& own = mixed.proof[mixed.proof.size() - 2];
+  EXPECT_EQ(own.what, "ran with the last rank");
+  EXPECT_EQ(own.when, (Interval{1000 * kUs, 1130 * kUs}));
+  EXPECT_EQ(mixed.proof.back().what, "fastest of its size");
+  EXPECT_EQ(mixed.proof.back().when.length(), 100 * kUs);
 }
 
 // One launch of a graph: its first event has a launch latency, and what passes between its events
