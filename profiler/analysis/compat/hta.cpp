@@ -178,7 +178,7 @@ HtaFigures figures_of(int64_t rank, const std::vector<Row>& rows) {
         two_decimals(100 * (overlap_of(communication, compute) / length_of(communication)));
   }
   if (!all.empty()) {
-    HtaFigures::Temporal& t = f.temporal.emplace();
+    HtaFigures::Temporal t;
     t.kernel_us = all.back().end - all.front().start;
     t.idle_us = t.kernel_us - length_of(all);
     t.compute_us = length_of(compute);
@@ -186,6 +186,7 @@ HtaFigures figures_of(int64_t rank, const std::vector<Row>& rows) {
     t.idle_percent = two_decimals(100 * (t.idle_us / t.kernel_us));
     t.compute_percent = two_decimals(100 * (t.compute_us / t.kernel_us));
     t.non_compute_percent = two_decimals(100 * (t.non_compute_us / t.kernel_us));
+    f.temporal = t;
   }
   return f;
 }

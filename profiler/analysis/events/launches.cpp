@@ -16,56 +16,58 @@ size_t slot_of(uint32_t correlation, size_t slots) {
 
 }  // namespace
 
-LaunchIndex::LaunchIndex(const trace::Trace& trace, const std::vector<uint32_t>& calls)
-    : trace_(trace) {
-  std::vector<uint32_t> correlations;
-  correlations.reserve(calls.size());
+LaunchIndex::LaunchIndex(const std::vector<Call>& calls) : calls_(calls) {
   size_t launches = 0;
   uint32_t last = 0;
   first_ = std::numeric_limits<uint32_t>::max();
-  for (const uint32_t i : calls) {
-    const uint32_t correlation = trace.events[i].correlation;
-    correlations.push_back(correlation);
-    if (correlation != 0) {
+  for (const Call& call : calls) {
+    if (call.correlation != 0) {
       ++launches;
-      first_ = std::min(first_, correlation);
-      last = std::max(last, correlation);
+      first_ = std::min(first_, call.correlation);
+      last = std::max(last, call.correlation);
     }
   }
   constexpr size_t kPlacesPerLaunch = 3;
   direct_ = launches > 0 && last - first_ < kPlacesPerLaunch * launches;
   slots_.assign(direct_ ? size_t{last - first_} + 1 : std::bit_ceil(launches + launches / 2 + 1),
                 trace::kNoIndex);
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const uint32_t correlation = correlations[i];
+  for (uint32_t i = 0; i < calls.size(); ++i) {
+    const uint32_t correlation = calls[i].correlation;
     if (correlation == 0) {
       continue;
     }
     size_t slot = direct_ ? correlation - first_ : slot_of(correlation, slots_.size());
     while (!direct_ && slots_[slot] != trace::kNoIndex &&
-           trace.events[slots_[slot]].correlation != correlation) {
+           calls[slots_[slot]].correlation != correlation) {
       slot = (slot + 1) & (slots_.size() - 1);
     }
     if (slots_[slot] == trace::kNoIndex) {
-      slots_[slot] = calls[i];
+      slots_[slot] = i;
     }
   }
 }
 
-uint32_t LaunchIndex::of(uint32_t correlation) const {
+const LaunchIndex::Call* LaunchIndex::find(uint32_t correlation) const {
   if (correlation == 0) {
-    return trace::kNoIndex;
+    return nullptr;
   }
+  const auto at = [&](uint32_t position) {
+    return position == trace::kNoIndex ? nullptr : &calls_[position];
+  };
   if (direct_) {
     const size_t place = size_t{correlation} - first_;
-    return correlation >= first_ && place < slots_.size() ? slots_[place] : trace::kNoIndex;
+    return correlation >= first_ && place < slots_.size() ? at(slots_[place]) : nullptr;
   }
   size_t slot = slot_of(correlation, slots_.size());
-  while (slots_[slot] != trace::kNoIndex &&
-         trace_.events[slots_[slot]].correlation != correlation) {
+  while (slots_[slot] != trace::kNoIndex && calls_[slots_[slot]].correlation != correlation) {
     slot = (slot + 1) & (slots_.size() - 1);
   }
-  return slots_[slot];
+  return at(slots_[slot]);
+}
+
+uint32_t LaunchIndex::of(uint32_t correlation) const {
+  const Call* call = find(correlation);
+  return call == nullptr ? trace::kNoIndex : call->event;
 }
 
 }  // namespace shardlens::analysis

@@ -23,7 +23,6 @@ void NameIndex::look_at(trace::StringId id, NameFacts& facts) const {
   const auto range = parse_fsdp_range(name);
   facts.is_fsdp_range = range.has_value();
   facts.is_fsdp_work = range && range->is_own_work();
-  facts.is_fsdp_all_gather = facts.is_fsdp_work && range->what == "all_gather";
   facts.is_peer_copy = is_peer_copy(name);
   facts.call_kind =
       facts.is_c10d_annotation || facts.is_collective_call ? parse_collective(name) : std::nullopt;

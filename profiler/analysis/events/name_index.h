@@ -26,8 +26,7 @@ struct NameFacts {
   bool is_c10d_annotation = false;
   bool is_collective_call = false;  // record_param_comms, is_collective_operator()
   bool is_fsdp_range = false;
-  bool is_fsdp_work = false;        // an FSDP range that contains only FSDP's own work
-  bool is_fsdp_all_gather = false;  // an FSDP range named all_gather
+  bool is_fsdp_work = false;  // an FSDP range that contains only FSDP's own work
   bool is_peer_copy = false;
   std::optional<CollectiveKind> call_kind;  // of a c10d annotation or a call of a collective
   std::optional<CollectiveKind> kind;       // kind of a communication kernel

@@ -199,4 +199,8 @@ std::optional<int64_t> parse_profiler_step(std::string_view name) {
   return trace::scaled_decimal(name.substr(kPrefix.size()), 0);
 }
 
+bool is_host_wait(std::string_view name) {
+  return name.ends_with("Synchronize") || name.find("Synchronize_") != std::string_view::npos;
+}
+
 }  // namespace shardlens::analysis

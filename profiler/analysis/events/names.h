@@ -53,6 +53,9 @@ struct FsdpRange {
 };
 [[nodiscard]] std::optional<FsdpRange> parse_fsdp_range(std::string_view name);
 
+// A call in which the host waits for the device: "cudaStreamSynchronize", "hipEventSynchronize", …
+[[nodiscard]] bool is_host_wait(std::string_view name);
+
 // k of "ProfilerStep#k".
 [[nodiscard]] std::optional<int64_t> parse_profiler_step(std::string_view name);
 

@@ -1,6 +1,8 @@
 #include "profiler/analysis/events/nesting.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "profiler/analysis/events/near_search.h"
 
@@ -8,24 +10,51 @@ namespace shardlens::analysis {
 
 using trace::Event;
 
+namespace {
+
+// Sorts events by track only; those of a track keep their order.
+void group_by_track(const trace::Trace& trace, std::vector<uint32_t>& list) {
+  const auto track = [&](uint32_t i) { return trace.events[i].track; };
+  if (std::is_sorted(list.begin(), list.end(),
+                     [&](uint32_t a, uint32_t b) { return track(a) < track(b); })) {
+    return;
+  }
+  std::vector<uint32_t> places(trace.tracks.size() + 1);  // by track: where its next event goes
+  for (const uint32_t i : list) {
+    ++places[track(i) + 1];
+  }
+  std::partial_sum(places.begin(), places.end(), places.begin());
+  std::vector<uint32_t> grouped(list.size());
+  for (const uint32_t i : list) {
+    grouped[places[track(i)]++] = i;
+  }
+  list = std::move(grouped);
+}
+
+}  // namespace
+
 void sort_by_track_and_start(const trace::Trace& trace, std::vector<uint32_t>& order) {
   const auto before = [&](uint32_t a, uint32_t b) {
     const Event &x = trace.events[a], &y = trace.events[b];
-    if (x.track != y.track) {
-      return x.track < y.track;
-    }
     if (x.start != y.start) {
       return x.start < y.start;
     }
     return x.duration != y.duration ? x.duration > y.duration : a < b;
   };
-  if (!std::is_sorted(order.begin(), order.end(), before)) {
-    std::sort(order.begin(), order.end(), before);
+  group_by_track(trace, order);
+  for (auto begin = order.begin(); begin != order.end();) {
+    const uint32_t track = trace.events[*begin].track;
+    const auto end = std::find_if(begin, order.end(),
+                                  [&](uint32_t i) { return trace.events[i].track != track; });
+    if (!std::is_sorted(begin, end, before)) {
+      std::sort(begin, end, before);
+    }
+    begin = end;
   }
 }
 
 RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order)
-    : trace_(trace), tracks_(trace.tracks.size()) {
+    : tracks_(trace.tracks.size()) {
   std::vector<int32_t> open;  // positions within the track
   const std::vector<Node>* last = nullptr;
   for (const uint32_t i : order) {
@@ -35,8 +64,7 @@ RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>&
       open.clear();
       last = &nodes;
     }
-    while (!open.empty() &&
-           trace.events[nodes[static_cast<size_t>(open.back())].event].end() <= event.start) {
+    while (!open.empty() && nodes[static_cast<size_t>(open.back())].end <= event.start) {
       open.pop_back();
     }
     nodes.push_back(node(event, i, nodes, open.empty() ? -1 : open.back()));
@@ -52,7 +80,7 @@ RangeFinder::Node RangeFinder::node(const Event& event,
                                     uint32_t index,
                                     const std::vector<Node>& nodes,
                                     int32_t parent) {
-  Node made{index, parent, 0, -1, event.end()};
+  Node made{index, parent, 0, -1, event.start, event.end(), event.end()};
   if (parent < 0) {
     return made;
   }
@@ -82,12 +110,11 @@ std::optional<uint32_t> RangeFinder::innermost(uint32_t track,
     return std::nullopt;
   }
   const std::vector<Node>& nodes = tracks_[track];
-  near = partition_near(
-      nodes, near, [&](const Node& node) { return trace_.events[node.event].start <= instant; });
+  near = partition_near(nodes, near, [&](const Node& node) { return node.start <= instant; });
   auto i = static_cast<int32_t>(near) - 1;
   while (i >= 0) {
     const Node& node = nodes[static_cast<size_t>(i)];
-    if (instant < trace_.events[node.event].end()) {
+    if (instant < node.end) {
       return node.event;
     }
     i = node.latest_end <= instant ? node.far : node.parent;

@@ -54,6 +54,9 @@ class RangeFinder {
   RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& among, Wanted wanted)
       : RangeFinder(trace, by_track_and_start(trace, among, wanted)) {}
 
+  // Of events that are sorted as by sort_by_track_and_start().
+  RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
+
   // The innermost range of `track` that contains `instant`.
   [[nodiscard]] std::optional<uint32_t> innermost(uint32_t track, Nanoseconds instant) const;
   // The same; `near`: a place that is kept from one search to the next, which is fast if the
@@ -71,15 +74,14 @@ class RangeFinder {
     uint32_t event;
     int32_t parent, depth;
     int32_t far;             // a range further out
+    Nanoseconds start, end;  // of the event
     Nanoseconds latest_end;  // of this range and those around it, up to `far`, without `far`
   };
-  RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
   static Node node(const trace::Event& event,
                    uint32_t index,
                    const std::vector<Node>& nodes,
                    int32_t parent);
 
-  const trace::Trace& trace_;
   std::vector<std::vector<Node>> tracks_;  // by start
 };
 

@@ -8,6 +8,7 @@
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -18,13 +19,16 @@ using trace::Trace;
 // Ranges of PyTorch FSDP2 and of Shardlens's engine, which contain unit names.
 class NamedRanges {
  public:
-  NamedRanges(const Trace& trace, FsdpLog& log) : trace_(trace), log_(log) {}
+  NamedRanges(const Trace& trace, FsdpLog& log)
+      : trace_(trace), log_(log), named_(trace.strings.size()) {}
 
   void read(const EventLists& lists) {
-    std::vector<uint32_t> ranges = by_track_and_start(
-        trace_, lists.ranges, [&](const Event& e) { return trace_.name(e).starts_with("FSDP::"); });
+    std::vector<uint32_t> ranges;
+    lists.for_ranges_named(
+        trace_, [](std::string_view name) { return name.starts_with("FSDP::"); },
+        [&](uint32_t i) { ranges.push_back(i); });
     // Backward runs on another thread than forward, but never at the same time.
-    std::stable_sort(ranges.begin(), ranges.end(), [&](uint32_t a, uint32_t b) {
+    sort_runs(ranges, [&](uint32_t a, uint32_t b) {
       const Event &x = trace_.events[a], &y = trace_.events[b];
       return x.start != y.start ? x.start < y.start : x.duration > y.duration;
     });
@@ -46,8 +50,14 @@ class NamedRanges {
     while (!open_.empty() && open_.back().end <= event.start) {
       open_.pop_back();
     }
-    const auto range = parse_fsdp_range(trace_.name(event));
-    const std::string_view what = range->what;
+    Named& named = named_[event.name];
+    if (!named.range) {
+      named.range = parse_fsdp_range(trace_.name(event));
+      if (named.range->fqn) {
+        named.unit = log_.unit_id(*named.range->fqn);
+      }
+    }
+    const std::string_view what = named.range->what;
     if (what == "root_pre_forward") {
       ++passes_;
       backward_ = false;
@@ -55,8 +65,8 @@ class NamedRanges {
     }
     const bool nested = !open_.empty() && open_.back().in_hook;
     Open open{event.end(), nested, open_.empty() ? Prefetch::kNone : open_.back().prefetch};
-    if (range->fqn) {
-      const uint32_t unit = log_.unit_id(*range->fqn);
+    if (named.range->fqn) {
+      const uint32_t unit = named.unit;
       if (what.ends_with("_prefetch")) {
         open.prefetch = nested ? Prefetch::kInHook : Prefetch::kOutsideHooks;
         log_.prefetches.push_back({hook_unit_, unit, what == "backward_prefetch",
@@ -129,8 +139,15 @@ class NamedRanges {
 
   [[nodiscard]] uint32_t pass() const { return passes_ == 0 ? 0 : passes_ - 1; }
 
+  // What a name means; nullopt: not looked at yet.
+  struct Named {
+    std::optional<FsdpRange> range;
+    uint32_t unit = 0;
+  };
+
   const Trace& trace_;
   FsdpLog& log_;
+  std::vector<Named> named_;  // by StringId
   std::vector<Open> open_;
   std::set<uint32_t> in_forward_;  // units whose forward has begun
   uint32_t hook_unit_ = 0, passes_ = 0;
@@ -312,9 +329,8 @@ FsdpLog read_fsdp_log(const Trace& trace, const EventLists& lists) {
     NamedRanges(trace, log).read(lists);
     set_parents(log);
   }
-  std::stable_sort(
-      log.events.begin(), log.events.end(),
-      [](const FsdpEvent& a, const FsdpEvent& b) { return a.when.start < b.when.start; });
+  sort_runs(log.events,
+            [](const FsdpEvent& a, const FsdpEvent& b) { return a.when.start < b.when.start; });
   log.index_collectives();
   return log;
 }

@@ -7,6 +7,7 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
+#include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
 
@@ -59,8 +60,7 @@ class SectionBuilder {
     }
     root_ = log_.unit_id("");
     find_marks(lists);
-    std::stable_sort(marks_.begin(), marks_.end(),
-                     [](const Mark& a, const Mark& b) { return a.time < b.time; });
+    sort_runs(marks_, [](const Mark& a, const Mark& b) { return a.time < b.time; });
     look_ahead();
     for (size_t i = 0; i < marks_.size(); ++i) {
       apply(i);
@@ -107,18 +107,19 @@ class SectionBuilder {
         marks_.push_back({e.when.end, Kind::kBackwardEnd, e.unit});
       }
     }
-    for (const uint32_t i : lists.annotations) {
+    const auto is_mark = [](std::string_view name) {
+      return name.starts_with("Optimizer.") || parse_profiler_step(name);
+    };
+    lists.for_annotations_named(trace_, is_mark, [&](uint32_t i) {
       const Event& event = trace_.events[i];
-      const std::string_view name = trace_.name(event);
-      if (name.starts_with("Optimizer.")) {
-        out_.tracks_[event.track] = true;
+      out_.tracks_[event.track] = true;
+      if (trace_.name(event).starts_with("Optimizer.")) {
         marks_.push_back({event.start, Kind::kOptimizer});
         marks_.push_back({event.end(), Kind::kOptimizerEnd});
-      } else if (parse_profiler_step(name)) {
-        out_.tracks_[event.track] = true;
+      } else {
         marks_.push_back({event.start, Kind::kStep});
       }
-    }
+    });
     lists.for_operators_named(
         trace_,
         [](std::string_view name) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "profiler/analysis/events/names.h"
 
@@ -18,12 +18,11 @@ struct MarkedStep {
 
 std::vector<MarkedStep> marked_steps(const trace::Trace& trace, const EventLists& lists) {
   std::vector<MarkedStep> marks;
-  for (const uint32_t i : lists.annotations) {
+  const auto is_step = [](std::string_view name) { return parse_profiler_step(name).has_value(); };
+  lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
     const trace::Event& event = trace.events[i];
-    if (const auto number = parse_profiler_step(trace.name(event))) {
-      marks.push_back({event.start, event.end(), *number});
-    }
-  }
+    marks.push_back({event.start, event.end(), *parse_profiler_step(trace.name(event))});
+  });
   std::sort(marks.begin(), marks.end(),
             [](const MarkedStep& a, const MarkedStep& b) { return a.start < b.start; });
   return marks;
@@ -51,12 +50,13 @@ std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
                                            const FsdpLog& log) {
   const std::vector<MarkedStep> marks = marked_steps(trace, lists);
   // (pass, unit) of units that were gathered for backward, so their forward freed them.
-  std::set<std::pair<uint32_t, uint32_t>> gathered_again;
+  std::vector<std::pair<uint32_t, uint32_t>> gathered_again;
   for (const FsdpEvent& e : log.events) {
     if (e.call == FsdpCall::kUnshard && e.backward) {
-      gathered_again.insert({e.pass, e.unit});
+      gathered_again.emplace_back(e.pass, e.unit);
     }
   }
+  std::sort(gathered_again.begin(), gathered_again.end());
   std::map<int64_t, std::vector<ObservedEvent>> steps;
   for (const FsdpEvent& e : log.events) {
     int64_t step = e.pass;
@@ -75,7 +75,9 @@ std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
     } else if (e.call == FsdpCall::kReduce) {
       what = ObservedEvent::What::kReduce;
     } else if (e.call == FsdpCall::kPostBackward ||
-               (e.call == FsdpCall::kPostForward && gathered_again.contains({e.pass, e.unit}))) {
+               (e.call == FsdpCall::kPostForward &&
+                std::binary_search(gathered_again.begin(), gathered_again.end(),
+                                   std::pair(e.pass, e.unit)))) {
       what = ObservedEvent::What::kReshard;
     }
     if (what) {
@@ -89,8 +91,9 @@ std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
   for (auto& [step, events] : steps) {
     const size_t hash = hash_of(events);
     const auto [first, last] = known.equal_range(hash);
-    const auto same = std::find_if(
-        first, last, [&](const auto& each) { return orders[each.second].events == events; });
+    const auto same = std::find_if(first, last, [&orders, &seen = events](const auto& each) {
+      return orders[each.second].events == seen;
+    });
     if (same == last) {
       known.emplace(hash, orders.size());
       orders.push_back({{step}, std::move(events)});

@@ -1,8 +1,10 @@
 #include "profiler/analysis/overlap/exposed_cause.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
+
+#include "core/base/error.h"
+#include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -161,28 +163,27 @@ void ExposedCauses::find_ends_of_steps() {
 void ExposedCauses::find_launches() {
   launches_.resize(trace_.tracks.size());
   device_of_.assign(timeline_.collectives.size(), trace::kNoIndex);
-  std::unordered_map<uint32_t, uint32_t> collective_of;  // by event
-  for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {
-    collective_of.emplace(timeline_.collectives[i].event, i);
-  }
-  for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
-    const DeviceEvent& each = timeline_.device_events[i];
+  const auto& events = timeline_.device_events;
+  uint32_t collective = 0;  // in the same order as their device events
+  for (uint32_t i = 0; i < events.size(); ++i) {
+    const DeviceEvent& each = events[i];
     if (each.nature == Nature::kCompute) {
       computes_.push_back(i);
     }
     if (each.nature == Nature::kCommunication) {
-      if (const auto found = collective_of.find(each.event); found != collective_of.end()) {
-        device_of_[found->second] = i;
+      if (collective < timeline_.collectives.size() &&
+          timeline_.collectives[collective].event == each.event) {
+        device_of_[collective++] = i;
       }
     } else if (each.launch != trace::kNoIndex) {
-      launches_[timeline_.place(each).thread].push_back({each.launched, i});
+      launches_[timeline_.place(each).thread].push_back(i);
     }
   }
-  const auto earlier = [](const Launch& a, const Launch& b) { return a.time < b.time; };
-  for (std::vector<Launch>& thread : launches_) {
-    if (!std::is_sorted(thread.begin(), thread.end(), earlier)) {
-      std::stable_sort(thread.begin(), thread.end(), earlier);
-    }
+  SHARDLENS_CHECK(collective == timeline_.collectives.size(),
+                  "a collective of a device has no device event");
+  for (std::vector<uint32_t>& thread : launches_) {
+    sort_runs(thread,
+              [&](uint32_t a, uint32_t b) { return events[a].launched < events[b].launched; });
   }
 }
 
@@ -210,13 +211,14 @@ std::optional<uint32_t> ExposedCauses::producer_of(size_t i) const {
   consider(dependencies_->waited_for(own));
   if (trace_.syncs.empty() && !is_unshard(c) && c.issuer != trace::kNoIndex) {
     const trace::Event& issuer = trace_.events[c.issuer];
-    const std::vector<Launch>& thread = launches_[issuer.track];
-    const auto after = std::lower_bound(thread.begin(), thread.end(), issuer.start,
-                                        [](const Launch& l, Nanoseconds t) { return l.time < t; });
+    const std::vector<uint32_t>& thread = launches_[issuer.track];
+    const auto after = std::partition_point(thread.begin(), thread.end(), [&](uint32_t k) {
+      return timeline_.device_events[k].launched < issuer.start;
+    });
     // The last ones launched: one for each of a few streams.
     for (auto it = after; it != thread.begin() && after - it < 8;) {
       --it;
-      consider(it->device);
+      consider(*it);
     }
   }
   return producer;

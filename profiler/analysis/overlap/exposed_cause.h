@@ -125,11 +125,8 @@ class ExposedCauses {
   std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
   std::vector<uint32_t> device_of_;  // by collective: position in device_events
   std::vector<uint32_t> computes_;   // positions in device_events
-  struct Launch {
-    Nanoseconds time = 0;
-    uint32_t device = 0;  // position in device_events
-  };
-  std::vector<std::vector<Launch>> launches_;  // by host thread: compute and copies, by launch
+  // By host thread: positions in device_events of compute and copies, by launch.
+  std::vector<std::vector<uint32_t>> launches_;
 };
 
 // Completes the causes of a rank's exposed collectives by what was matched across ranks.

@@ -53,7 +53,10 @@ class Finder {
     // Each distinct name is examined once.
     std::vector<std::optional<Named>> names(trace_.strings.size());
     std::vector<uint32_t> ranges;
-    for (const uint32_t i : timeline_.lists.annotations) {
+    const auto has_meaning = [&](std::string_view name) {
+      return meaning_of(name).what != What::kOther;
+    };
+    timeline_.lists.for_annotations_named(trace_, has_meaning, [&](uint32_t i) {
       const Event& event = trace_.events[i];
       std::optional<Named>& known = names[event.name];
       if (!known) {
@@ -63,10 +66,10 @@ class Finder {
         passes_[event.start];
       } else if (known->what == What::kCallback) {
         callbacks.push_back({event.start, event.end()});
-      } else if (known->what != What::kOther) {
+      } else {
         ranges.push_back(i);
       }
-    }
+    });
     for (const uint32_t i : ranges) {
       add_range(trace_.events[i], *names[trace_.events[i].name]);
     }

@@ -1,18 +1,33 @@
 #include "profiler/analysis/overlap/launch_figures.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 #include <vector>
+
+#include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
 namespace {
 
-// The quantile: the smallest value with rank ≥ share · n. Changes the order of the values.
-Nanoseconds quantile(std::vector<Nanoseconds>& values, int64_t percent) {
-  const auto n = static_cast<int64_t>(values.size());
-  const auto at = values.begin() + std::max<int64_t>(0, (n * percent + 99) / 100 - 1);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
+// Quantiles of a list, asked for in ascending order: the smallest value with rank ≥ share · n.
+// Changes the order of the values.
+class Quantiles {
+ public:
+  explicit Quantiles(std::vector<Nanoseconds>& values) : values_(values), last_(values.begin()) {}
+  Nanoseconds of(int64_t percent) {
+    const auto n = static_cast<int64_t>(values_.size());
+    const auto at = values_.begin() + std::max<int64_t>(0, (n * percent + 99) / 100 - 1);
+    std::nth_element(last_, at, values_.end());
+    last_ = at;
+    return *at;
+  }
+  [[nodiscard]] Nanoseconds largest() const { return *std::max_element(last_, values_.end()); }
+
+ private:
+  std::vector<Nanoseconds>& values_;
+  std::vector<Nanoseconds>::iterator last_;  // no value after it is smaller, none before it larger
+};
 
 }  // namespace
 
@@ -20,14 +35,17 @@ LaunchFigures launch_figures(const trace::Trace& trace,
                              const Timeline& timeline,
                              const IntervalSet& window) {
   LaunchFigures f;
-  std::vector<Nanoseconds> latencies, launches, starts;
+  std::vector<Nanoseconds> latencies, starts;
   latencies.reserve(timeline.device_events.size());
   starts.reserve(timeline.device_events.size());
   size_t near = 0;
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
   // A CUDA graph is one launch, of its first event; the others wait for each other, not for the
   // host.
-  std::vector<bool> seen(trace.events.size()), queues(trace.events.size());
+  std::vector<bool> seen(trace.events.size());
+  // By stream, whose events were mostly launched in order: when those were that did not start at
+  // once.
+  std::vector<std::vector<Nanoseconds>> queued_in(trace.tracks.size());
   for (const DeviceEvent& each : timeline.device_events) {
     if (each.launch == trace::kNoIndex || seen[each.launch]) {
       continue;
@@ -39,7 +57,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
       f.before_launch += start < launched ? 1 : 0;
     }
     if (launched < start) {
-      queues[each.launch] = true;
+      queued_in[timeline.place(each).track].push_back(launched);
       starts.push_back(start);  // sorted, as the events are
       queued += static_cast<double>(length_within(window, {launched, start}, near));
     }
@@ -48,18 +66,16 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   if (latencies.empty()) {
     return f;
   }
-  f.latency_median = quantile(latencies, 50);
-  f.latency_p99 = quantile(latencies, 99);
-  f.latency_max = *std::max_element(latencies.begin(), latencies.end());
-  launches.reserve(starts.size());
-  for (const uint32_t call : timeline.lists.calls) {  // mostly in order of time
-    if (queues[call]) {
-      launches.push_back(trace.events[call].start);
-    }
+  Quantiles quantiles(latencies);
+  f.latency_median = quantiles.of(50);
+  f.latency_p99 = quantiles.of(99);
+  f.latency_max = quantiles.largest();
+  std::vector<Nanoseconds> launches = std::move(latencies);  // its memory
+  launches.clear();
+  for (const std::vector<Nanoseconds>& stream : queued_in) {
+    launches.insert(launches.end(), stream.begin(), stream.end());
   }
-  if (!std::is_sorted(launches.begin(), launches.end())) {
-    std::sort(launches.begin(), launches.end());
-  }
+  sort_runs(launches, std::less<>());
   size_t started = 0;
   for (size_t i = 0; i < launches.size(); ++i) {
     while (starts[started] <= launches[i]) {

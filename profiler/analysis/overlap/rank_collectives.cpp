@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 namespace shardlens::analysis {
 namespace {
@@ -26,12 +28,17 @@ class Numbering {
  public:
   // Returns the number, and whether the value is new.
   std::pair<uint32_t, bool> of(const Value& value) {
-    const auto [it, fresh] = numbers_.try_emplace(value, static_cast<uint32_t>(numbers_.size()));
-    return {it->second, fresh};
+    if (!latest_ || latest_->first != value) {
+      const auto [it, fresh] = numbers_.try_emplace(value, static_cast<uint32_t>(numbers_.size()));
+      latest_ = *it;
+      return {it->second, fresh};
+    }
+    return {latest_->second, false};
   }
 
  private:
   std::map<Value, uint32_t> numbers_;
+  std::optional<std::pair<Value, uint32_t>> latest_;  // most come several times in a row
 };
 
 }  // namespace

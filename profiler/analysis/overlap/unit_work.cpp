@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "profiler/analysis/events/near_search.h"
+#include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -74,9 +75,8 @@ class Collector {
       work.compute = sets.compute.take();
       work.exposed_copy = intersect(sets.copy.take(), exposed_copies_);
     }
-    std::stable_sort(
-        out_.spans.begin(), out_.spans.end(),
-        [](const WorkSpan& a, const WorkSpan& b) { return a.when.start < b.when.start; });
+    sort_runs(out_.spans,
+              [](const WorkSpan& a, const WorkSpan& b) { return a.when.start < b.when.start; });
     return std::move(out_);
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -80,13 +81,14 @@ class WasteFinder {
   [[nodiscard]] std::vector<Ran> gathers_that_ran() const {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
     std::vector<Ran> out(events.size());
+    size_t near = 0;
     for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
       const Collective& c = timeline_.collectives[i];
       if (c.issuer == kNoIndex || c.kind != CollectiveKind::kAllGather) {
         continue;
       }
       const Event& issuer = trace_.events[c.issuer];
-      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start, near);
       if (call != nullptr && call->call == FsdpCall::kUnshard) {
         Ran& ran = out[static_cast<size_t>(call - events.data())];
         ran.known = true;
@@ -168,29 +170,29 @@ class WasteFinder {
   // that the trace shows to copy out.
   void find_unused(const std::vector<Ran>& ran) {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
-    std::set<uint32_t> copied_out;
+    std::vector<bool> copied_out(timeline_.fsdp.units.size());
     for (const FsdpEvent& e : events) {
       if (e.call == FsdpCall::kCopyOut) {
-        copied_out.insert(e.unit);
+        copied_out[e.unit] = true;
       }
     }
-    std::map<uint32_t, size_t> pending;  // by unit: gathered, not copied out
+    // By unit: the event that gathered it, if it was not copied out since.
+    std::vector<std::optional<size_t>> pending(timeline_.fsdp.units.size());
     for (size_t i = 0; i < events.size(); ++i) {
       const FsdpEvent& e = events[i];
       // The end of a forward or backward shows that the unit was used, even where the trace has
       // lost the copy-out.
       if (e.call == FsdpCall::kCopyOut || e.call == FsdpCall::kPostForward ||
           e.call == FsdpCall::kPostBackward || e.call == FsdpCall::kReduce) {
-        pending.erase(e.unit);
+        pending[e.unit] = std::nullopt;
       } else if (e.call == FsdpCall::kUnshard) {
-        const auto [it, fresh] = pending.try_emplace(e.unit, i);
-        if (!fresh) {
-          const Ran& before = ran[it->second];
-          if (before.known && before.within && copied_out.contains(e.unit)) {
+        if (pending[e.unit]) {
+          const Ran& before = ran[*pending[e.unit]];
+          if (before.known && before.within && copied_out[e.unit]) {
             add(WasteKind::kUnusedGather, unit_name(e.unit), before.exposed);
           }
-          it->second = i;
         }
+        pending[e.unit] = i;
       }
     }
   }
@@ -200,11 +202,9 @@ class WasteFinder {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
     std::vector<Nanoseconds> optimizers;
     std::vector<uint32_t> casts, copies;
-    for (const uint32_t i : timeline_.lists.annotations) {
-      if (trace_.name(trace_.events[i]).starts_with("Optimizer.")) {
-        optimizers.push_back(trace_.events[i].start);
-      }
-    }
+    timeline_.lists.for_annotations_named(
+        trace_, [](std::string_view n) { return n.starts_with("Optimizer."); },
+        [&](uint32_t i) { optimizers.push_back(trace_.events[i].start); });
     if (optimizers.empty()) {
       return;
     }
@@ -482,13 +482,13 @@ class WasteFinder {
       by_start[{waits[w].track, waits[w].when.start}] = w;
     }
     std::map<size_t, std::string> out;
-    for (const uint32_t i : timeline_.lists.calls) {
+    timeline_.lists.for_calls_named(trace_, is_host_wait, [&](uint32_t i) {
       const Event& event = trace_.events[i];
       const auto found = by_start.find({event.track, event.start});
       if (found != by_start.end() && waits[found->second].when.end == event.end()) {
         out[found->second] = std::string(trace_.name(event));
       }
-    }
+    });
     const std::map<size_t, uint32_t> around = longest_around(by_start);
     for (size_t w = 0; w < waits.size(); ++w) {
       const auto found = around.find(w);

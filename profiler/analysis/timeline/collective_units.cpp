@@ -1,11 +1,14 @@
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "profiler/analysis/events/action_index.h"
+#include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/events/sort_runs.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
@@ -83,7 +86,7 @@ class CollectiveUnits {
     // With a device, the host only enqueues a stream's wait, long before the stream waits.
     if (timeline_.device && c.issuer != trace::kNoIndex && c.unit) {
       const Event& issuer = trace_.events[c.issuer];
-      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start, near_call_);
       if (call != nullptr && call->call == FsdpCall::kUnshard) {
         c.needed_at = needed_on_device(c, *call);
       }
@@ -185,7 +188,7 @@ class CollectiveUnits {
       }
       c.bytes = size.bytes(c.kind, c.ranks);
     }
-    const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start);
+    const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start, near_call_);
     if (call == nullptr) {
       return;
     }
@@ -226,10 +229,18 @@ class CollectiveUnits {
     Nanoseconds ready;
   };
 
+  // Of what a unit launches between two ends of calls that gather, only the first is kept: nothing
+  // asks for the others.
   void find_device_needs() {
+    std::vector<Nanoseconds> asked;  // ends of calls that gather, by start
+    for (const FsdpEvent& e : timeline_.fsdp.events) {
+      if (e.call == FsdpCall::kUnshard) {
+        asked.push_back(e.when.end);
+      }
+    }
+    sort_runs(asked, std::less<>());
     std::vector<std::optional<Nanoseconds>> ends(trace_.tracks.size());
-    size_t near = 0;
-    needs_.reserve(timeline_.device_events.size());
+    size_t near = 0, next_asked = 0;
     for (const DeviceEvent& each : timeline_.device_events) {
       const Place& place = timeline_.place(each);
       const auto before = ends[place.track];
@@ -238,15 +249,20 @@ class CollectiveUnits {
           place.owner.unit == kNoUnit) {
         continue;
       }
-      if (timeline_.fsdp.collective_at(place.thread, each.launched, near) == nullptr) {
+      if (timeline_.fsdp.collective_at(place.thread, each.launched, near) != nullptr) {
+        continue;
+      }
+      next_asked =
+          partition_near(asked, next_asked, [&](Nanoseconds end) { return end <= each.launched; });
+      const bool repeats = !needs_.empty() && needs_.back().unit == place.owner.unit &&
+                           needs_.back().launched <= each.launched &&
+                           (next_asked == 0 || asked[next_asked - 1] <= needs_.back().launched);
+      if (!repeats) {
         needs_.push_back({each.launched, place.owner.unit,
                           std::max(each.launched, before.value_or(each.launched))});
       }
     }
-    const auto earlier = [](const Need& a, const Need& b) { return a.launched < b.launched; };
-    if (!std::is_sorted(needs_.begin(), needs_.end(), earlier)) {
-      std::stable_sort(needs_.begin(), needs_.end(), earlier);
-    }
+    sort_runs(needs_, [](const Need& a, const Need& b) { return a.launched < b.launched; });
   }
 
   // When the unit's first kernel that was launched after the call of the all-gather could have
@@ -273,6 +289,7 @@ class CollectiveUnits {
   std::optional<RangeFinder> modules_;             // Python frames; built at first use
   std::unordered_map<std::string, uint32_t> ids_;  // of the first `named_` units
   size_t named_ = 0;
+  size_t near_call_ = 0;
 };
 
 }  // namespace

@@ -1,22 +1,19 @@
 #include "profiler/analysis/timeline/dependencies.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 
-#include "profiler/analysis/events/name_index.h"
+#include <queue>
+
+#include "profiler/analysis/events/launches.h"
+#include "profiler/analysis/events/names.h"
 
 namespace shardlens::analysis {
-namespace {
 
 using trace::Event;
 using trace::SyncKind;
-
-// "cudaStreamSynchronize", "cudaDeviceSynchronize", "hipEventSynchronize", …
-bool is_host_wait(std::string_view name) {
-  return name.ends_with("Synchronize") || name.find("Synchronize_") != std::string_view::npos;
-}
-
-}  // namespace
 
 Dependencies::Dependencies(const trace::Trace& trace, const Timeline& timeline)
     : trace_(trace),
@@ -27,7 +24,7 @@ Dependencies::Dependencies(const trace::Trace& trace, const Timeline& timeline)
       waiting_(trace.tracks.size()) {
   order_streams();
   if (!trace.syncs.empty()) {
-    add_stream_waits(LaunchIndex(trace, timeline.lists.calls));
+    add_stream_waits(LaunchIndex(timeline.lists.calls));
   }
   add_host_waits();
 }
@@ -101,16 +98,12 @@ void Dependencies::add_stream_waits(const LaunchIndex& launches) {
 
 void Dependencies::add_host_waits() {
   std::vector<std::vector<Interval>> waiting(trace_.tracks.size());
-  OncePerName waits(trace_, is_host_wait);
-  for (const uint32_t i : timeline_.lists.calls) {
+  timeline_.lists.for_calls_named(trace_, is_host_wait, [&](uint32_t i) {
     const Event& event = trace_.events[i];
-    if (!waits(event)) {
-      continue;
-    }
     const Interval when{event.start, event.end()};
     waiting[event.track].push_back(when);
     host_waits_.push_back({when, event.track, kNone});
-  }
+  });
   for (size_t i = 0; i < waiting.size(); ++i) {
     waiting_[i] = union_of(std::move(waiting[i]));
   }
@@ -118,18 +111,25 @@ void Dependencies::add_host_waits() {
             [](const HostWait& a, const HostWait& b) { return a.when.end < b.when.end; });
   // The device event that ended last before the call returned is taken as the one waited for: the
   // trace has no better information.
-  std::vector<std::pair<Nanoseconds, uint32_t>> ends;
-  if (!host_waits_.empty()) {
-    for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
-      ends.emplace_back(end_of(i), i);
+  using End = std::pair<Nanoseconds, uint32_t>;
+  std::priority_queue<End, std::vector<End>, std::greater<>> running;
+  std::optional<End> latest;
+  const auto end_by = [&](Nanoseconds instant) {
+    for (; !running.empty() && running.top().first <= instant; running.pop()) {
+      latest = running.top();
     }
-    std::sort(ends.begin(), ends.end());
-  }
+  };
+  uint32_t next = 0;
   for (HostWait& wait : host_waits_) {
-    const auto after =
-        std::upper_bound(ends.begin(), ends.end(), std::pair(wait.when.end, trace::kNoIndex));
-    if (after != ends.begin() && std::prev(after)->first > wait.when.start) {
-      wait.until = std::prev(after)->second;
+    for (; next < timeline_.device_events.size() &&
+           timeline_.device_events[next].when.start <= wait.when.end;
+         ++next) {
+      end_by(timeline_.device_events[next].when.start);
+      running.emplace(end_of(next), next);
+    }
+    end_by(wait.when.end);
+    if (latest && latest->first > wait.when.start) {
+      wait.until = latest->second;
     }
   }
 }

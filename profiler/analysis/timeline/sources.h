@@ -49,7 +49,7 @@ struct Sources {
       : trace(from),
         lists(events),
         names(from, options.communication.get()),
-        launches(from, events.calls),
+        launches(events.calls),
         sizes(from) {}
 
   [[nodiscard]] static Interval when(const trace::Event& event) {

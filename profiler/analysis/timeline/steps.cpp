@@ -15,12 +15,12 @@ using trace::Trace;
 std::vector<Step> step_marks(const Sources& sources) {
   const Trace& trace = sources.trace;
   std::vector<Step> marks;
-  for (const uint32_t i : sources.lists.annotations) {
+  const auto is_step = [](std::string_view name) { return parse_profiler_step(name).has_value(); };
+  sources.lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
     const Event& event = trace.events[i];
-    if (const auto number = parse_profiler_step(trace.name(event))) {
-      marks.push_back({*number, Sources::when(event), Sources::when(event)});
-    }
-  }
+    const Interval when = Sources::when(event);
+    marks.push_back({*parse_profiler_step(trace.name(event)), when, when});
+  });
   std::stable_sort(marks.begin(), marks.end(),
                    [](const Step& a, const Step& b) { return a.window.start < b.window.start; });
   // The profiler's steps do not overlap. In a trace where they do, a step ends where the next one

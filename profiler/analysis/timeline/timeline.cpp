@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "profiler/analysis/events/names.h"
+#include "profiler/analysis/events/sort_runs.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
@@ -141,12 +142,8 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);
   options.check();
-  const auto earlier = [](const Collective& a, const Collective& b) {
-    return a.when.start < b.when.start;
-  };
-  if (!std::is_sorted(timeline.collectives.begin(), timeline.collectives.end(), earlier)) {
-    std::stable_sort(timeline.collectives.begin(), timeline.collectives.end(), earlier);
-  }
+  sort_runs(timeline.collectives,
+            [](const Collective& a, const Collective& b) { return a.when.start < b.when.start; });
   timeline.compute = instants.compute.take();
   timeline.copy = instants.copy.take();
   timeline.communication = instants.communication.take();

@@ -1,9 +1,14 @@
 #include "profiler/analysis/events/intervals.h"
 
+#include <algorithm>
 #include <bitset>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -103,6 +108,25 @@ TEST(IntervalsTest, AgreesWithCountingEveryNanosecond) {
     }
     ASSERT_EQ(builder.take(), a);
     ASSERT_EQ(contains(a, from), ix.test(static_cast<size_t>(from)));
+  }
+}
+
+// As std::stable_sort does it, whatever the number of runs.
+TEST(SortRunsTest, SortsAndKeepsTheOrderOfEqualElements) {
+  std::mt19937 random(1);
+  for (size_t size = 0; size < 200; ++size) {
+    const int values = 1 + static_cast<int>(random() % 50);
+    std::vector<std::pair<int, size_t>> list;  // value, place
+    for (size_t i = 0; i < size; ++i) {
+      const int value = static_cast<int>(random()) % values;
+      const bool goes_on = random() % 10 != 0 && !list.empty();
+      list.emplace_back(goes_on ? std::max(list.back().first, value) : value, i);
+    }
+    const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
+    auto expected = list;
+    std::stable_sort(expected.begin(), expected.end(), before);
+    sort_runs(list, before);
+    EXPECT_EQ(list, expected);
   }
 }
 
