@@ -1,6 +1,7 @@
 #include "cli/flags/scenario_options.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -55,8 +56,17 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   return std::make_shared<const sim::TargetMachine>(std::move(spec));
 }
 
-// What torch.optim does on a GPU by default, where PyTorch runs the model.
-plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, bool pytorch) {
+// The program that --stack names.
+std::optional<plan::Program> program_of(const ScenarioOptions& options) {
+  if (options.stack == sim::kTransformersStack) {
+    return plan::Program::kTransformers;
+  }
+  return options.stack == sim::kTorchtitanStack ? std::optional(plan::Program::kTorchtitan)
+                                                : std::nullopt;
+}
+
+// `foreach`: what torch.optim does on a GPU by default; torchtitan's default is fused.
+plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, bool foreach) {
   for (const auto impl : {plan::OptimizerImpl::kFused, plan::OptimizerImpl::kForeach}) {
     if (options.optimizer_impl == plan::name_of(impl)) {
       return impl;
@@ -66,7 +76,7 @@ plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, bool pytorch)
     throw UsageError(
         fmt::format("--optimizer-impl {}: expected fused or foreach", options.optimizer_impl));
   }
-  return pytorch ? plan::OptimizerImpl::kForeach : plan::OptimizerImpl::kFused;
+  return foreach ? plan::OptimizerImpl::kForeach : plan::OptimizerImpl::kFused;
 }
 
 }  // namespace
@@ -89,16 +99,17 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
       app.add_option("--calibration", options.calibration,
                      "file written by `shardlens calibrate`: takes precedence over --hardware")
           ->excludes(workload);
-  app.add_option("--stack", options.stack,
-                 "constants fitted to published runs of a software stack; \"bare\": none; "
-                 "\"transformers\": none, and a config.json's model runs the operators of "
-                 "transformers (docs/simulator.md) [the stack fitted to the named GPU, bare if "
-                 "there is none]")
+  app.add_option(
+         "--stack", options.stack,
+         "constants fitted to published runs of a software stack; \"bare\": none; "
+         "\"transformers\" and \"torchtitan\": none, and a config.json's model runs the "
+         "operators of that program (docs/simulator.md) [the stack fitted to the named GPU, "
+         "bare if there is none]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--optimizer-impl", options.optimizer_impl,
-                 "fused or foreach, as the keywords of torch.optim [foreach where PyTorch runs the "
-                 "model (--stack transformers, model.json), otherwise fused]")
+                 "fused or foreach, as the keywords of torch.optim [foreach with --stack "
+                 "transformers and model.json, otherwise fused]")
       ->option_text("IMPL")
       ->excludes(workload);
   app.add_option("--expert-skew", run.step.expert_skew,
@@ -114,7 +125,7 @@ const sim::Stack* stack_of(const RunOptions& run,
                            const ScenarioOptions& options,
                            const plan::ModelConfig* config) {
   if (config == nullptr || !options.workload.empty() || !options.calibration.empty() ||
-      options.stack == sim::kBareStack || options.stack == sim::kTransformersStack) {
+      options.stack == sim::kBareStack || program_of(options)) {
     return nullptr;
   }
   if (options.stack.empty()) {
@@ -169,11 +180,10 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
-    const bool pytorch = options.stack == sim::kTransformersStack || config.file != nullptr;
-    if (pytorch) {
-      out.step.program = plan::Program::kTransformers;
-    }
-    out.step.optimizer_impl = optimizer_impl(options, pytorch);
+    out.step.program = program_of(options).value_or(
+        config.file != nullptr ? plan::Program::kTransformers : plan::Program::kEngine);
+    out.step.optimizer_impl =
+        optimizer_impl(options, out.step.program == plan::Program::kTransformers);
     return out;
   }
   sim::Scenario out = sim::own_scenario(sim::RecordedRun::open(std::span(&options.workload, 1)));

@@ -77,6 +77,9 @@ void require_engine_support(const ResolvedPlan& plan) {
   for (const Unit& unit : plan.units) {
     check_unit(plan.plan, unit);
   }
+  if (plan.plan.checkpointing_saves.any()) {
+    refuse(plan.plan, "/checkpointing_saves");
+  }
 }
 
 }  // namespace shardlens::plan

@@ -34,6 +34,18 @@ struct MixedPrecision {
   friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;
 };
 
+// What a checkpointed module keeps besides its input: results of operators that do not run again in
+// backward (PyTorch's selective checkpointing). kEverySecond: of every second product, the first
+// one included.
+struct CheckpointSaves {
+  enum class Products : uint8_t { kNone, kEverySecond, kAll };
+  Products products = Products::kNone;
+  bool attention = false;
+  friend bool operator==(const CheckpointSaves&, const CheckpointSaves&) = default;
+
+  [[nodiscard]] bool any() const { return attention || products != Products::kNone; }
+};
+
 using PrefetchLists = std::map<std::string, std::vector<std::string>>;  // unit FQN → unit FQNs
 
 // One entry of "units". Globs match FQNs: `*` matches one component, `**` any number of components,
@@ -75,6 +87,7 @@ struct Plan {
   bool limit_all_gathers = true;
   MixedPrecision mixed_precision;
   std::vector<std::string> activation_checkpointing;
+  CheckpointSaves checkpointing_saves;
   bool cpu_offload = false;
   std::vector<std::string> ignored_modules, ignored_parameters;
   std::vector<std::string> frozen_parameters;  // parameters that do not require grad

@@ -37,6 +37,7 @@ const Names kPlanKeys{"version",
                       "limit_all_gathers",
                       "mixed_precision",
                       "activation_checkpointing",
+                      "checkpointing_saves",
                       "cpu_offload",
                       "ignored_modules",
                       "ignored_parameters",
@@ -76,6 +77,37 @@ Names read_globs(const JsonNode& node) {
   Names out;
   for (const JsonNode& item : node.items("a list of globs")) {
     out.push_back(read_glob(item));
+  }
+  return out;
+}
+
+const Names kCheckpointSaves{"attention", "products", "every_second_product"};
+
+CheckpointSaves read_checkpoint_saves(const JsonNode& node) {
+  using Products = CheckpointSaves::Products;
+  CheckpointSaves out;
+  for (const JsonNode& item : node.items("a list of operators")) {
+    const size_t which = item.one_of(kCheckpointSaves);
+    if (which == 0) {
+      out.attention = true;
+      continue;
+    }
+    const Products products = which == 1 ? Products::kAll : Products::kEverySecond;
+    if (out.products != Products::kNone && out.products != products) {
+      item.fail("expected products or every_second_product, found both");
+    }
+    out.products = products;
+  }
+  return out;
+}
+
+Names checkpoint_saves_json(const CheckpointSaves& saves) {
+  Names out;
+  if (saves.attention) {
+    out.push_back(kCheckpointSaves[0]);
+  }
+  if (saves.products != CheckpointSaves::Products::kNone) {
+    out.push_back(kCheckpointSaves[saves.products == CheckpointSaves::Products::kAll ? 1 : 2]);
   }
   return out;
 }
@@ -384,6 +416,9 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   if (const auto node = root.find("activation_checkpointing")) {
     plan.activation_checkpointing = read_globs(*node);
   }
+  if (const auto node = root.find("checkpointing_saves")) {
+    plan.checkpointing_saves = read_checkpoint_saves(*node);
+  }
   plan.cpu_offload = read_flag(root, "cpu_offload", plan.cpu_offload);
   if (const auto node = root.find("ignored_modules")) {
     plan.ignored_modules = read_globs(*node);
@@ -435,6 +470,7 @@ std::string to_json(const Plan& plan) {
   out["limit_all_gathers"] = plan.limit_all_gathers;
   out["mixed_precision"] = mixed_precision_json(plan.mixed_precision);
   out["activation_checkpointing"] = plan.activation_checkpointing;
+  out["checkpointing_saves"] = checkpoint_saves_json(plan.checkpointing_saves);
   out["cpu_offload"] = plan.cpu_offload;
   out["ignored_modules"] = plan.ignored_modules;
   out["ignored_parameters"] = plan.ignored_parameters;

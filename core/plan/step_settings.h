@@ -14,10 +14,10 @@ enum class Optimizer : uint8_t { kAdamW, kSgd };
 enum class OptimizerImpl : uint8_t { kFused, kForeach };
 [[nodiscard]] std::string_view name_of(OptimizerImpl impl);  // "fused", "foreach"
 
-// Who runs the model. Products and attention are the same. kEngine fuses what is between them
-// (norms, rotary embeddings, gates); kTransformers runs the operators of transformers' PyTorch
-// code.
-enum class Program : uint8_t { kEngine, kTransformers };
+// Who runs the model. Products are the same. kEngine fuses what is between them (norms, rotary
+// embeddings, gates); kTransformers and kTorchtitan run the operators of that PyTorch code.
+// kTorchtitan's norms are fused, and it has some families only.
+enum class Program : uint8_t { kEngine, kTransformers, kTorchtitan };
 
 // The settings of one optimizer step of a rank, other than the model and its plan. Shared by
 // planning, training, calibration, simulation, search and the app.

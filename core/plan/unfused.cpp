@@ -127,6 +127,21 @@ constexpr Piece kRotaryBackward[] = {
     {.name = "aten::clone", .read = 1, .written = 1},
 };
 
+// The gradient is multiplied with the conjugate. In fp32 there is only the product.
+constexpr Piece kComplexRotaryForward[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+};
+constexpr Piece kComplexRotaryBackward[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+};
+constexpr Piece kComplexProduct[] = {
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .takes = kTakesGradient},
+};
+
 constexpr Piece kGateForward[] = {
     {.name = "aten::silu", .read = 1, .written = 1},
     {.name = "aten::mul", .read = 2, .written = 1},
@@ -282,6 +297,8 @@ constexpr Unfused kOffsetNorm{kOffsetNormForward, kOffsetNormBackward, 0, 2, 1};
 constexpr Unfused kWideNorm{kWideNormForward, kWideNormBackward, 0, 2, 1};
 constexpr Unfused kClampedGate{kClampedGateForward, kClampedGateBackward, 6};
 constexpr Unfused kRotary{kRotaryForward, kRotaryBackward};
+constexpr Unfused kComplexRotary{kComplexRotaryForward, kComplexRotaryBackward};
+constexpr Unfused kComplexRotaryF32{kComplexProduct, kComplexProduct};
 constexpr Unfused kGate{kGateForward, kGateBackward, 3};
 constexpr Unfused kGelu{kGeluForward, kGeluBackward, 4};
 constexpr Unfused kLoss{kLossForward, kLossBackward, 0, 1, 2};
@@ -302,6 +319,9 @@ const Unfused& unfused_clamped_gate() {
 }
 const Unfused& unfused_rotary() {
   return kRotary;
+}
+const Unfused& unfused_complex_rotary(DType dtype) {
+  return dtype == DType::kF32 ? kComplexRotaryF32 : kComplexRotary;
 }
 const Unfused& unfused_silu_multiply() {
   return kGate;

@@ -17,7 +17,8 @@ struct Piece {
   // Of backward: as Operator::takes; by default the output of the one before, which for the first
   // is the gradient that comes to the part.
   uint32_t takes = takes_before(1);
-  double frees = 0;  // of backward: values that the part saved and that no later piece reads
+  double frees = 0;    // of backward: values that the part saved and that no later piece reads
+  double scratch = 0;  // values in tensors that the program holds until then, and no longer
 };
 
 // Attention as one kernel, or as two products with the matrix of scores in memory between them.
@@ -39,6 +40,8 @@ unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights
 [[nodiscard]] const Unfused& unfused_wide_rms_norm();  // GptOssRMSNorm: weights multiply in fp32
 [[nodiscard]] const Unfused& unfused_clamped_gate();   // GptOssExperts
 [[nodiscard]] const Unfused& unfused_rotary();  // of queries or of keys: apply_rotary_pos_emb
+// torchtitan's, of fp32 pairs as complex numbers: models/llama3/model/model.py, version 0.2.2.
+[[nodiscard]] const Unfused& unfused_complex_rotary(DType dtype);
 [[nodiscard]] const Unfused& unfused_silu_multiply();  // down_proj(act_fn(gate) * up): two kernels
 [[nodiscard]] const Unfused& unfused_gelu();           // NewGELUActivation (gelu_new)
 [[nodiscard]] const Unfused& unfused_loss();           // ForCausalLMLoss: logits in fp32

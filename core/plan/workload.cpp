@@ -14,6 +14,9 @@ namespace shardlens::plan {
 Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
                        const StepSettings& settings) {
+  if (settings.program == Program::kTorchtitan) {
+    require_torchtitan(config);
+  }
   if (config.file != nullptr) {
     return recorded_workload(config, plan, settings);
   }
@@ -37,7 +40,7 @@ Workload step_workload(const ModelConfig& config,
   build.enter("");
   family_of(config).forward(build, config);
   const int64_t classes = images ? config.labels : config.vocab_size;
-  if (build.is_fused()) {
+  if (settings.program != Program::kTransformers) {
     build.leave();
     build.loss(classes);
   } else {

@@ -56,8 +56,11 @@ struct Operator {
   // gradient that comes to `forward`.
   uint32_t takes = 0;
   // kBackward: bytes of what `forward` saved that are freed after this operator; the rest is freed
-  // after the last one.
+  // after the last one. kRecompute: bytes of the result of `forward`, which the checkpoint kept, so
+  // that this operator only saves.
   Bytes frees = 0;
+  // Bytes that it allocates besides its output and what it saves, and frees before it ends.
+  Bytes scratch = 0;
   // kAttention: a token attends only to the tokens up to it, so that half of the scores suffice.
   bool causal = true;
   friend bool operator==(const Operator&, const Operator&) = default;
@@ -101,7 +104,7 @@ struct Workload {
 //             checkpoint stops early. The tensors that the first forward did not save are then in
 //             `saved` of the recomputed operators. A checkpoint inside another has no effect.
 // Errors      InputError if batch or seq is not positive, seq is missing or exceeds the model's
-//             positions, or every parameter is frozen.
+//             positions, every parameter is frozen, or the program has no such model.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,
                                      const StepSettings& settings);

@@ -71,6 +71,7 @@ void WorkloadBuilder::leave() {
   open_.pop_back();
   if (closed.begins_checkpoint) {
     in_checkpoint_ = false;
+    checkpoints_.back().end = out_.order.size();
   }
   if (closed.ends_unit) {
     hook(Hook::kPostForward, closed.unit);
@@ -80,9 +81,9 @@ void WorkloadBuilder::leave() {
 Operator WorkloadBuilder::make(OperatorKind kind, std::string_view name) const {
   Operator op;
   op.kind = kind;
-  op.unit = current_unit();
+  op.unit = open_.empty() ? 0 : current_unit();  // a loss outside of the model
   op.name = name;
-  op.module = open_.back().module;
+  op.module = open_.empty() ? "" : open_.back().module;
   op.dtype = plan_.param_dtype(op.unit);
   return op;
 }
@@ -121,6 +122,7 @@ void WorkloadBuilder::forward(Operator op,
   }
   const auto index = static_cast<int32_t>(out_.operators.size());
   kept_.push_back(op.saved);
+  results_.push_back(0);
   if (in_checkpoint_) {
     Checkpoint& checkpoint = checkpoints_.back();
     if (requires_grad_ && (op.kind != OperatorKind::kElementwise || op.saved > 0)) {
@@ -132,6 +134,8 @@ void WorkloadBuilder::forward(Operator op,
     }
     // Of an operator that backward comes to: its `saved` lives until then.
     op.saved = backward.empty() ? 0 : std::exchange(checkpoint.input, 0);
+    results_.back() = backward.empty() ? 0 : result_to_keep(op, checkpoint);
+    op.saved += results_.back();
   }
   for (Operator& each : backward) {
     each.phase = Phase::kBackward;
@@ -139,6 +143,25 @@ void WorkloadBuilder::forward(Operator op,
   }
   append(std::move(op));
   backward_.push_back(std::move(backward));
+}
+
+Bytes WorkloadBuilder::result_to_keep(const Operator& op, Checkpoint& checkpoint) const {
+  const CheckpointSaves& saves = plan_.plan.checkpointing_saves;
+  if (op.kind == OperatorKind::kAttention) {
+    return saves.attention ? op.written : 0;
+  }
+  if (routes_ || (op.name != "aten::mm" && op.name != "aten::addmm")) {
+    return 0;
+  }
+  switch (saves.products) {
+    case CheckpointSaves::Products::kNone:
+      return 0;
+    case CheckpointSaves::Products::kAll:
+      return op.written;
+    case CheckpointSaves::Products::kEverySecond:
+      break;
+  }
+  return ++checkpoint.products % 2 == 1 ? op.written : 0;
 }
 
 // Autograd adds the gradients of a tensor with several consumers one by one.
@@ -203,8 +226,10 @@ void WorkloadBuilder::linear(const Linear& shape) {
   if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(shape.in));
   }
+  routes_ = shape.routes;
   forward(std::move(op), rows_ * shape.in * element, std::move(backward),
           trains_weight || trains_bias);
+  routes_ = false;
 }
 
 void WorkloadBuilder::grouped_linear(const Grouped& shape) {
@@ -223,7 +248,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   op.read = inputs + weights;
   op.written = outputs;
   const bool trains = !is_frozen(shape.weight);
-  op.saved = trains ? inputs : 0;
+  op.saved = trains && shape.keeps_input ? inputs : 0;
   std::vector<Operator> backward;
   if (trains) {
     Operator& weight = backward.emplace_back(op);
@@ -242,6 +267,9 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   }
   for (Operator& each : backward) {
     each.saved = 0;
+  }
+  if (shape.sums_input_grad && requires_grad_) {
+    backward.push_back(gradient_sum(shape.per_token * shape.in));
   }
   forward(std::move(op), inputs, std::move(backward), trains);
   if (!shape.bias) {
@@ -294,10 +322,11 @@ void WorkloadBuilder::embedding(int64_t features) {
 }
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
-  Operator op = make(OperatorKind::kNorm, name);
+  const bool titan = program_ == Program::kTorchtitan && shape.statistics == 1;
+  Operator op = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm" : name);
   const bool trains =
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
-  if (!is_fused() && shape.statistics == 1) {
+  if (program_ == Program::kTransformers && shape.statistics == 1) {
     unfused(shape.offset ? unfused_offset_rms_norm()
             : shape.wide ? unfused_wide_rms_norm()
                          : unfused_rms_norm(),
@@ -312,7 +341,7 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   op.read = values + parameters;
   op.written = values + kept;
   op.saved = values + kept;
-  Operator grad = make(OperatorKind::kNorm, backward);
+  Operator grad = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm_backward" : backward);
   grad.flops = 8 * rows * shape.features;
   grad.read = 2 * values + kept + parameters;
   grad.written = values + parameters;
@@ -321,55 +350,6 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
     backward_operators.push_back(gradient_sum(shape.features));
   }
   forward(op, values, std::move(backward_operators), trains);
-}
-
-void WorkloadBuilder::attention(const Attention& given) {
-  unkept_input_ = false;
-  if (!is_fused() && given.eager != Scores::kFused) {
-    eager_attention(given);
-    return;
-  }
-  Attention shape = given;
-  const bool masked = !is_fused() && shape.window > 0 && shape.window < out_.seq;
-  if (masked) {
-    masked_attention(shape);
-  }
-  // The engine computes capped scores whole, without the kernel that skips later tokens.
-  const bool capped = is_fused() && shape.eager == Scores::kCapped;
-  if (capped) {
-    shape.causal = false;
-    shape.window = 0;
-  }
-  Operator op = make(OperatorKind::kAttention,
-                     capped ? "shardlens::capped_attention" : "aten::scaled_dot_product_attention");
-  const Bytes element = size_of(op.dtype);
-  op.batch = out_.batch * shape.heads;
-  op.m = op.n = out_.seq;
-  op.k = shape.head_dim;
-  op.causal = shape.causal;
-  if (shape.window > 0 && shape.window < op.m) {
-    op.n = shape.window * (2 * op.m - shape.window) / op.m;
-  }
-  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
-  // Products of the scores with keys or queries, and with values.
-  const int64_t of_keys = kFlopsPerMultiplyAdd * op.batch * op.m * op.n * op.k;
-  const int64_t of_values = kFlopsPerMultiplyAdd * op.batch * op.m * op.n * value_dim;
-  const Bytes queries = rows_ * shape.heads * shape.head_dim * element;
-  const Bytes keys_and_values = rows_ * shape.kv_heads * (shape.head_dim + value_dim) * element;
-  const Bytes outputs = rows_ * shape.heads * value_dim * element;
-  const Bytes log_sum = capped ? 0 : rows_ * shape.heads * size_of(DType::kF32);
-  op.flops = of_keys + of_values;
-  op.read = queries + keys_and_values + (masked ? rows_ * out_.seq * element : 0);
-  op.written = outputs + log_sum;
-  op.saved = op.read + op.written;  // includes the output, so the output projection saves no input
-  Operator grad = op;
-  grad.name += "_backward";
-  // Recomputed scores; gradients of scores, values, queries and keys.
-  grad.flops = 3 * of_keys + 2 * of_values;
-  grad.read = op.read + op.written + outputs;
-  grad.written = queries + keys_and_values;
-  grad.saved = 0;
-  forward(op, op.read, {grad});
 }
 
 void WorkloadBuilder::elementwise(std::string_view name,
@@ -433,9 +413,11 @@ void WorkloadBuilder::silu_multiply(int64_t features) {
                .backward_flops = 14 * features});
 }
 
-void WorkloadBuilder::rotary(int64_t features) {
+void WorkloadBuilder::rotary(int64_t features, bool complex) {
   if (!is_fused()) {
-    unfused(unfused_rotary(), OperatorKind::kElementwise, features);
+    const DType dtype = plan_.param_dtype(current_unit());
+    unfused(complex ? unfused_complex_rotary(dtype) : unfused_rotary(), OperatorKind::kElementwise,
+            features);
     return;
   }
   elementwise("shardlens::rotary", "shardlens::rotary_backward",
@@ -480,11 +462,13 @@ void WorkloadBuilder::loss(int64_t vocabulary) {
 }
 
 // Repeats the operators before the last one that saves a tensor. What that one saves is counted at
-// the operator before it.
+// the operator before it. torchtitan's checkpoints do not stop early: all are repeated. An operator
+// whose result was kept has nothing to do.
 void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
                                 const std::vector<WorkloadItem>& forward_order) {
+  const bool whole = program_ == Program::kTorchtitan;
   bool repeated = false;
-  for (size_t i = checkpoint.begin; i < checkpoint.last_kept; ++i) {
+  for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
     const uint32_t index = forward_order[i].index;
     if (forward_order[i].kind == WorkloadItem::Kind::kHook) {
       const HookEvent event = out_.hooks[index];
@@ -495,11 +479,17 @@ void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
     op.phase = Phase::kRecompute;
     op.forward = static_cast<int32_t>(index);
     // A fused operator saves its input, which is saved already.
-    op.saved = is_fused() ? std::max<Bytes>(kept_[index] - op.saved, 0) : kept_[index];
+    const Bytes input = op.saved - results_[index];
+    op.saved = program_ == Program::kTransformers ? kept_[index]
+                                                  : std::max<Bytes>(kept_[index] - input, 0);
+    if (results_[index] > 0) {
+      op.frees = results_[index];
+      op.flops = op.read = op.written = 0;
+    }
     append(std::move(op));
     repeated = true;
   }
-  if (repeated) {
+  if (repeated && !whole) {
     out_.operators.back().saved += kept_[forward_order[checkpoint.last_kept].index];
   }
 }

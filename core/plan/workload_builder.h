@@ -36,6 +36,7 @@ class WorkloadBuilder {
     expert_skew_ = settings.expert_skew;
   }
   [[nodiscard]] bool is_fused() const { return program_ == Program::kEngine; }
+  [[nodiscard]] Program program() const { return program_; }
   [[nodiscard]] int64_t batch() const { return out_.batch; }
   // y[rows, out] = x[rows, in] · W (+ bias). `keeps_input`: false if an earlier operator already
   // saves x. `sums_input_grad`: x has another consumer whose gradient is computed before, so that
@@ -46,6 +47,7 @@ class WorkloadBuilder {
                                            // otherwise [in, out] (Conv1D)
     bool keeps_input = true, sums_input_grad = false;
     bool input_grad = true;  // false: x is the model's input
+    bool routes = false;     // of experts: never among the products that a checkpoint keeps
   };
   void linear(const Linear& shape);
   // Same, for the linear layer `module`: enters and leaves it.
@@ -57,6 +59,7 @@ class WorkloadBuilder {
     int64_t experts = 0, per_token = 0, in = 0, out = 0;
     std::string_view weight;
     bool bias = false;  // [experts, out], added by an operator of its own
+    bool keeps_input = true, sums_input_grad = false;  // as for Linear
   };
   void grouped_linear(const Grouped& shape);
   void embedding(int64_t features);
@@ -78,6 +81,8 @@ class WorkloadBuilder {
     bool causal = true;
     Scores eager = Scores::kFused;  // how transformers runs it
     bool one_product = false;  // queries, keys and values are parts of the result of one product
+    // Of each head, in the tensor that values are a view of; PyTorch keeps it all.
+    int64_t beside_values = 0;
   };
   void attention(const Attention& given);
   // An element-wise operator. Fields: elements per row that are read, written and saved.
@@ -91,7 +96,8 @@ class WorkloadBuilder {
   // "relu", "silu", any kind of "gelu".
   void activation(std::string_view name, int64_t features);
   void silu_multiply(int64_t features);  // SiLU of one input times another, in one operator
-  void rotary(int64_t features);
+  // `complex`: torchtitan multiplies fp32 pairs as complex numbers.
+  void rotary(int64_t features, bool complex = false);
   // An operator and those that differentiate it, as they were recorded; their units are set.
   void record(Operator op, std::vector<Operator> backward);
   // The kernels of a part that the engine runs as one operator. `features` in each of `groups`.
@@ -116,6 +122,7 @@ class WorkloadBuilder {
   [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
   void masked_attention(Attention& shape);
   void eager_attention(const Attention& shape);
+  void capped_scratch(const Attention& shape, Operator& op, Operator& backward) const;
   // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.
   void batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept);
   // `input`: bytes that the operator reads, without parameters. `trains`: it has parameters that
@@ -137,12 +144,16 @@ class WorkloadBuilder {
   // A module whose forward runs again in backward; indices into the forward order.
   struct Checkpoint {
     size_t begin = 0;      // its first hook or operator
+    size_t end = 0;        // behind its last one
     size_t last_kept = 0;  // its last operator that saves a tensor for backward
     bool keeps = false;    // whether last_kept is set
     bool empty = true;     // no operator yet
     Bytes input = 0;       // what it saves, until an operator has it
+    int64_t products = 0;  // so far
   };
   void begin_checkpoint();
+  // Bytes of the operator's result that its checkpoint keeps.
+  [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
   void grads_ready(const HookEvent& pre_forward);
   void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
 
@@ -157,10 +168,12 @@ class WorkloadBuilder {
   bool in_checkpoint_ = false;
   std::unordered_set<std::string> frozen_;  // all names of the frozen parameters
   bool requires_grad_ = true;               // whether the last operator's result requires grad
+  bool routes_ = false;                     // the product that is being added is a router's
   bool unkept_input_ = false;  // the last GEMM did not save x (frozen weight); the next one may
   Program program_ = Program::kEngine;
   double expert_skew_ = 0;
-  std::vector<Bytes> kept_;  // by forward operator: its `saved` if there were no checkpoints
+  std::vector<Bytes> kept_;     // by forward operator: its `saved` if there were no checkpoints
+  std::vector<Bytes> results_;  // by forward operator: of its result, kept by its checkpoint
   Workload out_;
 };
 

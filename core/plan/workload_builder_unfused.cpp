@@ -58,6 +58,7 @@ void WorkloadBuilder::unfused(const Unfused& part,
     Operator op = make(OperatorKind::kElementwise, each.name);
     op.read = bytes(op, each.read, each.read_f32, each.read_row);
     op.written = bytes(op, each.written, each.written_f32, each.written_row);
+    op.scratch = bytes(op, each.scratch, 0, 0);
     return op;
   };
   for (const Piece& each : part.forward.first(part.forward.size() - 1)) {
@@ -87,72 +88,6 @@ void WorkloadBuilder::unfused(const Unfused& part,
   }
   const Bytes input = last.read;
   forward(std::move(last), input, std::move(backward), trains);
-}
-
-// A kernel with a mask takes as many heads of keys and values as of queries, and the mask as
-// numbers to add to the scores, which are made from booleans in every layer.
-void WorkloadBuilder::masked_attention(Attention& shape) {
-  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
-  for (const int64_t dim : {shape.head_dim, value_dim}) {
-    if (shape.kv_heads < shape.heads) {
-      elementwise("aten::clone", "aten::sum",
-                  {.read = shape.kv_heads * dim,
-                   .written = shape.heads * dim,
-                   .backward_read = shape.heads * dim,
-                   .backward_written = shape.kv_heads * dim});
-    }
-  }
-  shape.kv_heads = shape.heads;
-  elementwise("aten::masked_fill", "", {.read = 2 * out_.seq, .written = 2 * out_.seq});
-}
-
-// The gradients of both matrices, of the second one first.
-void WorkloadBuilder::batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept) {
-  const auto product = [&](int64_t rows, int64_t columns, int64_t inner) {
-    Operator op = make(OperatorKind::kGemm, "aten::bmm");
-    const Bytes element = size_of(op.dtype);
-    op.batch = batch;
-    op.m = rows;
-    op.n = columns;
-    op.k = inner;
-    op.flops = 2 * batch * rows * columns * inner;
-    op.read = batch * (rows + columns) * inner * element;
-    op.written = batch * rows * columns * element;
-    op.takes = kTakesGradient;
-    return op;
-  };
-  Operator op = product(m, n, k);
-  op.takes = 0;
-  op.saved = kept;
-  const Bytes input = op.read;
-  forward(std::move(op), input, {product(k, n, m), product(m, k, n)});
-}
-
-// Queries, keys and values are copied, keys and values to all heads. In fp32 the softmax's own
-// result is the second product's input.
-void WorkloadBuilder::eager_attention(const Attention& shape) {
-  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
-  const auto copy = [&](int64_t from, int64_t to) {
-    elementwise("aten::clone", from < to ? "aten::sum" : "",
-                {.read = from, .written = to, .backward_read = to, .backward_written = from});
-  };
-  const bool spreads = shape.kv_heads < shape.heads;
-  if (spreads || shape.one_product) {
-    copy(shape.kv_heads * shape.head_dim, shape.heads * shape.head_dim);
-    copy(shape.kv_heads * value_dim, shape.heads * value_dim);
-  }
-  copy(shape.heads * shape.head_dim, shape.heads * shape.head_dim);
-  const DType dtype = plan_.param_dtype(current_unit());
-  const Bytes element = size_of(dtype);
-  const int64_t seq = out_.seq, heads = shape.heads;
-  const Bytes queries_and_keys = 2 * rows_ * heads * shape.head_dim * element;
-  const Bytes values = rows_ * heads * value_dim * element;
-  const bool copied = dtype != DType::kF32 && shape.eager != Scores::kSinks;
-  const Bytes probabilities = copied ? rows_ * heads * seq * element : 0;
-  batched_product(out_.batch * heads, seq, seq, shape.head_dim, queries_and_keys);
-  unfused(unfused_scores(shape.eager), OperatorKind::kElementwise, heads * seq);
-  batched_product(out_.batch * heads, seq, value_dim, seq, values + probabilities);
-  copy(heads * value_dim, heads * value_dim);
 }
 
 }  // namespace shardlens::plan

@@ -18,9 +18,9 @@ const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "los
 const Names kGrads{"none", "some", "all"};
 const Names kKeys{"version", "batch", "seq", "units", "operators", "hooks", "order"};
 const Names kOperatorKeys{
-    "kind",    "phase",  "unit",  "name",       "module",     "batch",         "m",
-    "n",       "k",      "dtype", "flops",      "read_bytes", "written_bytes", "saved_bytes",
-    "forward", "causal", "takes", "frees_bytes"};
+    "kind",    "phase",  "unit",  "name",        "module",       "batch",         "m",
+    "n",       "k",      "dtype", "flops",       "read_bytes",   "written_bytes", "saved_bytes",
+    "forward", "causal", "takes", "frees_bytes", "scratch_bytes"};
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
 
@@ -49,6 +49,7 @@ ordered_json operator_json(const Operator& op) {
   put("forward", op.forward, kDefault.forward);
   put("takes", op.takes, kDefault.takes);
   put("frees_bytes", op.frees, kDefault.frees);
+  put("scratch_bytes", op.scratch, kDefault.scratch);
   put("causal", op.causal, kDefault.causal);
   return out;
 }
@@ -100,6 +101,7 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   op.written = amount(node, "written_bytes", op.written);
   op.saved = amount(node, "saved_bytes", op.saved);
   op.frees = amount(node, "frees_bytes", op.frees);
+  op.scratch = amount(node, "scratch_bytes", op.scratch);
   if (const auto forward = node.find("forward")) {
     op.forward = static_cast<int32_t>(forward->integer(-1, before - 1));
   }

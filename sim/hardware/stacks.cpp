@@ -124,6 +124,7 @@ HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
     return hardware;
   }
   names.emplace_back(kTransformersStack);
+  names.emplace_back(kTorchtitanStack);
   names.emplace_back(kBareStack);
   throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,
                                           plan::quoted_list(names), plan::suggestion(name, names)));

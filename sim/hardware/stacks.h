@@ -38,8 +38,10 @@ struct FittedStacks {
                                       std::string_view source,
                                       std::string_view notes);
 
-// The stack that runs the operators of transformers (plan::Program) and has no constants here.
+// The stacks that run the operators of transformers or torchtitan (plan::Program). They have no
+// constants here.
 inline constexpr std::string_view kTransformersStack = "transformers";
+inline constexpr std::string_view kTorchtitanStack = "torchtitan";
 
 // What --stack calls a spec without the constants of a stack.
 inline constexpr std::string_view kBareStack = "bare";

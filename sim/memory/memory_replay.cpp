@@ -398,6 +398,7 @@ void MemoryReplay::operate(uint32_t index) {
   } else {
     return differentiate(index);
   }
+  work(index);
   if (op.hands_on) {
     Block before = output_;
     output_ = hold(op.written, Stream::kCompute, MemoryCategory::kActivations, op.unit,
@@ -408,6 +409,14 @@ void MemoryReplay::operate(uint32_t index) {
   std::swap(input_, output_);
   hand_on(index, MemoryCategory::kActivations);
   free_after(op);
+}
+
+// What an operator needs only while it runs.
+void MemoryReplay::work(uint32_t index) {
+  const OperatorMemory& op = operators_[index];
+  Block scratch = hold(op.scratch, Stream::kCompute, MemoryCategory::kActivations, op.unit,
+                       What::kHandedOn, index);
+  drop(scratch);
 }
 
 void MemoryReplay::hand_on(uint32_t index, MemoryCategory category) {
@@ -431,6 +440,7 @@ void MemoryReplay::differentiate(uint32_t index) {
   if (op.makes_gradient) {
     add_gradient(op);
   }
+  work(index);
   hand_on(index, MemoryCategory::kActivations);
   if (op.forward >= 0) {
     const auto forward = static_cast<size_t>(op.forward);
@@ -507,6 +517,8 @@ void MemoryReplay::recompute(uint32_t index) {
   const auto forward = static_cast<size_t>(op.forward);
   remade_[forward] = hold(op.saved, Stream::kCompute, MemoryCategory::kActivations, op.unit,
                           What::kSavedAgain, index);
+  free_after(op);
+  work(index);
   hand_on(index, MemoryCategory::kActivations);
   Block before = handed_on_again_;
   handed_on_again_ = op.hands_on ? hold(op.written, Stream::kCompute, MemoryCategory::kActivations,

@@ -133,6 +133,7 @@ class MemoryReplay {
   void differentiate(uint32_t index);
   void hand_on(uint32_t index, MemoryCategory category);
   void free_after(const OperatorMemory& op);
+  void work(uint32_t index);
   void add_gradient(const OperatorMemory& op);
   void flatten_gradient(UnitId id);
   void release(const MemoryItem& item);

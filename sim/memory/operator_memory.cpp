@@ -220,13 +220,13 @@ void free_parts(const plan::Workload& workload, std::vector<OperatorMemory>& out
   for (uint32_t i = 0; i < out.size(); ++i) {
     const Operator& op = workload.operators[i];
     maker[op.phase == Phase::kRecompute ? static_cast<size_t>(op.forward) : i] = i;
-    if (op.frees > 0) {
+    if (op.phase == Phase::kBackward && op.frees > 0) {
       freed[static_cast<size_t>(op.forward)] += op.frees;
     }
   }
   for (uint32_t i = 0; i < out.size(); ++i) {
     const Operator& op = workload.operators[i];
-    if (op.frees == 0) {
+    if (op.phase != Phase::kBackward || op.frees == 0) {
       continue;
     }
     const auto forward = static_cast<size_t>(op.forward);
@@ -239,6 +239,25 @@ void free_parts(const plan::Workload& workload, std::vector<OperatorMemory>& out
     from.handed[part] = op.frees;
     from.saved -= op.frees;
     out[i].ends.at(out[i].end_count++) = {maker[forward], part};
+  }
+}
+
+// What a checkpoint kept of an operator's result lives until the recomputation has taken it.
+void free_kept_results(const plan::Workload& workload, std::vector<OperatorMemory>& out) {
+  for (uint32_t i = 0; i < out.size(); ++i) {
+    const Operator& op = workload.operators[i];
+    if (op.phase != Phase::kRecompute || op.frees == 0) {
+      continue;
+    }
+    const auto forward = static_cast<uint32_t>(op.forward);
+    OperatorMemory& from = out[forward];
+    const auto part = static_cast<uint32_t>(std::find(from.handed.begin(), from.handed.end(), 0) -
+                                            from.handed.begin());
+    if (part < kHanded) {
+      from.handed[part] = op.frees;
+      from.saved -= op.frees;
+      out[i].ends.at(out[i].end_count++) = {forward, part};
+    }
   }
 }
 
@@ -282,6 +301,7 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     OperatorMemory& each = out.emplace_back();
     each.saved = op.saved;
     each.written = op.written;
+    each.scratch = op.scratch;
     each.forward = op.forward;
     each.unit = op.unit;
     each.kind = kind_of(op.phase);
@@ -309,6 +329,7 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     }
   }
   free_parts(workload, out);
+  free_kept_results(workload, out);
   keep_logits(workload, out);
   keep_optimizer_tensors(workload, out);
   return out;

@@ -34,6 +34,7 @@ struct OperatorMemory {
   std::array<Bytes, kHanded> handed{};
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
+  Bytes scratch = 0;     // as Operator::scratch
   Bytes gradient = 0;    // kBackward: gradient of a weight; norms and biases are not included
   bool of_norm = false;  // kBackward: differentiates a norm
   int32_t forward = -1;  // as Operator::forward

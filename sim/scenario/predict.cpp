@@ -74,7 +74,7 @@ MemoryOptions memory_options(const Target& target,
                              const plan::StepSettings& settings,
                              const PredictOptions& options) {
   MemoryOptions memory;
-  memory.keeps_last_gradient = settings.program == plan::Program::kTransformers;
+  memory.keeps_last_gradient = settings.program != plan::Program::kEngine;
   memory.capacity = target.memory > 0
                         ? std::max<Bytes>(0, target.memory - target.outside_memory.total())
                         : std::numeric_limits<Bytes>::max();

@@ -1,9 +1,10 @@
 """Compares the simulator's memory with PyTorch's own tracker (torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker).
 
     python tests/tools/memory_tracker.py record tests/data/memory_tracker.json [--only TEXT]     runs the tracker (torch 2.11, transformers 5.23)
+    python tests/tools/memory_tracker.py record tests/data/memory_tracker_torchtitan.json --torchtitan DIR [--only TEXT]   DIR: see torchtitan_program.py
     python tests/tools/memory_tracker.py compare tests/data/memory_tracker.json --bin build/release/bin/shardlens [--table] [--only TEXT] [--alive]
 
-The tracker runs one optimizer step of transformers' models under fully_shard, on a fake process group and fake tensors: nothing is computed and no
+The tracker runs one optimizer step of transformers' (or torchtitan's) models under fully_shard, on a fake process group and fake tensors: nothing is computed and no
 GPU is needed. The step is the second one, so that optimizer states exist. The tracker is used as it is, but for two things:
 
 - Under FakeTensorMode DTensor makes tensors of the whole, unsharded parameters to find an operator's result's shape. They have no memory in a real
@@ -25,7 +26,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/tools")]
+
+import torchtitan_program
 
 DTYPES = {"fp32": None, "bf16": ("bfloat16", "bfloat16"), "mixed": ("bfloat16", "float32")}
 SHAPE = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64, "tie_word_embeddings": False,
@@ -78,7 +81,13 @@ def configurations():
     return out
 
 
+def is_torchtitan(row):
+    return row["units"] == "torchtitan"
+
+
 def config_of(row):
+    if is_torchtitan(row):
+        return torchtitan_program.config_of(row)
     return {**MODELS[row["model"]], LAYERS_KEY.get(row["model"], "num_hidden_layers"): row["layers"]}
 
 
@@ -188,9 +197,19 @@ def make_optimizer(kind, parameters):
     return torch.optim.AdamW(parameters, lr=1e-3, fused=kind == "fused", foreach=kind == "foreach")
 
 
+def make(row):
+    """The model, and a function that runs its forward and backward."""
+    import transformers
+
+    values = config_of(row)
+    config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+    config.use_cache = False
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    return model, lambda ids, labels: model(input_ids=ids, labels=labels).loss.backward()
+
+
 def track(row, tracker_type):
     import torch
-    import transformers
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor
@@ -200,18 +219,18 @@ def track(row, tracker_type):
     torch.distributed.init_process_group("fake", rank=0, world_size=row["world"], store=FakeStore())
     try:
         mesh = init_device_mesh("cpu", (row["world"],))
-        values = config_of(row)
-        config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
-        config.use_cache = False
         with FakeTensorMode(allow_non_fake_inputs=True):
-            model = transformers.AutoModelForCausalLM.from_config(config)
+            model, forward_and_backward = (torchtitan_program.make if is_torchtitan(row) else make)(row)
             model.train()
-            shard(model, row, mesh)
+            if is_torchtitan(row):
+                torchtitan_program.shard(model, row, mesh, DTYPES[row["dtype"]])
+            else:
+                shard(model, row, mesh)
             optimizer = make_optimizer(row["optimizer"], model.parameters())
             ids = torch.zeros(row["batch"], row["seq"], dtype=torch.long)
 
             def step(clear):
-                model(input_ids=ids, labels=ids).loss.backward()
+                forward_and_backward(ids, ids)
                 optimizer.step()
                 if clear:
                     optimizer.zero_grad()
@@ -241,27 +260,35 @@ def track(row, tracker_type):
             "whole_seconds": round(time.monotonic() - started, 2)}
 
 
-def record(options):
+def prepare():
+    """Makes transformers' models run on fake tensors. Returns its version."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    import torch
     import transformers
     from transformers import masking_utils
 
     from shardlens import export
 
-    torch.set_num_threads(1)
     export._decide_as_if_not_traced()
     masking_utils.find_packed_sequence_indices = lambda *args, **kwargs: None  # reads positions, which fake tensors do not have
+    return f"transformers {transformers.__version__}"
+
+
+def record(options):
+    import torch
+
+    torch.set_num_threads(1)
+    titan = options.torchtitan is not None
+    package = torchtitan_program.prepare(options.torchtitan) if titan else prepare()
     gpu_attention()
     tracker_type = make_tracker()
     path = Path(options.file)
     rows = json.loads(path.read_text())["rows"] if path.exists() and options.only else {}
-    for name, row in configurations().items():
+    for name, row in (torchtitan_program.configurations() if titan else configurations()).items():
         if options.only and options.only not in name:
             continue
         rows[name] = {**row, "config": config_of(row), "plan": plan_of(row), "tracked": track(row, tracker_type)}
         print(f"{name}: {rows[name]['tracked']['peak'] / (1 << 20):.1f} MiB, {rows[name]['tracked']['whole_seconds']} s", file=sys.stderr, flush=True)
-    origin = f"torch {torch.__version__.split('+')[0]} (FSDPMemTracker), transformers {transformers.__version__}, by tests/tools/memory_tracker.py record"
+    origin = f"torch {torch.__version__.split('+')[0]} (FSDPMemTracker), {package}, by tests/tools/memory_tracker.py record"
     text = f'{{"origin": {json.dumps(origin)},\n "rows": {{\n' + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items()) + "\n}}\n"
     path.write_text(text)
 
@@ -270,6 +297,10 @@ def record(options):
 
 
 def plan_of(row):
+    dtypes = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "bf16"), "mixed": ("bf16", "fp32")}[row["dtype"]]
+    precision = {"mixed_precision": dict(zip(("param_dtype", "reduce_dtype"), dtypes))}
+    if is_torchtitan(row):
+        return {**torchtitan_program.plan_of(row), **precision}
     layers = LAYERS_OF.get(row["model"], "model.layers")
     units = {
         "layers": [layers + ".*", ""],
@@ -277,9 +308,7 @@ def plan_of(row):
         "root": [""],
         "ends": ["model.embed_tokens", layers + ".*", ["model.norm", "lm_head"], ""],
     }[row["units"]]
-    plan = {"version": 1, "layout": "per_parameter", "units": [{"modules": each} for each in units], "reshard_after_forward": row["reshard"]}
-    dtypes = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "bf16"), "mixed": ("bf16", "fp32")}[row["dtype"]]
-    plan["mixed_precision"] = dict(zip(("param_dtype", "reduce_dtype"), dtypes))
+    plan = {"version": 1, "layout": "per_parameter", "units": [{"modules": each} for each in units], "reshard_after_forward": row["reshard"], **precision}
     checkpointed = [i for i in range(row["layers"]) if row["checkpoint"] == "all" or (row["checkpoint"] == "second" and i % 2 == 1)]
     plan["activation_checkpointing"] = [f"{layers}.{i}" for i in checkpointed]
     return plan
@@ -291,7 +320,7 @@ def simulate(program, row, folder, alive):
     for name, value in (("config.json", config_of(row)), ("plan.json", plan_of(row)), ("spec.json", spec)):
         (folder / name).write_text(json.dumps(value))
     arguments = ["simulate", "--model", str(folder), "--plan", str(folder / "plan.json"), "--hardware", str(folder / "spec.json"), "--world-size", str(row["world"]),
-                 "--batch", str(row["batch"]), "--seq", str(row["seq"]), "--stack", "transformers"]
+                 "--batch", str(row["batch"]), "--seq", str(row["seq"]), "--stack", "torchtitan" if is_torchtitan(row) else "transformers"]
     arguments += ["--optimizer", "sgd", "--momentum", "0.9"] if row["optimizer"] == "sgd" else ["--optimizer-impl", row["optimizer"]]
     started = time.monotonic()
     done = subprocess.run([program, *arguments, "--json"], capture_output=True, text=True)
@@ -356,6 +385,7 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["record", "compare"])
     parser.add_argument("file")
     parser.add_argument("--bin", default="build/release/bin/shardlens")
+    parser.add_argument("--torchtitan", metavar="DIR", help="record torchtitan's models, with the packages in DIR")
     parser.add_argument("--only", default="")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--alive", action="store_true")

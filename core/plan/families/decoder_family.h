@@ -101,6 +101,9 @@ struct StoredNames {
   std::string_view gate, up, down;
 };
 
+// How torchtitan's model of a family rotates queries and keys. kNone: it has no such family.
+enum class Titan : uint8_t { kNone, kHalves, kComplex };
+
 struct DecoderFamily {
   std::string_view model_type, torch_type;
   std::string_view prefix;  // of the classes of its modules: "Llama"
@@ -127,6 +130,7 @@ struct DecoderFamily {
   bool even_heads = false;          // hidden_size must be a multiple of the heads
   bool rotary = true;
   Scores eager = Scores::kFused;  // how transformers runs attention
+  Titan torchtitan = Titan::kNone;
   StoredNames stored = {};
   bool trained = false;  // its rotary embedding and padding are read, for training
   std::span<const std::string_view> own_keys = {};  // that read_own() or nothing needs

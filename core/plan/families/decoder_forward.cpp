@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/families/decoder_family.h"
+#include "core/plan/families/torchtitan_experts.h"
 #include "core/plan/families/transformer_parts.h"
 
 namespace shardlens::plan {
@@ -185,7 +186,8 @@ class DecoderForward {
                       .eager = family_.eager == Scores::kCapped && config_.score_cap <= 0
                                    ? Scores::kScaled
                                    : family_.eager,
-                      .one_product = one_product});
+                      .one_product = one_product,
+                      .beside_values = config_.latent.plain_dim});
     // The result of queries that were put together has the heads outside of the rows.
     const bool eager = !build_.is_fused() && family_.eager != Scores::kFused;
     const bool moved =
@@ -204,7 +206,10 @@ class DecoderForward {
 
   void rotary(int64_t features) {
     if (family_.rotary) {
-      build_.rotary(static_cast<int64_t>(static_cast<double>(features) * config_.rotary_share));
+      const bool complex =
+          build_.program() == Program::kTorchtitan && family_.torchtitan == Titan::kComplex;
+      build_.rotary(static_cast<int64_t>(static_cast<double>(features) * config_.rotary_share),
+                    complex);
     }
   }
 
@@ -382,7 +387,31 @@ class DecoderForward {
     build_.linear({.in = config_.hidden_size,
                    .out = experts,
                    .bias = family_.expert_bias,
-                   .sums_input_grad = true});
+                   .sums_input_grad = true,
+                   .routes = true});
+    if (build_.program() == Program::kTorchtitan) {
+      torchtitan_scores(build_, experts);
+    } else {
+      softmax(experts);
+    }
+    build_.leave();
+    if (build_.program() == Program::kTorchtitan) {
+      build_.enter(path(name, family_.sparse, Part::kExperts));
+      torchtitan_experts(build_, config_.experts, config_.hidden_size);
+      build_.leave();
+    } else {
+      routed(path(name, family_.sparse, Part::kExperts));
+    }
+    if (config_.experts.shared > 0) {
+      const std::string shared = path(name, family_.sparse, Part::kSharedExperts);
+      build_.enter(shared);
+      mlp(shared, config_.experts.intermediate_size * config_.experts.shared);
+      build_.leave();
+      build_.add(config_.hidden_size);
+    }
+  }
+
+  void softmax(int64_t experts) {
     build_.elementwise("aten::softmax", "aten::_softmax_backward_data",
                        {.read = experts,
                         .written = experts,
@@ -391,15 +420,6 @@ class DecoderForward {
                         .backward_read = 2 * experts,
                         .backward_written = experts,
                         .backward_flops = 3 * experts});
-    build_.leave();
-    routed(path(name, family_.sparse, Part::kExperts));
-    if (config_.experts.shared > 0) {
-      const std::string shared = path(name, family_.sparse, Part::kSharedExperts);
-      build_.enter(shared);
-      mlp(shared, config_.experts.intermediate_size * config_.experts.shared);
-      build_.leave();
-      build_.add(config_.hidden_size);
-    }
   }
 
   // Each row is copied to the places of its experts; their weighted results are added up.

@@ -185,6 +185,7 @@ const std::array kDecoders{
                   .output_bias = Bias::kOfKey,
                   .mlp_bias = Bias::kOfKey,
                   .even_heads = true,
+                  .torchtitan = Titan::kComplex,
                   .trained = true,
                   .read_own = read_llama_rope},
     DecoderFamily{.model_type = "mistral",
@@ -230,6 +231,7 @@ const std::array kDecoders{
                   .mlp = kLlamaMlp,
                   .query_bias = Bias::kOfKey,
                   .output_bias = Bias::kOfKey,
+                  .torchtitan = Titan::kHalves,
                   .trained = true,
                   .own_keys = kQwenKeys,
                   .read_own = read_qwen},
@@ -406,6 +408,7 @@ const std::array kDecoders{
         .query_bias = Bias::kOfKey,
         .output_bias = Bias::kOfKey,
         .fp32_routing = false,
+        .torchtitan = Titan::kHalves,
         .stored = {.mlp = "mlp", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"},
         .trained = true,
         .own_keys = kQwen3MoeKeys,
@@ -459,6 +462,7 @@ const std::array kDecoders{
                   .sparse_type = "*MoE",
                   .query_bias = Bias::kOfKey,
                   .output_bias = Bias::kOfKey,
+                  .torchtitan = Titan::kComplex,
                   .own_keys = kDeepseekKeys,
                   .read_own = read_deepseek_v3}};
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,6 +31,31 @@ const ModelFamily& family_of(const ModelConfig& config) {
     }
   }
   throw RuntimeFault(fmt::format("internal error: no family '{}'", config.family));
+}
+
+void require_torchtitan(const ModelConfig& config) {
+  const auto refuse = [&config](const std::string& what) {
+    throw InputError(config.source, fmt::format("torchtitan: {}", what));
+  };
+  if (config.file != nullptr) {
+    refuse("a model.json has the operators that were recorded; expected a config.json");
+  }
+  const DecoderFamily* family = find_decoder_family(config);
+  if (family == nullptr || family->torchtitan == Titan::kNone) {
+    std::string known;
+    for (const DecoderFamily& each : decoder_families()) {
+      if (each.torchtitan != Titan::kNone) {
+        known += (known.empty() ? "" : ", ") + std::string(each.model_type);
+      }
+    }
+    refuse(fmt::format("its model of '{}' is not described; known: {}", config.family, known));
+  }
+  if (config.attention_bias || config.mlp_bias) {
+    refuse("its linear layers have no biases");
+  }
+  if (std::ranges::any_of(config.windowed, [](bool windowed) { return windowed; })) {
+    refuse("its attention has no windows");
+  }
 }
 
 }  // namespace shardlens::plan

@@ -24,5 +24,7 @@ struct ModelFamily {
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // The row of config.family. Errors: RuntimeFault where there is none.
 [[nodiscard]] const ModelFamily& family_of(const ModelConfig& config);
+// Errors: InputError if torchtitan has no model of that kind.
+void require_torchtitan(const ModelConfig& config);
 
 }  // namespace shardlens::plan

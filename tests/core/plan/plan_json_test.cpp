@@ -63,7 +63,8 @@ TEST(PlanJsonTest, ReadsEveryKey) {
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
                           "cast_forward_inputs": false},
-      "activation_checkpointing": ["model.layers.*"], "cpu_offload": true, "ignored_modules": ["lm_head"],
+      "activation_checkpointing": ["model.layers.*"],
+      "checkpointing_saves": ["attention", "every_second_product"], "cpu_offload": true, "ignored_modules": ["lm_head"],
       "ignored_parameters": ["**.bias"], "frozen_parameters": ["**.weight"], "gradient_divide_factor": 8.5, "bucket_cap_mb": 1,
       "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true})",
                                "plan.json");
@@ -91,6 +92,8 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.mixed_precision.buffer_dtype, DType::kBF16);
   EXPECT_EQ(plan.mixed_precision.cast_forward_inputs, false);
   EXPECT_EQ(plan.activation_checkpointing, std::vector<std::string>{"model.layers.*"});
+  EXPECT_TRUE(plan.checkpointing_saves.attention);
+  EXPECT_EQ(plan.checkpointing_saves.products, CheckpointSaves::Products::kEverySecond);
   EXPECT_TRUE(plan.cpu_offload);
   EXPECT_EQ(plan.ignored_modules, std::vector<std::string>{"lm_head"});
   EXPECT_EQ(plan.ignored_parameters, std::vector<std::string>{"**.bias"});
@@ -195,6 +198,11 @@ TEST(PlanJsonTest, WrongValuesNamePlaceSeenAndExpected) {
               HasSubstr("#/bucket_cap_mb: expected a number"));
   EXPECT_THAT(parse_error_of(with(R"("activation_checkpointing": true)")),
               HasSubstr("#/activation_checkpointing"));
+  EXPECT_THAT(parse_error_of(with(R"("checkpointing_saves": ["softmax"])")),
+              HasSubstr("#/checkpointing_saves/0"));
+  EXPECT_THAT(
+      parse_error_of(with(R"("checkpointing_saves": ["products", "every_second_product"])")),
+      HasSubstr("expected products or every_second_product, found both"));
   EXPECT_THAT(parse_error_of(with(R"("mesh": {"shard": 18446744073709551615})")),
               HasSubstr("#/mesh/shard"));
   EXPECT_THAT(parse_error_of(with(R"("bucket_cap_mb": 1e999)")), HasSubstr("plan.json"));
@@ -282,6 +290,8 @@ class RandomPlan {
     plan.limit_all_gathers = coin();
     plan.mixed_precision = mixed();
     plan.activation_checkpointing = globs(0);
+    plan.checkpointing_saves.attention = coin();
+    plan.checkpointing_saves.products = static_cast<CheckpointSaves::Products>(pick(0, 2));
     plan.cpu_offload = coin();
     plan.ignored_modules = globs(0);
     plan.ignored_parameters = globs(0);

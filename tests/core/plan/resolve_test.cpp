@@ -512,6 +512,8 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "mesh": {"replicate": 2})"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "activation_checkpointing": ["model.layers.*"])"),
             "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "checkpointing_saves": ["attention"])"),
+            alone("/checkpointing_saves"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "cpu_offload": true)"), alone("/cpu_offload"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2)"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2, "dialect": "fsdp1")"),
