@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/input_pipe.h"
 #include "core/base/nearest.h"
+#include "core/plan/json_fault.h"
 
 namespace shardlens::plan {
 namespace {
@@ -148,14 +149,10 @@ nlohmann::json parse_json(std::string_view text, const std::string& source) {
   try {
     return json::parse(text.begin(), text.end(), DuplicateKeys(source));
   } catch (const json::parse_error& error) {
-    const std::string message =
-        error.what();  // "[json.exception.parse_error.101] parse error at line …: …"
-    const size_t start = message.find("] ");
     throw InputError(source,
-                     fmt::format("not valid JSON at byte {}: {}", error.byte,
-                                 start == std::string::npos ? message : message.substr(start + 2)));
+                     fmt::format("not valid JSON at byte {}: {}", error.byte, fault_of(error)));
   } catch (const json::exception& error) {
-    throw InputError(source, fmt::format("not valid JSON: {}", error.what()));
+    throw InputError(source, fmt::format("not valid JSON: {}", fault_of(error)));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/json_fault.h"
 #include "core/plan/json_reader.h"
 #include "profiler/analysis/recover/recorded_program.h"
 
@@ -105,7 +106,7 @@ Json run_json(const RunSummary& run) {
           {"notes", run.notes}};
 }
 
-RunSummary run_from(const Json& json) {
+RunSummary run_from(const Json& json, const std::string& source) {
   RunSummary run;
   run.source = json.at("source");
   run.session = json.value("session", int64_t{1});  // earlier versions saved one session
@@ -121,6 +122,13 @@ RunSummary run_from(const Json& json) {
   for (const auto& [name, value] : json.at("metrics_ns").items()) {
     if (const auto metric = parse_metric(name)) {
       run.metrics[*metric] = value.get<double>();
+    }
+  }
+  for (const Metric metric : {Metric::kStepTime, Metric::kExposedComm}) {  // every run has them
+    if (!run.metrics[metric]) {
+      throw InputError(source, fmt::format("the run {} has no '{}' in 'metrics_ns', so nothing "
+                                           "can be compared with it; save the baseline again",
+                                           run.source, name_of(metric)));
     }
   }
   run.step_parts = parts_of(json.at("step_parts_ns"));
@@ -191,14 +199,15 @@ std::vector<RunSummary> parse_baseline(std::string_view json, const std::string&
     }
     std::vector<RunSummary> runs;
     for (const Json& run : file.at("runs")) {
-      runs.push_back(run_from(run));
+      runs.push_back(run_from(run, source));
     }
     if (runs.empty()) {
       throw InputError(source, "the baseline contains no run");
     }
     return runs;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(source, fmt::format("not a baseline saved by shardlens: {}", error.what()));
+    throw InputError(source,
+                     fmt::format("not a baseline saved by shardlens: {}", plan::fault_of(error)));
   }
 }
 

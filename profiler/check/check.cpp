@@ -176,6 +176,18 @@ std::string pass_reason(const CheckResult& result) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
+// A metric that is to gate, but that a side does not have.
+std::optional<Metric> unmeasured_gate(const std::vector<MetricResult>& measured,
+                                      const CheckOptions& options) {
+  for (const auto& [metric, limit] : options.gates) {
+    if (std::none_of(measured.begin(), measured.end(),
+                     [&](const MetricResult& m) { return m.metric == metric; })) {
+      return metric;
+    }
+  }
+  return std::nullopt;
+}
+
 void add_notes(const std::vector<RunSummary>& baseline,
                const std::vector<RunSummary>& candidate,
                CheckResult& result) {
@@ -324,6 +336,7 @@ CheckResult check_runs(const std::vector<RunSummary>& baseline,
         "the saved baseline has one session: how much sessions differ is not known, and a "
         "difference between two sessions looks like one of the program");
   }
+  const std::optional<Metric> unmeasured = unmeasured_gate(result.metrics, options);
   const auto any = [&](Verdict verdict) {
     return std::any_of(result.metrics.begin(), result.metrics.end(),
                        [&](const MetricResult& m) { return m.gates && m.verdict == verdict; });
@@ -339,9 +352,12 @@ CheckResult check_runs(const std::vector<RunSummary>& baseline,
       }
     }
     result.causes = causes_of(baseline, candidate, result);
-  } else if (any(Verdict::kInconclusive)) {
+  } else if (any(Verdict::kInconclusive) || unmeasured) {
     result.verdict = Verdict::kInconclusive;
-    result.reason = inconclusive_reason(result);
+    result.reason =
+        unmeasured ? fmt::format("{} is to be checked, but could not be measured on both sides",
+                                 name_of(*unmeasured))
+                   : inconclusive_reason(result);
   } else {
     result.reason = pass_reason(result);
   }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "core/base/printable.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/optional_values.h"
@@ -71,11 +72,15 @@ std::string collectives_csv(const Analysis& analysis) {
 }  // namespace
 
 std::string csv_cell(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
-    return std::string(text);
+  std::string shown = printable(text, LineEnds::kKept);
+  if (shown.find_first_of("=+-@") == 0) {
+    shown.insert(0, "'");
+  }
+  if (shown.find_first_of(",\"\n") == std::string::npos) {
+    return shown;
   }
   std::string out = "\"";
-  for (const char c : text) {
+  for (const char c : shown) {
     out += c == '"' ? "\"\"" : std::string(1, c);
   }
   return out + "\"";

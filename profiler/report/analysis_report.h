@@ -31,7 +31,9 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
                                      Style style);
 [[nodiscard]] std::string observed_text(const analysis::Analysis& analysis, Style style);
 
-[[nodiscard]] std::string csv_cell(std::string_view text);  // RFC 4180
+// A cell as RFC 4180 has it. Characters that steer a terminal become "?" (core/base/printable.h),
+// and what a spreadsheet would take for a formula begins with "'".
+[[nodiscard]] std::string csv_cell(std::string_view text);
 
 // The table given by `by`, with a header line, in nanoseconds and bytes. RFC 4180.
 [[nodiscard]] std::string analysis_csv(const analysis::Analysis& analysis, By by);

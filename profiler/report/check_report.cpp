@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/printable.h"
+
 namespace shardlens::report {
 namespace {
 
@@ -199,15 +201,21 @@ std::string xml(std::string_view text) {
   return out;
 }
 
+constexpr size_t kLongestText =
+    1000;  // of a sentence in Markdown, whose names may be of any length
+
+// Text for Markdown in which names, which may be a stranger's, are neither links, pictures, code,
+// HTML nor cells.
 std::string cell(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '|') {
-      out += "\\|";
-    } else if (c == '<' || c == '>') {
-      out += c == '<' ? "&lt;" : "&gt;";
+  for (const char c : elided(printable(text), kLongestText)) {
+    if (std::string_view("\\|`*[]~").find(c) != std::string_view::npos) {
+      out += '\\';
+      out += c;
+    } else if (c == '<' || c == '>' || c == '&') {
+      out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;";
     } else {
-      out += c == '\n' ? ' ' : c;
+      out += c;
     }
   }
   return out;

@@ -357,6 +357,19 @@ TEST(CheckTest, DoubtsAndOtherMachinesGiveNoVerdict) {
   EXPECT_THROW((void)check_runs({}, candidate), InputError);
 }
 
+TEST(CheckTest, AGateWithoutAMeasurementGivesNoVerdict) {
+  const auto runs = runs_of({}, 3);
+  CheckOptions options;
+  auto without = runs;
+  for (RunSummary& run : without) {
+    run.metrics[Metric::kTransfer].reset();
+  }
+  options.gates[Metric::kTransfer];
+  const CheckResult result = check_runs(without, runs, options);
+  EXPECT_EQ(result.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(result.reason, HasSubstr("could not be measured on both sides"));
+}
+
 TEST(CheckTest, LimitsMayBeGiven) {
   GeneratedRun slow;
   slow.more_compute = 0.8e6;  // about 5 %
@@ -366,6 +379,19 @@ TEST(CheckTest, LimitsMayBeGiven) {
   EXPECT_EQ(check_runs(baseline, candidate, options).verdict, Verdict::kPass);
   options.gates = {{Metric::kStepTime, Limit{std::nullopt, 400e3}}};
   EXPECT_EQ(check_runs(baseline, candidate, options).verdict, Verdict::kRegression);
+}
+
+TEST(BaselineFileTest, ARunWithoutItsMainMetricsIsRefused) {
+  for (const Metric metric : {Metric::kStepTime, Metric::kExposedComm}) {
+    auto runs = runs_of({}, 1);
+    runs[0].metrics[metric].reset();
+    EXPECT_THAT([&] { (void)parse_baseline(to_json(runs), "base.json"); },
+                testing::ThrowsMessage<InputError>(
+                    testing::AllOf(HasSubstr("base.json"), HasSubstr(name_of(metric)))));
+  }
+  EXPECT_THAT([] { (void)parse_baseline(R"({"shardlens_baseline": 1})", "base.json"); },
+              testing::ThrowsMessage<InputError>(
+                  testing::AllOf(HasSubstr("'runs'"), testing::Not(HasSubstr("json.exception")))));
 }
 
 TEST(BaselineFileTest, KeepsAllThatAVerdictNeeds) {

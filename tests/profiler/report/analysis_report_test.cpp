@@ -123,6 +123,16 @@ TEST(AnalysisCsvTest, QuotesAsRfc4180) {
   EXPECT_THAT(analysis_csv(sample(), By::kStream), HasSubstr("0,communicator shard,81\r\n"));
 }
 
+TEST(AnalysisCsvTest, NamesAreNeitherFormulasNorEscapes) {
+  EXPECT_EQ(csv_cell("=HYPERLINK(\"x\")"), "\"'=HYPERLINK(\"\"x\"\")\"");
+  EXPECT_EQ(csv_cell("@SUM(1)"), "'@SUM(1)");
+  EXPECT_EQ(csv_cell("+1"), "'+1");
+  EXPECT_EQ(csv_cell("-1"), "'-1");
+  EXPECT_EQ(csv_cell("\t=1"), "?=1");
+  EXPECT_EQ(csv_cell("a\x1b[31m"), "a?[31m");
+  EXPECT_EQ(csv_cell("layers.0=1"), "layers.0=1");
+}
+
 TEST(AnalysisTextTest, SaysHowMuchWasHiddenAndWhy) {
   const std::string text = analysis_text(sample(), {});
   EXPECT_THAT(text, HasSubstr("exposed communication"));
