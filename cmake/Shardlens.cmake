@@ -18,6 +18,9 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# What the linker writes into programs is read-only before main. tests/tools/check_hardening.py checks this and how they were compiled.
+add_link_options(-Wl,-z,relro,-z,now)
+
 add_library(shardlens_options INTERFACE)
 target_compile_options(shardlens_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                                    -Werror=switch -Werror=return-type)
