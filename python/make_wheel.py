@@ -18,8 +18,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import sbom
+
 ROOT = Path(__file__).resolve().parents[1]
-BUNDLED = ("isal", "simdjson", "zstd")
+BUNDLED = ("isal", "re2", "simdjson", "zstd")
 INSIDE = ("cli11", "fmt", "nlohmann-json3", "libstdc++")  # compiled into the program
 
 
@@ -112,6 +114,8 @@ def main(arguments):
         if options.worker:
             made.append(engine_wheel(options.worker, directory))
         for file in made:
+            if file.suffix == ".whl":
+                sbom.add(file)
             shutil.copyfile(file, options.out / file.name)
             print(os.path.relpath(options.out / file.name))
 

@@ -1,0 +1,69 @@
+"""The list of what is compiled into the programs of a wheel, as CycloneDX. auditwheel lists the shared libraries that it adds, but not these."""
+import base64
+import hashlib
+import io
+import json
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+from urllib.parse import quote
+
+
+def version_of(package):
+    """The version of an installed Debian package; None elsewhere."""
+    try:
+        done = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def component(name, package, licence):
+    out = {"type": "library", "bom-ref": name, "name": name, "licenses": [{"license": {"name": f"see {licence}"}}]}
+    version = version_of(package)
+    if version:
+        out["version"] = version
+        out["purl"] = f"pkg:deb/debian/{package}@{quote(version)}"
+    return out
+
+
+def contents(archive):
+    """The document, from the names in the wheel: its programs and libraries with their sums, and the libraries of which there is a licence."""
+    names = sorted(name for name in archive.namelist() if not name.endswith("/"))
+    (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+    about = dict(re.findall(r"^(Name|Version): (.*)$", archive.read(metadata).decode(), re.M))
+    components = []
+    for name in names:
+        if re.match(r"shardlens/bin/[^/]+$|shardlens[\w.]*\.libs/", name):
+            components.append({"type": "application" if "/bin/" in name else "library", "bom-ref": name, "name": name,
+                               "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(archive.read(name)).hexdigest()}]})
+    for name in names:
+        inside = re.match(r"shardlens/licenses/([^/]+)\.txt$", name)
+        if inside:
+            library = inside.group(1)
+            package = next((p for p in (f"lib{library}-dev", f"{library}-dev") if version_of(p)), f"lib{library}-dev")
+            components.append(component(library, package, name))
+    return {"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1,
+            "metadata": {"component": {"type": "library", "bom-ref": "wheel", "name": about["Name"], "version": about["Version"]}},
+            "components": components, "dependencies": [{"ref": "wheel", "dependsOn": [c["bom-ref"] for c in components]}]}
+
+
+def add(wheel):
+    """Adds sboms/shardlens.cdx.json to a wheel's metadata, and its row to RECORD. Other members stay as they are."""
+    wheel = Path(wheel)
+    made = io.BytesIO()
+    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as out:
+        text = (json.dumps(contents(archive), indent=1) + "\n").encode()
+        (record,) = [info for info in archive.infolist() if info.filename.endswith(".dist-info/RECORD")]
+        name = record.filename.removesuffix("RECORD") + "sboms/shardlens.cdx.json"
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip("=")
+        rows = archive.read(record).decode().rstrip("\n") + f"\n{name},sha256={digest},{len(text)}\n"
+        for info in archive.infolist():
+            if info is not record:
+                out.writestr(info, archive.read(info))
+        for path, content in ((name, text), (record.filename, rows.encode())):
+            info = zipfile.ZipInfo(path, record.date_time)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            out.writestr(info, content)
+    wheel.write_bytes(made.getvalue())
