@@ -1,6 +1,8 @@
 #include "cli/flags/parse_flags.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 
 #include <CLI/App.hpp>
 #include <fmt/format.h>
@@ -39,6 +41,30 @@ void reject_unknown_flags(const CLI::App& command,
   }
 }
 
+// CLI11 turns a number that does not fit into the nearest one that does, and -1 into the largest
+// unsigned one.
+void reject_numbers_that_do_not_fit(const CLI::App& command, std::string_view name) {
+  for (const CLI::Option* option : command.get_options()) {
+    const bool is_unsigned = option->get_type_name() == "UINT";
+    if (!is_unsigned && option->get_type_name() != "INT") {
+      continue;
+    }
+    for (const std::string& text : option->results()) {
+      errno = 0;
+      if (is_unsigned) {
+        (void)std::strtoull(text.c_str(), nullptr, 0);
+      } else {
+        (void)std::strtoll(text.c_str(), nullptr, 0);
+      }
+      if (errno == ERANGE || (is_unsigned && text.find('-') != std::string::npos)) {
+        throw UsageError(fmt::format("{}: {} {}: expected a whole number from {}", name,
+                                     option->get_name(), text,
+                                     is_unsigned ? "0 to 2^64 - 1" : "-2^63 to 2^63 - 1"));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::string did_you_mean(std::string_view seen, const std::vector<std::string>& valid) {
@@ -60,6 +86,7 @@ bool parse_flags(CLI::App& app,
     throw UsageError(
         fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", name, error.what(), help));
   }
+  reject_numbers_that_do_not_fit(app, name);
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/step_limits.h"
 
 namespace shardlens::cli {
 namespace {
@@ -52,6 +53,9 @@ void add_world_options(CLI::App& app, RunOptions& o) {
       "--hardware", o.hardware,
       "emulated: durations of collectives: ab:MICROSECONDS:GBPS, a spec such as 8xH100, or a spec "
       "file [ab:5000:inf]");
+  app.add_option("--timeout", o.timeout,
+                 "seconds after which a collective, or joining the other ranks, fails")
+      ->capture_default_str();
   app.add_flag("--force-collectives", o.force_collectives,
                "issue collectives even for groups of one rank");
   app.add_flag("--host-name", o.host_name,
@@ -84,12 +88,18 @@ void add_training_options(CLI::App& app, RunOptions& o) {
                  "--trigger-file)");
 }
 
-// A step lists the actions of each.
-constexpr int64_t kMostMicrobatches = 10'000;
+constexpr int64_t kLongestTimeout = 86'400;                    // a day
+constexpr int64_t kMostProcesses = 1024, kMostThreads = 1024;  // of one machine
 
 void at_least(const char* flag, int64_t value, int64_t minimum) {
   if (value < minimum) {
     throw UsageError(fmt::format("{} {}: expected at least {}", flag, value, minimum));
+  }
+}
+
+void at_most(const char* flag, int64_t value, int64_t maximum) {
+  if (value > maximum) {
+    throw UsageError(fmt::format("{} {}: expected at most {}", flag, value, maximum));
   }
 }
 
@@ -103,8 +113,12 @@ void finite(const char* flag, double value, bool may_be_zero) {
 void check_world(const RunOptions& o) {
   const Backend backend = backend_of(o);
   at_least("--nproc", o.nproc, 1);
+  at_most("--nproc", o.nproc, kMostProcesses);
   at_least("--threads", o.threads, 1);
+  at_most("--threads", o.threads, kMostThreads);
   at_least("--on-signal", o.on_signal, 0);
+  at_least("--timeout", o.timeout, 1);
+  at_most("--timeout", o.timeout, kLongestTimeout);
   if (backend == Backend::kEmulated) {
     if (!o.world_size) {
       throw UsageError(
@@ -205,10 +219,15 @@ void check_sizes(const plan::StepSettings& step) {
   at_least("--batch", step.batch, 1);
   at_least("--seq", step.seq.value_or(1), 1);
   at_least("--accumulate", step.accumulate, 1);
-  if (step.accumulate > kMostMicrobatches) {
-    throw UsageError(
-        fmt::format("--accumulate {}: expected at most {}", step.accumulate, kMostMicrobatches));
+  const int64_t seq = step.seq.value_or(1);
+  at_most("--accumulate", step.accumulate, plan::kMostMicrobatches);
+  at_most("--batch", step.batch, plan::kMostSamples);
+  at_most("--seq", seq, plan::kLongestSample);
+  if (step.batch * seq > plan::kMostTokens) {
+    throw UsageError(fmt::format("--batch {} of --seq {}: expected at most {} tokens", step.batch,
+                                 seq, plan::kMostTokens));
   }
+  finite("--momentum", step.momentum, true);
 }
 
 void check_step(const plan::StepSettings& step) {
@@ -231,7 +250,6 @@ void check(const RunOptions& o) {
   check_step(o.step);
   finite("--lr", o.lr, true);
   finite("--weight-decay", o.weight_decay, true);
-  finite("--momentum", o.step.momentum, true);
   if (o.step.clip) {
     finite("--clip", *o.step.clip, false);
   }
@@ -322,6 +340,7 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add_path("--trigger-file", o.trigger_file);
   add("--on-signal", o.on_signal, defaults.on_signal);
   add("--threads", o.threads, defaults.threads);
+  add("--timeout", o.timeout, defaults.timeout);
   if (!o.step.sync_every_microbatch) {
     out.emplace_back("--no-sync");
   }

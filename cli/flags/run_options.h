@@ -53,6 +53,7 @@ struct RunOptions {
   std::filesystem::path trigger_file;  // if set, record only steps that begin while it exists
   int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all steps
   int64_t threads = 1;                 // operator threads of a worker
+  int64_t timeout = 300;               // seconds, of joining and of each collective
   bool force_collectives = false;      // issue collectives even for groups of one rank
   bool host_name = false;              // run.json has the machine's name and kernel
 

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/model_file.h"
+#include "core/plan/plan.h"
 #include "sim/hardware/stacks.h"
 
 #include "cli/flags/prepared_run.h"
@@ -32,8 +33,9 @@ void check_machine(const RunOptions& run, const ScenarioOptions& options) {
   if (run.hardware.empty() && !measured) {
     throw UsageError("--hardware is required, unless a machine is given with --calibration");
   }
-  if (run.world_size.value_or(1) < 1) {
-    throw UsageError("--world-size: expected at least 1");
+  const int64_t ranks = run.world_size.value_or(1);
+  if (ranks < 1 || ranks > plan::kMostRanks) {
+    throw UsageError(fmt::format("--world-size {}: expected 1 to {}", ranks, plan::kMostRanks));
   }
 }
 

@@ -1,12 +1,32 @@
 #include "cli/results/search_state.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/json_fault.h"
 
 namespace shardlens::cli {
 
 using nlohmann::json;
+
+namespace {
+
+sim::Outcome outcome_of(const json& line) {
+  sim::Outcome out;
+  out.figures.compute = line.at("compute_ns");
+  out.figures.exposed_comm = line.at("exposed_comm_ns");
+  out.figures.exposed_copy = line.at("exposed_copy_ns");
+  out.figures.idle = line.at("idle_ns");
+  out.figures.comm = line.at("comm_ns");
+  out.figures.overlap = line.at("overlap_ns");
+  out.peak_reserved = line.at("peak_reserved_bytes");
+  out.peak_allocated = line.at("peak_allocated_bytes");
+  out.fits = line.at("fits");
+  return out;
+}
+
+}  // namespace
 
 SearchState::SearchState(const std::filesystem::path& path, const std::string& identity)
     : path_(path) {
@@ -26,16 +46,12 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
       if (!whole) {
         break;  // the search was stopped while it wrote the line
       }
-      sim::Outcome& known = known_[each.at("plan").get<std::string>()];
-      known.figures.compute = each.at("compute_ns");
-      known.figures.exposed_comm = each.at("exposed_comm_ns");
-      known.figures.exposed_copy = each.at("exposed_copy_ns");
-      known.figures.idle = each.at("idle_ns");
-      known.figures.comm = each.at("comm_ns");
-      known.figures.overlap = each.at("overlap_ns");
-      known.peak_reserved = each.at("peak_reserved_bytes");
-      known.peak_allocated = each.at("peak_allocated_bytes");
-      known.fits = each.at("fits");
+      try {
+        known_[each.at("plan").get<std::string>()] = outcome_of(each);
+      } catch (const json::exception& error) {
+        throw InputError(path.string(), fmt::format("line {} is no result of a search: {}",
+                                                    known_.size() + 2, plan::fault_of(error)));
+      }
     }
   }
   in.close();

@@ -1,11 +1,11 @@
 #include "core/plan/step_settings.h"
 
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/step_limits.h"
 
 namespace shardlens::plan {
 
@@ -18,12 +18,22 @@ std::string_view name_of(OptimizerImpl impl) {
 }
 
 void require_valid(const StepSettings& settings, std::string_view source) {
-  for (const auto& [name, value] : {std::pair{"batch", settings.batch},
-                                    {"seq", settings.seq.value_or(1)},
-                                    {"accumulate", settings.accumulate}}) {
-    if (value < 1) {
-      throw InputError(std::string(source), fmt::format("{} {}: expected at least 1", name, value));
+  struct Size {
+    const char* name;
+    int64_t value, most;
+  };
+  const int64_t seq = settings.seq.value_or(1);
+  for (const Size& size : {Size{"batch", settings.batch, kMostSamples},
+                           {"seq", seq, kLongestSample},
+                           {"accumulate", settings.accumulate, kMostMicrobatches}}) {
+    if (size.value < 1 || size.value > size.most) {
+      throw InputError(std::string(source),
+                       fmt::format("{} {}: expected 1 to {}", size.name, size.value, size.most));
     }
+  }
+  if (settings.batch * seq > kMostTokens) {
+    throw InputError(std::string(source), fmt::format("batch {} of {} tokens: expected at most {}",
+                                                      settings.batch, seq, kMostTokens));
   }
   if (!(settings.expert_skew >= 0)) {
     throw InputError(std::string(source), "expert_skew: expected 0 (balanced) or more");

@@ -56,6 +56,7 @@ PlannedInputs read_recorded_program(const std::filesystem::path& directory,
   out.plan = plan::resolve(plan::load_plan(directory / "plan.json"), plan::module_tree(*out.config),
                            positive(environment, "world_size").value_or(world_size));
   out.settings = settings_of(environment);
+  plan::require_valid(out.settings, (directory / "run.json").string());
   return out;
 }
 

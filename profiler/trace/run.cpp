@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/json_fault.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/resolve.h"
 #include "profiler/trace/actions_file.h"
@@ -132,6 +133,9 @@ PlannedInputs read_planned(const fs::path& directory,
                            const nlohmann::json& run,
                            int64_t world_size) {
   const nlohmann::json options = run.value("options", nlohmann::json::object());
+  if (!options.is_object()) {
+    throw InputError((directory / "run.json").string(), "'options' is not an object");
+  }
   const fs::path model = model_of(directory, options);
   if (model.empty()) {
     throw InputError((directory / "run.json").string(), "names no model");
@@ -143,6 +147,7 @@ PlannedInputs read_planned(const fs::path& directory,
   const fs::path workload = directory / "workload.json";
   planned.workload = plan::parse_workload(plan::read_text_file(workload), workload.string());
   planned.settings = read_settings(options, planned.workload);
+  plan::require_valid(planned.settings, (directory / "run.json").string());
   return planned;
 }
 
@@ -190,7 +195,7 @@ void read_companions(const fs::path& directory, Run& run) {
   } catch (const Error& error) {
     run.plan_problem = error.what();
   } catch (const nlohmann::json::exception& error) {
-    run.plan_problem = error.what();
+    run.plan_problem = fmt::format("{}: {}", directory.string(), plan::fault_of(error));
   }
   if (!run.plan_problem.empty()) {
     add_diagnostic(run.diagnostics, Severity::kWarning,

@@ -422,7 +422,7 @@ class RankObserver {
 // The hardware whose collectives an emulated run modelled; "": the run was not emulated.
 std::string emulated_hardware(const trace::Run& run) {
   const auto about = nlohmann::json::parse(run.environment, nullptr, false);
-  if (!about.is_object() || about.value("numerics", "") != "emulated" ||
+  if (!about.is_object() || about.value("numerics", nlohmann::json()) != "emulated" ||
       !about.contains("options") || !about["options"].is_object()) {
     return {};
   }

@@ -5,15 +5,21 @@
 #include <fmt/format.h>
 
 #include "core/plan/grouped_blocks.h"
+#include "core/plan/step_limits.h"
 
 namespace shardlens::sim {
 namespace {
 
 std::vector<int64_t> divisors(int64_t of) {
   std::vector<int64_t> out;
-  for (int64_t i = 1; i <= of; ++i) {
+  for (int64_t i = 1; i * i <= of; ++i) {
     if (of % i == 0) {
       out.push_back(i);
+    }
+  }
+  for (size_t i = out.size(); i-- > 0;) {  // each divisor up to the root has a partner above it
+    if (out[i] * out[i] != of) {
+      out.push_back(of / out[i]);
     }
   }
   return out;
@@ -30,6 +36,10 @@ std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, i
       of_operators.emplace_back(size, true);
     }
   }
+  std::vector<int64_t> batches = divisors(samples);
+  std::erase_if(batches, [samples](int64_t batch) {
+    return samples / batch > plan::kMostMicrobatches || batch > plan::kMostSamples;
+  });
   std::vector<Candidate> out;
   for (const auto& [group, checkpoint] : of_operators) {
     for (const int64_t shard : divisors(ranks)) {
@@ -44,7 +54,7 @@ std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, i
             if (group == 0 && (reshard || !backward || forward > 0) && shard > 1) {
               continue;
             }
-            for (const int64_t batch : divisors(samples)) {
+            for (const int64_t batch : batches) {
               out.push_back(
                   {group, shard, reshard, backward, forward, checkpoint, batch, samples / batch});
             }

@@ -99,6 +99,7 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.trigger_file = "go";
   o.on_signal = 3;
   o.threads = 4;
+  o.timeout = 20;
   o.force_collectives = true;
   EXPECT_EQ(parse(to_arguments(o)), o);
   o.strategy = RunOptions().strategy;
@@ -117,11 +118,15 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
   };
   const std::vector<Row> rows{
       {[](RunOptions& o) { o.nproc = 0; }, "2 --nproc 0"},
+      {[](RunOptions& o) { o.nproc = 100'000; }, "2 --nproc 100000"},
+      {[](RunOptions& o) { o.threads = 100'000; }, "2 --threads 100000"},
+      {[](RunOptions& o) { o.step.momentum = std::nan(""); }, "2 --momentum nan"},
       {[](RunOptions& o) { o.steps = 0; }, "2 --steps 0"},
       {[](RunOptions& o) { o.warmup = 10; }, "2 --warmup 10"},
       {[](RunOptions& o) { o.step.batch = -1; }, "2 --batch -1"},
       {[](RunOptions& o) { o.step.seq = 0; }, "2 --seq 0"},
       {[](RunOptions& o) { o.threads = 0; }, "2 --threads 0"},
+      {[](RunOptions& o) { o.timeout = 0; }, "2 --timeout 0"},
       {[](RunOptions& o) { o.on_signal = -1; }, "2 --on-signal -1"},
       {[](RunOptions& o) { o.step.sync_every_microbatch = false; }, "2 --no-sync"},
       {[](RunOptions& o) { o.lr = -1; }, "2 --lr -1"},

@@ -11,7 +11,9 @@ namespace shardlens {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kSearch = "search --model " + std::string(SHARDLENS_TEST_DATA) +
                             "/llama-tiny --hardware 8xH100 --batch 2 --seq 32 ";
@@ -126,6 +128,11 @@ TEST_F(SearchCommandTest, StateIsOfOneSearchAndSurvivesATornLine) {
   const CommandResult limit = run(kSearch + "--memory-limit 2GiB --state " + state);
   EXPECT_EQ(limit.code, 3);
   EXPECT_THAT(limit.err, HasSubstr("is not the state of this search"));
+  std::ofstream(state, std::ios::app) << "\n{\"plan\": 7}\n";
+  const CommandResult foreign = run(command);
+  EXPECT_EQ(foreign.code, 3);
+  EXPECT_THAT(foreign.err, AllOf(HasSubstr("is no result of a search"), HasSubstr("must be string"),
+                                 Not(HasSubstr("json.exception"))));
 }
 
 TEST_F(SearchCommandTest, BadInputIsNamed) {

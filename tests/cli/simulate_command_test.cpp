@@ -153,6 +153,19 @@ TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
               HasSubstr("bare hardware: no constants of a software stack"));
 }
 
+TEST_F(SimulateCommandTest, NumbersThatDoNotFitAreRefused) {
+  for (const char* flag : {"--batch 99999999999999999999", "--batch -99999999999999999999",
+                           "--batch 9223372036854775807", "--seq 16777217",
+                           "--world-size 4294967296", "--momentum nan", "--momentum -1"}) {
+    refused(std::string("--hardware 8xH100 ") + flag, 2, std::string(flag).substr(0, 6));
+  }
+  refused("--hardware 8xH100 --batch 1048576 --seq 1024", 2, "at most 268435456 tokens");
+  const CommandResult seed =
+      run("capture --model " + kLlama + " --tokens t --out " + folder_ + "/o --seed -1");
+  EXPECT_EQ(seed.code, 2);
+  EXPECT_THAT(seed.err, HasSubstr("--seed -1: expected a whole number from 0"));
+}
+
 TEST_F(SimulateCommandTest, BadInputIsNamed) {
   refused("", 2, "--hardware");
   refused("--hardware 8xH10", 3, "did you mean '8xH100'?");

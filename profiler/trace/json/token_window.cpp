@@ -182,7 +182,7 @@ void TokenWindow::index(size_t size) {
            "a control character in a string; JSON requires an escape sequence");
     }
     case simdjson::MEMALLOC:
-      fail(offset_, fmt::format("needs more than {} MiB of memory", capacity_ >> 20));
+      fail(offset_, "there is not enough memory for the parser's buffers");
     default:
       fail(offset_, fmt::format("not JSON: {}", simdjson::error_message(error)));
   }

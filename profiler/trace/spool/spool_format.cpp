@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -348,7 +349,7 @@ Spool read_spool(const std::filesystem::path& path) {
   }
   std::ifstream in(path, std::ios::binary);
   if (!in) {
-    throw InputError(path.string(), "cannot be opened");
+    throw InputError(path.string(), fmt::format("cannot be opened: {}", std::strerror(errno)));
   }
   std::string block(kBlockRecords * kSpoolRecordBytes, '\0');
   const auto next = [&](size_t size) {

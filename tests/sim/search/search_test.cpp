@@ -157,6 +157,19 @@ TEST(Candidates, AreDistinctPlansThatResolve) {
   EXPECT_EQ(named.size(), all.size());
 }
 
+// Before, each number up to the samples was tried as a divisor.
+TEST(Candidates, ManySamplesAreDividedAtOnce) {
+  const std::vector<Candidate> all = candidates(model()->tree(), kRanks, int64_t{1} << 30);
+  ASSERT_FALSE(all.empty());
+  std::set<int64_t> batches;
+  for (const Candidate& each : all) {
+    EXPECT_EQ(each.batch * each.accumulate, int64_t{1} << 30);
+    batches.insert(each.batch);
+  }
+  // A microbatch has at most 2^20 samples and a step at most 10000 microbatches.
+  EXPECT_EQ(batches, (std::set<int64_t>{1 << 17, 1 << 18, 1 << 19, 1 << 20}));
+}
+
 // Step, peak, exposed: the third is slower and larger than the first, the fourth does not fit.
 TEST(ParetoFront, KeepsWhatNothingBeatsInAll) {
   const auto at = [](Nanoseconds step, Bytes peak, Nanoseconds exposed, bool fits = true) {
