@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -112,6 +113,27 @@ DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) 
   return lock;
 }
 
+namespace {
+
+// What a process that was killed had not finished writing.
+void remove_unfinished(const std::filesystem::path& directory, int rank) {
+  std::vector<std::filesystem::path> unfinished;
+  std::error_code error;
+  const std::string prefix = fmt::format("rank{}.", rank);
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(prefix) && without_temporary_ending(name) != name) {
+      unfinished.push_back(entry->path());
+    }
+  }
+  for (const std::filesystem::path& path : unfinished) {
+    std::filesystem::remove(path, error);
+  }
+}
+
+}  // namespace
+
 std::string tidy_capture_directory(const std::filesystem::path& directory,
                                    int first_rank,
                                    int processes) {
@@ -124,6 +146,7 @@ std::string tidy_capture_directory(const std::filesystem::path& directory,
       std::filesystem::remove(spool, ignored);
     }
     std::filesystem::remove(record::now_path(directory, rank), ignored);
+    remove_unfinished(directory, rank);
     if (std::filesystem::exists(spool, ignored)) {
       spools += (spools.empty() ? "" : ", ") + spool.string();
     }

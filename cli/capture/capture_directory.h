@@ -16,10 +16,10 @@ namespace shardlens::cli {
 // Throws the errors of prepare_capture_directory(), but changes nothing.
 void check_capture_directory(const std::filesystem::path& directory);
 
-// Removes what only a running capture needs: the files with what each rank was doing, and the
-// spools of ranks that recorded nothing, because they never trained or the file system was full
-// from the start. Returns the names of the other spools, which a failed capture leaves, separated
-// by ", ".
+// Removes what only a running capture needs: the files with what each rank was doing, files that
+// they had not finished, and the spools of ranks that recorded nothing, because they never trained
+// or the file system was full from the start. Returns the names of the other spools, which a failed
+// capture leaves, separated by ", ".
 [[nodiscard]] std::string tidy_capture_directory(const std::filesystem::path& directory,
                                                  int first_rank,
                                                  int processes);

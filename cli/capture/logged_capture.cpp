@@ -1,8 +1,5 @@
 #include "cli/capture/logged_capture.h"
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <fstream>
 #include <string>
@@ -49,9 +46,8 @@ class Log {
 
 }  // namespace
 
-CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted)
-    : path_(wanted), keep_(!wanted.empty()) {
-  if (keep_) {
+CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted) : path_(wanted) {
+  if (!wanted.empty()) {
     std::error_code error;
     fs::create_directories(path_, error);
     if (!error) {
@@ -69,18 +65,9 @@ CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted)
     }
     return;
   }
-  std::string name = (fs::temp_directory_path() / "shardlens-captures-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) {
-    throw RuntimeFault(fmt::format("cannot create {}: {}", name, std::strerror(errno)));
-  }
-  path_ = name;
-}
-
-CaptureFolder::~CaptureFolder() {
-  if (!keep_) {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
+  temporary_ = std::make_unique<PrivateDirectory>();
+  path_ = temporary_->path() / "captures";
+  fs::create_directory(path_);
 }
 
 void capture_logged(const RunOptions& options) {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 
 #include "cli/capture/directory_lock.h"
+#include "cli/capture/private_directory.h"
 #include "cli/flags/run_options.h"
 
 namespace shardlens::cli {
@@ -17,15 +19,12 @@ class CaptureFolder {
  public:
   // `wanted`: "" for a temporary directory.
   CaptureFolder(std::string_view flag, const std::filesystem::path& wanted);
-  ~CaptureFolder();
-  CaptureFolder(const CaptureFolder&) = delete;
-  CaptureFolder& operator=(const CaptureFolder&) = delete;
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
-  bool keep_;
-  std::optional<DirectoryLock> lock_;  // for a directory that is kept
+  std::unique_ptr<PrivateDirectory> temporary_;  // null: the directory is kept
+  std::optional<DirectoryLock> lock_;            // for a directory that is kept
 };
 
 // capture(), but the workers' output goes to `options.out`.log. An error message contains the last

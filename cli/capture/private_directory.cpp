@@ -56,7 +56,14 @@ void remove_those_left_behind(const fs::path& below) {
 }  // namespace
 
 PrivateDirectory::PrivateDirectory() {
-  const fs::path temporary = fs::temp_directory_path();
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  if (error) {
+    const char* named = std::getenv("TMPDIR");
+    throw RuntimeFault(fmt::format("cannot use the directory for temporary files{}: {}",
+                                   named == nullptr ? "" : fmt::format(", TMPDIR={}", named),
+                                   error.message()));
+  }
   remove_those_left_behind(temporary);
   std::string name = (temporary / (std::string(kPrefix) + "XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr) {  // mode 0700

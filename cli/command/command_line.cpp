@@ -2,8 +2,10 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -16,6 +18,7 @@
 
 #include "cli/command/subcommand.h"
 #include "cli/flags/parse_flags.h"
+#include "cli/flags/standard_descriptors.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -91,6 +94,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
 int run_command_line(int argc, const char* const* argv, std::span<const Subcommand> table) {
   ExitCode code = ExitCode::kOk;
   std::string message;
+  open_standard_descriptors();
   ::signal(SIGXFSZ,
            SIG_IGN);  // a write beyond the limit of file sizes is an error like a full disk
   try {
@@ -102,6 +106,11 @@ int run_command_line(int argc, const char* const* argv, std::span<const Subcomma
   } catch (const std::bad_alloc&) {
     code = ExitCode::kRuntime;
     message = "out of memory";
+  } catch (const std::filesystem::filesystem_error& error) {
+    code = error.code() == std::errc::no_space_on_device || error.code() == std::errc::io_error
+               ? ExitCode::kRuntime
+               : ExitCode::kBadInput;
+    message = fmt::format("{}: {}", error.path1().string(), error.code().message());
   } catch (const std::exception& error) {
     code = ExitCode::kRuntime;
     message = fmt::format("internal error: {}", error.what());

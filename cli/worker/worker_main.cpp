@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,7 @@
 #include "core/base/error.h"
 
 #include "cli/flags/run_options.h"
+#include "cli/flags/standard_descriptors.h"
 #include "cli/worker/worker_environment.h"
 #include "cli/worker/worker_run.h"
 #include "cli/worker/worker_shard.h"
@@ -55,6 +57,7 @@ int train(int argc, char** argv, int& rank) {
 
 int main(int argc, char** argv) {
   int rank = 0;
+  open_standard_descriptors();
   try {
     const bool shards = argc > 1 && std::string_view(argv[1]) == "shard";
     return shards ? shard_without_memory(argc - 1, argv + 1) : train(argc, argv, rank);
@@ -62,6 +65,8 @@ int main(int argc, char** argv) {
     leave(rank, error.code(), error.what());
   } catch (const c10::Error& error) {
     leave(rank, ExitCode::kRuntime, error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    leave(rank, ExitCode::kRuntime, "out of memory");
   } catch (const std::exception& error) {
     leave(rank, ExitCode::kRuntime, error.what());
   }
