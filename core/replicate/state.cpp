@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/process_group.h"
+#include "core/dist/same_device.h"
 #include "core/dist/world.h"
 #include "core/replicate/output_sink.h"
 #include "core/replicate/replicate.h"
@@ -149,12 +150,20 @@ void ReplicateState::Impl::broadcast_values(std::vector<at::Tensor> tensors,
 
 void ReplicateState::Impl::init() {
   parameters = collect();
-  collect = nullptr;
   if (parameters.empty()) {
     throw UsageError(prefix() +
                      "no parameter to replicate: no parameter of the modules requires a gradient, "
                      "or all are ignored or managed by fully_shard");
   }
+  const c10::Device device = options.world->world().device();
+  for (const NamedParameter& each : parameters) {
+    if (!dist::same_device(each.tensor.device(), device)) {
+      throw UsageError(fmt::format(
+          "{}parameter '{}' is on {}, and the ranks communicate on {}; move the model there first",
+          prefix(), each.name, each.tensor.device().str(), device.str()));
+    }
+  }
+  collect = nullptr;
   const std::weak_ptr<Impl> weak = weak_from_this();
   group = dist::make_process_group(
       options.world->world(), [weak](CollectiveKind kind, const at::Tensor& tensor) {

@@ -5,17 +5,21 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/zeros.h>
 
 #include "core/dist/world.h"
 #include "core/models/model.h"
 #include "core/plan/resolve.h"
+#include "core/replicate/replicate.h"
 #include "core/train/parallel_model.h"
 #include "core/train/trainer.h"
 #include "tests/core/fsdp/fake_device.h"
+#include "tests/support/message_of.h"
 
 namespace shardlens::train {
 namespace {
@@ -143,6 +147,25 @@ INSTANTIATE_TEST_SUITE_P(
                     StepsCase{"ignored",
                               R"(, "ignored_parameters": ["lm_head.weight", "layers.1.fc1.*"])"}),
     [](const auto& each) { return std::string(each.param.name); });
+
+TEST(DeviceModelTest, ReplicatedParametersOnAnotherDeviceThanTheWorldsAreNamed) {
+  const test::DeviceScope scope(0);
+  dist::WorldOptions options;
+  options.backend = dist::BackendKind::kEmulated;
+  options.world_size = 2;
+  options.device = test::kFakeDevice;
+  const auto world = dist::World::join(options);
+  const auto model =
+      models::make_model(plan::parse_model_config(kModel, "test"), models::Init::kRandom, 5);
+  const auto state = replicate::replicate(model, {.world = world.get()});
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_THAT(test::message_of<UsageError>([&] {
+                  model->logits(at::zeros({1, 4}, at::kLong));
+                }),
+                testing::AllOf(testing::HasSubstr("is on cpu, and the ranks communicate on fake:0"),
+                               testing::HasSubstr("move the model")));
+  }
+}
 
 }  // namespace
 }  // namespace shardlens::train
