@@ -258,6 +258,10 @@ def main(arguments=None):
     parser.add_argument("--experts", type=_pair, metavar="COUNT,PER_TOKEN", help="routing of a model whose config does not say it: experts, and how many a token chooses")
     parser.add_argument("--out", required=True, metavar="FILE")
     options = parser.parse_args(arguments)
+    folder = Path(options.out).parent
+    if not folder.is_dir() or Path(options.out).is_dir():  # before the export, which may take minutes
+        print(f"error: --out {options.out}: {f'{folder} is not a folder' if not folder.is_dir() else 'is a folder; expected a file'}", file=sys.stderr)
+        return 3
     try:
         if options.hf:
             make = lambda: from_transformers(options.hf, options.seq, options.dtype)  # noqa: E731

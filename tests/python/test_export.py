@@ -188,3 +188,9 @@ def test_errors_say_what_was_expected(arguments, message, tmp_path, capsys):
     assert export.main([*arguments, "--out", str(tmp_path / "model.json")]) == 3
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("out, message", [("missing/model.json", "is not a folder"), ("", "is a folder; expected a file")])
+def test_where_nothing_can_be_written_is_refused_before_the_export(out, message, tmp_path, capsys):
+    assert export.main(["--call", "nothing:nothing", "--out", f"{tmp_path}/{out}"]) == 3
+    assert message in capsys.readouterr().err
