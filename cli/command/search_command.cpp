@@ -216,8 +216,9 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
   }
   write_stdout(table.render(style_of_stdout()));
   if (result.pareto.size() > kFrontShown) {
-    write_stdout(fmt::format("{} more plans that no other plan beats in all three\n",
-                             result.pareto.size() - kFrontShown));
+    const size_t more = result.pareto.size() - kFrontShown;
+    write_stdout(fmt::format("{} more plan{} that no other plan beats in all three\n", more,
+                             more == 1 ? "" : "s"));
   }
   write_stdout("\n" + result.why + "\n");
 }

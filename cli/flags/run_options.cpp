@@ -227,6 +227,7 @@ void check_sizes(const plan::StepSettings& step) {
     throw UsageError(fmt::format("--batch {} of --seq {}: expected at most {} tokens", step.batch,
                                  seq, plan::kMostTokens));
   }
+  finite("--expert-skew", step.expert_skew, true);
   finite("--momentum", step.momentum, true);
 }
 

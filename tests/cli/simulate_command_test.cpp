@@ -121,6 +121,8 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   // Its norms are several kernels.
   EXPECT_GT(compute("--stack transformers"), compute("--stack bare"));
   refused("--hardware 8xH100 --expert-skew 1", 3, "the model has no experts");
+  refused("--hardware 8xH100 --expert-skew -1", 2, "--expert-skew");
+  refused("--hardware 8xH100 --expert-skew nan", 2, "--expert-skew");
   refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
           "did you mean 'llm-foundry H100-SXM-80GB'?");
   refused("--hardware 8xH100 --stack transformer", 3, "did you mean 'transformers'?");
