@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -61,6 +65,7 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
   world.world_size = placement.world_size;
   world.replicate = static_cast<int>(prepared.plan.replicate);
   world.recorder = recorder;
+  world.timeout = std::chrono::seconds(options.timeout);
   if (backend_of(options) == Backend::kNccl) {
     world.backend = dist::BackendKind::kNccl;
   }
@@ -187,6 +192,43 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
 }
 
+// Ends the process if it has not joined the others some time after the timeout. The stores of c10d
+// wait without a limit for a program that listens at the rendezvous' port but does not answer, and
+// for a file that was removed.
+class JoinDeadline {
+ public:
+  JoinDeadline(int rank, int64_t timeout)
+      : thread_([this, rank, timeout] {
+          const std::chrono::seconds limit(2 * timeout + kMargin);
+          std::unique_lock lock(mutex_);
+          if (!changed_.wait_for(lock, limit, [this] { return joined_; })) {
+            fmt::print(stderr,
+                       "[rank {}] did not join the other ranks within {} s (--timeout {}): the "
+                       "rendezvous does not answer\n",
+                       rank, limit.count(), timeout);
+            std::fflush(nullptr);
+            std::_Exit(static_cast<int>(ExitCode::kRuntime));
+          }
+        }) {}
+  ~JoinDeadline() {
+    {
+      const std::lock_guard lock(mutex_);
+      joined_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  JoinDeadline(const JoinDeadline&) = delete;
+  JoinDeadline& operator=(const JoinDeadline&) = delete;
+
+ private:
+  static constexpr int64_t kMargin = 10;  // seconds, for c10d's own messages to come first
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool joined_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
 class Worker {
  public:
   Worker(const RunOptions& options, const Placement& placement)
@@ -226,7 +268,10 @@ class Worker {
 
  private:
   void train() {
-    world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
+    {
+      const JoinDeadline deadline(placement_.rank, options_.timeout);
+      world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
+    }
     model_ = models::make_model(prepared_.config, models::Init::kNone, options_.seed, device_);
     fsdp::Options sharding;
     sharding.world = world_.get();
