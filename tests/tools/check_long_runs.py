@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Lets a capture of two ranks run for long, and checks that it takes no more memory, descriptors or threads later than it did at first.
+
+    check_long_runs.py --bin DIR --seconds 7200    the run of docs/reliability.md
+    check_long_runs.py --bin DIR --seconds 25      what CTest runs
+    check_long_runs.py --bin DIR --seconds 7200 --write FILE    also replaces the table of long runs in docs/reliability.md
+
+Every few seconds SIGUSR1 asks for two recorded steps, so windows of a trace are begun and ended all the time. Samples are taken of capture and both
+workers. Compared are the medians of the second and of the last quarter (the first is warm-up): resident memory may grow by 1 % and 4 MiB, descriptors
+and threads not at all. At the end, after SIGTERM, metrics.jsonl has one line for each step, the spools never had more than their 256 MiB, and every
+requested window can be analyzed. Exit 1 if an expectation fails.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import reliability_table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MIB = 1 << 20
+BUDGET = 256 * MIB  # of a spool
+NAMES = ("capture", "rank 0", "rank 1")
+
+
+def sample(pid):
+    """(resident bytes, descriptors, threads)"""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    number = {key: int(value) for key, value in re.findall(r"^(VmRSS|Threads):\s+(\d+)", status, re.M)}
+    return number["VmRSS"] * 1024, len(os.listdir(f"/proc/{pid}/fd")), number["Threads"]
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def medians(samples, quarter):
+    begin, end = len(samples) * quarter // 4, len(samples) * (quarter + 1) // 4
+    return [statistics.median(values) for values in zip(*samples[begin:end])]
+
+
+def watch(process, out, seconds, between):
+    """Samples of each process, requested windows and the most bytes that a spool had."""
+    samples, windows, most, told = {name: [] for name in NAMES}, 0, 0, time.monotonic()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            for name, taken in zip(NAMES, [sample(pid) for pid in (process.pid, *children(process.pid))]):
+                samples[name].append(taken)
+        except (OSError, KeyError):
+            break  # one has ended
+        most = max([most, *(spool.stat().st_size for spool in out.glob("rank*.spool"))])
+        if time.monotonic() - told >= between * 5:
+            told = time.monotonic()
+            process.send_signal(signal.SIGUSR1)
+            windows += 1
+        time.sleep(between)
+    return samples, windows, most
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="folder with shardlens and shardlens-worker")
+    parser.add_argument("--seconds", required=True, type=float)
+    parser.add_argument("--write", type=pathlib.Path, help="the document whose table is replaced")
+    options = parser.parse_args()
+    problems, rows = [], []
+    with tempfile.TemporaryDirectory(prefix="shardlens-long-") as name:
+        out = pathlib.Path(name) / "out"
+        command = [options.bin / "shardlens", "capture", "--model", ROOT / "tests/data/llama-tiny", "--tokens", ROOT / "tests/data/tokens.u16.bin", "--out", out,
+                   "--steps", "1000000000", "--timeout", "86400",  # also of use where the machine is suspended
+                   "--on-signal", "2", "--seq", "16"]
+        with open(pathlib.Path(name) / "stderr", "wb") as stderr, subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr) as process:
+            while process.poll() is None and not (out / "metrics.jsonl").exists():
+                time.sleep(0.05)
+            samples, windows, most = watch(process, out, options.seconds, min(1.0, options.seconds / 100))
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(120)
+        if code != 4:
+            problems.append(f"exit {code}, expected 4 after SIGTERM: {(pathlib.Path(name) / 'stderr').read_text()[-500:]}")
+        for who in NAMES:
+            early, late = medians(samples[who], 1), medians(samples[who], 3)
+            rows.append((who, f"{early[0] / MIB:.1f} → {late[0] / MIB:.1f} MiB", f"{early[1]:.0f} → {late[1]:.0f}", f"{early[2]:.0f} → {late[2]:.0f}"))
+            if late[0] > early[0] * 1.01 + 4 * MIB or late[1] > early[1] or late[2] > early[2]:
+                problems.append(f"{who} grew: memory, descriptors, threads were {early}, are {late}")
+            print(*rows[-1], sep="  ")
+        steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        if steps != list(range(steps[0], steps[0] + len(steps))):
+            problems.append("metrics.jsonl does not have one line for each step")
+        if most > BUDGET:
+            problems.append(f"a spool had {most} bytes, its limit is {BUDGET}")
+        analyzed = subprocess.run([options.bin / "shardlens", "analyze", out, "--json"], capture_output=True, check=False)
+        recorded = [len(rank["steps"]) for rank in json.loads(analyzed.stdout)["ranks"]] if analyzed.returncode == 0 else [0]
+        if most < BUDGET * 0.9 and min(recorded) < windows:  # requests during a window are one with it
+            problems.append(f"{windows} windows were requested, {recorded} steps are in the traces: {analyzed.stderr.decode()[-300:]}")
+        summary = (f"{options.seconds:.0f} s: {len(steps)} steps, {windows} windows requested, {min(recorded)} steps in the traces, "
+                   f"at most {most / MIB:.1f} MiB in a spool")
+        print(summary)
+    for problem in problems:
+        print(f"FAILED  {problem}")
+    if options.write and not problems:
+        reliability_table.replace(options.write, "long runs", ("process", "memory", "descriptors", "threads"), [*rows, (summary, "", "", "")])
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
