@@ -179,7 +179,8 @@ std::string pass_reason(const CheckResult& result) {
 // A metric that is to gate, but that a side does not have.
 std::optional<Metric> unmeasured_gate(const std::vector<MetricResult>& measured,
                                       const CheckOptions& options) {
-  for (const auto& [metric, limit] : options.gates) {
+  for (const auto& gate : options.gates) {
+    const Metric metric = gate.first;
     if (std::none_of(measured.begin(), measured.end(),
                      [&](const MetricResult& m) { return m.metric == metric; })) {
       return metric;
