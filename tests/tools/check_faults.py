@@ -603,16 +603,23 @@ def _(lab):
     return took, message, "no spool"
 
 
-@fault("ranks differ", "rank 1 clips gradients, rank 0 does not (another code path; --timeout 5)")
+def clips_on_one_rank(lab, env=None):
+    # The norm's all-reduce of one number meets the other rank's next all-reduce of one number, so nothing fails until the end.
+    ranks = [lab.rank(0, 2, "--timeout", "5", steps="20", env=env), lab.rank(1, 2, "--timeout", "5", "--clip", "1", steps="20", env=env)]
+    for each in ranks:
+        each.end((0, 4), within=90)
+    said = "; ".join(sorted({each.text().splitlines()[-1] for each in ranks if each.process.returncode == 4}))
+    return None, said or "(none: not noticed)", "traces; the losses mean nothing"
+
+
+@fault("ranks differ", "rank 1 clips gradients, rank 0 does not (another code path)")
 def _(lab):
-    took, message = mismatched(lab, r"\[rank [01]\] ", "--clip", "1")
-    return took, message, "spools"
+    return clips_on_one_rank(lab)
 
 
 @fault("ranks differ", "rank 1 clips gradients, rank 0 does not, ranks compared")
 def _(lab):
-    took, message = mismatched(lab, r"\[rank [01]\] ", "--clip", "1", env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
-    return took, message, "spools"
+    return clips_on_one_rank(lab, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
 
 
 @fault("ranks differ", "rank 1 makes three steps, rank 0 more (--timeout 5)")
