@@ -1,0 +1,245 @@
+// Fuzzes what is read besides traces: any bytes are read, or refused with an InputError or a
+// UsageError. --target=NAME chooses the reader; --targets lists them.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/models/safetensors.h"
+#include "core/plan/plan.h"
+#include "core/plan/resolve.h"
+#include "core/plan/workload.h"
+#include "profiler/analysis/summary_file.h"
+#include "profiler/check/baseline_file.h"
+#include "profiler/trace/actions_file.h"
+#include "profiler/trace/bytes/compression.h"
+#include "profiler/trace/run.h"
+#include "profiler/trace/spool/spool_format.h"
+#include "profiler/trace/spool/spool_trace.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/hardware/hardware_spec.h"
+#include "sim/hardware/stacks.h"
+#include "sim/validate/collective_tables.h"
+#include "sim/validate/published_runs.h"
+#include "tests/support/temporary_directory.h"
+
+namespace {
+
+using namespace shardlens;  // NOLINT: a fuzz target is one file
+
+void require(bool condition, const char* what) {
+  if (!condition) {
+    std::fprintf(stderr, "broken: %s\n", what);
+    std::abort();
+  }
+}
+
+// A directory for the inputs that are read from files.
+const std::filesystem::path& folder() {
+  static const test::TemporaryDirectory made;
+  return made.path();
+}
+
+std::filesystem::path file_with(std::string_view bytes, const std::filesystem::path& name) {
+  const std::filesystem::path path = folder() / name;
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  return path;
+}
+
+// 64 bits, little-endian.
+std::string length_of(size_t bytes) {
+  std::string out;
+  for (unsigned i = 0; i < 8; ++i) {
+    out += static_cast<char>(bytes >> (8 * i) & 0xff);
+  }
+  return out;
+}
+
+void model(std::string_view input) {
+  const plan::ModelConfig config = plan::parse_model_config(input, "f.json");
+  (void)plan::module_tree(config);
+}
+
+void plans(std::string_view input) {
+  static const plan::ModuleTree tree = plan::module_tree(plan::parse_model_config(
+      R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32,
+          "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1})",
+      "config.json"));
+  const plan::Plan read = plan::parse_plan(input, "f.json");
+  const std::string written = plan::to_json(read);
+  require(plan::to_json(plan::parse_plan(written, "again.json")) == written,
+          "what is written reads back");
+  (void)plan::resolve(read, tree, 4);
+}
+
+void workload(std::string_view input) {
+  (void)plan::parse_workload(input, "f.json");
+}
+
+void hardware(std::string_view input) {
+  (void)sim::parse_hardware(input, "f.json");
+}
+
+void stacks(std::string_view input) {
+  (void)sim::parse_stacks(input, "f.json");
+}
+
+void calibration(std::string_view input) {
+  const std::string written = to_json(sim::parse_calibration(input, "f.json"));
+  require(to_json(sim::parse_calibration(written, "again.json")) == written,
+          "what is written reads back");
+}
+
+void baseline(std::string_view input) {
+  const std::string written = check::to_json(check::parse_baseline(input, "f.json"));
+  require(check::to_json(check::parse_baseline(written, "again.json")) == written,
+          "what is written reads back");
+}
+
+void actions(std::string_view input) {
+  std::vector<trace::Diagnostic> diagnostics;
+  (void)trace::read_actions(file_with(input, "rank0.actions.jsonl"), diagnostics);
+}
+
+// An odd first byte: header and records get the checksums that they need.
+void spool(std::string_view input) {
+  if (input.empty()) {
+    return;
+  }
+  std::string bytes(input.substr(1));
+  if ((input[0] & 1) != 0) {
+    const auto repair = [&]<typename Part>(size_t at, Part part) {
+      std::memcpy(&part, bytes.data() + at, sizeof part);
+      part.check = trace::spool_check(part);
+      std::memcpy(bytes.data() + at, &part, sizeof part);
+    };
+    for (size_t at = 0; at + sizeof(trace::SpoolRecord) <= bytes.size();
+         at += sizeof(trace::SpoolRecord)) {
+      at == 0 ? repair(at, trace::SpoolHeader()) : repair(at, trace::SpoolRecord());
+    }
+  }
+  (void)trace::spool_to_trace(trace::parse_spool(bytes, "f.spool"));
+}
+
+void summary(std::string_view input) {
+  const auto name = "rank0" + std::string(analysis::kSummaryEnding);
+  (void)analysis::read_summary(file_with(trace::gzip(input), name));
+}
+
+// An odd first byte: a header, whose length and 64 bytes of data are added; otherwise a whole file.
+void tensors(std::string_view input) {
+  if (input.empty()) {
+    return;
+  }
+  std::string bytes(input.substr(1));
+  if ((input[0] & 1) != 0) {
+    bytes = length_of(bytes.size()) + bytes + std::string(64, '\1');
+  }
+  const auto found = models::Checkpoint::open(file_with(bytes, "f.safetensors"));
+  std::vector<float> values(1);
+  for (const models::TensorEntry& each : found.tensors()) {
+    if (each.numel > 0 && each.stored_dtype == "F32") {
+      found.read(each, each.numel - 1, values);
+    }
+  }
+}
+
+void tensor_index(std::string_view input) {
+  static const std::string shard =
+      R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})";
+  static const auto path =
+      file_with(length_of(shard.size()) + shard + std::string(8, '\0'), "index/one.safetensors");
+  file_with(input, "index/model.safetensors.index.json");
+  (void)models::Checkpoint::open(path.parent_path());
+}
+
+void training_runs(std::string_view input) {
+  (void)sim::parse_published_runs(input, "f.csv");
+}
+
+void collective_tables(std::string_view input) {
+  (void)sim::collective_errors(sim::parse_collective_table(input, "f.csv").curves);
+}
+
+// run.json of a capture directory.
+void capture(std::string_view input) {
+  static const auto path = file_with(
+      R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]})",
+      "capture/rank0.json");
+  file_with(input, "capture/run.json");
+  (void)trace::Run::open(path.parent_path());
+}
+
+// metrics.jsonl of a capture directory.
+void metrics(std::string_view input) {
+  static const auto path = file_with(
+      R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]})",
+      "metrics/rank0.json");
+  file_with(input, "metrics/metrics.jsonl");
+  (void)trace::Run::open(path.parent_path());
+}
+
+const std::vector<std::pair<std::string_view, void (*)(std::string_view)>> kTargets{
+    {"model", model},
+    {"plan", plans},
+    {"workload", workload},
+    {"hardware", hardware},
+    {"stacks", stacks},
+    {"calibration", calibration},
+    {"baseline", baseline},
+    {"actions", actions},
+    {"spool", spool},
+    {"summary", summary},
+    {"tensors", tensors},
+    {"tensor_index", tensor_index},
+    {"training_runs", training_runs},
+    {"collective_tables", collective_tables},
+    {"capture", capture},
+    {"metrics", metrics}};
+
+void (*chosen)(std::string_view) = nullptr;
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  constexpr std::string_view kFlag = "--target=";
+  for (int i = 1; i < *argc; ++i) {
+    const std::string_view argument = (*argv)[i];
+    if (argument == "--targets") {
+      for (const auto& [name, run] : kTargets) {
+        std::cout << name << '\n';
+      }
+      std::exit(0);
+    }
+    for (const auto& [name, run] : kTargets) {
+      if (argument.starts_with(kFlag) && argument.substr(kFlag.size()) == name) {
+        chosen = run;
+      }
+    }
+  }
+  if (chosen == nullptr) {
+    std::cerr << "--target=NAME is missing; --targets lists the names\n";
+    std::exit(2);
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    chosen({reinterpret_cast<const char*>(data), size});
+  } catch (const InputError& error) {
+    require(error.what()[0] != '\0', "a message says what is wrong");
+  } catch (const UsageError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Runs the fuzz targets of a build, and adds up what was run; see scripts/fuzz, which builds them first.
+
+    fuzz_targets.py --build DIR --work DIR [--seconds N | --runs N] [TARGET ...]
+    fuzz_targets.py --build DIR --work DIR --keep [TARGET ...]
+    fuzz_targets.py --table
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CORPORA = ROOT / "tests/data/fuzz"
+TOTALS = CORPORA / "totals.json"
+LONGEST = 4096
+# What each target reads, for the table.
+READS = {"reader": "traces: JSON, gzip, zstd", "model": "`config.json`, `model.json`", "plan": "plan files", "workload": "`workload.json`",
+         "hardware": "hardware specs", "stacks": "software stacks", "calibration": "calibrations", "baseline": "saved baselines",
+         "actions": "`rank<r>.actions.jsonl`", "spool": "spools", "summary": "summaries of ranks", "tensors": "safetensors files",
+         "tensor_index": "indexes of safetensors", "training_runs": "CSV of training runs", "collective_tables": "CSV of collectives",
+         "capture": "`run.json`", "metrics": "`metrics.jsonl`"}
+
+
+def command(options, target):
+    return [options.build / "bin/reader_fuzz"] if target == "reader" else [options.build / "bin/inputs_fuzz", f"--target={target}"]
+
+
+def totals():
+    return json.loads(TOTALS.read_text()) if TOTALS.exists() else {}
+
+
+def dictionary(target, path):
+    """The texts within the seeds, and reader_fuzz's own dictionary."""
+    words = set()
+    for seed in (CORPORA / target).iterdir():
+        words.update(re.findall(rb'"[A-Za-z_][\w .:/-]{0,40}"', seed.read_bytes()))
+        words.update(re.findall(rb"\b[a-z_]{3,30}\b", seed.read_bytes()) if seed.suffix == ".csv" else ())
+    lines = ['"' + word.decode().replace("\\", "\\\\").replace('"', '\\"') + '"' for word in sorted(words)[:2000]]
+    if target == "reader":
+        lines += (ROOT / "tests/fuzz/kineto.dict").read_text().splitlines()
+    path.write_text("\n".join(lines) + "\n")
+
+
+def fuzz(options, target):
+    """Returns whether there was no finding."""
+    work = options.work / target
+    corpus = work / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    (CORPORA / target).mkdir(parents=True, exist_ok=True)
+    dictionary(target, work / "words.dict")
+    limits = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={options.seconds}"]
+    with tempfile.TemporaryDirectory(prefix="shardlens-fuzz-") as temporary, open(work / "log", "w+") as log:
+        process = subprocess.Popen(
+            [*command(options, target), *limits, f"-max_len={LONGEST}", f"-dict={work / 'words.dict'}", f"-artifact_prefix={work}/finding-", "-timeout=10",
+             "-rss_limit_mb=2048", "-print_final_stats=1", "-use_value_profile=0", corpus, CORPORA / target],
+            stdout=subprocess.DEVNULL, stderr=log, env={**os.environ, "TMPDIR": temporary})
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        log.seek(0)
+        text = log.read()
+    seconds = usage.ru_utime + usage.ru_stime
+    executions = max([int(n) for n in re.findall(r"^#(\d+)\s", text, re.M)] + [int(n) for n in re.findall(r"stat::number_of_executed_units: (\d+)", text)] + [0])
+    first = re.search(r"^#\d+\s+INITED cov: (\d+)", text, re.M)
+    edges, last_new = int(first[1]) if first else 0, 0
+    for at, cov in re.findall(r"^#(\d+)\s+\w+\s+cov: (\d+)", text, re.M):
+        if int(cov) > edges:
+            edges, last_new = int(cov), int(at)
+    every = totals()
+    one = every.setdefault(target, {"executions": 0, "cpu_seconds": 0, "edges": 0, "last_new": 0})
+    if last_new > 0:
+        one["last_new"] = one["executions"] + last_new
+    one["executions"] += executions
+    one["cpu_seconds"] = round(one["cpu_seconds"] + seconds)
+    one["edges"] = max(one["edges"], edges)
+    TOTALS.write_text(json.dumps(dict(sorted(every.items())), indent=1) + "\n")
+    print(f"{target:20} {executions:10,} executions in {seconds:6.0f} s of CPU, {edges} edges, last new one at {last_new:,}", flush=True)
+    if process.returncode != 0:
+        found = re.findall(r"^.*(?:ERROR: |runtime error: |broken: |terminate called|what\(\): ).*$", text, re.M)
+        print("\n".join(f"  {line[:200]}" for line in found[:5]) + f"\n  log: {work / 'log'}, input: {work}/finding-*", flush=True)
+    return process.returncode == 0
+
+
+def keep(options, target):
+    kept = CORPORA / target
+    with tempfile.TemporaryDirectory() as smallest:
+        subprocess.run([*command(options, target), "-merge=1", f"-max_len={LONGEST}", smallest, kept, options.work / target / "corpus"], check=True,
+                       stderr=subprocess.DEVNULL)
+        seeds = {file.read_bytes() for file in kept.iterdir()}
+        for file in Path(smallest).iterdir():
+            if file.read_bytes() not in seeds:
+                shutil.copy(file, kept / file.name[:12])
+    print(f"{target:20} {len(list(kept.iterdir()))} inputs")
+
+
+def table():
+    print("| target | reads | executions | CPU hours | edges | executions since the last new edge |\n|---|---|---|---|---|---|")
+    for target, one in totals().items():
+        quiet = one["executions"] - one["last_new"]
+        print(f"| {target} | {READS[target]} | {one['executions']:,} | {one['cpu_seconds'] / 3600:.2f} | {one['edges']:,} | "
+              f"{quiet:,} ({100 * quiet / max(1, one['executions']):.0f} %) |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    options = parser.parse_args()
+    if unknown := set(options.targets) - set(READS):
+        parser.error(f"unknown targets: {', '.join(sorted(unknown))}; known: {', '.join(READS)}")
+    if options.table:
+        table()
+        return
+    step = keep if options.keep else fuzz
+    if not all([step(options, target) is not False for target in options.targets or READS]):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
