@@ -152,15 +152,19 @@ class WasteFinder {
     }
   }
 
-  // By event of the log: whether the next gather or copy-out of its unit is a copy-out.
+  // By event of the log: whether the next gather or copy-out of its unit is a copy-out, in the same
+  // forward or backward. A later one may be of a gather that the trace has lost.
   [[nodiscard]] std::vector<bool> copied_out_next() const {
     const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
-    std::vector<bool> out(events.size()), next(timeline_.fsdp.units.size());
+    std::vector<bool> out(events.size());
+    std::vector<const FsdpEvent*> next(timeline_.fsdp.units.size(), nullptr);
     for (size_t i = events.size(); i-- > 0;) {
       const FsdpEvent& e = events[i];
-      out[i] = next[e.unit];
+      const FsdpEvent* after = next[e.unit];
+      out[i] = after != nullptr && after->call == FsdpCall::kCopyOut && after->pass == e.pass &&
+               after->backward == e.backward;
       if (e.call == FsdpCall::kUnshard || e.call == FsdpCall::kCopyOut) {
-        next[e.unit] = e.call == FsdpCall::kCopyOut;
+        next[e.unit] = &e;
       }
     }
     return out;
