@@ -3,11 +3,12 @@
 // transformers.
 //
 //   expert_times ROWS HIDDEN INTERMEDIATE EXPERTS PER_ROW THREADS REPEATS
-#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
+#include <string_view>
+#include <system_error>
 #include <tuple>
 #include <vector>
 
@@ -79,14 +80,20 @@ std::vector<double> times(const Layer& layer,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 8) {
-    fmt::print(stderr,
-               "usage: expert_times ROWS HIDDEN INTERMEDIATE EXPERTS PER_ROW THREADS REPEATS\n");
-    return 2;
-  }
   std::vector<int64_t> n;
   for (int i = 1; i < argc; ++i) {
-    n.push_back(std::max(1LL, std::atoll(argv[i])));
+    const std::string_view text = argv[i];
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= 1) {
+      n.push_back(value);
+    }
+  }
+  if (argc != 8 || n.size() != 7 || n[4] > n[3]) {
+    fmt::print(stderr,
+               "usage: expert_times ROWS HIDDEN INTERMEDIATE EXPERTS PER_ROW THREADS REPEATS\n"
+               "numbers of at least 1; PER_ROW is at most EXPERTS\n");
+    return 2;
   }
   at::set_num_threads(static_cast<int>(n[5]));
   auto generator = at::globalContext().defaultGenerator(at::kCPU);

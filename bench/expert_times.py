@@ -56,8 +56,17 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     args = parser.parse_args()
+    for name in ("rounds", "repeats", "threads"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name}: expected at least 1")
+    if not (args.bin / "expert_times").is_file():
+        parser.error(f"--bin: {args.bin}/expert_times does not exist; `scripts/bench` builds it")
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    import torch
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        parser.error(f"{error}: run it with build/test-python, which `scripts/test` makes")
     torch.set_num_threads(args.threads)
     for name, shape in SHAPES.items():
         found = {}
