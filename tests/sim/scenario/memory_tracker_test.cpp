@@ -58,7 +58,8 @@ Scenario scenario_of(const json& row, plan::Program program) {
 class MemoryTracker : public testing::TestWithParam<Recorded> {};
 
 TEST_P(MemoryTracker, StatesAreEqual) {
-  for (const auto& [name, row] : rows_of(GetParam()).items()) {
+  const json rows = rows_of(GetParam());
+  for (const auto& [name, row] : rows.items()) {
     const Scenario scenario = scenario_of(row, GetParam().program);
     const plan::ResolvedPlan plan =
         plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
@@ -80,7 +81,8 @@ TEST_P(MemoryTracker, StatesAreEqual) {
 
 TEST_P(MemoryTracker, PeaksAreWithinThreePercent) {
   std::vector<double> errors;
-  for (const auto& [name, row] : rows_of(GetParam()).items()) {
+  const json rows = rows_of(GetParam());
+  for (const auto& [name, row] : rows.items()) {
     const Prediction predicted = evaluate(scenario_of(row, GetParam().program));
     const double error = static_cast<double>(predicted.memory.peak_requested) /
                              row["tracked"]["peak"].get<double>() -
