@@ -40,17 +40,18 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
                        "is not the state of this search: model, hardware, limit or flags differ; "
                        "name another file");
     }
-    while (std::getline(in, line)) {
+    for (size_t number = 2; std::getline(in, line); ++number) {
+      whole = !in.eof();
       const json each = json::parse(line, nullptr, /*allow_exceptions=*/false);
-      whole = !in.eof() && !each.is_discarded();
-      if (!whole) {
-        break;  // the search was stopped while it wrote the line
+      if (!whole || each.is_discarded()) {
+        continue;  // a search was stopped while it wrote the line; the next one went on below it
       }
       try {
-        known_[each.at("plan").get<std::string>()] = outcome_of(each);
+        const auto plan = each.at("plan").get<std::string>();
+        known_[plan] = outcome_of(each);
       } catch (const json::exception& error) {
-        throw InputError(path.string(), fmt::format("line {} is no result of a search: {}",
-                                                    known_.size() + 2, plan::fault_of(error)));
+        throw InputError(path.string(), fmt::format("line {} is no result of a search: {}", number,
+                                                    plan::fault_of(error)));
       }
     }
   }

@@ -58,12 +58,12 @@ class ExposedPanel final : public Panel {
     const Selection& chosen = selection().current();
     const bool collective =
         chosen.item && selection().run() != nullptr && is_collective(*chosen.item);
+    table_.show(selection().run(), chosen.rank, selection().window());
     if (sums()) {
       groups_.show(selection(), how_->currentIndex() == kAllRanks);
       note_->setText(selection().rank() == nullptr ? QString() : summary(groups_.total()));
       show_row(*sums_, collective ? groups_.indexOf(*chosen.item) : QModelIndex());
     } else {
-      table_.show(selection().run(), chosen.rank, selection().window());
       note_->setText(selection().rank() == nullptr ? QString() : summary(table_.total()));
       show_row(*each_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
     }

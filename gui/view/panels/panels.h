@@ -37,13 +37,14 @@ class Panels : public QObject {
     }
     throw RuntimeFault("no panel of this class");
   }
-  // The table or tree of this class that a panel shows.
+  // The table or tree of this class that a panel has.
   template <class Wanted>
   [[nodiscard]] Wanted& model() const {
     for (const Docked& docked : panels_) {
-      QAbstractItemView* view = docked.panel->view();
-      if (auto* wanted = view == nullptr ? nullptr : qobject_cast<Wanted*>(view->model())) {
-        return *wanted;
+      for (const QAbstractItemView* view : docked.panel->findChildren<QAbstractItemView*>()) {
+        if (auto* wanted = qobject_cast<Wanted*>(view->model())) {
+          return *wanted;
+        }
       }
     }
     throw RuntimeFault("no panel shows a table of this class");
