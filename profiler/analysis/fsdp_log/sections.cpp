@@ -83,8 +83,8 @@ class SectionBuilder {
     kStep
   };
   struct Mark {
-    Nanoseconds time;
-    Kind kind;
+    Nanoseconds time = 0;
+    Kind kind = Kind::kForward;
     uint32_t unit = 0;
   };
   // What comes after a mark: `forward_goes_on` is about the next mark that is no norm, the others
