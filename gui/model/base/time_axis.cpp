@@ -6,6 +6,7 @@
 
 #include <QLocale>
 
+#include "core/base/format_bytes.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {
@@ -139,6 +140,10 @@ QString changeText(double value, double base) {
   return QStringLiteral("%1 %2 %")
       .arg(change < 0 ? QStringLiteral("▼") : QStringLiteral("▲"))
       .arg(std::abs(100 * change), 0, 'f', 1);
+}
+
+QString bytesText(Bytes bytes) {
+  return QString::fromStdString(format_bytes(bytes));
 }
 
 QString countText(qlonglong count, const QString& one, const QString& many) {

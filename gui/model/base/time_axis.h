@@ -56,6 +56,8 @@ class TimeAxis {
 [[nodiscard]] QString deltaText(Nanoseconds delta);
 // The same for the change from `base` to `value` in percent: "▼ 3.2 %"; "=" below 0.05 %.
 [[nodiscard]] QString changeText(double value, double base);
+// "1.50 MiB", as the command line prints it.
+[[nodiscard]] QString bytesText(Bytes bytes);
 // "1 event", "9,924 events"
 [[nodiscard]] QString countText(qlonglong count, const QString& one, const QString& many);
 

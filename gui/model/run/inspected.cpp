@@ -6,7 +6,6 @@
 #include <QLocale>
 
 #include "core/base/dtype.h"
-#include "core/base/format_bytes.h"
 #include "core/plan/shard_layout.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
@@ -94,7 +93,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
     const double seconds = static_cast<double>(c.when.length()) * 1e-9;
     sheet.row(QObject::tr("message"),
               QObject::tr("%1, %2 GB/s over its duration")
-                  .arg(QString::fromStdString(format_bytes(c.bytes)))
+                  .arg(bytesText(c.bytes))
                   .arg(static_cast<double>(c.bytes) / 1e9 / std::max(seconds, 1e-12), 0, 'f', 2));
   }
   if (c.ranks > 0) {
@@ -128,7 +127,7 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
   if (const trace::DeviceArgs* device = rank.trace.device(event)) {
     sheet.row(QObject::tr("stream"), QString::number(device->stream));
     if (device->bytes >= 0) {
-      sheet.row(QObject::tr("bytes"), QString::fromStdString(format_bytes(device->bytes)));
+      sheet.row(QObject::tr("bytes"), bytesText(device->bytes));
     }
   }
   if (event.correlation != 0) {
@@ -151,10 +150,9 @@ QString of_residency(const RunData& run, const RankData& rank, uint32_t index) {
       if (plan.units[id].fqn == held.unit) {
         const plan::ShardLayout layout = plan.layout(id);
         const Bytes full = layout.padded_numel() * size_of(plan.param_dtype(id));
-        sheet.row(QObject::tr("all parameters"), QString::fromStdString(format_bytes(full)));
+        sheet.row(QObject::tr("all parameters"), bytesText(full));
         sheet.row(QObject::tr("this rank's shard"),
-                  QString::fromStdString(
-                      format_bytes(layout.shard_numel() * size_of(plan.master_dtype(id)))));
+                  bytesText(layout.shard_numel() * size_of(plan.master_dtype(id))));
       }
     }
   }
@@ -206,9 +204,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
     }
     sheet.section(words(name_of(static_cast<analysis::UnitPart>(i))).toHtmlEscaped());
     sheet.row(QObject::tr("count, bytes"),
-              QObject::tr("%1, %2")
-                  .arg(part->count)
-                  .arg(QString::fromStdString(format_bytes(part->bytes))));
+              QObject::tr("%1, %2").arg(part->count).arg(bytesText(part->bytes)));
     sheet.row(
         QObject::tr("busy, exposed"),
         QObject::tr("%1, <b>%2</b>").arg(durationText(part->busy), durationText(part->exposed)));

@@ -67,4 +67,18 @@ analysis::WindowFigures LiveFigures::within(const Interval& window) const {
   return f;
 }
 
+StepFigures LiveFigures::within(const analysis::IntervalSet& windows) const {
+  StepFigures sum;
+  for (const Interval& window : windows) {
+    const StepFigures part = within(window);
+    sum.compute += part.compute;
+    sum.exposed_comm += part.exposed_comm;
+    sum.exposed_copy += part.exposed_copy;
+    sum.idle += part.idle;
+    sum.comm += part.comm;
+    sum.overlap += part.overlap;
+  }
+  return sum;
+}
+
 }  // namespace shardlens::gui

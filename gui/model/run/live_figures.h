@@ -36,6 +36,8 @@ class LiveFigures {
   // Figures of the part of `window` that is within the rank's span; in KindFigures only `exposed`
   // is set.
   [[nodiscard]] analysis::WindowFigures within(const analysis::Interval& window) const;
+  // The times of all windows together.
+  [[nodiscard]] StepFigures within(const analysis::IntervalSet& windows) const;
 
  private:
   const analysis::Timeline& timeline_;

@@ -11,7 +11,8 @@ using schedule::Op;
 
 std::vector<IssuedAction> issued_actions(const trace::Trace& trace) {
   std::vector<IssuedAction> out;
-  for (const trace::Event& event : trace.events) {
+  for (size_t i = 0; i < trace.events.size() && !trace.actions.empty(); ++i) {
+    const trace::Event& event = trace.events[i];
     const trace::ActionArgs* args = trace.action(event);
     if (args != nullptr && args->action.unit < trace.units.size()) {
       out.push_back({trace.units[args->action.unit], args->action.op, event.start, args->seq});
@@ -43,12 +44,13 @@ std::vector<Residency> residencies_of(const trace::Trace& trace) {
       of = {};
     }
   }
+  std::erase_if(open, [](const auto& each) { return !each.second.usable; });
   Nanoseconds last = 0;
-  for (const trace::Event& event : trace.events) {
-    last = std::max(last, event.end());
+  for (size_t i = 0; i < trace.events.size() && !open.empty(); ++i) {
+    last = std::max(last, trace.events[i].end());
   }
   for (const auto& [unit, of] : open) {
-    if (of.usable && *of.usable < last) {
+    if (*of.usable < last) {
       out.push_back({unit, {of.issued.value_or(*of.usable), last}, *of.usable});
     }
   }

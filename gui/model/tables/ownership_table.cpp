@@ -20,17 +20,12 @@ QString shape_text(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-UnitStates unit_states(const trace::Trace& trace, Nanoseconds instant) {
+UnitStates unit_states(std::span<const Residency> residencies, Nanoseconds instant) {
   using State = OwnershipTable::State;
   UnitStates states;
-  for (const IssuedAction& action : issued_actions(trace)) {
-    if (action.start > instant) {
-      break;
-    }
-    if (action.op == schedule::Op::kUseFull) {
-      states[action.unit] = State::kUnsharded;
-    } else if (action.op == schedule::Op::kUseShard) {
-      states[action.unit] = State::kSharded;
+  for (const Residency& held : residencies) {  // by start, and those of a unit do not overlap
+    if (held.usable <= instant) {
+      states[held.unit] = instant < held.when.end ? State::kUnsharded : State::kSharded;
     }
   }
   return states;
@@ -96,11 +91,10 @@ void OwnershipTable::list(const std::optional<std::string>& unit) {
 void OwnershipTable::setInstant(size_t rank, Nanoseconds instant) {
   instant_ = instant;
   states_.clear();
-  const trace::Trace& trace = run_->ranks[rank]->trace;
-  const UnitStates by_trace = unit_states(trace, instant);
+  const UnitStates by_unit = unit_states(run_->ranks[rank]->residencies, instant);
   for (const plan::Unit& each : plan().units) {
-    const auto at = by_trace.find(each.fqn);
-    states_.push_back(at == by_trace.end() ? State::kUnknown : at->second);
+    const auto at = by_unit.find(each.fqn);
+    states_.push_back(at == by_unit.end() ? State::kUnknown : at->second);
   }
 }
 

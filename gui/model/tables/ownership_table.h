@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,10 +66,10 @@ class OwnershipTable : public QAbstractTableModel {
   std::vector<State> states_;               // by unit
 };
 
-// State of units, by FQN, at `instant` of the rank's own time: kUnsharded or kSharded after the
-// last action that the host issued, of a capture or as shardlens.record saw PyTorch's; units
-// without an earlier action are absent.
+// State of units, by FQN, at `instant` of the rank's own time, from RankData::residencies:
+// kUnsharded while the rank holds the unit, kSharded after it did; units that were not held before
+// are absent.
 using UnitStates = std::map<std::string, OwnershipTable::State, std::less<>>;
-[[nodiscard]] UnitStates unit_states(const trace::Trace& trace, Nanoseconds instant);
+[[nodiscard]] UnitStates unit_states(std::span<const Residency> residencies, Nanoseconds instant);
 
 }  // namespace shardlens::gui

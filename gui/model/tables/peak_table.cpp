@@ -5,21 +5,21 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {
 namespace {
 
-QString bytes_text(Bytes bytes) {
-  return bytes == 0 ? QStringLiteral("–") : QString::fromStdString(format_bytes(bytes));
+QString bytes_or_dash(Bytes bytes) {
+  return bytes == 0 ? QStringLiteral("–") : bytesText(bytes);
 }
 
 QString change_text(Bytes change) {
   return change == 0  ? QStringLiteral("=")
-         : change > 0 ? QStringLiteral("▲ %1").arg(bytes_text(change))
-                      : QStringLiteral("▼ %1").arg(bytes_text(-change));
+         : change > 0 ? QStringLiteral("▲ %1").arg(bytesText(change))
+                      : QStringLiteral("▼ %1").arg(bytesText(-change));
 }
 
 std::string unit_of(const PlanVersion& version, UnitId unit) {
@@ -37,10 +37,10 @@ std::vector<ColumnTable::Column> PeakTable::columns(const PeakTable* of) {
   return {{tr("Category"), [row](size_t r) { return words(name_of(row(r).category)); }},
           {tr("What"), [row](size_t r) { return table_text(row(r).what); }},
           {tr("Unit"), [row](size_t r) { return table_text(row(r).unit); }},
-          {tr("As it ran"), [row](size_t r) { return bytes_text(row(r).before); },
+          {tr("As it ran"), [row](size_t r) { return bytes_or_dash(row(r).before); },
            [row](size_t r) { return static_cast<double>(row(r).before); }, true,
            tr("Allocated at the peak of v0, the run's own plan, simulated")},
-          {tr("This plan"), [row](size_t r) { return bytes_text(row(r).now); },
+          {tr("This plan"), [row](size_t r) { return bytes_or_dash(row(r).now); },
            [row](size_t r) { return static_cast<double>(row(r).now); }, true,
            tr("Allocated at the peak of the plan that is shown in What if, simulated")},
           {tr("Change"), [row](size_t r) { return change_text(row(r).now - row(r).before); },

@@ -7,24 +7,6 @@
 #include "gui/model/base/time_axis.h"
 
 namespace shardlens::gui {
-namespace {
-
-StepFigures figures_of(const RankData& rank, const analysis::IntervalSet& window) {
-  StepFigures out;
-  for (const analysis::Interval& each : window) {
-    const analysis::WindowFigures part = rank.live.within(each);
-    out.compute += part.compute;
-    out.exposed_comm += part.exposed_comm;
-    out.exposed_copy += part.exposed_copy;
-    out.idle += part.idle;
-    out.comm += part.comm;
-    out.overlap += part.overlap;
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<ColumnTable::Column> RanksTable::columns(const RanksTable* of) {
   const auto row = [of](size_t r) -> const Row& { return of->list_[r]; };
   const auto time = [row](const QString& title, auto&& value, const QString& help) {
@@ -71,7 +53,7 @@ void RanksTable::show(const SelectionContext& selection) {
   run_ = selection.run();
   list_.clear();
   for (size_t rank = 0; run_ != nullptr && rank < run_->ranks.size(); ++rank) {
-    Row row{rank, figures_of(*run_->ranks[rank], selection.windowOf(rank)), 0, 0};
+    Row row{rank, run_->ranks[rank]->live.within(selection.windowOf(rank)), 0, 0};
     const auto& stragglers = run_->analysis.matching.stragglers;
     if (rank < stragglers.size()) {
       row.held_up = stragglers[rank].held_up;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/base/dtype.h"
-#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/module_edits.h"
 #include "gui/model/run/block_words.h"
@@ -421,8 +420,7 @@ QVariant UnitTree::textOf(const Node& node, int column) const {
              : node.units == 1 && node.unit    ? tr("unit")
                                                : QString::number(node.units);
     case kBytes:
-      return node.bytes == 0 ? QStringLiteral("–")
-                             : QString::fromStdString(format_bytes(node.bytes));
+      return node.bytes == 0 ? QStringLiteral("–") : bytesText(node.bytes);
     case kCompute:
       return duration_or_dash(node.compute);
     case kGather:

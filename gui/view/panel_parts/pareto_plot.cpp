@@ -7,7 +7,6 @@
 #include <QPainter>
 #include <QToolTip>
 
-#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/view/widgets/painter_canvas.h"
 
@@ -233,12 +232,11 @@ bool ParetoPlot::event(QEvent* event) {
     const QString name = !dot         ? QString()
                          : dot->found ? proposals_.list()[dot->index].title
                                       : session_.versions()[dot->index].title;
-    QToolTip::showText(help->globalPos(),
-                       !dot ? QString()
-                            : tr("%1\n%2, %3")
-                                  .arg(name, durationText(dot->step),
-                                       QString::fromStdString(format_bytes(dot->peak))),
-                       this);
+    QToolTip::showText(
+        help->globalPos(),
+        !dot ? QString()
+             : tr("%1\n%2, %3").arg(name, durationText(dot->step), bytesText(dot->peak)),
+        this);
     return true;
   }
   return QWidget::event(event);

@@ -6,7 +6,7 @@
 #include <QPainter>
 #include <QToolTip>
 
-#include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/view/widgets/painter_canvas.h"
 
@@ -20,7 +20,7 @@ constexpr Ink kInks[sim::kMemoryCategoryCount] = {
 
 QString text_of(int category, Bytes bytes) {
   return QStringLiteral("%1 %2").arg(words(name_of(static_cast<sim::MemoryCategory>(category))),
-                                     QString::fromStdString(format_bytes(bytes)));
+                                     bytesText(bytes));
 }
 
 }  // namespace
@@ -95,9 +95,7 @@ bool PeakBars::event(QEvent* event) {
         static_cast<size_t>(std::max(0.0, (help->pos().y() - kBarMargin) / (kBarHeight + 4)));
     QStringList lines;
     if (row < peaks_.size()) {
-      lines.append(
-          tr("%1: peak %2")
-              .arg(peaks_[row].title, QString::fromStdString(format_bytes(peaks_[row].sum()))));
+      lines.append(tr("%1: peak %2").arg(peaks_[row].title, bytesText(peaks_[row].sum())));
       for (int category = 0; category < sim::kMemoryCategoryCount; ++category) {
         lines.append(text_of(category, peaks_[row].categories[static_cast<size_t>(category)]));
       }

@@ -3,18 +3,9 @@
 #include <QLocale>
 #include <QObject>
 
-#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 
 namespace shardlens::gui {
-namespace {
-
-QString bytes_text(Bytes bytes) {
-  return QString::fromStdString(format_bytes(bytes));
-}
-
-}  // namespace
-
 std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
   const auto of = [&session](size_t r) -> const PlanVersion& { return session.versions()[r]; };
   const auto figure = [of](auto&& text) {
@@ -42,7 +33,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
            "versions that use no measurement of the run")},
       {QObject::tr("Machine"), [of](size_t r) { return machineText(of(r).state.machine); }},
       {QObject::tr("Peak"), figure([](const PlanVersion& v) {
-         return bytes_text(v.peak()) + (v.prediction.memory.fits ? QString() : QObject::tr(" ✗"));
+         return bytesText(v.peak()) + (v.prediction.memory.fits ? QString() : QObject::tr(" ✗"));
        }),
        [of](size_t r) { return static_cast<double>(of(r).peak()); }, true,
        QObject::tr("Allocated on the rank that needs the most; ✗: more than the device has")},

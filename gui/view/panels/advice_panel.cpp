@@ -8,7 +8,6 @@
 #include <QTableView>
 #include <QToolButton>
 
-#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/tables/table_text.h"
@@ -38,8 +37,7 @@ QString hides_text(const Proposal& of) {
   QStringList out;
   for (const sim::HiddenTime& hidden : of.hides) {
     out.append(QStringLiteral("%1 %2 %3")
-                   .arg(table_text(unit_label(hidden.unit)),
-                        QString::fromStdString(hidden.collective).replace(u'_', u' '),
+                   .arg(table_text(unit_label(hidden.unit)), words(hidden.collective),
                         durationText(hidden.time)));
   }
   return out.join(QStringLiteral(", "));
@@ -62,8 +60,7 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
            nullptr, true, QObject::tr("Of the change; see docs/simulator.md")},
           {QObject::tr("Step"), [of](size_t r) { return durationText(of(r).step); },
            [of](size_t r) { return static_cast<double>(of(r).step); }, true},
-          {QObject::tr("Peak"),
-           [of](size_t r) { return QString::fromStdString(format_bytes(of(r).peak)); },
+          {QObject::tr("Peak"), [of](size_t r) { return bytesText(of(r).peak); },
            [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
            QObject::tr("Allocated on the rank that needs the most")},
           {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }},
@@ -98,6 +95,7 @@ class AdvicePanel final : public Panel {
     }
   }
   void showProposals();
+  void showNote() { note_->setText(with_breaks(text())); }
   [[nodiscard]] QString text() const;
   ColumnTable model_;
   QTableView* table_ = make_table(model_, tr("Proposed plans"));
@@ -129,10 +127,10 @@ AdvicePanel::AdvicePanel(const PanelContext& context)
   watchWidth();
   connect(&proposals(), &PlanProposals::changed, this, &AdvicePanel::showProposals);
   connect(&session(), &PlanSession::observed, this, [this] {
-    showProposals();
+    showNote();
     adviseOnce();
   });
-  connect(&session(), &PlanSession::stateChanged, this, &AdvicePanel::showProposals);
+  connect(&session(), &PlanSession::stateChanged, this, &AdvicePanel::showNote);
   showProposals();
 }
 
@@ -174,7 +172,7 @@ void AdvicePanel::showProposals() {
   if (!proposals().isBusy()) {
     model_.reset(count);
   }
-  note_->setText(with_breaks(text()));
+  showNote();
   if (count != std::exchange(shown_, count)) {
     fitColumns();
     widthChanged();

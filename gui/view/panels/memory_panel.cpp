@@ -3,7 +3,7 @@
 #include <QLabel>
 #include <QTableView>
 
-#include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
 #include "gui/model/tables/peak_table.h"
 #include "gui/view/panel_parts/peak_bars.h"
 #include "gui/view/panels/panel.h"
@@ -12,10 +12,6 @@
 
 namespace shardlens::gui {
 namespace {
-
-QString text_of(Bytes bytes) {
-  return QString::fromStdString(format_bytes(bytes));
-}
 
 // The peak of a plan's memory: measured if the run recorded it, simulated, and what it consists of.
 class MemoryPanel final : public Panel {
@@ -31,7 +27,7 @@ class MemoryPanel final : public Panel {
   void setTheme(const Theme& theme) override { bars_->setTheme(theme); }
 
  protected:
-  void selectionChanged() override { showPeak(); }
+  void selectionChanged() override { note_->setText(text()); }
   void fitColumns() override { elided_ = fit_columns(*view_); }
   void widthChanged() override { share_width(*view_, elided_); }
 
@@ -53,8 +49,8 @@ class MemoryPanel final : public Panel {
         out += (device.from_driver ? tr("Measured on %1: up to %2 more from the driver since "
                                         "recording began, %3 reserved. ")
                                    : tr("Measured on %1: %2 allocated, %3 reserved. "))
-                   .arg(QString::fromStdString(device.device), text_of(device.peak.allocated),
-                        text_of(device.peak_reserved));
+                   .arg(QString::fromStdString(device.device), bytesText(device.peak.allocated),
+                        bytesText(device.peak_reserved));
       }
     }
     if (table_.peaks().empty()) {
@@ -62,8 +58,8 @@ class MemoryPanel final : public Panel {
     }
     for (const PeakTable::Peak& peak : table_.peaks()) {
       out += tr("Simulated peak of %1: %2%3. ")
-                 .arg(peak.title, text_of(peak.sum()),
-                      peak.capacity > 0 ? tr(" of %1").arg(text_of(peak.capacity)) : QString());
+                 .arg(peak.title, bytesText(peak.sum()),
+                      peak.capacity > 0 ? tr(" of %1").arg(bytesText(peak.capacity)) : QString());
     }
     return out.trimmed();
   }

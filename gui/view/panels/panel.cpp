@@ -12,6 +12,7 @@
 #include <QVBoxLayout>
 
 #include "gui/model/tables/column_table.h"
+#include "gui/view/panels/panel_views.h"
 
 namespace shardlens::gui {
 namespace {
@@ -21,11 +22,8 @@ constexpr int kCopiedRows = 20'000;  // larger tables cannot be copied as a whol
 // The row as the view shows it: visible columns in their order on the screen, separated by tabs.
 QString row_text(const QHeaderView& header, const QModelIndex& index) {
   QStringList cells;
-  for (int at = 0; at < header.count(); ++at) {
-    const int column = header.logicalIndex(at);
-    if (!header.isSectionHidden(column)) {
-      cells.append(index.siblingAtColumn(column).data().toString());
-    }
+  for (const int column : shown_columns(header)) {
+    cells.append(index.siblingAtColumn(column).data().toString());
   }
   return cells.join(u'\t');
 }

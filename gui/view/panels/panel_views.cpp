@@ -88,6 +88,17 @@ void share_width(QTableView& view, const std::vector<int>& elided) {
   }
 }
 
+std::vector<int> shown_columns(const QHeaderView& header) {
+  std::vector<int> out;
+  for (int at = 0; at < header.count(); ++at) {
+    const int column = header.logicalIndex(at);
+    if (!header.isSectionHidden(column)) {
+      out.push_back(column);
+    }
+  }
+  return out;
+}
+
 void show_row(QTableView& view, const QModelIndex& row) {
   if (!row.isValid()) {
     view.selectionModel()->clearSelection();

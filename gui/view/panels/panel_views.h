@@ -6,6 +6,7 @@
 
 #include "gui/model/tables/column_table.h"
 
+class QHeaderView;
 class QLabel;
 class QModelIndex;
 class QTableView;
@@ -23,6 +24,8 @@ std::vector<int> fit_columns(QTableView& view);
 // Gives the `elided` columns the width that the other columns leave, within limits. To be called
 // when the width of the table changes.
 void share_width(QTableView& view, const std::vector<int>& elided);
+// The visible columns, in their order on the screen.
+[[nodiscard]] std::vector<int> shown_columns(const QHeaderView& header);
 // Selects the row and scrolls to it; an invalid index clears the selection.
 void show_row(QTableView& view, const QModelIndex& row);
 

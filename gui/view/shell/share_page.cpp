@@ -8,6 +8,7 @@
 #include "gui/model/run/inspected.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/panels/notes_panel.h"
+#include "gui/view/panels/panel_views.h"
 #include "gui/view/shell/picture.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "profiler/analysis/overlap/figure_table.h"
@@ -32,7 +33,7 @@ bool is_hidden(const QAbstractItemView& view, const QModelIndex& index) {
 // The rows as the view shows them: unfolded ones only, hidden ones left out, indented by depth.
 void add_rows(QString& out,
               const QAbstractItemView& view,
-              const QHeaderView& header,
+              const std::vector<int>& columns,
               const QModelIndex& parent,
               int depth,
               int& left) {
@@ -47,16 +48,13 @@ void add_rows(QString& out,
       return;
     }
     out += QStringLiteral("<tr>");
-    for (int at = 0; at < header.count(); ++at) {
-      const int column = header.logicalIndex(at);
-      if (!header.isSectionHidden(column)) {
-        const QString indent = column == 0 ? QString(depth * 2, QChar(0x00A0)) : QString();
-        out += cell("td", indent + first.siblingAtColumn(column).data().toString());
-      }
+    for (const int column : columns) {
+      const QString indent = column == 0 ? QString(depth * 2, QChar(0x00A0)) : QString();
+      out += cell("td", indent + first.siblingAtColumn(column).data().toString());
     }
     out += QStringLiteral("</tr>\n");
     if (tree != nullptr && tree->isExpanded(first)) {
-      add_rows(out, view, header, first, depth + 1, left);
+      add_rows(out, view, columns, first, depth + 1, left);
     }
   }
 }
@@ -64,17 +62,15 @@ void add_rows(QString& out,
 QString table_of(const QAbstractItemView& view) {
   const auto* tree = qobject_cast<const QTreeView*>(&view);
   const auto* table = qobject_cast<const QTableView*>(&view);
-  const QHeaderView& header = tree != nullptr ? *tree->header() : *table->horizontalHeader();
+  const std::vector<int> columns =
+      shown_columns(tree != nullptr ? *tree->header() : *table->horizontalHeader());
   QString out = QStringLiteral("<table><tr>");
-  for (int at = 0; at < header.count(); ++at) {
-    const int column = header.logicalIndex(at);
-    if (!header.isSectionHidden(column)) {
-      out += cell("th", view.model()->headerData(column, Qt::Horizontal).toString());
-    }
+  for (const int column : columns) {
+    out += cell("th", view.model()->headerData(column, Qt::Horizontal).toString());
   }
   out += QStringLiteral("</tr>\n");
   int left = kSharedRows;
-  add_rows(out, view, header, {}, 0, left);
+  add_rows(out, view, columns, {}, 0, left);
   out += QStringLiteral("</table>\n");
   return left >= 0 ? out : out + cell("p", QObject::tr("Only the first %1 rows.").arg(kSharedRows));
 }

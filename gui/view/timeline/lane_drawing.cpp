@@ -5,8 +5,6 @@
 
 #include <QObject>
 
-#include "core/base/format_bytes.h"
-
 namespace shardlens::gui {
 namespace {
 
@@ -199,14 +197,13 @@ void LaneDrawing::drawMemory(Canvas& canvas, const DrawnRank& drawn, const QRect
                 Ink::kMemory, 0.75);
     canvas.line({area.left() + left, reserved}, {area.left() + right, reserved}, Ink::kFaintText);
   }
-  const QString text = memory.from_driver
-                           ? QObject::tr("%1: up to %2 more from the driver since recording began")
-                                 .arg(QString::fromStdString(memory.device),
-                                      QString::fromStdString(format_bytes(memory.peak.allocated)))
-                           : QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
-                                 .arg(QString::fromStdString(memory.device),
-                                      QString::fromStdString(format_bytes(memory.peak.allocated)),
-                                      QString::fromStdString(format_bytes(memory.peak_reserved)));
+  const QString text =
+      memory.from_driver
+          ? QObject::tr("%1: up to %2 more from the driver since recording began")
+                .arg(QString::fromStdString(memory.device), bytesText(memory.peak.allocated))
+          : QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
+                .arg(QString::fromStdString(memory.device), bytesText(memory.peak.allocated),
+                     bytesText(memory.peak_reserved));
   canvas.text(area.adjusted(6, 2, -8, 0), text, Ink::kText, Qt::AlignLeft | Qt::AlignTop);
 }
 

@@ -8,7 +8,6 @@
 #include <QPainter>
 #include <QSignalBlocker>
 
-#include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/widgets/painter_canvas.h"
@@ -266,7 +265,7 @@ void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
                      .arg(QString::fromStdString(report::format_percent(figures.overlap_ratio())));
   for (const analysis::MemoryFigures& memory : rank->figures.memory) {
     if (memory.device.starts_with("cuda") && !memory.from_driver) {
-      note += tr("  │  peak %1").arg(QString::fromStdString(format_bytes(memory.peak.allocated)));
+      note += tr("  │  peak %1").arg(bytesText(memory.peak.allocated));
     }
   }
   bar_->show(is_simulated(*context_.run()) ? tr("simulated %1").arg(title) : title, figures, note);

@@ -100,13 +100,17 @@ bool contains(const IntervalSet& set, Nanoseconds instant) {
 }
 
 IntervalSet clip(const IntervalSet& set, const Interval& window) {
+  IntervalSet out;
+  clip(set, window, out);
+  return out;
+}
+
+void clip(const IntervalSet& set, const Interval& window, IntervalSet& out) {
   auto it = std::upper_bound(set.begin(), set.end(), window.start,
                              [](Nanoseconds t, const Interval& i) { return t < i.end; });
-  IntervalSet out;
   for (; it != set.end() && it->start < window.end && window.start < window.end; ++it) {
     out.push_back({std::max(it->start, window.start), std::min(it->end, window.end)});
   }
-  return out;
 }
 
 Nanoseconds length_within(const IntervalSet& set, const Interval& window) {

@@ -58,6 +58,8 @@ class UnionBuilder {
 [[nodiscard]] bool contains(const IntervalSet& set, Nanoseconds instant);
 // set ∩ window. Complexity: logarithmic in the set, linear in the result.
 [[nodiscard]] IntervalSet clip(const IntervalSet& set, const Interval& window);
+// The same, appended to `out`.
+void clip(const IntervalSet& set, const Interval& window, IntervalSet& out);
 // |set ∩ [start, end)|
 [[nodiscard]] Nanoseconds length_within(const IntervalSet& set, const Interval& window);
 // The same; `near`: a place that is kept from one call to the next, which is fast if the windows

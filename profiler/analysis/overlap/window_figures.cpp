@@ -131,12 +131,7 @@ IntervalSet Partition::exposed(size_t i) const {
 IntervalSet Partition::exposed(size_t i, const IntervalSet& window) const {
   IntervalSet out;
   for (size_t k = first_owned_[i]; k < first_owned_[i + 1]; ++k) {
-    const Interval& when = owned_[k].when;
-    auto each = std::partition_point(window.begin(), window.end(),
-                                     [&](const Interval& w) { return w.end <= when.start; });
-    for (; each != window.end() && each->start < when.end; ++each) {
-      out.push_back({std::max(each->start, when.start), std::min(each->end, when.end)});
-    }
+    clip(window, owned_[k].when, out);
   }
   return out;
 }

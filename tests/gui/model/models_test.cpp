@@ -316,6 +316,7 @@ TEST_F(ModelTest, OwnershipListsIgnoredParameters) {
 TEST_F(ModelTest, OwnershipKnowsWhatIsGatheredAtAnInstant) {
   const RunPointer run = sample();
   const trace::Trace& trace = run->run.traces.front();
+  const std::vector<Residency>& held = run->ranks.front()->residencies;
   using State = OwnershipTable::State;
   std::set<State> seen;
   for (const trace::Event& event : trace.events) {
@@ -324,19 +325,20 @@ TEST_F(ModelTest, OwnershipKnowsWhatIsGatheredAtAnInstant) {
         (args->action.op != schedule::Op::kUseFull && args->action.op != schedule::Op::kUseShard)) {
       continue;
     }
-    const State state = unit_states(trace, event.start).at(trace.units[args->action.unit]);
+    const State state = unit_states(held, event.start).at(trace.units[args->action.unit]);
     EXPECT_EQ(state,
               args->action.op == schedule::Op::kUseFull ? State::kUnsharded : State::kSharded);
     seen.insert(state);
   }
   EXPECT_EQ(seen.size(), 2);
-  EXPECT_TRUE(unit_states(trace, 0).empty());
+  EXPECT_TRUE(unit_states(held, 0).empty());
 }
 
 // A run of PyTorch that shardlens.record recorded: its actions lie next to the trace.
 TEST_F(ModelTest, OwnershipKnowsWhatPyTorchHasGathered) {
   const RunPointer run = open_run(std::string(SHARDLENS_TEST_DATA) + "/recorded_run");
   const trace::Trace& trace = run->run.traces[1];
+  const std::vector<Residency>& held = run->ranks[1]->residencies;
   using State = OwnershipTable::State;
   OwnershipTable table;
   std::set<State> shown;
@@ -345,7 +347,7 @@ TEST_F(ModelTest, OwnershipKnowsWhatPyTorchHasGathered) {
       continue;
     }
     const bool gathered = action.op == schedule::Op::kUseFull;
-    EXPECT_EQ(unit_states(trace, action.start).at(action.unit),
+    EXPECT_EQ(unit_states(held, action.start).at(action.unit),
               gathered ? State::kUnsharded : State::kSharded);
     const bool in_a_step =
         std::any_of(trace.events.begin(), trace.events.end(), [&](const trace::Event& event) {
