@@ -22,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/cuda_backends.h"
+#include "core/dist/rendezvous.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
@@ -36,6 +37,7 @@
 
 #include "cli/capture/directory_lock.h"
 #include "cli/flags/prepared_run.h"
+#include "cli/worker/shared_settings.h"
 #include "cli/worker/stop_signal.h"
 
 namespace shardlens::cli {
@@ -192,6 +194,11 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
 }
 
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 // Ends the process if it has not joined the others some time after the timeout. The stores of c10d
 // wait without a limit for a program that listens at the rendezvous' port but does not answer, and
 // for a file that was removed.
@@ -204,8 +211,8 @@ class JoinDeadline {
           if (!changed_.wait_for(lock, limit, [this] { return joined_; })) {
             fmt::print(stderr,
                        "[rank {}] did not join the other ranks within {} s (--timeout {}): the "
-                       "rendezvous does not answer\n",
-                       rank, limit.count(), timeout);
+                       "rendezvous at {} does not answer\n",
+                       rank, limit.count(), timeout, dist::rendezvous_name(environment));
             std::fflush(nullptr);
             std::_Exit(static_cast<int>(ExitCode::kRuntime));
           }
@@ -271,6 +278,9 @@ class Worker {
     {
       const JoinDeadline deadline(placement_.rank, options_.timeout);
       world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
+    }
+    if (!world_->emulated()) {
+      world_->world().require_same(shared_settings(options_, prepared_));
     }
     model_ = models::make_model(prepared_.config, models::Init::kNone, options_.seed, device_);
     fsdp::Options sharding;

@@ -329,6 +329,12 @@ void Communicator::compare(const std::string& what) {
 
 void Communicator::agree(const std::string& what) {
   if (checks_ranks()) {
+    require_same(what);
+  }
+}
+
+void Communicator::require_same(const std::string& what) {
+  if (options_.size > 1) {
     wait(run([this, what] { compare(what); }, {kNoUnit, "a comparison of ranks"}));
   }
 }

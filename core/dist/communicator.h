@@ -121,6 +121,8 @@ class Communicator {
   // Checks that all ranks pass the same text, such as "parameter 'w' [3, 4]"; a collective. Does
   // nothing unless checks_ranks().
   void agree(const std::string& what);
+  // The same without check_ranks, for comparisons that a run makes once. Not in an emulated world.
+  void require_same(const std::string& what);
 
   void wait(const CompletionPtr& completion);
   // On a device: waits until the work of the current stream is done. Unlike a copy to the host it

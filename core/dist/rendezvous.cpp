@@ -26,6 +26,14 @@ uint16_t slurm_port(const Environment& environment) {
 
 }  // namespace
 
+std::string rendezvous_name(const Environment& environment) {
+  if (const std::string file = environment("SHARDLENS_RENDEZVOUS"); !file.empty()) {
+    return file;
+  }
+  const RendezvousAddress address = rendezvous_address(environment);
+  return fmt::format("{}:{}", address.host, address.port);
+}
+
 std::string first_node(const std::string& nodes) {
   std::string name;
   for (size_t i = 0; i < nodes.size() && nodes[i] != ','; ++i) {

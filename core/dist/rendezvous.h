@@ -21,6 +21,9 @@ struct RendezvousAddress {
 // Errors: UsageError naming the variable.
 [[nodiscard]] RendezvousAddress rendezvous_address(const Environment& environment);
 
+// "host:port", or the file that SHARDLENS_RENDEZVOUS names: for messages. Errors: as above.
+[[nodiscard]] std::string rendezvous_name(const Environment& environment);
+
 // The first name of a Slurm list of nodes: "gpu-03" of "gpu-[03-05,9],login". "" of "".
 [[nodiscard]] std::string first_node(const std::string& nodes);
 

@@ -51,8 +51,8 @@ Rendezvous tcp_rendezvous(const WorldOptions& options) {
     return {c10::make_intrusive<c10d::TCPStore>(address.host, store), local ? "127.0.0.1" : ""};
   } catch (const c10::Error& error) {
     throw RuntimeFault(rank + "cannot " + (store.isServer ? "serve" : "reach") +
-                       " the rendezvous at " + address.host + ":" + std::to_string(address.port) +
-                       ": " + error.what_without_backtrace());
+                       " the rendezvous at " + rendezvous_name(environment) + ": " +
+                       error.what_without_backtrace());
   }
 }
 

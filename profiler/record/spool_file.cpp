@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -29,6 +30,24 @@ size_t write_all(int fd, const char* data, size_t size) {
   return done;
 }
 
+// Opens the file for this process alone and empties it. On a file system without locks nothing is
+// locked. Returns -1 with errno on failure.
+int open_alone(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(fd);
+    throw RuntimeFault(fmt::format(
+        "{}: another process is recording to it; has the rank been started twice?", path.string()));
+  }
+  if (fd >= 0 && ::ftruncate(fd, 0) != 0 && errno != EINVAL) {  // EINVAL: not a regular file
+    const int reason = errno;
+    ::close(fd);
+    errno = reason;
+    return -1;
+  }
+  return fd;
+}
+
 }  // namespace
 
 SpoolFile::SpoolFile(const std::filesystem::path& path, int rank, int world_size) {
@@ -41,7 +60,7 @@ SpoolFile::SpoolFile(const std::filesystem::path& path, int rank, int world_size
   header.process = ::getpid();
   header.created = now_ns();
   header.check = spool_check(header);
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  fd_ = open_alone(path);
   if (fd_ < 0 ||
       write_all(fd_, reinterpret_cast<const char*>(&header), sizeof(header)) < sizeof(header)) {
     const int reason = errno;

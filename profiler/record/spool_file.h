@@ -10,9 +10,11 @@
 
 namespace shardlens::record {
 
-// The file of a spool: appends batches of whole records.
+// The file of a spool: appends batches of whole records. It is locked for as long as the object
+// lives, since two processes of one rank would mix their records.
 // Threads  not thread-safe; the caller serialises.
-// Errors   the constructor throws RuntimeFault naming the path and reason; append() never throws.
+// Errors   the constructor throws RuntimeFault naming the path and reason, also if another process
+//          has the file; append() never throws.
 class SpoolFile {
  public:
   SpoolFile(const std::filesystem::path& path, int rank, int world_size);

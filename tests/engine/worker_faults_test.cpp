@@ -208,5 +208,30 @@ TEST_F(WorkerFaultsTest, AnInterruptOfOneRankEndsAllAfterTheSameStep) {
   EXPECT_EQ(said[0], said[1]);
 }
 
+// A launcher can start ranks with different flags. The norm's all-reduce of one number would then
+// meet another all-reduce of one number, and all ranks would train on with wrong gradients.
+TEST_F(WorkerFaultsTest, RanksWithDifferentFlagsModelsOrPlansAreRefused) {
+  const std::vector<std::vector<std::string>> differences{
+      {"--clip", "1"},
+      {"--model", (kData / "gpt2-tiny").string()},
+      {"--strategy", "shard_grad_op"}};
+  std::filesystem::create_directories(directory_.path() / "out");
+  for (const auto& different : differences) {
+    std::filesystem::remove(directory_.path() / "store");
+    std::vector<testing::WorkerProcess> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back(rank, 2, directory_.path() / "store",
+                         directory_.path() / ("messages." + std::to_string(rank)),
+                         rank == 0 ? flags({}) : flags(different));
+    }
+    for (testing::WorkerProcess& rank : ranks) {
+      EXPECT_EQ(rank.wait(), 4);
+      EXPECT_THAT(rank.messages(), AllOf(HasSubstr("rank 0: trains with default flags, model "),
+                                         HasSubstr("rank 1: trains with "), HasSubstr(", plan ")));
+    }
+    EXPECT_EQ(ranks[0].messages().find("--clip 1") != std::string::npos, different[0] == "--clip");
+  }
+}
+
 }  // namespace
 }  // namespace shardlens

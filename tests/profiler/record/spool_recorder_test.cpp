@@ -36,6 +36,28 @@ std::vector<SpoolRecord> of_type(const Spool& spool, SpoolType type) {
   return found;
 }
 
+// A rank that is started twice would write between the other's records.
+TEST(SpoolRecorderTest, OneProcessAtATimeRecordsToASpool) {
+  const TestDirectory directory;
+  {
+    SpoolRecorder first(options_in(directory.path()));
+    first.units(unit_names());
+    EXPECT_THROW(
+        {
+          try {
+            SpoolRecorder second(options_in(directory.path()));
+          } catch (const RuntimeFault& error) {
+            EXPECT_THAT(error.what(), ::testing::HasSubstr("rank1.spool: another process"));
+            throw;
+          }
+        },
+        RuntimeFault);
+    first.finish();
+  }
+  EXPECT_EQ(trace::read_spool(directory.path() / "rank1.spool").units, unit_names());
+  SpoolRecorder third(options_in(directory.path()));  // the lock ended with the first
+}
+
 TEST(SpoolRecorderTest, KeepsEveryFieldOfWhatItIsTold) {
   const TestDirectory directory;
   const Nanoseconds before = now_ns();

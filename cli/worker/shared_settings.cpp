@@ -1,0 +1,51 @@
+#include "cli/worker/shared_settings.h"
+
+#include <functional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/plan/plan.h"
+
+namespace shardlens::cli {
+namespace {
+
+size_t hash_of(const std::string& text) {
+  return std::hash<std::string>{}(text);
+}
+
+std::string text_of(const plan::ModuleTree& tree) {
+  std::string out;
+  for (const plan::Parameter& parameter : tree.parameters) {
+    out += fmt::format("{} [{}]\n", parameter.fqn, fmt::join(parameter.shape, ", "));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string shared_settings(const RunOptions& options, const PreparedRun& prepared) {
+  RunOptions shared = options;
+  // Paths may differ between nodes; model and plan are compared by what they contain.
+  shared.model.clear();
+  shared.tokens.clear();
+  shared.plan.clear();
+  shared.out.clear();
+  shared.save.clear();
+  shared.trigger_file.clear();
+  const RunOptions defaults;
+  shared.strategy = defaults.strategy;
+  shared.mesh = defaults.mesh;
+  shared.nproc = defaults.nproc;
+  shared.on_signal = defaults.on_signal;
+  shared.threads = defaults.threads;
+  shared.timeout = defaults.timeout;
+  shared.host_name = defaults.host_name;
+  const std::vector<std::string> flags = to_arguments(shared);
+  return fmt::format("trains with {}, model {:08x}, plan {:08x}",
+                     flags.empty() ? "default flags" : fmt::format("{}", fmt::join(flags, " ")),
+                     hash_of(text_of(prepared.plan.tree)) & 0xffffffffU,
+                     hash_of(plan::to_json(plan_of(options, prepared.plan.tree))) & 0xffffffffU);
+}
+
+}  // namespace shardlens::cli

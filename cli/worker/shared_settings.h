@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "cli/flags/prepared_run.h"
+#include "cli/flags/run_options.h"
+
+namespace shardlens::cli {
+
+// What all ranks of a run must have in common, as text: the flags that differ from their defaults,
+// without those that only concern a rank's own process or files, and hashes of model and plan. The
+// ranks compare it before they train, since a launcher other than `shardlens capture` can start
+// them with different flags.
+[[nodiscard]] std::string shared_settings(const RunOptions& options, const PreparedRun& prepared);
+
+}  // namespace shardlens::cli
