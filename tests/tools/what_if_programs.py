@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Ten FSDP2 programs on two Gloo ranks: what is simulated from their recordings, and what their changed programs take.
 
-    what_if_programs.py OUT [NAME…] [--seconds S] [--rounds 4] [--steps 4]
+    what_if_programs.py OUT [NAME…] [--seconds S] [--rounds 4] [--steps 4] [--again]
 
 Each is a Llama, measured and compared as tests/tools/what_if_fsdp2.py does: its own plan, and four changes (resharding, prefetch, pairs of blocks,
 replicas). A program's result is a line of OUT/results.jsonl; programs that have one are not run again, and after S seconds no further one is
 started, so that the ten can be measured in several quiet minutes. Then the table of all results: the error for the own plan (asked: 5 % in the
 median, 12 % at worst), and for each change whether the prediction is within the larger of 3 % of the step and twice the noise of the
-measurement, and whether the best change is named. Exit code 1 if some are not, 5 if programs are left.
+measurement, and whether the best change is named. The column "recording" is how much longer the recorded steps took than the same steps among
+the variants: where it is above 25 %, something else ran while recording, and --again measures these programs again. Exit code 1 if something
+is out of its bounds, 5 if programs are left.
 """
 import argparse
 import json
@@ -55,6 +57,15 @@ def within(change):
     return abs(change["predicted"] - change["measured"]) <= max(0.03, 2 * change["noise"])
 
 
+def recording(line):
+    """How much longer the recorded steps took than the same program's steps among the variants, as a share."""
+    return (1 + line["own_error_beside"]) / (1 + line["own_error"]) - 1
+
+
+def is_disturbed(line):
+    return abs(recording(line)) > 0.25
+
+
 def best(changes, key):
     """The variant with the largest gain, or None if all changes make the step longer."""
     found = min(changes, key=lambda change: change[key])
@@ -73,11 +84,11 @@ def names_the_best(changes):
 
 
 def table(lines):
-    print("| program | step | noise | own plan | " + " | ".join(what_if_fsdp2.VARIANTS[1:]) + " | best named |")
-    print("|---|---:|---:|---:|" + "---|" * len(what_if_fsdp2.VARIANTS))
+    print("| program | step | noise | recording | own plan | " + " | ".join(what_if_fsdp2.VARIANTS[1:]) + " | best named |")
+    print("|---|---:|---:|---:|---:|" + "---|" * len(what_if_fsdp2.VARIANTS))
     for line in lines:
         cells = [f"{change['predicted']:+.1%} ({change['measured']:+.1%} ± {change['noise']:.1%}){'' if within(change) else ' **no**'}" for change in line["changes"]]
-        print(f"| {line['program']} | {line['step_ms']:.0f} ms | {line['noise']:.1%} | {line['own_error']:+.1%} | {' | '.join(cells)} | "
+        print(f"| {line['program']} | {line['step_ms']:.0f} ms | {line['noise']:.1%} | {recording(line):+.0%} | {line['own_error']:+.1%} | {' | '.join(cells)} | "
               f"{'yes' if names_the_best(line['changes']) else 'no'} |")
     errors = [abs(line["own_error"]) for line in lines]
     changes = [change for line in lines for change in line["changes"]]
@@ -93,23 +104,29 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further program after so many")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--again", action="store_true", help="also measure programs again whose recording something else disturbed")
     parser.add_argument("--table", action="store_true", help="only print the results")
     options = parser.parse_args()
     if set(options.names) - set(PROGRAMS):
         parser.error(f"expected names among {', '.join(PROGRAMS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     file, begin = options.out / "results.jsonl", time.monotonic()
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = {line["program"]: line for line in found}  # the last of each program
     for name in [] if options.table else options.names or PROGRAMS:
-        if name in [line["program"] for line in lines] or time.monotonic() - begin > options.seconds:
+        known = name in lines and not (options.again and is_disturbed(lines[name]))
+        if known or time.monotonic() - begin > options.seconds:
             continue
         settings = settings_of(name, options)
         what_if_fsdp2.measure(settings)
-        lines.append(line_of(name, what_if_fsdp2.compared(settings)))
+        lines[name] = line_of(name, what_if_fsdp2.compared(settings))
         with file.open("a") as out:
-            out.write(json.dumps(lines[-1]) + "\n")
-    passed = table(lines) if lines else False
-    left = set(PROGRAMS) - {line["program"] for line in lines}
+            out.write(json.dumps(lines[name]) + "\n")
+    passed = table(list(lines.values())) if lines else False
+    disturbed = sorted(name for name, line in lines.items() if is_disturbed(line))
+    if disturbed:
+        print(f"something else ran while these were recorded: {', '.join(disturbed)} (measure them again with --again)")
+    left = set(PROGRAMS) - set(lines)
     if left:
         print(f"not measured: {', '.join(sorted(left))}")
     sys.exit(5 if left else int(not passed))
