@@ -18,6 +18,6 @@ def traces():
 def recorded(tmp_path_factory):
     """The run directories of recorded_training.py."""
     out = tmp_path_factory.mktemp("recorded")
-    done = subprocess.run([sys.executable, HERE / "recorded_training.py", out], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, HERE / "recorded_training.py", out], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return out

@@ -37,7 +37,7 @@ def run_action(tmp_path, program=True, **inputs):
         env = {key: filled(value) for key, value in step["env"].items()}
         env |= {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
         (tmp_path / "step.sh").write_text(filled(step["run"]))
-        done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", tmp_path / "step.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", tmp_path / "step.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
         log, code = log + done.stdout + done.stderr, done.returncode
         if code:
             break

@@ -87,7 +87,7 @@ def calls(*questions):
             tools = (await client.list_tools()).tools
             return tools, [await client.call_tool(name, arguments) for name, arguments in questions]
 
-    return asyncio.run(asyncio.wait_for(ask_all(), 60))
+    return asyncio.run(asyncio.wait_for(ask_all(), 300))
 
 
 def test_assistants_ask_over_stdio(traces):
@@ -119,5 +119,5 @@ def test_assistants_ask_over_stdio(traces):
 
 def test_without_the_package_the_server_says_what_it_needs():
     program = "import sys; sys.modules['mcp'] = None; from shardlens import mcp; mcp.main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and "pip install 'shardlens[mcp]'" in done.stderr

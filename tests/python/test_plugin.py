@@ -11,7 +11,7 @@ def pytest_of(tmp_path, test, *options):
     report = tmp_path / "report.xml"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "shardlens.pytest_plugin", f"--junitxml={report}", *options, "test_it.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        cwd=tmp_path, capture_output=True, text=True, timeout=300)
     return done, report
 
 

@@ -85,7 +85,7 @@ def test_actions_and_trace_have_one_clock(recorded, case):
                     if e.get("cat") == "user_annotation" and (e["name"] + " (").startswith("FSDP::all_gather ("))
     calls = [(row["t_ns"], row["end_ns"]) for row in actions(run) if row.get("op") == "all_gather"]
     assert len(ranges) == len(calls) > 0
-    slack = 1e6  # one millisecond: two clocks are read one after the other
+    slack = 2e7  # 20 ms: the profiler converts the processor's counter, and another clock would be off by seconds or more
     for (began, ended), (start, end) in zip(ranges, calls):
         assert start - slack <= began and ended <= end + slack
 
@@ -231,7 +231,7 @@ def test_a_model_that_nothing_shards_is_recorded_without_a_plan(tmp_path):
         "    for _ in range(3):\n"
         "        model(torch.ones(4, 3)).sum().backward()\n"
         "        rec.step()\n")
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
     assert not (tmp_path / "plan.json").exists()
     run = json.loads((tmp_path / "run.json").read_text())
     assert "the model is not sharded" in run["notes"][0]
@@ -245,7 +245,7 @@ def test_a_run_that_ends_early_says_so(tmp_path):
         "model = torch.nn.Linear(3, 2)\n"
         f"with shardlens.record({str(tmp_path)!r}, model=model, warmup=2, steps=3) as rec:\n"
         "    rec.step()\n")
-    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=300, capture_output=True, text=True)
     assert "the run ended after 1 steps, before the 5" in done.stderr
 
 
@@ -253,7 +253,7 @@ def test_the_example_records_under_torchrun(tmp_path):
     example = Path(__file__).resolve().parents[2] / "examples" / "python" / "record_fsdp2.py"
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", example, tmp_path / "run"],
-        capture_output=True, text=True, timeout=200)
+        capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     run = shardlens.open(tmp_path / "run")
     assert {row["unit"] for row in run.units()} == {"", "1.layers.0", "1.layers.1", "1.layers.2", "1.layers.3"}
