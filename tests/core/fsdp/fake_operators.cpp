@@ -127,8 +127,11 @@ uint64_t random_seed() {
   return at::get_generator_or_default<at::CPUGeneratorImpl>(generator, generator)->random64();
 }
 
-// Calls the operator with CPU tensors.
+// Calls the operator with CPU tensors. For an operator that writes several arguments and returns
+// them, LibTorch (make_boxed_from_unboxed_functor.h) keeps references to the arguments, drops these,
+// and then copies the references: hence the second list, which keeps the tensors alive.
 Values call(const c10::OperatorHandle& op, Values arguments) {
+  const Values alive = arguments;
   const at::AutoDispatchBelowADInplaceOrView below;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::DisableRecordFunctionGuard unrecorded;
