@@ -53,7 +53,7 @@ except ValueError as error:
 # The one program with engine, recorder and cost model together is built in cli/.
 EXTRA_TARGETS = {"shardlens-worker": USES["cli/worker"]}
 
-TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker/.*|(tests/engine|tests/device|bench)/.*")
+TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker/.*|(tests/engine|tests/device|tests/consumer|bench)/.*")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 CUDA_HEADER = re.compile(r"(cuda|cupti|nvtx3|nccl|nvrtc)\w*[./]")
 CUDA_FILES = re.compile(r"(profiler/record|core/dist)/.*|(tests|bench)/.*")

@@ -1,30 +1,45 @@
-# Settings of all targets of the project: language level, warnings, fast linking; and one helper function per kind of target.
+# Settings of all targets of the project: language level, warnings, hardening, fast linking; and one helper function per kind of target. As a
+# subdirectory of another project they hold for the targets of this one alone.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-if(NOT CMAKE_BUILD_TYPE)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 
-find_program(CCACHE ccache)
-if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+find_program(SHARDLENS_CCACHE ccache)
+if(SHARDLENS_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${SHARDLENS_CCACHE})
 endif()
-find_program(MOLD mold)
-if(MOLD)
+find_program(SHARDLENS_MOLD mold)
+if(SHARDLENS_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
 # What the linker writes into programs is read-only before main. tests/tools/check_hardening.py checks this and how they were compiled.
 add_link_options(-Wl,-z,relro,-z,now)
 
+# For those who use the libraries: the language level and where the headers are, which include each other as "core/…". Users include them as
+# <shardlens/core/…>, here through links to the folders; shardlens_install_headers() writes the installed ones so too.
+add_library(shardlens_headers INTERFACE)
+target_compile_features(shardlens_headers INTERFACE cxx_std_20)
+target_include_directories(shardlens_headers INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
+                                                       $<INSTALL_INTERFACE:include>)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/shardlens)
+foreach(folder core profiler sim)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_BINARY_DIR}/include/shardlens/${folder} SYMBOLIC)
+endforeach()
+
+# For the targets of this project.
 add_library(shardlens_options INTERFACE)
+target_link_libraries(shardlens_options INTERFACE shardlens_headers)
 target_compile_options(shardlens_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                                    -Werror=switch -Werror=return-type)
-target_include_directories(shardlens_options INTERFACE ${PROJECT_SOURCE_DIR})
+# No path of this machine in programs, so that a build in another folder has the same bytes (scripts/check_reproducible).
+target_compile_options(shardlens_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${PROJECT_BINARY_DIR}/=build/)
 if(SHARDLENS_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "SHARDLENS_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++-14")
@@ -35,6 +50,15 @@ endif()
 if(SHARDLENS_SANITIZE)
   target_compile_options(shardlens_options INTERFACE -fsanitize=${SHARDLENS_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(shardlens_options INTERFACE -fsanitize=${SHARDLENS_SANITIZE})
+else()
+  # The sanitizers check more of the same. _FORTIFY_SOURCE works only in optimized code.
+  target_compile_options(shardlens_options INTERFACE -fstack-protector-strong -fstack-clash-protection
+                                                     $<$<CONFIG:Release,RelWithDebInfo>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>)
+endif()
+# What links a library of this project, in this project, is compiled like it; a host's targets are not.
+set(SHARDLENS_OPTIONS_SCOPE PRIVATE)
+if(PROJECT_IS_TOP_LEVEL)
+  set(SHARDLENS_OPTIONS_SCOPE PUBLIC)
 endif()
 
 # shardlens_folders(OUT BUILT always|engine|gui|part [TESTED])      the folders of cmake/folders.txt that are built then, in its order;
@@ -63,7 +87,7 @@ function(shardlens_library name)
     file(GLOB_RECURSE ARG_SOURCES CONFIGURE_DEPENDS *.cpp)
   endif()
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_link_libraries(${name} PUBLIC shardlens_options ${ARG_LINKS})
+  target_link_libraries(${name} PUBLIC shardlens_headers ${ARG_LINKS} ${SHARDLENS_OPTIONS_SCOPE} $<BUILD_INTERFACE:shardlens_options>)
 endfunction()
 
 # shardlens_test(NAME SOURCES a_test.cpp ... [LINKS ...] [ENGINE] [SERIAL] [LABELS ...] [TIMEOUT seconds])
@@ -81,7 +105,7 @@ function(shardlens_test name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${name} PRIVATE SHARDLENS_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              SHARDLENS_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(ARG_ENGINE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL TRUE)

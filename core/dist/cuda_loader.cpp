@@ -11,12 +11,23 @@
 namespace shardlens::dist {
 namespace {
 
-// The library next to the program, or in the build folder (tests).
+constexpr const char* kName = "libshardlens_cuda.so";
+
+// The library next to the program, where an installation has it, or where a build has it (tests).
 std::filesystem::path library() {
   std::error_code error;
-  const auto beside =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "libshardlens_cuda.so";
-  return !error && std::filesystem::exists(beside, error) ? beside : SHARDLENS_CUDA_LIBRARY;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path beside = folder / kName;
+  if (std::filesystem::exists(beside, error)) {
+    return beside;
+  }
+  for (const char* const place : {"../lib/shardlens", "../bin"}) {
+    const std::filesystem::path file = (folder / place).lexically_normal() / kName;
+    if (std::filesystem::exists(file, error)) {
+      return file;
+    }
+  }
+  return beside;
 }
 
 const CudaBackends* load() {
