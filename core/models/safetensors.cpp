@@ -365,4 +365,15 @@ bool has_checkpoint(const fs::path& path) {
                                 : path.extension() == ".safetensors";
 }
 
+std::optional<std::string> metadata_value(const fs::path& file, std::string_view key) {
+  const MappedFile mapped(file);
+  dom::parser parser(kMaxHeader + 64);
+  const simdjson::padded_string padded(header_of(mapped));
+  std::string_view value;
+  if (parser.parse(padded)["__metadata__"][key].get(value) != simdjson::SUCCESS) {
+    return std::nullopt;
+  }
+  return std::string(value);
+}
+
 }  // namespace shardlens::models

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,5 +71,10 @@ class Checkpoint {
 
 // Whether `path` is a checkpoint file, or a directory with one, that Checkpoint::open would read.
 [[nodiscard]] bool has_checkpoint(const std::filesystem::path& path);
+
+// The value of a key of the file's __metadata__; nullopt if it has none.
+// Errors: InputError as for Checkpoint, for the header only.
+[[nodiscard]] std::optional<std::string> metadata_value(const std::filesystem::path& file,
+                                                        std::string_view key);
 
 }  // namespace shardlens::models

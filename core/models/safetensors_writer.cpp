@@ -8,33 +8,49 @@
 
 namespace shardlens::models {
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
-                                     std::vector<Tensor> tensors,
-                                     const std::map<std::string, std::string>& metadata)
-    : file_(path), tensors_(std::move(tensors)) {
+namespace {
+
+Bytes bytes_of(const SafetensorsWriter::Tensor& tensor) {
+  Bytes size = size_of(tensor.dtype);
+  for (const int64_t extent : tensor.shape) {
+    size *= extent;
+  }
+  return size;
+}
+
+}  // namespace
+
+std::string SafetensorsWriter::file_beginning(std::span<const Tensor> tensors,
+                                              const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;
   if (!metadata.empty()) {
     header["__metadata__"] = metadata;
   }
   Bytes offset = 0;
-  for (const Tensor& tensor : tensors_) {
-    Bytes size = size_of(tensor.dtype);
-    for (const int64_t extent : tensor.shape) {
-      size *= extent;
-    }
+  for (const Tensor& tensor : tensors) {
+    const Bytes size = bytes_of(tensor);
     header[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
                            {"shape", tensor.shape},
                            {"data_offsets", {offset, offset + size}}};
     offset += size;
-    sizes_.push_back(size);
   }
-  SHARDLENS_CHECK(header.size() == tensors_.size() + (metadata.empty() ? 0 : 1),
+  SHARDLENS_CHECK(header.size() == tensors.size() + (metadata.empty() ? 0 : 1),
                   "a tensor name is given twice");
   std::string text = header.is_null() ? "{}" : header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   const uint64_t length = text.size();
-  file_.write({reinterpret_cast<const char*>(&length), sizeof(length)});
-  file_.write(text);
+  std::string beginning(reinterpret_cast<const char*>(&length), sizeof(length));
+  return beginning + text;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<Tensor> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : file_(path), tensors_(std::move(tensors)) {
+  for (const Tensor& tensor : tensors_) {
+    sizes_.push_back(bytes_of(tensor));
+  }
+  file_.write(file_beginning(tensors_, metadata));
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {

@@ -29,6 +29,11 @@ class SafetensorsWriter {
     std::vector<int64_t> shape;
   };
 
+  // What a file begins with: the length of the header, and the header. Its tensors follow in this
+  // order, without gaps.
+  [[nodiscard]] static std::string file_beginning(
+      std::span<const Tensor> tensors, const std::map<std::string, std::string>& metadata);
+
   SafetensorsWriter(const std::filesystem::path& path,
                     std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});

@@ -64,4 +64,14 @@ double GradScaler::scale() const {
   return scale_.item<float>();
 }
 
+int64_t GradScaler::good_steps() const {
+  return growth_tracker_.item<int>();
+}
+
+void GradScaler::restore(double scale, int64_t good_steps) {
+  const at::NoGradGuard no_grad;
+  scale_.fill_(scale);
+  growth_tracker_.fill_(good_steps);
+}
+
 }  // namespace shardlens::train

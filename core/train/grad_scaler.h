@@ -44,6 +44,10 @@ class GradScaler {
   // Call after each step: sets the scale of the next step.
   void update();
   [[nodiscard]] double scale() const;
+  // Steps without infinities or NaNs since the scale last changed.
+  [[nodiscard]] int64_t good_steps() const;
+  // Continues with what scale() and good_steps() were.
+  void restore(double scale, int64_t good_steps);
 
  private:
   dist::World* world_;

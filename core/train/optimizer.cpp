@@ -1,5 +1,6 @@
 #include "core/train/optimizer.h"
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -7,7 +8,7 @@
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -18,20 +19,12 @@ constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.999;
 constexpr double kEpsilon = 1e-8;
 
-// The optimizer state of one shard. Its tensors are undefined until the first step: they are
-// created lazily, as torch.optim does.
-struct Slot {
-  at::Tensor shard;
-  at::Tensor first, second;  // AdamW: moments; SGD: `first` is the momentum buffer
-  at::Tensor step;           // AdamW: fp32 scalar, counts from 1
-};
-
-std::vector<Slot> slots_of(std::span<const at::Tensor> shards) {
-  std::vector<Slot> slots;
+std::vector<ShardState> states_of(std::span<const at::Tensor> shards) {
+  std::vector<ShardState> states;
   for (const at::Tensor& shard : shards) {
-    slots.push_back({shard, {}, {}, {}});
+    states.push_back({shard, {}, {}, {}});
   }
-  return slots;
+  return states;
 }
 
 std::optional<at::Tensor> given(const at::Tensor& tensor) {
@@ -41,25 +34,23 @@ std::optional<at::Tensor> given(const at::Tensor& tensor) {
 class AdamW final : public Optimizer {
  public:
   AdamW(std::span<const at::Tensor> shards, const OptimizerOptions& options)
-      : options_(options), slots_(slots_of(shards)) {}
+      : options_(options), states_(states_of(shards)) {}
 
   void step(const at::Tensor& found_inf) override {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> values, grads, firsts, seconds, steps;
-    for (Slot& slot : slots_) {
-      if (!slot.shard.grad().defined()) {
+    for (ShardState& state : states_) {
+      if (!state.shard.grad().defined()) {
         continue;
       }
-      if (!slot.first.defined()) {
-        slot.first = at::zeros_like(slot.shard);
-        slot.second = at::zeros_like(slot.shard);
-        slot.step = at::zeros({}, slot.shard.options().dtype(at::kFloat).requires_grad(false));
+      if (!state.first.defined()) {
+        create(state, 0);
       }
-      values.push_back(slot.shard.detach());
-      grads.push_back(slot.shard.grad());
-      firsts.push_back(slot.first);
-      seconds.push_back(slot.second);
-      steps.push_back(slot.step);
+      values.push_back(state.shard.detach());
+      grads.push_back(state.shard.grad());
+      firsts.push_back(state.first);
+      seconds.push_back(state.second);
+      steps.push_back(state.step);
     }
     if (values.empty()) {
       return;
@@ -74,31 +65,44 @@ class AdamW final : public Optimizer {
     }
   }
 
+  [[nodiscard]] std::span<const std::string_view> moments() const override {
+    static constexpr std::array<std::string_view, 2> kNames{"exp_avg", "exp_avg_sq"};
+    return kNames;
+  }
+  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
+  void create_state(size_t shard, double steps) override { create(states_.at(shard), steps); }
+
  private:
+  static void create(ShardState& state, double steps) {
+    state.first = at::zeros_like(state.shard);
+    state.second = at::zeros_like(state.shard);
+    state.step = at::full({}, steps, state.shard.options().dtype(at::kFloat).requires_grad(false));
+  }
+
   OptimizerOptions options_;
-  std::vector<Slot> slots_;
+  std::vector<ShardState> states_;
 };
 
 class Sgd final : public Optimizer {
  public:
   Sgd(std::span<const at::Tensor> shards, const OptimizerOptions& options)
-      : options_(options), slots_(slots_of(shards)) {}
+      : options_(options), states_(states_of(shards)) {}
 
   // A buffer of zeros has the same first step as torch.optim's, which starts with the gradient.
   void step(const at::Tensor& found_inf) override {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> values, grads, buffers;
-    for (Slot& slot : slots_) {
-      if (!slot.shard.grad().defined()) {
+    for (ShardState& state : states_) {
+      if (!state.shard.grad().defined()) {
         continue;
       }
-      values.push_back(slot.shard.detach());
-      grads.push_back(slot.shard.grad());
+      values.push_back(state.shard.detach());
+      grads.push_back(state.shard.grad());
       if (options_.momentum != 0) {
-        if (!slot.first.defined()) {
-          slot.first = at::zeros_like(slot.shard);
+        if (!state.first.defined()) {
+          state.first = at::zeros_like(state.shard);
         }
-        buffers.push_back(slot.first);
+        buffers.push_back(state.first);
       }
     }
     if (!values.empty()) {
@@ -110,9 +114,18 @@ class Sgd final : public Optimizer {
     }
   }
 
+  [[nodiscard]] std::span<const std::string_view> moments() const override {
+    static constexpr std::array<std::string_view, 1> kNames{"momentum_buffer"};
+    return options_.momentum == 0 ? std::span<const std::string_view>{} : kNames;
+  }
+  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
+  void create_state(size_t shard, double /*steps*/) override {
+    states_.at(shard).first = at::zeros_like(states_.at(shard).shard);
+  }
+
  private:
   OptimizerOptions options_;
-  std::vector<Slot> slots_;
+  std::vector<ShardState> states_;
 };
 
 }  // namespace

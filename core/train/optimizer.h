@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include <ATen/core/TensorBody.h>
 
@@ -18,6 +19,16 @@ struct OptimizerOptions {
   // Nesterov.
 };
 
+// The optimizer's state of one shard. Its tensors are undefined until the first step with a
+// gradient: they are created lazily, as torch.optim does.
+struct ShardState {
+  at::Tensor shard;
+  at::Tensor first, second;  // of the shard's shape; AdamW: moments; SGD: `first` is the momentum
+  at::Tensor step;           // AdamW: fp32 scalar, counts from 1
+
+  [[nodiscard]] const at::Tensor& moment(size_t index) const { return index == 0 ? first : second; }
+};
+
 // Updates all shards of a rank with a fused operator.
 //
 // Ownership  shares the shards' tensors; the state has one tensor per moment and shard, created at
@@ -31,6 +42,12 @@ class Optimizer {
   // `found_inf`: an fp32 tensor with one element; if that is not 0, the step changes nothing, and
   // the host need not know. Undefined: the step is always made.
   virtual void step(const at::Tensor& found_inf = {}) = 0;
+  // torch.optim's names of moment(0), moment(1): AdamW's two, SGD's one if there is momentum.
+  [[nodiscard]] virtual std::span<const std::string_view> moments() const = 0;
+  // The state of every shard, in the shards' order; shares its tensors.
+  [[nodiscard]] virtual std::span<const ShardState> states() const = 0;
+  // Gives a shard the state of after `steps` steps, with moments of zeros for the caller to fill.
+  virtual void create_state(size_t shard, double steps) = 0;
 };
 
 // `shards`: fp32 tensors; each is updated in place from its grad().

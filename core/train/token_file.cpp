@@ -92,7 +92,8 @@ void check_tokens(const TokenFile& file,
   // Samples are read in order and start again after the last one, so the used ones are a prefix of
   // the file. The comparison divides because steps · ranks · batch may overflow 63 bits.
   const int64_t per_step = shape.ranks * shape.batch;
-  const int64_t used = steps >= (samples + per_step - 1) / per_step ? samples : steps * per_step;
+  const bool all = shape.first_sample != 0 || steps >= (samples + per_step - 1) / per_step;
+  const int64_t used = all ? samples : steps * per_step;
   const int64_t wrong = file.first_outside(vocab_size, used * shape.seq + 1);
   if (wrong >= 0) {
     int64_t token = 0;

@@ -37,26 +37,28 @@ class TokenFile {
 // Determines which sample each row of a batch reads; the data order of fsdp_reference.py.
 struct BatchShape {
   int64_t rank = 0, ranks = 1, batch = 1, seq = 1;
+  int64_t first_sample = 0;  // that step 0 reads
 };
 
 [[nodiscard]] inline BatchShape shape_of(const plan::StepSettings& step,
                                          int64_t rank,
                                          int64_t ranks) {
-  return {rank, ranks, step.batch, step.seq.value_or(1)};
+  return {rank, ranks, step.batch, step.seq.value_or(1), 0};
 }
 
 // Row `row` of step `step` (a microbatch m of step s counts as step s·M + m) reads sample
-// ((step · ranks + rank) · batch + row) mod samples.
+// (first_sample + (step · ranks + rank) · batch + row) mod samples.
 [[nodiscard]] constexpr int64_t sample_index(const BatchShape& shape,
                                              int64_t step,
                                              int64_t row,
                                              int64_t samples) {
-  return ((step * shape.ranks + shape.rank) * shape.batch + row) % samples;
+  return (shape.first_sample + (step * shape.ranks + shape.rank) * shape.batch + row) % samples;
 }
 
 // Checks the tokens before training starts, with the same result on every rank: there are enough
 // samples for the ranks, and no id in the samples of the first `steps` steps is outside the
-// vocabulary. Errors: InputError naming file, counts, and the position of a wrong token.
+// vocabulary (in all samples if first_sample is not 0). Errors: InputError naming file, counts, and
+// the position of a wrong token.
 void check_tokens(const TokenFile& file,
                   const BatchShape& shape,
                   int64_t steps,

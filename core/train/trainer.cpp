@@ -17,6 +17,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
+#include "core/train/run_checkpoints.h"
 
 namespace shardlens::train {
 namespace {
@@ -49,10 +50,26 @@ class Loop {
                                    .weight_decay = options.weight_decay,
                                    .momentum = options.step.momentum})),
         samples_(context.tokens->samples(shape_.seq)),
-        microbatches_(options.steps * options.step.accumulate) {
+        first_step_(context.checkpoints == nullptr ? 0 : context.checkpoints->start().step),
+        microbatches_((options.steps - first_step_) * options.step.accumulate) {
     if (uses_fp16(context.sharded->plan())) {
       scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler,
                       context.device);
+    }
+    if (context.checkpoints != nullptr) {
+      shape_.first_sample = context.checkpoints->start().samples;
+      context.checkpoints->restore_state(*optimizer_, scaler());
+    }
+  }
+
+  [[nodiscard]] int64_t first_step() const { return first_step_; }
+
+  void save_if_due(int64_t steps) {
+    const bool last = stopping_ || steps == options_.steps;
+    if (context_.checkpoints != nullptr && context_.checkpoints->is_due(steps, last)) {
+      const int64_t microbatches = (steps - first_step_) * options_.step.accumulate;
+      context_.checkpoints->save(*optimizer_, scaler(), steps,
+                                 shape_.first_sample + microbatches * shape_.ranks * shape_.batch);
     }
   }
 
@@ -105,13 +122,15 @@ class Loop {
   }
 
  private:
+  GradScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
+
   void forward_backward(int64_t step, int64_t microbatch) {
     const bool last = microbatch + 1 == options_.step.accumulate;
     if (!options_.step.sync_every_microbatch) {
       context_.sharded->set_requires_gradient_sync(last);
     }
     context_.sharded->begin_microbatch(last);
-    const int64_t index = step * options_.step.accumulate + microbatch;
+    const int64_t index = (step - first_step_) * options_.step.accumulate + microbatch;
     const Batch tokens = next_ ? *std::exchange(next_, std::nullopt) : batch(index);
     at::Tensor loss;
     {
@@ -226,7 +245,8 @@ class Loop {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;
   int64_t samples_;
-  int64_t microbatches_;       // of all steps
+  int64_t first_step_;
+  int64_t microbatches_;       // of the steps from the first one on
   std::optional<Batch> next_;  // copied to the device one microbatch ahead
   at::Tensor losses_;          // fp64 [ranks + 1]; losses of the current step, and who is to stop
   bool stopping_ = false;
@@ -239,7 +259,7 @@ int64_t train(const TrainContext& context,
               const TrainOptions& options,
               const std::function<void(const StepReport&)>& on_step) {
   Loop loop(context, options);
-  for (int64_t step = 0; step < options.steps; ++step) {
+  for (int64_t step = loop.first_step(); step < options.steps; ++step) {
     if (context.recorder != nullptr) {
       context.recorder->step_begin(step);
     }
@@ -248,6 +268,7 @@ int64_t train(const TrainContext& context,
       context.recorder->step_end();
     }
     on_step(report);
+    loop.save_if_due(step + 1);
     if (loop.stopping()) {
       return step + 1;
     }

@@ -24,8 +24,10 @@ class CausalLm;
 
 namespace shardlens::train {
 
+class RunCheckpoints;
+
 struct TrainOptions {
-  int64_t steps = 10;
+  int64_t steps = 10;  // in all, with those before a checkpoint from which the run resumes
   plan::StepSettings step;
   double norm_type = 2;  // p of the gradient norm that is reported and clipped; inf: the maximum
   double lr = 1e-3, weight_decay = 0.01;
@@ -43,6 +45,8 @@ struct TrainContext {
   // May be null. If it is set on any rank, all ranks end after the same step.
   const std::atomic<bool>* stop = nullptr;
   c10::Device device{c10::kCPU};  // device of the model's parameters
+  // Where training starts, and what it saves; may be null. Its parameters must be restored.
+  RunCheckpoints* checkpoints = nullptr;
 };
 
 // Memory that LibTorch's caching allocator has allocated on this rank's device.
@@ -64,10 +68,11 @@ struct StepReport {
 };
 
 // Runs the step loop: forward and backward of each microbatch, gradient norm (and clipping),
-// optimizer. `on_step` is called after every step on every rank. Two runs with equal inputs have
-// bitwise equal results. Returns the number of steps done, fewer than options.steps only if `stop`
-// was set. Errors: RuntimeFault naming step and rank, on all ranks, for a loss that is not finite;
-// all errors of the engine.
+// optimizer. `on_step` is called after every step on every rank, before a checkpoint is saved. Two
+// runs with equal inputs have bitwise equal results. Returns the number of steps done in all, fewer
+// than options.steps only if `stop` was set; the last one is saved in any case. Errors:
+// RuntimeFault naming step and rank, on all ranks, for a loss that is not finite; all errors of the
+// engine.
 int64_t train(const TrainContext& context,
               const TrainOptions& options,
               const std::function<void(const StepReport&)>& on_step);

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/checkpoint_verify.h"
 #include "core/models/safetensors.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
@@ -163,6 +165,23 @@ void tensor_index(std::string_view input) {
   (void)models::Checkpoint::open(path.parent_path());
 }
 
+// The index of a checkpoint, with a file that it may name.
+void checkpoints(std::string_view input) {
+  static const std::string file =
+      R"({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}})";
+  static const auto path =
+      file_with(length_of(file.size()) + file + std::string(16, '\0'), "saved/r0.safetensors");
+  file_with(input, "saved/checkpoint.json");
+  checkpoint::Reader reader = checkpoint::Reader::open(path.parent_path());
+  (void)checkpoint::verify(reader);
+  for (const checkpoint::SavedTensor& tensor : reader.index().tensors) {
+    if (checkpoint::numel_of(tensor.shape) > 0) {
+      float value = 0;
+      reader.read(tensor, checkpoint::numel_of(tensor.shape) - 1, {&value, 1});
+    }
+  }
+}
+
 void training_runs(std::string_view input) {
   (void)sim::parse_published_runs(input, "f.csv");
 }
@@ -202,6 +221,7 @@ const std::vector<std::pair<std::string_view, void (*)(std::string_view)>> kTarg
     {"summary", summary},
     {"tensors", tensors},
     {"tensor_index", tensor_index},
+    {"checkpoint", checkpoints},
     {"training_runs", training_runs},
     {"collective_tables", collective_tables},
     {"capture", capture},

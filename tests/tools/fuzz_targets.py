@@ -23,7 +23,7 @@ LONGEST = 4096
 READS = {"reader": "traces: JSON, gzip, zstd", "model": "`config.json`, `model.json`", "plan": "plan files", "workload": "`workload.json`",
          "hardware": "hardware specs", "stacks": "software stacks", "calibration": "calibrations", "baseline": "saved baselines",
          "actions": "`rank<r>.actions.jsonl`", "spool": "spools", "summary": "summaries of ranks", "tensors": "safetensors files",
-         "tensor_index": "indexes of safetensors", "training_runs": "CSV of training runs", "collective_tables": "CSV of collectives",
+         "tensor_index": "indexes of safetensors", "checkpoint": "indexes of checkpoints", "training_runs": "CSV of training runs", "collective_tables": "CSV of collectives",
          "capture": "`run.json`", "metrics": "`metrics.jsonl`"}
 
 
