@@ -1,6 +1,8 @@
 #include "cli/worker/shared_settings.h"
 
+#include <filesystem>
 #include <functional>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -31,8 +33,10 @@ std::string shared_settings(const RunOptions& options, const PreparedRun& prepar
   shared.tokens.clear();
   shared.plan.clear();
   shared.out.clear();
-  shared.save.clear();
   shared.trigger_file.clear();
+  for (std::filesystem::path* path : {&shared.save, &shared.resume}) {
+    *path = path->empty() ? "" : "DIR";  // all ranks save or resume, or none
+  }
   const RunOptions defaults;
   shared.strategy = defaults.strategy;
   shared.mesh = defaults.mesh;
