@@ -14,7 +14,7 @@ Only Python's standard library is imported here; torch and pandas are imported b
 """
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # name: the module that has it; imported at its first use.
 _NAMES = {
