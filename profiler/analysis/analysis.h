@@ -30,8 +30,8 @@ struct StepRange {
 
 enum class DetailLevel : uint8_t {
   kNone,
-  kCollectives,  // RankDetail::spans of collectives
-  kAll,
+  kCollectives,  // RankDetail::idle, and spans of collectives
+  kAll,          // without RankDetail::idle
 };
 
 struct AnalysisOptions {
@@ -66,6 +66,8 @@ struct StreamFigures {
 struct RankDetail {
   std::vector<UnitSpan> spans;  // by start
   IntervalSet compute, communication, copy;
+  // Why the device had nothing to do, by start; only of device traces.
+  std::vector<IdlePart> idle;
 };
 
 struct RankAnalysis {

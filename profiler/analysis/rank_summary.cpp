@@ -193,6 +193,9 @@ RankSummary summarize(const Trace& trace,
   if (options.detail == DetailLevel::kCollectives) {
     rank.detail.emplace();
     rank.detail->spans = collective_spans(trace, timeline, partition, timeline.span, context);
+    if (timeline.device) {
+      rank.detail->idle = idle.parts(partition.idle(timeline.span));
+    }
   } else if (options.detail == DetailLevel::kAll) {
     rank.detail = RankDetail{unit_spans(trace, timeline, partition, timeline.span, context),
                              intersect(timeline.compute, timeline.span),

@@ -11,6 +11,12 @@ constexpr Nanoseconds kLaunchLatency = 10'000;
 
 }  // namespace
 
+std::string_view name_of(IdleCause cause) {
+  constexpr std::string_view kNames[kIdleCauseCount] = {"host_late", "event_wait", "gap",
+                                                        "unknown"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
 IdleCauses::IdleCauses(const trace::Trace& trace,
                        const Timeline& timeline,
                        const Dependencies& dependencies)
@@ -120,6 +126,28 @@ IdleFigures IdleCauses::within(const IntervalSet& window, Nanoseconds idle) cons
   }
   f.unknown = idle - f.host_late - f.event_wait - f.gap;
   return f;
+}
+
+std::vector<IdlePart> IdleCauses::parts(const IntervalSet& idle) const {
+  std::vector<IdlePart> out;
+  IntervalSet rest = idle;
+  const auto add = [&](const IntervalSet& known, IdleCause cause) {
+    for (const Interval& each : intersect(idle, known)) {
+      out.push_back({each, cause});
+    }
+    rest = subtract(rest, known);
+  };
+  if (device_) {
+    add(host_late_, IdleCause::kHostLate);
+    add(event_wait_, IdleCause::kEventWait);
+    add(gap_, IdleCause::kGap);
+  }
+  for (const Interval& each : rest) {
+    out.push_back({each, device_ ? IdleCause::kUnknown : IdleCause::kHostLate});
+  }
+  std::sort(out.begin(), out.end(),
+            [](const IdlePart& a, const IdlePart& b) { return a.when.start < b.when.start; });
+  return out;
 }
 
 }  // namespace shardlens::analysis

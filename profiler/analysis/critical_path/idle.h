@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "profiler/analysis/events/intervals.h"
@@ -20,12 +22,25 @@ struct IdleFigures {
   Nanoseconds graph = 0, inferred = 0;
 };
 
+enum class IdleCause : uint8_t { kHostLate, kEventWait, kGap, kUnknown };
+inline constexpr int kIdleCauseCount = 4;
+[[nodiscard]] std::string_view name_of(IdleCause cause);  // "host_late", …
+
+// A stretch of idle time with one cause.
+struct IdlePart {
+  Interval when;
+  IdleCause cause = IdleCause::kUnknown;
+};
+
 // Finds why nothing ran. On a CPU the host computes, so all idle time is host_late.
 class IdleCauses {
  public:
   IdleCauses(const trace::Trace& trace, const Timeline& timeline, const Dependencies& dependencies);
   // `idle`: the length of `window` minus the time in which something ran.
   [[nodiscard]] IdleFigures within(const IntervalSet& window, Nanoseconds idle) const;
+  // The stretches of `idle`, by start. Their lengths by cause are those of within() for a window of
+  // which `idle` is all idle time.
+  [[nodiscard]] std::vector<IdlePart> parts(const IntervalSet& idle) const;
 
  private:
   void explain(const trace::Trace& trace,

@@ -29,7 +29,44 @@ class Quantiles {
   std::vector<Nanoseconds>::iterator last_;  // no value after it is smaller, none before it larger
 };
 
+// Calls visit(event) for the device events whose launch is in the trace. A CUDA graph is one
+// launch, of its first event; the others wait for each other, not for the host.
+template <class Visit>
+void for_launched(const trace::Trace& trace, const Timeline& timeline, Visit visit) {
+  std::vector<bool> seen(trace.events.size());
+  for (const DeviceEvent& each : timeline.device_events) {
+    if (each.launch != trace::kNoIndex && !seen[each.launch]) {
+      seen[each.launch] = true;
+      visit(each);
+    }
+  }
+}
+
+// Of the launches of each stream, which were mostly made in order.
+std::vector<Nanoseconds> sorted(const std::vector<std::vector<Nanoseconds>>& launches,
+                                std::vector<Nanoseconds> memory = {}) {
+  memory.clear();
+  for (const std::vector<Nanoseconds>& stream : launches) {
+    memory.insert(memory.end(), stream.begin(), stream.end());
+  }
+  sort_runs(memory, std::less<>());
+  return memory;
+}
+
 }  // namespace
+
+LaunchQueue launch_queue(const trace::Trace& trace, const Timeline& timeline) {
+  LaunchQueue out;
+  std::vector<std::vector<Nanoseconds>> launches(trace.tracks.size());
+  for_launched(trace, timeline, [&](const DeviceEvent& each) {
+    if (each.launched < each.when.start) {
+      launches[timeline.place(each).track].push_back(each.launched);
+      out.starts.push_back(each.when.start);
+    }
+  });
+  out.launches = sorted(launches);
+  return out;
+}
 
 LaunchFigures launch_figures(const trace::Trace& trace,
                              const Timeline& timeline,
@@ -40,17 +77,9 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   starts.reserve(timeline.device_events.size());
   size_t near = 0;
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
-  // A CUDA graph is one launch, of its first event; the others wait for each other, not for the
-  // host.
-  std::vector<bool> seen(trace.events.size());
-  // By stream, whose events were mostly launched in order: when those were that did not start at
-  // once.
+  // By stream: when those were that did not start at once.
   std::vector<std::vector<Nanoseconds>> queued_in(trace.tracks.size());
-  for (const DeviceEvent& each : timeline.device_events) {
-    if (each.launch == trace::kNoIndex || seen[each.launch]) {
-      continue;
-    }
-    seen[each.launch] = true;
+  for_launched(trace, timeline, [&](const DeviceEvent& each) {
     const Nanoseconds start = each.when.start, launched = each.launched;
     if (contains(window, start)) {
       latencies.push_back(start - launched);
@@ -61,7 +90,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
       starts.push_back(start);  // sorted, as the events are
       queued += static_cast<double>(length_within(window, {launched, start}, near));
     }
-  }
+  });
   f.count = static_cast<int64_t>(latencies.size());
   if (latencies.empty()) {
     return f;
@@ -70,12 +99,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   f.latency_median = quantiles.of(50);
   f.latency_p99 = quantiles.of(99);
   f.latency_max = quantiles.largest();
-  std::vector<Nanoseconds> launches = std::move(latencies);  // its memory
-  launches.clear();
-  for (const std::vector<Nanoseconds>& stream : queued_in) {
-    launches.insert(launches.end(), stream.begin(), stream.end());
-  }
-  sort_runs(launches, std::less<>());
+  const std::vector<Nanoseconds> launches = sorted(queued_in, std::move(latencies));
   size_t started = 0;
   for (size_t i = 0; i < launches.size(); ++i) {
     while (starts[started] <= launches[i]) {

@@ -136,6 +136,10 @@ IntervalSet Partition::exposed(size_t i, const IntervalSet& window) const {
   return out;
 }
 
+IntervalSet Partition::idle(const IntervalSet& window) const {
+  return subtract(subtract(subtract(window, timeline_.compute), exposed_comm_), exposed_copy_);
+}
+
 WindowFigures Partition::figures(const IntervalSet& window) const {
   WindowFigures f;
   f.compute = length_in(timeline_.compute, window);

@@ -65,6 +65,8 @@ class Partition {
   [[nodiscard]] const IntervalSet& overlap() const { return overlap_; }
   [[nodiscard]] const IntervalSet& exposed_comm() const { return exposed_comm_; }
   [[nodiscard]] const IntervalSet& exposed_copy() const { return exposed_copy_; }
+  // window \ (∪compute ∪ ∪comm ∪ ∪copy); its length is figures(window).idle.
+  [[nodiscard]] IntervalSet idle(const IntervalSet& window) const;
 
  private:
   void own_exposed();

@@ -64,6 +64,28 @@ TEST(IdleTest, HostLateGapAndUnknown) {
   expect_sum(rank.idle, rank.figures.idle);
 }
 
+// The same stretches, in order, and what a step's figures say of them.
+TEST(IdleTest, EachStretchHasItsCause) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "a", 7, 1, 0, 10);
+  b.device(Category::kKernel, "b", 7, 25, 30, 40);
+  b.device(Category::kKernel, "c", 7, 35, 60, 70);
+  b.device(Category::kKernel, "d", 7, -1, 90, 95);
+  AnalysisOptions options;
+  options.detail = DetailLevel::kCollectives;
+  const RankAnalysis rank = analyze(trace::Run::of({b.finish()}), options).ranks.at(0);
+  const std::vector<IdlePart>& parts = rank.detail->idle;
+  ASSERT_EQ(parts.size(), 4);
+  const auto same = [&parts](size_t i, Nanoseconds start, Nanoseconds end, IdleCause cause) {
+    EXPECT_EQ(parts[i].when, (Interval{start, end})) << i;
+    EXPECT_EQ(name_of(parts[i].cause), name_of(cause)) << i;
+  };
+  same(0, 10, 25, IdleCause::kHostLate);
+  same(1, 25, 30, IdleCause::kGap);
+  same(2, 40, 60, IdleCause::kGap);
+  same(3, 70, 90, IdleCause::kUnknown);
+}
+
 // The host waits for the device over [12,22) of the idle [10,30), then launches at 25.
 TEST(IdleTest, AHostThatSynchronisesWaits) {
   TraceBuilder b;
