@@ -27,8 +27,10 @@ class Outliner {
     out_.operators.reserve(step.order.size());
   }
 
-  MemoryOutline run() {
+  // `positions`: of the items in the order; may be null.
+  MemoryOutline run(std::vector<uint32_t>* positions = nullptr) {
     for (size_t at = 0; at < step_.order.size(); ++at) {
+      const auto position = static_cast<uint32_t>(at);
       const PlannedItem& item = step_.order[at];
       if (item.kind == PlannedItem::Kind::kOperator) {
         at = operate(at) - 1;
@@ -36,6 +38,9 @@ class Outliner {
         act(step_.actions[item.index].action);
       } else {
         raise(step_.hooks[item.index].hook);
+      }
+      if (positions != nullptr) {
+        positions->resize(out_.items.size(), position);
       }
     }
     return std::move(out_);
@@ -98,6 +103,12 @@ class Outliner {
 
 MemoryOutline memory_outline(const schedule::PlannedStep& step) {
   return Outliner(step).run();
+}
+
+std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step) {
+  std::vector<uint32_t> out;
+  (void)Outliner(step).run(&out);
+  return out;
 }
 
 MemoryOutline compute_part(const MemoryOutline& outline) {

@@ -30,6 +30,9 @@ struct MemoryOutline {
 
 // Operators with no hook or memory action between them are one item.
 [[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step);
+// Of each item of memory_outline(step), its index in PlannedStep::order; of kOperators, of the
+// first one.
+[[nodiscard]] std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step);
 
 // [Note: Compute's part] Blocks belong to the stream that allocated them, so the compute stream's
 // pool depends only on its own items: operators, and buffers allocated on the compute stream. If

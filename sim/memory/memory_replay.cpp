@@ -48,10 +48,13 @@ Bytes bytes_of_vectors(const plan::ResolvedPlan& plan, UnitId unit) {
 
 StepMemory MemoryReplay::run(const MemoryInputs& inputs, const MemoryOptions& options) {
   stop_at_ = -1;
+  keeps_history_ = options.keep_history;
+  history_.clear();
   begin(inputs, options, Part::kAll);
   replay(inputs, options, nullptr);
   out_.fits = !failed_;
   StepMemory memory = out_;
+  keeps_history_ = false;
   if (options.list_alive) {
     // A second replay up to the peak: live allocations are not recorded during the first one.
     stop_at_ = peak_at_;
@@ -192,7 +195,11 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
                           const MemoryOptions& options,
                           ComputeMemory* notes) {
   const MemoryOutline& outline = inputs.outline;
+  highest_ = 0;
   hold_state(inputs, options);
+  if (keeps_history_) {
+    note_history(0, kNoOperator);
+  }
   if (notes != nullptr) {
     notes->begin = allocator_.allocated();
     notes->points.reserve(outline.items.size());
@@ -219,6 +226,9 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
         item.kind == MemoryItem::Kind::kStore && units_[item.unit].buffer(item.buffer) < kElsewhere;
     most_ = allocator_.allocated();
     take(item, outline);
+    if (keeps_history_) {
+      note_history(static_cast<uint32_t>(at), kNoOperator);
+    }
     if (notes != nullptr) {
       notes->points.push_back({most_, allocator_.allocated(), source});
     }
@@ -275,7 +285,8 @@ size_t MemoryReplay::begin_microbatch(const MemoryOutline& outline,
   if (options.more_microbatches && microbatch > 1) {
     out_.alike = unchanged || (microbatch > 2 && out_.alike);
   }
-  while (unchanged && microbatch < outline.microbatches.size() && repeats(outline, microbatch)) {
+  while (unchanged && !options.keep_history && microbatch < outline.microbatches.size() &&
+         repeats(outline, microbatch)) {
     ++microbatch;
   }
   return microbatch < outline.microbatches.size() ? outline.microbatches[microbatch++]
@@ -304,6 +315,10 @@ MemoryReplay::Block MemoryReplay::hold(
   requested_ += bytes;
   out_.peak_requested = std::max(out_.peak_requested, requested_);
   most_ = std::max(most_, allocator_.allocated());
+  if (keeps_history_ && allocator_.allocated() > highest_) {
+    highest_ = allocator_.allocated();
+    highest_by_category_ = by_category_;
+  }
   out_.peak_reserved = std::max(out_.peak_reserved, allocator_.reserved());
   if (allocator_.allocated() > out_.peak_allocated) {
     out_.peak_allocated = allocator_.allocated();
@@ -361,6 +376,9 @@ void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
     case MemoryItem::Kind::kOperators:
       for (uint32_t i = item.begin; i < item.end && !failed_ && !stopped_; ++i) {
         operate(outline.operators[i]);
+        if (keeps_history_) {
+          note_history(0, i);
+        }
       }
       return;
     case MemoryItem::Kind::kBackwardEnd:

@@ -44,6 +44,9 @@ struct ComputeMemory {
 class MemoryReplay {
  public:
   [[nodiscard]] StepMemory run(const MemoryInputs& inputs, const MemoryOptions& options);
+  // What the last run() with MemoryOptions::keep_history allocated through `step`, whose outline it
+  // was given.
+  [[nodiscard]] std::vector<MemoryMoment> history(const schedule::PlannedStep& step) const;
 
   // The figures of run() without `alive` and `at_peak`, for plans that share `compute`, which is
   // compute_memory() of compute_part(inputs.outline) with the same sizes and dtypes.
@@ -149,6 +152,9 @@ class MemoryReplay {
   void drop(Block& block);
   void note_peak();
   void list_alive(const MemoryInputs& inputs);
+  // Adds to the history what happened since the last call. `item`: of the outline; `op`: index into
+  // MemoryOutline::operators, or kNoOperator.
+  void note_history(uint32_t item, uint32_t op);
 
   CachingAllocator allocator_{0};
   Part part_ = Part::kAll;
@@ -166,6 +172,16 @@ class MemoryReplay {
   int64_t stop_at_ = -1;  // number of the allocation after which to stop; -1: none
   bool rising_ = false;   // the last allocation made a new peak that at_peak does not have yet
   bool failed_ = false, stopped_ = false;
+  static constexpr uint32_t kNoOperator = 0xffffffffU;
+  struct Noted {
+    uint32_t item = 0, op = kNoOperator;
+    std::array<Bytes, kMemoryCategoryCount> bytes{};
+  };
+  bool keeps_history_ = false;
+  std::vector<Noted> history_;
+  // The highest moment since the last call of note_history().
+  Bytes highest_ = 0;
+  std::array<Bytes, kMemoryCategoryCount> highest_by_category_{};
   Bytes most_ = 0;         // most allocated bytes since it was set
   Snapshot before_, now_;  // at the begin of the previous microbatch, and of the current one
   StepMemory out_;

@@ -18,7 +18,12 @@ StepMemory step_memory(const plan::Workload& workload,
   const std::vector<OperatorMemory> operators = operator_memory(workload);
   const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
   const MemoryOutline outline = memory_outline(step);
-  return MemoryReplay().run({workload, operators, plan, sizes, step.buckets, outline}, options);
+  MemoryReplay replay;
+  StepMemory out = replay.run({workload, operators, plan, sizes, step.buckets, outline}, options);
+  if (options.keep_history) {
+    out.history = replay.history(step);
+  }
+  return out;
 }
 
 }  // namespace shardlens::sim

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,10 +35,18 @@ struct AliveAtPeak {
   int64_t count = 0;
 };
 
+// What was allocated at a moment of a step.
+struct MemoryMoment {
+  uint32_t item = 0;  // index into PlannedStep::order
+  std::array<Bytes, kMemoryCategoryCount> bytes{};
+  [[nodiscard]] Bytes sum() const { return std::accumulate(bytes.begin(), bytes.end(), Bytes{0}); }
+};
+
 struct MemoryOptions {
   Bytes capacity = 0;            // of the device, without what the driver itself takes
   int64_t optimizer_states = 2;  // numbers per parameter, in the master dtype; 2 for AdamW
   bool list_alive = true;
+  bool keep_history = false;  // fill StepMemory::history
   // PyTorch's FSDP2 (torch 2.11) refers to the gradient of a unit's last parameter until the
   // reduction is done, although it was copied into the reduction's input.
   bool keeps_last_gradient = false;
@@ -52,6 +61,9 @@ struct StepMemory {
   Bytes peak_requested = 0;
   std::array<Bytes, kMemoryCategoryCount> at_peak{};  // allocated bytes; they sum to the peak
   std::vector<AliveAtPeak> alive;                     // largest first
+  // In the order of the host: the highest moment of everything that changed memory, and the memory
+  // after it.
+  std::vector<MemoryMoment> history;
   bool alike = true;  // false: more_microbatches, but a middle one leaves memory changed
   bool fits = true;   // false: an allocation failed; the figures are those until then
 };

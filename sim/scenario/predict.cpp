@@ -80,6 +80,7 @@ MemoryOptions memory_options(const Target& target,
                         : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states();
   memory.list_alive = options.list_alive;
+  memory.keep_history = options.memory_history;
   memory.more_microbatches = options.simulation.more_microbatches > 0;
   return memory;
 }

@@ -25,6 +25,7 @@ namespace shardlens::sim {
 inline constexpr int kSteadyStep = 3;
 
 struct PredictOptions {
+  bool memory_history = false;        // fill StepMemory::history
   bool list_alive = true;             // fill StepMemory::alive (costs a second replay)
   SimulationOptions simulation = {};  // keep_times: false if only figures are needed
 };

@@ -65,6 +65,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   out.host = scenario.host.value_or(machine.host());
   PredictOptions options;
   options.list_alive = detail.alive;
+  options.memory_history = detail.history;
   options.simulation.host = out.host;
   options.simulation.waits_for_loss = scenario.waits_for_loss;
   options.simulation.keep_times = detail.timeline;

@@ -96,6 +96,7 @@ struct Prediction : StepPrediction {
 struct Detail {
   bool timeline = false;  // Prediction::step with the times of every item
   bool alive = false;     // StepMemory::alive: the live allocations at the peak
+  bool history = false;   // StepMemory::history: memory through the step
 };
 
 // Errors  InputError of resolve(), for features that the simulator does not model, for work that

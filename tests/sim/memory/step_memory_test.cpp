@@ -1,6 +1,7 @@
 // Every allocation of the chain is smaller than 512 bytes, so bytes count allocations.
 #include "sim/memory/step_memory.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -43,6 +44,33 @@ TEST(StepMemoryTest, PeakOfAChainByHand) {
     alive += each.bytes;
   }
   EXPECT_EQ(alive, memory.peak_allocated);
+}
+
+// The history of the same chain: it begins with the state, has the peak in the backward of layer 1,
+// and ends with the state and the three shards' gradients.
+TEST(StepMemoryTest, TheHistoryHasThePeak) {
+  const Chain chain = make_chain({.layers = 3});
+  MemoryOptions options;
+  options.capacity = kNoLimit;
+  EXPECT_TRUE(step_memory(chain.workload, chain.plan, chain.step, options).history.empty());
+  options.keep_history = true;
+  const StepMemory memory = step_memory(chain.workload, chain.plan, chain.step, options);
+  ASSERT_FALSE(memory.history.empty());
+  EXPECT_EQ(memory.history.front().sum(), 9 * kOne);
+  EXPECT_EQ(memory.history.front().bytes[static_cast<size_t>(MemoryCategory::kOptimizer)],
+            6 * kOne);
+  const auto highest = std::max_element(
+      memory.history.begin(), memory.history.end(),
+      [](const MemoryMoment& a, const MemoryMoment& b) { return a.sum() < b.sum(); });
+  EXPECT_EQ(highest->sum(), 18 * kOne);
+  EXPECT_EQ(highest->bytes, memory.at_peak);
+  EXPECT_TRUE(
+      std::is_sorted(memory.history.begin(), memory.history.end(),
+                     [](const MemoryMoment& a, const MemoryMoment& b) { return a.item < b.item; }));
+  const schedule::PlannedItem& at = chain.step.order.at(highest->item);
+  ASSERT_EQ(at.kind, schedule::PlannedItem::Kind::kOperator);
+  EXPECT_EQ(chain.workload.operators[at.index].phase, plan::Phase::kBackward);
+  EXPECT_EQ(chain.step.unit_names[chain.workload.operators[at.index].unit], "layers.1");
 }
 
 // Kept after forward: all three units are unsharded when backward begins.

@@ -1,0 +1,71 @@
+#include "sim/scenario/memory_curve.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "core/schedule/action.h"
+#include "core/schedule/planned.h"
+
+namespace shardlens::sim {
+namespace {
+
+std::string of_unit(const std::vector<std::string>& names, UnitId unit) {
+  return unit >= names.size()  ? ""
+         : names[unit].empty() ? " of the root"
+                               : fmt::format(" of {}", names[unit]);
+}
+
+std::string_view name_of(plan::Phase phase) {
+  constexpr std::string_view kNames[] = {"forward", "loss", "backward", "optimizer", "recompute"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+std::string words_of(const Prediction& prediction, uint32_t position) {
+  const schedule::PlannedStep& step = prediction.planned;
+  const schedule::PlannedItem& item = step.order[position];
+  switch (item.kind) {
+    case schedule::PlannedItem::Kind::kOperator: {
+      const plan::Operator& op = prediction.workload.operators[item.index];
+      return fmt::format("{}{}, {}", op.name, of_unit(step.unit_names, op.unit), name_of(op.phase));
+    }
+    case schedule::PlannedItem::Kind::kAction: {
+      const schedule::Action& action = step.actions[item.index].action;
+      return fmt::format("{}{}", name_of(action.op), of_unit(step.unit_names, action.unit));
+    }
+    case schedule::PlannedItem::Kind::kHook:
+      break;
+  }
+  return "the step's begin";
+}
+
+}  // namespace
+
+const MemoryCurve::Point& MemoryCurve::at(Nanoseconds time) const {
+  const auto after = std::upper_bound(points.begin(), points.end(), time,
+                                      [](Nanoseconds t, const Point& p) { return t < p.time; });
+  return after == points.begin() ? points.front() : *std::prev(after);
+}
+
+MemoryCurve memory_curve(const Prediction& prediction) {
+  MemoryCurve out;
+  out.end = prediction.step.duration;
+  const std::vector<ItemTimes>& items = prediction.step.ranks.front().items;
+  Nanoseconds time = 0;
+  uint32_t peak_at = 0;
+  for (const MemoryMoment& moment : prediction.memory.history) {
+    time = std::max(time, items[moment.item].host.start);
+    out.points.push_back({time, moment.bytes});
+    if (out.points.back().sum() > out.points[out.peak].sum()) {
+      out.peak = out.points.size() - 1;
+      peak_at = moment.item;
+    }
+  }
+  if (!out.points.empty()) {
+    out.at_peak = words_of(prediction, peak_at);
+  }
+  return out;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/base/units.h"
+#include "sim/memory/step_memory.h"
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::sim {
+
+// The memory of a rank through a predicted step.
+struct MemoryCurve {
+  struct Point {
+    Nanoseconds time = 0;  // since the step began, when the host allocates or frees
+    std::array<Bytes, kMemoryCategoryCount> bytes{};
+    [[nodiscard]] Bytes sum() const {
+      return std::accumulate(bytes.begin(), bytes.end(), Bytes{0});
+    }
+  };
+  std::vector<Point> points;  // by time; each holds until the next one
+  size_t peak = 0;            // index of the first of the highest points
+  std::string at_peak;        // what the host does then: "aten::mm of layers.3, backward"
+  Nanoseconds end = 0;        // of the step
+
+  [[nodiscard]] bool empty() const { return points.empty(); }
+  // The last point until `time`; requires points.
+  [[nodiscard]] const Point& at(Nanoseconds time) const;
+};
+
+// Of a prediction with the details `timeline` and `history`.
+[[nodiscard]] MemoryCurve memory_curve(const Prediction& prediction);
+
+}  // namespace shardlens::sim
