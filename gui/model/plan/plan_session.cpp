@@ -266,8 +266,10 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
     } catch (const Error& error) {
       out.engine = QString::fromStdString(error.what());
     }
-    sim::Prediction predicted =
-        sim::evaluate(scenario_of(subject, state), {.timeline = true, .alive = true});
+    sim::Prediction predicted = sim::evaluate(scenario_of(subject, state),
+                                              {.timeline = true, .alive = true, .history = true});
+    out.memory = sim::memory_curve(predicted);
+    predicted.memory.history = {};
     std::vector<trace::Trace> one;
     one.push_back(sim::predicted_trace(predicted, 0));
     trace::Run run = trace::Run::of(std::move(one));

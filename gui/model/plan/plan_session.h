@@ -18,6 +18,7 @@
 #include "gui/model/base/background.h"
 #include "gui/model/plan/plan_state.h"
 #include "gui/model/run/run_data.h"
+#include "sim/scenario/memory_curve.h"
 #include "sim/scenario/scenario.h"
 
 namespace shardlens::gui {
@@ -44,7 +45,8 @@ struct PlanVersion {
   QString engine;  // why the engine cannot run the plan; "": it can
   // Without timeline and workload, which are in `run`. After an error all figures are 0.
   sim::Prediction prediction;
-  RunPointer run;  // the simulated timeline of one rank
+  sim::MemoryCurve memory;  // of one rank; empty after an error
+  RunPointer run;           // the simulated timeline of one rank
 
   [[nodiscard]] Nanoseconds step() const { return prediction.figures.duration(); }
   [[nodiscard]] Bytes peak() const { return prediction.memory.peak_allocated; }

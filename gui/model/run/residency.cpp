@@ -60,4 +60,15 @@ std::vector<Residency> residencies_of(const trace::Trace& trace) {
   return out;
 }
 
+std::vector<std::string> gathered_at(const std::vector<Residency>& residencies,
+                                     Nanoseconds instant) {
+  std::vector<std::string> out;
+  for (const Residency& each : residencies) {
+    if (each.usable <= instant && instant < each.when.end) {
+      out.push_back(each.unit);
+    }
+  }
+  return out;
+}
+
 }  // namespace shardlens::gui

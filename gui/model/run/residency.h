@@ -29,5 +29,8 @@ struct Residency {
 };
 // By start. What is never given back lasts until the trace's last event.
 [[nodiscard]] std::vector<Residency> residencies_of(const trace::Trace& trace);
+// The units of which the rank holds all parameters at the instant, by their first use.
+[[nodiscard]] std::vector<std::string> gathered_at(const std::vector<Residency>& residencies,
+                                                   Nanoseconds instant);
 
 }  // namespace shardlens::gui

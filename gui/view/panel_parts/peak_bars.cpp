@@ -8,15 +8,13 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
+#include "gui/view/panel_parts/memory_inks.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
 namespace {
 
 constexpr double kBarHeight = 18, kVersionWidth = 34, kBarMargin = 6;
-// By category.
-constexpr Ink kInks[sim::kMemoryCategoryCount] = {
-    Ink::kCompute, Ink::kReduceScatter, Ink::kHost, Ink::kMemory, Ink::kAllGather, Ink::kAllReduce};
 
 QString text_of(int category, Bytes bytes) {
   return QStringLiteral("%1 %2").arg(words(name_of(static_cast<sim::MemoryCategory>(category))),
@@ -73,10 +71,11 @@ void PeakBars::paintEvent(QPaintEvent* /*event*/) {
       const Bytes bytes = peak.categories[static_cast<size_t>(category)];
       const double wide = scale() * static_cast<double>(bytes);
       const QRectF area(left, top, std::max(0.0, wide - 1), kBarHeight);
-      canvas.fill(area, kInks[category], 1);
+      const Ink ink = ink_of(static_cast<sim::MemoryCategory>(category));
+      canvas.fill(area, ink, 1);
       const QString text = text_of(category, bytes);
       if (QFontMetricsF(font()).horizontalAdvance(text) + 6 < wide) {
-        canvas.label(area.adjusted(3, 0, -3, 0), text, kInks[category]);
+        canvas.label(area.adjusted(3, 0, -3, 0), text, ink);
       }
       left += wide;
     }

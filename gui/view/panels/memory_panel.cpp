@@ -4,7 +4,9 @@
 #include <QTableView>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/measured_memory.h"
 #include "gui/model/tables/peak_table.h"
+#include "gui/view/panel_parts/memory_plot.h"
 #include "gui/view/panel_parts/peak_bars.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
@@ -18,16 +20,22 @@ class MemoryPanel final : public Panel {
  public:
   explicit MemoryPanel(const PanelContext& context) : Panel(context) {
     setView(*view_);
-    stack({note_, bars_, view_});
+    stack({note_, plot_, bars_, view_});
     watchWidth();
     connect(&session(), &PlanSession::stateChanged, this, &MemoryPanel::showPeak);
     connect(&session(), &PlanSession::simulatedOne, this, &MemoryPanel::showPeak);
     showPeak();
   }
-  void setTheme(const Theme& theme) override { bars_->setTheme(theme); }
+  void setTheme(const Theme& theme) override {
+    bars_->setTheme(theme);
+    plot_->setTheme(theme);
+  }
 
  protected:
-  void selectionChanged() override { note_->setText(text()); }
+  void selectionChanged() override {
+    note_->setText(text());
+    plot_->show(shown());
+  }
   void fitColumns() override { elided_ = fit_columns(*view_); }
   void widthChanged() override { share_width(*view_, elided_); }
 
@@ -36,6 +44,7 @@ class MemoryPanel final : public Panel {
     const bool empty = table_.rowCount() == 0;
     table_.show(session());
     bars_->show(table_.peaks());
+    plot_->show(shown());
     note_->setText(text());
     if (empty && table_.rowCount() > 0) {
       fitColumns();
@@ -61,11 +70,38 @@ class MemoryPanel final : public Panel {
                  .arg(peak.title, bytesText(peak.sum()),
                       peak.capacity > 0 ? tr(" of %1").arg(bytesText(peak.capacity)) : QString());
     }
+    const sim::MemoryCurve& curve = session().current()->memory;
+    if (!curve.empty()) {
+      out += tr("%1 has it %2 after the step's begin, in %3.")
+                 .arg(table_.peaks().back().title, durationText(curve.points[curve.peak].time),
+                      QString::fromStdString(curve.at_peak));
+    }
     return out.trimmed();
+  }
+  [[nodiscard]] MemoryPlot::Shown shown() const {
+    MemoryPlot::Shown out;
+    if (table_.peaks().empty()) {
+      return out;
+    }
+    const PlanVersion* now = session().current();
+    const PlanVersion& first = session().versions().front();
+    out.title = table_.peaks().back().title;
+    out.now = now->memory;
+    out.run = now->run;
+    out.limit = now->prediction.capacity;
+    if (now != &first) {
+      out.before_title = table_.peaks().front().title;
+      out.before = first.memory;
+    }
+    for (const MeasuredMemory& each : measured_memory(selection())) {
+      out.measured.push_back({each.time, each.allocated});
+    }
+    return out;
   }
   PeakTable table_;
   QTableView* view_ = make_table(table_, tr("Memory at the peak"));
   QLabel* note_ = make_note();
+  MemoryPlot* plot_ = new MemoryPlot;
   PeakBars* bars_ = new PeakBars;
   std::vector<int> elided_;
 };

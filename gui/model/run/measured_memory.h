@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "gui/model/run/selection_context.h"
+
+namespace shardlens::gui {
+
+// What the trace's allocator had allocated, at a time since the step began.
+struct MeasuredMemory {
+  Nanoseconds time = 0;
+  Bytes allocated = 0;
+};
+
+// Of the selected step of the selected rank, otherwise of its last one; of the GPU if the rank
+// recorded several devices. Empty if the trace has no record of an allocator or no steps.
+[[nodiscard]] std::vector<MeasuredMemory> measured_memory(const SelectionContext& selection);
+
+}  // namespace shardlens::gui

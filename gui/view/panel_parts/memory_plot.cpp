@@ -1,0 +1,261 @@
+#include "gui/view/panel_parts/memory_plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <QHelpEvent>
+#include <QMouseEvent>
+#include <QPainter>
+#include <QToolTip>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/model/base/words.h"
+#include "gui/model/run/residency.h"
+#include "gui/view/panel_parts/memory_inks.h"
+#include "gui/view/widgets/painter_canvas.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr int kHighest = 220;
+constexpr double kPlotSide = 8, kPlotTop = 20, kPlotBottom = 16;
+constexpr double kFarLimit = 1.5;  // a limit that is farther away would make the curve flat
+
+// From the one that is allocated all the time to those that come and go.
+constexpr sim::MemoryCategory kStacked[] = {
+    sim::MemoryCategory::kParameters, sim::MemoryCategory::kOptimizer,
+    sim::MemoryCategory::kGradients,  sim::MemoryCategory::kActivations,
+    sim::MemoryCategory::kUnsharded,  sim::MemoryCategory::kCommunication};
+
+Bytes bytes_of(const sim::MemoryCurve::Point& point, sim::MemoryCategory category) {
+  return point.bytes[static_cast<size_t>(category)];
+}
+
+}  // namespace
+
+MemoryPlot::MemoryPlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+  setAccessibleName(tr("Memory through a step"));
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
+  setMaximumHeight(kHighest);
+  setMouseTracking(true);
+}
+
+void MemoryPlot::setTheme(const Theme& theme) {
+  theme_ = &theme;
+  update();
+}
+
+void MemoryPlot::show(Shown shown) {
+  shown_ = std::move(shown);
+  setVisible(!shown_.now.empty());
+  update();
+}
+
+QRectF MemoryPlot::area() const {
+  return {kPlotSide, kPlotTop, width() - 2 * kPlotSide, height() - kPlotTop - kPlotBottom};
+}
+
+Nanoseconds MemoryPlot::length() const {
+  Nanoseconds out = std::max(shown_.now.end, shown_.before.empty() ? 0 : shown_.before.end);
+  for (const Shown::Measured& each : shown_.measured) {
+    out = std::max(out, each.time);
+  }
+  return std::max<Nanoseconds>(out, 1);
+}
+
+Bytes MemoryPlot::highest() const {
+  Bytes out = std::max<Bytes>(1, shown_.now.points[shown_.now.peak].sum());
+  if (!shown_.before.empty()) {
+    out = std::max(out, shown_.before.points[shown_.before.peak].sum());
+  }
+  for (const Shown::Measured& each : shown_.measured) {
+    out = std::max(out, each.bytes);
+  }
+  const bool near = static_cast<double>(shown_.limit) < kFarLimit * static_cast<double>(out);
+  return near ? std::max(out, shown_.limit) : out;
+}
+
+Nanoseconds MemoryPlot::timeAt(double x) const {
+  const double part = std::clamp((x - area().left()) / std::max(1.0, area().width()), 0.0, 1.0);
+  return static_cast<Nanoseconds>(part * static_cast<double>(length()));
+}
+
+double MemoryPlot::xOf(Nanoseconds time) const {
+  return area().left() + area().width() * static_cast<double>(time) / static_cast<double>(length());
+}
+
+double MemoryPlot::yOf(Bytes bytes) const {
+  return area().bottom() -
+         area().height() * static_cast<double>(bytes) / static_cast<double>(highest());
+}
+
+QString MemoryPlot::textAt(Nanoseconds time) const {
+  if (shown_.now.empty()) {
+    return {};
+  }
+  const sim::MemoryCurve::Point& point = shown_.now.at(time);
+  QStringList lines{
+      tr("%1 at %2: %3 allocated").arg(shown_.title, durationText(time), bytesText(point.sum()))};
+  for (const sim::MemoryCategory category : kStacked) {
+    if (bytes_of(point, category) > 0) {
+      lines.append(QStringLiteral("%1 %2").arg(words(name_of(category)),
+                                               bytesText(bytes_of(point, category))));
+    }
+  }
+  if (shown_.run != nullptr && !shown_.run->ranks.empty()) {
+    const RankData& rank = *shown_.run->ranks.front();
+    QStringList units;
+    for (const std::string& unit :
+         gathered_at(rank.residencies, shown_.run->own(rank, {time, time}).start)) {
+      units.append(QString::fromStdString(unit_label(unit)));
+    }
+    lines.append(units.empty() ? tr("no unit is gathered")
+                               : tr("gathered: %1").arg(units.join(QStringLiteral(", "))));
+  }
+  return lines.join(u'\n');
+}
+
+void MemoryPlot::drawLegend(Canvas& canvas) const {
+  const QFontMetricsF metrics(font());
+  double left = kPlotSide;
+  for (const sim::MemoryCategory category : kStacked) {
+    const QString name = words(name_of(category));
+    const double wide = metrics.horizontalAdvance(name) + 6;
+    if (left + 14 + wide > width()) {
+      break;
+    }
+    canvas.fill({left, 6, 10, 10}, ink_of(category), 1);
+    canvas.text({left + 14, 2, wide, 18}, name, Ink::kFaintText);
+    left += 14 + wide + 8;
+  }
+}
+
+// Each pixel shows the highest moment in it, so that no peak is lost.
+void MemoryPlot::drawStack(Canvas& canvas) const {
+  const std::vector<sim::MemoryCurve::Point>& points = shown_.now.points;
+  const QRectF inside = area();
+  const double right = std::min(inside.right(), xOf(shown_.now.end));
+  size_t next = 0;
+  const sim::MemoryCurve::Point* before = nullptr;
+  const sim::MemoryCurve::Point* drawn = nullptr;  // from `from` on
+  double from = inside.left();
+  const auto flush = [&](double until) {
+    double bottom = inside.bottom();
+    for (const sim::MemoryCategory category : kStacked) {
+      const double high = drawn == nullptr ? 0 : inside.bottom() - yOf(bytes_of(*drawn, category));
+      if (high > 0 && until > from) {
+        canvas.fill({from, bottom - high, until - from, high}, ink_of(category), 0.9);
+        bottom -= high;
+      }
+    }
+    from = until;
+  };
+  for (double x = inside.left(); x < right; x += 1) {
+    const Nanoseconds until = timeAt(x + 1);
+    const sim::MemoryCurve::Point* highest = before;
+    for (; next < points.size() && points[next].time < until; ++next) {
+      before = &points[next];
+      highest = highest == nullptr || before->sum() > highest->sum() ? before : highest;
+    }
+    if (highest != drawn) {
+      flush(x);
+      drawn = highest;
+    }
+  }
+  flush(right);
+}
+
+void MemoryPlot::drawLines(Canvas& canvas) const {
+  const QRectF inside = area();
+  const auto step_to = [&](QPointF& last, double x, double y, Ink ink, bool dashed) {
+    canvas.line(last, {x, last.y()}, ink, dashed);
+    canvas.line({x, last.y()}, {x, y}, ink, dashed);
+    last = {x, y};
+  };
+  if (!shown_.before.empty()) {
+    QPointF last(inside.left(), yOf(shown_.before.points.front().sum()));
+    Bytes most = 0;  // since `last`: a pixel shows the highest moment in it
+    for (const sim::MemoryCurve::Point& point : shown_.before.points) {
+      most = std::max(most, point.sum());
+      if (xOf(point.time) - last.x() >= 1) {
+        step_to(last, xOf(point.time), yOf(most), Ink::kText, true);
+        most = 0;
+      }
+    }
+  }
+  if (!shown_.measured.empty()) {
+    QPointF last(xOf(shown_.measured.front().time), yOf(shown_.measured.front().bytes));
+    for (const Shown::Measured& each : shown_.measured) {
+      step_to(last, xOf(each.time), yOf(each.bytes), Ink::kAccent, false);
+    }
+  }
+  if (shown_.limit > 0 && shown_.limit <= highest()) {
+    canvas.line({inside.left(), yOf(shown_.limit)}, {inside.right(), yOf(shown_.limit)},
+                Ink::kWarning, false);
+  }
+}
+
+void MemoryPlot::drawPeak(Canvas& canvas) const {
+  const QRectF inside = area();
+  const sim::MemoryCurve::Point& peak = shown_.now.points[shown_.now.peak];
+  const double x = xOf(peak.time);
+  canvas.line({x, inside.top()}, {x, inside.bottom()}, Ink::kText, true);
+  QString lines;
+  if (!shown_.before.empty()) {
+    lines += tr("dashed: %1. ").arg(shown_.before_title);
+  }
+  if (!shown_.measured.empty()) {
+    lines += tr("line: measured. ");
+  }
+  if (shown_.limit > 0) {
+    lines += shown_.limit <= highest()
+                 ? tr("upper line: %1 of the device").arg(bytesText(shown_.limit))
+                 : tr("the device has %1").arg(bytesText(shown_.limit));
+  }
+  canvas.text({kPlotSide, height() - kPlotBottom, width() - 2 * kPlotSide, kPlotBottom},
+              tr("%1: 0 to %2. ").arg(shown_.title, durationText(length())) + lines,
+              Ink::kFaintText);
+}
+
+void MemoryPlot::drawOn(Canvas& canvas) const {
+  if (shown_.now.empty()) {
+    return;
+  }
+  canvas.fill(area(), Ink::kBand, 1);
+  drawLegend(canvas);
+  drawStack(canvas);
+  drawLines(canvas);
+  drawPeak(canvas);
+  if (pointer_) {
+    canvas.line({*pointer_, area().top()}, {*pointer_, area().bottom()}, Ink::kFaintText, false);
+  }
+}
+
+void MemoryPlot::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setFont(font());
+  PainterCanvas canvas(painter, *theme_);
+  drawOn(canvas);
+}
+
+void MemoryPlot::mouseMoveEvent(QMouseEvent* event) {
+  pointer_ = event->position().x();
+  update();
+}
+
+void MemoryPlot::leaveEvent(QEvent* /*event*/) {
+  pointer_.reset();
+  update();
+}
+
+bool MemoryPlot::event(QEvent* event) {
+  if (event->type() == QEvent::ToolTip) {
+    const auto* help = static_cast<QHelpEvent*>(event);
+    QToolTip::showText(help->globalPos(), textAt(timeAt(help->pos().x())), this);
+    return true;
+  }
+  return QWidget::event(event);
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,153 @@
+#include "gui/view/panel_parts/memory_plot.h"
+
+#include <algorithm>
+
+#include <QApplication>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/model/plan/plan_session.h"
+#include "gui/model/run/measured_memory.h"
+#include "tests/gui/qt_test.h"
+#include "tests/gui/view/recording_canvas.h"
+
+namespace shardlens::gui {
+namespace {
+
+using What = Recorder::Drawn::What;
+
+class MemoryPlotTest : public QtTest<QApplication> {
+ protected:
+  static MemoryPlot::Shown shown(const PlanVersion& version) {
+    MemoryPlot::Shown out;
+    out.title = "v0";
+    out.now = version.memory;
+    out.run = version.run;
+    out.limit = version.prediction.capacity;
+    return out;
+  }
+  static std::vector<Recorder::Drawn> drawn(MemoryPlot& plot) {
+    Recorder recorder;
+    plot.drawOn(recorder);
+    return recorder.drawn;
+  }
+};
+
+// The curve of a plan without a run: its peak is the simulator's, by category, and its tooltip
+// names what is gathered exactly when unsharded parameters are allocated.
+TEST_F(MemoryPlotTest, TheCurveIsTheSimulators) {
+  PlanSession session;
+  session.start(plan::load_model_config(sample_run() + "/config.json"), "8xH100");
+  ASSERT_TRUE(wait_for([&] { return session.current() != nullptr; }));
+  const PlanVersion& version = *session.current();
+  ASSERT_TRUE(version.error.isEmpty()) << version.error.toStdString();
+  const sim::MemoryCurve& curve = version.memory;
+  ASSERT_GT(curve.points.size(), 20);
+  EXPECT_EQ(curve.points[curve.peak].sum(), version.peak());
+  EXPECT_EQ(curve.points[curve.peak].bytes, version.prediction.memory.at_peak);
+  EXPECT_TRUE(std::ranges::is_sorted(curve.points, {}, &sim::MemoryCurve::Point::time));
+  EXPECT_LE(curve.points.back().time, curve.end);
+  EXPECT_FALSE(curve.at_peak.empty());
+
+  MemoryPlot plot;
+  plot.resize(600, 150);
+  plot.show(shown(version));
+  const Nanoseconds peak = curve.points[curve.peak].time;
+  EXPECT_TRUE(plot.textAt(peak).startsWith(QString("v0 at %1: ").arg(durationText(peak))));
+  const auto of = static_cast<size_t>(sim::MemoryCategory::kUnsharded);
+  size_t gathered = 0;
+  for (const sim::MemoryCurve::Point& point : curve.points) {
+    const bool named = plot.textAt(point.time).contains("gathered: ");
+    gathered += named ? 1 : 0;
+    if (named) {
+      EXPECT_GT(curve.at(point.time).bytes[of], 0) << point.time;
+    }
+  }
+  EXPECT_GT(gathered, curve.points.size() / 4);
+
+  // The column of the peak is the highest of the picture, and reaches what its share is.
+  double highest = 0, lowest = 0;
+  for (const Recorder::Drawn& d : drawn(plot)) {
+    if (d.what == What::kFill && d.opacity == 0.9) {
+      highest = highest == 0 ? d.area.top() : std::min(highest, d.area.top());
+      lowest = std::max(lowest, d.area.bottom());
+    }
+  }
+  EXPECT_NEAR(lowest - highest, 150 - 20 - 16, 1.5);  // the limit is far above
+}
+
+TEST_F(MemoryPlotTest, AnotherPlanTheLimitAndTheMeasurementAreLines) {
+  MemoryPlot::Shown both;
+  both.title = "v1";
+  both.before_title = "v0";
+  both.now.points = {{0, {100}}, {50, {100, 60}}, {80, {100}}};
+  both.now.peak = 1;
+  both.now.end = both.before.end = 100;
+  both.before.points = {{0, {100}}, {40, {100, 90}}, {80, {100}}};
+  both.before.peak = 1;
+  both.limit = 200;
+  both.measured = {{0, 90}, {45, 150}, {90, 95}};
+  MemoryPlot plot;
+  plot.resize(400, 136);  // the plot is 100 high, so that 200 bytes are its height
+  plot.show(both);
+  int measured = 0, limit = 0;
+  bool other = false;
+  for (const Recorder::Drawn& d : drawn(plot)) {
+    measured += d.what == What::kLine && d.ink == Ink::kAccent ? 1 : 0;
+    limit += d.what == What::kLine && d.ink == Ink::kWarning ? 1 : 0;
+    other = other || (d.what == What::kLine && d.ink == Ink::kText && d.area.top() < 26);
+    if (d.what == What::kLine && d.ink == Ink::kWarning) {
+      EXPECT_DOUBLE_EQ(d.area.top(), 20);
+    }
+  }
+  EXPECT_EQ(limit, 1);
+  EXPECT_GE(measured, 3);
+  EXPECT_TRUE(other);  // 190 of 200 bytes
+  EXPECT_EQ(plot.textAt(60).split('\n').front(), "v1 at 60 ns: 160 B allocated");
+  plot.show({});
+  EXPECT_TRUE(drawn(plot).empty());
+  EXPECT_EQ(plot.textAt(0), "");
+}
+
+// A trace with a record of the allocator, two steps: the second one begins with what is left.
+TEST_F(MemoryPlotTest, TheMeasuredCurveIsThatOfTheStep) {
+  trace::Trace trace;
+  trace.metadata.source = "built";
+  const uint32_t main = trace.track(1, 1);
+  trace.add_complete(trace::Category::kUserAnnotation, "ProfilerStep#1", main, 100, 200);
+  trace.add_complete(trace::Category::kUserAnnotation, "ProfilerStep#2", main, 200, 300);
+  trace.add_complete(trace::Category::kCpuOp, "aten::mm", main, 110, 290);
+  const auto allocated = [&](Nanoseconds time, Bytes total) {
+    const uint32_t event =
+        trace.add_complete(trace::Category::kOther, "[memory]", main, time, time);
+    trace::MemoryArgs args;
+    args.total_allocated = total;
+    args.total_reserved = 1000;
+    trace.events[event].phase = trace::EventPhase::kInstant;
+    trace.events[event].detail_kind = trace::ArgsKind::kMemory;
+    trace.events[event].detail = static_cast<uint32_t>(trace.memory_events.size());
+    trace.memory_events.push_back(args);
+  };
+  allocated(120, 300);
+  allocated(180, 500);
+  allocated(220, 700);
+  allocated(280, 400);
+  std::vector<trace::Trace> one;
+  one.push_back(std::move(trace));
+  SelectionContext selection;
+  EXPECT_TRUE(measured_memory(selection).empty());
+  selection.setRun(std::make_shared<const RunData>(trace::Run::of(std::move(one))));
+  ASSERT_FALSE(selection.rank()->figures.memory.empty());
+  const auto expect = [&](std::vector<std::pair<Nanoseconds, Bytes>> points) {
+    std::vector<std::pair<Nanoseconds, Bytes>> found;
+    for (const MeasuredMemory& each : measured_memory(selection)) {
+      found.emplace_back(each.time, each.allocated);
+    }
+    EXPECT_EQ(found, points);
+  };
+  expect({{0, 500}, {20, 700}, {80, 400}});
+  selection.selectStep(0);
+  expect({{20, 300}, {80, 500}});
+}
+
+}  // namespace
+}  // namespace shardlens::gui
