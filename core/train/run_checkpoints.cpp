@@ -1,8 +1,5 @@
 #include "core/train/run_checkpoints.h"
 
-#include <algorithm>
-#include <cmath>
-#include <exception>
 #include <span>
 #include <utility>
 
@@ -12,63 +9,19 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
 #include "core/checkpoint/checkpoint_reader.h"
-#include "core/checkpoint/rank_part.h"
-#include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/train/background_save.h"
 #include "core/train/grad_scaler.h"
+#include "core/train/in_shard.h"
 #include "core/train/optimizer.h"
 
 namespace shardlens::train {
 namespace {
-
-namespace fs = std::filesystem;
-
-// The elements [offset, …) of a parameter in the flat shard that an optimizer updates.
-struct InShard {
-  size_t shard = 0;
-  int64_t offset = 0;
-};
-
-// A slice is a view of a shard, and shares its memory. nullopt: no optimizer updates it.
-std::optional<InShard> shard_of(const at::Tensor& slice, std::span<const ShardState> states) {
-  const auto* begin = static_cast<const std::byte*>(slice.const_data_ptr());
-  for (size_t i = 0; i < states.size(); ++i) {
-    const at::Tensor& shard = states[i].shard;
-    const auto* first = static_cast<const std::byte*>(shard.const_data_ptr());
-    if (first <= begin && begin < first + shard.nbytes()) {
-      return InShard{i, (begin - first) / static_cast<int64_t>(shard.element_size())};
-    }
-  }
-  return std::nullopt;
-}
-
-// The tensors of one rank that a save writes, on the host.
-class HostParts {
- public:
-  // Not copied if it is on the host already.
-  void add(std::string name, std::vector<int64_t> shape, int64_t begin, const at::Tensor& values) {
-    const at::Tensor host = values.detach().to(at::kCPU).contiguous();
-    const auto dtype = parse_dtype(c10::toString(host.scalar_type()));
-    SHARDLENS_CHECK(dtype.has_value(), "a dtype that checkpoints do not have");
-    kept_.push_back(host);
-    parts_.push_back({std::move(name),
-                      *dtype,
-                      std::move(shape),
-                      begin,
-                      {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()}});
-  }
-  [[nodiscard]] std::span<const checkpoint::TensorPart> parts() const { return parts_; }
-
- private:
-  std::vector<at::Tensor> kept_;
-  std::vector<checkpoint::TensorPart> parts_;
-};
 
 // Fills `values` [n] fp32 with elements of a stored tensor.
 void fill(checkpoint::Reader& reader,
@@ -86,23 +39,10 @@ void fill(checkpoint::Reader& reader,
   }
 }
 
-std::string generator_name(const c10::Device& device) {
-  return device.is_cpu() ? "rng.cpu" : "rng.cuda";
-}
-
 std::vector<std::string> names_of(const plan::Parameter& parameter) {
   std::vector<std::string> names{parameter.fqn};
   names.insert(names.end(), parameter.aliases.begin(), parameter.aliases.end());
   return names;
-}
-
-checkpoint::Origin origin_of(const plan::ResolvedPlan& plan, const plan::StepSettings& step) {
-  return {plan.world_size,
-          plan.replicate,
-          plan.shard,
-          plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
-          plan.plan.layout == plan::Layout::kFlat ? "flat" : "per_parameter",
-          std::string(plan::name_of(step.optimizer))};
 }
 
 }  // namespace
@@ -222,7 +162,7 @@ void RunCheckpoints::restore_optimizer(Optimizer& optimizer) {
   const std::vector<fsdp::ParameterSlice> slices = model_.slices();
   std::vector<std::vector<Member>> members(optimizer.states().size());
   for (const fsdp::ParameterSlice& slice : slices) {
-    const auto place = shard_of(slice.values, optimizer.states());
+    const auto place = place_in_shard(slice.values, optimizer.states());
     if (!place) {
       continue;
     }
@@ -249,7 +189,8 @@ void RunCheckpoints::restore_optimizer(Optimizer& optimizer) {
       if (member.steps != all.front().steps) {
         throw InputError(
             reader_->path().string(),
-            fmt::format("the optimizer has made {} steps with '{}' and {} with '{}', which are "
+            fmt::format("the optimizer has made {} steps with '{}' and {} with '{}', "
+                        "which are "
                         "sharded together here; resume with the plan of the checkpoint",
                         all.front().steps, tree.parameters[all.front().slice->parameter].fqn,
                         member.steps, tree.parameters[member.slice->parameter].fqn));
@@ -270,10 +211,13 @@ void RunCheckpoints::restore_optimizer(Optimizer& optimizer) {
   }
 }
 
+std::string RunCheckpoints::generator_name() const {
+  return device_.is_cpu() ? "rng.cpu" : "rng.cuda";
+}
+
 // Ranks that the checkpoint does not have keep the generator of a new process.
 void RunCheckpoints::restore_generator() {
-  const auto* stored =
-      reader_->find(checkpoint::name_on_rank(world_.rank(), generator_name(device_)));
+  const auto* stored = reader_->find(checkpoint::name_on_rank(world_.rank(), generator_name()));
   if (stored == nullptr) {
     return;
   }
@@ -281,94 +225,6 @@ void RunCheckpoints::restore_generator() {
   reader_->read_bytes(*stored, 0, {static_cast<std::byte*>(state.data_ptr()), state.nbytes()});
   at::Generator generator = at::globalContext().defaultGenerator(device_);
   generator.set_state(state);
-}
-
-bool RunCheckpoints::is_due(int64_t steps, bool last) const {
-  return !options_.save.empty() && (last || (options_.every > 0 && steps % options_.every == 0));
-}
-
-// Throws on all ranks if any has a failure.
-void RunCheckpoints::agree(const std::string& failure, int64_t steps) const {
-  if (world_.size() > 1) {
-    at::Tensor failed = at::zeros({world_.size()}, at::TensorOptions(at::kFloat).device(device_));
-    failed.narrow(0, world_.rank(), 1).fill_(failure.empty() ? 0 : 1);
-    dist::Communicator& all = world_.world();
-    all.wait(all.all_reduce(failed, dist::ReduceOp::kMax, {kNoUnit, "checkpoint", 0}));
-    const at::Tensor host = failed.cpu();
-    for (int rank = 0; failure.empty() && rank < world_.size(); ++rank) {
-      if (host.const_data_ptr<float>()[rank] != 0) {
-        throw RuntimeFault(
-            fmt::format("the checkpoint of step {} was not saved: rank {} failed", steps, rank));
-      }
-    }
-  }
-  if (!failure.empty()) {
-    const auto saved = checkpoint::saved_steps(options_.save);
-    throw RuntimeFault(
-        fmt::format("the checkpoint of step {} was not saved: {}; {}", steps, failure,
-                    saved.empty() ? std::string("there is no earlier one")
-                                  : "the one before it is " + saved.back().path.string()));
-  }
-}
-
-void RunCheckpoints::save(const Optimizer& optimizer,
-                          const GradScaler* scaler,
-                          int64_t steps,
-                          int64_t samples) {
-  const c10::NoGradGuard no_grad;
-  if (options_.on_saving) {
-    options_.on_saving(true);
-  }
-  const plan::ModuleTree& tree = model_.plan().tree;
-  HostParts host;
-  for (const fsdp::ParameterSlice& slice : model_.slices()) {
-    if (!writes(slice.parameter)) {
-      continue;
-    }
-    const std::string name = stored_name(slice.parameter);
-    const std::vector<int64_t>& shape = tree.parameters[slice.parameter].shape;
-    host.add(name, shape, slice.offset, slice.values);
-    const auto place = shard_of(slice.values, optimizer.states());
-    if (!place || !optimizer.states()[place->shard].first.defined()) {
-      continue;
-    }
-    const ShardState& state = optimizer.states()[place->shard];
-    for (size_t i = 0; i < optimizer.moments().size(); ++i) {
-      host.add(checkpoint::state_name(name, optimizer.moments()[i]), shape, slice.offset,
-               state.moment(i).view({-1}).narrow(0, place->offset, slice.values.numel()));
-    }
-    if (state.step.defined() && slice.offset == 0) {
-      host.add(checkpoint::state_name(name, "step"), {}, 0, state.step);
-    }
-  }
-  const at::Tensor generator = at::globalContext().defaultGenerator(device_).get_state();
-  host.add(checkpoint::name_on_rank(world_.rank(), generator_name(device_)), {generator.numel()}, 0,
-           generator);
-  checkpoint::Position position{steps, samples, step_.seq.value_or(1), {}};
-  if (scaler != nullptr) {
-    position.scaler = {scaler->scale(), scaler->good_steps()};
-  }
-  std::string failure;
-  try {
-    checkpoint::write_rank_part(checkpoint::begin_save(options_.save, steps), world_.rank(),
-                                host.parts());
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  agree(failure, steps);
-  try {
-    if (world_.rank() == 0) {
-      checkpoint::commit_save(options_.save, position, origin_of(model_.plan(), step_),
-                              options_.extra);
-      checkpoint::remove_old(options_.save, options_.keep);
-    }
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  agree(failure, steps);
-  if (options_.on_saving) {
-    options_.on_saving(false);
-  }
 }
 
 }  // namespace shardlens::train

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 
 #include "core/checkpoint/checkpoint_index.h"
@@ -25,7 +26,9 @@ class ShardedModel;
 
 namespace shardlens::train {
 
+class BackgroundSave;
 class GradScaler;
+class HostParts;
 class Optimizer;
 
 struct CheckpointOptions {
@@ -33,6 +36,9 @@ struct CheckpointOptions {
   std::filesystem::path save;    // directory of checkpoints; empty: saves nothing
   int64_t every = 0;             // save after every so many steps; 0: only at the end
   std::optional<int64_t> keep;   // the number of checkpoints that are kept; nullopt: all
+  // Saves before the last step cost the step only a copy to the host; they are written while later
+  // steps run.
+  bool asynchronous = false;
   std::vector<std::filesystem::path> extra;  // files that are copied into each checkpoint
   // Called with true before a save and with false after it; may be empty.
   std::function<void(bool)> on_saving = {};
@@ -43,8 +49,13 @@ struct CheckpointOptions {
 // replicas a share each; nothing is gathered. A run may resume with another world size, mesh,
 // layout or dialect.
 //
-// Ownership  refers to model and world, which must outlive it.
-// Threads    the thread that trains. save() is a collective: all ranks must call it.
+// Asynchronous saves: save() copies what this rank writes, and a thread writes it. The ranks learn
+// from a collective that every step has anyway how far the others are: progress() is this rank's
+// share of it; with the sum over the ranks, see() lets rank 0 complete the checkpoint.
+//
+// Ownership  refers to model and world, which must outlive it. With asynchronous saves it keeps one
+//            copy of what this rank writes.
+// Threads    the thread that trains. save() and finish() are collectives: all ranks must call them.
 // Errors     InputError naming file and tensor for a checkpoint that does not fit; RuntimeFault on
 //            all ranks if a save fails on any, naming the path or the rank.
 class RunCheckpoints {
@@ -67,7 +78,23 @@ class RunCheckpoints {
   void restore_state(Optimizer& optimizer, GradScaler* scaler);
   // Whether to save after `steps` steps in all.
   [[nodiscard]] bool is_due(int64_t steps, bool last) const;
-  void save(const Optimizer& optimizer, const GradScaler* scaler, int64_t steps, int64_t samples);
+  // Saves, or begins an asynchronous save if that is an option and the save is not the `last`. At
+  // most one save is under way: the next one waits for it.
+  void save(const Optimizer& optimizer,
+            const GradScaler* scaler,
+            int64_t steps,
+            int64_t samples,
+            bool last);
+  // Waits for an asynchronous save.
+  void finish();
+
+  // How far this rank is with an asynchronous save: 1 is yes, so that sums count ranks.
+  struct Progress {
+    double written = 0, failed = 0;
+  };
+  [[nodiscard]] Progress progress() const;
+  // `sum`: over all ranks, and the same on each.
+  void see(const Progress& sum);
 
  private:
   void restore_optimizer(Optimizer& optimizer);
@@ -75,9 +102,13 @@ class RunCheckpoints {
   [[nodiscard]] bool holds_own(uint32_t parameter) const;
   [[nodiscard]] bool writes(uint32_t parameter) const;
   [[nodiscard]] std::string stored_name(uint32_t parameter) const;
-  void agree(const std::string& failure, int64_t steps) const;
+  [[nodiscard]] std::string generator_name() const;
+  void collect(const Optimizer& optimizer, HostParts& host) const;
+  void agree(const std::string& failure) const;
+  void commit(const checkpoint::Position& position) const;
 
-  enum class Holder : uint8_t { kShard, kReplica, kOwn };  // as in holders_of()
+  // Who stores a parameter: each rank of a replica a part; all ranks the same; each rank its own.
+  enum class Holder : uint8_t { kShard, kReplica, kOwn };
 
   fsdp::ShardedModel& model_;
   dist::World& world_;
@@ -87,6 +118,8 @@ class RunCheckpoints {
   std::vector<Holder> holders_;  // by parameter
   std::unique_ptr<checkpoint::Reader> reader_;
   checkpoint::Position start_;
+  std::unique_ptr<BackgroundSave> background_;  // null: no save is under way
+  std::vector<at::Tensor> staging_;             // memory of asynchronous saves' copies
 };
 
 }  // namespace shardlens::train

@@ -66,10 +66,14 @@ class Loop {
 
   void save_if_due(int64_t steps) {
     const bool last = stopping_ || steps == options_.steps;
+    if (context_.checkpoints != nullptr) {
+      context_.checkpoints->see(saved_);
+    }
     if (context_.checkpoints != nullptr && context_.checkpoints->is_due(steps, last)) {
       const int64_t microbatches = (steps - first_step_) * options_.step.accumulate;
       context_.checkpoints->save(*optimizer_, scaler(), steps,
-                                 shape_.first_sample + microbatches * shape_.ranks * shape_.batch);
+                                 shape_.first_sample + microbatches * shape_.ranks * shape_.batch,
+                                 last);
     }
   }
 
@@ -155,7 +159,7 @@ class Loop {
   void note(const at::Tensor& loss, bool first) {
     if (first) {
       losses_ =
-          at::zeros({shape_.ranks + 1}, at::TensorOptions(at::kDouble).device(context_.device));
+          at::zeros({shape_.ranks + kNews}, at::TensorOptions(at::kDouble).device(context_.device));
     }
     losses_.narrow(0, shape_.rank, 1).add_(loss);
   }
@@ -181,11 +185,20 @@ class Loop {
   }
 
   // Every rank has its own slot, so that the error message can name the rank with a loss that is
-  // not finite. The last slot counts the ranks that were asked to stop: all ranks end after the
-  // same step, although a signal reaches them in different steps.
+  // not finite. The slots after them count ranks: those that were asked to stop, so that all ranks
+  // end after the same step, although a signal reaches them in different steps; and those that have
+  // written their part of an asynchronous checkpoint, or failed to.
   void share_loss() {
-    if (context_.stop != nullptr && context_.stop->load()) {
-      losses_.narrow(0, shape_.ranks, 1).fill_(1);
+    RunCheckpoints::Progress saved;
+    if (context_.checkpoints != nullptr) {
+      saved = context_.checkpoints->progress();
+    }
+    const bool stop = context_.stop != nullptr && context_.stop->load();
+    const double news[kNews] = {stop ? 1.0 : 0.0, saved.written, saved.failed};
+    for (int64_t i = 0; i < kNews; ++i) {
+      if (news[i] > 0) {
+        losses_.narrow(0, shape_.ranks + i, 1).fill_(news[i]);
+      }
     }
     if (!context_.world->emulated() && shape_.ranks > 1) {
       shared_ =
@@ -216,10 +229,11 @@ class Loop {
     report.step = step;
     report.loss = mean_loss(step, numbers);
     stopping_ = after_losses[0] > 0;
-    report.grad_norm = after_losses[1];
+    saved_ = {after_losses[1], after_losses[2]};
+    report.grad_norm = after_losses[kNews];
     if (scaler_) {
-      report.loss_scale = after_losses[2];
-      report.skipped = after_losses[3] != 0;
+      report.loss_scale = after_losses[kNews + 1];
+      report.skipped = after_losses[kNews + 2] != 0;
     }
     return report;
   }
@@ -246,10 +260,12 @@ class Loop {
   std::optional<GradScaler> scaler_;
   int64_t samples_;
   int64_t first_step_;
-  int64_t microbatches_;       // of the steps from the first one on
-  std::optional<Batch> next_;  // copied to the device one microbatch ahead
-  at::Tensor losses_;          // fp64 [ranks + 1]; losses of the current step, and who is to stop
+  int64_t microbatches_;               // of the steps from the first one on
+  std::optional<Batch> next_;          // copied to the device one microbatch ahead
+  static constexpr int64_t kNews = 3;  // counts of ranks after the losses
+  at::Tensor losses_;                  // fp64 [ranks + kNews]: losses of the current step, counts
   bool stopping_ = false;
+  RunCheckpoints::Progress saved_;  // of all ranks, as of the last step
   dist::CompletionPtr shared_;
 };
 

@@ -228,6 +228,34 @@ TEST_F(RunCheckpointsTest, EveryFewStepsAndTheLatestAreKept) {
   EXPECT_THAT(steps, testing::ElementsAre(6, 7));
 }
 
+// Every checkpoint of a run that goes on while they are written is that of its step.
+TEST_F(RunCheckpointsTest, AsynchronousCheckpointsAreThoseOfTheirStep) {
+  const Outcome whole = train_run({.world = 3}, {});
+  CheckpointOptions options = saving();
+  options.every = 1;
+  options.asynchronous = true;
+  EXPECT_EQ(train_run({.world = 3}, options).losses, whole.losses);
+  for (const int64_t step : {1, 2, 3, 4, 5}) {
+    const checkpoint::SavedStep saved =
+        checkpoint::saved_steps(root_).at(static_cast<size_t>(step - 1));
+    ASSERT_EQ(saved.step, step);
+    CheckpointOptions resumed;
+    resumed.resume = saved.path;
+    EXPECT_EQ(train_run({.world = 3}, resumed).parameters, whole.parameters) << "step " << step;
+  }
+  EXPECT_THAT(checkpoint::unfinished_saves(root_), testing::IsEmpty());
+}
+
+TEST_F(RunCheckpointsTest, AFailedAsynchronousSaveEndsAllRanks) {
+  fs::create_directories(root_ / "step-00000002.tmp" / "rank00001.safetensors");
+  CheckpointOptions options = saving();
+  options.every = 2;
+  options.asynchronous = true;
+  EXPECT_THAT(
+      [&] { (void)train_run({.steps = 1000}, options); },
+      testing::ThrowsMessage<RuntimeFault>(HasSubstr("a checkpoint was not saved: rank 1 failed")));
+}
+
 TEST_F(RunCheckpointsTest, PositionAndStateAreSaved) {
   (void)train_run({.steps = 3}, saving());
   checkpoint::Reader reader = checkpoint::Reader::open(*checkpoint::latest_checkpoint(root_));
@@ -262,9 +290,9 @@ TEST_F(RunCheckpointsTest, AFailedSaveEndsAllRanksAndNamesTheOneBefore) {
   fs::create_directories(root_ / "step-00000002.tmp" / "rank00001.safetensors");
   CheckpointOptions options = saving();
   options.resume = *checkpoint::latest_checkpoint(root_);
-  EXPECT_THAT([&] { (void)train_run({.steps = 2}, options); },
-              testing::ThrowsMessage<RuntimeFault>(
-                  HasSubstr("the checkpoint of step 2 was not saved: rank 1 failed")));
+  EXPECT_THAT(
+      [&] { (void)train_run({.steps = 2}, options); },
+      testing::ThrowsMessage<RuntimeFault>(HasSubstr("a checkpoint was not saved: rank 1 failed")));
   EXPECT_EQ(checkpoint::latest_checkpoint(root_)->filename(), "step-00000001");
 }
 
