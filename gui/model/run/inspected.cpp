@@ -10,6 +10,8 @@
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/run/block_words.h"
+#include "gui/model/run/idle_reason.h"
+#include "gui/model/run/launch_ends.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/table.h"
 
@@ -45,6 +47,21 @@ class Sheet {
 
 QString instant(const RunData& run, const RankData& rank, Nanoseconds own) {
   return timeText(run.shown(rank, {own, own}).start, 1e3);
+}
+
+QString launched_name(const RankData& rank, const Selection::Item& launched) {
+  const uint32_t event =
+      is_collective(launched) ? rank.timeline.collectives[launched.ref].event : launched.ref;
+  return escaped(rank.trace.name(rank.trace.events[event]));
+}
+
+// "cudaLaunchKernel in aten::mm"
+QString launch_text(const RankData& rank, uint32_t call) {
+  const trace::Event& event = rank.trace.events[call];
+  QString text = escaped(rank.trace.name(event));
+  const auto op = rank.operator_at(event.track, event.start);
+  return op ? QObject::tr("%1 in %2").arg(text, escaped(rank.trace.name(rank.trace.events[*op])))
+            : text;
 }
 
 QString of_collective(const RunData& run, const RankData& rank, uint32_t index) {
@@ -99,6 +116,9 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
   if (c.ranks > 0) {
     sheet.row(QObject::tr("ranks"), QString::number(c.ranks));
   }
+  if (const auto ends = launch_ends(rank, {0, Lane::Source::kCollectives, index})) {
+    sheet.row(QObject::tr("launched by"), launch_text(rank, ends->call.ref));
+  }
   if (c.limiter_wait > 0) {
     sheet.row(QObject::tr("waited for limiter"), durationText(c.limiter_wait));
   }
@@ -128,6 +148,20 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
     sheet.row(QObject::tr("stream"), QString::number(device->stream));
     if (device->bytes >= 0) {
       sheet.row(QObject::tr("bytes"), bytesText(device->bytes));
+    }
+  }
+  const Selection::Item item{0, Lane::Source::kEvents, index};
+  if (const auto ends = launch_ends(rank, item)) {
+    const Nanoseconds later =
+        interval_of(rank, ends->launched).start - rank.trace.events[ends->call.ref].start;
+    if (device_event_of(rank.trace, rank.timeline, index)) {
+      sheet.row(QObject::tr("launched by"), launch_text(rank, ends->call.ref));
+      sheet.row(QObject::tr("launched"),
+                QObject::tr("%1 before it began").arg(durationText(later)));
+    } else {
+      sheet.row(QObject::tr("launched first"),
+                QObject::tr("%1, which began %2 later")
+                    .arg(launched_name(rank, ends->launched), durationText(later)));
     }
   }
   if (event.correlation != 0) {
@@ -161,6 +195,35 @@ QString of_residency(const RunData& run, const RankData& rank, uint32_t index) {
     others += each.when.start < held.when.end && held.when.start < each.when.end ? 1 : 0;
   }
   sheet.row(QObject::tr("units at the same time"), QObject::tr("%1 others").arg(others - 1));
+  return sheet.done();
+}
+
+QString of_idle(const RunData& run, const RankData& rank, uint32_t index) {
+  const analysis::IdlePart& part = rank.idle()[index];
+  Sheet sheet(QObject::tr("idle, %1").arg(idle_words(part.cause)));
+  sheet.row(QObject::tr("duration"),
+            QStringLiteral("<b>%1</b>").arg(durationText(part.when.length())));
+  sheet.row(QObject::tr("cause"), idle_explanation(part.cause));
+  const IdleReason reason = idle_reason(rank, index);
+  if (reason.host != trace::kNoIndex) {
+    sheet.row(QObject::tr("the host was in"),
+              escaped(rank.trace.name(rank.trace.events[reason.host])));
+  } else if (part.cause == analysis::IdleCause::kHostLate) {
+    sheet.row(QObject::tr("the host was in"), QObject::tr("no operator and no call (Python)"));
+  }
+  if (reason.ended_by) {
+    const analysis::DeviceEvent& next = rank.timeline.device_events[*reason.ended_by];
+    sheet.row(QObject::tr("next"), escaped(rank.trace.name(rank.trace.events[next.event])));
+    if (next.launch != trace::kNoIndex) {
+      sheet.row(QObject::tr("launched by"), launch_text(rank, next.launch));
+      sheet.row(
+          QObject::tr("launched"),
+          QObject::tr("%1 before it began").arg(durationText(next.when.start - next.launched)));
+    }
+  }
+  sheet.row(QObject::tr("from, to"),
+            QObject::tr("%1 to %2")
+                .arg(instant(run, rank, part.when.start), instant(run, rank, part.when.end)));
   return sheet.done();
 }
 
@@ -283,6 +346,9 @@ QString inspected(const SelectionContext& context) {
   }
   if (chosen.item && chosen.item->source == Lane::Source::kResidency) {
     return of_residency(run, *rank, chosen.item->ref);
+  }
+  if (chosen.item && chosen.item->source == Lane::Source::kIdle) {
+    return of_idle(run, *rank, chosen.item->ref);
   }
   return chosen.unit ? of_unit(*rank, *chosen.unit) : of_rank(run, *rank);
 }

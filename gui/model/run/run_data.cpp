@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "gui/model/run/host_lanes.h"
 #include "profiler/analysis/order/order_checks.h"
 #include "profiler/trace/bytes/parallel.h"
 
@@ -25,6 +26,7 @@ analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progre
   analysis::Analysis out = analysis::analyze(run, options);
   for (analysis::RankAnalysis& rank : out.ranks) {
     rank.detail->spans.shrink_to_fit();
+    rank.detail->idle.shrink_to_fit();
   }
   for (analysis::Timeline& timeline : out.timelines) {
     timeline.busy = {};  // RankAnalysis::streams has the sums
@@ -159,6 +161,15 @@ std::vector<LaneRow> RankData::rows_of_residencies() const {
   return rows_of(std::move(items));
 }
 
+std::vector<LaneRow> RankData::rows_of_idle() const {
+  std::vector<LaneItem> items;
+  items.reserve(idle().size());
+  for (uint32_t i = 0; i < idle().size(); ++i) {
+    items.push_back({idle()[i].when.start, idle()[i].when.end, i});
+  }
+  return rows_of(std::move(items));
+}
+
 std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
   std::map<Kind, std::vector<LaneItem>> items;
   for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
@@ -173,7 +184,8 @@ std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
 }
 
 void RankData::make(const trace::PlannedInputs* planned) {
-  std::vector<LaneRow> sections, compute, exposed_parts, copies, gathered;
+  std::vector<LaneRow> sections, operators, calls, compute, exposed_parts, copies, gathered,
+      idle_time;
   std::map<Kind, std::vector<LaneRow>> collectives;
   const std::function<void()> parts[] = {[&] { copies = rows_of_events(Nature::kCopy); },
                                          [&] { compute = rows_of_events(Nature::kCompute); },
@@ -181,24 +193,46 @@ void RankData::make(const trace::PlannedInputs* planned) {
                                          [&] { exposed_parts = rows_of_exposed(); },
                                          [&] { sections = rows_of_sections(); },
                                          [&] {
+                                           if (timeline.device) {
+                                             operators =
+                                                 rows_of(outermost_operators(trace, timeline));
+                                           }
+                                         },
+                                         [&] {
+                                           if (timeline.device) {
+                                             calls = rows_of(runtime_calls(trace, timeline));
+                                             links = LaunchLinks(trace, timeline);
+                                           }
+                                         },
+                                         [&] {
+                                           if (timeline.device) {
+                                             queue = QueueCurve(launch_queue(trace, timeline));
+                                             idle_time = rows_of_idle();
+                                           }
+                                         },
+                                         [&] {
                                            residencies = residencies_of(trace);
                                            gathered = rows_of_residencies();
                                          },
                                          [&] { orders = orders_of(trace, timeline, planned); },
                                          [&] { match_spans(); }};
   trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
-  const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows) {
+  const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows,
+                          const char* name = nullptr) {
     if (!rows.empty()) {
-      lanes.push_back({kind, source, std::move(rows)});
+      lanes.push_back({kind, source, std::move(rows), name});
     }
   };
   add(Kind::kHost, Lane::Source::kSections, sections);
+  add(Kind::kHost, Lane::Source::kEvents, operators, Lane::kOperators);
+  add(Kind::kHost, Lane::Source::kEvents, calls, Lane::kCalls);
   add(Kind::kCompute, Lane::Source::kEvents, compute);
   for (auto& [kind, rows] : collectives) {
     add(kind, Lane::Source::kCollectives, rows);
   }
   add(Kind::kOtherComm, Lane::Source::kExposed, exposed_parts);
   add(Kind::kCopy, Lane::Source::kEvents, copies);
+  add(Kind::kHost, Lane::Source::kIdle, idle_time);
   add(Kind::kAllGather, Lane::Source::kResidency, gathered);
 }
 
@@ -253,20 +287,11 @@ std::string RankData::owner_of(uint32_t collective) const {
 
 std::string RankData::owner_of_event(uint32_t event) const {
   uint32_t launch = event;
-  if (timeline.device) {
-    const auto& all = timeline.device_events;
-    auto found = std::lower_bound(all.begin(), all.end(), trace.events[event].start,
-                                  [this](const analysis::DeviceEvent& e, Nanoseconds start) {
-                                    return trace.events[e.event].start < start;
-                                  });
-    while (found != all.end() && found->event != event &&
-           trace.events[found->event].start == trace.events[event].start) {
-      ++found;
-    }
-    if (found == all.end() || found->event != event || found->launch == trace::kNoIndex) {
+  if (const auto position = device_event_of(trace, timeline, event)) {
+    launch = timeline.device_events[*position].launch;
+    if (launch == trace::kNoIndex) {
       return "";
     }
-    launch = found->launch;
   }
   const trace::Event& call = trace.events[launch];
   const analysis::Owner owner = timeline.sections.at(call.track, call.start);
@@ -276,6 +301,20 @@ std::string RankData::owner_of_event(uint32_t event) const {
   return owner.section == analysis::Section::kNone
              ? ""
              : "<" + std::string(name_of(owner.section)) + ">";
+}
+
+std::optional<uint32_t> RankData::operator_at(uint32_t track, Nanoseconds instant) const {
+  for (const Lane& lane : lanes) {
+    for (size_t row = 0; lane.name == Lane::kOperators && row < lane.rows.size(); ++row) {
+      const std::vector<LaneItem>& items = lane.rows[row].items();
+      const size_t i = lane.rows[row].first_ending_after(instant);
+      if (i < items.size() && items[i].start <= instant &&
+          trace.events[items[i].ref].track == track) {
+        return items[i].ref;
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<size_t> RankData::step_at(Nanoseconds instant) const {
@@ -296,6 +335,9 @@ RunData::RunData(trace::Run run_in, const trace::Progress* progress)
     ranks[i] = std::make_unique<RankData>(run.traces[i], analysis.ranks[i], analysis.timelines[i],
                                           run.planned ? &*run.planned : nullptr);
   });
+  for (analysis::Timeline& timeline : analysis.timelines) {
+    timeline.lists = {};  // what needs them is made
+  }
   std::optional<Interval> hull;
   for (size_t i = 0; i < ranks.size(); ++i) {
     RankData& rank = *ranks[i];

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "core/base/collective.h"
+#include "gui/model/run/launch_links.h"
 #include "gui/model/run/level_of_detail.h"
 #include "gui/model/run/live_figures.h"
+#include "gui/model/run/queue_curve.h"
 #include "gui/model/run/residency.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/trace/run.h"
@@ -34,12 +36,15 @@ inline constexpr int kKindCount = 7;
 //
 // Layout  `ref` of an item: kEvents an index into Trace::events, kCollectives and kExposed into
 //         Timeline::collectives, kSections into Timeline::sections.parts(), kResidency into
-//         RankData::residencies.
+//         RankData::residencies, kIdle into RankData::idle().
 struct Lane {
-  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections, kResidency };
+  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections, kResidency, kIdle };
+  static constexpr char kOperators[] = "operators";
+  static constexpr char kCalls[] = "launches";
   Kind kind = Kind::kCompute;
   Source source = Source::kEvents;
-  std::vector<LaneRow> rows;  // more than one if items overlap
+  std::vector<LaneRow> rows;   // more than one if items overlap
+  const char* name = nullptr;  // kOperators or kCalls, of a device's trace; otherwise nullptr
 };
 
 // One rank, prepared for drawing and for queries.
@@ -64,8 +69,12 @@ class RankData {
   std::vector<Lane> lanes;                  // only lanes that are not empty
   std::vector<analysis::StepOrder> orders;  // planned, issued and started collectives, per step
   std::vector<Residency> residencies;       // empty for traces without actions
+  LaunchLinks links;                        // of traces of a device; otherwise empty
+  QueueCurve queue;                         // as links
   Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData
 
+  // When the device had nothing to do, and why, by start; empty for traces without a device.
+  [[nodiscard]] const std::vector<analysis::IdlePart>& idle() const { return figures.detail->idle; }
   // The span in figures.detail made from the collective; it has the cause. nullptr: none.
   [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
   // The reverse: index into Timeline::collectives; nullopt for compute and copies.
@@ -75,6 +84,9 @@ class RankData {
   // The unit ("(root)" for the root) or section that the host was working on when it launched the
   // event; "": unknown.
   [[nodiscard]] std::string owner_of_event(uint32_t event) const;
+  // The outermost operator of the host's thread `track` at the instant, as index into
+  // Trace::events; only in traces of a device.
+  [[nodiscard]] std::optional<uint32_t> operator_at(uint32_t track, Nanoseconds instant) const;
   [[nodiscard]] std::optional<size_t> step_at(Nanoseconds instant) const;  // into figures.steps
 
  private:
@@ -83,6 +95,7 @@ class RankData {
   [[nodiscard]] std::vector<LaneRow> rows_of_events(analysis::Nature nature) const;
   [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_residencies() const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_idle() const;
   [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
   void match_spans();
   std::vector<int32_t> span_by_collective_;

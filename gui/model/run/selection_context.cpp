@@ -19,6 +19,8 @@ Interval interval_of(const RankData& rank, const Selection::Item& item) {
       return rank.timeline.sections.parts()[item.ref].when;
     case Lane::Source::kResidency:
       return rank.residencies[item.ref].when;
+    case Lane::Source::kIdle:
+      return rank.idle()[item.ref].when;
     case Lane::Source::kCollectives:
     case Lane::Source::kExposed:
       break;
@@ -38,6 +40,8 @@ std::optional<std::string> unit_of(const RankData& rank, const Selection::Item& 
       return rank.owner_of(item.ref);
     case Lane::Source::kResidency:
       return rank.residencies[item.ref].unit;
+    case Lane::Source::kIdle:
+      return std::nullopt;
     case Lane::Source::kSections:
       break;
   }

@@ -5,6 +5,8 @@
 
 #include <QObject>
 
+#include "gui/model/run/idle_reason.h"
+
 namespace shardlens::gui {
 namespace {
 
@@ -50,6 +52,8 @@ QString label_of(const RankData& rank, const Lane& lane, uint32_t ref) {
     }
     case Lane::Source::kResidency:
       return short_name(rank.residencies[ref].unit);
+    case Lane::Source::kIdle:
+      return idle_text(rank, ref);
     default:
       return short_name(rank.owner_of(ref));
   }
@@ -90,7 +94,9 @@ void draw_tile(Canvas& canvas,
                const QRectF& at,
                double opacity) {
   const bool exposed = lane.source == Lane::Source::kExposed;
-  const Ink ink = exposed ? Ink::kExposed : ink_of(lane.kind);
+  const Ink ink = exposed                              ? Ink::kExposed
+                  : lane.source == Lane::Source::kIdle ? Ink::kIdle
+                                                       : ink_of(lane.kind);
   if (lane.source == Lane::Source::kResidency && item != nullptr) {
     draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);
   } else {
@@ -134,6 +140,10 @@ double DrawnRank::pixelOf(Nanoseconds own) const {
   return left + axis.toPixel(run.shown(rank, {own, own}).start + shift);
 }
 
+Interval DrawnRank::pixels(double first, double count) const {
+  return run.own(rank, {axis.toTime(first) - shift, axis.toTime(first + count) - shift});
+}
+
 void LaneDrawing::drawRow(Canvas& canvas,
                           const DrawnRank& drawn,
                           const Lane& lane,
@@ -168,14 +178,48 @@ void LaneDrawing::drawSummary(Canvas& canvas, const DrawnRank& drawn, const QRec
   }
 }
 
-void LaneDrawing::drawMemory(Canvas& canvas, const DrawnRank& drawn, const QRectF& area) const {
+void LaneDrawing::drawQueue(Canvas& canvas, const DrawnRank& drawn, const QRectF& area) const {
+  constexpr int kColumn = 2;  // pixels
   const RankData& rank = drawn.rank;
-  const TimeAxis& axis = drawn.axis;
+  canvas.fill(area, Ink::kBand, 0.5);
+  const double scale = area.height() / static_cast<double>(rank.queue.highest());
+  double from = 0, depth = 0;  // of neighbours that are equally high
+  const auto flush = [&](double until) {
+    if (depth > 0) {
+      canvas.fill({area.left() + from, area.bottom() - depth, until - from, depth}, Ink::kHost,
+                  0.8);
+    }
+    from = until;
+  };
+  for (int x = 0; x < drawn.axis.width(); x += kColumn) {
+    const double now =
+        std::ceil(scale * static_cast<double>(rank.queue.most(drawn.pixels(x, kColumn))));
+    if (now != depth) {
+      flush(x);
+      depth = now;
+    }
+  }
+  flush(drawn.axis.width());
+  const analysis::LaunchFigures& f = rank.figures.launch;
+  canvas.text(area.adjusted(6, 2, -8, 0),
+              QObject::tr("launched, not begun: at most %1, %2 on average")
+                  .arg(f.queue_max)
+                  .arg(f.queue_mean, 0, 'f', 1),
+              Ink::kText, Qt::AlignLeft | Qt::AlignTop);
+}
+
+const analysis::MemoryFigures& LaneDrawing::shownMemory(const RankData& rank) {
   const auto& devices = rank.figures.memory;
   const auto device =
       std::find_if(devices.begin(), devices.end(),
                    [](const analysis::MemoryFigures& m) { return m.device.starts_with("cuda"); });
-  const analysis::MemoryFigures& memory = device == devices.end() ? devices.front() : *device;
+  return device == devices.end() ? devices.front() : *device;
+}
+
+void LaneDrawing::drawMemory(Canvas& canvas, const DrawnRank& drawn, const QRectF& area) const {
+  const RankData& rank = drawn.rank;
+  const TimeAxis& axis = drawn.axis;
+  const analysis::MemoryFigures& memory = shownMemory(rank);
   const double scale =
       static_cast<double>(std::max<Bytes>({1, memory.peak.allocated, memory.peak_reserved}));
   canvas.fill(area, Ink::kBand, 0.5);

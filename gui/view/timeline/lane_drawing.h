@@ -22,6 +22,8 @@ struct DrawnRank {
   // The interval in view, in the rank's own time.
   [[nodiscard]] analysis::Interval view() const;
   [[nodiscard]] double pixelOf(Nanoseconds own) const;
+  // The time of `count` pixels of the axis from `first` on, in the rank's own time.
+  [[nodiscard]] analysis::Interval pixels(double first, double count) const;
 };
 
 // Draws the rows of ranks.
@@ -36,8 +38,12 @@ class LaneDrawing {
                double opacity);
   // A collapsed rank: the busy fraction of its compute, and ticks where communication is exposed.
   void drawSummary(Canvas& canvas, const DrawnRank& rank, const QRectF& area);
+  // How many events the device has in its queue. Requires RankData::queue.
+  void drawQueue(Canvas& canvas, const DrawnRank& rank, const QRectF& area) const;
   // Requires memory figures of the rank.
   void drawMemory(Canvas& canvas, const DrawnRank& rank, const QRectF& area) const;
+  // The memory that it draws: of the GPU if there are several devices.
+  [[nodiscard]] static const analysis::MemoryFigures& shownMemory(const RankData& rank);
 
  private:
   std::vector<Tile> tiles_;  // a member only to reuse its memory

@@ -30,6 +30,7 @@ void TimelineScene::draw(Canvas& canvas) {
       drawArrows(canvas, rank);
     }
   }
+  drawLaunch(canvas);
   canvas.fill({0, 0, width_, kHeader}, Ink::kPanel);
   canvas.text({8, 2, kGutter - 12, kMinimap - 2}, QObject::tr("exposed, all"), Ink::kFaintText);
   minimap_.draw(canvas, *run_, axis, {kGutter, 4, width_ - kGutter, kMinimap - 6});
@@ -69,6 +70,10 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
       break;
     case Band::Kind::kSummary:
       lanes_.drawSummary(canvas, drawnOn(band), area);
+      break;
+    case Band::Kind::kQueue:
+      lanes_.drawQueue(canvas, drawnOn(band), area);
+      canvas.text(gutter.adjusted(16, 0, -4, 0), band.label, Ink::kFaintText);
       break;
     case Band::Kind::kMemory:
       canvas.text(gutter.adjusted(16, 0, -4, 0), band.label, Ink::kFaintText);
@@ -185,6 +190,40 @@ void TimelineScene::drawArrows(Canvas& canvas, size_t rank_index) const {
   if (chosen_here) {
     drawArrow(canvas, rank_index, selection_.item->ref, *compute, true);
   }
+}
+
+// From the call of the host to what it launched.
+void TimelineScene::drawLaunch(Canvas& canvas) const {
+  if (!launch_) {
+    return;
+  }
+  const auto call = place(launch_->call), launched = place(launch_->launched);
+  if (!call || !launched) {
+    return;
+  }
+  const size_t rank_index = launch_->call.rank;
+  const Band* from = layout_.find(rank_index, call->lane, call->row);
+  const Band* to = layout_.find(rank_index, launched->lane, launched->row);
+  if (from == nullptr || to == nullptr) {
+    return;
+  }
+  const RankData& rank = *run_->ranks[rank_index];
+  const double x0 =
+      axis.toPixel(run_->shown(rank, interval_of(rank, launch_->call)).start) + kGutter;
+  const double x1 =
+      axis.toPixel(run_->shown(rank, interval_of(rank, launch_->launched)).start) + kGutter;
+  if (std::max(x0, x1) < kGutter || std::min(x0, x1) > width_) {
+    return;
+  }
+  const QPointF start(x0, laneArea(*from).bottom()), end(x1, laneArea(*to).top());
+  canvas.arrow(start, end, Ink::kAccent);
+  const Nanoseconds later =
+      interval_of(rank, launch_->launched).start - interval_of(rank, launch_->call).start;
+  const QRectF label(std::clamp(x0 + 6, kGutter, width_ - 150), start.y() + 2, 144, 18);
+  canvas.fill(label, Ink::kPanel, 0.92);
+  canvas.text(label.adjusted(4, 0, -4, 0),
+              QObject::tr("launched %1 before").arg(durationText(later)), Ink::kAccent,
+              Qt::AlignLeft | Qt::AlignVCenter, true);
 }
 
 void TimelineScene::drawRuler(Canvas& canvas) const {

@@ -7,11 +7,11 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kRankHeight = 22, kSummaryHeight = 22, kLaneHeight = 22, kRowHeight = 14,
-                 kHostHeight = 16, kMemoryHeight = 54, kGap = 2;
+                 kHostHeight = 16, kQueueHeight = 30, kMemoryHeight = 54, kGap = 2;
 constexpr size_t kMostRows = 6;  // of one lane; items on further rows are found in Events
 
 double height_of(const Lane& lane) {
-  if (lane.source == Lane::Source::kSections) {
+  if (lane.kind == Kind::kHost) {
     return kHostHeight;
   }
   return lane.rows.size() > 1 ? kRowHeight : kLaneHeight;
@@ -49,7 +49,10 @@ QString lane_label(const Lane& lane) {
   if (lane.source == Lane::Source::kResidency) {
     return QObject::tr("gathered units");
   }
-  return QString::fromUtf8(label_of(lane.kind));
+  if (lane.source == Lane::Source::kIdle) {
+    return QObject::tr("idle");
+  }
+  return lane.name != nullptr ? QObject::tr(lane.name) : QString::fromUtf8(label_of(lane.kind));
 }
 
 TimelineLayout layout_of(const RunData& run,
@@ -73,6 +76,9 @@ TimelineLayout layout_of(const RunData& run,
           label = QObject::tr("+%1 rows").arg(of.lanes[lane].rows.size() - rows);
         }
         add({kind, rank, lane, row, 0, height_of(of.lanes[lane]), label});
+      }
+      if (of.lanes[lane].name == Lane::kCalls && !of.queue.empty() && kind == Shown::kLane) {
+        add({Shown::kQueue, rank, 0, 0, 0, kQueueHeight, QObject::tr("queue")});
       }
     }
   };

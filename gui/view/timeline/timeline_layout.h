@@ -27,7 +27,7 @@ struct Ghost {
 // Units  pixels from the top of the first rank, without scrolling.
 struct TimelineLayout {
   struct Band {
-    enum class Kind : uint8_t { kRank, kSummary, kLane, kMemory, kGhostHeader, kGhostLane };
+    enum class Kind : uint8_t { kRank, kSummary, kLane, kQueue, kMemory, kGhostHeader, kGhostLane };
     Kind kind = Kind::kLane;
     size_t rank = 0;
     size_t lane = 0, row = 0;  // kLane, kGhostLane: indices into RankData::lanes and Lane::rows

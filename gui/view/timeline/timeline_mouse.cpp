@@ -100,6 +100,9 @@ void TimelineView::hover(const QPointF& at) {
                  .arg(hit.merged)
                  .arg(100 * std::min(1.0, hit.busy), 0, 'f', 0);
     }
+    if (text.isEmpty() && hit.band && scene_.cursor) {
+      text = scene_.textAtCursor(*hit.band);
+    }
     clickable = isRankName(at);
     if (const auto step = scene_.stepAt(at.x(), at.y())) {
       const analysis::StepAnalysis& of = context_.rank()->figures.steps[*step];

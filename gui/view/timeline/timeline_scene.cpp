@@ -4,16 +4,13 @@
 #include <cmath>
 #include <tuple>
 
-#include "gui/model/run/run_notes.h"
-#include "profiler/report/table.h"
-
 namespace shardlens::gui {
 
 using analysis::Interval;
 
 namespace {
 
-// FQN of the unit, or "<section>".
+// FQN of the unit, "<section>", or a text that is neither for idle time.
 std::string owner_of(const RankData& rank, const Lane& lane, uint32_t ref) {
   switch (lane.source) {
     case Lane::Source::kCollectives:
@@ -26,6 +23,8 @@ std::string owner_of(const RankData& rank, const Lane& lane, uint32_t ref) {
     }
     case Lane::Source::kResidency:
       return rank.residencies[ref].unit;
+    case Lane::Source::kIdle:
+      return "<idle>";
     case Lane::Source::kEvents:
       break;
   }
@@ -39,6 +38,7 @@ void TimelineScene::setRun(RunPointer run) {
   run_ = std::move(run);
   ghost_ = {};
   selection_ = {};
+  launch_.reset();
   collapsed_.clear();
   bookmarks.clear();
   dragged.reset();
@@ -63,6 +63,9 @@ void TimelineScene::setSelection(const Selection& selection) {
     highlights_.clear();
   }
   selection_ = selection;
+  launch_ = run_ != nullptr && selection_.item
+                ? launch_ends(*run_->ranks[selection_.item->rank], *selection_.item)
+                : std::nullopt;
 }
 
 void TimelineScene::setSize(double width, double height) {
@@ -265,52 +268,6 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
     }
   }
   return best;
-}
-
-QString description_of(const RunData& run, const Selection::Item& item) {
-  const RankData& rank = *run.ranks[item.rank];
-  const Interval own = interval_of(rank, item);
-  const Interval shown = run.shown(rank, own);
-  QString what;
-  switch (item.source) {
-    case Lane::Source::kEvents: {
-      const std::string_view name = rank.trace.name(rank.trace.events[item.ref]);
-      what = QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
-      const std::string owner = rank.owner_of_event(item.ref);
-      what +=
-          owner.empty() ? QString() : QStringLiteral(" (%1)").arg(QString::fromStdString(owner));
-      break;
-    }
-    case Lane::Source::kSections: {
-      const analysis::Owner& owner = rank.timeline.sections.parts()[item.ref].owner;
-      what =
-          QObject::tr("host: %1").arg(QString::fromStdString(std::string(name_of(owner.section))));
-      if (owner.unit != kNoUnit) {
-        what += QStringLiteral(" (%1)").arg(
-            QString::fromStdString(unit_label(rank.timeline.fsdp.units[owner.unit].fqn)));
-      }
-      break;
-    }
-    case Lane::Source::kResidency: {
-      const Residency& held = rank.residencies[item.ref];
-      what = QObject::tr("parameters of %1, gathered for %2")
-                 .arg(QString::fromStdString(unit_label(held.unit)),
-                      durationText(held.when.end - held.usable));
-      break;
-    }
-    default: {
-      what = QStringLiteral("%1 (%2)").arg(
-          QString::fromUtf8(label_of(kind_of(rank.timeline.collectives[item.ref].kind))),
-          QString::fromStdString(unit_label(rank.owner_of(item.ref))));
-      const Nanoseconds exposed = length_of(rank.exposed(item.ref));
-      what += QObject::tr(", exposed %1").arg(durationText(exposed));
-      break;
-    }
-  }
-  return (is_simulated(run) ? QObject::tr("simulated, rank %1: %2, %3 at %4")
-                            : QObject::tr("rank %1: %2, %3 at %4"))
-      .arg(rank.figures.rank)
-      .arg(what, durationText(own.length()), timeText(shown.start, 1e3));
 }
 
 }  // namespace shardlens::gui

@@ -9,6 +9,7 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/project.h"
+#include "gui/model/run/launch_ends.h"
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/view/timeline/lane_drawing.h"
@@ -59,6 +60,9 @@ class TimelineScene {
 
   void draw(Canvas& canvas);
   [[nodiscard]] Hit hit(double x, double y) const;
+  // What a curve's band, or the lane of gathered units, has at `cursor`, which must be set; "" for
+  // other bands.
+  [[nodiscard]] QString textAtCursor(const TimelineLayout::Band& band) const;
   // The step of the selected rank whose box above the lanes is at this position.
   [[nodiscard]] std::optional<size_t> stepAt(double x, double y) const;
   // The nearest start or end, within `reach` pixels of x, of an item on the band at y or of a step
@@ -84,6 +88,7 @@ class TimelineScene {
   void drawRow(Canvas& canvas, const Band& band, const QRectF& area);
   void drawSelection(Canvas& canvas) const;
   void drawArrows(Canvas& canvas, size_t rank_index) const;
+  void drawLaunch(Canvas& canvas) const;
   void drawArrow(Canvas& canvas,
                  size_t rank_index,
                  uint32_t collective,
@@ -101,6 +106,7 @@ class TimelineScene {
   RunPointer run_;
   Ghost ghost_;
   Selection selection_;
+  std::optional<LaunchEnds> launch_;  // of the selected item
   std::set<size_t> collapsed_;
   TimelineLayout layout_;
   double width_ = 0, height_ = 0;

@@ -42,11 +42,13 @@ class TimelineView : public QAbstractScrollArea {
   void selectNeighbour(int way);  // next (+1) or previous (-1) item on the selected item's row
   void selectExposed(int way);    // next less (+1) or more (-1) exposed collective
   void followArrow(int way);      // from a collective to what waits for it (+1), and back (-1)
+  void goToLaunch();              // from a kernel to its launch, and from a launch to its kernel
   void jumpToBookmark(int way);
   [[nodiscard]] std::optional<Selection::Item> neighbour(int way) const;
   // The next less (+1) or more (-1) exposed collective of the window.
   [[nodiscard]] std::optional<Selection::Item> nextExposed(int way) const;
   [[nodiscard]] std::optional<Selection::Item> arrowEnd(int way) const;
+  [[nodiscard]] std::optional<Selection::Item> launchEnd() const;
   [[nodiscard]] std::optional<Nanoseconds> nextBookmark(int way) const;
   // The time of a bookmark set now: the instant under the pointer, else the start of the range,
   // else of the item, else the middle of the view.
@@ -90,7 +92,8 @@ class TimelineView : public QAbstractScrollArea {
   std::vector<Bookmark>::iterator bookmarkNear(Nanoseconds time);
   void runChanged();
   void selectionChanged();
-  void moved();  // redraws and emits viewChanged()
+  void reveal(const analysis::Interval& shown);  // moves the view if the interval is not in it
+  void moved();                                  // redraws and emits viewChanged()
   void updateScrollBars();
   void moveMinimapTo(double x);
   void hover(const QPointF& at);

@@ -31,10 +31,13 @@ void TimelineView::selectNeighbour(int way) {
     return;
   }
   context_.selectItem(*next);
-  const auto shown = context_.itemInterval();
-  if (shown && (shown->start < scene_.axis.view().start || shown->end > scene_.axis.view().end)) {
+  reveal(*context_.itemInterval());
+}
+
+void TimelineView::reveal(const analysis::Interval& shown) {
+  if (shown.start < scene_.axis.view().start || shown.end > scene_.axis.view().end) {
     const Nanoseconds half = scene_.axis.view().length() / 2;
-    scene_.axis.setView({shown->start - half, shown->start + half});
+    scene_.axis.setView({shown.start - half, shown.start + half});
     moved();
   }
 }
@@ -113,6 +116,21 @@ void TimelineView::followArrow(int way) {
   if (const auto end = arrowEnd(way)) {
     context_.selectItem(*end);
   }
+}
+
+std::optional<Selection::Item> TimelineView::launchEnd() const {
+  const Selection& chosen = context_.current();
+  return chosen.item ? other_end(*context_.run()->ranks[chosen.item->rank], *chosen.item)
+                     : std::nullopt;
+}
+
+void TimelineView::goToLaunch() {
+  const auto end = launchEnd();
+  if (!end) {
+    return;
+  }
+  context_.selectItem(*end);
+  reveal(*context_.itemInterval());
 }
 
 Nanoseconds TimelineView::markedTime() const {

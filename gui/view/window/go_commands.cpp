@@ -48,6 +48,11 @@ void add_walks(CommandAdder& go, TimelineView& timeline) {
       {QStringLiteral("[")}, [&timeline] { timeline.followArrow(-1); },
       [&timeline] { return timeline.arrowEnd(-1).has_value(); },
       QObject::tr("Select an event with an earlier collective that was needed"));
+  go.add(
+      QStringLiteral("go.launch"), QObject::tr("To the launch of a kernel, or to what it launched"),
+      {QStringLiteral("L")}, [&timeline] { timeline.goToLaunch(); },
+      [&timeline] { return timeline.launchEnd().has_value(); },
+      QObject::tr("Select an event of a GPU, idle time of it, or the host's part of its launch"));
 }
 
 void add_marks(CommandAdder& go, TimelineView& timeline, Bookmarks& bookmarks) {

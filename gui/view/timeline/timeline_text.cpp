@@ -1,0 +1,112 @@
+#include <algorithm>
+
+#include "gui/model/run/idle_reason.h"
+#include "gui/model/run/residency.h"
+#include "gui/model/run/run_notes.h"
+#include "gui/view/timeline/timeline_scene.h"
+#include "profiler/report/table.h"
+
+namespace shardlens::gui {
+
+using analysis::Interval;
+
+namespace {
+
+// "gathered at 1.2 ms: (root), model.layers.3; 12 more units are sharded"
+QString gathered_text(const RankData& rank, Nanoseconds own, const QString& when) {
+  std::vector<std::string> all;
+  for (const Residency& each : rank.residencies) {
+    if (std::ranges::find(all, each.unit) == all.end()) {
+      all.push_back(each.unit);
+    }
+  }
+  const std::vector<std::string> now = gathered_at(rank.residencies, own);
+  QStringList names;
+  for (const std::string& unit : now) {
+    names.append(QString::fromStdString(unit_label(unit)));
+  }
+  const auto sharded = static_cast<qlonglong>(all.size()) - static_cast<qlonglong>(now.size());
+  return names.empty()
+             ? QObject::tr("%1: no unit is gathered, %2 are sharded").arg(when).arg(sharded)
+             : QObject::tr("%1: gathered %2; %3 more are sharded")
+                   .arg(when, names.join(QStringLiteral(", ")))
+                   .arg(sharded);
+}
+
+}  // namespace
+
+QString TimelineScene::textAtCursor(const Band& band) const {
+  const DrawnRank drawn = drawnOn(band);
+  const RankData& rank = drawn.rank;
+  const Interval own = drawn.pixels(axis.toPixel(*cursor), 1);
+  const QString when = timeText(*cursor - drawn.shift, axis.nanosecondsPerPixel());
+  const bool lane = band.kind == Band::Kind::kLane || band.kind == Band::Kind::kGhostLane;
+  if (band.kind == Band::Kind::kQueue) {
+    return QObject::tr("%1: %2 events are launched and have not begun")
+        .arg(when)
+        .arg(rank.queue.most({own.start, std::max(own.end, own.start + 1)}));
+  }
+  if (band.kind == Band::Kind::kMemory) {
+    const std::vector<analysis::MemoryPoint>& points = LaneDrawing::shownMemory(rank).timeline;
+    const auto after =
+        std::ranges::upper_bound(points, own.start, {}, &analysis::MemoryPoint::time);
+    return after == points.begin() ? QString()
+                                   : QObject::tr("%1: %2 allocated, %3 reserved")
+                                         .arg(when, bytesText(std::prev(after)->allocated),
+                                              bytesText(std::prev(after)->reserved));
+  }
+  return lane && rank.lanes[band.lane].source == Lane::Source::kResidency
+             ? gathered_text(rank, own.start, when)
+             : QString();
+}
+
+QString description_of(const RunData& run, const Selection::Item& item) {
+  const RankData& rank = *run.ranks[item.rank];
+  const Interval own = interval_of(rank, item);
+  const Interval shown = run.shown(rank, own);
+  QString what;
+  switch (item.source) {
+    case Lane::Source::kEvents: {
+      const std::string_view name = rank.trace.name(rank.trace.events[item.ref]);
+      what = QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
+      const std::string owner = rank.owner_of_event(item.ref);
+      what +=
+          owner.empty() ? QString() : QStringLiteral(" (%1)").arg(QString::fromStdString(owner));
+      break;
+    }
+    case Lane::Source::kSections: {
+      const analysis::Owner& owner = rank.timeline.sections.parts()[item.ref].owner;
+      what =
+          QObject::tr("host: %1").arg(QString::fromStdString(std::string(name_of(owner.section))));
+      if (owner.unit != kNoUnit) {
+        what += QStringLiteral(" (%1)").arg(
+            QString::fromStdString(unit_label(rank.timeline.fsdp.units[owner.unit].fqn)));
+      }
+      break;
+    }
+    case Lane::Source::kResidency: {
+      const Residency& held = rank.residencies[item.ref];
+      what = QObject::tr("parameters of %1, gathered for %2")
+                 .arg(QString::fromStdString(unit_label(held.unit)),
+                      durationText(held.when.end - held.usable));
+      break;
+    }
+    case Lane::Source::kIdle:
+      what = QObject::tr("idle, %1").arg(idle_text(rank, item.ref));
+      break;
+    default: {
+      what = QStringLiteral("%1 (%2)").arg(
+          QString::fromUtf8(label_of(kind_of(rank.timeline.collectives[item.ref].kind))),
+          QString::fromStdString(unit_label(rank.owner_of(item.ref))));
+      const Nanoseconds exposed = length_of(rank.exposed(item.ref));
+      what += QObject::tr(", exposed %1").arg(durationText(exposed));
+      break;
+    }
+  }
+  return (is_simulated(run) ? QObject::tr("simulated, rank %1: %2, %3 at %4")
+                            : QObject::tr("rank %1: %2, %3 at %4"))
+      .arg(rank.figures.rank)
+      .arg(what, durationText(own.length()), timeText(shown.start, 1e3));
+}
+
+}  // namespace shardlens::gui
