@@ -22,6 +22,7 @@
 #include "cli/capture/supervisor.h"
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_options.h"
+#include "cli/flags/saved_run.h"
 
 namespace shardlens::cli {
 namespace {
@@ -82,6 +83,9 @@ int capture(const RunOptions& options, const LineSink& sink) {
   check_device(options);
   check_capture_directory(options.out);
   const PreparedRun run = prepare_run(options, world_size_of(options));
+  for (const fs::path& path : find_saved_run(options).unfinished) {
+    fmt::print(stderr, "{} is not complete: its save was interrupted\n", path.string());
+  }
   SupervisorOptions supervised;
   supervised.program = worker_program("capture");
   supervised.arguments = to_arguments(options);

@@ -10,6 +10,7 @@ Action add_analyze_command(CLI::App& app);
 Action add_calibrate_command(CLI::App& app);
 Action add_capture_command(CLI::App& app);
 Action add_check_command(CLI::App& app);
+Action add_checkpoint_command(CLI::App& app);
 Action add_compare_command(CLI::App& app);
 Action add_convert_command(CLI::App& app);
 Action add_gui_command(CLI::App& app);
@@ -48,6 +49,8 @@ std::span<const Subcommand> subcommands() {
       Subcommand{"validate", "compare predictions of the simulator with published training runs",
                  add_validate_command},
       Subcommand{"gui", "explore a run in the desktop app", add_gui_command},
+      Subcommand{"checkpoint", "show, verify, merge or convert what a run has saved",
+                 add_checkpoint_command},
       Subcommand{"convert", "cut out a part of a trace, or convert a spool to a trace",
                  add_convert_command},
   };

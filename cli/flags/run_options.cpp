@@ -22,6 +22,8 @@ const std::map<std::string, plan::Optimizer> kOptimizers{{"adamw", plan::Optimiz
                                                          {"sgd", plan::Optimizer::kSgd}};
 const std::map<std::string, Precision> kPrecisions{
     {"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}};
+const std::map<std::string, SaveFormat> kSaveFormats{{"sharded", SaveFormat::kSharded},
+                                                     {"full", SaveFormat::kFull}};
 
 template <typename T>
 std::string key_of(const std::map<std::string, T>& names, T value) {
@@ -79,8 +81,21 @@ void add_training_options(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--seed", o.seed, "seed of random weights, if there is no checkpoint")
       ->capture_default_str();
-  app.add_option("--save", o.save, "write a Hugging Face checkpoint to this directory at the end");
-  app.add_option("--resume", o.resume, "not supported by the engine yet");
+  app.add_option("--save", o.save,
+                 "save checkpoints in this directory, at the end and when the run is stopped");
+  app.add_option("--save-every", o.save_every, "save after every so many steps too");
+  app.add_option("--keep", o.keep, "keep only so many checkpoints, the latest [all]");
+  app.add_flag("--save-async", o.save_async,
+               "write checkpoints while later steps run; a step waits only for the copy");
+  app.add_option(
+         "--save-format", o.save_format,
+         "sharded: each rank writes what it stores, with the optimizer (docs/checkpoints.md); "
+         "full: at the end, the model's Hugging Face directory")
+      ->transform(CLI::CheckedTransformer(kSaveFormats))
+      ->option_text("sharded|full [sharded]");
+  app.add_option("--resume", o.resume,
+                 "continue from a checkpoint, from the latest in a directory of these, or with the "
+                 "weights of a Hugging Face directory");
   app.add_option("--trigger-file", o.trigger_file,
                  "record only steps at whose beginning this file exists");
   app.add_option("--on-signal", o.on_signal,
@@ -129,9 +144,10 @@ void check_world(const RunOptions& o) {
       throw UsageError(fmt::format("--rank {}: expected 0 to {} (--world-size {})", o.rank,
                                    *o.world_size - 1, *o.world_size));
     }
-    if (!o.save.empty()) {
+    if (!o.save.empty() || !o.resume.empty()) {
       throw UsageError(
-          "--save: with --backend emulated the parameters have no meaning, because each collective "
+          std::string(o.save.empty() ? "--resume" : "--save") +
+          ": with --backend emulated the parameters have no meaning, because each collective "
           "returns this rank's own data; leave one of the two out");
     }
     return;
@@ -146,6 +162,23 @@ void check_world(const RunOptions& o) {
   }
   if (backend == Backend::kGloo && o.device != Device::kCpu) {
     throw UsageError("--backend gloo needs --device cpu; with --device cuda use nccl or emulated");
+  }
+}
+
+void check_saving(const RunOptions& o) {
+  at_least("--save-every", o.save_every, 0);
+  at_least("--keep", o.keep.value_or(1), 1);
+  const char* flag = o.save_every > 0                        ? "--save-every"
+                     : o.keep                                ? "--keep"
+                     : o.save_async                          ? "--save-async"
+                     : o.save_format != SaveFormat::kSharded ? "--save-format"
+                                                             : nullptr;
+  if (flag != nullptr && o.save.empty()) {
+    throw UsageError(fmt::format("{} needs --save, the directory of checkpoints", flag));
+  }
+  if (o.save_format == SaveFormat::kFull && (o.save_every > 0 || o.keep || o.save_async)) {
+    throw UsageError(
+        fmt::format("{} needs --save-format sharded: a full model is saved at the end only", flag));
   }
 }
 
@@ -259,9 +292,7 @@ void check(const RunOptions& o) {
   }
   finite("--loss-scale", o.loss_scale, false);
   at_least("--loss-scale-interval", o.loss_scale_interval, 1);
-  if (!o.resume.empty()) {
-    throw InputError("--resume", "not supported by the engine yet");
-  }
+  check_saving(o);
 }
 
 Backend backend_of(const RunOptions& options) {
@@ -285,6 +316,9 @@ std::string name_of(Backend backend) {
 }
 std::string name_of(Precision precision) {
   return key_of(kPrecisions, precision);
+}
+std::string name_of(SaveFormat format) {
+  return key_of(kSaveFormats, format);
 }
 
 std::vector<std::string> to_arguments(const RunOptions& o) {
@@ -337,6 +371,11 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add("--precision", name_of(o.precision), name_of(defaults.precision));
   add("--seed", o.seed, defaults.seed);
   add_path("--save", o.save);
+  add("--save-format", name_of(o.save_format), name_of(defaults.save_format));
+  add("--save-every", o.save_every, defaults.save_every);
+  if (o.keep) {
+    out.insert(out.end(), {"--keep", fmt::format("{}", *o.keep)});
+  }
   add_path("--resume", o.resume);
   add_path("--trigger-file", o.trigger_file);
   add("--on-signal", o.on_signal, defaults.on_signal);
@@ -347,6 +386,9 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   }
   if (o.force_collectives) {
     out.emplace_back("--force-collectives");
+  }
+  if (o.save_async) {
+    out.emplace_back("--save-async");
   }
   if (o.host_name) {
     out.emplace_back("--host-name");
@@ -392,6 +434,13 @@ std::string to_json(const RunOptions& o) {
   }
   out["seed"] = o.seed;
   out["save"] = text_or_null(o.save.string());
+  if (!o.save.empty()) {
+    out["save_format"] = name_of(o.save_format);
+    out["save_every"] = o.save_every;
+    out["save_async"] = o.save_async;
+    out["keep"] = o.keep ? nlohmann::json(*o.keep) : nlohmann::json(nullptr);
+  }
+  out["resume"] = text_or_null(o.resume.string());
   out["trigger_file"] = text_or_null(o.trigger_file.string());
   out["on_signal"] = o.on_signal;
   return out.dump();

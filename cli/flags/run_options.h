@@ -18,6 +18,7 @@ namespace shardlens::cli {
 enum class Device : uint8_t { kCpu, kCuda };
 enum class Backend : uint8_t { kGloo, kNccl, kEmulated };
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
+enum class SaveFormat : uint8_t { kSharded, kFull };
 
 // Flags of `shardlens capture`; `shardlens-worker` has the same flags. docs/cli.md describes their
 // defaults.
@@ -48,8 +49,12 @@ struct RunOptions {
   Precision precision = Precision::kFp32;
   uint64_t seed = 0;
 
-  std::filesystem::path save;          // empty: do not save
-  std::filesystem::path resume;        // not supported: check() throws
+  std::filesystem::path save;  // empty: do not save
+  SaveFormat save_format = SaveFormat::kSharded;
+  int64_t save_every = 0;              // 0: only at the end
+  std::optional<int64_t> keep;         // checkpoints to keep; nullopt: all
+  bool save_async = false;             // write checkpoints while later steps run
+  std::filesystem::path resume;        // empty: start from --model
   std::filesystem::path trigger_file;  // if set, record only steps that begin while it exists
   int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all steps
   int64_t threads = 1;                 // operator threads of a worker
@@ -74,8 +79,7 @@ void add_precision_option(CLI::App& app, RunOptions& options);
 [[nodiscard]] std::optional<ExitCode> parse_worker_flags(CLI::App& app, int argc, char** argv);
 
 // Checks everything that does not need a file: ranges, and flags that exclude or need each other.
-// Errors: UsageError naming the flag, its value and the expected values; InputError (exit 3) for
-// --resume.
+// Errors: UsageError naming the flag, its value and the expected values.
 void check(const RunOptions& options);
 // check_sizes() checks --batch, --seq and --accumulate; check_step() checks --no-sync as well.
 void check_sizes(const plan::StepSettings& step);
@@ -92,6 +96,7 @@ void check_step(const plan::StepSettings& step);
 [[nodiscard]] std::string name_of(Device device);        // "cpu", "cuda"
 [[nodiscard]] std::string name_of(Backend backend);      // "gloo", "nccl", "emulated"
 [[nodiscard]] std::string name_of(Precision precision);  // "fp32", "bf16", "fp16"
+[[nodiscard]] std::string name_of(SaveFormat format);    // "sharded", "full"
 
 // Flags from which add_run_options() gives the same options.
 [[nodiscard]] std::vector<std::string> to_arguments(const RunOptions& options);

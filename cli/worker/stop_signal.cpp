@@ -66,7 +66,7 @@ void StopSignal::wait_for_signal() {
                  signal == SIGINT ? "interrupted" : "terminated");
       requested_ = true;
     }
-    if (requested_ && !training_ended_ && --ticks_left == 0 && !done_) {
+    if (requested_ && !unlimited_ && --ticks_left == 0 && !done_) {
       const std::lock_guard lock(mutex_);
       if (last_words_) {
         last_words_();

@@ -23,8 +23,9 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   [[nodiscard]] const std::atomic<bool>& requested() const { return requested_; }
-  // Training has ended: the work after it, such as writing the trace, has no time limit.
-  void training_ended() { training_ended_ = true; }
+  // Work that has no time limit begins or ends: a checkpoint, or what follows training, such as
+  // writing the trace.
+  void set_unlimited(bool unlimited) { unlimited_ = unlimited; }
   void set_last_words(std::function<void()> last_words);
   // Called on this object's thread for each SIGUSR1, including those before this call; empty: no
   // callback.
@@ -34,7 +35,7 @@ class StopSignal {
   void wait_for_signal();
 
   int rank_;
-  std::atomic<bool> requested_{false}, training_ended_{false}, done_{false};
+  std::atomic<bool> requested_{false}, unlimited_{false}, done_{false};
   std::mutex mutex_;
   std::function<void()> last_words_, on_user_signal_;
   int missed_user_signals_ = 0;

@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -28,6 +29,7 @@
 #include "core/models/model.h"
 #include "core/models/safetensors.h"
 #include "core/train/parallel_model.h"
+#include "core/train/run_checkpoints.h"
 #include "core/train/token_file.h"
 #include "core/train/trainer.h"
 #include "core/train/training_checkpoint.h"
@@ -37,6 +39,7 @@
 
 #include "cli/capture/directory_lock.h"
 #include "cli/flags/prepared_run.h"
+#include "cli/flags/saved_run.h"
 #include "cli/worker/shared_settings.h"
 #include "cli/worker/stop_signal.h"
 
@@ -110,7 +113,8 @@ std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int ran
 
 record::SessionOptions session_options(const RunOptions& options,
                                        const Placement& placement,
-                                       const PreparedRun& prepared) {
+                                       const PreparedRun& prepared,
+                                       int64_t first_step) {
   record::SessionOptions session;
   session.device = options.device == Device::kCuda;
   record::SpoolOptions& spool = session.spool;
@@ -119,7 +123,7 @@ record::SessionOptions session_options(const RunOptions& options,
   spool.world_size = placement.world_size;
   spool.backend = name_of(backend_of(options));
   spool.groups = groups_of(prepared.plan, placement.rank);
-  spool.warmup = options.warmup;
+  spool.warmup = first_step + options.warmup;
   spool.trigger_file = options.trigger_file;
   spool.on_request = options.on_signal > 0;
   return session;
@@ -137,12 +141,30 @@ train::TrainOptions train_options(const RunOptions& options) {
   return train;
 }
 
+train::CheckpointOptions checkpoint_options(const RunOptions& options,
+                                            const SavedRun& saved,
+                                            const plan::ModelConfig& config) {
+  train::CheckpointOptions checkpoints;
+  checkpoints.resume = saved.checkpoint;
+  if (options.save_format == SaveFormat::kSharded) {
+    checkpoints.save = options.save;
+  }
+  checkpoints.every = options.save_every;
+  checkpoints.keep = options.keep;
+  checkpoints.asynchronous = options.save_async;
+  const fs::path source = config.source;
+  checkpoints.extra = {source, source.parent_path() / "generation_config.json"};
+  return checkpoints;
+}
+
 void fill_parameters(fsdp::ShardedModel& sharded,
                      const RunOptions& options,
+                     const SavedRun& saved,
                      const plan::ModelConfig& config,
                      int rank) {
-  if (models::has_checkpoint(options.model)) {
-    train::load_parameters(sharded, config, options.model);
+  const fs::path& weights = saved.weights.empty() ? options.model : saved.weights;
+  if (models::has_checkpoint(weights)) {
+    train::load_parameters(sharded, config, weights);
     return;
   }
   if (rank == 0) {
@@ -245,12 +267,15 @@ class Worker {
         stop_(placement.rank),
         device_(device_of(options, placement)),
         prepared_(prepare_run(options, placement.world_size)),
+        saved_(find_saved_run(options)),
         tokens_(options.tokens) {
-    train::check_tokens(tokens_,
-                        train::shape_of(options.step, placement.rank, placement.world_size),
-                        options.steps * options.step.accumulate, prepared_.config.vocab_size);
+    train::BatchShape shape = train::shape_of(options.step, placement.rank, placement.world_size);
+    shape.first_sample = saved_.first_step;  // a run that resumes may read any sample
+    train::check_tokens(tokens_, shape, options.steps * options.step.accumulate,
+                        prepared_.config.vocab_size);
     at::set_num_threads(static_cast<int>(options.threads));
-    session_ = std::make_unique<record::Session>(session_options(options, placement, prepared_));
+    session_ = std::make_unique<record::Session>(
+        session_options(options, placement, prepared_, saved_.first_step));
     stop_.set_last_words([this] { session_->spool().flush(); });
     if (options.on_signal > 0) {
       stop_.set_on_user_signal([this] { session_->spool().request(options_.on_signal); });
@@ -288,7 +313,15 @@ class Worker {
     sharding.recorder = &session_->recorder();
     sharding.force_collectives = options_.force_collectives;
     sharded_ = train::apply_plan(model_, prepared_.plan, sharding);
-    fill_parameters(*sharded_, options_, prepared_.config, placement_.rank);
+    train::CheckpointOptions saving = checkpoint_options(options_, saved_, prepared_.config);
+    saving.on_saving = [this](bool begins) { stop_.set_unlimited(begins); };
+    train::RunCheckpoints checkpoints(*sharded_, *world_, options_.step, std::move(saving),
+                                      device_);
+    if (saved_.checkpoint.empty()) {
+      fill_parameters(*sharded_, options_, saved_, prepared_.config, placement_.rank);
+    } else {
+      checkpoints.restore_parameters();
+    }
 
     const bool first = placement_.rank == 0 || world_->emulated();
     std::optional<train::MetricsFile> metrics;
@@ -298,7 +331,7 @@ class Worker {
     Progress progress(options_.steps, world_->emulated(), first);
     const train::TrainContext context{
         model_.get(),          sharded_.get(),        world_.get(),       &tokens_, placement_.rank,
-        placement_.world_size, &session_->recorder(), &stop_.requested(), device_};
+        placement_.world_size, &session_->recorder(), &stop_.requested(), device_,  &checkpoints};
     const int64_t steps =
         train::train(context, train_options(options_), [&](const train::StepReport& report) {
           if (metrics) {
@@ -306,10 +339,11 @@ class Worker {
           }
           progress.show(report);
         });
-    stop_.training_ended();
+    stop_.set_unlimited(true);
     world_->set_recorder(nullptr);
     (void)session_->finish();
-    if (!options_.save.empty() && steps == options_.steps) {
+    if (options_.save_format == SaveFormat::kFull && !options_.save.empty() &&
+        steps == options_.steps) {
       train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
     }
     if (steps < options_.steps) {
@@ -324,6 +358,7 @@ class Worker {
   StopSignal stop_;  // before CUDA creates threads
   c10::Device device_;
   PreparedRun prepared_;
+  SavedRun saved_;
   train::TokenFile tokens_;
   // Each of these depends on the previous ones.
   std::unique_ptr<record::Session> session_;

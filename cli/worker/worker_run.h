@@ -7,7 +7,7 @@ namespace shardlens::cli {
 
 // Trains as one rank: joins the world, shards the model, loads its weights from the checkpoint (or
 // initializes them from --seed if the model directory has none), runs the steps, and writes the
-// trace, the metrics (only rank 0, or the only process of an emulated world) and the checkpoint.
+// trace, the metrics (only rank 0, or the only process of an emulated world) and checkpoints.
 //
 // SIGINT and SIGTERM end training after the current step, or after 5 s at the latest. The recording
 // until then is readable, and the process exits with code 4.

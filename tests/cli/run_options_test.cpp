@@ -96,6 +96,11 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.loss_scale_interval = 7;
   o.seed = 18446744073709551615U;
   o.save = "a directory/with spaces";
+  o.save_format = SaveFormat::kFull;
+  o.save_every = 5;
+  o.keep = 3;
+  o.save_async = true;
+  o.resume = "another directory";
   o.trigger_file = "go";
   o.on_signal = 3;
   o.threads = 4;
@@ -156,7 +161,28 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
          o.device = Device::kCuda;
        },
        "--device cpu"},
-      {[](RunOptions& o) { o.resume = "x"; }, "3 --resume: not supported by the engine yet"},
+      {[](RunOptions& o) {
+         o.backend = Backend::kEmulated;
+         o.world_size = 4;
+         o.resume = "out";
+       },
+       "2 --resume: with --backend emulated the parameters have no meaning"},
+      {[](RunOptions& o) { o.save_every = 2; }, "2 --save-every needs --save"},
+      {[](RunOptions& o) { o.keep = 1; }, "2 --keep needs --save"},
+      {[](RunOptions& o) { o.save_async = true; }, "2 --save-async needs --save"},
+      {[](RunOptions& o) { o.save_format = SaveFormat::kFull; }, "2 --save-format needs --save"},
+      {[](RunOptions& o) { o.save_every = -1; }, "--save-every -1: expected at least 0"},
+      {[](RunOptions& o) {
+         o.save = "out";
+         o.keep = 0;
+       },
+       "--keep 0: expected at least 1"},
+      {[](RunOptions& o) {
+         o.save = "out";
+         o.save_format = SaveFormat::kFull;
+         o.save_every = 2;
+       },
+       "2 --save-every needs --save-format sharded"},
   };
   for (const Row& row : rows) {
     RunOptions options = usable();

@@ -68,10 +68,11 @@ struct Outcome {
 Outcome train(const Case& run, const std::filesystem::path& keep = {}) {
   const TemporaryDirectory directory;
   const auto save = keep.empty() ? directory.path() / "saved" : keep;
-  std::vector<std::string> flags{"--model",  (kData / run.model).string(),
-                                 "--tokens", (kData / "tokens.u16.bin").string(),
-                                 "--out",    (directory.path() / "out").string(),
-                                 "--save",   save.string()};
+  std::vector<std::string> flags{"--model",       (kData / run.model).string(),
+                                 "--tokens",      (kData / "tokens.u16.bin").string(),
+                                 "--out",         (directory.path() / "out").string(),
+                                 "--save",        save.string(),
+                                 "--save-format", "full"};
   flags.insert(flags.end(), run.flags.begin(), run.flags.end());
   if (!run.plan.empty()) {
     std::ofstream(directory.path() / "plan.json") << run.plan;

@@ -726,7 +726,7 @@ def _(lab):
 
 @fault("disk", "checkpoint: no space for it (RLIMIT_FSIZE)")
 def _(lab):
-    run = lab.capture("--save", lab.folder / "saved", steps="2", limit=limited(resource.RLIMIT_FSIZE, 200 << 10))
+    run = lab.capture("--save", lab.folder / "saved", "--save-format", "full", steps="2", limit=limited(resource.RLIMIT_FSIZE, 200 << 10))
     took, message = run.end(4, r"saved.*(File too large|No space)", within=LONG)
     names = os.listdir(lab.folder / "saved") if (lab.folder / "saved").exists() else []
     expect("model.safetensors" not in names, f"a checkpoint that is not whole: {names}")
@@ -736,9 +736,9 @@ def _(lab):
 @fault("disk", "checkpoint: killed while it replaces an earlier one")
 def _(lab):
     saved = lab.folder / "saved"
-    lab.capture("--save", saved, steps="2").end(0, within=LONG)
+    lab.capture("--save", saved, "--save-format", "full", steps="2").end(0, within=LONG)
     before = (saved / "model.safetensors").read_bytes()
-    run = lab.capture("--save", saved, steps="3")
+    run = lab.capture("--save", saved, "--save-format", "full", steps="3")
     stamp = saved.stat().st_mtime_ns
     run.until(lambda: saved.stat().st_mtime_ns != stamp, "checkpoint")
     run.mark()

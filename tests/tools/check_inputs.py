@@ -315,6 +315,45 @@ for each, name, content, expected in [("empty file", "t.bin", b"", "t.bin"), ("a
     kind("tokens", each, expected, (3,), worker=True)(function)
 
 
+# Checkpoints of runs.
+
+WHOLE = json.loads((ROOT / "tests/data/fuzz/checkpoint/one.json").read_text(encoding="utf-8"))
+PART = header({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}, b"\0" * 16)
+
+
+def saved(*keys, **how):
+    return changed(WHOLE, *keys, **how)
+
+
+def verify(path):
+    written(path.parent, "r0.safetensors", PART)
+    return ["checkpoint", "verify", path.parent]
+
+
+cases("checkpoint", verify, "s/checkpoint.json", [
+    ("empty file", b"", "checkpoint.json"),
+    ("an array", "[]", "checkpoint.json"),
+    ("cut off", truncated(json.dumps(WHOLE)), "checkpoint.json"),
+    ("another version", saved("shardlens_checkpoint", to=2), "shardlens_checkpoint"),
+    ("a negative step", saved("step", to=-1), "step"),
+    ("the files are missing", saved("files", remove=True), "files"),
+    ("a file that leads out of the folder", saved("files", 0, "name", to="../r0.safetensors"), "not the name of a file"),
+    ("a file of another size", saved("files", 0, "bytes", to=88), "1 of 1 pieces are damaged"),
+    ("a file that is missing", saved("files", 0, "name", to="r1.safetensors"), "1 of 1 pieces are damaged"),
+    ("a piece outside of its tensor", saved("tensors", 0, "pieces", 0, "offset", to=[1, 0]), "not inside"),
+    ("a piece of 2^60 elements", saved("tensors", 0, "shape", to=[1 << 30, 1 << 30]), "w"),
+    ("a wrong checksum", saved("tensors", 0, "pieces", 0, "crc32", to="00000000"), "1 of 1 pieces are damaged"),
+    ("another dtype", saved("tensors", 0, "dtype", to="I32"), "1 of 1 pieces are damaged"),
+], codes=(3,))
+kind("checkpoint", "a directory without one", "has no checkpoint", (3,))(lambda folder: ["checkpoint", "show", folder])
+kind("checkpoint", "merge without --out", "--out", (2,))(lambda folder: ["checkpoint", "merge", folder])
+kind("checkpoint", "resume from nothing", "has no checkpoint", (3,))(
+    lambda folder: ["capture", "--model", MODEL, "--tokens", TOKENS, "--out", folder / "o", "--resume", folder])
+kind("checkpoint", "resume from the last step", "--steps 2.*at step 2 already", (2,))(
+    lambda folder: ["capture", "--model", MODEL, "--tokens", TOKENS, "--out", folder / "o", "--steps", "2", "--resume",
+                    written(folder, "s/checkpoint.json", json.dumps(WHOLE)).parent])
+
+
 # Hardware, calibrations, stacks, tables.
 
 def on_spec(path):

@@ -188,8 +188,8 @@ def save(chance, folder):
     (start / "config.json").write_text((model / "config.json").read_text(encoding="utf-8"), encoding="utf-8")
     same = ["--tokens", tokens, "--steps", "1", "--seq", "16", "--lr", "0", "--weight-decay", "0", "--precision", precision]
     shardlens("capture", "--model", start, *same, "--strategy", first, "--nproc", chance.choice((1, 2, 3)), "--seed", chance.randrange(2 ** 32),
-              "--out", folder / "a", "--save", folder / "first")
-    shardlens("capture", "--model", folder / "first", *same, "--strategy", second, "--nproc", chance.choice((1, 2, 3)), "--out", folder / "b", "--save", folder / "second")
+              "--out", folder / "a", "--save", folder / "first", "--save-format", "full")
+    shardlens("capture", "--model", folder / "first", *same, "--strategy", second, "--nproc", chance.choice((1, 2, 3)), "--out", folder / "b", "--save-format", "full", "--save", folder / "second")
     one, two = ((folder / name / "model.safetensors").read_bytes() for name in ("first", "second"))
     expect(one == two, f"{model.name}, {precision}, saved under {first}, then under {second}: the checkpoints differ")
 

@@ -42,7 +42,7 @@ def capture(binaries, spec, model, world, layout, out):
     plan = out / "row.json"
     plan.write_text(json.dumps(parity_rows.plan_of(spec, model, world, layout)))
     command = [binaries / "shardlens", "capture", "--model", DATA / model, "--tokens", DATA / "tokens.u16.bin", "--out", out / "run",
-               "--save", out / "saved", "--plan", plan, "--nproc", world, "--steps", spec["steps"], *capture_flags(spec["run"])]
+               "--save", out / "saved", "--save-format", "full", "--plan", plan, "--nproc", world, "--steps", spec["steps"], *capture_flags(spec["run"])]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
     return None if done.returncode == 0 else f"exit {done.returncode}: {done.stderr.strip().splitlines()[-1:]}"
 

@@ -1,0 +1,249 @@
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/format_bytes.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/checkpoint_verify.h"
+#include "core/checkpoint/save_directory.h"
+#include "core/checkpoint/whole_tensors.h"
+#include "core/models/safetensors.h"
+#include "profiler/report/table.h"
+
+#include "cli/command/subcommand.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Index;
+using checkpoint::Reader;
+using checkpoint::SavedTensor;
+
+constexpr int64_t kMostRanksOut = 4096;
+
+struct CheckpointCommandOptions {
+  std::string action;
+  fs::path path, out;
+  std::optional<int64_t> world_size;
+  bool optimizer = false, json = false;
+};
+
+// The checkpoint that a path means. Errors: InputError.
+fs::path checkpoint_at(const fs::path& path) {
+  if (const auto found = checkpoint::latest_checkpoint(path)) {
+    return *found;
+  }
+  const auto unfinished = checkpoint::unfinished_saves(path);
+  throw InputError(
+      path.string(),
+      "has no checkpoint" + (unfinished.empty()
+                                 ? std::string()
+                                 : fmt::format("; {} is not complete: its save was interrupted",
+                                               unfinished.back().string())));
+}
+
+void tell_unfinished(const fs::path& path) {
+  for (const fs::path& each : checkpoint::unfinished_saves(path)) {
+    fmt::print(stderr, "{} is not complete: its save was interrupted\n", each.string());
+  }
+}
+
+Bytes bytes_of(const SavedTensor& tensor) {
+  return checkpoint::numel_of(tensor.shape) * size_of(tensor.dtype);
+}
+
+std::string show_json(const fs::path& folder, const Index& index) {
+  nlohmann::ordered_json out{{"schema", 1},
+                             {"path", folder.string()},
+                             {"step", index.position.step},
+                             {"samples", index.position.samples},
+                             {"seq", index.position.seq},
+                             {"world_size", index.origin.world_size},
+                             {"optimizer", index.origin.optimizer}};
+  out["tensors"] = nlohmann::ordered_json::array();
+  for (const SavedTensor& tensor : index.tensors) {
+    out["tensors"].push_back({{"name", tensor.name},
+                              {"dtype", std::string(safetensors_name(tensor.dtype))},
+                              {"shape", tensor.shape},
+                              {"bytes", bytes_of(tensor)},
+                              {"pieces", tensor.pieces.size()}});
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string show_text(const fs::path& folder, const Index& index) {
+  Bytes parameters = 0;
+  Bytes total = 0;
+  report::Table table({{"tensor", report::Align::kLeft},
+                       {"dtype", report::Align::kLeft},
+                       {"shape", report::Align::kLeft},
+                       {"size"},
+                       {"pieces"}});
+  for (const SavedTensor& tensor : index.tensors) {
+    total += bytes_of(tensor);
+    if (checkpoint::is_parameter(tensor.name)) {
+      parameters += bytes_of(tensor);
+      table.row({tensor.name, std::string(safetensors_name(tensor.dtype)),
+                 fmt::format("[{}]", fmt::join(tensor.shape, ", ")), format_bytes(bytes_of(tensor)),
+                 std::to_string(tensor.pieces.size())});
+    }
+  }
+  const checkpoint::Origin& origin = index.origin;
+  std::string out = fmt::format("{}: step {}, {} samples read\n", folder.string(),
+                                index.position.step, index.position.samples);
+  if (!origin.layout.empty()) {
+    out += fmt::format("written by {} ranks ({} x {}), {}, {}, {}\n", origin.world_size,
+                       origin.replicate, origin.shard, origin.dialect, origin.layout,
+                       origin.optimizer);
+  }
+  if (index.position.scaler) {
+    out += fmt::format("loss scale {}\n", index.position.scaler->scale);
+  }
+  out += fmt::format("{} in {} files: parameters {}, optimizer and generators {}\n\n",
+                     format_bytes(total), index.files.size(), format_bytes(parameters),
+                     format_bytes(total - parameters));
+  return out + table.render(style_of_stdout());
+}
+
+ExitCode show(const CheckpointCommandOptions& options) {
+  const fs::path folder = checkpoint_at(options.path);
+  tell_unfinished(options.path);
+  const Reader reader = Reader::open(folder);
+  write_stdout(options.json ? show_json(folder, reader.index())
+                            : show_text(folder, reader.index()));
+  return ExitCode::kOk;
+}
+
+ExitCode verify(const CheckpointCommandOptions& options) {
+  const fs::path folder = checkpoint_at(options.path);
+  tell_unfinished(options.path);
+  Reader reader = Reader::open(folder);
+  const checkpoint::Verification result = checkpoint::verify(reader);
+  if (options.json) {
+    const nlohmann::ordered_json out{{"schema", 1},
+                                     {"path", folder.string()},
+                                     {"pieces", result.pieces},
+                                     {"bytes", result.bytes},
+                                     {"without_checksum", result.without_checksum},
+                                     {"damaged", result.damaged}};
+    write_stdout(out.dump(2) + "\n");
+  } else {
+    for (const std::string& damage : result.damaged) {
+      write_stdout(damage + "\n");
+    }
+  }
+  if (!result.damaged.empty()) {
+    throw InputError(folder.string(), fmt::format("{} of {} pieces are damaged",
+                                                  result.damaged.size(), result.pieces));
+  }
+  if (!options.json) {
+    const std::string unknown = result.without_checksum == 0
+                                    ? ""
+                                    : fmt::format("; {} have no checksum", result.without_checksum);
+    write_stdout(fmt::format("{}: {} in {} pieces, none damaged{}\n", folder.string(),
+                             format_bytes(result.bytes), result.pieces, unknown));
+  }
+  return ExitCode::kOk;
+}
+
+// The source of merge and convert: a checkpoint, or a Hugging Face directory or file.
+fs::path source_at(const fs::path& path) {
+  const auto found = checkpoint::latest_checkpoint(path);
+  return !found && models::has_checkpoint(path) ? path : checkpoint_at(path);
+}
+
+void refuse_existing(const fs::path& out) {
+  std::error_code error;
+  if (fs::exists(out, error) && !fs::is_empty(out, error)) {
+    throw UsageError(fmt::format("--out {}: exists already and is not empty", out.string()));
+  }
+}
+
+ExitCode merge(const CheckpointCommandOptions& options) {
+  const fs::path source = source_at(options.path);
+  refuse_existing(options.out);
+  checkpoint::merge(source, options.out, options.optimizer);
+  fmt::print(stderr, "merged {} into {}\n", source.string(), options.out.string());
+  return ExitCode::kOk;
+}
+
+ExitCode convert(const CheckpointCommandOptions& options) {
+  const fs::path source = source_at(options.path);
+  const bool slash_at_end = !options.out.has_filename();
+  checkpoint::reshard(source, slash_at_end ? options.out.parent_path() : options.out,
+                      *options.world_size);
+  fmt::print(stderr, "converted {} into {}, a checkpoint of {} ranks\n", source.string(),
+             options.out.string(), *options.world_size);
+  return ExitCode::kOk;
+}
+
+void check_flags(const CheckpointCommandOptions& options) {
+  const bool writes = options.action == "merge" || options.action == "convert";
+  const auto refuse = [&](bool given, const char* flag, const char* action) {
+    if (given) {
+      throw UsageError(fmt::format("{} is a flag of checkpoint {}", flag, action));
+    }
+  };
+  refuse(!options.out.empty() && !writes, "--out", "merge and convert");
+  refuse(options.optimizer && options.action != "merge", "--optimizer", "merge");
+  refuse(options.world_size && options.action != "convert", "--world-size", "convert");
+  refuse(options.json && writes, "--json", "show and verify");
+  if (writes && options.out.empty()) {
+    throw UsageError(fmt::format("checkpoint {} needs --out, a new directory", options.action));
+  }
+  if (options.action == "convert") {
+    const int64_t ranks = options.world_size.value_or(0);
+    if (ranks < 1 || ranks > kMostRanksOut) {
+      throw UsageError(
+          fmt::format("checkpoint convert needs --world-size, from 1 to {}", kMostRanksOut));
+    }
+  }
+}
+
+ExitCode run(const CheckpointCommandOptions& options) {
+  check_flags(options);
+  if (options.action == "show") {
+    return show(options);
+  }
+  if (options.action == "verify") {
+    return verify(options);
+  }
+  return options.action == "merge" ? merge(options) : convert(options);
+}
+
+}  // namespace
+
+Action add_checkpoint_command(CLI::App& app) {
+  auto options = std::make_shared<CheckpointCommandOptions>();
+  app.add_option("action", options->action,
+                 "show: what was saved; verify: compare all checksums; merge: write the whole "
+                 "model as a Hugging Face directory; convert: write a checkpoint of another number "
+                 "of ranks")
+      ->required()
+      ->check(CLI::IsMember({"show", "verify", "merge", "convert"}))
+      ->option_text("show|verify|merge|convert");
+  app.add_option("path", options->path,
+                 "a checkpoint; a directory of checkpoints: its latest; for merge and convert also "
+                 "a Hugging Face directory")
+      ->required();
+  app.add_option("--out", options->out, "merge, convert: the directory to write");
+  app.add_option("--world-size", options->world_size, "convert: number of ranks");
+  app.add_flag("--optimizer", options->optimizer,
+               "merge: write optimizer.safetensors, the optimizer's state, too");
+  app.add_flag("--json", options->json, "show, verify: print JSON");
+  return [options] { return run(*options); };
+}
+
+}  // namespace shardlens::cli
