@@ -753,6 +753,46 @@ def _(lab):
     return took, message, "the earlier checkpoint, whole" if after == before else "the new checkpoint, whole"
 
 
+@fault("disk", "saved run: no space for a checkpoint (RLIMIT_FSIZE)")
+def _(lab):
+    saved = lab.folder / "saved"
+    lab.capture("--save", saved, steps="2").end(0, within=LONG)
+    run = lab.capture("--save", saved, "--resume", saved, steps="4", limit=limited(resource.RLIMIT_FSIZE, 200 << 10))
+    took, message = run.end(4, r"step-00000004.tmp/rank\d+.safetensors: (File too large|No space).*step-00000002", within=LONG)
+    lab.tool("checkpoint", "verify", saved).end(0, r"step-00000004.tmp is not complete")
+    return took, message, "the checkpoint before it"
+
+
+@fault("disk", "saved run: killed while it saves, and continued")
+def _(lab):
+    saved = lab.folder / "saved"
+    run = lab.capture("--save", saved, "--save-every", "1")
+    run.until(lambda: (saved / "step-00000002").exists() and any(name.endswith(".tmp") for name in os.listdir(saved)), "a later save")
+    run.mark()
+    for worker in run.workers().values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    took, message = run.end(4, within=60)
+    lab.tool("checkpoint", "verify", saved).end(0)
+    latest = max(int(name[5:]) for name in os.listdir(saved) if not name.endswith(".tmp"))
+    lab.capture("--save", saved, "--resume", saved, steps=str(latest + 1), out=lab.folder / "again").end(0, within=LONG)
+    expect((saved / f"step-{latest + 1:08}").exists(), "the run did not continue")
+    return took, message, "the checkpoint before it; the run continues"
+
+
+@fault("signals", "SIGTERM to a run that saves")
+def _(lab):
+    saved = lab.folder / "saved"
+    run = lab.capture("--save", saved)
+    metrics = lab.out / "metrics.jsonl"
+    run.until(lambda: metrics.exists() and metrics.read_text(encoding="utf-8").count("\n") > 2, "steps")
+    run.mark()
+    run.process.send_signal(signal.SIGTERM)
+    took, message = run.end(4, r"stopped by a signal|terminated", within=60)
+    lab.tool("checkpoint", "verify", saved).end(0)
+    return took, message, "a checkpoint of the last step"
+
+
 # Signals.
 
 @fault("signals", "SIGINT to capture")
