@@ -1,6 +1,7 @@
 // Cost of simulating many plans: every candidate of the 80-layer 70B model on 8 GPUs, for 1, 2, 3,
 // … sequences per rank and step, until at least --plans are simulated. Goals: 0.5 ms per plan,
-// 10 000 plans in 3 s on two cores. search_bench.py runs llm-analysis on the same plans.
+// 10 000 plans in 3 s on two cores. search_bench.py runs llm-analysis on the same plans. With
+// --per-block, searches settings of single blocks; goal: 2 s.
 #include <chrono>
 #include <ctime>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/plan/module_tree.h"
+#include "sim/search/per_block.h"
 #include "sim/search/search.h"
 
 namespace {
@@ -21,6 +23,34 @@ constexpr const char* kModel = R"({"model_type": "llama", "hidden_size": 8192,
   "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072})";
 constexpr int64_t kRanks = 8, kSeq = 4096;
 
+// Both searches, with equal blocks and per block, for 8 nodes, where the memory of the GPUs decides
+// what is checkpointed.
+void search_per_block(sim::Scenario scenario, int64_t gibibytes) {
+  sim::HardwareSpec hardware = sim::load_hardware("8xH100");
+  hardware.nodes = 8;
+  scenario.machine = std::make_shared<const sim::TargetMachine>(hardware);
+  scenario.world_size = hardware.ranks();
+  scenario.step.batch = 4;
+  sim::SearchOptions options;
+  options.memory_limit = gibibytes << 30;
+  const std::clock_t before = std::clock();
+  const sim::SearchResult equal = sim::search(scenario, options);
+  const auto found = sim::search_per_block(
+      scenario, options, equal.best() == nullptr ? nullptr : &equal.best()->candidate);
+  const double cpu = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  fmt::print("per block, {} GiB: {:.3f} s of CPU, with equal blocks {:.3f} s a step", gibibytes,
+             cpu,
+             equal.best() == nullptr
+                 ? 0.0
+                 : static_cast<double>(equal.best()->outcome.figures.duration()) * 1e-9);
+  if (found) {
+    fmt::print(", {} steps simulated, {:.3f} s a step, gap {:.2f} %: {}", found->evaluated,
+               static_cast<double>(found->outcome.figures.duration()) * 1e-9, 100 * found->gap,
+               name_of(found->frame, found->choices, scenario.world_size));
+  }
+  fmt::print("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -31,6 +61,8 @@ int main(int argc, char** argv) {
   app.add_option("--plans", plans, "minimum number of plans [10000]");
   app.add_option("--threads", threads, "number of threads [2]");
   app.add_option("--csv", csv, "write the plans and their predictions to this file");
+  bool per_block = false;
+  app.add_flag("--per-block", per_block, "only search settings of single blocks, on 64 GPUs");
   CLI11_PARSE(app, argc, argv);
 
   sim::Scenario scenario;
@@ -44,6 +76,12 @@ int main(int argc, char** argv) {
   hardware.gpu.memory = shardlens::Bytes{1} << 50;  // large enough that every plan fits
   scenario.machine = std::make_shared<const sim::TargetMachine>(hardware);
 
+  if (per_block) {
+    for (const int64_t gibibytes : {32, 48, 72}) {
+      search_per_block(scenario, gibibytes);
+    }
+    return 0;
+  }
   std::ofstream rows;
   if (!csv.empty()) {
     rows.open(csv);

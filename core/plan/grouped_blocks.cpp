@@ -18,4 +18,38 @@ std::vector<UnitEntry> grouped_blocks(const ModuleTree& tree, size_t together) {
   return out;
 }
 
+std::vector<uint32_t> large_modules(const ModuleTree& tree,
+                                    const std::vector<uint32_t>& parameters) {
+  int64_t all = 0;
+  for (const uint32_t parameter : parameters) {
+    all += tree.parameters[parameter].numel;
+  }
+  std::vector<uint32_t> out;
+  for (const uint32_t parameter : parameters) {
+    const Parameter& each = tree.parameters[parameter];
+    const Module& owner = tree.modules[each.module];
+    if (each.aliases.empty() && 4 * each.numel >= all && !owner.fqn.empty() &&
+        owner.children.empty() && std::find(out.begin(), out.end(), each.module) == out.end()) {
+      out.push_back(each.module);
+    }
+  }
+  return out;
+}
+
+std::vector<uint32_t> large_outer_modules(const ModuleTree& tree) {
+  std::vector<bool> inside(tree.parameters.size(), false);
+  for (const uint32_t block : tree.blocks) {
+    for (const uint32_t parameter : tree.subtree_parameters(block)) {
+      inside[parameter] = true;
+    }
+  }
+  std::vector<uint32_t> outside;
+  for (uint32_t i = 0; i < tree.parameters.size(); ++i) {
+    if (!inside[i]) {
+      outside.push_back(i);
+    }
+  }
+  return large_modules(tree, outside);
+}
+
 }  // namespace shardlens::plan

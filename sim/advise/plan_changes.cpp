@@ -227,20 +227,9 @@ class Changes {
 
   // The largest modules outside the blocks that the root owns, as units of their own.
   void own_units() {
-    int64_t of_root = 0;
-    for (const uint32_t parameter : now_.units.front().parameters) {
-      of_root += tree_.parameters[parameter].numel;
-    }
     std::vector<std::string> own;
-    for (const uint32_t parameter : now_.units.front().parameters) {
-      const plan::Parameter& each = tree_.parameters[parameter];
-      const std::string& fqn = tree_.modules[each.module].fqn;
-      // A tied parameter belongs to the unit that contains all of its owners.
-      if (each.aliases.empty() && 4 * each.numel >= of_root && !fqn.empty() &&
-          tree_.modules[each.module].children.empty() &&
-          std::find(own.begin(), own.end(), fqn) == own.end()) {
-        own.push_back(fqn);
-      }
+    for (const uint32_t module : plan::large_modules(tree_, now_.units.front().parameters)) {
+      own.push_back(tree_.modules[module].fqn);
     }
     if (own.empty() || now_.units.size() < 2 || now_.plan.units.empty()) {
       return;

@@ -8,7 +8,6 @@
 #include "core/plan/step_limits.h"
 
 namespace shardlens::sim {
-namespace {
 
 std::vector<int64_t> divisors(int64_t of) {
   std::vector<int64_t> out;
@@ -25,7 +24,13 @@ std::vector<int64_t> divisors(int64_t of) {
   return out;
 }
 
-}  // namespace
+std::vector<int64_t> batch_sizes(int64_t samples) {
+  std::vector<int64_t> out = divisors(samples);
+  std::erase_if(out, [samples](int64_t batch) {
+    return samples / batch > plan::kMostMicrobatches || batch > plan::kMostSamples;
+  });
+  return out;
+}
 
 std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, int64_t samples) {
   const auto blocks = static_cast<int64_t>(tree.blocks.size());
@@ -36,10 +41,7 @@ std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, i
       of_operators.emplace_back(size, true);
     }
   }
-  std::vector<int64_t> batches = divisors(samples);
-  std::erase_if(batches, [samples](int64_t batch) {
-    return samples / batch > plan::kMostMicrobatches || batch > plan::kMostSamples;
-  });
+  const std::vector<int64_t> batches = batch_sizes(samples);
   std::vector<Candidate> out;
   for (const auto& [group, checkpoint] : of_operators) {
     for (const int64_t shard : divisors(ranks)) {

@@ -20,6 +20,11 @@ struct Candidate {
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
+// All divisors, sorted.
+[[nodiscard]] std::vector<int64_t> divisors(int64_t of);
+// The sizes into which a rank's samples per step can be divided as microbatches, sorted.
+[[nodiscard]] std::vector<int64_t> batch_sizes(int64_t samples);
+
 // All candidates of a model on `ranks` ranks. A rank's `samples` sequences per step are divided
 // into microbatches in every way. Candidates with the same units and checkpoints are adjacent, and
 // candidates that differ only in their microbatch are sorted by its size.

@@ -29,18 +29,12 @@ class Searcher {
  public:
   Searcher(const Scenario& scenario, const SearchOptions& options)
       : scenario_(scenario),
-        target_(scenario.machine->target()),
+        target_(limited(scenario.machine->target(), options.memory_limit)),
         ranks_(scenario.world_size),
         options_(options),
         all_(candidates(scenario.model->tree(), ranks_, scenario.step.samples())),
         outcomes_(all_.size()),
         refusals_(all_.size()) {
-    // The limit is that of the allocator.
-    const Bytes outside = target_.outside_memory.total();
-    target_.memory = target_.memory > 0 ? std::min(std::max<Bytes>(0, target_.memory - outside),
-                                                   options.memory_limit)
-                                        : options.memory_limit;
-    target_.outside_memory = {};
     for (size_t begin = 0; begin < all_.size();) {
       size_t end = begin + 1;
       while (end < all_.size() && same_sizes(all_[end], all_[begin])) {
@@ -255,6 +249,14 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
     }
   }
   return front;
+}
+
+Target limited(Target target, Bytes limit) {
+  const Bytes outside = target.outside_memory.total();
+  target.memory =
+      target.memory > 0 ? std::min(std::max<Bytes>(0, target.memory - outside), limit) : limit;
+  target.outside_memory = {};
+  return target;
 }
 
 SearchResult search(const Scenario& scenario, const SearchOptions& options) {

@@ -54,6 +54,9 @@ struct SearchResult {
 // every candidate is refused.
 [[nodiscard]] SearchResult search(const Scenario& scenario, const SearchOptions& options);
 
+// The target with a limit on what its allocator reserves.
+[[nodiscard]] Target limited(Target target, Bytes limit);
+
 // The candidates that fit and that no other one beats or equals in all three figures.
 [[nodiscard]] std::vector<Found> pareto_front(std::vector<Found> found);
 

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/plan/module_tree.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_settings.h"
+
+namespace shardlens::sim {
+
+// Settings of one block of the model.
+struct BlockChoice {
+  bool starts = true;  // a unit; false: the block belongs to the unit of the block before it
+  bool kept = false;   // its unit stays gathered after forward; only where `starts`
+  bool checkpointed = false;
+  friend bool operator==(const BlockChoice&, const BlockChoice&) = default;
+};
+using BlockChoices = std::vector<BlockChoice>;
+
+// Settings of a whole plan whose blocks have settings of their own.
+struct PlanFrame {
+  int64_t batch = 1, accumulate = 1;
+  int64_t shard = 1;  // ranks of the mesh's shard axis
+  int64_t forward_prefetch = 0;
+  size_t blocks_per_unit = 1;   // where a search begins; blocks choose for themselves
+  bool outer_units = false;     // embeddings and head are units of their own, not parts of the root
+  plan::CheckpointSaves saves;  // of every checkpointed block
+};
+
+// All frames: microbatches, meshes, prefetch depths 0 to 2, 1 or 2 blocks in a unit, embeddings
+// apart or not, and what checkpointed blocks keep.
+[[nodiscard]] std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree,
+                                                 int64_t ranks,
+                                                 int64_t samples);
+
+// Choices of a frame: units of its size, all kept or none, no checkpoints.
+[[nodiscard]] BlockChoices uniform_choices(const PlanFrame& frame, size_t blocks, bool kept);
+
+// The plan; other settings, such as precision, are those of `base`.
+[[nodiscard]] plan::Plan plan_of(const PlanFrame& frame,
+                                 const BlockChoices& choices,
+                                 const plan::Plan& base,
+                                 const plan::ModuleTree& tree,
+                                 int64_t ranks);
+
+// "each block a unit, 3 of 80 units kept after forward, 12 of 80 blocks checkpointed (saving
+// attention), sharded over 8 ranks, forward prefetch 1, 2 x 4"
+[[nodiscard]] std::string name_of(const PlanFrame& frame,
+                                  const BlockChoices& choices,
+                                  int64_t ranks);
+
+}  // namespace shardlens::sim

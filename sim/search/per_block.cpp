@@ -1,0 +1,416 @@
+#include "sim/search/per_block.h"
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <queue>
+
+#include "core/base/error.h"
+#include "sim/search/block_evaluator.h"
+#include "sim/search/step_bound.h"
+
+namespace shardlens::sim {
+namespace {
+
+constexpr double kClose = 0.0001;  // a bound that is this close to the best step is not followed
+constexpr size_t kImproved = 10;   // number of frames whose best choices are improved
+constexpr size_t kFew = 6;         // up to so many blocks, more is tried
+
+constexpr Nanoseconds kUnbounded = std::numeric_limits<Nanoseconds>::max();
+
+enum class Spread : uint8_t { kFirst, kEven };
+enum class Changes : uint8_t { kSingle, kPairs };
+
+struct Solution {
+  PlanFrame frame;
+  BlockChoices choices;
+  Outcome outcome;
+  [[nodiscard]] Nanoseconds duration() const { return outcome.figures.duration(); }
+};
+
+// A frame that waits for its search.
+struct Waiting {
+  enum class Stage : uint8_t { kWork, kStep, kProbed };
+  Nanoseconds expected = 0;  // time of its best step; the next frame is the one with the least
+  Nanoseconds bound = 0;
+  const PlanFrame* frame = nullptr;
+  Stage stage = Stage::kWork;  // kStep: the bound contains StepBounds::of_step()
+  friend bool operator>(const Waiting& a, const Waiting& b) {
+    return std::pair(a.expected, a.frame) > std::pair(b.expected, b.frame);
+  }
+};
+
+class PerBlockSearch {
+ public:
+  PerBlockSearch(const Scenario& scenario,
+                 const Target& target,
+                 const SearchOptions& options,
+                 size_t most)
+      : scenario_(scenario),
+        options_(options),
+        most_(most),
+        blocks_(scenario.model->tree().blocks.size()),
+        frames_(plan_frames(scenario.model->tree(), scenario.world_size, scenario.step.samples())),
+        evaluator_(scenario, target),
+        bounds_(evaluator_) {}
+
+  // The best plan of a search with equal blocks, if the space has it.
+  void start_from(const Candidate& candidate) {
+    for (const PlanFrame& frame : frames_) {
+      if (candidate.backward_prefetch && frame.batch == candidate.batch &&
+          frame.shard == candidate.shard && frame.forward_prefetch == candidate.forward_prefetch &&
+          !frame.outer_units && !frame.saves.any()) {
+        PlanFrame start = frame;
+        start.blocks_per_unit = candidate.blocks_per_unit == 0
+                                    ? blocks_
+                                    : static_cast<size_t>(candidate.blocks_per_unit);
+        BlockChoices choices = uniform_choices(start, blocks_, !candidate.reshard);
+        for (BlockChoice& each : choices) {
+          each.checkpointed = candidate.checkpoint;
+        }
+        attempt(frame, std::move(choices));
+        if (best_) {
+          keep(std::move(*best_));
+        }
+        return;
+      }
+    }
+  }
+
+  std::optional<PerBlockPlan> take() {
+    bound_frames();
+    while (!waiting_.empty() && !stops()) {
+      follow();
+    }
+    if (found_.empty() || (least_ == kUnbounded && waiting_.empty())) {
+      return std::nullopt;
+    }
+    for (; !waiting_.empty(); waiting_.pop()) {
+      least_ = std::min(least_, waiting_.top().bound);
+    }
+    improve();
+    const Solution& best = found_.front();
+    PerBlockPlan out{.frame = best.frame,
+                     .choices = best.choices,
+                     .plan = plan_of(best.frame, best.choices, scenario_.plan,
+                                     scenario_.model->tree(), scenario_.world_size),
+                     .outcome = best.outcome};
+    out.gap = std::max(0.0, static_cast<double>(best.duration()) / static_cast<double>(least_) - 1);
+    out.evaluated = evaluator_.evaluated();
+    out.cancelled = cancelled();
+    return out;
+  }
+
+ private:
+  [[nodiscard]] bool cancelled() const {
+    return options_.cancelled != nullptr && *options_.cancelled;
+  }
+  // Half of the simulations are left to improve(). Until something fits, the search goes on.
+  [[nodiscard]] bool stops() const {
+    return cancelled() || (!found_.empty() && 2 * evaluator_.evaluated() >= most_);
+  }
+  [[nodiscard]] bool is_done(Nanoseconds bound) const {
+    return !found_.empty() && static_cast<double>(found_.front().duration()) <=
+                                  (1 + kClose) * static_cast<double>(bound);
+  }
+
+  void bound_frames() {
+    std::optional<InputError> refusal;
+    for (const PlanFrame& frame : frames_) {
+      try {
+        if (const std::optional<Nanoseconds> bound = bounds_.of_work(frame)) {
+          waiting_.push({*bound, *bound, &frame});
+        }
+      } catch (const InputError& error) {
+        refusal = refusal ? refusal : error;
+      }
+      if (cancelled()) {
+        return;
+      }
+    }
+    if (waiting_.empty() && refusal) {
+      throw InputError(*refusal);
+    }
+  }
+
+  // The frame with the least expectation: refines it, or searches the frame.
+  void follow() {
+    Waiting next = waiting_.top();
+    waiting_.pop();
+    const PlanFrame& frame = *next.frame;
+    if (is_done(next.bound)) {
+      least_ = std::min(least_, next.bound);
+      return;
+    }
+    best_.reset();
+    if (next.stage == Waiting::Stage::kWork) {
+      next.stage = Waiting::Stage::kStep;
+      next.bound = next.expected = std::max(next.bound, bounds_.of_step(frame));
+      waiting_.push(next);
+      return;
+    }
+    if (next.stage == Waiting::Stage::kStep) {
+      next.stage = Waiting::Stage::kProbed;
+      if (const std::optional<Nanoseconds> expected = probe(frame)) {
+        next.expected = std::max(next.bound, *expected);
+        waiting_.push(next);
+      }
+    } else {
+      least_ = std::min(least_, next.bound);
+      for (const Spread spread : {Spread::kFirst, Spread::kEven}) {
+        walk(frame, spread);
+      }
+      while (blocks_ <= kFew && best_ && !cancelled() && improve_once(Changes::kSingle)) {
+      }
+    }
+    if (best_) {
+      keep(std::move(*best_));
+    }
+  }
+
+  // The step that can be expected of the frame: that of the plan that needs least memory, without
+  // the recomputation for which memory is left. nullopt: hardly anything fits. (The last block's
+  // activations are needed at once, so its checkpoint may save nothing.)
+  std::optional<Nanoseconds> probe(const PlanFrame& frame) {
+    if (bounds_.memory_of_step(frame) <= evaluator_.target().memory &&
+        attempt(frame, uniform_choices(frame, blocks_, true))) {
+      return best_->duration();
+    }
+    if (!attempt(frame, choices_of(frame, 0, blocks_, Spread::kFirst)) &&
+        !attempt(frame, choices_of(frame, 0, blocks_ - 1, Spread::kFirst))) {
+      return std::nullopt;
+    }
+    const Bytes left = evaluator_.target().memory - best_->outcome.peak_reserved;
+    return best_->duration() - bounds_.spared(frame, left);
+  }
+
+  // Keeps only the fastest solutions.
+  void keep(Solution solution) {
+    found_.push_back(std::move(solution));
+    std::stable_sort(found_.begin(), found_.end(), [](const Solution& a, const Solution& b) {
+      return a.duration() < b.duration();
+    });
+    found_.resize(std::min(found_.size(), kImproved));
+  }
+
+  [[nodiscard]] BlockChoices choices_of(const PlanFrame& frame,
+                                        size_t kept,
+                                        size_t checkpointed,
+                                        Spread spread) const {
+    BlockChoices out = uniform_choices(frame, blocks_, false);
+    const size_t units = units_of(frame);
+    for (size_t i = 0; i < blocks_; ++i) {
+      out[i].kept = out[i].starts && i / frame.blocks_per_unit + kept >= units;
+      out[i].checkpointed = spread == Spread::kFirst
+                                ? i < checkpointed
+                                : (i + 1) * checkpointed / blocks_ > i * checkpointed / blocks_;
+    }
+    return out;
+  }
+  [[nodiscard]] size_t units_of(const PlanFrame& frame) const {
+    return (blocks_ + frame.blocks_per_unit - 1) / frame.blocks_per_unit;
+  }
+
+  // Whether the choices fit; if they are the fastest of the present frame so far, keeps them.
+  // Choices with work that was not measured on the machine are left out.
+  bool attempt(const PlanFrame& frame, BlockChoices choices) {
+    Outcome now;
+    try {
+      now = evaluator_.evaluate(frame, choices);
+    } catch (const InputError&) {
+      return false;
+    }
+    if (now.fits && (!best_ || now.figures.duration() < best_->duration())) {
+      best_ = Solution{frame, std::move(choices), now};
+    }
+    return now.fits;
+  }
+
+  // The least number from `low` to `high` that fits; `high` + 1: none. All larger ones fit, too.
+  static size_t first_true(size_t low, size_t high, const std::function<bool(size_t)>& fits) {
+    ++high;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      if (fits(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+
+  // See [Note: Search per block]. Steps along the border grow, as its corners are local changes
+  // away.
+  void walk(const PlanFrame& frame, Spread spread) {
+    const size_t units = frame.shard == 1 ? 0 : units_of(frame);
+    for (size_t i = 0; blocks_ <= kFew && i < (blocks_ + 1) * (units + 1); ++i) {
+      attempt(frame, choices_of(frame, i % (units + 1), i / (units + 1), spread));
+    }
+    if (blocks_ <= kFew) {
+      return;
+    }
+    size_t kept = 0;
+    const size_t first = first_true(0, blocks_ - 1, [&](size_t checkpointed) {
+      return attempt(frame, choices_of(frame, 0, checkpointed, spread));
+    });
+    for (size_t more = 0, checkpointed = first; checkpointed <= blocks_ && !cancelled();
+         more = 2 * more + 1, checkpointed = first + more) {
+      if (best_ && bounds_.of_compute(frame, checkpointed) >= best_->duration()) {
+        return;
+      }
+      // The largest number of kept units that fits.
+      kept = units - first_true(0, units - kept, [&](size_t freed) {
+               return attempt(frame, choices_of(frame, units - freed, checkpointed, spread));
+             });
+      if (kept == units) {
+        return;  // more checkpoints only take longer
+      }
+    }
+  }
+
+  void improve() {
+    for (Solution& each : found_) {
+      best_ = each;
+      while (evaluator_.evaluated() < most_ && !cancelled() && improve_once(Changes::kPairs)) {
+      }
+      each = *best_;
+    }
+    std::stable_sort(found_.begin(), found_.end(), [](const Solution& a, const Solution& b) {
+      return a.duration() < b.duration();
+    });
+  }
+
+  // Tries local changes of the best plan until one is faster.
+  bool improve_once(Changes changes) {
+    const Solution before = *best_;
+    for (const Solution& each : neighbours(before, changes)) {
+      if (evaluator_.evaluated() >= most_ || cancelled()) {
+        return false;
+      }
+      if (each.choices != before.choices || differs_in_one(each.frame, before.frame)) {
+        attempt(each.frame, each.choices);
+      }
+      if (best_->duration() < before.duration()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Plans with another setting of the whole plan, one or two other settings of blocks.
+  [[nodiscard]] std::vector<Solution> neighbours(const Solution& of, Changes changes) const {
+    std::vector<Solution> out;
+    for (const PlanFrame& frame : frames_) {
+      if (differs_in_one(frame, of.frame)) {
+        out.push_back({frame, of.choices, {}});
+      }
+    }
+    const std::vector<Flip> flips = all_flips();
+    for (const Flip& flip : flips) {
+      out.push_back({of.frame, flipped(of.choices, {flip}), {}});
+    }
+    for (size_t a = 0; changes == Changes::kPairs && a < flips.size(); ++a) {
+      for (size_t b = a + 1; b < flips.size(); ++b) {
+        const bool swap =
+            flips[a].what == flips[b].what &&
+            is_set(of.choices, flips[a]) != is_set(of.choices, flips[b]) &&
+            std::max(flips[a].block, flips[b].block) - std::min(flips[a].block, flips[b].block) <=
+                1;
+        if (swap || blocks_ <= kFew) {
+          out.push_back({of.frame, flipped(of.choices, {flips[a], flips[b]}), {}});
+        }
+      }
+    }
+    return out;
+  }
+
+  // A setting of a block that is changed.
+  struct Flip {
+    bool BlockChoice::*what = nullptr;
+    size_t block = 0;
+  };
+  [[nodiscard]] static bool is_set(const BlockChoices& of, const Flip& flip) {
+    return of[flip.block].*flip.what;
+  }
+
+  // The last blocks first, where changes usually help most.
+  [[nodiscard]] std::vector<Flip> all_flips() const {
+    std::vector<Flip> out;
+    for (size_t i = blocks_; i-- > 0;) {
+      out.push_back({&BlockChoice::checkpointed, i});
+      out.push_back({&BlockChoice::kept, i});
+    }
+    for (size_t i = 1; i < blocks_; ++i) {
+      out.push_back({&BlockChoice::starts, i});
+    }
+    return out;
+  }
+
+  // Both parts of a unit that is divided are kept as it was, unless a flip says otherwise.
+  [[nodiscard]] static BlockChoices flipped(const BlockChoices& of,
+                                            std::initializer_list<Flip> flips) {
+    BlockChoices out = of;
+    for (size_t i = 1; i < out.size(); ++i) {
+      out[i].kept = out[i].starts ? out[i].kept : out[i - 1].kept;
+    }
+    for (const Flip& flip : flips) {
+      out[flip.block].*flip.what = !(out[flip.block].*flip.what);
+    }
+    for (BlockChoice& each : out) {
+      each.kept = each.kept && each.starts;
+    }
+    return out;
+  }
+
+  // Whether the frames have the same microbatches and mesh and differ in one of the other settings.
+  [[nodiscard]] static bool differs_in_one(const PlanFrame& a, const PlanFrame& b) {
+    const int count = (a.forward_prefetch != b.forward_prefetch ? 1 : 0) +
+                      (a.outer_units != b.outer_units ? 1 : 0) + (a.saves != b.saves ? 1 : 0);
+    return a.batch == b.batch && a.shard == b.shard && a.blocks_per_unit == b.blocks_per_unit &&
+           count == 1;
+  }
+
+  const Scenario& scenario_;
+  const SearchOptions& options_;
+  size_t most_, blocks_;
+  std::vector<PlanFrame> frames_;
+  BlockEvaluator evaluator_;
+  StepBounds bounds_;
+  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting_;
+  // Least bound of the frames that were searched or wait.
+  Nanoseconds least_ = kUnbounded;
+  std::optional<Solution> best_;  // of the present frame
+  std::vector<Solution> found_;   // of the best frames, fastest first
+};
+
+}  // namespace
+
+std::optional<PerBlockPlan> search_per_block(const Scenario& scenario,
+                                             const SearchOptions& options,
+                                             const Candidate* equal_blocks,
+                                             std::optional<size_t> most) {
+  if (scenario.plan.dialect == plan::Dialect::kFsdp1) {
+    throw InputError(fmt::format("{}#/dialect", scenario.plan.source),
+                     "a search per block needs fsdp2; fsdp1 has no settings by unit");
+  }
+  const size_t blocks = scenario.model->tree().blocks.size();
+  if (blocks == 0) {
+    return std::nullopt;
+  }
+  const Target target = limited(scenario.machine->target(), options.memory_limit);
+  PerBlockSearch search(scenario, target, options, most.value_or(most_steps(blocks)));
+  if (equal_blocks != nullptr) {
+    search.start_from(*equal_blocks);
+  }
+  return search.take();
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,207 @@
+#include "sim/search/per_block.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "sim/search/block_evaluator.h"
+
+namespace shardlens::sim {
+namespace {
+
+struct Model {
+  const char* hardware;
+  int64_t hidden, blocks, seq;
+};
+
+Scenario scenario_of(const Model& of) {
+  Scenario out;
+  out.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
+      fmt::format(R"({{"model_type": "llama", "hidden_size": {}, "intermediate_size": {},
+                       "num_hidden_layers": {}, "num_attention_heads": 8, "vocab_size": 4096,
+                       "max_position_embeddings": 8192}})",
+                  of.hidden, 3 * of.hidden, of.blocks),
+      "test"));
+  out.machine = std::make_shared<const TargetMachine>(load_hardware(of.hardware));
+  out.world_size = out.machine->ranks();
+  out.step = {.batch = 2, .seq = of.seq};
+  out.plan.mixed_precision.param_dtype = DType::kBF16;
+  return out;
+}
+
+struct Choice {
+  const PlanFrame* frame = nullptr;
+  BlockChoices choices;
+  Outcome outcome;  // without a limit of memory
+};
+
+// Every subset of blocks that begin a unit, are kept and are checkpointed.
+std::vector<BlockChoices> every_subset(size_t blocks) {
+  std::vector<BlockChoices> out;
+  for (uint32_t bits = 0; bits < 1U << (3 * blocks); ++bits) {
+    BlockChoices choices(blocks);
+    bool valid = true;
+    for (size_t i = 0; i < blocks; ++i) {
+      choices[i] = {.starts = (bits >> i & 1U) == 0,
+                    .kept = (bits >> (blocks + i) & 1U) != 0,
+                    .checkpointed = (bits >> (2 * blocks + i) & 1U) != 0};
+      valid = valid && (choices[i].starts || (i > 0 && !choices[i].kept));
+    }
+    if (valid) {
+      out.push_back(std::move(choices));
+    }
+  }
+  return out;
+}
+
+// All plans of the space, the fastest first.
+std::vector<Choice> every_choice(const Scenario& scenario, const std::vector<PlanFrame>& frames) {
+  BlockEvaluator evaluator(scenario, scenario.machine->target());
+  std::vector<Choice> out;
+  for (const BlockChoices& choices : every_subset(scenario.model->tree().blocks.size())) {
+    const bool checkpoints = std::any_of(choices.begin(), choices.end(),
+                                         [](const BlockChoice& c) { return c.checkpointed; });
+    for (const PlanFrame& frame : frames) {
+      // Units of one block are one of the subsets; without checkpoints nothing is saved.
+      if (frame.blocks_per_unit == 1 && (checkpoints || !frame.saves.any())) {
+        out.push_back({&frame, choices, evaluator.evaluate_unlimited(frame, choices)});
+      }
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Choice& a, const Choice& b) {
+    return a.outcome.figures.duration() < b.outcome.figures.duration();
+  });
+  return out;
+}
+
+// Searches with limits between the least memory of any plan and the most.
+struct Tally {
+  int all = 0, equal = 0;
+  double worst = 0;  // share of the optimum by which a step is longer
+};
+
+void compare(const Model& model, Tally& tally) {
+  const Scenario scenario = scenario_of(model);
+  const std::vector<PlanFrame> frames =
+      plan_frames(scenario.model->tree(), scenario.world_size, scenario.step.samples());
+  const std::vector<Choice> choices = every_choice(scenario, frames);
+  Bytes least = choices.front().outcome.peak_reserved, most = least;
+  for (const Choice& each : choices) {
+    least = std::min(least, each.outcome.peak_reserved);
+    most = std::max(most, each.outcome.peak_reserved);
+  }
+  for (int64_t part = 0; part <= 16; ++part) {
+    SearchOptions options;
+    options.memory_limit = least + (most - least) * part / 24;
+    const Target target = limited(scenario.machine->target(), options.memory_limit);
+    BlockEvaluator evaluator(scenario, target);
+    // Not the first whose memory is below the limit: an allocator at its limit gives cached memory
+    // back.
+    const auto optimum = std::find_if(choices.begin(), choices.end(), [&](const Choice& each) {
+      return each.outcome.peak_allocated <= options.memory_limit &&
+             evaluator.evaluate(*each.frame, each.choices).fits;
+    });
+    const auto found = search_per_block(scenario, options);
+    ASSERT_TRUE(found);
+    EXPECT_TRUE(found->outcome.fits);
+    const auto duration = static_cast<double>(found->outcome.figures.duration());
+    const auto shortest = static_cast<double>(optimum->outcome.figures.duration());
+    const double longer = duration / shortest - 1;
+    EXPECT_LE(longer, 0.01) << model.hardware << " " << model.hidden << ", limit " << part << ": "
+                            << name_of(found->frame, found->choices, scenario.world_size);
+    EXPECT_LE(longer, found->gap);  // what it says of itself
+    ++tally.all;
+    tally.equal += duration <= shortest ? 1 : 0;
+    tally.worst = std::max(tally.worst, longer);
+  }
+}
+
+// In the whole space of plans, with every subset of blocks in each setting. SHARDLENS_ALL_PLANS=1
+// also compares models of three blocks, where enumerating all plans takes 20 s.
+TEST(SearchPerBlock, FindsTheOptimumOfAllPlans) {
+  std::vector<Model> models{{"8xH100", 4096, 2, 4096}};
+  if (std::getenv("SHARDLENS_ALL_PLANS") != nullptr) {
+    models.insert(models.end(), {{"4xPCIe", 512, 3, 1024}, {"8xH100", 1024, 3, 2048}});
+  }
+  Tally tally;
+  for (const Model& model : models) {
+    compare(model, tally);
+  }
+  fmt::print("{} of {} equal, at most {:.3f} % longer\n", tally.equal, tally.all,
+             100 * tally.worst);
+  EXPECT_GE(tally.equal * 100, tally.all * 94);
+}
+
+TEST(SearchPerBlock, NamesThePlanThatItPredicts) {
+  const Scenario scenario = scenario_of({"8xH100", 1024, 12, 2048});
+  SearchOptions options;
+  options.memory_limit = Bytes{1500} << 20;
+  const auto found = search_per_block(scenario, options, nullptr, 60);
+  ASSERT_TRUE(found);
+  Scenario named = scenario;
+  named.plan = plan::parse_plan(plan::to_json(found->plan), "found");
+  named.step.batch = found->frame.batch;
+  named.step.accumulate = found->frame.accumulate;
+  const Prediction again = evaluate(named);
+  EXPECT_EQ(again.figures, found->outcome.figures);
+  EXPECT_LE(again.memory.peak_allocated, options.memory_limit);
+  const auto checkpointed = std::count_if(found->choices.begin(), found->choices.end(),
+                                          [](const BlockChoice& c) { return c.checkpointed; });
+  EXPECT_EQ(static_cast<size_t>(checkpointed), found->plan.activation_checkpointing.size());
+}
+
+// The bounds are not above what they bound, and without a limit everything is kept.
+TEST(SearchPerBlock, KeepsEverythingWithoutALimit) {
+  const Scenario scenario = scenario_of({"8xH100", 1024, 12, 2048});
+  SearchOptions options;
+  options.memory_limit = Bytes{1} << 40;
+  const auto found = search_per_block(scenario, options);
+  ASSERT_TRUE(found);
+  EXPECT_LE(found->gap, 0.01);
+  for (const BlockChoice& each : found->choices) {
+    EXPECT_FALSE(each.checkpointed);
+  }
+  const SearchResult uniform = search(scenario, options);
+  EXPECT_LE(found->outcome.figures.duration(), uniform.best()->outcome.figures.duration() * 1.0001);
+}
+
+// It starts from the best plan with equal blocks, so it is not longer.
+TEST(SearchPerBlock, StartsFromThePlanWithEqualBlocks) {
+  const Scenario scenario = scenario_of({"8xH100", 1024, 12, 2048});
+  for (const int64_t mebibytes : {700, 900, 1200, 1800}) {
+    SearchOptions options;
+    options.memory_limit = mebibytes << 20;
+    const SearchResult equal = search(scenario, options);
+    ASSERT_NE(equal.best(), nullptr) << mebibytes;
+    const auto found = search_per_block(scenario, options, &equal.best()->candidate, 20);
+    ASSERT_TRUE(found);
+    EXPECT_LE(found->outcome.figures.duration(), equal.best()->outcome.figures.duration())
+        << mebibytes;
+  }
+}
+
+TEST(SearchPerBlock, NothingFitsOrNotFsdp2) {
+  Scenario scenario = scenario_of({"8xH100", 512, 3, 512});
+  SearchOptions options;
+  options.memory_limit = 1;
+  EXPECT_FALSE(search_per_block(scenario, options));
+  scenario.plan.dialect = plan::Dialect::kFsdp1;
+  EXPECT_THROW((void)search_per_block(scenario, options), InputError);
+}
+
+// A cancelled search says so, and has what it found before.
+TEST(SearchPerBlock, CanBeCancelled) {
+  const Scenario scenario = scenario_of({"8xH100", 512, 3, 512});
+  const std::atomic<bool> cancelled{true};
+  SearchOptions options;
+  options.memory_limit = Bytes{1} << 40;
+  options.cancelled = &cancelled;
+  EXPECT_FALSE(search_per_block(scenario, options));
+}
+
+}  // namespace
+}  // namespace shardlens::sim
