@@ -19,6 +19,7 @@
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "sim/scenario/uncertainty.h"
+#include "sim/search/per_block.h"
 #include "sim/search/search.h"
 
 #include "cli/command/subcommand.h"
@@ -39,7 +40,7 @@ struct SearchCommand {
   ScenarioOptions scenario;
   std::filesystem::path out, state;
   unsigned threads = 0;
-  bool json = false;
+  bool per_block = false, json = false;
 };
 
 std::atomic<bool> interrupted{false};
@@ -147,9 +148,41 @@ std::string bare_text(const Bare& bare, const sim::SearchResult& result, int64_t
   return out + ".\n";
 }
 
+nlohmann::ordered_json per_block_json(const std::optional<sim::PerBlockPlan>& found,
+                                      int64_t ranks) {
+  if (!found) {
+    return nullptr;
+  }
+  return {{"name", name_of(found->frame, found->choices, ranks)},
+          {"plan", nlohmann::ordered_json::parse(plan::to_json(found->plan))},
+          {"batch", found->frame.batch},
+          {"accumulate", found->frame.accumulate},
+          {"step_ns", found->outcome.figures.duration()},
+          {"peak_allocated_bytes", found->outcome.peak_allocated},
+          {"peak_reserved_bytes", found->outcome.peak_reserved},
+          {"exposed_comm_ns", found->outcome.figures.exposed_comm},
+          {"gap", found->gap},
+          {"evaluated", found->evaluated},
+          {"cancelled", found->cancelled}};
+}
+
+std::string per_block_text(const std::optional<sim::PerBlockPlan>& found, int64_t ranks) {
+  if (!found) {
+    return "Block by block: nothing fits.\n";
+  }
+  return fmt::format(
+      "Block by block: {}: {}, {} reserved; at most {} above the best with units of one size ({} "
+      "plans simulated).\n",
+      name_of(found->frame, found->choices, ranks),
+      report::format_duration(found->outcome.figures.duration()),
+      format_bytes(found->outcome.peak_reserved), report::format_percent(found->gap),
+      found->evaluated);
+}
+
 std::string json_text(const sim::SearchResult& result,
                       const std::vector<Listed>& plans,
                       const Bare& bare,
+                      const std::optional<sim::PerBlockPlan>& per_block,
                       int64_t ranks) {
   const auto interval = [](const std::optional<sim::PredictedInterval>& of) {
     return of ? nlohmann::ordered_json{of->low, of->high} : nlohmann::ordered_json();
@@ -187,6 +220,7 @@ std::string json_text(const sim::SearchResult& result,
                    {"step_ns", bare.best->outcome.figures.duration()},
                    {"same_plan", !bare.differs(result)}};
   }
+  out["per_block"] = per_block_json(per_block, ranks);
   out["pareto"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < result.pareto.size(); ++i) {
     out["pareto"].push_back(row(i));
@@ -257,6 +291,35 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
       .dump();
 }
 
+// The fastest plan of both searches.
+void write_best(const SearchCommand& options,
+                const sim::SearchResult& result,
+                const std::vector<Listed>& plans,
+                const std::optional<sim::PerBlockPlan>& per_block) {
+  const auto write = [&options](const plan::Plan& plan, int64_t batch, int64_t accumulate) {
+    write_file_atomically(options.out, plan::to_json(plan));
+    fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", options.out.string(),
+               batch, accumulate);
+  };
+  const sim::Found* best = result.best();
+  if (per_block && (best == nullptr ||
+                    per_block->outcome.figures.duration() < best->outcome.figures.duration())) {
+    write(per_block->plan, per_block->frame.batch, per_block->frame.accumulate);
+  } else if (best != nullptr) {
+    write(plans.front().plan, best->candidate.batch, best->candidate.accumulate);
+  }
+}
+
+void print_summary(const sim::SearchResult& result, bool shows) {
+  fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
+             shows ? "\r" : "", result.evaluated, result.pruned, result.all,
+             result.cancelled ? "; stopped before the end" : "");
+  if (result.refused > 0) {
+    fmt::print(stderr, "{} could not be predicted; the first: {}\n", result.refused,
+               result.refusal);
+  }
+}
+
 ExitCode run(const SearchCommand& options) {
   if (options.memory_limit < 1) {
     throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
@@ -289,34 +352,34 @@ ExitCode run(const SearchCommand& options) {
   std::signal(SIGINT, interrupt);
   const sim::SearchResult result = sim::search(scenario, search);
   const Bare bare = on_bare_hardware(options, scenario, result, search);
-  std::signal(SIGINT, SIG_DFL);
-  fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
-             shows ? "\r" : "", result.evaluated, result.pruned, result.all,
-             result.cancelled ? "; stopped before the end" : "");
-  if (result.refused > 0) {
-    fmt::print(stderr, "{} could not be predicted; the first: {}\n", result.refused,
-               result.refusal);
+  std::optional<sim::PerBlockPlan> per_block;
+  if (options.per_block && !interrupted) {
+    per_block = sim::search_per_block(
+        scenario, search, result.best() == nullptr ? nullptr : &result.best()->candidate);
   }
+  std::signal(SIGINT, SIG_DFL);
+  print_summary(result, shows);
   const std::vector<Listed> plans = listed(result, scenario);
-  if (!plans.empty() && !options.out.empty()) {
-    write_file_atomically(options.out, plan::to_json(plans.front().plan));
-    const sim::Candidate& best = result.best()->candidate;
-    fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", options.out.string(),
-               best.batch, best.accumulate);
+  if (!options.out.empty()) {
+    write_best(options, result, plans, per_block);
   }
   if (options.json) {
-    write_stdout(json_text(result, plans, bare, ranks));
+    write_stdout(json_text(result, plans, bare, per_block, ranks));
   } else if (!plans.empty()) {
     print_text(result, plans, ranks);
     print_machine(options, bare, result, ranks);
   }
-  if (plans.empty()) {
+  if (options.per_block && !options.json) {
+    write_stdout(per_block_text(per_block, ranks));
+  }
+  const bool found = !plans.empty() || per_block;
+  if (!found) {
     fmt::print(stderr, "no plan {}\n",
                result.cancelled ? "that fits was found so far" : "fits into the memory limit");
   }
-  return result.cancelled ? ExitCode::kRuntime
-         : plans.empty()  ? ExitCode::kCheckFailed
-                          : ExitCode::kOk;
+  return result.cancelled || interrupted ? ExitCode::kRuntime
+         : found                         ? ExitCode::kOk
+                                         : ExitCode::kCheckFailed;
 }
 
 }  // namespace
@@ -337,6 +400,9 @@ Action add_search_command(CLI::App& app) {
   app.add_option("--state", options->state,
                  "save results in this file; if it exists, continue from it");
   app.add_option("--threads", options->threads, "number of concurrent simulations [cores]");
+  app.add_flag("--per-block", options->per_block,
+               "also search plans whose blocks differ: kept after forward, checkpointed (with what "
+               "a checkpoint saves), units of unequal size");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options, &app] {
     take_given(app, options->run, options->scenario);

@@ -56,6 +56,30 @@ TEST_F(SearchCommandTest, ComparesWithTheBareHardware) {
   EXPECT_THAT(run(kSearch + limit + "--stack bare").out, HasSubstr("figures of the bare hardware"));
 }
 
+// simulate predicts the same for the plan with blocks that differ, and --out gets the faster plan.
+TEST_F(SearchCommandTest, SearchesBlockByBlock) {
+  const std::string out = folder_ + "/best.json", blocks = folder_ + "/blocks.json";
+  const std::string flags = kSearch + "--memory-limit 4MiB --per-block ";
+  const CommandResult result = run(flags + "--json --out " + out);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out), of_blocks = found["per_block"];
+  EXPECT_GE(of_blocks["gap"].get<double>(), 0);
+  std::ofstream(blocks) << of_blocks["plan"];
+  const CommandResult again = run("simulate --model " + std::string(SHARDLENS_TEST_DATA) +
+                                  "/llama-tiny --hardware 8xH100 --seq 32 --plan " + blocks +
+                                  " --batch " + of_blocks["batch"].dump() + " --accumulate " +
+                                  of_blocks["accumulate"].dump() + " --json");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(json::parse(again.out)["step_ns"], of_blocks["step_ns"]);
+  json written;
+  std::ifstream(out) >> written;
+  const bool faster = of_blocks["step_ns"].get<int64_t>() < found["best"]["step_ns"].get<int64_t>();
+  EXPECT_EQ(written, faster ? of_blocks["plan"] : found["best"]["plan"]);
+  EXPECT_THAT(run(flags).out, AllOf(HasSubstr("Block by block: "), HasSubstr("at most")));
+  EXPECT_THAT(run(kSearch + "--memory-limit 4KiB --per-block").out,
+              HasSubstr("Block by block: nothing fits."));
+}
+
 // With a spec of two nodes, both commands use the ranks of both nodes.
 TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
   json spec;
