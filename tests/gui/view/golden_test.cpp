@@ -10,6 +10,7 @@
 #include "gui/view/timeline/timeline_scene.h"
 #include "gui/view/widgets/painter_canvas.h"
 #include "tests/gui/qt_test.h"
+#include "tests/gui/small_gpu_trace.h"
 
 namespace shardlens::gui {
 namespace {
@@ -104,6 +105,18 @@ TEST_F(GoldenTest, AnotherRunBelow) {
   scene.setRun(a);
   scene.setGhost({b, 0, 0, 0, "B", "another run"});
   expect_golden(drawn(scene, Theme::light()), "compare");
+}
+
+// Host, launches, queue and idle causes, and the arrow from the launch of the selected kernel.
+TEST_F(GoldenTest, AGpusTrace) {
+  const auto run = std::make_shared<const RunData>(trace::Run::of({small_gpu_trace()}));
+  TimelineScene scene;
+  scene.setRun(run);
+  Selection selection;
+  const analysis::DeviceEvent& kernel = run->ranks[0]->timeline.device_events[1];
+  selection.item = Selection::Item{0, Lane::Source::kEvents, kernel.event};
+  scene.setSelection(selection);
+  expect_golden(drawn(scene, Theme::light()), "gpu");
 }
 
 TEST_F(GoldenTest, TheWaterfall) {
