@@ -130,6 +130,14 @@ void SelectionContext::selectRange(std::optional<Interval> range) {
   select(next);
 }
 
+void SelectionContext::measureItem() {
+  const std::optional<Interval> item = itemInterval();
+  if (item) {
+    const Interval range = current_.range.value_or(*item);
+    selectRange(Interval{std::min(range.start, item->start), std::max(range.end, item->end)});
+  }
+}
+
 void SelectionContext::clear() {
   Selection next;
   next.rank = current_.rank;

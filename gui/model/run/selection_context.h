@@ -47,6 +47,8 @@ class SelectionContext : public QObject {
   void selectUnit(std::optional<std::string> unit);
   void selectItem(const Selection::Item& item);  // and the item's unit, if it has one
   void selectRange(std::optional<analysis::Interval> range);
+  // Makes the selected item the range, or extends the range to it.
+  void measureItem();
   void clear();  // keeps rank and step
   [[nodiscard]] bool canClear() const;
 

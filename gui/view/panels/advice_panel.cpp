@@ -102,6 +102,7 @@ class AdvicePanel final : public Panel {
   QLabel* note_ = make_note();
   std::vector<int> elided_;
   size_t shown_ = 0;  // proposals at the last fitColumns()
+  bool was_busy_ = false;
 };
 
 AdvicePanel::AdvicePanel(const PanelContext& context)
@@ -169,13 +170,20 @@ QString AdvicePanel::text() const {
 
 void AdvicePanel::showProposals() {
   const size_t count = proposals().list().size();
-  if (!proposals().isBusy()) {
+  const bool busy = proposals().isBusy();
+  if (!busy) {
     model_.reset(count);
   }
   showNote();
   if (count != std::exchange(shown_, count)) {
     fitColumns();
     widthChanged();
+  }
+  // Who waits here for the plans goes on with the best one: Enter makes it a version.
+  const bool waits = focusWidget() != nullptr && focusWidget()->hasFocus();
+  if (std::exchange(was_busy_, busy) && !busy && count > 0 && waits) {
+    table_->setFocus();
+    table_->setCurrentIndex(model_.index(0, 0));
   }
 }
 

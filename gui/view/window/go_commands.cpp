@@ -95,6 +95,10 @@ void add_go_commands(const WindowParts& parts, Bookmarks& bookmarks) {
       [] { return true; }, {});
   SelectionContext& context = parts.context;
   go.add(
+      QStringLiteral("go.measure"), QObject::tr("Measure the selected event, or up to it"),
+      {QStringLiteral("R")}, [&context] { context.measureItem(); },
+      [&context] { return context.itemInterval().has_value(); }, QObject::tr("Select an event"));
+  go.add(
       QStringLiteral("go.clear"), QObject::tr("Clear the selection"), {QStringLiteral("Escape")},
       [&context] { context.clear(); }, [&context] { return context.canClear(); },
       QObject::tr("Nothing is selected"));

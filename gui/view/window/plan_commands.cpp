@@ -80,14 +80,17 @@ void turn(PlanSession& session, size_t knob) {
 }
 
 // The first knobs are the most used ones.
-void add_knobs(CommandAdder& plan, PlanSession& session) {
+void add_knobs(CommandAdder& plan, const WindowParts& parts) {
   const QString titles[] = {QObject::tr("Next kind of sharding"),
                             QObject::tr("Next grouping into units"),
                             QObject::tr("Prefetch one unit further in forward")};
   plan.separate();
   for (size_t knob = 0; knob < std::size(titles); ++knob) {
-    plan.add(QStringLiteral("plan.knob%1").arg(knob), titles[knob], {},
-             [&session, knob] { turn(session, knob); });
+    plan.add(QStringLiteral("plan.knob%1").arg(knob), titles[knob], {}, [parts, knob] {
+      parts.actions.trigger(QStringLiteral("panel.whatif"));
+      parts.timeline().setFocus();  // keys remain commands
+      turn(parts.session, knob);
+    });
   }
 }
 
@@ -157,7 +160,7 @@ void add_plan_commands(const WindowParts& parts, GhostLanes& ghosts) {
       QObject::tr("The run has no plan: the panel What if shows why"));
   add_undo(plan, parts.session.undoStack());
   add_lanes(plan, parts, ghosts);
-  add_knobs(plan, parts.session);
+  add_knobs(plan, parts);
   add_proposals(plan, parts);
   plan.separate();
   plan.add(QStringLiteral("plan.apply"), QObject::tr("Apply a plan file …"), {},
