@@ -7,7 +7,6 @@
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-option(SHARDLENS_INSTALL "Make rules for cmake --install" ${PROJECT_IS_TOP_LEVEL})
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Shardlens)
 
 # shardlens_exported(SET LIBRARY...)      these libraries are installed and in the export set

@@ -20,12 +20,17 @@ fs::path note_of(const fs::path& worker) {
 
 }  // namespace
 
-std::string worker_program(std::string_view command) {
+fs::path worker_path() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  const fs::path worker = self.parent_path() / "shardlens-worker";
-  if (error || ::access(worker.c_str(), X_OK) != 0) {
-    const bool is_package = fs::exists(self.parent_path().parent_path() / "__init__.py", error);
+  return error ? fs::path() : self.parent_path() / "shardlens-worker";
+}
+
+std::string worker_program(std::string_view command) {
+  std::error_code error;
+  const fs::path worker = worker_path();
+  if (::access(worker.c_str(), X_OK) != 0) {
+    const bool is_package = fs::exists(worker.parent_path().parent_path() / "__init__.py", error);
     throw RuntimeFault(fmt::format(
         "{} needs {}, which does not exist: {}", command, worker.string(),
         is_package ? "pip install 'shardlens[engine]', or the wheel shardlens_engine of "

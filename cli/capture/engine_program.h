@@ -6,7 +6,11 @@
 
 namespace shardlens::cli {
 
-// Path of the worker program, which is next to this executable.
+// Where the worker program is if this build or package has an engine: next to this executable.
+// Empty if the system does not say where that is.
+[[nodiscard]] std::filesystem::path worker_path();
+
+// The same, checked.
 //
 // Errors  RuntimeFault naming `command` in a build or an installed package without the engine;
 // those

@@ -12,10 +12,13 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/printable.h"
 
+#include "cli/capture/engine_program.h"
 #include "cli/command/subcommand.h"
 #include "cli/flags/parse_flags.h"
 #include "cli/flags/standard_descriptors.h"
@@ -48,7 +51,31 @@ std::string top_help(std::span<const Subcommand> table) {
   for (const Subcommand& each : table) {
     out += fmt::format("  {:<12}{}\n", each.name, each.help);
   }
-  return out + "\nshardlens SUBCOMMAND --help describes its flags; --version prints the version.\n";
+  return out +
+         "\nshardlens SUBCOMMAND --help describes its flags; --version [--json] prints the "
+         "version.\n";
+}
+
+ExitCode print_version(const std::vector<std::string>& rest) {
+  const bool json = rest.size() == 1 && rest[0] == "--json";
+  if (!rest.empty() && !json) {
+    throw UsageError(fmt::format("--version: expected nothing or --json, found '{}'", rest[0]));
+  }
+  std::string out = "shardlens " SHARDLENS_VERSION "\n";
+  if (json) {
+    const std::filesystem::path worker = worker_path();
+    const bool engine = ::access(worker.c_str(), X_OK) == 0;
+    out = nlohmann::ordered_json{{"schema", 1},
+                                 {"version", SHARDLENS_VERSION},
+                                 {"engine", engine},
+                                 {"torch", engine ? nlohmann::json(torch_of(worker))
+                                                  : nlohmann::json(nullptr)},
+                                 {"compiler", __VERSION__}}
+              .dump() +
+          "\n";
+  }
+  write_stdout(out);
+  return ExitCode::kOk;
 }
 
 // Flags contain no spaces, so an argument that begins with "--" and contains a space is the value
@@ -73,8 +100,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
     return ExitCode::kOk;
   }
   if (arguments[0] == "--version") {
-    write_stdout("shardlens " SHARDLENS_VERSION "\n");
-    return ExitCode::kOk;
+    return print_version({arguments.begin() + 1, arguments.end()});
   }
   const Subcommand& chosen = named(table, arguments[0]);
   CLI::App app(std::string(chosen.help), "shardlens " + std::string(chosen.name));

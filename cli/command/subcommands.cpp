@@ -12,7 +12,9 @@ Action add_capture_command(CLI::App& app);
 Action add_check_command(CLI::App& app);
 Action add_checkpoint_command(CLI::App& app);
 Action add_compare_command(CLI::App& app);
+Action add_completion_command(CLI::App& app);
 Action add_convert_command(CLI::App& app);
+Action add_doctor_command(CLI::App& app);
 Action add_gui_command(CLI::App& app);
 Action add_merge_command(CLI::App& app);
 Action add_plan_command(CLI::App& app);
@@ -53,6 +55,10 @@ std::span<const Subcommand> subcommands() {
                  add_checkpoint_command},
       Subcommand{"convert", "cut out a part of a trace, or convert a spool to a trace",
                  add_convert_command},
+      Subcommand{"doctor", "look at this machine: what Shardlens uses, what is missing, what to do",
+                 add_doctor_command},
+      Subcommand{"completion", "print completions of the command line, or write manual pages",
+                 add_completion_command},
   };
   return kTable;
 }

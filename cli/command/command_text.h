@@ -1,0 +1,38 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/command/subcommand.h"
+
+namespace shardlens::cli {
+
+// What a shell or a manual page has to know of a flag or a positional argument.
+struct ArgumentInfo {
+  std::vector<std::string> names;  // "-h", "--help"; empty for a positional argument
+  std::string value;               // as the help shows it: "FILE", "cpu|cuda [cpu]"; "": none
+  std::string help;
+  std::vector<std::string> choices;  // words that the value can be; empty: any
+  bool is_file = false;              // the value may be the name of a file or directory
+};
+
+struct CommandInfo {
+  std::string name, help;
+  std::vector<ArgumentInfo> arguments;
+};
+
+// The table as its subcommands declare themselves to CLI11.
+[[nodiscard]] std::vector<CommandInfo> describe(std::span<const Subcommand> table);
+
+// The words that complete a command line, for each shell the text of its completion file. Names of
+// files are completed where a value may be one.
+[[nodiscard]] std::string bash_completion(const std::vector<CommandInfo>& commands);
+[[nodiscard]] std::string zsh_completion(const std::vector<CommandInfo>& commands);
+[[nodiscard]] std::string fish_completion(const std::vector<CommandInfo>& commands);
+
+// Manual pages in man(7) of section 1: of the program, and of one subcommand. They contain no date.
+[[nodiscard]] std::string program_page(const std::vector<CommandInfo>& commands);
+[[nodiscard]] std::string command_page(const CommandInfo& command);
+
+}  // namespace shardlens::cli

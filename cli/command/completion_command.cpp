@@ -1,0 +1,63 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "core/base/atomic_file.h"
+#include "core/base/error.h"
+
+#include "cli/command/command_text.h"
+#include "cli/command/subcommand.h"
+#include "cli/results/output.h"
+
+namespace shardlens::cli {
+namespace {
+
+// Writes shardlens.1 and a page of each subcommand.
+void write_pages(const std::filesystem::path& directory) {
+  const std::vector<CommandInfo> commands = describe(subcommands());
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  write_file_atomically(directory / "shardlens.1", program_page(commands));
+  for (const CommandInfo& command : commands) {
+    write_file_atomically(directory / ("shardlens-" + command.name + ".1"), command_page(command));
+  }
+}
+
+ExitCode run(const std::string& format, const std::filesystem::path& out) {
+  if ((format == "man") != !out.empty()) {
+    throw UsageError("completion: man needs --out DIR; bash, zsh and fish have no --out");
+  }
+  if (format == "man") {
+    write_pages(out);
+    return ExitCode::kOk;
+  }
+  const std::vector<CommandInfo> commands = describe(subcommands());
+  write_stdout(format == "bash"  ? bash_completion(commands)
+               : format == "zsh" ? zsh_completion(commands)
+                                 : fish_completion(commands));
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Action add_completion_command(CLI::App& app) {
+  struct Options {
+    std::string format;
+    std::filesystem::path out;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("format", options->format,
+                 "bash, zsh or fish: print what completes the command line in this shell; man: "
+                 "write manual pages")
+      ->option_text("bash|zsh|fish|man")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish", "man"}));
+  app.add_option("--out", options->out, "with man: the directory to write to")->option_text("DIR");
+  return [options] { return run(options->format, options->out); };
+}
+
+}  // namespace shardlens::cli
