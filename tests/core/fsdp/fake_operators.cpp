@@ -128,8 +128,8 @@ uint64_t random_seed() {
 }
 
 // Calls the operator with CPU tensors. For an operator that writes several arguments and returns
-// them, LibTorch (make_boxed_from_unboxed_functor.h) keeps references to the arguments, drops these,
-// and then copies the references: hence the second list, which keeps the tensors alive.
+// them, LibTorch (make_boxed_from_unboxed_functor.h) keeps references to the arguments, drops
+// these, and then copies the references: hence the second list, which keeps the tensors alive.
 Values call(const c10::OperatorHandle& op, Values arguments) {
   const Values alive = arguments;
   const at::AutoDispatchBelowADInplaceOrView below;
