@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def check_installed(prefix, build):
         if file.suffix in (".cmake", ".h"):
             text = file.read_text(encoding="utf-8")
             for folder in (ROOT, build):
-                if str(folder) + "/" in text:
+                if re.search(rf"(?<![\w./-]){re.escape(str(folder))}/", text):  # not a part of another path
                     fail(f"{file} names {folder}")
             if file.suffix == ".h" and ('#include "core/' in text or '#include "profiler/' in text or '#include "sim/' in text):
                 fail(f"{file} includes a header by its path in the sources")

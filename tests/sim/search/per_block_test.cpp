@@ -166,7 +166,8 @@ TEST(SearchPerBlock, KeepsEverythingWithoutALimit) {
     EXPECT_FALSE(each.checkpointed);
   }
   const SearchResult uniform = search(scenario, options);
-  EXPECT_LE(found->outcome.figures.duration(), uniform.best()->outcome.figures.duration() * 1.0001);
+  EXPECT_LE(static_cast<double>(found->outcome.figures.duration()),
+            1.0001 * static_cast<double>(uniform.best()->outcome.figures.duration()));
 }
 
 // It starts from the best plan with equal blocks, so it is not longer.
