@@ -5,7 +5,8 @@ of one rank and eight, and of `shardlens analyze` and Holistic Trace Analysis.
     trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--ranks 8] [--hta 300] [--python PYTHON] [--work DIR]
 
 Every run is a separate process; the programs of a row run alternately. Seconds are medians of the time that the program itself measures (with the file in
-the page cache), CPU is user and system time of the process, memory its largest resident set, including mapped pages (getrusage). Traces come from
+the page cache), CPU is user and system time of the process, memory its largest resident set, including mapped pages (getrusage). A ratio is the median
+over rounds of the ratio within a round, because the speed of a shared machine changes between rounds. Traces come from
 generate_trace.py and are kept in the work directory. The one-line copy has blanks instead of line breaks. Analysis is the CPU time of
 `shardlens analyze --json` beyond that of reading. --ranks N also analyzes N ranks of 100 MB at once, and one alone. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
 needs --python with HolisticTraceAnalysis (SHARDLENS_TEST_PYTHON).
@@ -79,16 +80,23 @@ def measure(options, path, packed, line):
                 seconds.setdefault("bare in memory", []).append(float(parsing[0]))
             cpu.setdefault(name, []).append(used)
             memory[name] = max(memory.get(name, 0), most)
-    return {k: statistics.median(v) for k, v in seconds.items()}, {k: statistics.median(v) for k, v in cpu.items()}, memory, int(events)
+    return seconds, cpu, memory, int(events)
 
 
-def row(megabytes, path, seconds, cpu, memory, events):
+def ratio(runs, over, under):
+    return statistics.median(a / b for a, b in zip(runs[over], runs[under]))
+
+
+def row(size, path, seconds, cpu, memory, events):
     mib = path.stat().st_size / 2**20
-    limit = f"{40 * events / 2**20 + 64 if megabytes >= 1000 else 0.6 * mib:.0f}" if megabytes >= 300 else "-"
-    print(f"| {path.stat().st_size / 1e6:.1f} | {events:,} | {seconds['read']:.3f} | {seconds['bare']:.3f} | {seconds['bare'] / seconds['read']:.2f} | "
-          f"{cpu['bare'] / cpu['read']:.2f} | {seconds['bare in memory'] / seconds['read']:.2f} | {seconds['gzip'] / seconds['read']:.2f} | {path.stat().st_size / 1e6 / seconds['read']:.0f} | "
-          f"{cpu['line'] / cpu['read']:.2f} | {cpu['analyze'] / cpu['read'] - 1:.2f} | "
-          f"{memory['read']:.0f} | {limit} | {memory['gzip']:.0f} | {memory['bare']:.0f} | {memory['analyze']:.0f} |", flush=True)
+    limit = f"{40 * events / 2**20 + 64 if size >= 1000 else 0.6 * mib:.0f}" if size >= 300 else "-"
+    megabytes = path.stat().st_size / 1e6
+    read, bare = (statistics.median(seconds[name]) for name in ("read", "bare"))
+    ratios = [ratio(seconds, "bare", "read"), ratio(cpu, "bare", "read"), ratio(seconds, "bare in memory", "read"), ratio(seconds, "gzip", "read")]
+    cells = [f"{megabytes:.1f}", f"{events:,}", f"{read:.3f}", f"{bare:.3f}", *(f"{value:.2f}" for value in ratios), f"{megabytes / read:.0f}",
+             f"{ratio(cpu, 'line', 'read'):.2f}", f"{ratio(cpu, 'analyze', 'read') - 1:.2f}", f"{memory['read']:.0f}", limit,
+             *(f"{memory[name]:.0f}" for name in ("gzip", "bare", "analyze"))]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def ranks(options):
