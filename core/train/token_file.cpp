@@ -1,10 +1,16 @@
 #include "core/train/token_file.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 
@@ -19,39 +25,76 @@ int width_of(const std::filesystem::path& path) {
   return name.ends_with(".bin") ? 2 : 1;
 }
 
-template <typename Token>
-void widen(const std::byte* data, std::span<int64_t> out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    Token token;
-    std::memcpy(&token, data + i * sizeof(Token), sizeof(Token));
-    out[i] = static_cast<int64_t>(token);
-  }
-}
-
 }  // namespace
 
 TokenFile::TokenFile(const std::filesystem::path& path)
-    : file_(path),
-      width_(width_of(path)),
-      count_(static_cast<int64_t>(file_.bytes().size()) / width_) {
-  if (file_.bytes().size() % static_cast<size_t>(width_) != 0) {
-    throw InputError(path.string(),
-                     fmt::format("{} bytes are not a multiple of the {} bytes of a token",
-                                 file_.bytes().size(), width_));
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), width_(width_of(path)) {
+  struct stat status {};
+  int reason = 0;
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
+    reason = errno;
+  } else if (!S_ISREG(status.st_mode)) {
+    reason = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+  }
+  std::string problem;
+  if (reason != 0) {
+    problem = fmt::format("cannot read: {}", std::strerror(reason));
+  } else if (status.st_size % width_ != 0) {
+    problem = fmt::format("{} bytes are not a multiple of the {} bytes of a token", status.st_size,
+                          width_);
+  }
+  if (!problem.empty()) {
+    if (descriptor_ >= 0) {
+      ::close(descriptor_);
+    }
+    throw InputError(path_.string(), problem);
+  }
+  count_ = status.st_size / width_;
+}
+
+TokenFile::~TokenFile() {
+  ::close(descriptor_);
+}
+
+template <typename Token>
+void TokenFile::read_as(int64_t first, std::span<int64_t> out) const {
+  constexpr size_t kChunk = 4096;
+  std::array<Token, kChunk> tokens;
+  for (size_t done = 0; done < out.size(); done += kChunk) {
+    const size_t now = std::min(kChunk, out.size() - done);
+    const std::span<char> bytes(reinterpret_cast<char*>(tokens.data()), now * sizeof(Token));
+    const size_t begin = (static_cast<size_t>(first) + done) * sizeof(Token);
+    size_t have = 0;
+    while (have < bytes.size()) {
+      const ssize_t more = ::pread(descriptor_, bytes.data() + have, bytes.size() - have,
+                                   static_cast<off_t>(begin + have));
+      if (more < 0 && errno == EINTR) {
+        continue;
+      }
+      if (more <= 0) {
+        throw InputError(
+            path_.string(),
+            more < 0 ? fmt::format("cannot read: {}", std::strerror(errno))
+                     : fmt::format("has become shorter since the run began: it had {} bytes, "
+                                   "and now ends before byte {}",
+                                   count_ * width_, begin + bytes.size()));
+      }
+      have += static_cast<size_t>(more);
+    }
+    std::copy_n(tokens.begin(), now, out.begin() + static_cast<std::ptrdiff_t>(done));
   }
 }
 
 void TokenFile::read(int64_t first, std::span<int64_t> out) const {
   SHARDLENS_CHECK(first >= 0 && first + static_cast<int64_t>(out.size()) <= count_,
                   "tokens outside the file");
-  const std::byte* data = file_.bytes().data() + first * width_;
   switch (width_) {
     case 1:
-      return widen<uint8_t>(data, out);
+      return read_as<uint8_t>(first, out);
     case 2:
-      return widen<uint16_t>(data, out);
+      return read_as<uint16_t>(first, out);
     default:
-      return widen<uint32_t>(data, out);
+      return read_as<uint32_t>(first, out);
   }
 }
 

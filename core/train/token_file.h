@@ -4,23 +4,27 @@
 #include <filesystem>
 #include <span>
 
-#include "core/models/mapped_file.h"
 #include "core/plan/step_settings.h"
 
 namespace shardlens::train {
 
-// A memory-mapped file of token ids: ".u32.bin" little-endian uint32, ".bin" uint16, any other file
-// one byte per token.
+// A file of token ids: ".u32.bin" little-endian uint32, ".bin" uint16, any other file one byte per
+// token. Its content stays in the file: each read() reads its tokens from there. The file is not
+// memory-mapped, since a process that touches pages of a map is killed if the file was cut off.
 //
 // Samples     n = (count - 1) div seq; sample i is tokens[i·seq … i·seq+seq], so consecutive
 //             samples share one token.
-// Errors      InputError naming the file if it cannot be read or its size is not a multiple of a
-//             token's.
+// Threads     read() may be called by several threads at once.
+// Errors      InputError naming the file if it cannot be read, its size is not a multiple of a
+//             token's, or it became shorter than it was when it was opened.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);
+  ~TokenFile();
+  TokenFile(const TokenFile&) = delete;
+  TokenFile& operator=(const TokenFile&) = delete;
 
-  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] int64_t count() const { return count_; }
   [[nodiscard]] int64_t samples(int64_t seq) const { return count_ < 1 ? 0 : (count_ - 1) / seq; }
   // Tokens [first, first + out.size()).
@@ -29,9 +33,13 @@ class TokenFile {
   [[nodiscard]] int64_t first_outside(int64_t vocab_size, int64_t end) const;
 
  private:
-  models::MappedFile file_;
+  template <typename Token>
+  void read_as(int64_t first, std::span<int64_t> out) const;
+
+  std::filesystem::path path_;
+  int descriptor_;
   int width_;
-  int64_t count_;
+  int64_t count_ = 0;
 };
 
 // Determines which sample each row of a batch reads; the data order of fsdp_reference.py.

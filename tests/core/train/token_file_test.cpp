@@ -73,6 +73,23 @@ TEST_F(TokenFileTest, RefusesHalfATokenAndAMissingFile) {
   EXPECT_THROW(TokenFile("/nonexistent/tokens.bin"), InputError);
 }
 
+// Reading pages of a memory map that the file no longer has would kill the process.
+TEST_F(TokenFileTest, AFileThatIsCutOffIsAnErrorWithItsName) {
+  const auto path = file("t.bin", std::string(40000, 'a'));
+  const TokenFile tokens(path);
+  EXPECT_EQ(read_all(tokens).back(), 'a' * 257);
+  std::filesystem::resize_file(path, 100);
+  std::vector<int64_t> out(10);
+  tokens.read(40, out);
+  try {
+    tokens.read(41, out);
+    FAIL() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("t.bin"), HasSubstr("it had 40000 bytes, and now "
+                                                                  "ends before byte 102")));
+  }
+}
+
 TEST_F(TokenFileTest, SamplesShareOneToken) {
   const TokenFile tokens(file("t.txt", "0123456789"));
   EXPECT_EQ(tokens.samples(3), 3);  // (10 - 1) div 3
