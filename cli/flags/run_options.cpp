@@ -101,9 +101,15 @@ void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--on-signal", o.on_signal,
                  "record only so many steps after each SIGUSR1 to this process (and those of "
                  "--trigger-file)");
+  app.add_option("--record-limit", o.record_limit, "MiB that the records of a rank may take")
+      ->capture_default_str();
+  app.add_flag("--record-newest", o.record_newest,
+               "at this limit remove the oldest recorded steps, instead of dropping new ones; "
+               "always so with --on-signal and --trigger-file");
 }
 
 constexpr int64_t kLongestTimeout = 86'400;                    // a day
+constexpr int64_t kLargestRecord = int64_t{1} << 20;           // MiB
 constexpr int64_t kMostProcesses = 1024, kMostThreads = 1024;  // of one machine
 
 void at_least(const char* flag, int64_t value, int64_t minimum) {
@@ -132,6 +138,8 @@ void check_world(const RunOptions& o) {
   at_least("--threads", o.threads, 1);
   at_most("--threads", o.threads, kMostThreads);
   at_least("--on-signal", o.on_signal, 0);
+  at_least("--record-limit", o.record_limit, 1);
+  at_most("--record-limit", o.record_limit, kLargestRecord);
   at_least("--timeout", o.timeout, 1);
   at_most("--timeout", o.timeout, kLongestTimeout);
   if (backend == Backend::kEmulated) {
@@ -379,6 +387,7 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add_path("--resume", o.resume);
   add_path("--trigger-file", o.trigger_file);
   add("--on-signal", o.on_signal, defaults.on_signal);
+  add("--record-limit", o.record_limit, defaults.record_limit);
   add("--threads", o.threads, defaults.threads);
   add("--timeout", o.timeout, defaults.timeout);
   if (!o.step.sync_every_microbatch) {
@@ -386,6 +395,9 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   }
   if (o.force_collectives) {
     out.emplace_back("--force-collectives");
+  }
+  if (o.record_newest) {
+    out.emplace_back("--record-newest");
   }
   if (o.save_async) {
     out.emplace_back("--save-async");
@@ -443,6 +455,8 @@ std::string to_json(const RunOptions& o) {
   out["resume"] = text_or_null(o.resume.string());
   out["trigger_file"] = text_or_null(o.trigger_file.string());
   out["on_signal"] = o.on_signal;
+  out["record_limit"] = o.record_limit;
+  out["record_newest"] = o.record_newest;
   return out.dump();
 }
 

@@ -42,6 +42,8 @@ std::string shared_settings(const RunOptions& options, const PreparedRun& prepar
   shared.mesh = defaults.mesh;
   shared.nproc = defaults.nproc;
   shared.on_signal = defaults.on_signal;
+  shared.record_limit = defaults.record_limit;
+  shared.record_newest = defaults.record_newest;
   shared.threads = defaults.threads;
   shared.timeout = defaults.timeout;
   shared.host_name = defaults.host_name;

@@ -126,6 +126,9 @@ record::SessionOptions session_options(const RunOptions& options,
   spool.warmup = first_step + options.warmup;
   spool.trigger_file = options.trigger_file;
   spool.on_request = options.on_signal > 0;
+  spool.budget = Bytes{options.record_limit} << 20;
+  spool.keep_newest =
+      options.record_newest || options.on_signal > 0 || !options.trigger_file.empty();
   return session;
 }
 

@@ -383,6 +383,9 @@ void SpoolRecorder::write_when_asked() {
     batch.swap(buffer_);
     lock.unlock();
     const size_t lost = batch.size() - file_.append(batch);
+    if (options_.keep_newest) {
+      make_room();
+    }
     lock.lock();
     if (lost > 0) {
       dropped_ += static_cast<int64_t>(lost);
@@ -395,15 +398,33 @@ void SpoolRecorder::write_when_asked() {
   } while (!stop_ || asked_ > taken_);
 }
 
+// The writer's thread; mutex_ is not held.
+void SpoolRecorder::make_room() {
+  const Bytes before = file_.bytes();
+  const Bytes part = options_.budget / 3;
+  const size_t removed = before > 2 * part ? file_.keep_newest(part) : 0;
+  if (removed == 0) {
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    accepted_ -= before - file_.bytes();
+    removed_steps_ += static_cast<int64_t>(removed);
+  }
+  note(fmt::format("the spool keeps the newest steps in {}; earlier recorded steps were removed",
+                   format_bytes(options_.budget)));
+}
+
 void SpoolRecorder::warn_once() {
   Bytes used = 0;
-  int64_t dropped = 0, device_dropped = 0;
+  int64_t dropped = 0, device_dropped = 0, removed = 0;
   std::string error;
   {
     const std::lock_guard lock(mutex_);
     used = accepted_;
     dropped = dropped_;
     device_dropped = device_dropped_;
+    removed = removed_steps_;
     error = error_;
   }
   const std::string budget = format_bytes(options_.budget);
@@ -417,7 +438,14 @@ void SpoolRecorder::warn_once() {
                                     "are dropped: {}",
                                     step_, error));
   }
-  if (used > options_.budget / 4 * 3 && !std::exchange(said_nearly_full_, true)) {
+  if (removed > 0 && !std::exchange(said_removed_, true)) {
+    warning_listener_(
+        fmt::format("the spool has reached its budget of {} in step {}: from now on the oldest "
+                    "recorded steps are removed",
+                    budget, step_));
+  }
+  if (!options_.keep_newest && used > options_.budget / 4 * 3 &&
+      !std::exchange(said_nearly_full_, true)) {
     const Bytes per_step = std::max<Bytes>(1, used / recorded_steps_);
     warning_listener_(fmt::format(
         "the spool has {} of its budget of {} after step {}: there is room for about {} more steps "

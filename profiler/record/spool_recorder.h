@@ -43,6 +43,10 @@ struct SpoolOptions {
   bool on_request = false;
   // Size limit of the spool; further records are dropped and counted.
   Bytes budget = Bytes{256} << 20;
+  // Instead, remove the oldest steps before the limit is reached: the newest ones are kept, at
+  // least those in a third of the budget. The file and its copy meanwhile stay within the budget.
+  // Records are still dropped if a single step takes more than two thirds of it.
+  bool keep_newest = false;
   size_t buffer_records = size_t{1} << 15;
 };
 
@@ -112,8 +116,8 @@ class SpoolRecorder final : public Recorder {
   }
 
   // `listener` is called on the training thread, at the end of a step, with a sentence about the
-  // spool: most of its budget is used, records are being dropped, the device's recorder lost some,
-  // or writing failed. Each once.
+  // spool: most of its budget is used, records are being dropped or steps removed, the device's
+  // recorder lost some, or writing failed. Each once.
   void set_warning_listener(std::function<void(const std::string&)> listener) {
     warning_listener_ = std::move(listener);
   }
@@ -129,7 +133,7 @@ class SpoolRecorder final : public Recorder {
   void finish();
   [[nodiscard]] std::filesystem::path path() const;
   [[nodiscard]] const SpoolOptions& options() const { return options_; }
-  [[nodiscard]] int64_t kept() const;
+  [[nodiscard]] int64_t kept() const;  // records; SpoolOptions::keep_newest may have removed some
   [[nodiscard]] int64_t dropped() const;
   [[nodiscard]] std::string error() const;  // why the spool ended early; "" if it did not
   // A sentence about what was lost so far; "": nothing.
@@ -148,6 +152,7 @@ class SpoolRecorder final : public Recorder {
   [[nodiscard]] bool wanted(int64_t step);
   void ask_to_write();
   void write_when_asked();
+  void make_room();
   void warn_once();
   [[nodiscard]] std::string metadata() const;
 
@@ -166,7 +171,8 @@ class SpoolRecorder final : public Recorder {
   std::function<void()> step_listener_;
   std::function<void(const std::string&)> warning_listener_;
   int64_t recorded_steps_ = 0;
-  bool said_nearly_full_ = false, said_dropped_ = false, said_device_ = false;
+  bool said_nearly_full_ = false, said_removed_ = false, said_dropped_ = false;
+  bool said_device_ = false;
 
   SpoolFile file_;  // the writer's only
 
@@ -175,7 +181,7 @@ class SpoolRecorder final : public Recorder {
   std::vector<trace::SpoolRecord> buffer_;
   Bytes accepted_ = 0;  // written or in the buffer
   std::string error_;   // of the file
-  int64_t kept_ = 0, dropped_ = 0, device_dropped_ = 0;
+  int64_t kept_ = 0, dropped_ = 0, device_dropped_ = 0, removed_steps_ = 0;
   // Requests to write: made, taken by the writer, and done.
   uint64_t asked_ = 0, taken_ = 0, written_ = 0;
   bool finished_ = false, stop_ = false;

@@ -103,6 +103,8 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.resume = "another directory";
   o.trigger_file = "go";
   o.on_signal = 3;
+  o.record_limit = 17;
+  o.record_newest = true;
   o.threads = 4;
   o.timeout = 20;
   o.force_collectives = true;
@@ -133,6 +135,7 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
       {[](RunOptions& o) { o.threads = 0; }, "2 --threads 0"},
       {[](RunOptions& o) { o.timeout = 0; }, "2 --timeout 0"},
       {[](RunOptions& o) { o.on_signal = -1; }, "2 --on-signal -1"},
+      {[](RunOptions& o) { o.record_limit = 0; }, "2 --record-limit 0"},
       {[](RunOptions& o) { o.step.sync_every_microbatch = false; }, "2 --no-sync"},
       {[](RunOptions& o) { o.lr = -1; }, "2 --lr -1"},
       {[](RunOptions& o) { o.step.clip = 0; }, "2 --clip 0"},

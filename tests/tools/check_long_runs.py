@@ -5,12 +5,13 @@
     check_long_runs.py --bin DIR --seconds 25      what CTest runs
     check_long_runs.py --bin DIR --seconds 7200 --write FILE    also replaces the table of long runs in docs/reliability.md
 
-Every few seconds SIGUSR1 asks for two recorded steps, so windows of a trace are begun and ended all the time. Samples are taken of capture and both
-workers. Compared are the medians of the second and of the last quarter (the first is warm-up): resident memory may grow by 1 % and 4 MiB, descriptors
-and threads not at all. At the end, after SIGTERM, metrics.jsonl has one line for each step, the spools never had more than their 256 MiB, and every
-requested window can be analyzed. Exit 1 if an expectation fails.
+Every few seconds SIGUSR1 asks for two recorded steps, so windows of a trace are begun and ended all the time, and the oldest are removed to keep the
+spools within 2 MiB. Samples are taken of capture and both workers. Compared are the medians of the second and of the last quarter (the first is
+warm-up): resident memory may grow by 1 % and 4 MiB, descriptors and threads not at all. At the end, after SIGTERM, metrics.jsonl has one line for each
+step, the files of a spool never had more than 2 MiB, and the traces end with the window that was requested last. Exit 1 if an expectation fails.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -26,7 +27,7 @@ import reliability_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
-BUDGET = 256 * MIB  # of a spool
+LIMIT = 2  # MiB of a spool
 NAMES = ("capture", "rank 0", "rank 1")
 
 
@@ -46,9 +47,25 @@ def medians(samples, quarter):
     return [statistics.median(values) for values in zip(*samples[begin:end])]
 
 
+def last_step(out):
+    with open(out / "metrics.jsonl", "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        lines = [line for line in file.read().split(b"\n") if line.endswith(b"}") and line.startswith(b"{")]
+    return json.loads(lines[-1])["step"] if lines else -1
+
+
+def bytes_of_spool(out, rank):
+    """Of the file, and of its copy while older steps are removed."""
+    total = 0
+    for path in out.glob(f"rank{rank}.spool*"):
+        with contextlib.suppress(FileNotFoundError):  # the copy has become the file
+            total += path.stat().st_size
+    return total
+
+
 def watch(process, out, seconds, between):
-    """Samples of each process, requested windows and the most bytes that a spool had."""
-    samples, windows, most, told = {name: [] for name in NAMES}, 0, 0, time.monotonic()
+    """Samples of each process, requested windows, the step before the last request and the most bytes that a spool had."""
+    samples, windows, asked_after, most, told = {name: [] for name in NAMES}, 0, -1, 0, time.monotonic()
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -56,13 +73,14 @@ def watch(process, out, seconds, between):
                 samples[name].append(taken)
         except (OSError, KeyError):
             break  # one has ended
-        most = max([most, *(spool.stat().st_size for spool in out.glob("rank*.spool"))])
+        most = max(most, bytes_of_spool(out, 0), bytes_of_spool(out, 1))
         if time.monotonic() - told >= between * 5:
             told = time.monotonic()
+            asked_after = last_step(out)
             process.send_signal(signal.SIGUSR1)
             windows += 1
         time.sleep(between)
-    return samples, windows, most
+    return samples, windows, asked_after, most
 
 
 def main():
@@ -76,11 +94,11 @@ def main():
         out = pathlib.Path(name) / "out"
         command = [options.bin / "shardlens", "capture", "--model", ROOT / "tests/data/llama-tiny", "--tokens", ROOT / "tests/data/tokens.u16.bin", "--out", out,
                    "--steps", "1000000000", "--timeout", "86400",  # also of use where the machine is suspended
-                   "--on-signal", "2", "--seq", "16"]
+                   "--on-signal", "2", "--record-limit", str(LIMIT), "--seq", "16"]
         with open(pathlib.Path(name) / "stderr", "wb") as stderr, subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr) as process:
             while process.poll() is None and not (out / "metrics.jsonl").exists():
                 time.sleep(0.05)
-            samples, windows, most = watch(process, out, options.seconds, min(1.0, options.seconds / 100))
+            samples, windows, asked_after, most = watch(process, out, options.seconds, min(1.0, options.seconds / 100))
             process.send_signal(signal.SIGTERM)
             code = process.wait(120)
         if code != 4:
@@ -94,13 +112,13 @@ def main():
         steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         if steps != list(range(steps[0], steps[0] + len(steps))):
             problems.append("metrics.jsonl does not have one line for each step")
-        if most > BUDGET:
-            problems.append(f"a spool had {most} bytes, its limit is {BUDGET}")
+        if most > LIMIT * MIB:
+            problems.append(f"a spool had {most} bytes, its limit is {LIMIT} MiB")
         analyzed = subprocess.run([options.bin / "shardlens", "analyze", out, "--json"], capture_output=True, check=False)
-        recorded = [len(rank["steps"]) for rank in json.loads(analyzed.stdout)["ranks"]] if analyzed.returncode == 0 else [0]
-        if most < BUDGET * 0.9 and min(recorded) < windows:  # requests during a window are one with it
-            problems.append(f"{windows} windows were requested, {recorded} steps are in the traces: {analyzed.stderr.decode()[-300:]}")
-        summary = (f"{options.seconds:.0f} s: {len(steps)} steps, {windows} windows requested, {min(recorded)} steps in the traces, "
+        recorded = [[step["step"] for step in rank["steps"]] for rank in json.loads(analyzed.stdout)["ranks"]] if analyzed.returncode == 0 else [[-1]]
+        if min(steps_of_rank[-1] for steps_of_rank in recorded) <= asked_after:
+            problems.append(f"the last window was requested after step {asked_after}, the traces have {recorded}: {analyzed.stderr.decode()[-300:]}")
+        summary = (f"{options.seconds:.0f} s: {len(steps)} steps, {windows} windows requested, the last {min(map(len, recorded))} steps of them in the traces, "
                    f"at most {most / MIB:.1f} MiB in a spool")
         print(summary)
     for problem in problems:

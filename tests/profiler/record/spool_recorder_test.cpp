@@ -1,7 +1,9 @@
 #include "profiler/record/spool_recorder.h"
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -305,6 +307,83 @@ TEST(SpoolRecorderTest, NobodyWaitsForTheFile) {
   const Spool spool = trace::parse_spool(bytes, "fifo");
   EXPECT_EQ(of_type(spool, SpoolType::kStepEnd).size(), size_t{kSteps});
   EXPECT_EQ(of_type(spool, SpoolType::kExternal).size(), size_t{kSteps});
+}
+
+// 23 records in a step; the header, metadata, names and texts have 7.
+TEST(SpoolRecorderTest, KeepsTheNewestStepsWithinTheBudget) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.budget = 64 * 150;
+  options.keep_newest = true;
+  std::vector<std::string> said;
+  uint32_t seq = 0;
+  {
+    SpoolRecorder recorder(options);
+    recorder.set_warning_listener([&said](const std::string& text) { said.push_back(text); });
+    recorder.units(unit_names());
+    for (int64_t step = 0; step < 100; ++step) {
+      record_step(recorder, step, seq);
+      recorder.flush();
+      ASSERT_LE(std::filesystem::file_size(recorder.path()), 64U * 150U) << "step " << step;
+    }
+    // The lock is also that of the file which replaced the first.
+    EXPECT_THROW(SpoolRecorder second(options), RuntimeFault);
+    recorder.finish();
+    EXPECT_EQ(recorder.dropped(), 0);
+    EXPECT_EQ(recorder.losses(), "");
+  }
+  const Spool spool = trace::read_spool(directory.path() / "rank1.spool");
+  EXPECT_TRUE(spool.ended);
+  EXPECT_EQ(spool.damaged, 0);
+  EXPECT_EQ(spool.units, unit_names());
+  const auto begins = of_type(spool, SpoolType::kStepBegin);
+  ASSERT_GE(begins.size(), 2U);
+  EXPECT_LE(begins.size(), 4U);
+  for (size_t i = 0; i < begins.size(); ++i) {
+    EXPECT_EQ(begins[begins.size() - 1 - i].step.step, static_cast<int64_t>(99 - i));
+  }
+  EXPECT_EQ(spool.records.size(), begins.size() * 23);  // whole steps, their texts known
+  EXPECT_THAT(spool.notes, testing::ElementsAre(testing::HasSubstr(
+                               "keeps the newest steps in 9.38 KiB; earlier recorded steps")));
+  EXPECT_THAT(said, testing::ElementsAre(
+                        testing::HasSubstr("from now on the oldest recorded steps are removed")));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 2)
+      << "the spool and the page of what the rank does now";
+}
+
+TEST(SpoolRecorderTest, DropsNewStepsIfTheOldOnesCannotBeRemoved) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.budget = 64 * 150;
+  options.keep_newest = true;
+  std::filesystem::create_directory((directory.path() / "rank1.spool.tmp").string() +
+                                    std::to_string(::getpid()) + ".0");
+  uint32_t seq = 0;
+  SpoolRecorder recorder(options);
+  for (int64_t step = 0; step < 20; ++step) {
+    record_step(recorder, step, seq);
+    recorder.flush();
+  }
+  EXPECT_GT(recorder.dropped(), 0);
+  EXPECT_EQ(of_type(trace::read_spool(recorder.path()), SpoolType::kStepBegin)[0].step.step, 0);
+}
+
+// A step larger than the budget.
+TEST(SpoolRecorderTest, DropsWhatASingleStepHasBeyondTheBudget) {
+  const TestDirectory directory;
+  SpoolOptions options = options_in(directory.path());
+  options.budget = 64 * 20;
+  options.keep_newest = true;
+  uint32_t seq = 0;
+  SpoolRecorder recorder(options);
+  for (int64_t step = 0; step < 20; ++step) {
+    record_step(recorder, step, seq);
+    recorder.flush();
+  }
+  EXPECT_GT(recorder.dropped(), 0);
+  EXPECT_LE(std::filesystem::file_size(recorder.path()), 64U * 20U);
+  EXPECT_EQ(of_type(trace::read_spool(recorder.path()), SpoolType::kStepBegin).back().step.step,
+            19);
 }
 
 TEST(SpoolRecorderTest, SaysWhileItRunsThatTheBudgetEnds) {
