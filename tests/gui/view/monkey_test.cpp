@@ -1,5 +1,6 @@
 #include "tests/gui/view/monkey.h"
 
+#include <chrono>
 #include <cstdlib>
 
 #include <QDir>
@@ -11,8 +12,8 @@
 namespace shardlens::gui {
 namespace {
 
-// Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250); SHARDLENS_MONKEY_SEED
-// (1); SHARDLENS_MONKEY_LOG, prints each action.
+// Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250); SHARDLENS_MONKEY_SECONDS,
+// go on for so long; SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG, prints each action.
 int setting(const char* name, int otherwise) {
   bool set = false;
   const int value = qEnvironmentVariableIntValue(name, &set);
@@ -34,10 +35,12 @@ class MonkeyTest : public WindowTest {
     WindowTest::TearDown();
   }
   void play(const std::function<void()>& open_again) {
-    const int actions = setting("SHARDLENS_MONKEY_ACTIONS", 250);
+    const int seconds = setting("SHARDLENS_MONKEY_SECONDS", 0);
+    const int actions = setting("SHARDLENS_MONKEY_ACTIONS", seconds > 0 ? 0 : 250);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     const QString title = window_->windowTitle();
     Monkey monkey(*window_, static_cast<uint32_t>(setting("SHARDLENS_MONKEY_SEED", 1)));
-    for (int i = 0; i < actions; ++i) {
+    for (int i = 0; i < actions || std::chrono::steady_clock::now() < end; ++i) {
       if (i % 100 == 0 && i > 0 &&
           (window_->context().run() == nullptr || window_->windowTitle() != title)) {
         open_again();
