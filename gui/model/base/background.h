@@ -1,21 +1,26 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
-#include <vector>
+#include <list>
+#include <thread>
 
-#include <QFuture>
 #include <QObject>
 
 namespace shardlens::gui {
 
-// Runs work on other threads on behalf of an object.
+// Runs work on other threads on behalf of an object: as many jobs at once as the machine has cores,
+// in the order of the calls. Threads are those of the standard library, so that ThreadSanitizer,
+// which does not see inside Qt, knows what they order.
 //
-// Ownership  a member of `owner`. The destructor waits for all work; its `done` is then not called.
+// Ownership  a member of its owner. The destructor waits for the jobs that run, and drops those
+// that
+//            have not begun; their `done` is then not called.
 // Threads    run() and the destructor: the owner's thread.
-class Background {
+class Background : public QObject {
  public:
-  explicit Background(QObject* owner) : owner_(owner) {}
-  ~Background();
+  Background() = default;
+  ~Background() override;
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
@@ -24,9 +29,19 @@ class Background {
   // connect to the signals that it emits.
   void run(std::function<void()> work, std::function<void()> done);
 
+ protected:
+  bool event(QEvent* event) override;
+
  private:
-  QObject* owner_;
-  std::vector<QFuture<void>> running_;
+  struct Job {
+    std::function<void()> work, done;
+    std::atomic<bool> finished = false;
+    std::thread thread = {};
+  };
+
+  void startWaiting();
+
+  std::list<Job> waiting_, running_;
 };
 
 }  // namespace shardlens::gui

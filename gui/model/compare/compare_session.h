@@ -67,7 +67,7 @@ class CompareSession : public QObject {
   std::shared_ptr<const check::Comparison> comparison_;
   uint64_t session_ = 0;  // results of an earlier session are discarded
   bool busy_ = false;
-  Background background_{this};
+  Background background_;
 };
 
 }  // namespace shardlens::gui

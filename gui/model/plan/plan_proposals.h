@@ -89,7 +89,7 @@ class PlanProposals : public QObject {
   };
   std::optional<Tried> to_try_;
   QTimer ticker_;
-  Background background_{this};
+  Background background_;
 };
 
 }  // namespace shardlens::gui

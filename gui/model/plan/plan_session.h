@@ -173,7 +173,7 @@ class PlanSession : public QObject {
   };
   std::optional<Restored> to_restore_;  // once the run is observed
   bool restoring_ = false;
-  Background background_{this};
+  Background background_;
 };
 
 // "+2.3 %": the simulator's error for the run's own plan; "not known" without an observed run.

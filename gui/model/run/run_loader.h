@@ -62,7 +62,7 @@ class RunLoader : public QObject {
 
   std::shared_ptr<Job> job_;  // the current load; results of earlier ones are ignored
   QTimer ticker_;
-  Background background_{this};
+  Background background_;
 };
 
 }  // namespace shardlens::gui
