@@ -10,7 +10,11 @@
 #include <QFileInfo>
 #include <QKeySequence>
 #include <QRegularExpression>
+#include <QTableView>
 
+#include "gui/model/run/exposed_list.h"
+#include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/ownership_table.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "tests/gui/view/window_test.h"
 
@@ -40,21 +44,48 @@ class TasksTest : public WindowTest {
     const QKeyCombination chord = QKeySequence(QString(keys))[0];
     QTest::keyClick(focused(), chord.key(), chord.keyboardModifiers());
     QApplication::processEvents();
+    if (QApplication::activeModalWidget() == nullptr) {
+      window_->activateWindow();  // as a window manager does when a dialog closes
+      EXPECT_TRUE(QTest::qWaitForWindowActive(window_.get()));
+    }
   }
   void type(const QString& text) {
     ++actions_;
     QTest::keyClicks(focused(), text);
     QApplication::processEvents();
   }
+  void command(const QString& words) {
+    press("Ctrl+K");
+    type(words);
+    press("Return");
+  }
   template <class Done>
   void wait(Done done) {
-    ASSERT_TRUE(wait_for(done));
+    ASSERT_TRUE(wait_for(done)) << state();
     window_->panels().flush();
     QApplication::processEvents();
+  }
+  // For messages: what has the keyboard, and what the window reported.
+  std::string state() {
+    QWidget* dialog = QApplication::activeModalWidget();
+    QWidget* popup = QApplication::activePopupWidget();
+    return std::string("keys go to ") + focused()->metaObject()->className() + ", dialog " +
+           (dialog == nullptr ? "none" : qPrintable(dialog->windowTitle())) + ", popup " +
+           (popup == nullptr ? "none" : popup->metaObject()->className()) + "; " +
+           window_->lastError().toStdString();
   }
   bool isShown(const char* panel) {
     const QDockWidget* dock = window_->panels().find(panel).dock;
     return dock->isVisible() && !dock->visibleRegion().isEmpty();
+  }
+  const QTableView& exposedRows() {
+    for (const QTableView* each :
+         window_->panels().find("exposed").panel->findChildren<QTableView*>()) {
+      if (each->model() == &window_->panels().model<ExposedTable>()) {
+        return *each;
+      }
+    }
+    throw RuntimeFault("no table of exposed collectives");
   }
   const Selection& chosen() { return window_->context().current(); }
 
@@ -75,6 +106,66 @@ class TasksTest : public WindowTest {
   int actions_ = 0;
   bool settled_ = false;
 };
+
+TEST_F(TasksTest, OpenThenTheThreeWorstThenWhoOwnsWhat) {
+  press("Ctrl+Shift+O");
+  type(QFileInfo(QString::fromStdString(sample_run())).canonicalFilePath());
+  press("Return");
+  wait([&] { return settled_; });
+  ASSERT_NE(window_->context().run(), nullptr);
+  done("Open a run");
+
+  const RankData& rank = *window_->context().rank();
+  const std::vector<ExposedCollective> worst = exposed_within(rank, window_->context().window());
+  window_->timeline().setFocus();
+  for (size_t i = 0; i < 3; ++i) {
+    press("E");
+    ASSERT_TRUE(chosen().item.has_value());
+    EXPECT_EQ(chosen().item->ref, worst[i].collective);
+    // The row of the panel Exposed has the cause and what helps.
+    window_->panels().flush();
+    EXPECT_TRUE(isShown("exposed"));
+    const QTableView& rows = exposedRows();
+    const QModelIndex row = rows.currentIndex();
+    EXPECT_EQ(row.row(),
+              window_->panels().model<ExposedTable>().indexOfCollective(chosen().item->ref).row());
+    EXPECT_TRUE(rows.visualRect(row).intersects(rows.viewport()->rect()));
+  }
+  done("The three worst collectives, and why");
+
+  press("Escape");
+  actions_ = 0;
+  press("E");
+  command("panel Ownership");
+  window_->panels().flush();
+  EXPECT_TRUE(isShown("ownership"));
+  const auto& owners = window_->panels().model<OwnershipTable>();
+  EXPECT_GT(owners.rowCount(), 0);
+  EXPECT_TRUE(chosen().unit.has_value());
+  done("Who owns what, and when");
+}
+
+TEST_F(TasksTest, WhatPrefetchWouldDoAndWhetherThatWasRight) {
+  // Of one rank, as the run with prefetching.
+  open(pytorch_run("fsdp2-default") + "/rank0.pt.trace.json.gz");
+  wait([&] { return window_->session().current() != nullptr; });
+  window_->timeline().setFocus();
+  command("Prefetch one unit further");
+  wait([&] {
+    return window_->session().versions().size() == 2 && window_->session().current() != nullptr;
+  });
+  EXPECT_TRUE(isShown("whatif"));
+  EXPECT_TRUE(window_->session().current()->error.isEmpty());
+  EXPECT_NE(window_->session().state().plan, window_->session().versions().front().state.plan);
+  done("What prefetching would do");
+
+  press("Ctrl+D");
+  type(QFileInfo(QString::fromStdString(pytorch_run("fsdp2-prefetch"))).canonicalFilePath());
+  press("Return");
+  wait([&] { return window_->compare().isOpen(); });
+  EXPECT_TRUE(isShown("compare"));
+  done("Was it right");
+}
 
 TEST_F(TasksTest, CompareTwoRuns) {
   open(pytorch_run("fsdp2-prefetch"));
@@ -107,6 +198,25 @@ TEST_F(TasksTest, PlanAnEightBillionModel) {
   });
   EXPECT_EQ(window_->session().state().world_size, 8);
   done("Plan an 8B model on 8 GPUs");
+}
+
+// The model is small: the same search of the 8B model takes minutes of a processor.
+TEST_F(TasksTest, FindTheBestPlan) {
+  window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+  wait([&] { return settled_ && window_->session().current() != nullptr; });
+  window_->timeline().setFocus();
+  const size_t versions = window_->session().versions().size();
+  command("Find the best plan");
+  wait([&] { return !window_->proposals().isBusy() && !window_->proposals().list().empty(); });
+  EXPECT_TRUE(isShown("advice"));
+  const Nanoseconds best = window_->proposals().list().front().step;
+  press("Return");
+  wait([&] {
+    return window_->session().versions().size() > versions &&
+           window_->session().current() != nullptr;
+  });
+  EXPECT_EQ(window_->session().current()->step(), best);
+  done("Find the best plan");
 }
 
 TEST_F(TasksTest, MeasureAndExport) {
