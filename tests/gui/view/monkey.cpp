@@ -18,6 +18,7 @@
 #include <QWheelEvent>
 #include <QWindow>
 
+#include "gui/model/run/launch_ends.h"
 #include "gui/model/tables/event_table.h"
 #include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"
@@ -209,11 +210,13 @@ void Monkey::type() {
   QWidget* window = top();
   QWidget* widget = window->focusWidget() != nullptr ? window->focusWidget() : window;
   static const std::vector<Qt::Key> kKeys{
-      Qt::Key_Up,   Qt::Key_Down,   Qt::Key_Left, Qt::Key_Right, Qt::Key_Return, Qt::Key_Tab,
-      Qt::Key_Home, Qt::Key_End,    Qt::Key_A,    Qt::Key_S,     Qt::Key_D,      Qt::Key_W,
-      Qt::Key_E,    Qt::Key_M,      Qt::Key_F,    Qt::Key_0,     Qt::Key_G,      Qt::Key_Period,
-      Qt::Key_Menu, Qt::Key_Escape, Qt::Key_Z,    Qt::Key_Y,     Qt::Key_Space,  Qt::Key_Backspace,
-      Qt::Key_Plus, Qt::Key_PageUp, Qt::Key_F6,   Qt::Key_K,     Qt::Key_1,      Qt::Key_9};
+      Qt::Key_Up,     Qt::Key_Down, Qt::Key_Left,   Qt::Key_Right,     Qt::Key_Return,
+      Qt::Key_Tab,    Qt::Key_Home, Qt::Key_End,    Qt::Key_A,         Qt::Key_S,
+      Qt::Key_D,      Qt::Key_W,    Qt::Key_E,      Qt::Key_M,         Qt::Key_F,
+      Qt::Key_0,      Qt::Key_G,    Qt::Key_Period, Qt::Key_Menu,      Qt::Key_Escape,
+      Qt::Key_Z,      Qt::Key_Y,    Qt::Key_Space,  Qt::Key_Backspace, Qt::Key_Plus,
+      Qt::Key_PageUp, Qt::Key_F6,   Qt::Key_K,      Qt::Key_1,         Qt::Key_9,
+      Qt::Key_L,      Qt::Key_R,    Qt::Key_T,      Qt::Key_F3,        Qt::Key_BracketLeft};
   const Qt::Key key = kKeys[static_cast<size_t>(below(static_cast<int>(kKeys.size())))];
   const Qt::KeyboardModifiers keys = modifiers();
   say(QStringLiteral("key %1 with %2 to %3")
@@ -444,6 +447,18 @@ QStringList Monkey::broken() {
                        .arg(command->id, action->isEnabled() ? "enabled" : "not enabled"));
       }
     }
+  }
+  if (const auto end = window_.timeline().launchEnd()) {
+    const RankData& rank = *window_.context().run()->ranks[end->rank];
+    const auto ends = launch_ends(rank, *end);
+    if (!ends || (*end != ends->call && *end != ends->launched)) {
+      out.append(QStringLiteral("L goes to what belongs to no launch"));
+    }
+  }
+  const PlanVersion* version = window_.session().current();
+  if (version != nullptr && version->error.isEmpty() &&
+      version->memory.points[version->memory.peak].sum() != version->peak()) {
+    out.append(QStringLiteral("the curve of the memory does not have its peak"));
   }
   const TimeAxis& axis = window_.timeline().scene().axis;
   if (axis.view().start < axis.bounds().start || axis.view().end > axis.bounds().end ||
