@@ -2,19 +2,26 @@
 // file to painted window compared with the analyzer's, the memory per event in addition to the
 // trace's, frame times of zooming and panning at 1920x1080, and the time until a cancelled load
 // ends. `gui_bench`: the time from an edit of the plan of a 70B model with 80 layers on 8 GPUs
-// until its new timeline is painted. Exit code 1 if a limit is exceeded.
+// until its new timeline is painted. `gui_bench --views TRACE...`, for one trace of each rank:
+// frame times of all views: one rank with all lanes (gathered units, host, queue, idle), a unit
+// selected, all ranks unfolded, all folded. `gui_bench --start RUN`: the time from the start of a
+// process until its window shows the run. Exit code 1 if a limit is exceeded.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <malloc.h>
 
 #include <QApplication>
+#include <QProcess>
 #include <QSettings>
 #include <QTemporaryDir>
 
@@ -64,23 +71,45 @@ double resident_bytes() {
   return 0;
 }
 
+// CPU time of this thread.
+double cpu_milliseconds() {
+  std::timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
+
 struct Frames {
-  std::vector<double> milliseconds;
+  std::vector<double> milliseconds, cpu;
   void add(gui::TimelineView& view) {
+    const double before = cpu_milliseconds();
     view.viewport()->repaint();
+    cpu.push_back(cpu_milliseconds() - before);
     milliseconds.push_back(static_cast<double>(view.lastFrame()) / 1e6);
   }
-  double part(double p) {
-    std::sort(milliseconds.begin(), milliseconds.end());
-    return milliseconds[static_cast<size_t>(p * static_cast<double>(milliseconds.size() - 1))];
+  double part(double p) { return part_of(milliseconds, p); }
+  double cpu_part(double p) { return part_of(cpu, p); }
+
+ private:
+  static double part_of(std::vector<double>& all, double p) {
+    std::sort(all.begin(), all.end());
+    return all[static_cast<size_t>(p * static_cast<double>(all.size() - 1))];
   }
+};
+
+// Frames of a view as the user sees it: `name`, and the frames of zooming and panning in it.
+struct SeenFrames {
+  const char* name;
+  Frames frames;
 };
 
 // At several places, zooms in from the whole run to single events, and pans at every tenth depth.
 Frames move(gui::TimelineView& view) {
   Frames frames;
+  constexpr int kWholeRun = 1 << 20;  // pixels: the top
   for (const double place : {0.1, 0.5, 0.83}) {
     view.fitAll();
+    view.scrollBy(-kWholeRun);
+    view.scrollBy(place > 0.1 ? static_cast<int>(place * view.scene().layout().height) - 500 : 0);
     frames.add(view);
     for (int i = 0; i < 60; ++i) {
       view.scene().axis.zoom(0.8, place * view.scene().axis.width());
@@ -94,6 +123,79 @@ Frames move(gui::TimelineView& view) {
     }
   }
   return frames;
+}
+
+// What PyTorch's FSDP would have issued for the collectives of the trace, which has no record of
+// it: a unit is gathered until the next all-gather but one has ended.
+void add_actions(trace::Trace& trace) {
+  const analysis::Timeline timeline = analysis::make_timeline(trace);
+  std::vector<std::pair<std::string, const analysis::Collective*>> gathers;
+  for (const analysis::Collective& each : timeline.collectives) {
+    if (each.kind == CollectiveKind::kAllGather && each.unit) {
+      gathers.emplace_back(timeline.units[*each.unit], &each);
+    }
+  }
+  const auto add = [&trace](schedule::Op op, const std::string& unit, Nanoseconds when) {
+    trace::RecordedAction action;
+    action.op = op;
+    action.unit = unit;
+    action.start = action.end = when;
+    trace.recorded_actions.push_back(action);
+  };
+  for (size_t i = 0; i < gathers.size(); ++i) {
+    const auto& [unit, gather] = gathers[i];
+    add(schedule::Op::kAllGather, unit, gather->issued.value_or(gather->when.start));
+    add(schedule::Op::kUseFull, unit, gather->when.end);
+    add(schedule::Op::kUseShard, unit,
+        gathers[std::min(i + 2, gathers.size() - 1)].second->when.end);
+  }
+}
+
+// All views of a run of the same file, read as `ranks` ranks: one rank unfolded, with a unit
+// selected and without, all ranks unfolded, all folded.
+std::vector<SeenFrames> all_views(const std::vector<std::filesystem::path>& files) {
+  trace::Run run = trace::Run::open(files);
+  for (trace::Trace& trace : run.traces) {
+    add_actions(trace);
+  }
+  const auto data = std::make_shared<const gui::RunData>(std::move(run));
+  gui::SelectionContext context;
+  gui::TimelineView view(context);
+  view.resize(1920, 1080);
+  view.show();
+  QApplication::processEvents();
+  context.setRun(data);
+  const gui::RankData& rank = *data->ranks.front();
+  std::printf("all views: %lld events, %zu ranks, %zu gathered units, %zu idle stretches\n",
+              static_cast<long long>(data->event_count), data->ranks.size(),
+              rank.residencies.size(), rank.idle().size());
+  std::vector<SeenFrames> out;
+  out.push_back({"one rank", move(view)});
+  context.selectUnit(rank.figures.units.back().fqn);
+  out.push_back({"a unit selected", move(view)});
+  context.clear();
+  view.setAllCollapsed(false);
+  out.push_back({"all ranks unfolded", move(view)});
+  view.setAllCollapsed(true);
+  out.push_back({"all ranks folded", move(view)});
+  return out;
+}
+
+// Prints the frames of each view; true if all are within the limits.
+bool frames_of_all_views(const std::vector<std::filesystem::path>& files) {
+  constexpr double kMedian = 8, kP99 = 25;
+  bool held = true;
+  for (SeenFrames& seen : all_views(files)) {
+    const double median = seen.frames.part(0.5), p99 = seen.frames.part(0.99);
+    std::printf(
+        "frames, %-19s%11zu, median %.2f ms (limit %.0f), p99 %.2f ms (limit %.0f); CPU %.2f, %.2f "
+        "ms\n",
+        seen.name, seen.frames.milliseconds.size(), median, kMedian, p99, kP99,
+        seen.frames.cpu_part(0.5), seen.frames.cpu_part(0.99));
+    held = held && median <= kMedian && p99 <= kP99;
+  }
+  std::printf("%s\n", held ? "all limits held" : "a limit was exceeded");
+  return held;
 }
 
 // Seconds from cancelling a load until its thread has ended. The load is cancelled when its
@@ -246,6 +348,42 @@ int edit() {
   return milliseconds.back() <= kEditLimit ? 0 : 1;
 }
 
+// What `--start` starts: a window that shows the run, then the process ends.
+int open_once(const char* path) {
+  const QTemporaryDir folder;
+  QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
+  gui::MainWindow window(settings);
+  window.setUnattended();
+  window.resize(1920, 1080);
+  window.show();
+  bool settled = false;
+  QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
+  window.open({path});
+  gui::wait_until([&settled] { return settled; }, kLongest);
+  window.repaint();
+  std::fflush(nullptr);
+  std::_Exit(window.context().run() != nullptr ? 0 : 1);
+}
+
+int start(const char* path) {
+  constexpr int kStarts = 11;
+  constexpr double kLimit = 500;  // ms
+  std::vector<double> milliseconds;
+  for (int i = 0; i < kStarts; ++i) {
+    const auto begin = Clock::now();
+    const int code = QProcess::execute(QApplication::applicationFilePath(), {"--open", path});
+    milliseconds.push_back(1e3 * seconds_since(begin));
+    if (code != 0) {
+      throw InputError(path, "the window did not open it");
+    }
+  }
+  std::sort(milliseconds.begin(), milliseconds.end());
+  const double median = milliseconds[kStarts / 2];
+  std::printf("start to window            %12d, median %.0f ms (limit %.0f), longest %.0f ms\n",
+              kStarts, median, kLimit, milliseconds.back());
+  return median <= kLimit ? 0 : 1;
+}
+
 void tell(QtMsgType /*type*/, const QMessageLogContext& /*context*/, const QString& message) {
   if (!shardlens::gui::is_platform_notice(message)) {
     std::fprintf(stderr, "%s\n", qPrintable(message));
@@ -255,15 +393,24 @@ void tell(QtMsgType /*type*/, const QMessageLogContext& /*context*/, const QStri
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 2) {
-    std::fputs("usage: gui_bench [TRACE]\n", stderr);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const bool one = mode == "--start" || mode == "--open";
+  if ((one && argc != 3) || (mode == "--views" && argc < 3) ||
+      (!one && mode != "--views" && argc > 2)) {
+    std::fputs("usage: gui_bench [TRACE | --views TRACE... | --start RUN]\n", stderr);
     return 2;
   }
   qputenv("QT_QPA_PLATFORM", "offscreen");
   qInstallMessageHandler(tell);
   QApplication app(argc, argv);
   try {
-    return argc == 2 ? run(argv[1]) : edit();
+    if (mode == "--views") {
+      return frames_of_all_views({argv + 2, argv + argc}) ? 0 : 1;
+    }
+    return mode == "--start"  ? start(argv[2])
+           : mode == "--open" ? open_once(argv[2])
+           : argc == 2        ? run(argv[1])
+                              : edit();
   } catch (const shardlens::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 3;
