@@ -65,6 +65,38 @@ void reject_numbers_that_do_not_fit(const CLI::App& command, std::string_view na
   }
 }
 
+// What the flag takes, from its type or from the choices in its help ("fp32|bf16|fp16 [fp32]").
+std::string expected_by(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (type == "INT" || type == "UINT") {
+    return "a whole number";
+  }
+  if (type == "FLOAT") {
+    return "a number";
+  }
+  std::string choices = option.get_option_text().substr(0, option.get_option_text().find(' '));
+  for (size_t at = 0; (at = choices.find('|', at)) != std::string::npos; at += 4) {
+    choices.replace(at, 1, " or ");
+  }
+  return choices;
+}
+
+// CLI11's texts name a flag's value in one of two ways, with its own notation for types.
+std::string explained(const CLI::App& command, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& value : option->results()) {
+      const std::string name = option->get_name();
+      if ((text.starts_with("Could not convert: " + name + " = ") ||
+           text.starts_with(name + ": Check " + value + " ")) &&
+          !expected_by(*option).empty()) {
+        return fmt::format("{} {}: expected {}", name, value, expected_by(*option));
+      }
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string did_you_mean(std::string_view seen, const std::vector<std::string>& valid) {
@@ -83,8 +115,8 @@ bool parse_flags(CLI::App& app,
   } catch (const CLI::CallForHelp&) {
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(
-        fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", name, error.what(), help));
+    throw UsageError(fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", name,
+                                 explained(app, error), help));
   }
   reject_numbers_that_do_not_fit(app, name);
   return true;

@@ -96,6 +96,13 @@ TEST_F(SimulateCommandTest, EachRank) {
   EXPECT_GT(slow["step_ns"].get<int64_t>(), one["step_ns"].get<int64_t>());
 }
 
+TEST_F(SimulateCommandTest, AWrongValueIsRefusedWithWhatIsExpected) {
+  refused("--precision fp8", 2, "simulate: --precision fp8: expected fp32 or bf16 or fp16");
+  refused("--optimizer lion", 2, "simulate: --optimizer lion: expected adamw or sgd");
+  refused("--batch 1e3", 2, "simulate: --batch 1e3: expected a whole number");
+  refused("--batch=1.5", 2, "simulate: --batch 1.5: expected a whole number");
+}
+
 TEST_F(SimulateCommandTest, AHostThatWaitsOrComputesTakesLonger) {
   const std::string flags = "--hardware 8xH100 --seq 32 ";
   const auto step = [&](const std::string& more) {
