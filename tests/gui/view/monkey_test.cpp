@@ -12,8 +12,9 @@
 namespace shardlens::gui {
 namespace {
 
-// Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250); SHARDLENS_MONKEY_SECONDS,
-// go on for so long; SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG, prints each action.
+// Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250);
+// SHARDLENS_MONKEY_SECONDS, go on for so long; SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG,
+// prints each action.
 int setting(const char* name, int otherwise) {
   bool set = false;
   const int value = qEnvironmentVariableIntValue(name, &set);
