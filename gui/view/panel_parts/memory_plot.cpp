@@ -18,7 +18,6 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr int kHighest = 220;
 constexpr double kPlotSide = 8, kPlotTop = 20, kPlotBottom = 16;
 constexpr double kFarLimit = 1.5;  // a limit that is farther away would make the curve flat
 
@@ -36,8 +35,7 @@ Bytes bytes_of(const sim::MemoryCurve::Point& point, sim::MemoryCategory categor
 
 MemoryPlot::MemoryPlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
   setAccessibleName(tr("Memory through a step"));
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
-  setMaximumHeight(kHighest);
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
   setMouseTracking(true);
 }
 

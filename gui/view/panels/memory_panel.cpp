@@ -1,5 +1,6 @@
 #include <vector>
 
+#include <QBoxLayout>
 #include <QLabel>
 #include <QTableView>
 
@@ -20,7 +21,20 @@ class MemoryPanel final : public Panel {
  public:
   explicit MemoryPanel(const PanelContext& context) : Panel(context) {
     setView(*view_);
-    stack({note_, plot_, bars_, view_});
+    auto* at_peak = new QWidget;
+    auto* column = new QVBoxLayout(at_peak);
+    column->setContentsMargins(0, 0, 0, 0);
+    column->setSpacing(0);
+    column->addWidget(bars_);
+    column->addWidget(view_);
+    auto* both = new QWidget;
+    auto* row = new QHBoxLayout(both);
+    row->setContentsMargins(0, 0, 0, 0);
+    row->setSpacing(0);
+    row->addWidget(plot_, 1);
+    row->addWidget(at_peak, 1);
+    stack({note_, both});
+    static_cast<QBoxLayout*>(layout())->setStretchFactor(both, 1);
     watchWidth();
     connect(&session(), &PlanSession::stateChanged, this, &MemoryPanel::showPeak);
     connect(&session(), &PlanSession::simulatedOne, this, &MemoryPanel::showPeak);
@@ -75,6 +89,11 @@ class MemoryPanel final : public Panel {
       out += tr("%1 has it %2 after the step's begin, in %3.")
                  .arg(table_.peaks().back().title, durationText(curve.points[curve.peak].time),
                       QString::fromStdString(curve.at_peak));
+    }
+    if (session().subject().of_config == nullptr) {
+      out +=
+          tr(" The simulated memory lacks the activations that backward needs: a trace does not "
+             "have them.");
     }
     return out.trimmed();
   }
