@@ -51,13 +51,15 @@ void TimelineScene::drawRankHeader(Canvas& canvas, const Band& band, double top)
   const analysis::WindowFigures f = rank.live.within(run_->own(rank, axis.view()));
   if (f.duration() > 0) {
     const auto ratio = f.overlap_ratio();
-    canvas.text(area.adjusted(6, 0, -8, 0),
-                (is_simulated(*run_) ? QObject::tr("simulated, ") : QString()) +
-                    QObject::tr("in view: compute %1, communication hidden %2, exposed %3")
-                        .arg(QString::fromStdString(report::format_percent(utilisation(band.rank))),
-                             QString::fromStdString(report::format_percent(ratio)),
-                             durationText(f.exposed_comm)),
-                Ink::kFaintText);
+    canvas.text(
+        area.adjusted(6, 0, -8, 0),
+        (is_simulated(*run_) ? QObject::tr("simulated, ") : QString()) +
+            QObject::tr("in view: compute %1, communication hidden %2, exposed %3")
+                .arg(QString::fromStdString(report::format_percent(
+                         static_cast<double>(f.compute) / static_cast<double>(f.duration()))),
+                     QString::fromStdString(report::format_percent(ratio)),
+                     durationText(f.exposed_comm)),
+        Ink::kFaintText);
   }
 }
 
@@ -145,7 +147,8 @@ void TimelineScene::drawArrow(Canvas& canvas,
   const double x0 = axis.toPixel(run_->shown(rank, c.when).end) + kGutter;
   const double x1 = axis.toPixel(run_->shown(rank, {*c.needed_at, *c.needed_at}).start) + kGutter;
   const QPointF start(x0, laneArea(*band).center().y()), end(x1, laneArea(compute).bottom());
-  if (std::max(x0, x1) < kGutter || std::min(x0, x1) > width_) {
+  if (std::max(x0, x1) < kGutter || std::min(x0, x1) > width_ ||
+      std::max(start.y(), end.y()) < kHeader || std::min(start.y(), end.y()) > height_) {
     return;
   }
   canvas.arrow(start, end, chosen ? Ink::kAccent : Ink::kFaintText);

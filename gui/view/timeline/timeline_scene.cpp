@@ -147,12 +147,6 @@ std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
   return hull ? std::optional(run_->shown(rank, *hull)) : std::nullopt;
 }
 
-double TimelineScene::utilisation(size_t rank) const {
-  const RankData& of = *run_->ranks[rank];
-  const analysis::WindowFigures f = of.live.within(run_->own(of, axis.view()));
-  return f.duration() == 0 ? 0 : static_cast<double>(f.compute) / static_cast<double>(f.duration());
-}
-
 std::optional<TimelineScene::Place> TimelineScene::place(const Selection::Item& item) const {
   const RankData& rank = *run_->ranks[item.rank];
   const Interval when = interval_of(rank, item);

@@ -76,8 +76,6 @@ class TimelineScene {
   // The interval, in display time, that contains all items of the selected unit on the selected
   // rank that start within `window` (in the rank's own time); nullopt: there are none.
   [[nodiscard]] std::optional<analysis::Interval> unitInterval(const analysis::Interval& window);
-  // Fraction of the view in which the rank computes, 0 to 1.
-  [[nodiscard]] double utilisation(size_t rank) const;
 
  private:
   using Band = TimelineLayout::Band;

@@ -1,11 +1,55 @@
 #include "gui/view/widgets/painter_canvas.h"
 
+#include <array>
 #include <cmath>
 
 #include <QFontMetricsF>
+#include <QHash>
 #include <QPainterPath>
 
 namespace shardlens::gui {
+namespace {
+
+constexpr char16_t kFirstLetter = u' ', kLastLetter = u'~';
+using LetterWidths = std::array<double, kLastLetter - kFirstLetter + 1>;
+
+const LetterWidths& letter_widths(const QFont& font) {
+  static QHash<QString, LetterWidths> all;  // only drawn on by the thread of the widgets
+  const QString key = font.key();
+  const auto known = all.constFind(key);
+  if (known != all.constEnd()) {
+    return *known;
+  }
+  LetterWidths out{};
+  const QFontMetricsF metrics(font);
+  for (char16_t letter = kFirstLetter; letter <= kLastLetter; ++letter) {
+    out.at(letter - kFirstLetter) = metrics.horizontalAdvance(QChar(letter));
+  }
+  return *all.insert(key, out);
+}
+
+// Shaping text takes most of the time of a frame with many labels, so the widths of its letters
+// decide whether it fits, and how much of a long text can be visible.
+QString elided(const QFont& font, const QString& text, double width) {
+  const LetterWidths& widths = letter_widths(font);
+  double wide = 0;
+  qsizetype enough = text.size();
+  for (qsizetype i = 0; i < text.size(); ++i) {
+    const char16_t letter = text[i].unicode();
+    if (letter < kFirstLetter || letter > kLastLetter) {
+      return QFontMetricsF(font).elidedText(text, Qt::ElideRight, width);
+    }
+    wide += widths.at(letter - kFirstLetter);
+    if (wide > 2 * width + 100) {
+      enough = i + 1;
+      break;
+    }
+  }
+  return wide <= width ? text
+                       : QFontMetricsF(font).elidedText(text.left(enough), Qt::ElideRight, width);
+}
+
+}  // namespace
 
 PainterCanvas::PainterCanvas(QPainter& painter, const Theme& theme)
     : painter_(painter), theme_(theme), plain_(painter.font()), bold_(plain_), small_(plain_) {
@@ -61,9 +105,7 @@ void PainterCanvas::arrow(const QPointF& from, const QPointF& to, Ink ink) {
 void PainterCanvas::label(const QRectF& area, const QString& text, Ink behind) {
   painter_.setFont(small_);
   painter_.setPen(text_on(theme_[behind]));
-  const QFontMetricsF metrics(small_);
-  painter_.drawText(area, static_cast<int>(Qt::AlignCenter),
-                    metrics.elidedText(text, Qt::ElideRight, area.width()));
+  painter_.drawText(area, static_cast<int>(Qt::AlignCenter), elided(small_, text, area.width()));
   painter_.setFont(plain_);
 }
 
@@ -71,9 +113,8 @@ void PainterCanvas::text(
     const QRectF& area, const QString& text, Ink ink, Qt::Alignment alignment, bool bold) {
   painter_.setFont(bold ? bold_ : plain_);
   painter_.setPen(theme_[ink]);
-  const QFontMetricsF metrics(painter_.font());
   painter_.drawText(area, static_cast<int>(alignment),
-                    metrics.elidedText(text, Qt::ElideRight, area.width() + 1));
+                    elided(bold ? bold_ : plain_, text, area.width() + 1));
   painter_.setFont(plain_);
 }
 
