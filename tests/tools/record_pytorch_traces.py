@@ -59,6 +59,8 @@ SETTINGS = {
         units=LAYERS, dialect="fsdp1", forward_prefetch=1)),
     "fsdp1-none": dict(api="fsdp1", steps=1, memory=True, prefetch=None, limit=False, plan=dict(
         units=LAYERS, dialect="fsdp1", backward_prefetch="none", limit_all_gathers=False)),
+    # Recorded from the first allocation on, so that the allocator's totals are those of the process.
+    "fsdp2-memory": dict(api="fsdp2", layers=3, seq=128, memory=True, whole=True, plan=dict(units=LAYERS, reshard_after_forward=True), reshard=True),
     "ddp-buckets": dict(api="ddp", keep=2, ddp=dict(bucket_cap_mb=0.05), plan=dict(
         units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.05)),
     "ddp-accumulate": dict(api="ddp", accumulate=2, modules=True, ddp=dict(bucket_cap_mb=0.1, gradient_as_bucket_view=True), plan=dict(
@@ -192,34 +194,47 @@ def buckets_of(ddp):
 def work(rank, s, store, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=s["ranks"])
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=s.get("memory", False), with_stack=s.get("modules", False),
+                 schedule=schedule(wait=0, warmup=0, active=WARMUP + s["steps"], repeat=1) if s.get("whole") else
+                 schedule(wait=1, warmup=WARMUP - 1, active=s["steps"]),
+                 on_trace_ready=lambda p: p.export_chrome_trace(str(out / f"{rank}.json"))) as profiler:
+        train(rank, s, out, profiler)
+    dist.destroy_process_group()
+
+
+def train(rank, s, out, profiler):
     torch.manual_seed(0)
     m = SHARD[s["api"]](MODEL.get(s["api"], make_model)(s), s)
     kind = torch.optim.SGD if s.get("optimizer") == "sgd" else torch.optim.AdamW
     opt = kind(m.parameters(), lr=1e-3)
     data = torch.from_numpy(np.fromfile(DATA / "tokens.u16.bin", dtype="<u2").astype(np.int64))
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=s.get("memory", False), with_stack=s.get("modules", False),
-                 schedule=schedule(wait=1, warmup=WARMUP - 1, active=s["steps"]),
-                 on_trace_ready=lambda p: p.export_chrome_trace(str(out / f"{rank}.json"))) as profiler:
-        for step in range(WARMUP + s["steps"]):
-            first = (step * s["ranks"] + rank) * BATCH
-            x = torch.stack([data[i * SEQ:i * SEQ + SEQ + 1] for i in range(first, first + BATCH)])
-            for microbatch in range(s.get("accumulate", 1)):
-                last = microbatch + 1 == s.get("accumulate", 1)
-                if s["api"] == "fsdp2" and "accumulate" in s:
-                    m.set_requires_gradient_sync(last)
-                with contextlib.nullcontext() if last or s["api"] == "fsdp2" else m.no_sync():
-                    logits = m(input_ids=x[:, :-1]).logits.float()
-                    F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()).backward()
-            if "clip" in s and s["api"] == "fsdp1":
-                m.clip_grad_norm_(s["clip"])
-            elif "clip" in s:
-                torch.nn.utils.clip_grad_norm_(m.parameters(), s["clip"])
-            opt.step()
-            opt.zero_grad()
-            profiler.step()
+    seq = s.get("seq", SEQ)
+    for step in range(WARMUP + s["steps"]):
+        first = (step * s["ranks"] + rank) * BATCH
+        x = torch.stack([data[i * seq:i * seq + seq + 1] for i in range(first, first + BATCH)])
+        for microbatch in range(s.get("accumulate", 1)):
+            last = microbatch + 1 == s.get("accumulate", 1)
+            if s["api"] == "fsdp2" and "accumulate" in s:
+                m.set_requires_gradient_sync(last)
+            with contextlib.nullcontext() if last or s["api"] == "fsdp2" else m.no_sync():
+                logits = m(input_ids=x[:, :-1]).logits.float()
+                F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()).backward()
+        if "clip" in s and s["api"] == "fsdp1":
+            m.clip_grad_norm_(s["clip"])
+        elif "clip" in s:
+            torch.nn.utils.clip_grad_norm_(m.parameters(), s["clip"])
+        opt.step()
+        opt.zero_grad()
+        profiler.step()
     if rank == 0 and s["api"] == "ddp":
         (out / "buckets.json").write_text(json.dumps(buckets_of(m), indent=1) + "\n")
-    dist.destroy_process_group()
+
+
+def last_steps(trace):
+    """The trace without what ended before the first step that is kept."""
+    begin = min(e["ts"] for e in trace["traceEvents"] if e.get("name") == f"ProfilerStep#{WARMUP}")
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if "ts" not in e or e["ph"] == "M" or e["ts"] >= begin]
+    return trace
 
 
 def slim(trace):
@@ -255,6 +270,8 @@ def record(name, s, out):
         mp.spawn(work, args=(s, scratch / "store", scratch), nprocs=s["ranks"])
         for rank in range(s["keep"]):
             trace = slim(json.loads((scratch / f"{rank}.json").read_text()))
+            if s.get("whole"):
+                trace = last_steps(trace)
             with gzip.GzipFile(target / f"rank{rank}.pt.trace.json.gz", "wb", 9, mtime=0) as f:
                 f.write(json.dumps(trace, separators=(",", ":")).encode())
         if s["api"] == "ddp":
