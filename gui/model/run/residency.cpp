@@ -4,10 +4,55 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 namespace shardlens::gui {
 
 using schedule::Op;
+
+namespace {
+
+// Until when the device is busy with what the host launched up to an instant.
+class DeviceProgress {
+ public:
+  explicit DeviceProgress(const analysis::Timeline& timeline) {
+    for (const analysis::DeviceEvent& event : timeline.device_events) {
+      if (event.nature == analysis::Nature::kCompute) {
+        ends_.emplace_back(event.launched, event.when.end);
+      }
+    }
+    std::sort(ends_.begin(), ends_.end());
+    for (size_t i = 1; i < ends_.size(); ++i) {
+      ends_[i].second = std::max(ends_[i].second, ends_[i - 1].second);
+    }
+  }
+  [[nodiscard]] Nanoseconds after(Nanoseconds host) const {
+    const auto later =
+        std::ranges::upper_bound(ends_, host, {}, &std::pair<Nanoseconds, Nanoseconds>::first);
+    return later == ends_.begin() ? host : std::max(host, std::prev(later)->second);
+  }
+
+ private:
+  std::vector<std::pair<Nanoseconds, Nanoseconds>> ends_;  // of launches: when, and the latest end
+};
+
+using AllGathers = std::map<std::string, std::vector<const analysis::Collective*>>;
+
+// By unit, as the host issued them.
+AllGathers all_gathers(const analysis::Timeline& timeline) {
+  AllGathers out;
+  for (const analysis::Collective& each : timeline.collectives) {
+    if (each.kind == CollectiveKind::kAllGather && each.unit && each.issued) {
+      out[timeline.units[*each.unit]].push_back(&each);
+    }
+  }
+  for (auto& [unit, list] : out) {
+    std::ranges::stable_sort(list, {}, [](const auto* each) { return *each->issued; });
+  }
+  return out;
+}
+
+}  // namespace
 
 std::vector<IssuedAction> issued_actions(const trace::Trace& trace) {
   std::vector<IssuedAction> out;
@@ -58,6 +103,38 @@ std::vector<Residency> residencies_of(const trace::Trace& trace) {
     return a.when.start < b.when.start;
   });
   return out;
+}
+
+std::vector<Residency> on_device(std::vector<Residency> issued,
+                                 const analysis::Timeline& timeline) {
+  if (!timeline.device) {
+    return issued;
+  }
+  const DeviceProgress progress(timeline);
+  const AllGathers gathers = all_gathers(timeline);
+  std::map<std::string, Nanoseconds> freed;  // when the unit's parameters were, the last time
+  for (Residency& held : issued) {
+    const analysis::Interval host = held.when;
+    held.when.start = progress.after(host.start);
+    held.usable = std::max(held.when.start, progress.after(held.usable));
+    if (const auto of = gathers.find(held.unit); of != gathers.end()) {
+      const auto gather = std::ranges::lower_bound(of->second, host.start, {},
+                                                   [](const auto* each) { return *each->issued; });
+      if (gather != of->second.end() && *(*gather)->issued < host.end) {
+        held.when.start = (*gather)->when.start;
+        held.usable = std::max((*gather)->when.end, held.usable);
+      }
+    }
+    // Where a part of the trace is missing, the order still holds.
+    const auto before = freed.find(held.unit);
+    held.when.start =
+        std::max(held.when.start, before == freed.end() ? host.start : before->second);
+    held.usable = std::max(held.usable, held.when.start);
+    held.when.end = std::max(progress.after(host.end), held.usable + 1);
+    freed[held.unit] = held.when.end;
+  }
+  std::ranges::stable_sort(issued, {}, [](const Residency& each) { return each.when.start; });
+  return issued;
 }
 
 std::vector<std::string> gathered_at(const std::vector<Residency>& residencies,

@@ -6,6 +6,7 @@
 
 #include "core/schedule/action.h"
 #include "profiler/analysis/events/intervals.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::gui {
@@ -29,6 +30,11 @@ struct Residency {
 };
 // By start. What is never given back lasts until the trace's last event.
 [[nodiscard]] std::vector<Residency> residencies_of(const trace::Trace& trace);
+// When the device of a trace has these parameters: it receives them while their all-gather runs,
+// and has them until all kernels that were launched before the host freed them have ended. Those of
+// a trace without a device are returned as they are.
+[[nodiscard]] std::vector<Residency> on_device(std::vector<Residency> issued,
+                                               const analysis::Timeline& timeline);
 // The units of which the rank holds all parameters at the instant, by their first use.
 [[nodiscard]] std::vector<std::string> gathered_at(const std::vector<Residency>& residencies,
                                                    Nanoseconds instant);

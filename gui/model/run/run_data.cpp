@@ -211,7 +211,8 @@ void RankData::make(const trace::PlannedInputs* planned) {
                                            }
                                          },
                                          [&] {
-                                           residencies = residencies_of(trace);
+                                           allocations = residencies_of(trace);
+                                           residencies = on_device(allocations, timeline);
                                            gathered = rows_of_residencies();
                                          },
                                          [&] { orders = orders_of(trace, timeline, planned); },

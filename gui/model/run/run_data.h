@@ -68,7 +68,8 @@ class RankData {
   }
   std::vector<Lane> lanes;                  // only lanes that are not empty
   std::vector<analysis::StepOrder> orders;  // planned, issued and started collectives, per step
-  std::vector<Residency> residencies;       // empty for traces without actions
+  std::vector<Residency> residencies;       // on_device(); empty for traces without actions
+  std::vector<Residency> allocations;       // the same, as the host issued them
   LaunchLinks links;                        // of traces of a device; otherwise empty
   QueueCurve queue;                         // as links
   Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData

@@ -105,7 +105,7 @@ QString MemoryPlot::textAt(Nanoseconds time) const {
     const RankData& rank = *shown_.run->ranks.front();
     QStringList units;
     for (const std::string& unit :
-         gathered_at(rank.residencies, shown_.run->own(rank, {time, time}).start)) {
+         gathered_at(rank.allocations, shown_.run->own(rank, {time, time}).start)) {
       units.append(QString::fromStdString(unit_label(unit)));
     }
     lines.append(units.empty() ? tr("no unit is gathered")

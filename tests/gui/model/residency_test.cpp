@@ -44,6 +44,44 @@ TEST(ResidencyTest, IsFromTheAllGatherToTheFree) {
   same(2, "a", 30, 30, 35);
 }
 
+// The host is far ahead: it frees "a" at 9, when the device has not begun to receive it. "b" is
+// issued while "a" computes; its second use has no all-gather in the trace.
+TEST(ResidencyTest, ADeviceHasItFromItsAllGatherToItsLastKernel) {
+  const std::vector<Residency> issued{{"a", {1, 9}, 4}, {"b", {6, 20}, 12}, {"b", {30, 40}, 35}};
+  analysis::Timeline timeline;
+  timeline.units = {"a", "b"};
+  const auto all_gather = [&timeline](uint32_t unit, Nanoseconds call, analysis::Interval when) {
+    analysis::Collective out;
+    out.kind = CollectiveKind::kAllGather;
+    out.unit = unit;
+    out.issued = call;
+    out.when = when;
+    timeline.collectives.push_back(out);
+  };
+  const auto kernel = [&timeline](Nanoseconds launched, analysis::Interval when) {
+    analysis::DeviceEvent out;
+    out.launched = launched;
+    out.when = when;
+    timeline.device_events.push_back(out);
+  };
+  all_gather(0, 2, {100, 150});
+  all_gather(1, 7, {150, 220});
+  kernel(5, {150, 300});   // of a
+  kernel(13, {300, 400});  // of b
+  kernel(36, {400, 450});  // of b, the second time
+  EXPECT_EQ(on_device(issued, timeline).front().when, issued.front().when);  // a trace of the CPU
+  timeline.device = true;
+  const std::vector<Residency> found = on_device(issued, timeline);
+  ASSERT_EQ(found.size(), 3);
+  const auto same = [&found](size_t i, analysis::Interval when, Nanoseconds usable) {
+    EXPECT_EQ(found[i].when, when) << i;
+    EXPECT_EQ(found[i].usable, usable) << i;
+  };
+  same(0, {100, 300}, 150);
+  same(1, {150, 400}, 300);
+  same(2, {400, 450}, 400);
+}
+
 class ResidencyOfRunsTest : public QtTest<QCoreApplication> {};
 
 // In captures and in runs of shardlens.record each unit is held as often as its plan gathers it,
