@@ -73,17 +73,22 @@ void draw_exposed_part(Canvas& canvas,
   }
 }
 
-// Fainter until the parameters can be used.
-void draw_residency(Canvas& canvas,
-                    const DrawnRank& drawn,
-                    const Residency& held,
-                    const QRectF& area,
-                    double opacity) {
+// Fainter until the parameters can be used. Returns the part from then on.
+QRectF draw_residency(Canvas& canvas,
+                      const DrawnRank& drawn,
+                      const Residency& held,
+                      const QRectF& area,
+                      double opacity) {
   constexpr double kGathering = 0.4;
+  if (opacity == 1) {
+    canvas.fill(area, Ink::kBackground, 1);  // over the same, dimmed
+  }
   const double usable = std::clamp(drawn.pixelOf(held.usable), area.left(), area.right());
   canvas.fill({area.left(), area.top(), usable - area.left(), area.height()}, Ink::kAllGather,
               kGathering * opacity);
-  canvas.fill({usable, area.top(), area.right() - usable, area.height()}, Ink::kAllGather, opacity);
+  const QRectF full(usable, area.top(), area.right() - usable, area.height());
+  canvas.fill(full, Ink::kAllGather, opacity);
+  return full;
 }
 
 // `item`: the tile's, nullptr if it is not a single one.
@@ -97,8 +102,9 @@ void draw_tile(Canvas& canvas,
   const Ink ink = exposed                              ? Ink::kExposed
                   : lane.source == Lane::Source::kIdle ? Ink::kIdle
                                                        : ink_of(lane.kind);
+  QRectF named = at;
   if (lane.source == Lane::Source::kResidency && item != nullptr) {
-    draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);
+    named = draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);
   } else {
     canvas.fill(at, ink, exposed ? opacity * 0.45 : opacity);
   }
@@ -111,10 +117,10 @@ void draw_tile(Canvas& canvas,
   if (lane.source == Lane::Source::kCollectives && at.width() > 4 && opacity == 1) {
     draw_exposed_part(canvas, drawn, item->ref, at);
   }
-  if (at.width() >= kLabelPixels && !exposed) {
-    const QString text = fitting(label_of(drawn.rank, lane, item->ref), at.width() - 6);
+  if (named.width() >= kLabelPixels && !exposed) {
+    const QString text = fitting(label_of(drawn.rank, lane, item->ref), named.width() - 6);
     if (!text.isEmpty()) {
-      canvas.label(at.adjusted(3, 0, -3, 0), text, opacity < 1 ? Ink::kBackground : ink);
+      canvas.label(named.adjusted(3, 0, -3, 0), text, opacity < 1 ? Ink::kBackground : ink);
     }
   }
 }
