@@ -7,7 +7,7 @@
 
 namespace shardlens {
 
-enum class CollectiveKind : uint8_t {
+enum class CollectiveKind : uint8_t {  // what a collective does, as NCCL names it
   kAllGather,
   kReduceScatter,
   kAllReduce,

@@ -28,7 +28,7 @@ inline constexpr int kHookCount = 11;
 // Which of a unit's trainable parameters have a gradient at kGradsReady.
 enum class Grads : uint8_t { kNone, kSome, kAll };
 
-struct HookEvent {
+struct HookEvent {  // one call of a hook
   Hook hook = Hook::kPreForward;
   UnitId unit = 0;
   uint32_t invocation = 0;  // number of earlier forwards of this unit in this step

@@ -29,7 +29,7 @@ class [[nodiscard]] Result {
 };
 
 template <>
-class [[nodiscard]] Result<void> {
+class [[nodiscard]] Result<void> {  // an operation without a value
  public:
   Result() = default;
   static Result error(std::string message) {

@@ -37,7 +37,7 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-struct SavedFile {
+struct SavedFile {   // a file of a checkpoint
   std::string name;  // in the directory of the index
   Bytes bytes = 0;
   friend bool operator==(const SavedFile&, const SavedFile&) = default;
@@ -51,7 +51,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-struct SavedTensor {
+struct SavedTensor {  // where a tensor's elements are
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // of the whole

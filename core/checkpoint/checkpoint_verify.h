@@ -9,7 +9,7 @@
 
 namespace shardlens::checkpoint {
 
-struct Verification {
+struct Verification {  // what verify() found
   int64_t pieces = 0;
   Bytes bytes = 0;
   int64_t without_checksum = 0;      // pieces that could only be found, not compared

@@ -18,7 +18,7 @@
 // with a final name is complete.
 namespace shardlens::checkpoint {
 
-struct SavedStep {
+struct SavedStep {  // a complete checkpoint
   int64_t step = 0;
   std::filesystem::path path;
 };

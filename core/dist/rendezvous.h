@@ -9,7 +9,7 @@ namespace shardlens::dist {
 // Returns an environment variable's value, "" if it is not set.
 using Environment = std::function<std::string(const char*)>;
 
-struct RendezvousAddress {
+struct RendezvousAddress {  // where the ranks meet: rank 0 listens
   std::string host;
   uint16_t port = 0;
   friend bool operator==(const RendezvousAddress&, const RendezvousAddress&) = default;

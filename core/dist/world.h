@@ -13,7 +13,7 @@ namespace shardlens::dist {
 
 enum class BackendKind : uint8_t { kGloo, kNccl, kEmulated };
 
-struct WorldOptions {
+struct WorldOptions {  // which world a process joins, and how
   BackendKind backend = BackendKind::kGloo;
   int rank = 0;
   int world_size = 1;

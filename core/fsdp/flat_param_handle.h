@@ -23,7 +23,7 @@ struct Node;
 
 namespace shardlens::fsdp {
 
-struct FlatParamChoices {
+struct FlatParamChoices {  // what is allowed in a handle
   // Some parameters may be frozen: they are gathered with the others and have no gradient.
   bool mixed_requires_grad = false;
   // FSDP1: if only some parameters are frozen, autograd differentiates all of them, and the

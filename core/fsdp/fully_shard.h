@@ -30,7 +30,7 @@ class FlatParamHandle;
 // The API object that fully_shard adds to the registry of modules.
 [[nodiscard]] const composable::Api& fully_shard_api();
 
-struct Options {
+struct Options {                 // settings of fully_shard besides the plan
   dist::World* world = nullptr;  // not owned; must outlive the ShardedModel
   Recorder* recorder = nullptr;  // not owned; may be null
   // Check every action with schedule::Ledger and fail on a broken invariant.

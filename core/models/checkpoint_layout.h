@@ -13,7 +13,7 @@
 // file.
 namespace shardlens::models {
 
-struct StoredTensor {
+struct StoredTensor {  // a tensor as files have it
   std::string name;
   std::vector<int64_t> shape;
   int64_t numel = 0;

@@ -47,7 +47,7 @@ class ExpertsImpl : public torch::nn::Module {
 };
 SHARDLENS_MODULE(Experts);
 
-class SparseMlpImpl : public torch::nn::Module {
+class SparseMlpImpl : public torch::nn::Module {  // an MLP of experts, and the router that chooses
  public:
   SparseMlpImpl(const plan::ModelConfig& config, Init init);
   // x [B, T, D] → [B, T, D].

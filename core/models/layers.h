@@ -16,9 +16,9 @@
 // Shapes  B batch, T tokens, D features in, E features out, V vocabulary.
 namespace shardlens::models {
 
-enum class Init : uint8_t {
-  kRandom,  // initial values with transformers' distributions (initial_values.h)
-  kNone,    // only shapes: 0 bytes of storage until fully_shard and a checkpoint fill them
+enum class Init : uint8_t {  // what new parameters contain
+  kRandom,                   // initial values with transformers' distributions (initial_values.h)
+  kNone,  // only shapes: 0 bytes of storage until fully_shard and a checkpoint fill them
 };
 
 // A leaf fp32 tensor that requires grad; uninitialized (kRandom) or without storage (kNone).

@@ -19,7 +19,7 @@
 // such a model: module_tree() and step_workload() take it from there.
 namespace shardlens::plan {
 
-struct RecordedTensor {
+struct RecordedTensor {  // a tensor of a recorded step
   Bytes bytes = 0;
   DType dtype = DType::kF32;
   bool model_dtype = false;  // has the dtype of the recorded parameters, which a plan may change
@@ -27,8 +27,8 @@ struct RecordedTensor {
   int64_t storage = 0;       // tensors with the same number share their memory
 };
 
-struct RecordedOperator {
-  Operator op;  // unit is unset; read and written are unset unless `has_traffic`
+struct RecordedOperator {  // an operator of a recorded step
+  Operator op;             // unit is unset; read and written are unset unless `has_traffic`
   // Bytes that the operator reads and writes, where these are not all of its inputs and outputs.
   bool has_traffic = false;
   bool grouped = false;                          // a product of all experts of a layer
@@ -43,7 +43,7 @@ struct RecordedEvent {
   std::string module;
 };
 
-struct RecordedStep {
+struct RecordedStep {  // one step's operators and tensors
   int64_t batch = 0;
   std::optional<int64_t> seq;  // nullopt: the model takes no tokens
   std::vector<RecordedTensor> tensors;
@@ -51,7 +51,7 @@ struct RecordedStep {
   std::vector<RecordedEvent> forward;
 };
 
-struct ModelFile {
+struct ModelFile {  // the contents of model.json
   std::string name;
   DType dtype = DType::kF32;  // of the recorded parameters
   ModuleTree tree;

@@ -102,7 +102,7 @@ struct ModelConfig {
 [[nodiscard]] ModelConfig load_model_config(const std::filesystem::path& path);
 [[nodiscard]] ModelConfig parse_model_config(std::string_view json, const std::string& source);
 
-struct Parameter {
+struct Parameter {  // one parameter, however many modules share it
   std::string fqn;  // with the path of its first owner, as in named_parameters()
   std::vector<int64_t> shape;
   int64_t numel = 0;
@@ -112,7 +112,7 @@ struct Parameter {
   DType dtype = DType::kF32;         // in a model's config: of the engine's master weights
 };
 
-struct Module {
+struct Module {         // one module; owns parameters and children
   std::string fqn;      // "" for the root
   std::string type;     // "LlamaDecoderLayer", "Linear", "ModuleList", …
   uint32_t parent = 0;  // the root is its own parent

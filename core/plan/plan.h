@@ -28,7 +28,7 @@ struct Reshard {
   friend bool operator==(const Reshard&, const Reshard&) = default;
 };
 
-struct MixedPrecision {
+struct MixedPrecision {  // dtypes of a unit; nullopt: as the parameters are
   std::optional<DType> param_dtype, reduce_dtype, output_dtype, buffer_dtype;
   std::optional<bool> cast_forward_inputs;
   friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;

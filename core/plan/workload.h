@@ -15,7 +15,7 @@ namespace shardlens::plan {
 
 // kRecompute: a forward operator that runs again in backward (activation checkpointing).
 enum class Phase : uint8_t { kForward, kLoss, kBackward, kOptimizer, kRecompute };
-enum class OperatorKind : uint8_t {
+enum class OperatorKind : uint8_t {  // decides which measured rates apply
   kGemm,
   kAttention,
   kEmbedding,
@@ -66,7 +66,7 @@ struct Operator {
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
-struct WorkloadItem {
+struct WorkloadItem {  // a hook or an operator, in the order of a step
   enum class Kind : uint8_t { kHook, kOperator };
   Kind kind = Kind::kOperator;
   uint32_t index = 0;  // into hooks or operators

@@ -42,7 +42,7 @@ class BucketObserver {
   virtual void wait() = 0;
 };
 
-struct Options {
+struct Options {                        // as of DistributedDataParallel
   dist::World* world = nullptr;         // not owned; must outlive the state
   std::optional<double> bucket_cap_mb;  // nullopt: 25, and 1 for the first bucket
   bool find_unused_parameters = false;

@@ -68,7 +68,7 @@ enum class Op : uint8_t {
 };
 inline constexpr int kOpCount = 16;
 
-enum class Stream : uint8_t {
+enum class Stream : uint8_t {  // where an action runs
   kCompute,
   kCopyIn,
   kAllGather,
@@ -93,7 +93,7 @@ inline constexpr int kCauseCount = 7;
 // Mesh axis that a collective runs over. kSubShard: the smaller mesh of reshard_after_forward = k.
 enum class Axis : uint8_t { kNone, kShard, kReplicate, kSubShard };
 
-enum class BufferKind : uint8_t {
+enum class BufferKind : uint8_t {  // which tensor of a unit an action is about
   kNone,
   kUnsharded,      // param_dtype, padded_numel (flat: the flat parameter; gathered in place)
   kGathered,       // per-parameter layout only: all-gather output, before copy-out
@@ -117,7 +117,7 @@ struct BufferId {
   friend bool operator==(const BufferId&, const BufferId&) = default;
 };
 
-struct Action {
+struct Action {  // one thing that the executor does
   Op op = Op::kAlloc;
   Stream stream = Stream::kCompute;
   Axis axis = Axis::kNone;

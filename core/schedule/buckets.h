@@ -20,7 +20,7 @@ namespace shardlens::schedule {
 // Source  torch 2.11 reducer.cpp (compute_bucket_assignment_by_size, Reducer), DDP's
 //         _ddp_init_helper.
 
-struct Gradient {
+struct Gradient {  // of one parameter
   Bytes bytes = 0;
   DType dtype = DType::kF32;
 };
@@ -35,7 +35,7 @@ struct Bucket {
 inline constexpr Bytes kFirstBucketBytes = Bytes{1} << 20;
 inline constexpr Bytes kBucketBytes = Bytes{25} << 20;
 
-struct BucketOptions {
+struct BucketOptions {          // how gradients are divided into buckets
   std::optional<Bytes> cap;     // nullopt: kBucketBytes, and kFirstBucketBytes for the first one
   std::vector<Bytes> cap_list;  // cap of the n-th bucket, the last one repeats; replaces `cap`
   bool find_unused_parameters = false;

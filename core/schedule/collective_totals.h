@@ -9,7 +9,7 @@
 
 namespace shardlens::schedule {
 
-struct CollectiveTotal {
+struct CollectiveTotal {  // all collectives of one kind
   CollectiveKind kind = CollectiveKind::kAllGather;
   int64_t count = 0;
   Bytes bytes = 0;  // sum over the larger of input and output of each, as in `analyze`

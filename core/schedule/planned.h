@@ -11,13 +11,13 @@
 
 namespace shardlens::schedule {
 
-struct PlannedAction {
-  uint32_t seq = 0;  // from 1 within the list
-  HookEvent hook;    // the hook that caused it
+struct PlannedAction {  // an action and its reason
+  uint32_t seq = 0;     // from 1 within the list
+  HookEvent hook;       // the hook that caused it
   Action action;
 };
 
-struct PlannedItem {
+struct PlannedItem {  // an entry of the order of a step
   enum class Kind : uint8_t { kHook, kOperator, kAction };
   Kind kind = Kind::kOperator;
   uint32_t index = 0;  // into hooks, Workload::operators or actions

@@ -31,7 +31,7 @@ struct UnitSpec {
   std::optional<std::vector<UnitId>> forward_prefetch, backward_prefetch;  // explicit lists
 };
 
-struct ScheduleOptions {
+struct ScheduleOptions {  // what a plan says about all units
   plan::Dialect dialect = plan::Dialect::kFsdp2;
   plan::Layout layout = plan::Layout::kFlat;
   plan::BackwardPrefetch backward_prefetch = plan::BackwardPrefetch::kPre;
@@ -50,7 +50,7 @@ struct ScheduleOptions {
 
 enum class UnitState : uint8_t { kSharded, kUnsharding, kUnsharded, kSubSharded };
 
-struct Setting {
+struct Setting {  // a change between or within steps, as FSDP's setters make it
   enum class Kind : uint8_t {
     kGradientSync,
     kAllReduce,

@@ -13,8 +13,8 @@ namespace shardlens::train {
 
 class Optimizer;
 
-struct GradScalerOptions {
-  double scale = 65536;  // initial scale
+struct GradScalerOptions {  // as of torch.amp.GradScaler
+  double scale = 65536;     // initial scale
   double growth = 2, backoff = 0.5;
   int64_t growth_interval = 2000;  // steps without infinities or NaNs before the scale grows
 };

@@ -10,7 +10,7 @@
 
 namespace shardlens::train {
 
-struct OptimizerOptions {
+struct OptimizerOptions {  // the optimizer and its settings
   plan::Optimizer kind = plan::Optimizer::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0.01;  // AdamW: decoupled; SGD: added to the gradient

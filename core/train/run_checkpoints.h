@@ -31,7 +31,7 @@ class GradScaler;
 class HostParts;
 class Optimizer;
 
-struct CheckpointOptions {
+struct CheckpointOptions {       // what a run reads and saves
   std::filesystem::path resume;  // a folder that checkpoint::Reader opens; empty: a new run
   std::filesystem::path save;    // directory of checkpoints; empty: saves nothing
   int64_t every = 0;             // save after every so many steps; 0: only at the end

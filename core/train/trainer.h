@@ -26,7 +26,7 @@ namespace shardlens::train {
 
 class RunCheckpoints;
 
-struct TrainOptions {
+struct TrainOptions {  // how long and how a run trains
   int64_t steps = 10;  // in all, with those before a checkpoint from which the run resumes
   plan::StepSettings step;
   double norm_type = 2;  // p of the gradient norm that is reported and clipped; inf: the maximum
@@ -55,7 +55,7 @@ struct DeviceMemory {
   int64_t peak_allocated_bytes = 0;  // during the step
 };
 
-struct StepReport {
+struct StepReport {  // figures of one step
   int64_t step = 0;
   double loss = 0;       // mean over ranks and microbatches; has no meaning in an emulated world
   double grad_norm = 0;  // over all parameters, before clipping

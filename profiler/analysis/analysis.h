@@ -28,13 +28,13 @@ struct StepRange {
   int64_t first = 0, last = 0;
 };
 
-enum class DetailLevel : uint8_t {
+enum class DetailLevel : uint8_t {  // how much RankAnalysis::detail lists
   kNone,
   kCollectives,  // RankDetail::idle, and spans of collectives
   kAll,          // without RankDetail::idle
 };
 
-struct AnalysisOptions {
+struct AnalysisOptions {  // what is analyzed, and how closely
   TimelineOptions timeline;
   std::optional<StepRange> steps;           // nullopt: all steps of the trace
   bool critical_path = false;               // find the critical path of each step
@@ -44,14 +44,14 @@ struct AnalysisOptions {
   std::optional<std::string> explained;
 };
 
-struct StepAnalysis {
+struct StepAnalysis {  // one step of a rank
   int64_t step = 0;
   Interval window;
   WindowFigures figures;
   IdleFigures idle;
 };
 
-struct StepPath {
+struct StepPath {  // the critical path of one step
   CriticalPath path;
   std::vector<PathPart> parts;  // longest first
 };
@@ -70,7 +70,7 @@ struct RankDetail {
   std::vector<IdlePart> idle;
 };
 
-struct RankAnalysis {
+struct RankAnalysis {  // all figures of one rank
   int64_t rank = 0;
   bool device = false;
   IntervalSet window;  // the time that `figures` cover

@@ -22,7 +22,7 @@ struct Limit {
   std::optional<double> ns;
 };
 
-struct CheckOptions {
+struct CheckOptions {  // which metrics decide, and by what limits
   // The metrics that gate, each with an optional limit that replaces the default.
   std::map<Metric, std::optional<Limit>> gates{{Metric::kStepTime, {}}, {Metric::kExposedComm, {}}};
   bool structure = true;  // also gate on structure
@@ -30,7 +30,7 @@ struct CheckOptions {
   bool paired = false;    // the n-th runs of both sides are compared as pairs; sessions are ignored
 };
 
-struct MetricResult {
+struct MetricResult {  // a metric of both sides compared
   Metric metric = Metric::kStepTime;
   bool gates = false;
   Effect effect;          // ns per step
@@ -48,7 +48,7 @@ struct MetricResult {
   [[nodiscard]] bool moved() const;
 };
 
-struct AttributionRow {
+struct AttributionRow {               // a part of a metric's change
   Metric metric = Metric::kStepTime;  // the rows with this metric sum to its change
   std::string unit, part;             // as in Part
   double delta = 0;                   // ns per step

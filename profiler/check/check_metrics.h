@@ -37,7 +37,7 @@ enum class Metric : uint8_t {
 // What a part of the step time consists of.
 enum class StepPart : uint8_t { kNone, kCompute, kExposed, kCopy, kIdle };
 
-struct MetricRow {
+struct MetricRow {  // properties of a metric
   std::string_view name;
   bool gates = false;  // it may decide the verdict; the others explain it
   StepPart part = StepPart::kNone;

@@ -37,7 +37,7 @@ struct ItemKey {
   int64_t occurrence = 0;           // in its step, from 0
   auto operator<=>(const ItemKey&) const = default;
 };
-struct Item {
+struct Item {  // a part of the step, measured in each step
   ItemKey key;
   std::vector<double> steps;  // ns, for each step that has the item
   double exposed = 0;         // ns per step
@@ -68,7 +68,7 @@ struct RunSummary {
   std::vector<std::string> notes;
 };
 
-struct SummaryOptions {
+struct SummaryOptions {  // what is summed up
   analysis::TimelineOptions timeline;
   std::optional<analysis::StepRange> steps;  // nullopt: all; warm-up is detected only within these
   bool items = false;                        // also fill RunSummary::items

@@ -37,7 +37,7 @@ struct HostItem {
   auto operator<=>(const HostItem&) const = default;
 };
 
-struct StepStructure {
+struct StepStructure {                           // what a step does, without times
   std::vector<std::vector<StreamItem>> streams;  // sorted, because stream names differ between runs
   std::vector<HostItem> order;                   // empty: the trace has no FSDP ranges
   // Maximum of gathered bytes, in the order of the host; kVaries if a gathered size varies.

@@ -40,7 +40,7 @@ class DeviceTracer {
   virtual void pop() = 0;
 };
 
-struct CuptiOptions {
+struct CuptiOptions {  // of the recording through CUPTI
   // The size is the same for all tracers of a process, because CUPTI may still have buffers of
   // earlier ones.
   static constexpr Bytes kBufferBytes = Bytes{4} << 20;  // about 19 000 kernels

@@ -11,7 +11,7 @@
 
 namespace shardlens::record {
 
-struct SessionOptions {
+struct SessionOptions {   // what a session records, and where to
   SpoolOptions spool;     // directory (created if missing), rank, groups, steps to record
   bool device = false;    // record the GPU too
   bool operators = true;  // ATen operators and autograd nodes of the creating thread

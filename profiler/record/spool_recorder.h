@@ -31,7 +31,7 @@ struct GroupInfo {
   std::vector<int> ranks;
 };
 
-struct SpoolOptions {
+struct SpoolOptions {               // of one rank's spool
   std::filesystem::path directory;  // must exist
   int rank = 0, world_size = 1;
   std::string backend = {};  // "gloo", "nccl", "emulated"

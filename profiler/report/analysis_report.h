@@ -38,7 +38,7 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
 // The table given by `by`, with a header line, in nanoseconds and bytes. RFC 4180.
 [[nodiscard]] std::string analysis_csv(const analysis::Analysis& analysis, By by);
 
-struct TextOptions {
+struct TextOptions {  // of a report as text
   By by = By::kUnit;
   std::optional<size_t> top = {};  // number of rows; the rest is summed in one row
   bool each_unit = false;          // rows of single units instead of blocks alike

@@ -10,7 +10,7 @@
 
 namespace shardlens::report {
 
-struct HtmlOptions {
+struct HtmlOptions {  // of a report as a page
   // Size limit of the timelines in the file; beyond it, steps in the middle are shown without a
   // timeline.
   size_t timeline_bytes = 3'500'000;

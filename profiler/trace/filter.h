@@ -14,7 +14,7 @@
 
 namespace shardlens::trace {
 
-struct Filter {
+struct Filter {                                      // what is kept of a trace
   std::optional<std::pair<int64_t, int64_t>> steps;  // steps ProfilerStep#k with first ≤ k < last
   std::vector<std::string> categories;  // empty: all; ProfilerStep events are always kept
 };

@@ -21,8 +21,8 @@ struct HiddenTime {
   Nanoseconds time = 0;
 };
 
-struct AdvisedChange {
-  std::string title;  // "keep parameters after forward"; several changes: joined by "; "
+struct AdvisedChange {  // a change of the plan, and what it brings
+  std::string title;    // "keep parameters after forward"; several changes: joined by "; "
   plan::Plan plan;
   plan::StepSettings step;
   std::vector<std::string> pytorch;  // lines of a PyTorch program that make the change
@@ -51,7 +51,7 @@ struct FoundWaste {
   std::string evidence;  // a sentence
 };
 
-struct Advice {
+struct Advice {  // what to change about a run
   Baseline baseline;
   Bytes peak_allocated = 0;  // simulated, of the run's own plan
   bool fits = true;          // the run's own plan
@@ -66,7 +66,7 @@ struct Advice {
   [[nodiscard]] bool is_uncertain() const;
 };
 
-struct AdviseOptions {
+struct AdviseOptions {     // limits of what is advised
   Bytes memory_limit = 0;  // of a rank, in addition to the machine's own; 0: none
   size_t top = 5;          // maximum number of changes
   std::function<void(size_t done, size_t all)> on_progress;  // after each single change

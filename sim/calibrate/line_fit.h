@@ -5,7 +5,7 @@
 
 namespace shardlens::sim {
 
-struct LinePoint {
+struct LinePoint {  // a measurement
   double x = 0, y = 0;
 };
 

@@ -32,7 +32,7 @@ struct ObservedItem {
   double beside = 0, host_beside = 0, copied_beside = 0;
 };
 
-struct ObservedStep {
+struct ObservedStep {  // a recorded step, in the terms of its plan
   int64_t number = 0;
   Nanoseconds duration = 0;
   std::vector<ObservedItem> items;  // by index into PlannedStep::order
@@ -44,7 +44,7 @@ struct ObservedStep {
   analysis::Interval window = {};  // of the host; empty: its collectives are not limited to it
 };
 
-struct ObservedCollective {
+struct ObservedCollective {  // a recorded collective, over all matched ranks
   CollectiveKind kind = CollectiveKind::kAllGather;
   int ranks = 0;
   Bytes bytes = 0;           // size of the larger message

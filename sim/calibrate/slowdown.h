@@ -7,7 +7,7 @@
 
 namespace shardlens::sim {
 
-struct Mean {
+struct Mean {  // a running mean
   double sum = 0;
   int64_t count = 0;
   void add(double value) {

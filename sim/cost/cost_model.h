@@ -18,7 +18,7 @@ struct WorkTime {
   friend bool operator==(const WorkTime&, const WorkTime&) = default;
 };
 
-struct OperatorCost {
+struct OperatorCost {  // of an operator: on the device and on the host
   WorkTime run;
   Nanoseconds issue = 0;  // on the host
 };

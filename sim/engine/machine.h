@@ -17,7 +17,7 @@ namespace shardlens::sim {
 using Mark = uint32_t;
 inline constexpr Mark kNoMark = 0xffffffffU;  // for an event that was not recorded in this step
 
-struct Span {
+struct Span {                        // start and end of something simulated
   Nanoseconds start = -1, end = -1;  // -1: not yet
   friend bool operator==(const Span&, const Span&) = default;
 };

@@ -8,7 +8,7 @@
 
 namespace shardlens::sim {
 
-struct SimulatedRunOptions {
+struct SimulatedRunOptions {  // of the trace that a simulation writes
   HostMode host = HostMode::kAhead;
   int steps = 1;            // how often the step is repeated
   int first_step = 2;       // number of the first step; the planned step is the third

@@ -15,7 +15,7 @@ namespace shardlens::sim {
 // in CPU runs: the host waits whenever compute waits, and each communicator is one thread.
 enum class HostMode : uint8_t { kAhead, kCompute };
 
-struct SimulationOptions {
+struct SimulationOptions {  // what is simulated, and what is kept
   HostMode host = HostMode::kAhead;
   // The training loop reads the loss before it calls backward; otherwise only at the end of the
   // step.
@@ -28,12 +28,12 @@ struct SimulationOptions {
   std::vector<double> rank_slowdown = {};
 };
 
-struct SimulatedRank {
+struct SimulatedRank {  // one rank of a simulated step
   StepFigures figures;
   std::vector<ItemTimes> items;  // by index into PlannedStep::order; empty without keep_times
 };
 
-struct SimulatedStep {
+struct SimulatedStep {               // the result of a simulation
   Nanoseconds duration = 0;          // until all ranks have finished
   std::vector<SimulatedRank> ranks;  // a single one if all are identical
   bool alike = true;  // false: more_microbatches cannot be extrapolated; plan each microbatch

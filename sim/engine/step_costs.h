@@ -14,8 +14,8 @@
 
 namespace shardlens::sim {
 
-struct CollectiveCost {
-  WorkTime wait;  // for peers that arrive later
+struct CollectiveCost {  // of a collective on one rank
+  WorkTime wait;         // for peers that arrive later
   WorkTime run;
 };
 

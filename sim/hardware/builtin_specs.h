@@ -5,7 +5,7 @@
 
 namespace shardlens::sim {
 
-struct BuiltinSpec {
+struct BuiltinSpec {  // a machine that is part of the program
   std::string_view name, json;
 };
 

@@ -51,7 +51,7 @@ struct CollectiveCurve {
 
 enum class Link : uint8_t { kNvlink, kPcie };
 
-struct FabricSpec {
+struct FabricSpec {  // how the GPUs of a machine communicate
   Link link = Link::kNvlink;
   // Bus bandwidth of NCCL's rings for large messages; computed from `links` if the spec omits it.
   double ring_gbps = 0;

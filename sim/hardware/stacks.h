@@ -22,7 +22,7 @@ struct Stack {
   plan::Plan plan;                     // dialect, prefetch and precision that the stack trains with
 };
 
-struct FittedStacks {
+struct FittedStacks {                      // stacks with constants fitted to published runs
   std::vector<Stack> stacks;               // the first one that matches a run is used
   std::unordered_set<std::string> fitted;  // PublishedRun::identity of the runs used
 };

@@ -21,7 +21,7 @@ struct MemoryItem {
   friend bool operator==(const MemoryItem&, const MemoryItem&) = default;
 };
 
-struct MemoryOutline {
+struct MemoryOutline {  // what of a step can change memory
   std::vector<MemoryItem> items;
   std::vector<uint32_t> operators;   // indices into Workload::operators, in order
   std::vector<size_t> microbatches;  // index of each microbatch's first item

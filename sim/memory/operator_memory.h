@@ -19,7 +19,7 @@ inline constexpr size_t kHanded = 3;
 // Number of tensors that are freed after one operator: its inputs, and its own outputs that no
 // operator takes.
 inline constexpr size_t kEnds = kHanded + 5;
-struct HandedOn {
+struct HandedOn {  // an output of an operator, by numbers
   uint32_t op = 0, part = 0;
 };
 

@@ -14,9 +14,9 @@
 
 namespace shardlens::sim {
 
-enum class MemoryCategory : uint8_t {
-  kParameters,  // shards, in the master dtype
-  kGradients,   // gradients of the shards, and unsharded ones before their reduction
+enum class MemoryCategory : uint8_t {  // what memory is used for
+  kParameters,                         // shards, in the master dtype
+  kGradients,  // gradients of the shards, and unsharded ones before their reduction
   kOptimizer,
   kActivations,    // tensors that forward keeps for backward, and tensors between operators
   kUnsharded,      // gathered parameters
@@ -42,7 +42,7 @@ struct MemoryMoment {
   [[nodiscard]] Bytes sum() const { return std::accumulate(bytes.begin(), bytes.end(), Bytes{0}); }
 };
 
-struct MemoryOptions {
+struct MemoryOptions {           // what is replayed, and what is listed
   Bytes capacity = 0;            // of the device, without what the driver itself takes
   int64_t optimizer_states = 2;  // numbers per parameter, in the master dtype; 2 for AdamW
   bool list_alive = true;
@@ -55,7 +55,7 @@ struct MemoryOptions {
   bool more_microbatches = false;
 };
 
-struct StepMemory {
+struct StepMemory {  // memory of a step on one rank
   Bytes peak_allocated = 0, peak_reserved = 0;
   // The most bytes of tensors at a time, without the allocator's rounding; 0: not counted.
   Bytes peak_requested = 0;

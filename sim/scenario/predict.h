@@ -24,7 +24,7 @@ namespace shardlens::sim {
 // Number of the predicted step: from this step on, all steps are the same.
 inline constexpr int kSteadyStep = 3;
 
-struct PredictOptions {
+struct PredictOptions {               // which figures are made
   bool memory_history = false;        // fill StepMemory::history
   bool list_alive = true;             // fill StepMemory::alive (costs a second replay)
   SimulationOptions simulation = {};  // keep_times: false if only figures are needed
@@ -41,7 +41,7 @@ struct Target {
   Nanoseconds outside = 0, outside_communication = 0;
 };
 
-struct StepPrediction {
+struct StepPrediction {  // a predicted step: its times and its memory
   SimulatedStep step;
   StepFigures figures;  // of the rank that computes longest; duration() is step.duration
   StepMemory memory;

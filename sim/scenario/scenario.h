@@ -56,7 +56,7 @@ class ScenarioModel {
   plan::ModuleTree tree_;
 };
 
-struct Scenario {
+struct Scenario {  // a model, a plan and a machine: what is predicted
   std::shared_ptr<const ScenarioModel> model;
   plan::Plan plan;
   int64_t world_size = 1;
@@ -75,7 +75,7 @@ struct PredictedInterval {
   Nanoseconds low = 0, high = 0;
 };
 
-struct Prediction : StepPrediction {
+struct Prediction : StepPrediction {  // of a scenario, with what it was made from
   plan::ResolvedPlan plan;
   plan::Workload workload;  // one microbatch
   plan::StepSettings settings;

@@ -12,12 +12,12 @@
 
 namespace shardlens::sim {
 
-struct Found {
+struct Found {  // a candidate and its figures
   Candidate candidate;
   Outcome outcome;
 };
 
-struct SearchOptions {
+struct SearchOptions {     // limits of a search
   Bytes memory_limit = 0;  // in addition to the machine's own
   unsigned threads = 0;    // 0: one per core
   // Outcomes of an earlier, identical search, by name_of(); they are not predicted again.
@@ -27,7 +27,7 @@ struct SearchOptions {
   const std::atomic<bool>* cancelled = nullptr;  // checked between candidates
 };
 
-struct SearchResult {
+struct SearchResult {    // what a search found
   size_t all = 0;        // candidates of the space
   size_t evaluated = 0;  // predicted by this search or an earlier one
   size_t pruned = 0;     // skipped, since a smaller microbatch does not fit

@@ -12,7 +12,7 @@
 
 namespace shardlens::sim {
 
-struct ValidatedRow {
+struct ValidatedRow {  // a published run, measured and predicted
   PublishedRun run;
   std::string stack;         // the stack whose constants were used
   bool used_to_fit = false;  // the stack's constants were fitted to this row

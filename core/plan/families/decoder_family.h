@@ -71,7 +71,7 @@ struct Slot {
 // Where the biases of linear layers come from.
 enum class Bias : uint8_t { kNever, kAlways, kOfKey };
 
-struct DecoderDefaults {
+struct DecoderDefaults {  // for keys that a config omits
   int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;
   int64_t layers = 32, heads = 32;
   int64_t kv_heads = 0;  // 0: as many as heads
@@ -104,7 +104,7 @@ struct StoredNames {
 // How torchtitan's model of a family rotates queries and keys. kNone: it has no such family.
 enum class Titan : uint8_t { kNone, kHalves, kComplex };
 
-struct DecoderFamily {
+struct DecoderFamily {  // all that is particular to a model family
   std::string_view model_type, torch_type;
   std::string_view prefix;  // of the classes of its modules: "Llama"
   DecoderDefaults defaults = {};

@@ -18,8 +18,8 @@ enum class Bound : uint8_t { kCompute, kCommunication, kCopy, kHost, kLaunch, kI
 inline constexpr int kBoundCount = 6;
 [[nodiscard]] std::string_view name_of(Bound bound);  // "compute", "communication", …
 
-struct PathSegment {
-  Interval when;  // on the clock of the rank that the step belongs to
+struct PathSegment {  // a part of the critical path
+  Interval when;      // on the clock of the rank that the step belongs to
   Bound bound = Bound::kIdle;
   uint32_t rank = 0;                 // rank on which the time was spent: position in the run
   uint32_t event = trace::kNoIndex;  // index into that rank's Trace::events; kNoIndex: no event

@@ -19,7 +19,7 @@ namespace shardlens::analysis {
 // Which program wrote the ranges of a trace.
 enum class FsdpSource : uint8_t { kNone, kShardlens, kFsdp1, kFsdp2 };
 
-enum class FsdpCall : uint8_t {
+enum class FsdpCall : uint8_t {  // what FSDP did, by its ranges in the trace
   kPreForward,
   kPostForward,
   kPreBackward,
@@ -54,7 +54,7 @@ struct PrefetchRequest {
   uint32_t pass = 0;
 };
 
-struct FsdpUnit {
+struct FsdpUnit {  // a unit, as far as the trace names it
   // "": the root. FSDP1 records no names: "unit 1", "unit 2", … in the order of forward.
   std::string fqn;
   std::optional<uint32_t> parent;  // the enclosing unit; the root has none

@@ -33,7 +33,7 @@ struct CountDifference {
   int64_t expected = 0, found = 0;
 };
 
-struct Difference {
+struct Difference {  // where two orders differ first
   int64_t step = 0;
   int64_t index = 0;                          // from 0, among the step's collectives of units
   std::optional<OrderEntry> expected, found;  // nullopt: that sequence has ended
@@ -46,7 +46,7 @@ struct Difference {
   [[nodiscard]] std::string found_words() const;
 };
 
-struct OrderCheck {
+struct OrderCheck {      // two orders compared
   int64_t compared = 0;  // number of collectives; 0: one of the two sequences is not known
   std::optional<Difference> first_difference;
 };
@@ -60,7 +60,7 @@ struct StepOrder {
   std::vector<OrderEntry> planned, issued, started;
 };
 
-struct Order {
+struct Order {  // of collectives: planned, issued, started
   OrderCheck planned_vs_issued, issued_vs_started;
 };
 

@@ -11,7 +11,7 @@
 
 namespace shardlens::analysis {
 
-struct MemoryPoint {
+struct MemoryPoint {  // a device's memory at a time
   Nanoseconds time = 0;
   Bytes allocated = 0, reserved = 0;
 };

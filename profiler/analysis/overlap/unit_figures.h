@@ -32,7 +32,7 @@ struct NamedPart {
   PartFigures figures;
 };
 
-struct UnitFigures {
+struct UnitFigures {  // a unit's collectives and compute
   // "": the root. Work of no unit: "<loss>", "<clip>", "<optimizer>", "<none>".
   std::string fqn;
   bool is_unit = true;                                           // false: work of no unit
@@ -83,7 +83,7 @@ struct UnitSpan {
 struct FrozenViews;
 struct UnitWork;
 
-struct UnitContext {
+struct UnitContext {                           // what unit_figures may use; all optional
   const FrozenViews* frozen_views = nullptr;   // null: none
   const UnitWork* work = nullptr;              // result of unit_work(); null: computed where needed
   const Dependencies* dependencies = nullptr;  // of the timeline; null: found again

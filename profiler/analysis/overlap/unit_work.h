@@ -27,7 +27,7 @@ struct WorkSpan {
   Nanoseconds launched = 0;  // when the host launched the first of them
 };
 
-struct UnitWork {
+struct UnitWork {  // compute and copies, by the unit they belong to
   std::map<std::pair<Section, uint32_t>, Work> by_owner;  // (section, unit)
   std::vector<WorkSpan> spans;                            // by start
 };

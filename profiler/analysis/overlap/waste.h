@@ -27,7 +27,7 @@ inline constexpr int kWasteKindCount = 6;
 [[nodiscard]] std::string_view name_of(WasteKind kind);         // "gathered_again", in JSON
 [[nodiscard]] std::string_view explanation_of(WasteKind kind);  // for display, with what helps
 
-struct Waste {
+struct Waste {  // work that the step does not need
   WasteKind kind = WasteKind::kGatheredAgain;
   std::string where;     // a unit, a bucket, or the operator in which the host waited
   int64_t count = 0;     // how often, in all steps

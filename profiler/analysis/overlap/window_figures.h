@@ -11,7 +11,7 @@
 
 namespace shardlens::analysis {
 
-struct KindFigures {
+struct KindFigures {        // collectives of one kind
   int64_t count = 0;        // collectives that start within the window
   Bytes bytes = 0;          // sum of the larger message of each collective
   Nanoseconds busy = 0;     // |∪kind|

@@ -17,7 +17,7 @@ struct SeenPart {
 };
 using SeenCollective = std::vector<SeenPart>;
 
-struct ClockOffset {
+struct ClockOffset {  // of one rank
   // How far the rank's clock is ahead of the reference: the middle rank (the lower of two) of those
   // that collectives connect.
   Nanoseconds offset = 0;

@@ -42,7 +42,7 @@ struct MatchedFigures {
   std::optional<double> algbw, busbw;         // GB/s, for the median transfer; see bandwidth.h
 };
 
-struct Matching {
+struct Matching {                            // the ranks of a run compared
   std::vector<ClockFigures> clocks;          // by rank; empty if nothing was matched
   std::vector<StragglerFigures> stragglers;  // by rank
   std::vector<MatchedFigures> collectives;   // longest total transfer first

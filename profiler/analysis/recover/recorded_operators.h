@@ -18,9 +18,9 @@ namespace shardlens::analysis {
 // The phase of work in a section.
 [[nodiscard]] plan::Phase phase_of(Section section);
 
-struct RecordedOperator {
-  plan::Operator op;    // without unit and module
-  bool shaped = false;  // the trace has its shapes; otherwise `op` has no sizes
+struct RecordedOperator {  // an operator as a trace shows it
+  plan::Operator op;       // without unit and module
+  bool shaped = false;     // the trace has its shapes; otherwise `op` has no sizes
 };
 [[nodiscard]] RecordedOperator recorded_operator(const trace::Trace& trace,
                                                  const trace::Event& event,

@@ -38,7 +38,7 @@ class GroupSizes {
   std::map<std::string, Group, std::less<>> by_name_;
 };
 
-struct Sources {
+struct Sources {  // a trace, and indexes of it that are made once
   const trace::Trace& trace;
   const EventLists& lists;
   NameIndex names;

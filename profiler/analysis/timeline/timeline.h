@@ -23,7 +23,7 @@ class RE2;
 
 namespace shardlens::analysis {
 
-struct TimelineOptions {
+struct TimelineOptions {  // how events are read
   // Names of additional kernels (CPU traces: events) that communicate; may be null. RE2, because a
   // search takes time proportional to the name whatever the expression.
   std::shared_ptr<const re2::RE2> communication;
@@ -75,7 +75,7 @@ struct Collective {
   std::optional<Nanoseconds> transfer;    // the shortest duration of all ranks
 };
 
-struct Step {
+struct Step {  // a training step, by its ProfilerStep events
   int64_t number = 0;
   Interval window;
   Interval host;  // ProfilerStep#k on the host; on the CPU the same as `window`

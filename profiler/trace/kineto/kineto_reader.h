@@ -29,7 +29,7 @@ class EventSink {
 // file add up to no more. So differences of times, and sums of durations, fit in 64 bits.
 inline constexpr Nanoseconds kLatestTime = Nanoseconds{1} << 61;
 
-struct ReadOptions {
+struct ReadOptions {       // how a trace file is read
   bool keep_args = false;  // keep each event's args as written (they take most of the memory)
   EventSink* sink = nullptr;
   size_t window_bytes = TokenWindow::kWindowBytes;  // text read at a time; grows for larger pieces

@@ -53,7 +53,7 @@ struct ActionArgs {
   schedule::Action action;
   friend bool operator==(const ActionArgs&, const ActionArgs&) = default;
 };
-struct HookArgs {
+struct HookArgs {  // of an event of kShardlens: a call of a hook
   uint32_t seq = 0;
   HookEvent hook;
   friend bool operator==(const HookArgs&, const HookArgs&) = default;
@@ -94,7 +94,7 @@ enum class SyncKind : uint8_t {
 };
 [[nodiscard]] std::string_view name_of(SyncKind kind);          // as in Kineto's files
 [[nodiscard]] SyncKind parse_sync_kind(std::string_view name);  // kOther for an unknown name
-struct SyncArgs {
+struct SyncArgs {                                               // of an event of kCudaSync
   SyncKind kind = SyncKind::kOther;
   int32_t device = -1;
   int32_t stream = -1;          // -1: none or not given

@@ -77,7 +77,7 @@ struct Track {
   std::optional<int64_t> sort_index;
 };
 
-struct Process {
+struct Process {  // name and position of a process in the timeline
   int64_t pid = 0;
   StringId pid_text = kEmptyString;
   bool pid_is_text = false;
@@ -85,7 +85,7 @@ struct Process {
   std::optional<int64_t> sort_index;
 };
 
-struct ProcessGroup {
+struct ProcessGroup {  // a communicator of torch.distributed
   std::string name, description, backend_config;
   std::vector<int64_t> ranks;
   int64_t size = 0;
@@ -107,7 +107,7 @@ void add_diagnostic(std::vector<Diagnostic>& list,
                     std::string message,
                     int64_t count = 1);
 
-struct Metadata {
+struct Metadata {                  // what a trace says about its run
   std::string source;              // file, for messages; not written
   std::optional<int64_t> rank;     // distributedInfo.rank, else from the file's name
   bool rank_is_from_name = false;  // the file's contents have no rank

@@ -8,7 +8,7 @@
 // records.
 namespace shardlens::trace {
 
-struct SpoolKernel {
+struct SpoolKernel {           // a kernel
   uint32_t name, correlation;  // `name`: id of a text, here and below
   Nanoseconds start, end;
   uint32_t stream;
@@ -22,7 +22,7 @@ struct SpoolKernel {
 };
 inline constexpr uint8_t kNoOccupancy = 255;
 
-struct SpoolCopy {
+struct SpoolCopy {  // a memcpy or memset
   uint32_t name, correlation;
   Nanoseconds start, end;
   int64_t bytes;
@@ -39,14 +39,14 @@ struct SpoolGraphNode {  // the CUDA graph node of a kernel or copy: same correl
   char reserved[28];
 };
 
-struct SpoolApiCall {
+struct SpoolApiCall {  // a call of CUDA's runtime or driver
   uint32_t name, correlation, thread;
   uint8_t is_driver, reserved1[3];
   Nanoseconds start, end;
   char reserved2[24];
 };
 
-struct SpoolSync {
+struct SpoolSync {      // a wait, on the host or of a stream
   uint64_t event_sync;  // event_sync of the awaited SpoolEventRecord; 0: not known
   Nanoseconds start, end;
   uint32_t correlation, context, event;

@@ -23,7 +23,7 @@ inline constexpr char kSpoolMagic[8] = {'S', 'H', 'L', 'S', 'P', 'O', 'O', 'L'};
 inline constexpr uint32_t kSpoolVersion = 3;
 inline constexpr size_t kSpoolRecordBytes = 64;
 
-struct SpoolHeader {
+struct SpoolHeader {  // the first bytes of a spool
   char magic[8] = {};
   uint32_t version = 0;
   uint32_t record_bytes = 0;
@@ -37,7 +37,7 @@ struct SpoolHeader {
 static_assert(sizeof(SpoolHeader) == kSpoolRecordBytes &&
               std::is_trivially_copyable_v<SpoolHeader>);
 
-enum class SpoolType : uint8_t {
+enum class SpoolType : uint8_t {  // which of the structs below a record is
   kInvalid,
   kText,      // piece of a string that other records refer to by id
   kUnit,      // piece of a unit's FQN; id = UnitId
@@ -68,7 +68,7 @@ enum class SpoolType : uint8_t {
 };
 inline constexpr int kSpoolTypeCount = 26;
 
-struct SpoolText {
+struct SpoolText {  // a piece of a string
   static constexpr size_t kPiece = 44;
   uint32_t id, length, offset;  // length of the whole string, offset of this piece
   char piece[kPiece];
@@ -81,14 +81,14 @@ struct SpoolStep {  // also kEnd and kDeviceDropped
   char reserved[32];
 };
 
-struct SpoolHook {
+struct SpoolHook {  // a call of a hook
   uint32_t seq, unit, invocation, thread;
   Nanoseconds time;
   uint8_t hook, grad_mode, recompute, grads;
   char reserved[28];
 };
 
-struct SpoolAction {
+struct SpoolAction {  // an action of the schedule
   uint32_t seq, hook_seq, unit, buffer_unit, generation, event, thread;
   uint8_t op, stream, axis, cause;
   Nanoseconds time;
@@ -96,14 +96,14 @@ struct SpoolAction {
   char reserved[15];
 };
 
-struct SpoolRange {
+struct SpoolRange {  // a range of the host, such as FSDP::all_gather
   uint32_t unit, thread;
   Nanoseconds start, end;
   uint8_t range;
   char reserved[31];
 };
 
-struct SpoolCollective {
+struct SpoolCollective {  // a collective, or the host's call of one
   uint32_t unit, sequence, action;
   uint16_t group_size, group;  // `group`: id of the text with its name
   int64_t in_nelems, out_nelems;
@@ -114,7 +114,7 @@ struct SpoolCollective {
   Nanoseconds start, end;
 };
 
-struct SpoolOperator {
+struct SpoolOperator {  // an ATen operator or autograd node
   static constexpr size_t kMaxInputs = 8, kMaxDims = 6;
   uint32_t name, thread;  // `name`: id of a text
   Nanoseconds start, end;
