@@ -131,11 +131,15 @@ void DeviceStreams::wait_on_host(const c10::Event& event) const {
   }
 }
 
+void DeviceStreams::wait_on_host(Stream stream) {
+  c10::Event through(device_.type());
+  through.record(of(stream));
+  wait_on_host(through);
+}
+
 void DeviceStreams::drain() {
   for (int i = 0; i < schedule::kStreamCount; ++i) {
-    c10::Event through(device_.type());
-    through.record(of(static_cast<Stream>(i)));
-    wait_on_host(through);
+    wait_on_host(static_cast<Stream>(i));
   }
   held_.clear();
 }

@@ -47,6 +47,7 @@ class DeviceStreams {
   // Later work on `stream` runs after all earlier work on `before`.
   void order(schedule::Stream stream, schedule::Stream before);
   void host_wait(schedule::EventId event);
+  void wait_on_host(schedule::Stream stream);  // for all work of the stream
   // Number of pieces of work issued on `stream` until now.
   [[nodiscard]] uint64_t now(schedule::Stream stream) { return position(stream)[index(stream)]; }
   // Keeps `memory`, allocated on `first` and last used on `last`, as [Note: Memory of two streams]

@@ -98,6 +98,9 @@ void Executor::execute(const Action& action, bool edges) {
       return allocate(action, unit);
     case Op::kFree:
       return release(action, unit);
+    case Op::kToDevice:
+      copies_from_host_ = true;
+      [[fallthrough]];
     case Op::kCopyIn:
       unit.handle->copy_in();
       unit.copied_in = true;
@@ -119,7 +122,7 @@ void Executor::execute(const Action& action, bool edges) {
     case Op::kStoreGrad:
       return store_grad(action, unit);
     case Op::kToHost:
-    case Op::kToDevice:
+      return to_host(action, unit);
     case Op::kRecord:
     case Op::kStreamWait:
     case Op::kHostWait:
@@ -132,7 +135,7 @@ void Executor::execute(const Action& action, bool edges) {
 void Executor::allocate(const Action& action, Unit& unit) {
   FlatParamHandle& handle = *unit.handle;
   UnshardedGradients& gradients = handle.unsharded_gradients();
-  const at::TensorOptions reduced = handle.shard().options().dtype(handle.reduce_dtype());
+  const auto reduced = at::TensorOptions(handle.reduce_dtype()).device(handle.device());
   unit.allocated_on[static_cast<size_t>(action.buffer.kind)] = action.stream;
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
@@ -296,11 +299,15 @@ void Executor::all_reduce(const Action& action, Unit& unit) {
                           purpose(action.unit)));
 }
 
+// A gradient that is stored on compute was not in a collective, so it is not divided yet.
+at::Tensor& Executor::reduced_gradient(const Action& action, Unit& unit) {
+  return action.buffer.kind == BufferKind::kReduceOutput ? unit.reduce_output
+         : action.stream == Stream::kCompute             ? divided_gradient_of(action, unit)
+                                                         : gradient_of(action, unit);
+}
+
 void Executor::store_grad(const Action& action, Unit& unit) {
-  // A gradient that is stored on compute was not in a collective, so it is not divided yet.
-  const at::Tensor reduced = action.buffer.kind == BufferKind::kReduceOutput ? unit.reduce_output
-                             : action.stream == Stream::kCompute ? divided_gradient_of(action, unit)
-                                                                 : gradient_of(action, unit);
+  const at::Tensor reduced = reduced_gradient(action, unit);
   // The queued work owns the handle: the model may be destroyed before it runs.
   const std::shared_ptr<FlatParamHandle> handle = unit.handle->shared_from_this();
   handle->adopt_user_grads();
@@ -320,7 +327,51 @@ void Executor::store_grad(const Action& action, Unit& unit) {
   submitted(action.stream, on, on.run(store, purpose(action.unit)));
 }
 
+// [Note: Gradients on the host] The copy runs on the stream that reduces, from a tensor that the
+// schedule keeps until the stream has passed it, to pinned memory. The host adds the copies to the
+// gradient after it has waited for the event behind them, so it never waits within a backward.
+// (PyTorch waits there if the gradient is added to an earlier one.)
+void Executor::to_host(const Action& action, Unit& unit) {
+  if (!device_) {
+    return store_grad(action, unit);  // the gradient is on the host already
+  }
+  const at::Tensor reduced = reduced_gradient(action, unit);
+  if (unit.handle->reduction().after != 1) {
+    const at::NoGradGuard no_grad;
+    reduced.div_(unit.handle->reduction().after);
+  }
+  unit.to_host.push_back(
+      {unit.handle->to_host(reduced), unit.handle->unsharded_gradients().carried()});
+}
+
+void Executor::store_copied(Unit& unit, schedule::EventId event) {
+  std::erase_if(unit.to_host, [&](const Unit::ToHost& copied) {
+    if (event != schedule::kNoEvent && copied.event != event) {
+      return false;
+    }
+    unit.handle->adopt_user_grads();
+    unit.handle->store_grad(copied.values, copied.carried);
+    return true;
+  });
+}
+
+void Executor::finish_copies(bool all) {
+  if (!std::exchange(copies_from_host_, false) || !device_) {
+    return;
+  }
+  if (all) {
+    device_->drain();
+  } else {
+    device_->wait_on_host(Stream::kCopyIn);
+  }
+}
+
 void Executor::record_event(const Action& action) {
+  if (action.unit < units_.size()) {
+    for (Unit::ToHost& copied : units_[action.unit].to_host) {
+      copied.event = copied.event == schedule::kNoEvent ? action.event : copied.event;
+    }
+  }
   if (device_) {
     return device_->record(action.event, action.stream);
   }
@@ -331,9 +382,15 @@ void Executor::record_event(const Action& action) {
 }
 
 void Executor::wait_event(const Action& action) {
+  if (device_ && action.op == Op::kHostWait) {
+    device_->host_wait(action.event);
+    if (action.unit < units_.size()) {
+      store_copied(units_[action.unit], action.event);
+    }
+    return;
+  }
   if (device_) {
-    return action.op == Op::kHostWait ? device_->host_wait(action.event)
-                                      : device_->wait(action.event, action.stream);
+    return device_->wait(action.event, action.stream);
   }
   const Last& event = events_.at(action.event);
   if (event.completion == nullptr) {
@@ -360,6 +417,12 @@ void Executor::settle() {
     } else if (last.completion != nullptr) {
       last.on->wait(last.completion);
     }
+  }
+  for (Unit& unit : units_) {
+    for (const Unit::ToHost& copied : unit.to_host) {
+      device_->host_wait(copied.event);
+    }
+    store_copied(unit, schedule::kNoEvent);
   }
 }
 
@@ -403,11 +466,15 @@ void Executor::drain(bool keep) noexcept {
   try {
     if (device_) {
       device_->drain();
+      for (Unit& unit : units_) {
+        store_copied(unit, schedule::kNoEvent);
+      }
     }
   } catch (const std::exception&) {  // the original failure has been reported already
   }
   for (Unit& unit : units_) {
     unit.read_elsewhere.clear();
+    unit.to_host.clear();
     unit.copied_in = false;
     if (keep) {
       continue;

@@ -46,8 +46,12 @@ class Executor {
   // Numbers and records an action, without executing it. Returns its number.
   uint32_t record(const schedule::Action& action);
   // Makes gradients that were stored so far safe to read: the host (on a device, the compute
-  // stream) waits for the streams that store them.
+  // stream; for gradients on the host, the host) waits for the streams that store them.
   void settle();
+  // CPU offload: the host waits until no copy to the device reads a shard any more. `all`: until the
+  // device has finished, which frees what it still uses; an optimizer on the host waits for nearly
+  // all of it anyway.
+  void finish_copies(bool all);
   // By slot: whether the parameter has a gradient that is not reduced yet. forget_unreduced()
   // replaces such gradients by zeros.
   [[nodiscard]] std::vector<bool> unreduced(UnitId unit) const;
@@ -71,6 +75,13 @@ class Executor {
     // By kind of buffer: the stream that it was allocated on; for autograd's gradients, compute.
     std::array<schedule::Stream, schedule::kBufferKindCount> allocated_on{};
     bool partial = false;  // reduce_output contains sums: the next ones are added to it
+    // Gradients that are being copied to the host, and the event after each copy.
+    struct ToHost {
+      at::Tensor values;
+      std::vector<bool> carried;
+      schedule::EventId event = schedule::kNoEvent;
+    };
+    std::vector<ToHost> to_host;
   };
 
   // Submits the collective to the communicator. Virtual, like execute(), so that tests can use an
@@ -94,7 +105,11 @@ class Executor {
   void reduce_copy_in(const schedule::Action& action, Unit& unit);
   void reduce_scatter(const schedule::Action& action, Unit& unit);
   void all_reduce(const schedule::Action& action, Unit& unit);
+  at::Tensor& reduced_gradient(const schedule::Action& action, Unit& unit);
   void store_grad(const schedule::Action& action, Unit& unit);
+  void to_host(const schedule::Action& action, Unit& unit);
+  // Stores the gradients whose copies to the host `event` covers; kNoEvent: all.
+  static void store_copied(Unit& unit, schedule::EventId event);
   void wait_event(const schedule::Action& action);
   at::Tensor& gradient_of(const schedule::Action& action, Unit& unit);
   at::Tensor& divided_gradient_of(const schedule::Action& action, Unit& unit);
@@ -109,6 +124,7 @@ class Executor {
   Last last_[schedule::kStreamCount];    // last request issued on each stream
   std::vector<Last> events_;             // by EventId; null completion: complete when recorded
   std::optional<DeviceStreams> device_;  // nullopt on CPU
+  bool copies_from_host_ = false;        // since the last finish_copies()
 };
 
 }  // namespace shardlens::fsdp

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -47,6 +48,13 @@ void FlatParamHandle::store_grad(const at::Tensor& reduced, const std::vector<bo
       from += chunks_.numels[i];
     }
   }
+}
+
+at::Tensor FlatParamHandle::to_host(const at::Tensor& reduced) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor cast = reduced.to(chunks_.grad_dtype);  // on the device
+  const auto pinned = at::TensorOptions(chunks_.grad_dtype).pinned_memory(!cast.is_cpu());
+  return at::empty(cast.sizes(), pinned).copy_(cast, /*non_blocking=*/true);
 }
 
 std::string FlatParamHandle::reduced_parameters() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -76,6 +77,19 @@ void require_uniform(const std::vector<FlatParamHandle::Slot>& slots,
   }
 }
 
+// Like set_data(), which refuses to change between the CPU and devices that it does not list.
+void move_data(at::Tensor& parameter, const at::Tensor& data) {
+  if (parameter.device().type() == data.device().type()) {
+    parameter.set_data(data);
+    return;
+  }
+  if (auto* meta = impl::get_autograd_meta(parameter); meta != nullptr) {
+    const std::lock_guard lock(meta->mutex_);
+    meta->grad_accumulator_.reset();  // one for the other device
+  }
+  parameter.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+}
+
 }  // namespace
 
 FlatParamHandle::FlatParamHandle(std::string unit,
@@ -92,7 +106,9 @@ FlatParamHandle::FlatParamHandle(std::string unit,
       reduce_dtype_(reduce_dtype) {
   require_uniform(slots_, choices.mixed_requires_grad, layout_.layout() == plan::Layout::kFlat);
   const at::NoGradGuard no_grad;
-  const at::TensorOptions options = at::TensorOptions().device(slots_.front().parameter.device());
+  const bool offloaded = choices.offload_from.has_value();
+  const c10::Device device = choices.offload_from.value_or(slots_.front().parameter.device());
+  const at::TensorOptions options = at::TensorOptions().device(device);
   for (const Slot& slot : slots_) {
     frozen_.push_back(!slot.parameter.requires_grad());
   }
@@ -106,16 +122,18 @@ FlatParamHandle::FlatParamHandle(std::string unit,
     dtypes.push_back(slot.parameter.scalar_type());
   }
   chunks_ = Chunks(layout_, dtypes, param_dtype, frozen_);
-  whole_ = layout_.ranks() == 1 && std::ranges::all_of(dtypes, [&](at::ScalarType dtype) {
-             return dtype == param_dtype.value_or(dtype);
-           });
+  whole_ = layout_.ranks() == 1 && !offloaded &&
+           std::ranges::all_of(
+               dtypes, [&](at::ScalarType dtype) { return dtype == param_dtype.value_or(dtype); });
 
   const bool deferred =
       choices.deferred && std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
         return slot.parameter.numel() > 0 && has_storage(slot.parameter);
       });
   // A deferred shard is not initialized: memory that is never written takes no pages.
-  const at::TensorOptions stored = options.dtype(chunks_.stored.dtype());
+  const at::TensorOptions stored =
+      (offloaded ? at::TensorOptions(at::kCPU).pinned_memory(!device.is_cpu()) : options)
+          .dtype(chunks_.stored.dtype());
   shard_ = deferred ? at::empty({chunks_.stored.numel()}, stored)
                     : at::zeros({chunks_.stored.numel()}, stored);
   fill_shard(rank);
@@ -277,16 +295,27 @@ void FlatParamHandle::copy_in() {
   const at::NoGradGuard no_grad;
   note_gather();
   const at::Tensor own = own_slice(gather_output());
-  if (!chunks_.stored.in_bytes() || sub_shard_.defined()) {
-    own.copy_(sub_shard_.defined() ? sub_shard_ : shard_);
+  if (sub_shard_.defined()) {
+    own.copy_(sub_shard_);
+    return;
+  }
+  const bool casts = chunks_.stored.in_bytes() || shard_.scalar_type() != own.scalar_type();
+  at::Tensor shard = shard_;
+  if (casts && shard_.device() != own.device()) {
+    // The device casts, as in PyTorch: if the host did, it would have to wait for the copy.
+    shard = at::empty(shard_.sizes(), own.options().dtype(shard_.scalar_type()));
+    shard.copy_(shard_, /*non_blocking=*/true);
+  }
+  if (!chunks_.stored.in_bytes()) {
+    own.copy_(shard, /*non_blocking=*/true);
     return;
   }
   // Casts chunks of different dtypes to one, or copies the bytes of all.
   std::vector<at::Tensor> to, from;
   for (size_t i = 0; i < chunks_.numels.size(); ++i) {
     to.push_back(chunks_.gathered.range(own, i));
-    from.push_back(chunks_.gathered.in_bytes() ? chunks_.stored.range(shard_, i)
-                                               : chunks_.stored.view(shard_, i));
+    from.push_back(chunks_.gathered.in_bytes() ? chunks_.stored.range(shard, i)
+                                               : chunks_.stored.view(shard, i));
   }
   at::_foreach_copy_(to, from);
 }
@@ -359,7 +388,7 @@ void FlatParamHandle::repoint(size_t slot, const at::Tensor& data) {
   at::Tensor& parameter = slots_[slot].parameter;
   impl::set_gradient_edge(parameter, torch::autograd::Edge());
   parameter.set_requires_grad(false);
-  parameter.set_data(data);
+  move_data(parameter, data);
 }
 
 void FlatParamHandle::make_views(std::function<void()> ended) {

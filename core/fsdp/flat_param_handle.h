@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include "core/base/live_count.h"
+#include "core/fsdp/flat_param_types.h"
 #include "core/fsdp/flat_views.h"
 #include "core/fsdp/packing.h"
 #include "core/fsdp/reduction.h"
@@ -22,16 +23,6 @@ struct Node;
 }
 
 namespace shardlens::fsdp {
-
-struct FlatParamChoices {  // what is allowed in a handle
-  // Some parameters may be frozen: they are gathered with the others and have no gradient.
-  bool mixed_requires_grad = false;
-  // FSDP1: if only some parameters are frozen, autograd differentiates all of them, and the
-  // gradients of the frozen ones are discarded.
-  bool differentiates_frozen = false;
-  // If the parameters have no storage, the shard has none either until materialize().
-  bool deferred = false;
-};
 
 // One unit's parameters in one 1-D tensor, split evenly over the shard axis.
 //
@@ -61,8 +52,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
     std::vector<int64_t> shape;
   };
 
-  // The handle is whole() if there is one rank and no cast: the unsharded parameter is then the
-  // shard, and nothing is ever freed. `param_dtype`: nullopt: each parameter's own.
+  // The handle is whole() if there is one rank, no cast and no offload: the unsharded parameter is
+  // then the shard, and nothing is ever freed. `param_dtype`: nullopt: each parameter's own.
   // Errors  UsageError if there are no parameters, if a parameter has an integer dtype, or if two
   //         parameters, which the message names, differ in device, requires_grad or dtype.
   FlatParamHandle(std::string unit,
@@ -83,6 +74,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] const Reduction& reduction() const { return reduction_; }
   void set_reduction(const Reduction& reduction) { reduction_ = reduction; }
   [[nodiscard]] bool whole() const { return whole_; }
+  // Of the unsharded parameters. With CPU offload the shard is on the host instead.
+  [[nodiscard]] c10::Device device() const { return unsharded_data_.device(); }
   // Whether any parameter is not frozen. is_mixed(): some are frozen, others not.
   [[nodiscard]] bool requires_grad() const { return requires_grad_; }
   [[nodiscard]] bool is_mixed() const {
@@ -113,6 +106,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   at::Tensor free_sub_shard();
   void fill_sub_shard();
   // Copies the shard (or sub-shard), cast to param_dtype, to this rank's slice of gather_output().
+  // From the host, the current stream copies; the shard must not change before that.
   void copy_in();
   [[nodiscard]] at::Tensor gather_input(bool copied_in);
   // For writes that autograd must not see: they do not change the version counter of unsharded().
@@ -171,6 +165,9 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // Makes `reduced`, cast to the master dtype, the shard's gradient, or adds it. `carried`: the
   // parameters in `reduced` (UnshardedGradients::carried()).
   void store_grad(const at::Tensor& reduced, const std::vector<bool>& carried);
+  // A copy of `reduced`, cast to the gradient's dtype, in pinned memory of the host. The current
+  // stream copies: its values are there when that has finished.
+  [[nodiscard]] at::Tensor to_host(const at::Tensor& reduced) const;
   // Makes the shard's gradient follow what the user has done with the gradients since they were
   // published: those of some or all parameters, or the shard's own, were reset or assigned. An
   // assigned gradient may be that of the slice or of the whole parameter. Returns the slots whose

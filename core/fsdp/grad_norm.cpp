@@ -8,6 +8,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -70,12 +71,16 @@ at::Tensor norm_parts_on_device(std::span<const at::Tensor> tensors,
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = norm_dtype(tensors);
   const at::TensorOptions options = at::TensorOptions(dtype).device(device);
-  std::vector<at::Tensor> norms;
+  std::vector<at::Tensor> norms, on_host;
   for (const at::Tensor& tensor : tensors) {
-    norms.push_back(tensor.numel() > 0 ? at::linalg_vector_norm(tensor, norm_type).to(dtype)
-                                       : at::zeros({}, options));
+    (tensor.is_cpu() && !device.is_cpu() ? on_host : norms)
+        .push_back(tensor.numel() > 0 ? at::linalg_vector_norm(tensor, norm_type).to(dtype)
+                                      : at::zeros({}, tensor.options().dtype(dtype)));
   }
-  const at::Tensor parts = norms.empty() ? at::zeros({0}, options) : at::stack(norms);
+  at::Tensor parts = norms.empty() ? at::zeros({0}, options) : at::stack(norms);
+  if (!on_host.empty()) {
+    parts = at::cat({parts, at::stack(on_host).to(device)});  // one copy
+  }
   return std::isinf(norm_type) ? parts : parts.pow(norm_type);
 }
 
@@ -87,11 +92,25 @@ at::Tensor norm_on_device(const at::Tensor& parts, double norm_type) {
   return std::isinf(norm_type) ? parts.amax() : parts.sum().pow(1.0 / norm_type);
 }
 
+bool clip_waits(std::span<const at::Tensor> grads, double max_norm) {
+  return !std::isinf(max_norm) &&
+         std::ranges::any_of(grads, [](const at::Tensor& grad) { return grad.is_cpu(); });
+}
+
 void clip_on_device(std::span<const at::Tensor> grads, const at::Tensor& norm, double max_norm) {
   const at::NoGradGuard no_grad;
-  if (!std::isinf(max_norm) && !grads.empty()) {
-    at::_foreach_mul_(at::TensorList(grads.data(), grads.size()),
-                      (max_norm / (norm + 1e-6)).clamp_max(1.0));
+  if (std::isinf(max_norm)) {
+    return;
+  }
+  const at::Tensor scale = (max_norm / (norm + 1e-6)).clamp_max(1.0);
+  std::vector<at::Tensor> of[2];  // on the device; offloaded ones, on the host
+  for (const at::Tensor& grad : grads) {
+    of[grad.is_cpu() ? 1 : 0].push_back(grad);
+  }
+  for (const std::vector<at::Tensor>& each : of) {
+    if (!each.empty()) {
+      at::_foreach_mul_(each, scale.to(each.front().device()));
+    }
   }
 }
 

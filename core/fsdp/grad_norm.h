@@ -21,7 +21,9 @@ void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm);
 // The dtype that norms of ranks are added up in: fp32 as in PyTorch, except for a model in fp64.
 [[nodiscard]] at::ScalarType norm_dtype(std::span<const at::Tensor> grads);
 
-// For tensors on a device. They do not wait for it: norms are scalars on the device.
+// For tensors on a device, and offloaded ones on the host. They do not wait for the device, except
+// for the scale of offloaded gradients: norms are scalars on the device. Parts of tensors on the
+// host follow those of the others.
 // The norm of each tensor to the power of `norm_type`, or itself for inf; 0 for an empty one.
 [[nodiscard]] at::Tensor norm_parts_on_device(std::span<const at::Tensor> tensors,
                                               double norm_type,
@@ -29,5 +31,7 @@ void clip_to(std::span<const at::Tensor> grads, double norm, double max_norm);
 // The norm of what norm_parts_on_device() returned.
 [[nodiscard]] at::Tensor norm_on_device(const at::Tensor& parts, double norm_type);
 void clip_on_device(std::span<const at::Tensor> grads, const at::Tensor& norm, double max_norm);
+// Whether clip_on_device() will wait for the device.
+[[nodiscard]] bool clip_waits(std::span<const at::Tensor> grads, double max_norm);
 
 }  // namespace shardlens::fsdp

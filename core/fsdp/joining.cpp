@@ -50,10 +50,13 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
   }
   const bool flat_of_fsdp1 =
       plan.plan.dialect == plan::Dialect::kFsdp1 && plan.plan.layout == plan::Layout::kFlat;
-  auto handle =
-      std::make_shared<FlatParamHandle>(unit.fqn, std::move(slots), plan.layout(id), rank,
-                                        param_dtype, module::to_scalar_type(plan.reduce_dtype(id)),
-                                        FlatParamChoices{true, flat_of_fsdp1, options.deferred});
+  FlatParamChoices choices{true, flat_of_fsdp1, options.deferred, std::nullopt};
+  if (unit.cpu_offload) {
+    choices.offload_from = options.world->world().device();
+  }
+  auto handle = std::make_shared<FlatParamHandle>(
+      unit.fqn, std::move(slots), plan.layout(id), rank, param_dtype,
+      module::to_scalar_type(plan.reduce_dtype(id)), choices);
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
@@ -150,7 +153,8 @@ void require_parameters(const plan::ResolvedPlan& plan,
           "fully_shard: parameter '{}' of unit {} is {}; expected Float, Double, BFloat16 or Half",
           fqn, shown(unit.fqn), toString(tensor.scalar_type())));
     }
-    if (!dist::same_device(tensor.device(), device)) {
+    const bool on_host = unit.cpu_offload && tensor.is_cpu();
+    if (!on_host && !dist::same_device(tensor.device(), device)) {
       throw UsageError(fmt::format(
           "fully_shard: parameter '{}' of unit {} is on {}, and the ranks communicate on {}; move "
           "the model there before sharding it",

@@ -308,6 +308,7 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   const bool outermost = unit == forward_root_;
   end_forward(unit, grad_mode);
   if (outermost && !grad_mode) {
+    executor_->finish_copies(/*all=*/false);
     if (plan_.plan.dialect == plan::Dialect::kFsdp2) {
       hide_unsharded();
     }
@@ -461,12 +462,17 @@ void Root::backward_end() {
       throw;
     }
   }
+  bool stored = false;
   for (const auto& state : states_) {
     if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
       handle->use_shard();  // [Note: Hidden parameters] in root_parameters.cpp; most units are
                             // resharded already
       handle->publish_grads();
+      stored = stored || handle->has_grads();
     }
+  }
+  if (stored) {
+    executor_->finish_copies(/*all=*/true);  // an optimizer on the host may write the shards next
   }
   if (plan_.plan.dialect == plan::Dialect::kFsdp1) {
     note_kept();
@@ -528,6 +534,9 @@ void Root::unshard(UnitId unit, Hook hook) {
     drop_stale(unit);
   }
   raise({hook, unit});
+  if (hook == Hook::kReshard) {
+    executor_->finish_copies(/*all=*/false);
+  }
   if (hook == Hook::kWaitUnshard && !handle->is_full()) {
     handle->use_full(/*edges=*/false);  // hidden after an evaluation
   }

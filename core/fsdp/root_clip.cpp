@@ -104,6 +104,9 @@ at::Tensor Root::clip_on_device(const std::vector<at::Tensor>& grads,
                                 {kNoUnit, "the gradient norm"}));
   }
   const at::Tensor norm = norm_on_device(parts, norm_type);
+  if (clip_waits(grads, max_norm)) {
+    options_.world->world().wait_for_device();
+  }
   fsdp::clip_on_device(grads, norm, max_norm);
   return norm;
 }

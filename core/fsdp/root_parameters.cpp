@@ -130,12 +130,13 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
       handle.adopt_user_values();
       // A caller that goes through the parameters in order gathers each unit once.
       if (gathered_unit_ != id || slot <= gathered_slot_) {
+        const at::Tensor own = handle.shard().detach().to(handle.device());
         if (plan_.shard == 1) {
-          gathered_ = handle.shard();
+          gathered_ = own;
         } else {
           dist::Communicator& shard = options_.world->shard();
-          gathered_ = at::empty({handle.shard().numel() * shard.size()}, handle.shard().options());
-          shard.wait(shard.all_gather(gathered_, handle.shard().detach(), {id, unit.fqn}));
+          gathered_ = at::empty({own.numel() * shard.size()}, own.options());
+          shard.wait(shard.all_gather(gathered_, own, {id, unit.fqn}));
         }
         gathered_unit_ = id;
       }

@@ -50,9 +50,6 @@ std::string place(const Unit& unit, bool overridden, const std::string& key) {
 void check_unit(const Plan& plan, const Unit& unit) {
   static const UnitEntry kNoEntry;
   const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan.units[static_cast<size_t>(unit.entry)];
-  if (unit.cpu_offload) {
-    refuse(plan, place(unit, entry.cpu_offload.has_value(), "cpu_offload"));
-  }
   if (unit.gradient_divide_factor && plan.dialect == Dialect::kFsdp1) {
     throw InputError(
         plan.source + "#" +

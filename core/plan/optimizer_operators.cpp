@@ -45,9 +45,11 @@ constexpr Foreach kForeachMomentum[] = {
 std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
   const bool adamw = settings.optimizer == Optimizer::kAdamW;
   const int64_t states = settings.optimizer_states();
-  int64_t elements = 0;
-  for (const UnitSize& unit : unit_sizes(plan)) {
-    elements += unit.stepped;
+  int64_t elements = 0, on_device = 0;  // the others are offloaded: the host updates them
+  const std::vector<UnitSize> sizes = unit_sizes(plan);
+  for (UnitId id = 0; id < sizes.size(); ++id) {
+    elements += sizes[id].stepped;
+    on_device += plan.units[id].cpu_offload ? 0 : sizes[id].stepped;
   }
   const Bytes one = elements * size_of(DType::kF32);
   Operator op;
@@ -69,7 +71,7 @@ std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSe
     op.name = each.name;
     op.read = each.read * one;
     op.written = each.written * one;
-    op.saved = each.kept * one;
+    op.saved = each.kept * on_device * size_of(DType::kF32);
     out.push_back(op);
   }
   return out;

@@ -195,7 +195,7 @@ void Resolver::take_settings(Unit& unit) const {
   unit.reshard_after_backward = entry.reshard_after_backward.value_or(plan_.reshard_after_backward);
   unit.requires_all_reduce = entry.requires_all_reduce.value_or(plan_.requires_all_reduce);
   unit.unshard_in_backward = entry.unshard_in_backward.value_or(true);
-  unit.cpu_offload = entry.cpu_offload.value_or(plan_.cpu_offload);
+  unit.cpu_offload = unit.api == Api::kFullyShard && entry.cpu_offload.value_or(plan_.cpu_offload);
   unit.gradient_divide_factor =
       entry.gradient_divide_factor ? entry.gradient_divide_factor : plan_.gradient_divide_factor;
   unit.bucket_cap_mb = entry.bucket_cap_mb ? entry.bucket_cap_mb : plan_.bucket_cap_mb;

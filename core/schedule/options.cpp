@@ -47,7 +47,6 @@ ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
                          .limit_all_gathers = plan.plan.limit_all_gathers,
                          .shard = plan.shard,
                          .replicate = plan.replicate,
-                         .cpu_offload = plan.plan.cpu_offload,
                          .copies_in_group_of_one = plan.copies_in_group_of_one};
 }
 

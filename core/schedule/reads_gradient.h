@@ -9,7 +9,8 @@ namespace shardlens::schedule {
 // the schedule has one; otherwise this action makes it, on compute.
 [[nodiscard]] inline bool reads_gradient(const Action& action) {
   return action.op == Op::kReduceScatter ||
-         ((action.op == Op::kAllReduce || action.op == Op::kStoreGrad) &&
+         ((action.op == Op::kAllReduce || action.op == Op::kStoreGrad ||
+           action.op == Op::kToHost) &&
           action.buffer.kind == BufferKind::kUnshardedGrad);
 }
 

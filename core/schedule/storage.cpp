@@ -43,7 +43,8 @@ void Schedule::Impl::issue_gather(UnitId unit) {
   const BufferId buffer = alloc(kind, unit, first);
   u.allocated = kind == BufferKind::kUnsharded;
   if (copies_in(u)) {
-    push(u.spec.cpu_offload ? Op::kToDevice : Op::kCopyIn, Stream::kCopyIn, unit, buffer);
+    const bool on_host = u.spec.cpu_offload && !u.sub_sharded;
+    push(on_host ? Op::kToDevice : Op::kCopyIn, Stream::kCopyIn, unit, buffer);
     const EventId copied = record(Stream::kCopyIn, unit, UnitEvent::kCopiedIn);
     if (!sharded()) {
       return;  // no_shard with a cast: the copy is the result; wait_gather waits for it

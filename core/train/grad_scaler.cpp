@@ -28,16 +28,21 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const {
 
 void GradScaler::unscale(std::span<const at::Tensor> shards) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> grads;
+  std::vector<at::Tensor> grads, offloaded;  // on the device; on the host
   for (const at::Tensor& shard : shards) {
     if (shard.grad().defined()) {
-      grads.push_back(shard.grad());
+      (shard.is_cpu() && !scale_.is_cpu() ? offloaded : grads).push_back(shard.grad());
     }
   }
   found_inf_.zero_();
+  const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   if (!grads.empty()) {
-    at::_amp_foreach_non_finite_check_and_unscale_(
-        grads, found_inf_, scale_.to(at::kDouble).reciprocal().to(at::kFloat));
+    at::_amp_foreach_non_finite_check_and_unscale_(grads, found_inf_, inverse);
+  }
+  if (!offloaded.empty()) {
+    at::Tensor found = at::zeros({1}, at::kFloat);
+    at::_amp_foreach_non_finite_check_and_unscale_(offloaded, found, inverse.cpu());
+    found_inf_.add_(found.to(found_inf_.device())).clamp_max_(1);
   }
   if (world_ != nullptr && world_->size() > 1) {
     dist::Communicator& all = world_->world();

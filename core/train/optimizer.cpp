@@ -1,5 +1,6 @@
 #include "core/train/optimizer.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
@@ -27,6 +28,19 @@ std::vector<ShardState> states_of(std::span<const at::Tensor> shards) {
   return states;
 }
 
+// The devices of the shards; the host, if shards are offloaded, last: the others then work while
+// the host does.
+std::vector<c10::Device> devices_of(std::span<const at::Tensor> shards) {
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& shard : shards) {
+    if (std::ranges::find(devices, shard.device()) == devices.end()) {
+      devices.push_back(shard.device());
+    }
+  }
+  std::ranges::stable_sort(devices, {}, [](const c10::Device& device) { return device.is_cpu(); });
+  return devices;
+}
+
 std::optional<at::Tensor> given(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
@@ -34,13 +48,27 @@ std::optional<at::Tensor> given(const at::Tensor& tensor) {
 class AdamW final : public Optimizer {
  public:
   AdamW(std::span<const at::Tensor> shards, const OptimizerOptions& options)
-      : options_(options), states_(states_of(shards)) {}
+      : options_(options), states_(states_of(shards)), devices_(devices_of(shards)) {}
 
   void step(const at::Tensor& found_inf) override {
+    for (const c10::Device& device : devices_) {
+      step_on(device, found_inf.defined() ? found_inf.to(device) : found_inf);
+    }
+  }
+
+  [[nodiscard]] std::span<const std::string_view> moments() const override {
+    static constexpr std::array<std::string_view, 2> kNames{"exp_avg", "exp_avg_sq"};
+    return kNames;
+  }
+  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
+  void create_state(size_t shard, double steps) override { create(states_.at(shard), steps); }
+
+ private:
+  void step_on(const c10::Device& device, const at::Tensor& found_inf) {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> values, grads, firsts, seconds, steps;
     for (ShardState& state : states_) {
-      if (!state.shard.grad().defined()) {
+      if (state.shard.device() != device || !state.shard.grad().defined()) {
         continue;
       }
       if (!state.first.defined()) {
@@ -65,14 +93,6 @@ class AdamW final : public Optimizer {
     }
   }
 
-  [[nodiscard]] std::span<const std::string_view> moments() const override {
-    static constexpr std::array<std::string_view, 2> kNames{"exp_avg", "exp_avg_sq"};
-    return kNames;
-  }
-  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
-  void create_state(size_t shard, double steps) override { create(states_.at(shard), steps); }
-
- private:
   static void create(ShardState& state, double steps) {
     state.first = at::zeros_like(state.shard);
     state.second = at::zeros_like(state.shard);
@@ -81,19 +101,36 @@ class AdamW final : public Optimizer {
 
   OptimizerOptions options_;
   std::vector<ShardState> states_;
+  std::vector<c10::Device> devices_;
 };
 
 class Sgd final : public Optimizer {
  public:
   Sgd(std::span<const at::Tensor> shards, const OptimizerOptions& options)
-      : options_(options), states_(states_of(shards)) {}
+      : options_(options), states_(states_of(shards)), devices_(devices_of(shards)) {}
 
-  // A buffer of zeros has the same first step as torch.optim's, which starts with the gradient.
   void step(const at::Tensor& found_inf) override {
+    for (const c10::Device& device : devices_) {
+      step_on(device, found_inf.defined() ? found_inf.to(device) : found_inf);
+    }
+  }
+
+  [[nodiscard]] std::span<const std::string_view> moments() const override {
+    static constexpr std::array<std::string_view, 1> kNames{"momentum_buffer"};
+    return options_.momentum == 0 ? std::span<const std::string_view>{} : kNames;
+  }
+  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
+  void create_state(size_t shard, double /*steps*/) override {
+    states_.at(shard).first = at::zeros_like(states_.at(shard).shard);
+  }
+
+ private:
+  // A buffer of zeros has the same first step as torch.optim's, which starts with the gradient.
+  void step_on(const c10::Device& device, const at::Tensor& found_inf) {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> values, grads, buffers;
     for (ShardState& state : states_) {
-      if (!state.shard.grad().defined()) {
+      if (state.shard.device() != device || !state.shard.grad().defined()) {
         continue;
       }
       values.push_back(state.shard.detach());
@@ -114,18 +151,9 @@ class Sgd final : public Optimizer {
     }
   }
 
-  [[nodiscard]] std::span<const std::string_view> moments() const override {
-    static constexpr std::array<std::string_view, 1> kNames{"momentum_buffer"};
-    return options_.momentum == 0 ? std::span<const std::string_view>{} : kNames;
-  }
-  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
-  void create_state(size_t shard, double /*steps*/) override {
-    states_.at(shard).first = at::zeros_like(states_.at(shard).shard);
-  }
-
- private:
   OptimizerOptions options_;
   std::vector<ShardState> states_;
+  std::vector<c10::Device> devices_;
 };
 
 }  // namespace

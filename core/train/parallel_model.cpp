@@ -246,6 +246,9 @@ class ParallelModel final : public fsdp::ShardedModel {
       grads.insert(grads.end(), sharded.begin(), sharded.end());
     }
     const at::Tensor norm = fsdp::norm_on_device(parts, norm_type);
+    if (fsdp::clip_waits(grads, max_norm)) {
+      world_.world().wait_for_device();
+    }
     fsdp::clip_on_device(grads, norm, max_norm);
     return norm;
   }

@@ -170,7 +170,28 @@ Nanoseconds CalibratedCostModel::copy_of(schedule::Op op, Bytes read, Bytes writ
 }
 
 Nanoseconds CalibratedCostModel::host_copy(Bytes bytes) const {
-  return fallback_ != nullptr ? fallback_->host_copy(bytes) : copy(bytes, bytes);
+  if (fallback_ != nullptr) {
+    return fallback_->host_copy(bytes);
+  }
+  if (has_device()) {
+    throw InputError(shown(calibration_),
+                     "no copy between host and device was measured, so cpu_offload cannot be "
+                     "predicted; give --hardware to use that hardware's link");
+  }
+  return copy(bytes, bytes);
+}
+
+bool CalibratedCostModel::has_device() const {
+  return calibration_.host == HostMode::kAhead;
+}
+
+Nanoseconds CalibratedCostModel::on_host(const plan::Operator& op) const {
+  if (fallback_ == nullptr) {
+    throw InputError(shown(calibration_),
+                     "no optimizer on the host was measured, so cpu_offload cannot be predicted; "
+                     "give --hardware to use that hardware's host");
+  }
+  return fallback_->on_host(op);
 }
 
 Nanoseconds CalibratedCostModel::issue(const plan::Operator& op) const {

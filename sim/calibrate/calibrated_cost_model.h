@@ -40,6 +40,8 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
   [[nodiscard]] Nanoseconds copy_of(schedule::Op op, Bytes read, Bytes written) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
+  [[nodiscard]] bool has_device() const override;
+  [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
   [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;

@@ -197,7 +197,8 @@ class Fit {
       return collect_bucket(in, action, seen, bytes.units.at(action.unit));
     }
     bool adds = false;
-    if (action.op == schedule::Op::kStoreGrad && action.unit < stored.size()) {
+    const bool stores = action.op == schedule::Op::kStoreGrad || action.op == schedule::Op::kToHost;
+    if (stores && action.unit < stored.size()) {
       adds = stored[action.unit];
       stored[action.unit] = true;
     }

@@ -60,6 +60,10 @@ class CostModel : public CollectiveTimer {
   }
   // Copies between host and device.
   [[nodiscard]] virtual Nanoseconds host_copy(Bytes bytes) const = 0;
+  // Whether operators run on a device, and not on the host.
+  [[nodiscard]] virtual bool has_device() const { return false; }
+  // With has_device(): an operator that the host runs itself. Errors: InputError if not known.
+  [[nodiscard]] virtual Nanoseconds on_host(const plan::Operator& /*op*/) const { return 0; }
   // Host time to issue an operator, or an action of the schedule.
   [[nodiscard]] virtual Nanoseconds issue(const plan::Operator& op) const = 0;
   [[nodiscard]] virtual Nanoseconds issue(schedule::Op op) const = 0;

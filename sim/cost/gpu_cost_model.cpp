@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/error.h"
 #include "sim/cost/gemm_model.h"
 
 namespace shardlens::sim {
@@ -114,6 +115,16 @@ Nanoseconds GpuCostModel::copy(Bytes read, Bytes written) const {
 
 Nanoseconds GpuCostModel::host_copy(Bytes bytes) const {
   return nanoseconds(static_cast<double>(bytes) / (spec_.gpu.host_link_gbps * 1e3));
+}
+
+Nanoseconds GpuCostModel::on_host(const plan::Operator& op) const {
+  if (spec_.gpu.host_memory_gbps == 0) {
+    throw InputError(spec_.name,
+                     "a plan with cpu_offload needs \"host_memory_gbps\" in the spec's \"gpu\": "
+                     "the rate at which the optimizer works on the host");
+  }
+  return nanoseconds(static_cast<double>(op.read + op.written) /
+                     (spec_.gpu.host_memory_gbps * 1e3));
 }
 
 Nanoseconds GpuCostModel::issue(const plan::Operator& op) const {

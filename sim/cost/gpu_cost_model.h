@@ -32,6 +32,8 @@ class GpuCostModel final : public CostModel {
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
+  [[nodiscard]] bool has_device() const override { return true; }
+  [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
 

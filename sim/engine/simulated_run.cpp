@@ -29,7 +29,11 @@ constexpr int64_t kFirstCommunicatorTrack = 1'000'000'000;  // as in spool_trace
 constexpr int64_t kComputeStream = 7;                       // PyTorch's default stream in Kineto
 constexpr int64_t kFirstSideStream = 20;
 
-std::string_view copy_name(Op op) {
+// `cpu`: the device is the host, so offloading copies within its memory.
+std::string_view copy_name(Op op, bool cpu) {
+  if (cpu && (op == Op::kToHost || op == Op::kToDevice)) {
+    return copy_name(op == Op::kToHost ? Op::kStoreGrad : Op::kCopyIn, cpu);
+  }
   switch (op) {
     case Op::kCopyIn:
       return "fsdp::all_gather_copy_in";
@@ -284,11 +288,11 @@ class Writer {
       const uint32_t track = action.stream == Stream::kCompute || action.stream == Stream::kCopyIn
                                  ? main_
                                  : tracks_[action.stream == Stream::kAllReduce ? 1 : 0];
-      trace_.add_complete(Category::kCpuOp, copy_name(action.op), track,
+      trace_.add_complete(Category::kCpuOp, copy_name(action.op, cpu_), track,
                           offset_ + times.stream.start, offset_ + times.stream.end);
     } else {
       const bool memcpy = action.op == Op::kToHost || action.op == Op::kToDevice;
-      kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, copy_name(action.op),
+      kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, copy_name(action.op, cpu_),
              static_cast<size_t>(action.stream), times);
     }
   }

@@ -249,9 +249,9 @@ class Host {
       case Op::kCopyOut:
       case Op::kReduceCopyIn:
       case Op::kToDevice:
-      case Op::kToHost:
         return copy(action.stream, copy_time(action, unit, false));
-      case Op::kStoreGrad: {
+      case Op::kStoreGrad:
+      case Op::kToHost: {
         const bool adds = stored_[action.unit];
         stored_[action.unit] = true;
         return copy(action.stream, copy_time(action, unit, adds));

@@ -33,6 +33,30 @@ struct ShapeHash {
   }
 };
 
+// [Note: The link] A GPU has its own link to the host, each way. Copies to the device are on one
+// stream and copies to the host on another, so at most one copy at a time uses each way: streams
+// alone order them.
+void add_host_copies(const plan::ResolvedPlan& plan,
+                     UnitId id,
+                     const plan::UnitSize& size,
+                     const CostModel& model,
+                     UnitCosts& costs) {
+  const Bytes master = size_of(DType::kF32), reduce = size_of(plan.reduce_dtype(id));
+  const Bytes shard = size.shard * master, own = size.unsharded / plan.shard;
+  const Bytes reduced = size.reduced_shard * reduce, gradient = size.reduced_shard * master;
+  if (!model.has_device()) {
+    costs.to_device = model.copy_of(schedule::Op::kToDevice, shard, own);
+    costs.to_host = reduce == master ? 0 : model.copy_of(schedule::Op::kToHost, reduced, gradient);
+    costs.to_host_add = model.copy_of(schedule::Op::kToHost, reduced + gradient, gradient);
+    return;
+  }
+  // The device casts: see FlatParamHandle::copy_in() and to_host().
+  costs.to_device =
+      model.host_copy(shard) + (plan.casts_parameters(id) ? model.copy(shard, own) : 0);
+  costs.to_host = costs.to_host_add =
+      model.host_copy(gradient) + (reduce == master ? 0 : model.copy(reduced, gradient));
+}
+
 UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      UnitId id,
                      const plan::UnitSize& size,
@@ -78,8 +102,9 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                                                  reduced_shard * master);
   costs.store_add = model.copy_of(schedule::Op::kStoreGrad, reduced_shard * (reduce + master),
                                   reduced_shard * master);
-  costs.to_device = model.host_copy(own);
-  costs.to_host = model.host_copy(reduced_shard * master);
+  if (unit.cpu_offload) {
+    add_host_copies(plan, id, size, model, costs);
+  }
   return costs;
 }
 
@@ -87,7 +112,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
 bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
   const plan::Unit &x = plan.units[a], &y = plan.units[b];
   return x.parameters.empty() == y.parameters.empty() && x.api == y.api &&
-         x.reshard_after_forward == y.reshard_after_forward &&
+         x.reshard_after_forward == y.reshard_after_forward && x.cpu_offload == y.cpu_offload &&
          plan.param_dtype(a) == plan.param_dtype(b) && plan.reduce_dtype(a) == plan.reduce_dtype(b);
 }
 
@@ -134,10 +159,34 @@ Nanoseconds copy_time(const schedule::Action& action, const UnitCosts& unit, boo
     case schedule::Op::kToDevice:
       return unit.to_device;
     case schedule::Op::kToHost:
-      return unit.to_host;
+      return adds ? unit.to_host_add : unit.to_host;
     default:
       return 0;
   }
+}
+
+double share_on_host(const plan::ResolvedPlan& plan, std::span<const plan::UnitSize> sizes) {
+  int64_t all = 0, on_host = 0;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    all += sizes[id].stepped;
+    on_host += plan.units[id].cpu_offload ? sizes[id].stepped : 0;
+  }
+  return all == 0 ? 0 : static_cast<double>(on_host) / static_cast<double>(all);
+}
+
+OperatorCost operator_cost(const Operator& op, double share_on_host, const CostModel& model) {
+  if (op.kind != plan::OperatorKind::kOptimizer || share_on_host == 0 || !model.has_device()) {
+    return {model.compute(op), model.issue(op)};
+  }
+  const auto part = [&op](double share) {
+    Operator out = op;
+    for (int64_t* each : {&out.flops, &out.read, &out.written}) {
+      *each = std::llround(static_cast<double>(*each) * share);
+    }
+    return out;
+  };
+  const WorkTime run = share_on_host == 1 ? WorkTime{} : model.compute(part(1 - share_on_host));
+  return {run, model.issue(op) + model.on_host(part(share_on_host))};
 }
 
 StepCosts step_costs(const plan::Workload& workload,
@@ -145,15 +194,17 @@ StepCosts step_costs(const plan::Workload& workload,
                      const CostModel& model) {
   StepCosts costs;
   costs.operators.reserve(workload.operators.size());
+  const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
+  const double on_host = share_on_host(plan, sizes);
   std::unordered_map<Shape, OperatorCost, ShapeHash> known;
   for (const Operator& op : workload.operators) {
     const auto [it, fresh] = known.try_emplace({&op});
     if (fresh) {
-      it->second = {model.compute(op), model.issue(op)};
+      it->second = operator_cost(op, on_host, model);
     }
     costs.operators.push_back(it->second);
   }
-  costs.units = unit_costs(plan, plan::unit_sizes(plan), model);
+  costs.units = unit_costs(plan, sizes, model);
   costs.host_slowdown = model.host_slowdown();
   costs.waking = model.waking();
   for (size_t kind = 0; kind < costs.blocking.size(); ++kind) {

@@ -26,7 +26,7 @@ struct UnitCosts {
   Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0, reduce_copy_in = 0;
   Nanoseconds flatten = 0;  // gradients that no copy packs or casts (schedule::reads_gradient)
   Nanoseconds store = 0, store_add = 0;  // first gradient of a step; later ones are added to it
-  Nanoseconds to_device = 0, to_host = 0;
+  Nanoseconds to_device = 0, to_host = 0, to_host_add = 0;  // with cpu_offload
 };
 
 // All durations of a step, computed once; the simulator only combines them.
@@ -55,6 +55,17 @@ struct Group {
 [[nodiscard]] Nanoseconds copy_time(const schedule::Action& action,
                                     const UnitCosts& unit,
                                     bool adds);
+
+// The part of the elements that the optimizer updates whose units are offloaded: it steps them on
+// the host.
+[[nodiscard]] double share_on_host(const plan::ResolvedPlan& plan,
+                                   std::span<const plan::UnitSize> sizes);
+
+// Durations of an operator. The host does its part of the optimizer's work itself, so this is time
+// to issue it; on a CPU, which is the host, all is run alike.
+[[nodiscard]] OperatorCost operator_cost(const plan::Operator& op,
+                                         double share_on_host,
+                                         const CostModel& model);
 
 // Queries `model` once per distinct operator and per unit.
 [[nodiscard]] StepCosts step_costs(const plan::Workload& workload,

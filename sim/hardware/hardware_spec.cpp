@@ -53,7 +53,8 @@ GpuSpec read_gpu(const JsonNode& node) {
                            "attention_tflops",
                            "attention_backward_ratio",
                            "kernel_us",
-                           "host_link_gbps"};
+                           "host_link_gbps",
+                           "host_memory_gbps"};
   node.expect_object("a GPU");
   node.allow_only(kKeys);
   GpuSpec gpu;
@@ -72,6 +73,9 @@ GpuSpec read_gpu(const JsonNode& node) {
   gpu.attention_backward_ratio = constant(node, "attention_backward_ratio", kLeast, 1);
   gpu.kernel_us = constant(node, "kernel_us", 0, 1e3);
   gpu.host_link_gbps = constant(node, "host_link_gbps", kLeast, kMost);
+  if (node.find("host_memory_gbps")) {
+    gpu.host_memory_gbps = constant(node, "host_memory_gbps", kLeast, kMost);
+  }
   return gpu;
 }
 

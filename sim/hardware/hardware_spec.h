@@ -26,6 +26,8 @@ struct GpuSpec {
   double attention_backward_ratio = 0;  // backward's rate over forward's
   double kernel_us = 0;                 // shortest kernel
   double host_link_gbps = 0;
+  // Memory of the host, for each GPU: what an optimizer on the host reaches. 0: not known.
+  double host_memory_gbps = 0;
 };
 
 // GPU memory that a rank uses outside of PyTorch's allocator (`context` and `nccl`), and what

@@ -22,7 +22,8 @@ const char* MemoryReplay::what_name(What what) {
                                     "shard of the smaller mesh",
                                     "reduction's input",
                                     "reduction's output",
-                                    "gradient of the shard"};
+                                    "gradient of the shard",
+                                    "copy between host and device"};
   return kNames[static_cast<size_t>(what)];
 }
 

@@ -79,6 +79,10 @@ class Outliner {
     if (action.op == Op::kStoreGrad) {
       item.kind = MemoryItem::Kind::kStore;
       item.unit = action.unit;
+    } else if (action.op == Op::kToDevice || action.op == Op::kToHost) {
+      item.kind = MemoryItem::Kind::kStage;
+      item.unit = action.unit;
+      item.compute = action.stream == Stream::kCompute;
     } else if (action.op == Op::kAlloc || action.op == Op::kFree) {
       item.kind = action.op == Op::kAlloc ? MemoryItem::Kind::kAlloc : MemoryItem::Kind::kFree;
       item.unit = action.buffer.unit;

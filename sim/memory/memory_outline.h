@@ -10,8 +10,9 @@ namespace shardlens::sim {
 
 // An item of a planned step's order that allocates or frees memory.
 struct MemoryItem {
-  // kFlatten: a reduction is about to read the unit's gradients.
-  enum class Kind : uint8_t { kOperators, kBackwardEnd, kAlloc, kFree, kFlatten, kStore };
+  // kFlatten: a reduction is about to read the unit's gradients. kStage: a copy from or to the host
+  // of values in another dtype than `buffer`.
+  enum class Kind : uint8_t { kOperators, kBackwardEnd, kAlloc, kFree, kFlatten, kStore, kStage };
   Kind kind = Kind::kOperators;
   schedule::BufferKind buffer = schedule::BufferKind::kNone;
   schedule::Stream stream = schedule::Stream::kCompute;

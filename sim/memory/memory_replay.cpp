@@ -114,7 +114,7 @@ StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
     if (allocates(item)) {
       take(item, outline);
     }
-    peak = std::max(peak, most + allocator_.allocated());
+    peak = std::max(peak, most + allocator_.allocated() + std::exchange(staged_, 0));
   }
   const Bytes reserved = compute.reserved + allocator_.reserved();
   out_.peak_requested = 0;  // of a part
@@ -170,6 +170,7 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& 
     unit.gradient_bytes = size.reduced_shard * master;
     unit.unsharded_gradient_bytes = has_gradients(plan.units[id]) ? size.reduced * param : 0;
     unit.casts = reduce != master;
+    unit.staged_bytes = plan.casts_parameters(id) ? size.shard * master : 0;
     if (options.keeps_last_gradient && plan.plan.layout == plan::Layout::kPerParameter &&
         unit.unsharded_gradient_bytes > 0) {
       const uint32_t last = plan.units[id].parameters.back();
@@ -352,25 +353,6 @@ void MemoryReplay::drop(Block& block) {
   allocator_.free(std::exchange(block, kNone));
 }
 
-void MemoryReplay::hold_state(const MemoryInputs& inputs, const MemoryOptions& options) {
-  const Bytes master = size_of(DType::kF32);
-  for (UnitId id = 0; id < units_.size(); ++id) {
-    const plan::UnitSize& size = inputs.sizes[id];
-    hold(size.shard * master, Stream::kCompute, MemoryCategory::kParameters, id, What::kShard);
-    for (int64_t i = 0; i < options.optimizer_states; ++i) {
-      hold(size.stepped * master, Stream::kCompute, MemoryCategory::kOptimizer, id,
-           What::kOptimizerState);
-    }
-  }
-  for (const schedule::PlannedBucket& bucket : inputs.buckets) {
-    hold(bucket.bytes, Stream::kCompute, MemoryCategory::kCommunication, kNoUnit, What::kBucket);
-  }
-  for (const uint32_t parameter : inputs.plan.ignored_parameters) {
-    hold(inputs.plan.tree.parameters[parameter].numel * master, Stream::kCompute,
-         MemoryCategory::kParameters, kNoUnit, What::kIgnored);
-  }
-}
-
 void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
   switch (item.kind) {
     case MemoryItem::Kind::kOperators:
@@ -391,6 +373,8 @@ void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
       return release(item);
     case MemoryItem::Kind::kFlatten:
       return flatten_gradient(item.unit);
+    case MemoryItem::Kind::kStage:
+      return stage(item);
     case MemoryItem::Kind::kStore:
       return store(item);
   }

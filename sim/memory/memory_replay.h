@@ -80,6 +80,7 @@ class MemoryReplay {
     kReduceInput,
     kReduceOutput,
     kGradient,
+    kStaged,
   };
   // A live allocation, by block.
   struct Holder {
@@ -102,7 +103,8 @@ class MemoryReplay {
     // See MemoryOptions::keeps_last_gradient.
     Bytes last_gradient_bytes = 0;
     Block last_gradient = kNone;
-    bool casts = false;  // the reduction's output is cast to become the gradient
+    bool casts = false;      // the reduction's output is cast to become the gradient
+    Bytes staged_bytes = 0;  // of a shard that comes from the host and is cast
     // kUnshardedGrad is the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
     [[nodiscard]] Block& buffer(schedule::BufferKind kind) {
@@ -143,6 +145,7 @@ class MemoryReplay {
   void recompute(uint32_t index);
   void allocate(const MemoryItem& item);
   void store(const MemoryItem& item);
+  void stage(const MemoryItem& item);
   Block hold(Bytes bytes,
              schedule::Stream stream,
              MemoryCategory category,
@@ -170,6 +173,7 @@ class MemoryReplay {
   Bytes requested_ = 0;  // of the live allocations
   int64_t allocations_ = 0, peak_at_ = 0;
   int64_t stop_at_ = -1;  // number of the allocation after which to stop; -1: none
+  Bytes staged_ = 0;      // of a copy outside of compute's part, which ended with its item
   bool rising_ = false;   // the last allocation made a new peak that at_peak does not have yet
   bool failed_ = false, stopped_ = false;
   static constexpr uint32_t kNoOperator = 0xffffffffU;

@@ -24,18 +24,11 @@ Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
 }
 
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target) {
-  const auto refuse = [&plan](std::string_view key) {
-    throw InputError(fmt::format("{}#/{}", plan.plan.source, key),
-                     "not supported by the simulator yet");
-  };
   if (plan.world_size > target.ranks) {
     throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,
                                                  target.name, target.ranks));
   }
   for (const plan::Unit& unit : plan.units) {
-    if (unit.cpu_offload) {
-      refuse("cpu_offload");
-    }
     if (unit.api == plan::Api::kReplicate && plan.replicate > 1 && plan.shard > 1) {
       throw InputError(fmt::format("{}#/mesh", plan.plan.source),
                        "replicated units on a mesh with both axes are not supported by the "

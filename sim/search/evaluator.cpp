@@ -68,7 +68,11 @@ void Evaluator::take_sizes() {
   }
   // Shards of parameters, gradients and optimizer states.
   least_bytes_ = 0;
-  for (const plan::UnitSize& unit : unit_sizes_) {
+  for (UnitId id = 0; id < unit_sizes_.size(); ++id) {
+    if (plan_.units[id].cpu_offload) {
+      continue;
+    }
+    const plan::UnitSize& unit = unit_sizes_[id];
     least_bytes_ +=
         (unit.shard + unit.reduced_shard + unit.stepped * scenario_.step.optimizer_states()) *
         size_of(DType::kF32);
@@ -90,8 +94,8 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   const size_t last = out.workload.operators.size() - optimizer_.size();
   for (size_t i = 0; i < optimizer_.size(); ++i) {
     out.workload.operators[last + i] = optimizer_[i];
-    out.costs.operators[last + i] = {target_.costs->compute(optimizer_[i]),
-                                     target_.costs->issue(optimizer_[i])};
+    out.costs.operators[last + i] =
+        operator_cost(optimizer_[i], share_on_host(plan_, unit_sizes_), *target_.costs);
     out.memory[last + i].handed[0] = optimizer_[i].saved;
   }
   out.costs.units = unit_costs_;

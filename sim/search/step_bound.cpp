@@ -147,8 +147,10 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
   const Bytes master = size_of(DType::kF32);
   for (UnitId id = 0; id < of.sizes.size(); ++id) {
     const plan::UnitSize& size = of.sizes[id];
-    out.state += (size.shard + size.stepped * scenario.step.optimizer_states()) * master;
-    out.gradients += size.reduced_shard * master;
+    if (!of.plan.units[id].cpu_offload) {
+      out.state += (size.shard + size.stepped * scenario.step.optimizer_states()) * master;
+      out.gradients += size.reduced_shard * master;
+    }
     const UnitCosts& costs = of.costs.units[id];
     out.gathers += of.plan.shard > 1 ? costs.all_gather.run.alone : 0;
     out.reductions += of.plan.shard > 1 ? costs.reduce_scatter.run.alone : 0;
@@ -170,7 +172,8 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
     }
   }
   for (const plan::Operator& op : plan::optimizer_operators(of.plan, scenario.step)) {
-    out.optimizer += evaluator_.target().costs->compute(op).alone;
+    out.optimizer +=
+        operator_cost(op, share_on_host(of.plan, of.sizes), *evaluator_.target().costs).run.alone;
   }
   return out;
 }

@@ -223,7 +223,7 @@ TEST(PreparedRunTest, RefusesBeforeAnythingStarts) {
   std::ofstream(scratch / "few.txt") << std::string(200, 'x');
   std::ofstream(scratch / "one.txt") << std::string(10, 'x');
   std::ofstream(scratch / "plan.json")
-      << R"({"version": 1, "mesh": {"replicate": 1, "shard": 2}, "cpu_offload": true})";
+      << R"({"version": 1, "mesh": {"replicate": 1, "shard": 2}, "checkpointing_saves": ["attention"]})";
   const auto with = [&](const std::function<void(RunOptions&)>& change, int64_t world = 2) {
     RunOptions options = usable();
     change(options);

@@ -183,8 +183,6 @@ TEST_F(SimulateCommandTest, BadInputIsNamed) {
   refused("--hardware 8xH100 --slow-rank 9:2", 2, "RANK:FACTOR");
   refused("--hardware 8xH100 --batch 0", 2, "--batch 0");
   refused("--hardware 8xH100 --strategy replicate --mesh 2x4", 3, "#/mesh");
-  std::ofstream(folder_ + "/plan.json") << R"({"version": 1, "cpu_offload": true})";
-  refused("--hardware 8xH100 --plan " + folder_ + "/plan.json", 3, "plan.json#/cpu_offload");
 }
 
 // Recorded from PyTorch with six buckets; a cap of 100 MiB joins them into one.

@@ -98,6 +98,12 @@ def draw_plan(draw, blocks, parts):
     accumulate = draw.choice([1, 1, 1, 2, 3])
     if accumulate > 1:
         flags += ["--accumulate", str(accumulate)] + (["--no-sync"] if draw.random() < 0.5 else [])
+    if draw.random() < 0.25:
+        plan["cpu_offload"] = True
+    elif draw.random() < 0.2:
+        for entry in plan.get("units", []):
+            if "api" not in entry:
+                entry["cpu_offload"] = draw.random() < 0.5
     return plan, world, flags
 
 
@@ -167,6 +173,7 @@ class Trial:
         (directory / "plan.json").write_text(json.dumps(self.plan, indent=1))
         self.family = config["model_type"]
         self.replicated = any("api" in unit for unit in self.plan.get("units", []))
+        self.offloads = any(part.get("cpu_offload") for part in [self.plan, *self.plan.get("units", [])])
         self.problem, self.refused, self.actions, self.collectives = None, None, 0, 0
 
     def command(self, *arguments):
@@ -223,7 +230,7 @@ def main():
                                  "mesh" if "mesh" in plan else "", "mixed precision" if "mixed_precision" in plan else "",
                                  "checkpoints" if plan.get("activation_checkpointing") else "",
                                  "accumulation" if "--accumulate" in trial.flags else "",
-                                 "replicate" if trial.replicated else ""):
+                                 "replicate" if trial.replicated else "", "offload" if trial.offloads else ""):
                         kinds[kind] += kind != ""
                 shutil.rmtree(trial.directory)
             if sum(refused.values()) > options.plans + 20:

@@ -72,7 +72,7 @@ def ignored_parameters(m, plan):
 
 def shard_fsdp2(m, plan, world):
     from torch.distributed._composable.replicate_with_fsdp import replicate
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
     mesh = plan.get("mesh", {"replicate": 1, "shard": world})
     axes = {axis: mesh[axis] for axis in ("replicate", "shard") if mesh[axis] > 1}
     mesh = init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
@@ -85,6 +85,8 @@ def shard_fsdp2(m, plan, world):
             kw["reshard_after_forward"] = chosen.get("reshard_after_forward")
         if chosen.get("mixed_precision"):
             kw["mp_policy"] = mixed_precision(MixedPrecisionPolicy, chosen["mixed_precision"])
+        if chosen.get("cpu_offload"):
+            kw["offload_policy"] = CPUOffloadPolicy(pin_memory=False)  # nothing to pin for: the ranks compute on the CPU
         if ignored := ignored_parameters(m, plan):
             kw["ignored_params"] = ignored
         members = [modules[n] for n in fqns]

@@ -31,6 +31,7 @@ FROZEN_IN_UNITS = {"frozen_parameters": ["{blocks}.mlp.**"]}
 FROZEN_PREFIX = {"frozen_parameters": ["model.embed_tokens.*", "{block:0}.**", "{block:1}.**"]}
 IGNORED = {"ignored_modules": ["{block:1}.mlp"], "ignored_parameters": ["{block:2}.*.weight"]}
 PARTS = {"units": [{"modules": "{blocks}.mlp"}, {"modules": ""}]}
+OFFLOAD = {"cpu_offload": True}
 ALL_REPLICAS = {"mesh": {"replicate": "all"}}
 WHOLE_BETWEEN = {"units": [{"modules": "{blocks}", "reshard_after_backward": False}, {"modules": ""}]}
 
@@ -92,6 +93,11 @@ ROWS = {
     "fsdp2-frozen-bf16": dict(plan={**FROZEN_IN_UNITS, "mixed_precision": BF16}, worlds=(2, 3)),
     "fsdp2-frozen-checkpoint": dict(plan={**FROZEN_UNIT, **CHECKPOINTED}, worlds=(2, 3)),
     "fsdp2-ignored": dict(plan=IGNORED, worlds=(2, 3)),
+    "fsdp2-offload": dict(plan=OFFLOAD, run={"clip": 0.5}),
+    "fsdp2-offload-accumulate": dict(plan={**OFFLOAD, "reshard_after_forward": True}, run={"accumulate": 3}, worlds=(2, 3)),
+    "fsdp2-offload-bf16-of-units": dict(tolerance=1e-2, worlds=(2, 3), plan={"units": [
+        {"modules": "{blocks}", "cpu_offload": True, "mixed_precision": {**BF16, "output_dtype": "fp32"}}, {"modules": ""}]}),
+    "fsdp2-offload-hybrid": dict(plan={**OFFLOAD, **TWO_REPLICAS}, worlds=(4,)),
     "fsdp1": dict(plan=FSDP1),
     "fsdp1-shard-grad-op": dict(plan={**FSDP1, "reshard_after_forward": False}),
     "fsdp1-post": dict(plan={**FSDP1, "backward_prefetch": "post"}),

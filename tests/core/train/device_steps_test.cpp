@@ -34,6 +34,7 @@ struct StepsCase {
   int64_t accumulate = 1;
   bool scaled = false;
   plan::Optimizer optimizer = plan::Optimizer::kAdamW;
+  size_t waits = 1;  // of the host, in a step
 };
 
 void PrintTo(const StepsCase& c, std::ostream* out) {
@@ -116,7 +117,7 @@ TEST_P(DeviceStepsTest, TheHostWaitsOnceAStep) {
     const Steps device = run_steps(GetParam(), test::kFakeDevice);
     ASSERT_EQ(device.reports.size(), static_cast<size_t>(kSteps));
     for (size_t i = 0; i < device.reports.size(); ++i) {
-      EXPECT_LE(device.waits[i], 1) << "step " << i;
+      EXPECT_LE(device.waits[i], GetParam().waits) << "step " << i;
       const StepReport& report = device.reports[i];
       EXPECT_NEAR(report.loss, cpu.reports[i].loss, tolerance * cpu.reports[i].loss);
       EXPECT_EQ(report.skipped, cpu.reports[i].skipped) << "step " << i;
@@ -137,15 +138,20 @@ TEST_P(DeviceStepsTest, TheHostWaitsOnceAStep) {
 INSTANTIATE_TEST_SUITE_P(
     Plans,
     DeviceStepsTest,
-    testing::Values(StepsCase{"defaults", ""},
-                    StepsCase{"microbatches", "", 3},
-                    // FSDP1's limiter makes the host wait, as PyTorch's does.
-                    StepsCase{"fsdp1", R"(, "dialect": "fsdp1", "limit_all_gathers": false)", 2},
-                    StepsCase{"per_parameter", R"(, "layout": "per_parameter")", 2},
-                    StepsCase{"sgd", "", 1, false, plan::Optimizer::kSgd},
-                    StepsCase{"fp16", R"(, "mixed_precision": {"param_dtype": "fp16"})", 1, true},
-                    StepsCase{"ignored",
-                              R"(, "ignored_parameters": ["lm_head.weight", "layers.1.fc1.*"])"}),
+    testing::Values(
+        StepsCase{"defaults", ""},
+        StepsCase{"microbatches", "", 3},
+        // FSDP1's limiter makes the host wait, as PyTorch's does.
+        StepsCase{"fsdp1", R"(, "dialect": "fsdp1", "limit_all_gathers": false)", 2},
+        StepsCase{"per_parameter", R"(, "layout": "per_parameter")", 2},
+        StepsCase{"sgd", "", 1, false, plan::Optimizer::kSgd},
+        StepsCase{"fp16", R"(, "mixed_precision": {"param_dtype": "fp16"})", 1, true},
+        // The host waits for each unit's gradient, for the norm and for the scale.
+        StepsCase{"offloaded", R"(, "cpu_offload": true)", 2, false, plan::Optimizer::kAdamW, 8},
+        StepsCase{"offloaded_fp16",
+                  R"(, "cpu_offload": true, "mixed_precision": {"param_dtype": "fp16"})", 1, true,
+                  plan::Optimizer::kAdamW, 16},
+        StepsCase{"ignored", R"(, "ignored_parameters": ["lm_head.weight", "layers.1.fc1.*"])"}),
     [](const auto& each) { return std::string(each.param.name); });
 
 TEST(DeviceModelTest, ReplicatedParametersOnAnotherDeviceThanTheWorldsAreNamed) {

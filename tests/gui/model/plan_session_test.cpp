@@ -216,8 +216,12 @@ TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
   state.machine = "9xNothing";
   EXPECT_TRUE(PlanSession::simulated(session_.subject(), state, "").error.contains("9xNothing"));
   state = session_.state();
-  state.plan.cpu_offload = true;
-  EXPECT_TRUE(PlanSession::simulated(session_.subject(), state, "").error.contains("cpu_offload"));
+  state.plan.mesh_replicate = 2;
+  state.plan.mesh_shard = 4;
+  for (plan::UnitEntry& unit : state.plan.units) {
+    unit.api = plan::Api::kReplicate;
+  }
+  EXPECT_TRUE(PlanSession::simulated(session_.subject(), state, "").error.contains("#/mesh"));
   state = session_.state();
   state.step.seq = 1 << 20;
   EXPECT_FALSE(PlanSession::simulated(session_.subject(), state, "").error.isEmpty());

@@ -23,6 +23,8 @@ struct Durations {
   Nanoseconds wide_forward = 0;           // of a layer whose input is kWideWidth
   Nanoseconds all_gather = 0, reduce_scatter = 0, all_reduce = 0;
   Nanoseconds copy = 0;
+  Nanoseconds link = 0;     // a copy between host and device; 0: as `copy`
+  Nanoseconds on_host = 0;  // an optimizer on the host; 0: there is no device
   Nanoseconds peer_wait = 0, waking = 0;
   Nanoseconds issue_operator = 0, issue_action = 0, issue_collective = 0;
   double compute_slowdown = 1, collective_slowdown = 1, host_slowdown = 1;
@@ -54,7 +56,13 @@ class DecreedCosts final : public CostModel {
   [[nodiscard]] Nanoseconds waking() const override { return d_.waking; }
   [[nodiscard]] double host_slowdown() const override { return d_.host_slowdown; }
   [[nodiscard]] Nanoseconds copy(Bytes, Bytes) const override { return d_.copy; }
-  [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return d_.copy; }
+  [[nodiscard]] Nanoseconds host_copy(Bytes) const override {
+    return d_.link > 0 ? d_.link : d_.copy;
+  }
+  [[nodiscard]] bool has_device() const override { return d_.on_host > 0; }
+  [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override {
+    return op.kind == plan::OperatorKind::kOptimizer ? d_.on_host : 0;
+  }
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override {
     return op.kind == plan::OperatorKind::kGemm ? d_.issue_operator : 0;
   }

@@ -378,5 +378,70 @@ TEST(SimulatorTest, CollectivesOfACommunicatorStartInIssueOrder) {
   EXPECT_EQ(collectives, 3 * 6);
 }
 
+// The copies from the host are slower than all else and follow each other without a gap: a layer
+// runs after its copy, the all-gather and the layers' own time. At the end the host waits for the
+// last gradient's copy and steps the optimizer; the GPU is idle meanwhile.
+TEST(SimulatorTest, OffloadedParametersComeOverTheLinkAndTheHostSteps) {
+  const auto offload = [](plan::Plan& plan) { plan.cpu_offload = true; };
+  const Chain chain = make_chain({.layers = 3, .change = offload});
+  const Durations durations{.forward = 3,
+                            .backward = 4,
+                            .all_gather = 2,
+                            .reduce_scatter = 5,
+                            .link = 10,
+                            .on_host = 100};
+  const SimulatedStep step = chain.run(durations);
+  const SimulatedRank& rank = step.ranks.front();
+  EXPECT_EQ(chain.forward_end(rank), 3 * 10 + 2 + 3);
+  Nanoseconds last_copy = 0;
+  int to_device = 0, to_host = 0;
+  for (size_t i = 0; i < chain.step.order.size(); ++i) {
+    const schedule::PlannedItem& item = chain.step.order[i];
+    if (item.kind != schedule::PlannedItem::Kind::kAction) {
+      continue;
+    }
+    const schedule::Action& action = chain.step.actions[item.index].action;
+    if (action.op == schedule::Op::kToHost || action.op == schedule::Op::kToDevice) {
+      (action.op == schedule::Op::kToHost ? to_host : to_device) += 1;
+      EXPECT_EQ(rank.items[i].stream.end - rank.items[i].stream.start, durations.link);
+      last_copy = std::max(last_copy, rank.items[i].stream.end);
+    }
+  }
+  EXPECT_EQ(to_host, 3);
+  EXPECT_EQ(to_device, 6);  // in forward and in backward: the last layer is freed between them too
+  EXPECT_EQ(step.duration, last_copy + durations.on_host);
+  EXPECT_GE(rank.figures.idle, durations.on_host);
+}
+
+// Two of three layers are on the host: it does two thirds of the optimizer's work.
+TEST(SimulatorTest, OptimizerIsSplitBetweenHostAndDevice) {
+  class ByBytes final : public CostModel {
+   public:
+    [[nodiscard]] Nanoseconds duration(CollectiveKind, int, Bytes) const override { return 0; }
+    [[nodiscard]] WorkTime compute(const plan::Operator& op) const override {
+      return {op.read + op.written, op.read + op.written};
+    }
+    [[nodiscard]] Nanoseconds copy(Bytes, Bytes) const override { return 0; }
+    [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return 0; }
+    [[nodiscard]] bool has_device() const override { return true; }
+    [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override {
+      return 100 * (op.read + op.written);
+    }
+    [[nodiscard]] Nanoseconds issue(const plan::Operator&) const override { return 0; }
+    [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return 0; }
+  };
+  plan::Operator op;
+  op.kind = plan::OperatorKind::kOptimizer;
+  op.read = 60;
+  op.written = 30;
+  EXPECT_EQ(operator_cost(op, 0, ByBytes()).run.alone, 90);
+  EXPECT_EQ(operator_cost(op, 0, ByBytes()).issue, 0);
+  const OperatorCost split = operator_cost(op, 2.0 / 3, ByBytes());
+  EXPECT_EQ(split.run.alone, 30);
+  EXPECT_EQ(split.issue, 6000);
+  EXPECT_EQ(operator_cost(op, 1, ByBytes()).run.alone, 0);
+  EXPECT_EQ(operator_cost(op, 1, ByBytes()).issue, 9000);
+}
+
 }  // namespace
 }  // namespace shardlens::sim::test

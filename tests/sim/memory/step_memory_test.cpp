@@ -73,6 +73,39 @@ TEST(StepMemoryTest, TheHistoryHasThePeak) {
   EXPECT_EQ(chain.step.unit_names[chain.workload.operators[at.index].unit], "layers.1");
 }
 
+// The same step with shards, gradients and optimizer on the host. What is left at the peak: layer 1
+// and layer 0 unsharded, layer 2's unsharded gradient and reduced one, layer 1's gradients, and the
+// activations. Nothing is left between steps.
+TEST(StepMemoryTest, OffloadedStateIsNotOnTheDevice) {
+  const Chain chain =
+      make_chain({.layers = 3, .change = [](plan::Plan& plan) { plan.cpu_offload = true; }});
+  MemoryOptions options;
+  options.capacity = kNoLimit;
+  options.keep_history = true;
+  const StepMemory memory = step_memory(chain.workload, chain.plan, chain.step, options);
+  EXPECT_EQ(memory.peak_allocated, 9 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kParameters), 0);
+  EXPECT_EQ(of(memory, MemoryCategory::kOptimizer), 0);
+  EXPECT_EQ(of(memory, MemoryCategory::kUnsharded), 2 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kGradients), 2 * kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kCommunication), kOne);
+  EXPECT_EQ(of(memory, MemoryCategory::kActivations), 4 * kOne);
+  EXPECT_EQ(memory.history.front().sum(), 0);
+  EXPECT_EQ(memory.history.back().sum(), 0);
+}
+
+// Of three layers one is on the host: its shard, its gradient and its states are not on the device.
+TEST(StepMemoryTest, OneOffloadedUnitOfThree) {
+  const Chain chain = make_chain(
+      {.layers = 3, .change = [](plan::Plan& plan) { plan.units[1].cpu_offload = true; }});
+  MemoryOptions options;
+  options.capacity = kNoLimit;
+  options.keep_history = true;
+  const StepMemory memory = step_memory(chain.workload, chain.plan, chain.step, options);
+  EXPECT_EQ(memory.history.front().sum(), 6 * kOne);
+  EXPECT_EQ(memory.history.back().sum(), (6 + 2) * kOne);
+}
+
 // Kept after forward: all three units are unsharded when backward begins.
 TEST(StepMemoryTest, KeptParametersAreAllUnsharded) {
   const StepMemory memory = memory_of(make_chain({.layers = 3, .strategy = "shard_grad_op"}));

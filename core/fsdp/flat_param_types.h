@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+
+#include <c10/core/Device.h>
+
+namespace shardlens::fsdp {
+
+// How a FlatParamHandle is made.
+struct FlatParamChoices {
+  // Some parameters may be frozen: they are gathered with the others and have no gradient.
+  bool mixed_requires_grad = false;
+  // FSDP1: if only some parameters are frozen, autograd differentiates all of them, and the
+  // gradients of the frozen ones are discarded.
+  bool differentiates_frozen = false;
+  // If the parameters have no storage, the shard has none either until materialize().
+  bool deferred = false;
+  // CPU offload: the shard and its gradient are on the host, in pinned memory unless this is the
+  // CPU; the unsharded parameters are on this device. nullopt: all are where the parameters are.
+  std::optional<c10::Device> offload_from;
+};
+
+}  // namespace shardlens::fsdp
