@@ -46,11 +46,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
                         LiveCount<FlatParamHandle> {
  public:
   using LiveCount::live;
-  struct Slot {
-    std::string fqn;
-    at::Tensor parameter;  // as registered in the module; tied modules have the same tensor
-    std::vector<int64_t> shape;
-  };
+  using Slot = FlatParamSlot;
+  using Range = FlatParamRange;
 
   // The handle is whole() if there is one rank, no cast and no offload: the unsharded parameter is
   // then the shard, and nothing is ever freed. `param_dtype`: nullopt: each parameter's own.
@@ -142,6 +139,12 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] bool is_stale() const;
   void values_written() { written_ = true; }
 
+  // The scope FullParameters: parameters become leaves in their own shapes, with the values of all
+  // ranks' shard() one after the other, and show those of the shard's gradient (undefined: none).
+  void summon(const at::Tensor& shards, const at::Tensor& gradients, bool to_cpu);
+  // Slices again, with `writeback` of their parts. Errors: UsageError naming one of another shape.
+  void end_summon(bool writeback);
+
   // The following are for a whole() handle, whose unsharded parameter is the shard:
   [[nodiscard]] const at::Tensor& unsharded() const { return unsharded_; }
   // Parameters become leaves in their own shapes that share the flat parameter's storage.
@@ -176,9 +179,6 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   std::vector<size_t> adopt_user_grads();
   // Publishes zeros for the set slots without a gradient, so that a reset is noticed.
   void publish_zeros(const std::vector<bool>& slots);
-  struct Range {
-    int64_t start = 0, numel = 0;
-  };
   // The range of a slot in a shard that contains only the parameters in `carried`.
   [[nodiscard]] Range range_of(size_t slot, const std::vector<bool>& carried) const;
   // Sets each parameter's grad() to its slice of the shard's gradient. has_grads(): any has one.
@@ -203,6 +203,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // This rank's part of `given`, which is the slice of a parameter or all of it. Undefined: it has
   // another number of elements.
   [[nodiscard]] at::Tensor own_part(const at::Tensor& given, size_t slot) const;
+  [[nodiscard]] at::Tensor gradient_of(const at::Tensor& gradients, size_t slot) const;
+  void write_back(size_t slot);
   void adopt_value(size_t slot);
   [[nodiscard]] int64_t value_version() const;  // increases when a parameter or the shard changes
   void note_gather();  // an all-gather is about to read the shard, unless there is a sub-shard
@@ -240,7 +242,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   std::shared_ptr<UnshardedGradients> gradients_;
   bool to_flat_ = false;
   std::shared_ptr<torch::autograd::Node> accumulator_;
-  bool written_ = false;                    // values_written() was called since the last all-gather
+  bool written_ = false;  // values_written() was called since the last all-gather
+  Summoned summoned_;
   bool full_ = false, with_edges_ = false;  // as the last use_full() left it
 };
 

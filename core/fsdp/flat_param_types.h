@@ -1,10 +1,31 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 
 namespace shardlens::fsdp {
+
+struct FlatParamSlot {
+  std::string fqn;
+  at::Tensor parameter;  // as registered in the module; tied modules have the same tensor
+  std::vector<int64_t> shape;
+};
+
+struct FlatParamRange {
+  int64_t start = 0, numel = 0;
+};
+
+// A FlatParamHandle in a scope FullParameters.
+struct Summoned {
+  bool open = false;
+  bool grads = false;              // gradients are whole too
+  std::vector<at::Tensor> hidden;  // per slot: the gradient of the slice that the parameter shows
+};
 
 // How a FlatParamHandle is made.
 struct FlatParamChoices {

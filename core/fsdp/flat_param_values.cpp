@@ -1,8 +1,11 @@
 // Values that users give to the parameters of a FlatParamHandle.
+#include <utility>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include "core/base/error.h"
 #include "core/fsdp/flat_param_handle.h"
@@ -80,6 +83,83 @@ void FlatParamHandle::adopt_value(size_t slot) {
     }
   }
   versions_[slot] = slots_[slot].parameter._version();
+}
+
+at::Tensor FlatParamHandle::gradient_of(const at::Tensor& gradients, size_t slot) const {
+  const std::vector<int64_t>& shape = slots_[slot].shape;
+  const int64_t numel = c10::multiply_integers(shape);
+  if (layout_.layout() == plan::Layout::kFlat) {
+    return gradients.narrow(0, full_views_[slot].storage_offset(), numel).view(shape);
+  }
+  return gradients.view({layout_.ranks(), -1})
+      .narrow(1, chunks_.grad_starts[slot], chunks_.numels[slot])
+      .reshape({-1})
+      .narrow(0, 0, numel)
+      .view(shape);
+}
+
+void FlatParamHandle::summon(const at::Tensor& shards, const at::Tensor& gradients, bool to_cpu) {
+  const at::NoGradGuard no_grad;
+  summoned_.open = true;
+  summoned_.hidden.resize(slots_.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor& parameter = slots_[i].parameter;
+    summoned_.hidden[i] = std::exchange(parameter.mutable_grad(), at::Tensor());
+    const at::Tensor whole = parameter_of(shards, i);
+    repoint(i, to_cpu ? whole.to(at::kCPU) : whole);
+    parameter.set_requires_grad(!frozen_[i]);
+    if (gradients.defined() && has_grad_[i]) {
+      parameter.mutable_grad() = gradient_of(gradients, i).to(parameter.device());
+    }
+  }
+  summoned_.grads = gradients.defined();
+}
+
+void FlatParamHandle::end_summon(bool writeback) {
+  if (!std::exchange(summoned_.open, false)) {
+    return;  // rank0_only: this rank has kept its slices
+  }
+  const at::NoGradGuard no_grad;
+  std::string wrong;
+  for (size_t i = 0; i < slots_.size() && writeback; ++i) {
+    const at::Tensor& given = slots_[i].parameter;
+    const at::Tensor& grad = given.grad();
+    if (given.sizes() != full_views_[i].sizes() ||
+        given.scalar_type() != shard_views_[i].scalar_type()) {
+      wrong =
+          fmt::format("parameter '{}' was given values of shape [{}] in {}; expected [{}] in {}",
+                      slots_[i].fqn, fmt::join(given.sizes(), ", "), toString(given.scalar_type()),
+                      fmt::join(slots_[i].shape, ", "), toString(shard_views_[i].scalar_type()));
+    } else if (grad.defined() && grad.sizes() != full_views_[i].sizes()) {
+      wrong = fmt::format("parameter '{}' was given a gradient of shape [{}]; expected [{}]",
+                          slots_[i].fqn, fmt::join(grad.sizes(), ", "),
+                          fmt::join(slots_[i].shape, ", "));
+    }
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (writeback && wrong.empty()) {
+      write_back(i);
+    }
+    slots_[i].parameter.mutable_grad() = std::exchange(summoned_.hidden[i], at::Tensor());
+  }
+  point_to_shard();
+  if (!wrong.empty()) {
+    throw UsageError(wrong);
+  }
+}
+
+void FlatParamHandle::write_back(size_t slot) {
+  const at::Tensor& given = slots_[slot].parameter;
+  shard_views_[slot].copy_(own_part(given, slot));
+  at::Tensor& shown = summoned_.hidden[slot];
+  if (!summoned_.grads || !shown.defined()) {
+    return;
+  }
+  if (given.grad().defined()) {
+    shown.copy_(own_part(given.grad(), slot));
+  } else {
+    shown = at::Tensor();
+  }
 }
 
 int64_t FlatParamHandle::value_version() const {

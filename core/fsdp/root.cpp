@@ -388,6 +388,7 @@ class Root::Backward {
 void Root::pre_backward(UnitId unit, uint32_t invocation) {
   Progress& progress = progress_[unit];
   if (!in_backward_) {
+    require_not_summoned();
     in_backward_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback(
         [backward = std::make_shared<Backward>(weak_from_this(), trainer_)] { backward->end(); });

@@ -9,6 +9,7 @@
 
 #include "core/base/live_count.h"
 #include "core/fsdp/executor.h"
+#include "core/fsdp/full_parameters.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/fsdp/state.h"
 #include "core/module/hookable.h"
@@ -62,6 +63,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void set_gradient_divide_factor(UnitId unit, double factor);
   // `hook`: kUnshard, kWaitUnshard or kReshard.
   void unshard(UnitId unit, Hook hook);
+  // The scope FullParameters.
+  void summon(const std::vector<UnitId>& units, const SummonOptions& options);
+  void end_summon(const std::vector<UnitId>& units, bool writeback);
   at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) override;
   void zero_grad() override;
   void optimizer_done() override;
@@ -112,6 +116,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void require_materialized();
   void require_frozen_as_sharded() const;
   void require_no_stray_use() const;
+  void gather_full(const std::vector<UnitId>& units, const SummonOptions& options);
+  void require_summonable(UnitId unit, const SummonOptions& options) const;
+  void require_not_summoned() const;
   void hide_unsharded();
   void adopt_user_grads();
   void backward_end();
@@ -129,6 +136,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
+  bool summoned_ = false;             // a scope FullParameters is open
   std::thread::id trainer_;           // the thread of the last forward
   bool last_backward_ = true;         // set_is_last_backward()
   bool announces_steps_ = false;      // the program calls optimizer_done()

@@ -3,11 +3,21 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "core/base/error.h"
 #include "core/fsdp/root.h"
 
 namespace shardlens::fsdp {
 
+void Root::require_not_summoned() const {
+  if (summoned_) {
+    throw UsageError(prefix() +
+                     "the parameters are whole, in a scope FullParameters; end it before the model "
+                     "runs, or is used in another way");
+  }
+}
+
 void Root::settle() {
+  require_not_summoned();
   if (!in_backward_ || faulted_ || torch::autograd::get_current_graph_task_id() != -1) {
     return;
   }

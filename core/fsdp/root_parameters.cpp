@@ -9,6 +9,7 @@
 namespace shardlens::fsdp {
 
 std::vector<ParameterSlice> Root::slices() const {
+  require_not_summoned();
   std::vector<ParameterSlice> slices;
   const int64_t shard_rank = plan_.shard == 1 ? 0 : options_.world->shard().rank();
   for (const auto& state : states_) {
@@ -118,6 +119,7 @@ void Root::drop_stale(UnitId unit) {
 }
 
 at::Tensor Root::full_parameter(uint32_t parameter) {
+  require_not_summoned();
   require_materialized();
   const at::NoGradGuard no_grad;
   for (const plan::Unit& unit : plan_.units) {

@@ -1,0 +1,188 @@
+#include "core/fsdp/full_parameters.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include "core/base/error.h"
+#include "core/dist/world.h"
+#include "core/fsdp/joining.h"
+#include "core/fsdp/root.h"
+#include "core/fsdp/traversal.h"
+
+namespace shardlens::fsdp {
+namespace {
+
+void require_possible(const SummonOptions& options) {
+  if (options.writeback && options.rank0_only) {
+    throw UsageError(
+        "FullParameters: writeback with rank0_only is not supported: the other ranks have only "
+        "their slices; pass writeback = false");
+  }
+  if (options.with_grads && options.offload_to_cpu) {
+    throw UsageError(
+        "FullParameters: with_grads with offload_to_cpu is not supported: a parameter and its "
+        "gradient are on one device");
+  }
+}
+
+// All ranks' `own`, one after the other, on the device of the collectives.
+at::Tensor gathered(const at::Tensor& own, c10::Device device, dist::World& world, UnitId unit) {
+  const at::Tensor input = own.detach().to(device);
+  dist::Communicator& shard = world.shard();
+  const at::Tensor all = at::empty({input.numel() * shard.size()}, input.options());
+  shard.wait(shard.all_gather(all, input, {unit, "the full parameters"}));
+  return all;
+}
+
+}  // namespace
+
+void Root::summon(const std::vector<UnitId>& units, const SummonOptions& options) {
+  if (summoned_) {
+    throw UsageError(prefix() +
+                     "cannot unshard parameters: another scope of full parameters is open");
+  }
+  settle();
+  if (forward_root_ != kNoUnit || in_backward_) {
+    throw UsageError(prefix() + "cannot unshard parameters during a forward or backward");
+  }
+  require_materialized();
+  adopt_user_grads();
+  for (const UnitId unit : units) {
+    require_summonable(unit, options);
+  }
+  summoned_ = true;
+  try {
+    gather_full(units, options);
+  } catch (...) {
+    end_summon(units, /*writeback=*/false);
+    throw;
+  }
+}
+
+void Root::gather_full(const std::vector<UnitId>& units, const SummonOptions& options) {
+  const at::NoGradGuard no_grad;
+  const bool shows = !options.rank0_only || options_.world->rank() == 0;
+  for (const UnitId unit : units) {
+    FlatParamHandle* handle = states_[unit]->handle();
+    if (handle == nullptr) {
+      continue;
+    }
+    handle->adopt_user_values();
+    if (handle->is_full()) {
+      raise({Hook::kReshard, unit});
+    }
+    dist::World& world = *options_.world;
+    const bool whole = plan_.shard == 1;
+    const at::Tensor grad =
+        options.with_grads && handle->has_grads() ? handle->shard().grad() : at::Tensor();
+    const at::Tensor parameters = whole ? handle->shard().detach().to(handle->device())
+                                        : gathered(handle->shard(), handle->device(), world, unit);
+    const at::Tensor gradients =
+        !grad.defined() || whole ? grad : gathered(grad, handle->device(), world, unit);
+    if (shows) {
+      handle->summon(parameters, gradients, options.offload_to_cpu);
+    }
+  }
+}
+
+void Root::require_summonable(UnitId unit, const SummonOptions& options) const {
+  const FlatParamHandle* handle = states_[unit]->handle();
+  if (handle == nullptr) {
+    return;
+  }
+  if (options.offload_to_cpu && plan_.shard == 1) {
+    throw UsageError(prefix() + "unit '" + handle->unit() +
+                     "': offload_to_cpu is not supported for parameters that are not sharded");
+  }
+  const std::vector<bool> unreduced = executor_->unreduced(unit);
+  if (options.with_grads && std::ranges::count(unreduced, true) > 0) {
+    throw UsageError(prefix() + "unit '" + handle->unit() +
+                     "' has gradients that are not reduced yet; run a backward with sync first");
+  }
+}
+
+void Root::end_summon(const std::vector<UnitId>& units, bool writeback) {
+  summoned_ = false;
+  std::exception_ptr failure;
+  for (const UnitId unit : units) {
+    FlatParamHandle* handle = states_[unit]->handle();
+    try {
+      if (handle != nullptr) {
+        handle->end_summon(writeback);
+      }
+    } catch (const UsageError&) {
+      failure = failure == nullptr ? std::current_exception() : failure;
+    }
+  }
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+FullParameters::FullParameters(const std::shared_ptr<torch::nn::Module>& module,
+                               const SummonOptions& options)
+    : writeback_(options.writeback) {
+  require_possible(options);
+  std::vector<std::shared_ptr<FsdpState>> states;
+  if (options.recurse) {
+    states = fsdp_states(module);
+  } else if (is_fully_sharded(*module)) {
+    states = {module_fsdp_state(*module)};
+  }
+  for (const auto& state : states) {
+    if (state->application() != nullptr) {
+      init_root(*state);  // the first is the outermost: it joins the units below it
+    }
+    const std::shared_ptr<Root> root = state->root();
+    if (root == nullptr) {
+      continue;
+    }
+    const auto same = std::ranges::find(parts_, root, &Part::root);
+    Part& part = same == parts_.end() ? parts_.emplace_back(Part{root, {}}) : *same;
+    part.units.push_back(state->unit());
+  }
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    try {
+      parts_[i].root->summon(parts_[i].units, options);
+    } catch (...) {
+      parts_.resize(i);
+      end(/*writeback=*/false);
+      throw;
+    }
+  }
+}
+
+FullParameters::~FullParameters() {
+  try {
+    close();
+  } catch (const std::exception&) {  // close() says what was lost
+  }
+}
+
+void FullParameters::close() {
+  end(writeback_);
+}
+
+void FullParameters::end(bool writeback) {
+  const std::vector<Part> parts = std::exchange(parts_, {});
+  std::exception_ptr failure;
+  for (const Part& part : parts) {
+    try {
+      part.root->end_summon(part.units, writeback);
+    } catch (const UsageError&) {
+      failure = failure == nullptr ? std::current_exception() : failure;
+    }
+  }
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace shardlens::fsdp
