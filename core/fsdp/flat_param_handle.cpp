@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include <fmt/format.h>
 
@@ -16,6 +15,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/base/error.h"
+#include "core/fsdp/module_states.h"
 
 namespace shardlens::fsdp {
 
@@ -77,19 +77,6 @@ void require_uniform(const std::vector<FlatParamHandle::Slot>& slots,
   }
 }
 
-// Like set_data(), which refuses to change between the CPU and devices that it does not list.
-void move_data(at::Tensor& parameter, const at::Tensor& data) {
-  if (parameter.device().type() == data.device().type()) {
-    parameter.set_data(data);
-    return;
-  }
-  if (auto* meta = impl::get_autograd_meta(parameter); meta != nullptr) {
-    const std::lock_guard lock(meta->mutex_);
-    meta->grad_accumulator_.reset();  // one for the other device
-  }
-  parameter.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-}
-
 }  // namespace
 
 FlatParamHandle::FlatParamHandle(std::string unit,
@@ -106,8 +93,8 @@ FlatParamHandle::FlatParamHandle(std::string unit,
       reduce_dtype_(reduce_dtype) {
   require_uniform(slots_, choices.mixed_requires_grad, layout_.layout() == plan::Layout::kFlat);
   const at::NoGradGuard no_grad;
-  const bool offloaded = choices.offload_from.has_value();
-  const c10::Device device = choices.offload_from.value_or(slots_.front().parameter.device());
+  const bool offloaded = choices.offload;
+  const c10::Device device = choices.device.value_or(slots_.front().parameter.device());
   const at::TensorOptions options = at::TensorOptions().device(device);
   for (const Slot& slot : slots_) {
     frozen_.push_back(!slot.parameter.requires_grad());

@@ -36,9 +36,10 @@ struct FlatParamChoices {
   bool differentiates_frozen = false;
   // If the parameters have no storage, the shard has none either until materialize().
   bool deferred = false;
-  // CPU offload: the shard and its gradient are on the host, in pinned memory unless this is the
-  // CPU; the unsharded parameters are on this device. nullopt: all are where the parameters are.
-  std::optional<c10::Device> offload_from;
+  // Of the unsharded parameters; nullopt: that of the parameters. The shard and its gradient are
+  // there too or, with `offload`, on the host, in pinned memory unless the device is the CPU.
+  std::optional<c10::Device> device;
+  bool offload = false;
 };
 
 }  // namespace shardlens::fsdp

@@ -12,6 +12,7 @@
 #include "core/composable/class_name.h"
 #include "core/dist/world.h"
 #include "core/fsdp/joining.h"
+#include "core/fsdp/module_states.h"
 #include "core/fsdp/root.h"
 #include "core/module/activation_checkpoint.h"
 #include "core/module/hook_point.h"
@@ -140,6 +141,34 @@ void compare_ranks(const plan::ResolvedPlan& plan, dist::World& world) {
   }
 }
 
+// The parameters and buffers of units that are not sharded yet.
+std::vector<ModuleState> states_to_prepare(const plan::ResolvedPlan& plan,
+                                           const ModulesByFqn& modules,
+                                           const std::vector<at::Tensor>& parameters,
+                                           const std::vector<std::shared_ptr<FsdpState>>& states) {
+  std::vector<ModuleState> out;
+  const std::vector<UnitId> unit_of = units_of_modules(plan);
+  for (uint32_t index = 0; index < plan.tree.modules.size(); ++index) {
+    const plan::Module& spec = plan.tree.modules[index];
+    const auto found = modules.find(spec.fqn);
+    if (found != modules.end() && states[unit_of[index]] == nullptr &&
+        is_sharded(plan.units[unit_of[index]])) {
+      for (const auto& each : found->second->named_buffers(/*recurse=*/false)) {
+        out.push_back({spec.fqn + "." + each.key(), each.value(), true});
+      }
+    }
+  }
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    for (size_t i = 0; i < plan.units[id].parameters.size(); ++i) {
+      const uint32_t index = plan.units[id].parameters[i];
+      if (states[id] == nullptr && is_sharded(plan.units[id])) {
+        out.push_back({plan.tree.parameters[index].fqn, parameters[index]});
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 const composable::Api& fully_shard_api() {
@@ -199,6 +228,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
     throw UsageError("fully_shard: " + schedule.message());
   }
 
+  prepare_module_states(states_to_prepare(plan, modules, parameters, states), options);
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     if (states[id] != nullptr) {
       continue;

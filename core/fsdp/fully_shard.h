@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,6 +39,11 @@ struct Options {                 // settings of fully_shard besides the plan
   // Shards of parameters without storage (models::Init::kNone) get no storage until
   // ShardedModel::materialize(): sharding then needs no memory for any size of the model.
   bool deferred = false;
+  // Every rank starts with rank 0's parameters and buffers.
+  bool sync_module_states = false;
+  // The world's device, to which a model that is on the CPU is brought: buffers are moved, and of
+  // the parameters each rank's part is copied. nullopt: the model must be on the device.
+  std::optional<c10::Device> device_id = {};
   // Issue collectives over groups of one rank too, so that their streams and error paths are used.
   bool force_collectives = false;
   // Makes the executor (`handles` by UnitId, null for units without parameters); empty: an

@@ -50,9 +50,9 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
   }
   const bool flat_of_fsdp1 =
       plan.plan.dialect == plan::Dialect::kFsdp1 && plan.plan.layout == plan::Layout::kFlat;
-  FlatParamChoices choices{true, flat_of_fsdp1, options.deferred, std::nullopt};
-  if (unit.cpu_offload) {
-    choices.offload_from = options.world->world().device();
+  FlatParamChoices choices{true, flat_of_fsdp1, options.deferred, std::nullopt, unit.cpu_offload};
+  if (unit.cpu_offload || options.device_id) {
+    choices.device = options.world->world().device();
   }
   auto handle = std::make_shared<FlatParamHandle>(
       unit.fqn, std::move(slots), plan.layout(id), rank, param_dtype,
@@ -153,7 +153,7 @@ void require_parameters(const plan::ResolvedPlan& plan,
           "fully_shard: parameter '{}' of unit {} is {}; expected Float, Double, BFloat16 or Half",
           fqn, shown(unit.fqn), toString(tensor.scalar_type())));
     }
-    const bool on_host = unit.cpu_offload && tensor.is_cpu();
+    const bool on_host = (unit.cpu_offload || options.device_id) && tensor.is_cpu();
     if (!on_host && !dist::same_device(tensor.device(), device)) {
       throw UsageError(fmt::format(
           "fully_shard: parameter '{}' of unit {} is on {}, and the ranks communicate on {}; move "

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,6 +12,7 @@
 #include "core/composable/class_name.h"
 #include "core/dist/world.h"
 #include "core/fsdp/joining.h"
+#include "core/fsdp/module_states.h"
 #include "core/fsdp/traversal.h"
 #include "core/module/tree_of.h"
 #include "core/plan/glob.h"
@@ -170,6 +172,21 @@ class PartFinder {
   std::unordered_map<const FsdpState*, size_t> entry_of_;
 };
 
+// Buffers of the modules and of all below them, without those of other APIs' modules.
+void add_buffers(const std::vector<ModulePtr>& modules,
+                 const std::function<bool(const torch::nn::Module&)>& taken,
+                 std::vector<ModuleState>& states) {
+  for (const ModulePtr& module : modules) {
+    if (taken(*module)) {
+      continue;
+    }
+    for (const auto& each : module->named_buffers(/*recurse=*/false)) {
+      states.push_back({each.key(), each.value(), true});
+    }
+    add_buffers(module->children(), taken, states);
+  }
+}
+
 }  // namespace
 
 Parts parts_of(const ModulePtr& model, const plan::Plan& plan) {
@@ -236,6 +253,12 @@ void fully_shard_unit(const std::vector<ModulePtr>& modules,
   const auto state = std::make_shared<FsdpState>();
   const auto id = static_cast<UnitId>(resolved.units.size() - 1);
   require_parameters(resolved, id, subtree.parameters, options);
+  std::vector<ModuleState> to_prepare;
+  for (const uint32_t index : resolved.units[id].parameters) {
+    to_prepare.push_back({resolved.tree.parameters[index].fqn, subtree.parameters[index]});
+  }
+  add_buffers(roots, taken, to_prepare);
+  prepare_module_states(to_prepare, options);
   shard_unit(state, resolved, id, roots, subtree.parameters, options);
   std::vector<at::Tensor> ignored;
   std::unordered_set<const c10::TensorImpl*> left_out;
