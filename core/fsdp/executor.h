@@ -48,9 +48,9 @@ class Executor {
   // Makes gradients that were stored so far safe to read: the host (on a device, the compute
   // stream; for gradients on the host, the host) waits for the streams that store them.
   void settle();
-  // CPU offload: the host waits until no copy to the device reads a shard any more. `all`: until the
-  // device has finished, which frees what it still uses; an optimizer on the host waits for nearly
-  // all of it anyway.
+  // CPU offload: the host waits until no copy to the device reads a shard any more. `all`: until
+  // the device has finished, which frees what it still uses; an optimizer on the host waits for
+  // nearly all of it anyway.
   void finish_copies(bool all);
   // By slot: whether the parameter has a gradient that is not reduced yet. forget_unreduced()
   // replaces such gradients by zeros.
