@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checkpoints in PyTorch: torch.distributed.checkpoint reads what `shardlens capture --save` writes, and PyTorch continues the run.
+"""Checkpoints in PyTorch: torch.distributed.checkpoint reads what `shardlens capture --save` writes, PyTorch continues the run, and Shardlens
+reads what HuggingFaceStorageWriter writes.
 
     check_checkpoints.py --bin DIR      with a Python that has torch, safetensors and transformers; exit 77 without them
 """
@@ -13,8 +14,12 @@ import zlib
 
 try:
     import torch
+    import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
+    import torch.multiprocessing
     from safetensors import safe_open
+    from safetensors.torch import load_file
+    from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
     from transformers import AutoConfig, AutoModelForCausalLM
 except ImportError as missing:
     print(f"skipped: {missing}")
@@ -82,7 +87,30 @@ def train_on(checkpoint, first, steps):
     return losses
 
 
+def sharded_by_torch(rank, folder, weights):
+    """A rank of two that writes DTensors: split along the first dimension, along the last, and whole."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    mesh = DeviceMesh("cpu", [0, 1])
+    state = {}
+    for number, (name, value) in enumerate(sorted(load_file(weights).items())):
+        placement = [Shard(0), Shard(value.dim() - 1), Replicate()][number % 3]
+        state[name] = distribute_tensor(value, mesh, [placement])
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(f"{folder}/torch", save_distributed=True))
+    for value in state.values():
+        value.zero_()
+    dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(f"{folder}/ours"))
+    torch.save({name: value.full_tensor() for name, value in state.items()}, f"{folder}/read{rank}.pt")
+    dist.destroy_process_group()
+
+
+def same(first, second):
+    assert first.keys() == second.keys(), first.keys() ^ second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
 def check(binaries, folder):
+    shardlens = binaries / "shardlens"
     whole = capture(binaries, folder / "whole", steps=6)
     capture(binaries, folder / "first", "--save", folder / "saved", steps=3)
     checkpoint = latest(folder / "saved")
@@ -92,6 +120,23 @@ def check(binaries, folder):
     worst = max(abs(losses[step] - whole[step]) for step in losses)
     assert worst <= 1e-5, (losses, whole)
     print(f"PyTorch continues from the checkpoint: losses of 3 steps within {worst:.1e}")
+
+    run(shardlens, "checkpoint", "merge", checkpoint, "--out", folder / "merged")
+    weights = folder / "merged/model.safetensors"
+    run(shardlens, "checkpoint", "convert", checkpoint, "--out", folder / "ours", "--world-size", 3)
+    torch.multiprocessing.spawn(sharded_by_torch, (folder, weights), nprocs=2)
+    for rank in range(2):
+        same(torch.load(folder / f"read{rank}.pt"), load_file(weights))
+    print("two ranks of PyTorch read the checkpoint into DTensors, bitwise")
+
+    run(shardlens, "checkpoint", "verify", folder / "torch")
+    run(shardlens, "checkpoint", "merge", folder / "torch", "--out", folder / "again")
+    same(load_file(folder / "again/model.safetensors"), load_file(weights))
+    print("HuggingFaceStorageWriter's shards are merged, bitwise")
+    resumed = capture(binaries, folder / "resumed", "--resume", folder / "torch", steps=1)
+    plain = capture(binaries, folder / "plain", "--resume", folder / "merged", steps=1)
+    assert resumed == plain, (resumed, plain)
+    print("a run resumes from them")
 
 
 def main():

@@ -1,6 +1,7 @@
 // Runs that are stopped and continued.
 #include "core/train/run_checkpoints.h"
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/recorder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
@@ -49,6 +51,17 @@ struct Training {
   int64_t accumulate = 1;
   plan::Optimizer optimizer = plan::Optimizer::kAdamW;
   std::string model = kModel;
+  int stop_in_forward = 0;  // rank 1 is asked to stop in its n-th forward; 0: never
+};
+
+// Asks for the stop when the n-th forward begins.
+struct StopInForward : NullRecorder {
+  explicit StopInForward(int forward) : left(forward) {}
+  void range_begin(Range range, UnitId /*unit*/) override {
+    stop = stop || (range == Range::kForward && --left == 0);
+  }
+  int left;
+  std::atomic<bool> stop = false;
 };
 
 struct Outcome {
@@ -95,6 +108,11 @@ Outcome train_run(const Training& run, const CheckpointOptions& saving) {
         context.rank = world.rank();
         context.ranks = world.size();
         context.checkpoints = &checkpoints;
+        StopInForward stopper(world.rank() == 1 ? run.stop_in_forward : 0);
+        if (run.stop_in_forward > 0) {
+          context.recorder = &stopper;
+          context.stop = &stopper.stop;
+        }
         train(context, options, [&](const StepReport& report) {
           const std::lock_guard lock(mutex);
           outcome.losses[report.step] = report.loss;
@@ -185,10 +203,48 @@ const Case kCases[] = {
     {"Ignored", {.plan = R"({"version": 1, "ignored_parameters": ["model.norm.weight"]})"}},
     {"Tied", {.world = 3, .model = kTiedModel}},
     {"Accumulated", {.accumulate = 3}},
+    {"Offloaded", {.plan = R"({"version": 1, "cpu_offload": true})", .world = 3}},
 };
 INSTANTIATE_TEST_SUITE_P(All, SameRanksTest, testing::ValuesIn(kCases), [](const auto& each) {
   return each.param.name;
 });
+
+// A signal in the second of three microbatches: the step is ended and saved, and nothing of the
+// next one is lost or done twice.
+TEST_F(RunCheckpointsTest, AStopBetweenMicrobatchesContinuesBitwise) {
+  for (const char* plan :
+       {R"({"version": 1})", R"({"version": 1, "reshard_after_backward": false})",
+        R"({"version": 1, "cpu_offload": true})"}) {
+    SCOPED_TRACE(plan);
+    fs::remove_all(root_);
+    Training run{.plan = plan, .accumulate = 3};
+    const Outcome whole = train_run(run, {});
+    run.stop_in_forward = 5;
+    EXPECT_THAT(train_run(run, saving()).losses, testing::SizeIs(2));
+    EXPECT_EQ(checkpoint::latest_checkpoint(root_)->filename(), "step-00000002");
+    run.stop_in_forward = 0;
+    const Outcome rest = train_run(run, resuming());
+    EXPECT_THAT(rest.losses, testing::SizeIs(4));
+    for (const auto& [step, loss] : rest.losses) {
+      EXPECT_EQ(loss, whole.losses.at(step)) << "step " << step;
+    }
+    EXPECT_EQ(rest.parameters, whole.parameters);
+  }
+}
+
+// A Reducer arranges its buckets again after its first backward, and with three ranks the place in
+// a bucket decides in which order numbers are added.
+TEST_F(RunCheckpointsTest, ReplicatedOnThreeRanksContinuesUpToRounding) {
+  Training run{.plan = R"({"version": 1, "units": [{"modules": "", "api": "replicate"}]})",
+               .world = 3};
+  const Outcome whole = train_run(run, {});
+  run.steps = 3;
+  (void)train_run(run, saving());
+  run.steps = 6;
+  for (const auto& [step, loss] : train_run(run, resuming()).losses) {
+    EXPECT_NEAR(loss, whole.losses.at(step), 1e-5) << "step " << step;
+  }
+}
 
 // 4, 3, 2 and 1 ranks with 12 samples a step, each with another layout and dialect.
 TEST_F(RunCheckpointsTest, OtherWorldSizesLayoutsAndDialectsContinueTheRun) {
