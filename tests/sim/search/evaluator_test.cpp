@@ -25,6 +25,7 @@ struct Kind {
   int64_t ranks;
   int64_t nodes = 1;
   HostMode host = HostMode::kAhead;
+  bool offload = false;
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) {
@@ -43,6 +44,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   scenario.model = std::make_shared<const ScenarioModel>(config());
   scenario.plan.dialect = kind.dialect;
   scenario.plan.layout = kind.layout;
+  scenario.plan.cpu_offload = kind.offload;
   if (kind.half) {
     scenario.plan.mixed_precision.param_dtype = DType::kBF16;
     scenario.plan.mixed_precision.reduce_dtype = DType::kF32;
@@ -80,7 +82,11 @@ INSTANTIATE_TEST_SUITE_P(
         Kind{"Fsdp1", plan::Dialect::kFsdp1, plan::Layout::kFlat, false, true, 4},
         Kind{"TwoNodes", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, false, 4, 2},
         Kind{"HostComputes", plan::Dialect::kFsdp2, plan::Layout::kFlat, false, true, 4, 1,
-             HostMode::kCompute}),
+             HostMode::kCompute},
+        Kind{"Offload", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, true, 4, 1,
+             HostMode::kAhead, true},
+        Kind{"OffloadFsdp1", plan::Dialect::kFsdp1, plan::Layout::kFlat, false, true, 4, 1,
+             HostMode::kAhead, true}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace
