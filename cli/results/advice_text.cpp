@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/format_bytes.h"
+#include "sim/scenario/uncertainty.h"
 
 namespace shardlens::cli {
 namespace {
@@ -45,6 +46,19 @@ std::string changes_table(const std::vector<sim::AdvisedChange>& changes,
   return table.render(style);
 }
 
+// What few recorded steps mean for the intervals; "": there are enough.
+std::string note_on_steps(size_t steps) {
+  if (steps == 0 || steps >= sim::Uncertainty::kEnoughSteps) {
+    return "";
+  }
+  return steps == 1 ? "The intervals do not contain the noise of steps, because only one was "
+                      "recorded; record 8 or more.\n"
+                    : fmt::format(
+                          "The intervals are wide because {} steps hardly show how much "
+                          "steps differ; record 8 or more.\n",
+                          steps);
+}
+
 // What each change hides, and the lines that make it.
 std::string details(const std::vector<sim::AdvisedChange>& changes, report::Style style) {
   std::string out;
@@ -70,14 +84,17 @@ std::string advice_text(const sim::Advice& advice, const std::string& source, re
                   report::bold("baseline", style), format_duration(advice.baseline.measured),
                   format_duration(advice.baseline.simulated), advice.baseline.error() * 100, source,
                   format_bytes(advice.peak_allocated), advice.fits ? "" : ", which does not fit");
+  const std::string note = note_on_steps(advice.steps);
   if (advice.changes.empty()) {
     out += advice.fits ? "No change is predicted to pay.\n" : "No change fits.\n";
+    out += note;
   } else {
     out += changes_table(advice.changes, advice.fits ? "change predicted to pay" : "what fits",
                          true, style);
     if (advice.is_uncertain()) {
       out += "The simulator's error for the run as it is is larger than these gains.\n";
     }
+    out += note;
     out += details(advice.changes, style);
   }
   if (!advice.others.empty()) {

@@ -124,6 +124,7 @@ class Adviser {
     out_.baseline = run->baseline();
     out_.peak_allocated = now_.memory.peak_allocated;
     out_.fits = fits(now_.memory);
+    out_.steps = uncertainty_.steps();
   }
 
   Advice take() {

@@ -55,6 +55,7 @@ struct Advice {  // what to change about a run
   Baseline baseline;
   Bytes peak_allocated = 0;  // simulated, of the run's own plan
   bool fits = true;          // the run's own plan
+  size_t steps = 0;          // recorded steps that the intervals have their noise from
   // Changes that pay, from the largest gain on. If the own plan does not fit, every change that
   // fits.
   std::vector<AdvisedChange> changes;

@@ -14,8 +14,9 @@ namespace shardlens::sim {
 // - The machine was calibrated on few steps. It is calibrated again without each of them (of more
 //   than eight steps: without each of eight groups of them); the predictions' spread is the
 //   jackknife's standard error, with Student's quantile.
-// - The run's steps have noise: the standard error of their median. It counts for a step, and not
-//   for a change, which is the difference of two predictions.
+// - Who measures the step again has the noise of that run: how far the median of as many steps as
+//   were recorded is from the true one. A change is measured as the difference of two runs, so its
+//   noise is the root of two times as large. A run of one step shows no noise.
 // - The model is not exact. Its standard error is a share of the time that the change moves between
 //   compute, exposed and overlapped communication, copies and idle time, and a share of the
 //   baseline's error. docs/simulator.md says where the shares are from.
@@ -31,12 +32,17 @@ class Uncertainty {
   // own_scenario(run) on its machine; for one on another machine nothing is set.
   void add_to(const Scenario& scenario, Prediction& prediction) const;
 
+  // Recorded steps. With fewer than kEnoughSteps their noise is hardly known.
+  [[nodiscard]] size_t steps() const { return steps_; }
+  static constexpr size_t kEnoughSteps = 5;
+
  private:
   std::shared_ptr<const RecordedRun> run_;
   Prediction own_;
   std::vector<std::shared_ptr<const TargetMachine>> machines_;  // without a step or group each
   std::vector<double> own_steps_;                               // on these machines, ns
-  double noise_ = 0;                                            // of the median step, ns
+  size_t steps_ = 0;
+  double noise_ = 0;  // half a 90 % interval of their median, ns
 };
 
 // Quantiles of the normal distribution: of the two-sided 90 % interval, and the one-sided 99 %

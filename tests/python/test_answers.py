@@ -41,7 +41,7 @@ def test_waste_is_named_with_its_unit(traces):
 
 
 def test_advice_is_the_programs_with_its_intervals(traces):
-    path = traces / "fsdp2-default"
+    path = traces / "fsdp2-accumulate"
     text, answer = answers.advise(str(path), {"top": 1}), ask(["advise", path, "--top", 1])
     (change,) = answer["changes"]
     low, high = change["interval_ns"]
