@@ -8,9 +8,9 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kWidePixels = 1.5;
-constexpr size_t kWalked = 20'000;
-constexpr size_t kPyramidFrom = 16'384;  // items; rows with fewer have no pyramid
-constexpr int kHighestShift = 31;        // a bucket's busy time must fit a uint32_t
+constexpr size_t kWalked = 8'000;
+constexpr size_t kPyramidFrom = 8'000;  // items; rows with fewer have no pyramid
+constexpr int kHighestShift = 31;       // a bucket's busy time must fit a uint32_t
 
 // The busy fraction of each pixel. Runs of pixels with similar fractions become one tile.
 class Columns {
@@ -20,8 +20,12 @@ class Columns {
 
   void add(double left, double right) {
     const int last = static_cast<int>(busy_.size()) - 1;
-    const int from = std::clamp(static_cast<int>(std::floor(left)), 0, last);
-    const int to = std::clamp(static_cast<int>(std::floor(right)), 0, last);
+    const int from = std::min(static_cast<int>(left), last);  // neither is negative
+    const int to = std::min(static_cast<int>(right), last);
+    if (from == to) {
+      busy_[static_cast<size_t>(from)] += right - left;
+      return;
+    }
     for (int x = from; x <= to; ++x) {
       const double part = std::min(right, x + 1.0) - std::max(left, static_cast<double>(x));
       busy_[static_cast<size_t>(x)] += std::max(0.0, part);
@@ -185,12 +189,13 @@ void append_tiles(const LaneRow& row,
     return;
   }
   Columns columns(width, ns_per_pixel);
+  const double pixels_per_ns = 1 / ns_per_pixel;
   const size_t before = out.size();
   for (size_t i = first; i < last; ++i) {
     const double left =
-        static_cast<double>(std::max(items[i].start, view.start) - view.start) / ns_per_pixel;
+        static_cast<double>(std::max(items[i].start, view.start) - view.start) * pixels_per_ns;
     const double right =
-        static_cast<double>(std::min(items[i].end, view.end) - view.start) / ns_per_pixel;
+        static_cast<double>(std::min(items[i].end, view.end) - view.start) * pixels_per_ns;
     // The item's full length decides whether it is wide, so that it does not change at the view's
     // edge.
     if (static_cast<double>(items[i].end - items[i].start) >= kWidePixels * ns_per_pixel) {

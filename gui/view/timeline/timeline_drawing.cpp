@@ -8,6 +8,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kTickCharacter = 8;  // pixels, about; a label that would be cut off is left out
+constexpr double kSeparated = 16;     // pixels; narrower steps have no line between them
 constexpr double kDimmed = 0.28;      // opacity of items outside the selected unit
 constexpr size_t kMostArrows = 24;  // with more collectives in view, only the selected one has one
 
@@ -258,7 +259,7 @@ void TimelineScene::drawRuler(Canvas& canvas) const {
           QObject::tr("step %1   %2").arg(step.step).arg(durationText(step.window.length())),
           chosen ? Ink::kText : Ink::kFaintText, Qt::AlignLeft | Qt::AlignVCenter, chosen);
     }
-    if (left > 0) {
+    if (left > 0 && right - left >= kSeparated) {
       canvas.line({kGutter + left, bottom}, {kGutter + left, height_}, Ink::kGrid, true);
     }
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include <QFont>
 #include <QPainter>
 
@@ -11,6 +13,10 @@ namespace shardlens::gui {
 // A canvas that draws on a QPainter: screen, image or SVG. Painter and theme must outlive it.
 class PainterCanvas final : public Canvas {
  public:
+  // Of the letters of ASCII.
+  static constexpr char16_t kFirstLetter = u' ', kLastLetter = u'~';
+  using LetterWidths = std::array<double, kLastLetter - kFirstLetter + 1>;
+
   PainterCanvas(QPainter& painter, const Theme& theme);
   void fill(const QRectF& area, Ink ink, double opacity) override;
   void hatch(const QRectF& area, Ink ink) override;
@@ -28,6 +34,7 @@ class PainterCanvas final : public Canvas {
   QPainter& painter_;
   const Theme& theme_;
   QFont plain_, bold_, small_;
+  const LetterWidths *plain_widths_ = nullptr, *bold_widths_ = nullptr, *small_widths_ = nullptr;
 };
 
 }  // namespace shardlens::gui
