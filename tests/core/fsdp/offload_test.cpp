@@ -91,10 +91,11 @@ Outcome train(const OffloadCase& c, c10::Device device, bool offload, bool evalu
     optimizer.zero_grad();
     if (evaluate) {
       const at::NoGradGuard no_grad;
-      run.loss(7);
+      const at::Tensor loss = run.loss(7);
       for (at::Tensor& parameter : run.model->parameters()) {
         parameter.mul_(1.0625);  // at once, while the device may still be at work
       }
+      outcome.norms.push_back(loss.item<double>());  // of the values before
     }
     if (offload && c.everything && !evaluate && !device.is_cpu()) {
       EXPECT_EQ(device_bytes(), 0) << "between steps";
