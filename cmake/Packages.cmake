@@ -3,7 +3,7 @@
 
 set(CPACK_PACKAGE_NAME shardlens)
 set(CPACK_PACKAGE_VENDOR Shardlens)
-set(SHARDLENS_MAINTAINER "Shardlens developers <shardlens@localhost>" CACHE STRING "The field Maintainer of packages")
+set(SHARDLENS_MAINTAINER "Shardlens developers <shardlens@users.noreply.github.com>" CACHE STRING "The field Maintainer of packages")
 set(CPACK_PACKAGE_CONTACT ${SHARDLENS_MAINTAINER})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "profiler and simulator for sharded data-parallel training")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
