@@ -10,13 +10,13 @@
 
 namespace shardlens::fsdp {
 
-struct FlatParamSlot {
+struct FlatParamSlot {  // one parameter of a unit
   std::string fqn;
   at::Tensor parameter;  // as registered in the module; tied modules have the same tensor
   std::vector<int64_t> shape;
 };
 
-struct FlatParamRange {
+struct FlatParamRange {  // elements of a shard
   int64_t start = 0, numel = 0;
 };
 

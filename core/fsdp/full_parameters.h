@@ -14,7 +14,7 @@ namespace shardlens::fsdp {
 
 class Root;
 
-struct SummonOptions {
+struct SummonOptions {          // as of summon_full_params
   bool recurse = true;          // also the units below the module
   bool writeback = true;        // keep changes of this rank's elements when the scope ends
   bool rank0_only = false;      // the other ranks keep their slices; without writeback
