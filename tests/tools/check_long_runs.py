@@ -101,7 +101,8 @@ def app(options):
     """Rows of the table, and problems."""
     samples = []
     between = min(5.0, options.seconds / 100)
-    environment = dict(os.environ, QT_QPA_PLATFORM="offscreen", SHARDLENS_MONKEY_SECONDS=f"{options.seconds:.0f}")
+    environment = {"LSAN_OPTIONS": f"suppressions={ROOT}/tests/lsan.supp:print_suppressions=0", **os.environ,
+                   "QT_QPA_PLATFORM": "offscreen", "SHARDLENS_MONKEY_SECONDS": f"{options.seconds:.0f}"}
     with tempfile.TemporaryFile() as output, \
             subprocess.Popen([options.app, "--gtest_filter=MonkeyTest.ACapture"], env=environment, stdout=output, stderr=output) as process:
         while process.poll() is None:
