@@ -1,6 +1,7 @@
 """examples/python: a Llama of transformers recorded under torchrun, the notebook's cells on that run, and the gate."""
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,4 +41,7 @@ def test_the_notebook_runs(llama):
         shown.append("\n".join([*lines, f"print({last})"]))
     done = subprocess.run([sys.executable, "-c", "\n".join(shown)], env={**os.environ, "SHARDLENS_RUN": str(llama)}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert str(llama) in done.stdout and "lm_head" in done.stdout and "host_is_compute" in done.stdout and "error " in done.stdout
+    # Which units are exposed most, and why, differs between runs.
+    assert str(llama) in done.stdout and re.search(r"model\.layers\.\d|lm_head", done.stdout), done.stdout
+    assert re.search(r"host_is_compute|late_host|limiter|peer|queued|bandwidth|dependency|unknown", done.stdout), done.stdout
+    assert re.search(r"^error [+-]\d+\.\d%, change [+-]\d+\.\d%$", done.stdout, re.M), done.stdout
