@@ -102,6 +102,13 @@ struct SeenFrames {
   Frames frames;
 };
 
+void show(gui::TimelineView& view, gui::SelectionContext& context, const gui::RunPointer& run) {
+  view.resize(1920, 1080);
+  view.show();
+  QApplication::processEvents();
+  context.setRun(run);
+}
+
 // At several places, zooms in from the whole run to single events, and pans at every tenth depth.
 Frames move(gui::TimelineView& view) {
   Frames frames;
@@ -161,10 +168,7 @@ std::vector<SeenFrames> all_views(const std::vector<std::filesystem::path>& file
   const auto data = std::make_shared<const gui::RunData>(std::move(run));
   gui::SelectionContext context;
   gui::TimelineView view(context);
-  view.resize(1920, 1080);
-  view.show();
-  QApplication::processEvents();
-  context.setRun(data);
+  show(view, context, data);
   const gui::RankData& rank = *data->ranks.front();
   std::printf("all views: %lld events, %zu ranks, %zu gathered units, %zu idle stretches\n",
               static_cast<long long>(data->event_count), data->ranks.size(),
@@ -280,10 +284,7 @@ int run(const char* path) {
   const double excess = rounds[kRounds / 2].excess();
   gui::SelectionContext context;
   gui::TimelineView view(context);
-  view.resize(1920, 1080);
-  view.show();
-  QApplication::processEvents();
-  context.setRun(data);
+  show(view, context, data);
   Frames frames = move(view);
   const double stop_reading = cancel_while(path, "Reading");
   const double stop_analyzing = cancel_while(path, "Analyzing");

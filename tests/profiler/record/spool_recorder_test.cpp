@@ -351,6 +351,14 @@ TEST(SpoolRecorderTest, KeepsTheNewestStepsWithinTheBudget) {
       << "the spool and the page of what the rank does now";
 }
 
+void record_and_flush_steps(SpoolRecorder& recorder, int64_t steps) {
+  uint32_t seq = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    record_step(recorder, step, seq);
+    recorder.flush();
+  }
+}
+
 TEST(SpoolRecorderTest, DropsNewStepsIfTheOldOnesCannotBeRemoved) {
   const TestDirectory directory;
   SpoolOptions options = options_in(directory.path());
@@ -358,12 +366,8 @@ TEST(SpoolRecorderTest, DropsNewStepsIfTheOldOnesCannotBeRemoved) {
   options.keep_newest = true;
   std::filesystem::create_directory((directory.path() / "rank1.spool.tmp").string() +
                                     std::to_string(::getpid()) + ".0");
-  uint32_t seq = 0;
   SpoolRecorder recorder(options);
-  for (int64_t step = 0; step < 20; ++step) {
-    record_step(recorder, step, seq);
-    recorder.flush();
-  }
+  record_and_flush_steps(recorder, 20);
   EXPECT_GT(recorder.dropped(), 0);
   EXPECT_EQ(of_type(trace::read_spool(recorder.path()), SpoolType::kStepBegin)[0].step.step, 0);
 }
@@ -374,12 +378,8 @@ TEST(SpoolRecorderTest, DropsWhatASingleStepHasBeyondTheBudget) {
   SpoolOptions options = options_in(directory.path());
   options.budget = 64 * 20;
   options.keep_newest = true;
-  uint32_t seq = 0;
   SpoolRecorder recorder(options);
-  for (int64_t step = 0; step < 20; ++step) {
-    record_step(recorder, step, seq);
-    recorder.flush();
-  }
+  record_and_flush_steps(recorder, 20);
   EXPECT_GT(recorder.dropped(), 0);
   EXPECT_LE(std::filesystem::file_size(recorder.path()), 64U * 20U);
   EXPECT_EQ(of_type(trace::read_spool(recorder.path()), SpoolType::kStepBegin).back().step.step,
