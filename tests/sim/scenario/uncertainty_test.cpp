@@ -83,12 +83,28 @@ Nanoseconds median(std::vector<Nanoseconds> values) {
   return (values[values.size() / 2 - 1] + values[values.size() / 2]) / 2;
 }
 
+// How many measured values intervals held.
+class HeldShare {
+ public:
+  void count(const PredictedInterval& interval, Nanoseconds measured) {
+    ++all_;
+    held_ += interval.low <= measured && measured <= interval.high ? 1 : 0;
+  }
+  void expect_that_of_a_90_percent_interval() const {
+    EXPECT_GE(held_, all_ * 80 / 100) << held_ << " of " << all_;
+    EXPECT_LE(held_, all_ * 97 / 100) << held_ << " of " << all_;
+  }
+
+ private:
+  int all_ = 0, held_ = 0;
+};
+
 // Of a change that is measured as the difference of two runs' medians, with an independent noise
 // in each. (A change that moves much has a wider interval, because of the model's own error.)
 TEST(Uncertainty, TheIntervalOfAChangeHoldsWhatTwoNoisyRunsMeasure) {
   NoisyMachine machine;
   constexpr double kNoise = 0.1;
-  int all = 0, held = 0;
+  HeldShare share;
   for (int seed = 0; seed < 40; ++seed) {
     const std::shared_ptr<const RecordedRun> run = machine.run(machine.late(kNoise));
     const Uncertainty uncertainty(run);
@@ -101,19 +117,17 @@ TEST(Uncertainty, TheIntervalOfAChangeHoldsWhatTwoNoisyRunsMeasure) {
     for (int again = 0; again < 5; ++again) {
       const Nanoseconds measured =
           truth + median(machine.late(kNoise)) - median(machine.late(kNoise));
-      ++all;
-      held += then.change_interval->low <= measured && measured <= then.change_interval->high;
+      share.count(*then.change_interval, measured);
     }
   }
-  EXPECT_GE(held, all * 80 / 100) << held << " of " << all;
-  EXPECT_LE(held, all * 97 / 100) << held << " of " << all;
+  share.expect_that_of_a_90_percent_interval();
 }
 
 // The same for the step itself, measured in one further run.
 TEST(Uncertainty, TheIntervalOfAStepHoldsWhatANoisyRunMeasures) {
   NoisyMachine machine;
   constexpr double kNoise = 0.1;
-  int all = 0, held = 0;
+  HeldShare share;
   for (int seed = 0; seed < 40; ++seed) {
     const std::shared_ptr<const RecordedRun> run = machine.run(machine.late(kNoise));
     const Uncertainty uncertainty(run);
@@ -123,14 +137,12 @@ TEST(Uncertainty, TheIntervalOfAStepHoldsWhatANoisyRunMeasures) {
     ASSERT_TRUE(now.interval);
     for (int again = 0; again < 5; ++again) {
       const Nanoseconds measured = machine.own_step() + median(machine.late(kNoise));
-      ++all;
-      held += now.interval->low <= measured && measured <= now.interval->high;
+      share.count(*now.interval, measured);
     }
     EXPECT_EQ(now.change_interval->low, 0);
     EXPECT_EQ(now.change_interval->high, 0);
   }
-  EXPECT_GE(held, all * 80 / 100) << held << " of " << all;
-  EXPECT_LE(held, all * 97 / 100) << held << " of " << all;
+  share.expect_that_of_a_90_percent_interval();
 }
 
 // Runs of the same steps, of which one has a step that took ten times as long.
