@@ -104,13 +104,13 @@ std::optional<double> CsvRow::number(const char* column) const {
   return value;
 }
 
-std::optional<int64_t> CsvRow::size(const char* column) const {
+std::optional<int64_t> CsvRow::size(const char* column, int64_t most) const {
   const std::optional<double> value = number(column);
-  constexpr double kMost = 1e15;
-  if (value && !(*value >= 1 && *value <= kMost && *value == std::floor(*value))) {
-    throw InputError(where_, fmt::format("column '{}': expected a whole number of at least 1, "
+  if (value &&
+      !(*value >= 1 && *value <= static_cast<double>(most) && *value == std::floor(*value))) {
+    throw InputError(where_, fmt::format("column '{}': expected a whole number from 1 to {}, "
                                          "found '{}'",
-                                         column, text(column)));
+                                         column, most, text(column)));
   }
   return value ? std::optional(static_cast<int64_t>(*value)) : std::nullopt;
 }

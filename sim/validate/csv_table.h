@@ -25,7 +25,9 @@ class CsvRow {
   [[nodiscard]] const std::string& text(const char* column) const;
   // nullopt: the field is empty. Errors: InputError with file, line and column.
   [[nodiscard]] std::optional<double> number(const char* column) const;
-  [[nodiscard]] std::optional<int64_t> size(const char* column) const;  // a whole number >= 1
+  // A whole number from 1 to `most`, at most 10^15.
+  [[nodiscard]] std::optional<int64_t> size(const char* column,
+                                            int64_t most = 1'000'000'000'000'000) const;
 
  private:
   std::vector<std::string> fields_;

@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "core/plan/families/config_values.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_limits.h"
 #include "sim/validate/csv_table.h"
 
 namespace shardlens::sim {
@@ -87,17 +90,27 @@ PublishedRun read_run(const CsvRow& row) {
   const auto checkpointing = checkpointing_of(row.text("act_ckpt"));
   run.checkpointing = checkpointing.value_or(Checkpointing::kNone);
   bool complete = checkpointing.has_value() && run.tokens_per_s_gpu > 0;
-  const std::pair<const char*, int64_t*> sizes[] = {
-      {"n_layers", &run.shape.layers}, {"hidden", &run.shape.hidden},
-      {"ffn", &run.shape.ffn},         {"heads", &run.shape.heads},
-      {"vocab", &run.shape.vocab},     {"seq_len", &run.seq},
-      {"microbatch", &run.microbatch}, {"gpus", &run.gpus}};
-  for (const auto& [column, value] : sizes) {
-    *value = row.size(column).value_or(0);
-    complete = complete && *value > 0;
+  struct Size {
+    const char* column;
+    int64_t* value;
+    int64_t most;  // so that the number of parameters fits in 64 bits
+  };
+  const Size sizes[] = {{"n_layers", &run.shape.layers, plan::kLargestLayers},
+                        {"hidden", &run.shape.hidden, plan::kLargestWidth},
+                        {"ffn", &run.shape.ffn, plan::kLargestWidth},
+                        {"heads", &run.shape.heads, plan::kLargestWidth},
+                        {"vocab", &run.shape.vocab, plan::kLargestVocabulary},
+                        {"seq_len", &run.seq, plan::kLongestSample},
+                        {"microbatch", &run.microbatch, plan::kMostSamples},
+                        {"gpus", &run.gpus, plan::kMostRanks}};
+  for (const Size& size : sizes) {
+    *size.value = row.size(size.column, size.most).value_or(0);
+    complete = complete && *size.value > 0;
   }
-  run.shape.kv_heads = row.size("kv_heads").value_or(run.shape.heads);
-  run.accumulate = row.size("grad_accum").value_or(1);
+  const int64_t heads = run.shape.heads;
+  run.shape.kv_heads =
+      row.size("kv_heads", heads > 0 ? heads : plan::kLargestWidth).value_or(heads);
+  run.accumulate = row.size("grad_accum", plan::kMostMicrobatches).value_or(1);
   if (!complete || run.shape.hidden % run.shape.heads != 0) {
     run.out_of_scope = run.out_of_scope.empty() ? "sizes are missing" : run.out_of_scope;
     return run;

@@ -68,6 +68,27 @@ TEST(PublishedRuns, RowsOutOfScopeSayWhy) {
   EXPECT_EQ(only(with(kMpt, ",768,", ",,")).out_of_scope, "sizes are missing");
 }
 
+// Larger sizes would overflow the number of parameters.
+TEST(PublishedRuns, SizesBeyondAnyModelAreRefused) {
+  const auto refused = [](const std::string& from, const std::string& to, const std::string& says) {
+    try {
+      only(with(kMpt, from, to));
+      ADD_FAILURE() << "accepted: " << to;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+  };
+  refused(",3072,", ",283333333333672,",
+          "runs.csv:2: column 'ffn': expected a whole number from 1 to 1048576, found "
+          "'283333333333672'");
+  refused(",12,768,", ",5000,768,", "column 'n_layers': expected a whole number from 1 to 4096");
+  refused(",12,12,", ",12,13,", "column 'kv_heads': expected a whole number from 1 to 12");
+  const PublishedRun largest = only(
+      "here,Large,1,4096,1048576,1048576,1048576,1048576,134217728,16777216,1,1,8,A100,FULL_SHARD,"
+      "bf16,none,n,1,,\n");
+  EXPECT_GT(plan::parameter_count(largest.shape), int64_t{1} << 54);
+}
+
 TEST(PublishedRuns, QuotedFieldsHoldCommasQuotesAndLineEnds) {
   const std::vector<PublishedRun> runs = parse_published_runs(
       kRunsHeader + with(kMpt, "134000,,", "134000,,\"a, \"\"b\"\"\nc\"") + kMpt, "runs.csv");
