@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+import ratios
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HIDDEN, VOCABULARY = 1024, 4096
 MIB = 1 << 20
@@ -145,6 +147,8 @@ def main():
               "asynchronous, MiB": (ours["async"]["extra_bytes"] / MIB, part / MIB + 64)}
     for what, (seen, limit) in checks.items():
         print(f"{what}: {seen:.2f}, limit {limit:.2f}{'' if seen <= limit else '  EXCEEDED'}")
+    for what, key in (("sync", "seconds"), ("sync", "cpu_s"), ("load", "seconds")):
+        ratios.report(f"checkpoint/{what}-{key.removesuffix('_s')}", ratios.by_round(*([each[what][key] for each in seen] for seen in rounds.values())))
     return any(seen > limit for seen, limit in checks.values())
 
 

@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import time
 
+import ratios
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHAPES = {  # rows, hidden, intermediate, experts, experts per row
     "8 experts, 2 a row": (512, 256, 896, 8, 2),
@@ -86,6 +88,9 @@ def main():
         for label, values in found.items():
             middle = statistics.median(values)
             print(f"| {label} | {middle:.2f} | {min(values):.2f} to {max(values):.2f} | {grouped / middle:.2f} |")
+        for label in list(found)[1:]:
+            short = label.removeprefix("transformers, ").replace(" ", "-")
+            ratios.report(f"experts/{shape[3]}/{short}", ratios.by_round(found["Shardlens, grouped"], found[label]))
 
 
 if __name__ == "__main__":

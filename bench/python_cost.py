@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+import ratios
+
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "tests" / "data" / "pytorch_traces" / "fsdp2-default"
 
@@ -24,15 +26,15 @@ def timed(call):
     return 1e3 * (time.perf_counter() - start)
 
 
-def medians(calls, repeat):
-    """Milliseconds of each call by name; all are called once before, then alternately."""
+def measure(calls, repeat):
+    """Milliseconds of each call by name, one for each turn; all are called once before, then alternately."""
     times = {name: [] for name in calls}
     for turn in range(repeat + 1):
         for name, call in calls.items():
             took = timed(call)
             if turn:
                 times[name].append(took)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
 
 
 def main():
@@ -51,7 +53,7 @@ def main():
     def native():
         json.loads(subprocess.run([program, "analyze", TRACES, "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout)
 
-    found = medians({
+    times = measure({
         "import json, subprocess": python("import json, subprocess"),
         "import shardlens": python("import shardlens"),
         "analyze --json, parsed": native,
@@ -59,12 +61,15 @@ def main():
         "shardlens --version": lambda: subprocess.run([program, "--version"], check=True, capture_output=True),
         "python -m shardlens --version": lambda: subprocess.run([sys.executable, "-m", "shardlens", "--version"], check=True, capture_output=True),
     }, options.repeat)
+    found = {name: statistics.median(values) for name, values in times.items()}
     for name, value in found.items():
         print(f"{name:32}{value:8.2f} ms")
     share = found["import shardlens"] / found["import json, subprocess"]
     call = found["shardlens.open(…).analysis"] - found["analyze --json, parsed"]
     start = found["python -m shardlens --version"] - found["shardlens --version"]
     print(f"import: {share:.2f} times json and subprocess; a call: {call:+.2f} ms; the command through Python: {start:+.2f} ms")
+    ratios.report("python/import", ratios.by_round(times["import shardlens"], times["import json, subprocess"]))
+    ratios.report("python/call", ratios.by_round(times["shardlens.open(…).analysis"], times["analyze --json, parsed"]))
     return 0 if share <= 1.5 and call <= 30 else 1
 
 

@@ -26,6 +26,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
+import ratios  # noqa: E402
 import what_if_fsdp2  # noqa: E402
 from shardlens.live_actions import ActionLog  # noqa: E402
 
@@ -118,6 +119,7 @@ def report(times, rows):
     for a, b in zip(BLOCKS, BLOCKS[1:]):
         change, noise = paired(times[a], times[b])
         print(f"{b}: {change:+.2%} ± {noise:.2%} of {a}")
+        ratios.report(f"recorder/{b.replace(' ', '-')}", ratios.by_round(times[b], times[a]))
     each = cost_of_a_call()
     share = rows * each / statistics.median(times["torch.profiler"])
     print(f"{rows} rows a step, {1e6 * each:.2f} us each: {share:.3%} of a step's CPU time", flush=True)

@@ -168,6 +168,8 @@ void measure(const cli::RunOptions& options) {
              median(on.wall), (median(on.wall) / median(off.wall) - 1) * 100);
   fmt::print("cpu       {:.3f} ms without, {:.3f} ms with: {:+.2f} %\n", plain, recorded,
              (recorded / plain - 1) * 100);
+  fmt::print("ratio recording/wall {:.4f}\nratio recording/cpu {:.4f}\n",
+             median(on.wall) / median(off.wall), recorded / plain);
   fmt::print("recorded  {:.0f} records a step, {:.0f} ns of cpu each; {} dropped\n", records,
              (recorded - plain) * 1e6 / records, recorder.dropped());
 }

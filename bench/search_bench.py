@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the time of simulating many plans with that of llm-analysis, a closed-form model, on the same plans.
 
-    search_bench.py --bin build/release/bin [--plans 10000] [--processes 2]
+    search_bench.py --bin build/release/bin [--plans 10000] [--processes 2] [--rounds 3]
 
 search_bench (built with -DSHARDLENS_BENCH=ON) simulates every candidate of an 80-layer 70B model on 8 GPUs and writes the list;
 llm-analysis 0.2.2 (PyPI, installed into a separate folder) then predicts the same list, with as many processes as search_bench has threads.
@@ -13,10 +13,13 @@ import logging
 import multiprocessing
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import time
+
+import ratios
 
 PACKAGES = ["llm-analysis==0.2.2", "fire==0.5.0", "six==1.16.0", "termcolor==2.4.0"]
 SEQ, RANKS = 4096, 8
@@ -54,30 +57,46 @@ def predict(row):
     return result["latency_per_iter"]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--plans", type=int, default=10000)
-    parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args()
-    if not (options.bin / "search_bench").is_file():
-        parser.error(f"--bin {options.bin}: does not contain search_bench")
-    folder = site()
+def simulated(options):
+    """Seconds of search_bench, and the plans that it simulated."""
     with tempfile.TemporaryDirectory() as directory:
         plans = os.path.join(directory, "plans.csv")
         ours = subprocess.run([str(options.bin / "search_bench"), "--plans", str(options.plans), "--threads", str(options.processes),
                                "--csv", plans], check=True, capture_output=True, text=True)
         print("simulated:    " + ours.stdout.strip(), flush=True)
         with open(plans, newline="") as file:
-            rows = list(csv.DictReader(file))
-    prepare(folder)
+            return float(re.search(r"plans in ([\d.]+) s", ours.stdout)[1]), list(csv.DictReader(file))
+
+
+def predicted(options, rows):
+    """Seconds of llm-analysis for the same plans."""
     predict(rows[0])  # work that is only done once is not measured
     with multiprocessing.get_context("fork").Pool(options.processes) as pool:
         begin = time.monotonic()
         found = pool.map(predict, rows, chunksize=64)
         taken = time.monotonic() - begin
     print(f"llm-analysis: {len(found)} plans in {taken:.3f} s on {options.processes} processes: "
-          f"{taken * 1e6 * options.processes / len(found):.1f} us of a core a plan")
+          f"{taken * 1e6 * options.processes / len(found):.1f} us of a core a plan", flush=True)
+    return taken
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--plans", type=int, default=10000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if not (options.bin / "search_bench").is_file():
+        parser.error(f"--bin {options.bin}: does not contain search_bench")
+    folder = site()
+    prepare(folder)
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        seconds, rows = simulated(options)
+        ours.append(seconds)
+        theirs.append(predicted(options, rows))
+    ratios.report("search/llm-analysis", ratios.by_round(ours, theirs))
 
 
 if __name__ == "__main__":

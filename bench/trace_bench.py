@@ -22,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import ratios
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -84,7 +86,7 @@ def measure(options, path, packed, line):
 
 
 def ratio(runs, over, under):
-    return statistics.median(a / b for a, b in zip(runs[over], runs[under]))
+    return statistics.median(ratios.by_round(runs[over], runs[under]))
 
 
 def row(size, path, seconds, cpu, memory, events):
@@ -92,11 +94,14 @@ def row(size, path, seconds, cpu, memory, events):
     limit = f"{40 * events / 2**20 + 64 if size >= 1000 else 0.6 * mib:.0f}" if size >= 300 else "-"
     megabytes = path.stat().st_size / 1e6
     read, bare = (statistics.median(seconds[name]) for name in ("read", "bare"))
-    ratios = [ratio(seconds, "bare", "read"), ratio(cpu, "bare", "read"), ratio(seconds, "bare in memory", "read"), ratio(seconds, "gzip", "read")]
-    cells = [f"{megabytes:.1f}", f"{events:,}", f"{read:.3f}", f"{bare:.3f}", *(f"{value:.2f}" for value in ratios), f"{megabytes / read:.0f}",
+    parts = [ratio(seconds, "bare", "read"), ratio(cpu, "bare", "read"), ratio(seconds, "bare in memory", "read"), ratio(seconds, "gzip", "read")]
+    cells = [f"{megabytes:.1f}", f"{events:,}", f"{read:.3f}", f"{bare:.3f}", *(f"{value:.2f}" for value in parts), f"{megabytes / read:.0f}",
              f"{ratio(cpu, 'line', 'read'):.2f}", f"{ratio(cpu, 'analyze', 'read') - 1:.2f}", f"{memory['read']:.0f}", limit,
              *(f"{memory[name]:.0f}" for name in ("gzip", "bare", "analyze"))]
     print(f"| {' | '.join(cells)} |", flush=True)
+    for label, over, under in (("read-over-bare", "read", "bare"), ("gzip-over-plain", "gzip", "read"), ("one-line-over-lines", "line", "read"),
+                               ("analyze-over-read", "analyze", "read")):
+        ratios.report(f"traces/{size:g}MB/{label}", ratios.by_round(cpu[over], cpu[under]))
 
 
 def ranks(options):
@@ -116,6 +121,8 @@ def ranks(options):
     for name, runs in found.items():
         wall, cpu, most = (statistics.median(column) for column in zip(*runs))
         print(f"| {name} | {wall:.2f} | {cpu:.2f} | {100 * int(name) / wall:.0f} | {100 * int(name) / cpu:.0f} | {most:.0f} |", flush=True)
+    each = [cpu / options.ranks for _, cpu, _ in found[str(options.ranks)]]
+    ratios.report(f"traces/{options.ranks}-ranks-over-one", ratios.by_round(each, [cpu for _, cpu, _ in found["1"]]))
 
 
 def hta(options, path):
@@ -133,6 +140,8 @@ def hta(options, path):
     print(f"\n| {path.stat().st_size / 1e6:.0f} MB, whole process | s | MiB at most |\n|---|---|---|")
     print(f"| `shardlens analyze --json` | {wall_ours:.2f} | {most_ours:.0f} |\n| HTA: parse, overlap, temporal and idle breakdown | {wall:.2f} | {most:.0f} |")
     print(f"\nHTA / ours: {wall / wall_ours:.0f} in time (target 50), {most / most_ours:.1f} in memory.")
+    ratios.report("traces/HTA-time", [seconds / wall for seconds, _, _ in ours])
+    ratios.report("traces/HTA-memory", [memory / most for _, _, memory in ours])
 
 
 def main():

@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+import ratios
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "tests/tools/fsdp_reference.py"
 MODELS = {
@@ -109,6 +111,10 @@ def bench(args, directory, name):
             passed &= per_parameter <= limit
         print(f"| {contender} | {middle:.2f} | {min(values):.2f} to {max(values):.2f} | {ours / middle:.2f} | {limit or ''} |")
     print(f"\nShardlens, per parameter / PyTorch FSDP2: {per_parameter:.2f}")
+    for label, ours, theirs in (("FSDP2", "Shardlens", "PyTorch FSDP2"), ("FSDP2-per-parameter", "Shardlens, per parameter", "PyTorch FSDP2"),
+                                ("FSDP1", "Shardlens", "PyTorch FSDP1"), ("DDP", "Shardlens, replicate", "PyTorch DDP"),
+                                ("recording", "Shardlens, recording", "Shardlens")):
+        ratios.report(f"train/{name}/{label}", ratios.by_round(medians[ours], medians[theirs]))
     return passed
 
 

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks, and compares their ratios with recorded ones; see scripts/bench, which builds the programs first.
+
+    bench/run.py --bin DIR [--quick] [--only NAME,…] [--check | --record]
+
+Every ratio is what Shardlens takes in parts of what the other side takes in the same run: lower is better. bench/ratios.json has the medians of
+recorded runs of all benchmarks. A ratio is worse if it is more than MARGIN above the worst of them.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORDED = ROOT / "bench" / "ratios.json"
+MARGIN = 0.15
+KEPT = 8  # recorded runs of a ratio
+BUSY = 0.1  # of the processors, used by others: then what needs an idle machine is not judged
+
+
+def benchmarks(options):
+    """By name: what is measured, and the commands."""
+    def rounds(whole, flag="--rounds", quick=2):
+        return [flag, str(quick if options.quick else whole)]
+
+    binaries = ["--bin", options.bin]
+    sample = ROOT / "traces" / "llama-emulated8"
+    cost = ["--model", sample, "--tokens", ROOT / "README.md", "--batch", "4", "--seq", "128", "--steps", "60" if options.quick else "120"]
+    return {
+        "train": ("A training step, beside PyTorch FSDP2, FSDP1 and DDP", [["bench/train_bench.py", *binaries, *rounds(5)]]),
+        "host": ("Host cost of sharding a unit, beside PyTorch FSDP2", [["bench/host_cost.py", *binaries, *rounds(5)]]),
+        "recording": ("A step with recording, beside one without", [[options.bin / "recording_cost", *cost, "--out", options.work / "recording"]]),
+        "recorder": ("The recorder in PyTorch, beside torch.profiler", [["bench/recorder_cost.py", *rounds(20)]]),
+        "traces": ("Reading and analyzing traces, beside a bare simdjson pass and Holistic Trace Analysis",
+                   [["bench/trace_bench.py", *binaries, *rounds(9), "--sizes", "10,100,300", "--ranks", "8", "--hta", "300"]]),
+        "search": ("Simulating many plans, beside llm-analysis on the same plans", [["bench/search_bench.py", *binaries, *rounds(5)]]),
+        "checkpoint": ("Saving and loading a run, beside torch.distributed.checkpoint", [["bench/checkpoint_bench.py", *binaries, *rounds(5)]]),
+        "experts": ("Experts of a layer, beside transformers", [["bench/expert_times.py", *binaries, *rounds(5)]]),
+        "python": ("The Python package, beside the bare interpreter", [["bench/python_cost.py", "--program", options.bin / "shardlens",
+                                                                        *rounds(50, "--repeat", 15)]]),
+        "programs": ("Schedule, recorder and simulator by themselves", [[options.bin / name] for name in ("schedule_bench", "record_bench", "sim_bench")]),
+    }
+
+
+def processor_times():
+    with open("/proc/stat") as file:
+        times = [int(word) for word in file.readline().split()[1:9]]
+    return sum(times), times[3] + times[4]
+
+
+def used_by_others(seconds=2):
+    """Part of the processors that other programs use now."""
+    total, idle = processor_times()
+    time.sleep(seconds)
+    after, idle_after = processor_times()
+    return 1 - (idle_after - idle) / max(1, after - total)
+
+
+def run(command):
+    """Shows what the command prints; (its ratios: name to median, lowest and highest; whether it succeeded)."""
+    words = [str(word) for word in command]
+    if words[0].endswith(".py"):
+        words.insert(0, sys.executable)
+    found = {}
+    process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("ratio "):
+            _, name, *values = line.split()
+            numbers = [float(value) for value in values]
+            found[name] = numbers if len(numbers) == 3 else numbers * 3
+        else:
+            print(line, end="", flush=True)
+    return found, process.wait() == 0
+
+
+def verdict(name, value, entry, busy):
+    if entry is None:
+        return "new"
+    if entry.get("needs_idle_machine") and busy:
+        return "not judged: the machine is busy"
+    worst = max(entry["recorded"])
+    if value > worst * (1 + MARGIN):
+        return f"WORSE than {worst:g} by {value / worst - 1:.0%}"
+    return "better" if value < min(entry["recorded"]) * (1 - MARGIN) else "same"
+
+
+def compare(found, recorded, busy):
+    """Prints a row for each ratio; the names of those that are worse."""
+    worse = []
+    width = max(map(len, found), default=0)
+    print(f"\n{'ratio':{width}}  {'now':>7}  {'its rounds':>15}  {'recorded':>15}")
+    for name, (value, lowest, highest) in found.items():
+        entry = recorded.get(name)
+        says = verdict(name, value, entry, busy)
+        worse += [name] if says.startswith("WORSE") else []
+        known = f"{min(entry['recorded']):.3g} to {max(entry['recorded']):.3g}" if entry else ""
+        note = " (needs an idle machine)" if entry and entry.get("needs_idle_machine") and "busy" not in says else ""
+        print(f"{name:{width}}  {value:7.3g}  {f'{lowest:.3g} to {highest:.3g}':>15}  {known:>15}  {says}{note}")
+    return worse
+
+
+def record(found, recorded):
+    for name, (value, *_) in found.items():
+        entry = recorded.setdefault(name, {"recorded": []})
+        entry["recorded"] = [*entry["recorded"], value][-KEPT:]
+    temporary = RECORDED.with_suffix(".tmp")
+    temporary.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+    temporary.rename(RECORDED)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "bench")
+    options = parser.parse_args()
+    options.bin = options.bin.resolve()
+    options.work.mkdir(parents=True, exist_ok=True)
+    known = benchmarks(options)
+    chosen = [name for name in options.only.split(",") if name] or list(known)
+    if unknown := [name for name in chosen if name not in known]:
+        parser.error(f"--only: '{unknown[0]}'; expected {', '.join(known)}")
+    recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    busy = used_by_others()
+    if busy > BUSY:
+        print(f"Other programs use {busy:.0%} of this machine: ratios that need an idle one are not judged, and all vary more.")
+    found, failed = {}, []
+    for index, name in enumerate(chosen):
+        title, commands = known[name]
+        print(f"\n== {index + 1} of {len(chosen)}, {name}: {title}", flush=True)
+        for command in commands:
+            ratios, succeeded = run(command)
+            found |= ratios
+            failed += [] if succeeded else [f"{name} ({pathlib.Path(command[0]).name})"]
+    worse = compare(found, recorded, max(busy, used_by_others()) > BUSY) if found else []
+    if options.record:
+        record(found, recorded)
+        print(f"recorded in {RECORDED.relative_to(ROOT)}")
+    if failed:
+        print(f"above a limit of its own, or failed: {', '.join(failed)}")
+    if options.check:
+        print(f"worse than recorded: {', '.join(worse)}" if worse else "no ratio is worse than recorded")
+    return 1 if failed or (options.check and worse) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

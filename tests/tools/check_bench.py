@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Tests the judgement of bench/run.py with ratios written here: what is worse than recorded, and what is not judged."""
+import contextlib
+import io
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import run  # noqa: E402
+
+RECORDED = {"calm": {"recorded": [0.30, 0.40, 0.35]}, "loaded": {"recorded": [0.40], "needs_idle_machine": True}}
+
+
+def worse(found, busy=False):
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        names = run.compare({name: (value, value, value) for name, value in found.items()}, RECORDED, busy)
+    return names, shown.getvalue()
+
+
+class Judgement(unittest.TestCase):
+    def test_above_the_worst_recorded_and_the_margin_is_worse(self):
+        self.assertEqual(worse({"calm": 0.48})[0], ["calm"])
+        self.assertIn("WORSE than 0.4 by 20%", worse({"calm": 0.48})[1])
+
+    def test_within_the_margin_is_the_same(self):
+        self.assertEqual(worse({"calm": 0.45})[0], [])
+        self.assertIn("same", worse({"calm": 0.26})[1])
+
+    def test_below_the_best_recorded_and_the_margin_is_better(self):
+        self.assertIn("better", worse({"calm": 0.25})[1])
+
+    def test_what_needs_an_idle_machine_is_not_judged_on_a_busy_one(self):
+        self.assertEqual(worse({"loaded": 0.9})[0], ["loaded"])
+        names, shown = worse({"loaded": 0.9}, busy=True)
+        self.assertEqual(names, [])
+        self.assertIn("not judged", shown)
+        self.assertEqual(worse({"calm": 0.9}, busy=True)[0], ["calm"])
+
+    def test_a_ratio_without_a_record_is_new(self):
+        names, shown = worse({"other": 5.0})
+        self.assertEqual(names, [])
+        self.assertIn("new", shown)
+
+    def test_lines_of_ratios_are_read_and_the_rest_is_shown(self):
+        program = "print('a table'); print('ratio a/b 0.5 0.4 0.6'); print('ratio a/c 2'); raise SystemExit(1)"
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            found, succeeded = run.run([sys.executable, "-c", program])
+        self.assertEqual(found, {"a/b": [0.5, 0.4, 0.6], "a/c": [2, 2, 2]})
+        self.assertFalse(succeeded)
+        self.assertEqual(shown.getvalue(), "a table\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
