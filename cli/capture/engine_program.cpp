@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/this_process.h"
 #include "core/plan/json_reader.h"
 
 namespace shardlens::cli {
@@ -21,9 +22,7 @@ fs::path note_of(const fs::path& worker) {
 }  // namespace
 
 fs::path worker_path() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::path() : self.parent_path() / "shardlens-worker";
+  return program_folder() / "shardlens-worker";
 }
 
 std::string worker_program(std::string_view command) {

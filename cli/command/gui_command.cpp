@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/this_process.h"
 
 #include "cli/command/subcommand.h"
 
@@ -32,27 +33,14 @@ struct GuiOptions {
 // The app next to this program, where a build has it, or else on PATH.
 std::filesystem::path find_app() {
   constexpr const char* kName = "shardlens-gui";
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path next = self.parent_path() / kName;
-  if (!error && std::filesystem::exists(next, error)) {
-    return next;
-  }
-  const char* const path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "" : path;
-  while (!rest.empty()) {
-    const std::string_view directory = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(std::min(rest.size(), directory.size() + 1));
-    const std::filesystem::path program = std::filesystem::path(directory) / kName;
-    if (!directory.empty() && ::access(program.c_str(), X_OK) == 0) {
-      return program;
-    }
+  if (std::filesystem::path program = program_beside_or_on_path(kName); !program.empty()) {
+    return program;
   }
   throw RuntimeFault(fmt::format(
       "{} does not exist, and {} is not on PATH. The app needs Qt 6 (Debian: qt6-base-dev "
       "qt6-svg-dev); scripts/setup --gui builds it from the sources. Or use 'shardlens report', "
       "which writes a page for a browser",
-      next.string(), kName));
+      (program_folder() / kName).string(), kName));
 }
 
 ExitCode run(const GuiOptions& options) {

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/this_process.h"
 
 #include "cli/capture/engine_program.h"
 #include "cli/capture/host_info.h"
@@ -34,36 +35,6 @@ namespace fs = std::filesystem;
 constexpr int kNotStarted = 127;  // the exit code of the loader, if a library is missing
 constexpr std::chrono::seconds kLongestStart{10};
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-fs::path folder_of_this_program() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path();
-}
-
-// Beside this program or on PATH; "" if neither has it.
-std::string find_program(const std::string& name, bool beside) {
-  std::vector<fs::path> folders;
-  if (beside) {
-    folders.push_back(folder_of_this_program());
-  }
-  const std::string path = variable("PATH");
-  for (size_t begin = 0; begin < path.size();) {
-    const size_t end = std::min(path.find(':', begin), path.size());
-    folders.emplace_back(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  for (const fs::path& folder : folders) {
-    if (!folder.empty() && ::access((folder / name).c_str(), X_OK) == 0) {
-      return (folder / name).string();
-    }
-  }
-  return "";
-}
-
 struct Answer {
   int code = kNotStarted;  // negative: killed by this signal, or after the longest time
   std::string out, err;    // the first line of each
@@ -75,7 +46,7 @@ Answer ask(const std::string& program,
   std::vector<std::string> environment = more_environment;
   for (const char* name : {"PATH", "HOME", "LD_LIBRARY_PATH", "DISPLAY", "WAYLAND_DISPLAY",
                            "XDG_RUNTIME_DIR", "TMPDIR"}) {
-    if (const std::string value = variable(name); !value.empty()) {
+    if (const std::string value = environment_variable(name); !value.empty()) {
       environment.push_back(std::string(name) + "=" + value);
     }
   }
@@ -115,7 +86,7 @@ Part tool(std::string name,
   Part part{std::move(name), "build", PartState::kMissing, "not on PATH",
             "Debian: apt-get install " + package + "; scripts/setup does it"};
   for (const std::string& program : programs) {
-    const std::string path = find_program(program, false);
+    const std::string path = program_on_path(program).string();
     if (path.empty()) {
       continue;
     }
@@ -200,7 +171,7 @@ Part gpus() {
 }
 
 Part cuda_library(bool has_gpu) {
-  const fs::path folder = folder_of_this_program();
+  const fs::path folder = program_folder();
   Part part{"CUDA part of the engine", "gpu", PartState::kMissing, "libshardlens_cuda.so is absent",
             "build the engine with a torch that has CUDA, as scripts/setup does"};
   for (const fs::path& file :
@@ -222,7 +193,7 @@ Part app() {
             "shardlens-gui is neither beside this program nor on PATH",
             "scripts/setup --gui builds it (Debian: qt6-base-dev qt6-svg-dev), or install the "
             "package shardlens-gui; 'shardlens report' writes a page for a browser"};
-  const std::string program = find_program("shardlens-gui", true);
+  const std::string program = program_beside_or_on_path("shardlens-gui").string();
   if (program.empty()) {
     return part;
   }
@@ -235,7 +206,7 @@ Part app() {
 
 Part display() {
   for (const char* name : {"WAYLAND_DISPLAY", "DISPLAY"}) {
-    if (const std::string value = variable(name); !value.empty()) {
+    if (const std::string value = environment_variable(name); !value.empty()) {
       return {"display", "app", PartState::kOk, std::string(name) + "=" + value, ""};
     }
   }
@@ -315,7 +286,8 @@ const std::vector<std::string>& needs() {
 
 std::vector<Part> inspect_installation() {
   std::error_code error;
-  const fs::path temporary = variable("TMPDIR").empty() ? "/tmp" : variable("TMPDIR");
+  const fs::path temporary =
+      environment_variable("TMPDIR").empty() ? "/tmp" : environment_variable("TMPDIR");
   std::vector<Part> parts;
   parts.push_back(writable("temporary files", "", temporary,
                            "set TMPDIR to a directory that this user can write to"));

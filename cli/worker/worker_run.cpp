@@ -22,6 +22,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
+#include "core/base/this_process.h"
 #include "core/dist/cuda_backends.h"
 #include "core/dist/rendezvous.h"
 #include "core/dist/world.h"
@@ -219,11 +220,6 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 // Ends the process if it has not joined the others some time after the timeout. The stores of c10d
 // wait without a limit for a program that listens at the rendezvous' port but does not answer, and
 // for a file that was removed.
@@ -237,7 +233,7 @@ class JoinDeadline {
             fmt::print(stderr,
                        "[rank {}] did not join the other ranks within {} s (--timeout {}): the "
                        "rendezvous at {} does not answer\n",
-                       rank, limit.count(), timeout, dist::rendezvous_name(environment));
+                       rank, limit.count(), timeout, dist::rendezvous_name(environment_variable));
             std::fflush(nullptr);
             std::_Exit(static_cast<int>(ExitCode::kRuntime));
           }

@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "core/base/error.h"
+#include "core/base/this_process.h"
 #include "core/dist/cuda_backends.h"
 
 namespace shardlens::dist {
@@ -16,7 +17,7 @@ constexpr const char* kName = "libshardlens_cuda.so";
 // The library next to the program, where an installation has it, or where a build has it (tests).
 std::filesystem::path library() {
   std::error_code error;
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path folder = program_folder();
   const std::filesystem::path beside = folder / kName;
   if (std::filesystem::exists(beside, error)) {
     return beside;

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/base/error.h"
+#include "core/base/this_process.h"
 #include "core/dist/backend.h"
 #include "core/dist/cuda_backends.h"
 #include "core/dist/peers.h"
@@ -20,11 +21,6 @@
 
 namespace shardlens::dist {
 namespace {
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;
@@ -35,14 +31,15 @@ Rendezvous tcp_rendezvous(const WorldOptions& options) {
   const std::string rank = "[rank " + std::to_string(options.rank) + "] ";
   RendezvousAddress address;
   try {
-    address = rendezvous_address(environment);
+    address = rendezvous_address(environment_variable);
   } catch (const UsageError& error) {
     throw UsageError(rank + error.what());
   }
   c10d::TCPStoreOptions store;
   store.port = address.port;
   // torchrun's agent may already serve the store; otherwise rank 0 does.
-  store.isServer = options.rank == 0 && environment("TORCHELASTIC_USE_AGENT_STORE") != "True";
+  store.isServer =
+      options.rank == 0 && environment_variable("TORCHELASTIC_USE_AGENT_STORE") != "True";
   store.numWorkers = static_cast<size_t>(options.world_size);
   store.timeout = options.timeout;
   store.waitWorkers = false;
@@ -51,16 +48,16 @@ Rendezvous tcp_rendezvous(const WorldOptions& options) {
     return {c10::make_intrusive<c10d::TCPStore>(address.host, store), local ? "127.0.0.1" : ""};
   } catch (const c10::Error& error) {
     throw RuntimeFault(rank + "cannot " + (store.isServer ? "serve" : "reach") +
-                       " the rendezvous at " + rendezvous_name(environment) + ": " +
+                       " the rendezvous at " + rendezvous_name(environment_variable) + ": " +
                        error.what_without_backtrace());
   }
 }
 
 Rendezvous rendezvous(const WorldOptions& options) {
-  const std::string file = environment("SHARDLENS_RENDEZVOUS");
+  const std::string file = environment_variable("SHARDLENS_RENDEZVOUS");
   if (file.empty()) {
     Rendezvous met = tcp_rendezvous(options);
-    if (const std::string prefix = store_prefix(environment); !prefix.empty()) {
+    if (const std::string prefix = store_prefix(environment_variable); !prefix.empty()) {
       met.store = c10::make_intrusive<c10d::PrefixStore>(prefix, met.store);
     }
     return met;
@@ -75,7 +72,7 @@ class JoinedWorld : public World {
   explicit JoinedWorld(const WorldOptions& options)
       : options_(options), recorder_(options.recorder) {
     options_.check_ranks =
-        options.check_ranks || environment("TORCH_DISTRIBUTED_DEBUG") == "DETAIL";
+        options.check_ranks || environment_variable("TORCH_DISTRIBUTED_DEBUG") == "DETAIL";
     const int shard_size = options.world_size / options.replicate;
     if (options.backend != BackendKind::kEmulated && options.world_size > 1) {
       met_ = rendezvous(options);
