@@ -10,6 +10,7 @@
 #include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"
 #include "profiler/analysis/events/action_index.h"
+#include "profiler/analysis/timeline/communicator_of.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -150,6 +151,29 @@ std::string words_of(const std::optional<OrderEntry>& entry,
                                                    : " by the unit's own hook");
 }
 
+using Started = std::pair<const Collective*, OrderEntry>;
+
+// The collectives of each communicator in the order in which they started, in the places that this
+// communicator's collectives have in `issued`: communicators run at the same time, so only the
+// order within each is compared.
+std::vector<OrderEntry> as_started(const trace::Trace& trace, const std::vector<Started>& issued) {
+  std::map<CommunicatorKey, std::vector<size_t>> places;
+  for (size_t i = 0; i < issued.size(); ++i) {
+    places[communicator_of(trace, *issued[i].first)].push_back(i);
+  }
+  std::vector<OrderEntry> out(issued.size());
+  for (const auto& [key, of_one] : places) {
+    std::vector<size_t> by_start = of_one;
+    std::stable_sort(by_start.begin(), by_start.end(), [&issued](size_t a, size_t b) {
+      return issued[a].first->when.start < issued[b].first->when.start;
+    });
+    for (size_t i = 0; i < of_one.size(); ++i) {
+      out[of_one[i]] = issued[by_start[i]].second;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string to_string(const OrderEntry& entry) {
@@ -181,7 +205,7 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
   }
   Planner planner(planned);
   std::vector<StepOrder> out;
-  std::vector<std::vector<std::pair<const Collective*, OrderEntry>>> started(timeline.steps.size());
+  std::vector<std::vector<Started>> started(timeline.steps.size());
   for (const Step& step : timeline.steps) {
     StepOrder& order = out.emplace_back();
     order.step = step.number;
@@ -227,12 +251,7 @@ std::vector<StepOrder> step_orders(const trace::Trace& trace,
     }
   }
   for (size_t step = 0; step < out.size(); ++step) {
-    std::stable_sort(started[step].begin(), started[step].end(), [](const auto& a, const auto& b) {
-      return a.first->when.start < b.first->when.start;
-    });
-    for (auto& each : started[step]) {
-      out[step].started.push_back(std::move(each.second));
-    }
+    out[step].started = as_started(trace, started[step]);
   }
   return out;
 }

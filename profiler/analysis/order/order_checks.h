@@ -53,8 +53,8 @@ struct OrderCheck {      // two orders compared
 
 // Planned: the collectives that the schedule produces for the workload's step. Issued: all_gather,
 // reduce_scatter and all_reduce actions in the trace, or those that shardlens.record saw PyTorch
-// issue. Started: the collectives that those actions issued, by start on their communicators'
-// tracks.
+// issue. Started: the collectives that those actions issued, those of each communicator by their
+// start.
 struct StepOrder {
   int64_t step = 0;
   std::vector<OrderEntry> planned, issued, started;

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "profiler/analysis/timeline/communicator_of.h"
+
 namespace shardlens::analysis {
 namespace {
 
@@ -44,15 +46,10 @@ class Numbering {
 }  // namespace
 
 std::vector<uint32_t> communicators(const trace::Trace& trace, const Timeline& timeline) {
-  Numbering<std::tuple<trace::StringId, trace::StringId, uint32_t>> ids;
+  Numbering<CommunicatorKey> ids;
   std::vector<uint32_t> out;
   for (const Collective& c : timeline.collectives) {
-    const trace::CollectiveArgs* args =
-        c.args == trace::kNoIndex ? nullptr : &trace.collectives[c.args];
-    const bool named = args != nullptr && args->group != trace::kEmptyString;
-    out.push_back(ids.of(named ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
-                               : std::tuple(trace::kEmptyString, trace::kEmptyString, c.track))
-                      .first);
+    out.push_back(ids.of(communicator_of(trace, c)).first);
   }
   return out;
 }

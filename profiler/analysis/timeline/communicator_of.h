@@ -1,0 +1,26 @@
+#pragma once
+
+#include <tuple>
+
+#include "profiler/analysis/timeline/timeline.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+// What tells a rank's communicators apart: name and ranks of the process group, or, without them,
+// the collective's track.
+using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t>;
+
+// The communicator of a collective of the trace.
+[[nodiscard]] inline CommunicatorKey communicator_of(const trace::Trace& trace,
+                                                     const Collective& collective) {
+  if (collective.args != trace::kNoIndex) {
+    const trace::CollectiveArgs& args = trace.collectives[collective.args];
+    if (args.group != trace::kEmptyString) {
+      return {args.group, args.group_ranks, trace::kNoIndex};
+    }
+  }
+  return {trace::kEmptyString, trace::kEmptyString, collective.track};
+}
+
+}  // namespace shardlens::analysis
