@@ -83,7 +83,8 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
 }
 
 // The groups that core/dist creates: the world, one per mesh axis with more than one rank, and
-// those of smaller meshes.
+// that of reduce-scatters if the
+// plan separates them, and those of smaller meshes.
 std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int rank) {
   const int size = static_cast<int>(plan.world_size);
   const int shard = static_cast<int>(plan.shard);
@@ -98,6 +99,12 @@ std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int ran
       column.push_back(peer);
     }
     groups.push_back({"replicate", "replicate axis", column});
+  }
+  if (plan.plan.separate_reduce_scatter_group && shard > 1) {
+    const int first = rank / shard * shard;
+    groups.push_back({"reduce_scatter",
+                      "reduce-scatters of the shard axis",
+                      {all.begin() + first, all.begin() + first + shard}});
   }
   for (const plan::Unit& unit : plan.units) {
     const auto ranks = static_cast<int>(unit.reshard_after_forward.ranks);

@@ -105,6 +105,7 @@ class JoinedWorld : public World {
       watched_.clear();
     }
     sub_shards_.clear();
+    reduce_scatter_.reset();
     replicate_.reset();
     shard_.reset();
     world_.reset();
@@ -132,6 +133,16 @@ class JoinedWorld : public World {
     return *group;
   }
 
+  Communicator& reduce_scatter() override {
+    if (reduce_scatter_ == nullptr) {
+      const int size = options_.world_size / options_.replicate;
+      reduce_scatter_ =
+          make_group("reduce_scatter", "reduce_scatter" + std::to_string(options_.rank / size),
+                     options_.rank % size, size);
+    }
+    return *reduce_scatter_;
+  }
+
   void set_recorder(Recorder* recorder) override {
     recorder_ = recorder;
     for (Communicator* each : groups()) {
@@ -147,7 +158,8 @@ class JoinedWorld : public World {
 
  private:
   std::vector<Communicator*> groups() const {
-    std::vector<Communicator*> groups{world_.get(), shard_.get(), replicate_.get()};
+    std::vector<Communicator*> groups{world_.get(), shard_.get(), replicate_.get(),
+                                      reduce_scatter_.get()};
     for (const auto& [ranks, group] : sub_shards_) {
       groups.push_back(group.get());
     }
@@ -207,7 +219,7 @@ class JoinedWorld : public World {
   WorldOptions options_;
   Recorder* recorder_;
   std::optional<Rendezvous> met_;  // nullopt: emulated, or the only rank
-  std::unique_ptr<Communicator> world_, shard_, replicate_;
+  std::unique_ptr<Communicator> world_, shard_, replicate_, reduce_scatter_;
   std::map<int, std::unique_ptr<Communicator>> sub_shards_;  // by size
   std::mutex watched_mutex_;
   std::vector<const Communicator*> watched_;  // guarded by watched_mutex_

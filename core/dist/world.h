@@ -50,6 +50,10 @@ class World {
   // The group of `ranks` neighbouring ranks on the shard axis (reshard_after_forward = k). Created
   // at the first call; all ranks must make these calls in the same order.
   virtual Communicator& sub_shard(int ranks) = 0;
+  // A second group over the shard axis, for reduce-scatters, so that they and all-gathers run at
+  // the same time (separate_reduce_scatter_group). Created at the first call, which all ranks must
+  // make in the same order as those of sub_shard().
+  virtual Communicator& reduce_scatter() = 0;
   virtual Communicator& world() = 0;
   virtual void set_recorder(Recorder* recorder) = 0;
   virtual void abort(const std::string& reason) = 0;

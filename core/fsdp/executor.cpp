@@ -48,6 +48,9 @@ dist::Communicator& Executor::communicator(Stream stream, Axis axis) const {
   if (axis == Axis::kReplicate || (axis == Axis::kNone && stream == Stream::kAllReduce)) {
     return world_.replicate();
   }
+  if (stream == Stream::kReduceScatter && reduce_scatters_ != nullptr) {
+    return *reduce_scatters_;
+  }
   return world_.shard();
 }
 
@@ -57,6 +60,10 @@ dist::Purpose Executor::purpose(UnitId unit) const {
 
 void Executor::submitted(Stream stream, dist::Communicator& on, dist::CompletionPtr completion) {
   last_[static_cast<size_t>(stream)] = {std::move(completion), &on};
+}
+
+void Executor::separate_reduce_scatters() {
+  reduce_scatters_ = &world_.reduce_scatter();
 }
 
 uint32_t Executor::record(const Action& action) {

@@ -26,7 +26,8 @@ namespace shardlens::fsdp {
 // [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
 // reduce-scatter streams are the communication thread of the shard axis (for an all-gather over a
 // sub-mesh, that of the sub-mesh), the all-reduce stream is that of the replicate axis; each is
-// FIFO. A wait for an event on the compute stream blocks the host.
+// FIFO. A wait for an event on the compute stream blocks the host. With separate_reduce_scatters(),
+// the reduce-scatter stream is a communication thread of its own.
 //
 // Threads     the thread that trains.
 // Errors      RuntimeFault from collectives and waits.
@@ -36,6 +37,9 @@ class Executor {
   Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Recorder* recorder);
   virtual ~Executor() = default;
 
+  // Reduce-scatters, and what follows them on their stream, get a communicator of their own. Before
+  // the first action; on all ranks.
+  void separate_reduce_scatters();
   // `edges`: whether kUseFull sets the autograd edges of the parameters.
   virtual void execute(const schedule::Action& action, bool edges);
   // Makes the thread's current stream the compute stream until the next call. Call it before the
@@ -121,7 +125,8 @@ class Executor {
   std::vector<Unit> units_;
   dist::World& world_;
   Recorder* recorder_;
-  Last last_[schedule::kStreamCount];    // last request issued on each stream
+  dist::Communicator* reduce_scatters_ = nullptr;  // null: they are on the shard axis' communicator
+  Last last_[schedule::kStreamCount];              // last request issued on each stream
   std::vector<Last> events_;             // by EventId; null completion: complete when recorded
   std::optional<DeviceStreams> device_;  // nullopt on CPU
   bool copies_from_host_ = false;        // since the last finish_copies()

@@ -55,6 +55,9 @@ Root::Root(plan::ResolvedPlan plan,
           options.make_executor
               ? options.make_executor(handles_of(states_))
               : std::make_unique<Executor>(handles_of(states_), *options.world, options.recorder)) {
+  if (plan_.plan.separate_reduce_scatter_group && plan_.shard > 1) {
+    executor_->separate_reduce_scatters();
+  }
   std::vector<std::string> names;
   for (const plan::Unit& unit : plan_.units) {
     names.push_back(unit.fqn);

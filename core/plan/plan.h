@@ -85,6 +85,9 @@ struct Plan {
   int64_t forward_prefetch = 0;  // depth
   PrefetchLists forward_prefetch_lists;
   bool limit_all_gathers = true;
+  // Reduce-scatters have a process group of their own, so that they and all-gathers run at the same
+  // time.
+  bool separate_reduce_scatter_group = false;
   MixedPrecision mixed_precision;
   std::vector<std::string> activation_checkpointing;
   CheckpointSaves checkpointing_saves;

@@ -39,6 +39,7 @@ class Changes {
       if (now_.shard > 1) {
         reshard();
         prefetch();
+        communicators();
       }
       units();
       mesh();
@@ -183,6 +184,15 @@ class Changes {
             plan.backward_prefetch = plan::BackwardPrefetch::kPre;
             plan.backward_prefetch_lists.clear();
           });
+    }
+  }
+
+  // PyTorch's FSDP1 has one group for both.
+  void communicators() {
+    if (now_.plan.dialect == plan::Dialect::kFsdp2 && !now_.plan.separate_reduce_scatter_group) {
+      add({ChangeSubject::kCommunicators}, "a communicator of its own for reduce-scatter",
+          pytorch_.separate_reduce_scatter_group(),
+          [](Plan& plan) { plan.separate_reduce_scatter_group = true; });
     }
   }
 

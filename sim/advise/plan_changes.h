@@ -17,6 +17,7 @@ enum class ChangeSubject : uint8_t {
   kBackwardPrefetch,
   kUnits,
   kMesh,
+  kCommunicators,
   kCheckpoints,
   kMicrobatches,
   kGradientSync,

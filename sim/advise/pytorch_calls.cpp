@@ -77,6 +77,10 @@ Lines PytorchCalls::backward_prefetch() const {
              : Lines{"# remove the calls of set_modules_to_backward_prefetch"};
 }
 
+Lines PytorchCalls::separate_reduce_scatter_group() {
+  return {"model.set_separate_reduce_scatter_group(True)  # PyTorch 2.13 or newer"};
+}
+
 Lines PytorchCalls::units(size_t together) const {
   if (dialect_ == plan::Dialect::kFsdp1) {
     return together == 0 ? Lines{"model = FullyShardedDataParallel(model, ...)"}

@@ -26,6 +26,7 @@ class PytorchCalls {
   [[nodiscard]] Lines keep(const std::vector<std::string>& modules) const;
   [[nodiscard]] Lines forward_prefetch(int64_t depth) const;
   [[nodiscard]] Lines backward_prefetch() const;
+  [[nodiscard]] static Lines separate_reduce_scatter_group();
   // Units of so many blocks each (0: the model is one unit).
   [[nodiscard]] Lines units(size_t together) const;
   // Units of their own for modules outside the blocks.

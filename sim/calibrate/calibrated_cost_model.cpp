@@ -151,6 +151,14 @@ double CalibratedCostModel::host_slowdown() const {
   return calibration_.host == HostMode::kCompute ? calibration_.compute_slowdown.value_or(1) : 1;
 }
 
+// Emulated collectives only last as long as the timer says, so any number of them run at the same
+// time. On a CPU all-reduces were measured while all-gathers and reduce-scatters of the other axis
+// ran: their curve has what sharing costs.
+bool CalibratedCostModel::shares_links(CollectiveKind kind) const {
+  return calibration_.emulated.empty() &&
+         (calibration_.host == HostMode::kAhead || kind != CollectiveKind::kAllReduce);
+}
+
 bool CalibratedCostModel::blocks(CollectiveKind kind) const {
   return calibration_.blocking[static_cast<size_t>(kind)];
 }

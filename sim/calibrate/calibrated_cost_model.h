@@ -35,6 +35,7 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds peer_wait(CollectiveKind kind, int ranks) const override;
   [[nodiscard]] double collective_slowdown() const override;
   [[nodiscard]] double host_slowdown() const override;
+  [[nodiscard]] bool shares_links(CollectiveKind kind) const override;
   [[nodiscard]] bool blocks(CollectiveKind kind) const override;
   [[nodiscard]] Nanoseconds waking() const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;

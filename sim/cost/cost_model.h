@@ -18,6 +18,15 @@ struct WorkTime {
   friend bool operator==(const WorkTime&, const WorkTime&) = default;
 };
 
+// How a collective uses links that collectives of other communicators use at the same time.
+struct LinkUse {
+  // The part of its time that grows in proportion to the number of collectives that move data over
+  // the same links: all except its latency. 0: it has the links for itself.
+  Nanoseconds transfer = 0;
+  bool across_nodes = false;  // over the network, otherwise within the node
+  friend bool operator==(const LinkUse&, const LinkUse&) = default;
+};
+
 struct OperatorCost {  // of an operator: on the device and on the host
   WorkTime run;
   Nanoseconds issue = 0;  // on the host
@@ -46,6 +55,9 @@ class CostModel : public CollectiveTimer {
   }
   // Factor by which concurrent compute slows a collective; at least 1.
   [[nodiscard]] virtual double collective_slowdown() const { return 1; }
+  // Whether such a collective moves data more slowly while a collective of another communicator
+  // moves data over the same links. Otherwise each has them for itself.
+  [[nodiscard]] virtual bool shares_links(CollectiveKind /*kind*/) const { return false; }
   // Whether the call of such a collective returns only when it has ended (only on a CPU).
   [[nodiscard]] virtual bool blocks(CollectiveKind /*kind*/) const { return false; }
   // Delay of a host thread when it wakes up from a wait.

@@ -28,6 +28,7 @@ class GpuCostModel final : public CostModel {
                                             int ranks,
                                             int ranks_per_node,
                                             Bytes larger_message) const override;
+  [[nodiscard]] bool shares_links(CollectiveKind /*kind*/) const override { return true; }
   [[nodiscard]] int node_ranks() const override { return static_cast<int>(spec_.gpus); }
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;

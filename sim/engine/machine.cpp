@@ -63,6 +63,7 @@ bool Machine::advance(Work& work) {
 void Machine::collective(uint32_t lane,
                          Nanoseconds issue,
                          const WorkTime& time,
+                         const LinkUse& link,
                          uint32_t communicator,
                          uint32_t ticket,
                          Span* span) {
@@ -70,6 +71,7 @@ void Machine::collective(uint32_t lane,
               .time = time,
               .span = span,
               .mark = ticket,
+              .link = link,
               .communicator = static_cast<uint16_t>(communicator),
               .kind = Kind::kCollective,
               .what = WorkClass::kCommunication});
@@ -93,7 +95,7 @@ void Machine::lap(uint32_t lane, Nanoseconds issue) {
 
 void Machine::start(Lane& lane, const Work& work, Nanoseconds duration) {
   lane.running = true;
-  lane.beside = false;
+  lane.slower = 1;
   lane.since = now_;
   lane.left = static_cast<double>(work.time.alone);
   lane.end = duration == kNever ? kNever : now_ + duration;
@@ -114,9 +116,11 @@ bool Machine::arrive(uint32_t lane, const Work& work) {
   if (++on.arrived == on.participants) {
     for (const uint32_t each : on.lanes) {
       Lane& other = lanes_[each];
+      const Work& begun = other.queue[other.head];
       other.since = now_;
-      other.beside = false;
-      other.end = now_ + other.queue[other.head].time.alone;
+      other.slower = 1;
+      other.end = now_ + begun.time.alone;
+      ++ranks_[other.rank].moving[begun.link.across_nodes ? 1 : 0];
     }
     on.lanes.clear();
     on.arrived = 0;
@@ -205,27 +209,35 @@ bool Machine::has_beside(uint32_t rank, WorkClass what) const {
          (shares_cores_ && (runs(WorkClass::kCopy) || runs(WorkClass::kOther)));
 }
 
-// See [Note: Interference].
+double Machine::slowdown(uint32_t rank, const Work& work) const {
+  const auto alone = static_cast<double>(work.time.alone);
+  double out = has_beside(rank, work.what) ? static_cast<double>(work.time.beside) / alone : 1;
+  if (work.link.transfer > 0) {
+    const int32_t others = ranks_[rank].moving[work.link.across_nodes ? 1 : 0] - 1;
+    out *= (alone + others * static_cast<double>(work.link.transfer)) / alone;
+  }
+  return out;
+}
+
+// See [Note: Interference] and [Note: Shared links].
 void Machine::apply_interference() {
   for (Lane& lane : lanes_) {
     if (!lane.running || lane.end == kNever) {
       continue;
     }
     const Work& work = lane.queue[lane.head];
-    if (work.time.alone == work.time.beside || work.time.alone == 0) {
+    if ((work.time.alone == work.time.beside && work.link.transfer == 0) || work.time.alone == 0) {
       continue;
     }
-    const bool beside = has_beside(lane.rank, work.what);
-    if (beside == lane.beside) {
+    const double slower = slowdown(lane.rank, work);
+    if (slower == lane.slower) {
       continue;
     }
-    const double slower =
-        static_cast<double>(work.time.beside) / static_cast<double>(work.time.alone);
     const auto elapsed = static_cast<double>(now_ - lane.since);
-    lane.left = std::max(0.0, lane.left - (lane.beside ? elapsed / slower : elapsed));
+    lane.left = std::max(0.0, lane.left - elapsed / lane.slower);
     lane.since = now_;
-    lane.beside = beside;
-    lane.end = now_ + std::llround(beside ? lane.left * slower : lane.left);
+    lane.slower = slower;
+    lane.end = now_ + std::llround(lane.left * slower);
   }
 }
 
@@ -238,6 +250,7 @@ void Machine::finish(Lane& lane) {
     work.span->end = now_;
   }
   if (work.kind == Kind::kCollective) {
+    --ranks_[lane.rank].moving[work.link.across_nodes ? 1 : 0];
     Communicator& on = communicators_[work.communicator];
     if (++on.ended == on.participants) {
       on.ended = 0;
@@ -268,6 +281,7 @@ void Machine::account(Nanoseconds passed) {
 void Machine::run_operators(Lane& lane, Nanoseconds others) {
   Work& work = lane.queue[lane.head];
   const Nanoseconds began = now_;
+  bool beside = lane.slower != 1;
   const bool communicates =
       ranks_[lane.rank].running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
   while (lane.end < others) {
@@ -289,12 +303,14 @@ void Machine::run_operators(Lane& lane, Nanoseconds others) {
     work.time = next->run;
     work.next = next + 1;
     now_ = lane.end;
-    lane.beside = communicates && work.time.alone != work.time.beside;
-    lane.end = now_ + (lane.beside ? work.time.beside : work.time.alone);
+    beside = communicates && work.time.alone != work.time.beside;
+    lane.end = now_ + (beside ? work.time.beside : work.time.alone);
   }
   if (now_ > began) {
     lane.since = now_;
     lane.left = static_cast<double>(work.time.alone);
+    lane.slower =
+        beside ? static_cast<double>(work.time.beside) / static_cast<double>(work.time.alone) : 1;
   }
   account(now_ - began);
 }

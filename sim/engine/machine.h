@@ -51,6 +51,9 @@ enum class WorkClass : uint8_t { kCompute, kCommunication, kPeerWait, kCopy, kOt
 // present: its end moves when communication (or compute) of its rank begins or ends. If both times
 // are equal, no rounding happens.
 //
+// [Note: Shared links] Collectives of a rank that move data over the same links share their
+// bandwidth equally: LinkUse::transfer takes as many times as long as there are such collectives.
+//
 // [Note: Runs of operators] As long as operators of one run follow each other and nothing else
 // ends, is issued or is waited for between them, no other lane is affected. Such operators are
 // processed in one loop without looking at the other lanes. step() handles the first operator's
@@ -81,6 +84,7 @@ class Machine {
   void collective(uint32_t lane,
                   Nanoseconds issue,
                   const WorkTime& time,
+                  const LinkUse& link,
                   uint32_t communicator,
                   uint32_t ticket,
                   Span* span);
@@ -119,6 +123,7 @@ class Machine {
     const OperatorCost *next = nullptr, *end = nullptr;  // kOperators: the operators after this
     ItemTimes* items = nullptr;                          // kOperators: times of `next`
     uint32_t mark = 0;                                   // kCollective: its ticket
+    LinkUse link;                                        // kCollective
     uint16_t communicator = 0;
     Kind kind = Kind::kWork;
     WorkClass what = WorkClass::kOther;
@@ -127,13 +132,15 @@ class Machine {
     std::vector<Work> queue;
     size_t head = 0;
     uint32_t rank = 0;
-    bool running = false, beside = false;
+    bool running = false;
     bool sleeps = false;  // blocked in a wait
     Nanoseconds end = kNever, since = 0;
-    double left = 0;  // remaining part of time.alone at `since`
+    double left = 0;    // remaining part of time.alone at `since`
+    double slower = 1;  // factor on time.alone since then
   };
   struct Rank {
     std::array<int32_t, 5> running{};  // by WorkClass
+    std::array<int32_t, 2> moving{};   // collectives within the node, and over the network
     StepFigures figures;
   };
   struct Communicator {
@@ -150,6 +157,7 @@ class Machine {
   static bool advance(Work& work);  // to the next operator; false: there is none
   void apply_interference();
   [[nodiscard]] bool has_beside(uint32_t rank, WorkClass what) const;
+  [[nodiscard]] double slowdown(uint32_t rank, const Work& work) const;
   void run_operators(Lane& lane, Nanoseconds others);
   bool step();  // advances to the next instant; false: there is none
   void account(Nanoseconds passed);

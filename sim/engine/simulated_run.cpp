@@ -90,7 +90,8 @@ class Writer {
         times_(simulated.ranks[simulated.ranks.size() == 1 ? 0 : static_cast<size_t>(rank)].items),
         rank_(rank),
         options_(options),
-        cpu_(options.host == HostMode::kCompute) {
+        cpu_(options.host == HostMode::kCompute),
+        separate_(plan.plan.separate_reduce_scatter_group) {
     SHARDLENS_CHECK(times_.size() == step.order.size(), "the step was simulated without times");
   }
 
@@ -122,7 +123,7 @@ class Writer {
     host.name = fmt::format("rank {}", rank_);
     host.labels = "simulated host";
     if (cpu_) {
-      for (size_t group = 0; group < groups_.size(); ++group) {
+      for (size_t group = 0; group < metadata.groups.size(); ++group) {
         tracks_[group] =
             trace_.track(process, kFirstCommunicatorTrack + 1 + static_cast<int64_t>(group));
         trace_.tracks[tracks_[group]].name =
@@ -142,12 +143,13 @@ class Writer {
   }
 
   void add_groups() {
-    const std::array<const char*, 3> names{"shard", "replicate", "sub_shard"};
-    const std::array<int64_t, 3> sizes{plan_.shard, plan_.replicate, smaller()};
-    for (size_t i = 0; i < sizes.size(); ++i) {
+    constexpr std::array<const char*, 4> kNames{"shard", "replicate", "sub_shard",
+                                                "reduce_scatter"};
+    const std::array<int64_t, 4> sizes{plan_.shard, plan_.replicate, smaller(), plan_.shard};
+    for (size_t i = 0; i < (separate_ ? sizes.size() : sizes.size() - 1); ++i) {
       trace::ProcessGroup group;
-      group.name = names[i];
-      group.description = names[i];
+      group.name = kNames[i];
+      group.description = kNames[i];
       group.backend_config = "simulated";
       group.size = sizes[i];
       for (int64_t k = 0; k < sizes[i]; ++k) {
@@ -285,9 +287,11 @@ class Writer {
     if (schedule::collective_of(action.op)) {
       write_collective(action, times);
     } else if (cpu_) {
-      const uint32_t track = action.stream == Stream::kCompute || action.stream == Stream::kCopyIn
-                                 ? main_
-                                 : tracks_[action.stream == Stream::kAllReduce ? 1 : 0];
+      const uint32_t track =
+          action.stream == Stream::kCompute || action.stream == Stream::kCopyIn ? main_
+          : action.stream == Stream::kAllReduce                                 ? tracks_[1]
+          : separate_ && action.stream == Stream::kReduceScatter ? tracks_[kReduceScatters]
+                                                                 : tracks_[0];
       trace_.add_complete(Category::kCpuOp, copy_name(action.op, cpu_), track,
                           offset_ + times.stream.start, offset_ + times.stream.end);
     } else {
@@ -321,7 +325,8 @@ class Writer {
     const size_t index = bucket                            ? (plan_.replicate > 1 ? 1 : 0)
                          : action.axis == Axis::kReplicate ? 1
                          : action.axis == Axis::kSubShard  ? 2
-                                                           : 0;
+                         : separate_ && kind == CollectiveKind::kReduceScatter ? kReduceScatters
+                                                                               : 0;
     Group& group = groups_[index];
     const DType dtype = bucket                               ? DType::kF32
                         : kind == CollectiveKind::kAllGather ? plan_.gather_dtype(action.unit)
@@ -377,6 +382,7 @@ class Writer {
     return 0;
   }
 
+  static constexpr size_t kReduceScatters = 3;  // index into groups_
   struct Group {
     trace::StringId name = trace::kEmptyString, ranks = trace::kEmptyString;
     int64_t size = 1, issued = 0;
@@ -390,10 +396,11 @@ class Writer {
   int64_t rank_;
   const SimulatedRunOptions& options_;
   bool cpu_;
+  bool separate_;  // reduce-scatters have a communicator of their own
   trace::Trace trace_;
   uint32_t main_ = 0;
   std::array<uint32_t, schedule::kStreamCount> tracks_{};  // kCompute: by communicator
-  std::array<Group, 3> groups_;
+  std::array<Group, 4> groups_;
   Nanoseconds offset_ = 0, host_ = 0;
   uint32_t hooks_ = 0, actions_ = 0, correlation_ = 0;
 };

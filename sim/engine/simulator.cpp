@@ -21,7 +21,8 @@ using schedule::Op;
 using schedule::PlannedItem;
 using schedule::Stream;
 
-constexpr uint32_t kGroups = 3;  // communicators of a rank: shard, replicate, sub-shard
+// Communicators of a rank: shard, replicate, sub-shard, reduce-scatters.
+constexpr uint32_t kGroups = 4;
 
 struct Inputs {
   const plan::Workload& workload;
@@ -30,6 +31,7 @@ struct Inputs {
   const SimulationOptions& options;
   size_t buckets = 0;         // number of unit names after the plan's units
   uint32_t bucket_group = 0;  // communicator of buckets
+  bool separate = false;      // reduce-scatters have a communicator of their own
 };
 
 // The host of one rank: goes through the step and issues work until it has to wait.
@@ -99,7 +101,7 @@ class Host {
   [[nodiscard]] uint32_t lane(Stream stream) const {
     if (computes_) {
       // The engine's executor on a CPU: copies on the host, one thread per communicator.
-      stream = stream == Stream::kReduceScatter                           ? Stream::kAllGather
+      stream = stream == Stream::kReduceScatter && !in_.separate          ? Stream::kAllGather
                : stream == Stream::kCopyIn || stream == Stream::kHostCopy ? Stream::kCompute
                                                                           : stream;
     }
@@ -202,9 +204,10 @@ class Host {
   }
 
   void communicate(const Action& action, const CollectiveCost& cost) {
-    const uint32_t group = action.axis == Axis::kReplicate  ? 1
-                           : action.axis == Axis::kSubShard ? 2
-                                                            : 0;
+    const uint32_t group = action.axis == Axis::kReplicate                   ? 1
+                           : action.axis == Axis::kSubShard                  ? 2
+                           : in_.separate && action.op == Op::kReduceScatter ? 3
+                                                                             : 0;
     const uint32_t on = lane(action.stream);
     reach(on);
     collective(on, cost, group);
@@ -221,7 +224,7 @@ class Host {
       machine_.work(on, clock_, cost.wait,
                     computes_ ? WorkClass::kPeerWait : WorkClass::kCommunication, stream_span());
     }
-    machine_.collective(on, clock_, cost.run, communicators_[group], tickets_[group]++,
+    machine_.collective(on, clock_, cost.run, cost.link, communicators_[group], tickets_[group]++,
                         stream_span());
   }
 
@@ -387,6 +390,9 @@ std::vector<std::array<uint32_t, kGroups>> communicators(Machine& machine,
   group(0, shard, [&](uint32_t rank) { return rank / shard; });
   group(1, replicate, [&](uint32_t rank) { return rank % shard; });
   group(2, smaller, [&](uint32_t rank) { return rank / smaller; });
+  if (plan.plan.separate_reduce_scatter_group) {
+    group(3, shard, [&](uint32_t rank) { return rank / shard; });
+  }
   return of;
 }
 
@@ -433,7 +439,8 @@ SimulatedStep simulate(const plan::Workload& workload,
                       .costs = costs,
                       .options = options,
                       .buckets = step.unit_names.size() - plan.units.size(),
-                      .bucket_group = plan.replicate > 1 ? 1U : 0U};
+                      .bucket_group = plan.replicate > 1 ? 1U : 0U,
+                      .separate = plan.plan.separate_reduce_scatter_group};
   SimulatedStep out;
   out.ranks.resize(ranks);
   std::vector<Host> hosts;

@@ -57,10 +57,20 @@ void add_host_copies(const plan::ResolvedPlan& plan,
       model.host_copy(gradient) + (reduce == master ? 0 : model.copy(reduced, gradient));
 }
 
+// Whether the plan's collectives have several communicators.
+bool has_several_communicators(const plan::ResolvedPlan& plan) {
+  return plan.shard > 1 &&
+         (plan.replicate > 1 || plan.plan.separate_reduce_scatter_group ||
+          std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) {
+            return unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh;
+          }));
+}
+
 UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      UnitId id,
                      const plan::UnitSize& size,
-                     const CostModel& model) {
+                     const CostModel& model,
+                     bool shares) {
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
   if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
@@ -72,20 +82,18 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const Bytes unsharded = size.unsharded, own = size.unsharded / plan.shard;
   const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
   const plan::UnitMessages messages = plan::unit_messages(plan, id, size);
-  costs.all_gather =
-      collective_cost(model, CollectiveKind::kAllGather, shards, messages.all_gather);
-  costs.reduce_scatter =
-      collective_cost(model, CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
-  costs.all_reduce_shard =
-      collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
-  costs.all_reduce_full =
-      collective_cost(model, CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
+  const auto cost = [&](CollectiveKind kind, const Group& group, Bytes message) {
+    return collective_cost(model, kind, group, message, shares);
+  };
+  costs.all_gather = cost(CollectiveKind::kAllGather, shards, messages.all_gather);
+  costs.reduce_scatter = cost(CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
+  costs.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
+  costs.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
   costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.shard * master, own);
   costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;
-    costs.sub_all_gather =
-        collective_cost(model, CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
+    costs.sub_all_gather = cost(CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
     costs.sub_copy_out =
         model.copy_of(schedule::Op::kCopyOut, unsharded / ranks, unsharded / ranks);
   }
@@ -121,7 +129,8 @@ bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
 CollectiveCost collective_cost(const CostModel& model,
                                CollectiveKind kind,
                                const Group& group,
-                               Bytes larger_message) {
+                               Bytes larger_message,
+                               bool shares) {
   const int64_t per_node =
       std::clamp<int64_t>(model.node_ranks() / group.stride, 1, std::max<int64_t>(1, group.ranks));
   const auto ranks = static_cast<int>(group.ranks);
@@ -130,7 +139,13 @@ CollectiveCost collective_cost(const CostModel& model,
   const auto work = [&model](Nanoseconds time) {
     return WorkTime{time, std::llround(static_cast<double>(time) * model.collective_slowdown())};
   };
-  return {work(alone > 0 ? model.peer_wait(kind, ranks) : 0), work(alone)};
+  LinkUse link{.transfer = 0, .across_nodes = per_node < group.ranks};
+  if (shares && alone > 0 && model.shares_links(kind)) {
+    // The time of the smallest message is all latency.
+    link.transfer = std::max<Nanoseconds>(
+        0, alone - model.duration_across(kind, ranks, static_cast<int>(per_node), 1));
+  }
+  return {work(alone > 0 ? model.peer_wait(kind, ranks) : 0), work(alone), link};
 }
 
 std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
@@ -138,9 +153,10 @@ std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                   const CostModel& model) {
   std::vector<UnitCosts> costs;
   costs.reserve(plan.units.size());
+  const bool several = has_several_communicators(plan);
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const bool again = id > 0 && sizes[id] == sizes[id - 1] && alike(plan, id - 1, id);
-    costs.push_back(again ? costs.back() : unit_costs(plan, id, sizes[id], model));
+    costs.push_back(again ? costs.back() : unit_costs(plan, id, sizes[id], model, several));
   }
   return costs;
 }

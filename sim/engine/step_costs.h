@@ -17,6 +17,7 @@ namespace shardlens::sim {
 struct CollectiveCost {  // of a collective on one rank
   WorkTime wait;         // for peers that arrive later
   WorkTime run;
+  LinkUse link;
 };
 
 // Durations of the schedule's actions for one unit.
@@ -45,10 +46,12 @@ struct StepCosts {
 struct Group {
   int64_t ranks = 1, stride = 1;
 };
+// `shares`: whether collectives of other communicators may run at the same time.
 [[nodiscard]] CollectiveCost collective_cost(const CostModel& model,
                                              CollectiveKind kind,
                                              const Group& group,
-                                             Bytes larger_message);
+                                             Bytes larger_message,
+                                             bool shares = false);
 
 // Duration of the action's copy on its stream; 0 if it copies nothing. `adds`: the shard already
 // has a gradient of this step.

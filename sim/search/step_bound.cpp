@@ -201,8 +201,11 @@ std::optional<Nanoseconds> StepBounds::of_work(const PlanFrame& frame) {
   const int64_t reductions =
       evaluator_.scenario().step.sync_every_microbatch ? frame.accumulate : 1;
   const Nanoseconds compute = frame.accumulate * (step.compute + again);
-  const Nanoseconds sharding =
-      frame.accumulate * (units.gathers + gathered_again) + reductions * units.reductions;
+  const Nanoseconds gathers = frame.accumulate * (units.gathers + gathered_again);
+  const Nanoseconds reduced = reductions * units.reductions;
+  const Nanoseconds sharding = evaluator_.scenario().plan.separate_reduce_scatter_group
+                                   ? std::max(gathers, reduced)
+                                   : gathers + reduced;
   return target.outside + target.outside_communication + units.optimizer +
          std::max({compute, sharding, reductions * units.all_reductions});
 }

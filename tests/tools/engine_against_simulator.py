@@ -104,6 +104,7 @@ def draw_plan(draw, blocks, parts):
         for entry in plan.get("units", []):
             if "api" not in entry:
                 entry["cpu_offload"] = draw.random() < 0.5
+    plan["separate_reduce_scatter_group"] = draw.random() < 0.3
     return plan, world, flags
 
 
@@ -124,7 +125,8 @@ def read_step(path):
     for e in sorted((e for e in events if "Collective name" in e.get("args", {})), key=lambda e: e["ts"]):
         args = e["args"]
         if args.get("action") in seen:
-            groups[args["Process Group Ranks"]].append((args["Collective name"], args["unit"], args["dtype"], args["In msg nelems"],
+            own = args["Process Group Name"] == "reduce_scatter"  # the other names are not the same in both
+            groups[args["Process Group Ranks"], own].append((args["Collective name"], args["unit"], args["dtype"], args["In msg nelems"],
                                                         args["Out msg nelems"], seen[args["action"]]))
     return host, groups
 

@@ -41,6 +41,7 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(plan.backward_prefetch, BackwardPrefetch::kPre);
   EXPECT_EQ(plan.forward_prefetch, 0);
   EXPECT_TRUE(plan.limit_all_gathers);
+  EXPECT_FALSE(plan.separate_reduce_scatter_group);
   EXPECT_TRUE(plan.reshard_after_backward);
   EXPECT_TRUE(plan.requires_all_reduce);
   EXPECT_EQ(plan.mixed_precision, MixedPrecision{});
@@ -61,6 +62,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
                 {"modules": ["model.norm", "lm_head"], "reshard_after_forward": false, "gradient_divide_factor": 2, "cpu_offload": true},
                 {"modules": ""}],
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
+      "separate_reduce_scatter_group": true,
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
                           "cast_forward_inputs": false},
       "activation_checkpointing": ["model.layers.*"],
@@ -86,6 +88,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.backward_prefetch, BackwardPrefetch::kPost);
   EXPECT_EQ(plan.forward_prefetch, 1);
   EXPECT_FALSE(plan.limit_all_gathers);
+  EXPECT_TRUE(plan.separate_reduce_scatter_group);
   EXPECT_EQ(plan.mixed_precision.param_dtype, DType::kBF16);
   EXPECT_EQ(plan.mixed_precision.reduce_dtype, DType::kF32);
   EXPECT_EQ(plan.mixed_precision.output_dtype, DType::kF16);
@@ -288,6 +291,7 @@ class RandomPlan {
       plan.forward_prefetch = pick(0, fsdp1 ? 1 : 5);
     }
     plan.limit_all_gathers = coin();
+    plan.separate_reduce_scatter_group = coin();
     plan.mixed_precision = mixed();
     plan.activation_checkpointing = globs(0);
     plan.checkpointing_saves.attention = coin();

@@ -13,6 +13,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 Scenario scenario_of(const char* strategy, int64_t ranks, plan::StepSettings step = {}) {
@@ -86,14 +87,25 @@ TEST(PlanChanges, AreNotListedOnceMade) {
 TEST(PlanChanges, FullyShardedModel) {
   EXPECT_THAT(
       titles_of(scenario_of("full_shard", 2)),
-      ElementsAre("keep parameters after forward",
-                  "keep the parameters of model.layers.5 after forward",
-                  "keep the parameters of the last 3 units after forward",
-                  "prefetch the next unit in forward", "prefetch the next 2 units in forward",
-                  "2 blocks a unit", "4 blocks a unit", "the model as one unit",
-                  "model.embed_tokens, lm_head as units of their own",
-                  "replicate the model instead of sharding it", "checkpoint every block",
-                  "checkpoint every second block"));
+      ElementsAre(
+          "keep parameters after forward", "keep the parameters of model.layers.5 after forward",
+          "keep the parameters of the last 3 units after forward",
+          "prefetch the next unit in forward", "prefetch the next 2 units in forward",
+          "a communicator of its own for reduce-scatter", "2 blocks a unit", "4 blocks a unit",
+          "the model as one unit", "model.embed_tokens, lm_head as units of their own",
+          "replicate the model instead of sharding it", "checkpoint every block",
+          "checkpoint every second block"));
+}
+
+TEST(PlanChanges, ReduceScattersMayHaveTheirOwnCommunicator) {
+  Scenario own = scenario_of("full_shard", 2);
+  const std::string title = "a communicator of its own for reduce-scatter";
+  const auto changes = changes_of(own);
+  EXPECT_TRUE(with(own, find(changes, title)).plan.separate_reduce_scatter_group);
+  EXPECT_THAT(find(changes, title).pytorch,
+              ElementsAre(HasSubstr("model.set_separate_reduce_scatter_group(True)")));
+  own.plan.separate_reduce_scatter_group = true;
+  EXPECT_THAT(titles_of(own), Not(Contains(title)));
 }
 
 TEST(PlanChanges, ReplicatedModelHasBuckets) {
@@ -146,6 +158,8 @@ TEST(PlanChanges, Fsdp1HasItsOwnLines) {
               ElementsAre("FullyShardedDataParallel(..., "
                           "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"));
   EXPECT_THAT(titles_of(own), Not(Contains("prefetch the next 2 units in forward")));
+  // One process group is all that FSDP1 has.
+  EXPECT_THAT(titles_of(own), Not(Contains("a communicator of its own for reduce-scatter")));
 }
 
 }  // namespace

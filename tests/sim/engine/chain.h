@@ -28,14 +28,21 @@ struct Durations {
   Nanoseconds peer_wait = 0, waking = 0;
   Nanoseconds issue_operator = 0, issue_action = 0, issue_collective = 0;
   double compute_slowdown = 1, collective_slowdown = 1, host_slowdown = 1;
+  // Collectives of several communicators share the links; `latency` is the part of each that does
+  // not need them.
+  bool shares_links = false;
+  Nanoseconds latency = 0;
   bool blocking = false;  // the host waits for collectives where it issues them
 };
 
 class DecreedCosts final : public CostModel {
  public:
   explicit DecreedCosts(const Durations& durations) : d_(durations) {}
-  [[nodiscard]] Nanoseconds duration(CollectiveKind kind, int /*ranks*/, Bytes) const override {
-    return kind == CollectiveKind::kAllGather       ? d_.all_gather
+  [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
+                                     int /*ranks*/,
+                                     Bytes bytes) const override {
+    return bytes <= 1                               ? d_.latency
+           : kind == CollectiveKind::kAllGather     ? d_.all_gather
            : kind == CollectiveKind::kReduceScatter ? d_.reduce_scatter
                                                     : d_.all_reduce;
   }
@@ -52,6 +59,9 @@ class DecreedCosts final : public CostModel {
     return d_.peer_wait;
   }
   [[nodiscard]] double collective_slowdown() const override { return d_.collective_slowdown; }
+  [[nodiscard]] bool shares_links(CollectiveKind /*kind*/) const override {
+    return d_.shares_links;
+  }
   [[nodiscard]] bool blocks(CollectiveKind /*kind*/) const override { return d_.blocking; }
   [[nodiscard]] Nanoseconds waking() const override { return d_.waking; }
   [[nodiscard]] double host_slowdown() const override { return d_.host_slowdown; }

@@ -182,6 +182,63 @@ TEST(SimulatorTest, HybridAllReducesConcurrently) {
             step.ranks[0].figures.comm);
 }
 
+Chain chain_with_separate_group(int layers, bool separate = true) {
+  return make_chain({.layers = layers, .change = [separate](plan::Plan& plan) {
+                       plan.separate_reduce_scatter_group = separate;
+                     }});
+}
+
+// With one communicator, every layer waits for a reduce-scatter and an all-gather (see
+// BackwardTest); with two that do not share links, both are shorter than a layer, so only the first
+// all-gather and the last reduce-scatter are exposed.
+TEST(SimulatorTest, SeparateReduceScatterGroup) {
+  constexpr Nanoseconds kForward = 50, kBackward = 200, kGather = 150, kReduce = 120;
+  for (const int n : {2, 3, 7}) {
+    const auto backward = [&](bool separate, const SimulationOptions& options) {
+      const Chain chain = chain_with_separate_group(n, separate);
+      const SimulatedStep step =
+          chain.run(durations(kForward, kBackward, kGather, kReduce), options);
+      return step.duration - chain.forward_end(step.ranks[0]);
+    };
+    EXPECT_EQ(backward(false, kReadsLoss),
+              kGather + 2 * kBackward + (n - 2) * (kGather + kReduce) + kReduce);
+    EXPECT_EQ(backward(true, kReadsLoss), kGather + n * kBackward + kReduce);
+    // On a CPU the second communicator is a second thread.
+    EXPECT_EQ(backward(true, {.host = HostMode::kCompute}), kGather + n * kBackward + kReduce);
+    if (n > 2) {
+      EXPECT_GT(backward(false, {.host = HostMode::kCompute}), kGather + n * kBackward + kReduce);
+    }
+  }
+}
+
+// Three layers, backward 100, all-gather 60, reduce-scatter 90. Counted from the beginning of layer
+// 1's backward, when the last layer's reduce-scatter (R2) begins:
+//   one communicator     the first layer's all-gather (A0) is behind R2: R2 0 to 90, A0 90 to 150,
+//                        layer 0 150 to 250, R0 250 to 340.
+//   two, no latency      A0 began at -40. R2 and A0's other 20 at half rate until 40, R2's other 70
+//                        until 110. Layer 1's reduction waits for R2; layer 0 110 to 210, R0 210 to
+//                        300. R1 is hidden.
+//   two, latency 20      with R2, A0 takes (20 + 2 * 40) / 60 times as long: its 20 until 33. R2's
+//                        rate is 90 / (20 + 2 * 70) until then, so its other 71 end at 104, layer 0
+//                        at 204, R0 at 294.
+//   two, nothing shared  R2 until 90; layer 0 100 to 200, R0 until 290.
+TEST(SimulatorTest, CommunicatorsShareLinks) {
+  constexpr Nanoseconds kBefore = 60 + 100;  // first all-gather and layer 2's backward
+  const auto backward = [](bool separate, bool shares, Nanoseconds latency) {
+    const Chain chain = chain_with_separate_group(3, separate);
+    Durations d = durations(50, 100, 60, 90);
+    d.shares_links = shares;
+    d.latency = latency;
+    const SimulatedStep step = chain.run(d, kReadsLoss);
+    return step.duration - chain.forward_end(step.ranks[0]);
+  };
+  EXPECT_EQ(backward(false, true, 0), kBefore + 340);
+  EXPECT_EQ(backward(false, true, 20), kBefore + 340);
+  EXPECT_EQ(backward(true, true, 0), kBefore + 300);
+  EXPECT_EQ(backward(true, true, 20), kBefore + 294);
+  EXPECT_EQ(backward(true, false, 0), kBefore + 290);
+}
+
 TEST(SimulatorTest, ReplicatedUnitsOnlyAllReduce) {
   Durations d = durations(100, 200, 60, 90);
   d.all_reduce = 150;
