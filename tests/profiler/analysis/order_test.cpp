@@ -49,32 +49,46 @@ TEST(OrderTest, AMissingCollectiveIsADifference) {
   EXPECT_EQ(check.issued_vs_started.first_difference->found, std::nullopt);
 }
 
-// Issued a, b; on two communicators b starts first. A collective that starts after the end of its
-// step still counts for that step.
+// Issued a, b, the root's reduction and c. In a process group of its own, a may start after b;
+// within one group, c starts before the root's. A collective that starts after the end of its step
+// still counts for that step.
 TEST(OrderTest, IssuedAndStartedComeFromTheTrace) {
-  TraceBuilder b;
-  b.step(3, 0, 100);
-  b.step(4, 100, 200);
-  b.collective(
-      {.kind = kGather, .fqn = "a", .issued = 10, .start = 60, .end = 70, .group = "other"});
-  b.collective({.kind = kGather, .fqn = "b", .issued = 20, .start = 30, .end = 40});
-  b.collective({.kind = kScatter, .fqn = "", .issued = 90, .start = 130, .end = 140});
-  b.collective(
-      {.kind = kGather, .fqn = "a", .issued = 110, .start = 141, .end = 142, .group = "other"});
-  const trace::Trace trace = b.finish();
-  const Timeline timeline = make_timeline(trace);
-  std::vector<trace::Diagnostic> diagnostics;
-  const auto orders = step_orders(trace, timeline, nullptr, diagnostics);
-  ASSERT_EQ(orders.size(), 2U);
-  EXPECT_EQ(orders[0].issued,
-            (std::vector<OrderEntry>{{kGather, "a"}, {kGather, "b"}, {kScatter, ""}}));
-  EXPECT_EQ(orders[0].started,
-            (std::vector<OrderEntry>{{kGather, "b"}, {kGather, "a"}, {kScatter, ""}}));
-  EXPECT_EQ(orders[1].issued, orders[1].started);
-  const Order check = check_order(orders);
-  ASSERT_TRUE(check.issued_vs_started.first_difference.has_value());
-  EXPECT_EQ(check.issued_vs_started.first_difference->step, 3);
-  EXPECT_EQ(check.issued_vs_started.compared, 4);
+  for (const bool together : {false, true}) {
+    TraceBuilder b;
+    b.step(3, 0, 100);
+    b.step(4, 100, 200);
+    b.collective(
+        {.kind = kGather, .fqn = "a", .issued = 10, .start = 60, .end = 70, .group = "other"});
+    b.collective({.kind = kGather, .fqn = "b", .issued = 20, .start = 30, .end = 40});
+    b.collective({.kind = kScatter, .fqn = "", .issued = 80, .start = 130, .end = 140});
+    b.collective({.kind = kGather,
+                  .fqn = "c",
+                  .issued = 90,
+                  .start = 120,
+                  .end = 125,
+                  .group = together ? "shard" : "other"});
+    b.collective(
+        {.kind = kGather, .fqn = "a", .issued = 110, .start = 141, .end = 142, .group = "other"});
+    const trace::Trace trace = b.finish();
+    const Timeline timeline = make_timeline(trace);
+    std::vector<trace::Diagnostic> diagnostics;
+    const auto orders = step_orders(trace, timeline, nullptr, diagnostics);
+    ASSERT_EQ(orders.size(), 2U);
+    const std::vector<OrderEntry> issued{
+        {kGather, "a"}, {kGather, "b"}, {kScatter, ""}, {kGather, "c"}};
+    EXPECT_EQ(orders[0].issued, issued);
+    const std::vector<OrderEntry> swapped{
+        {kGather, "a"}, {kGather, "b"}, {kGather, "c"}, {kScatter, ""}};
+    EXPECT_EQ(orders[0].started, together ? swapped : issued);
+    EXPECT_EQ(orders[1].issued, orders[1].started);
+    const Order check = check_order(orders);
+    EXPECT_EQ(check.issued_vs_started.compared, 5);
+    ASSERT_EQ(check.issued_vs_started.first_difference.has_value(), together);
+    if (together) {
+      EXPECT_EQ(check.issued_vs_started.first_difference->step, 3);
+      EXPECT_EQ(check.issued_vs_started.first_difference->index, 2);
+    }
+  }
 }
 
 }  // namespace
