@@ -92,8 +92,10 @@ std::optional<CachingAllocator::Block> CachingAllocator::take_segment(uint32_t p
   return add(entry);
 }
 
-// Releases segments without used blocks to the device.
+// Releases segments without used blocks to the device. Like release_cached_blocks(), waits first
+// until all retired blocks can be used.
 void CachingAllocator::release_cached() {
+  reclaim(std::numeric_limits<uint64_t>::max());
   for (Pool& free : pools_) {
     for (Bucket& bucket : free.buckets) {
       std::erase_if(bucket.blocks, [this](Block each) {
@@ -177,6 +179,23 @@ void CachingAllocator::merge(Block into, Block other) {
 
 void CachingAllocator::free(Block block) {
   allocated_ -= blocks_[block].size;
+  make_free(block);
+}
+
+void CachingAllocator::retire(Block block, uint64_t stamp) {
+  allocated_ -= blocks_[block].size;
+  retired_.push_back({stamp, block});
+}
+
+void CachingAllocator::reclaim(uint64_t stamp) {
+  size_t passed = 0;
+  while (passed < retired_.size() && retired_[passed].stamp <= stamp) {
+    make_free(retired_[passed++].block);
+  }
+  retired_.erase(retired_.begin(), retired_.begin() + static_cast<std::ptrdiff_t>(passed));
+}
+
+void CachingAllocator::make_free(Block block) {
   blocks_[block].used = false;
   for (const Block other : {blocks_[block].before, blocks_[block].after}) {
     if (other != kNone && !blocks_[other].used) {
@@ -191,6 +210,7 @@ void CachingAllocator::reset(Bytes capacity) {
   allocated_ = reserved_ = next_address_ = 0;
   blocks_.clear();
   unused_.clear();
+  retired_.clear();
   for (Pool& free : pools_) {
     for (Bucket& bucket : free.buckets) {
       bucket.blocks.clear();

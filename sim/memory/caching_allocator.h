@@ -13,6 +13,10 @@ namespace shardlens::sim {
 // sequence of allocations. A free block can be reused immediately, but only by its own stream,
 // since work of one stream runs in issue order.
 //
+// [Note: Delayed reuse] A block that another stream has used too (Tensor::record_stream) belongs to
+// its own stream again only when the other stream has passed the free: retire() and reclaim().
+// Until then it is not allocated, but cannot be used.
+//
 // Units   allocated() counts requested bytes, rounded up to 512, as "allocated_bytes" of torch.cuda
 //         does; reserved() counts whole segments.
 // Source  c10/cuda/CUDACachingAllocator.cpp, torch 2.11, default settings (no expandable segments).
@@ -32,6 +36,10 @@ class CachingAllocator {
   // nullopt: out of memory, even after cached segments were released. Complexity: O(log blocks).
   [[nodiscard]] std::optional<Block> allocate(Bytes bytes, uint32_t stream);
   void free(Block block);
+  // Frees the block, but it cannot be used until reclaim() with at least `stamp`. Stamps must not
+  // decrease from call to call.
+  void retire(Block block, uint64_t stamp);
+  void reclaim(uint64_t stamp);
 
   [[nodiscard]] Bytes allocated() const { return allocated_; }
   [[nodiscard]] Bytes reserved() const { return reserved_; }
@@ -41,6 +49,11 @@ class CachingAllocator {
   [[nodiscard]] size_t blocks() const { return blocks_.size(); }
   // Returns to the initial state; keeps its storage.
   void reset(Bytes capacity);
+  struct Retired {
+    uint64_t stamp = 0;
+    Block block = 0;
+  };
+  [[nodiscard]] const std::vector<Retired>& retired() const { return retired_; }
   // Size and address of each free block. Free and used blocks together determine all further
   // results.
   [[nodiscard]] std::vector<std::array<Bytes, 2>> free_blocks() const;
@@ -78,10 +91,12 @@ class CachingAllocator {
   void release_cached();
   void split(Block block, Bytes bytes);
   void merge(Block into, Block other);
+  void make_free(Block block);
 
   Bytes capacity_, allocated_ = 0, reserved_ = 0, next_address_ = 0;
   std::vector<Entry> blocks_;
   std::vector<Block> unused_;              // free entries of blocks_
+  std::vector<Retired> retired_;           // oldest first
   std::vector<Pool> pools_;                // per stream: large blocks, small blocks
   std::vector<std::vector<Block>> spare_;  // storage of removed buckets
 };

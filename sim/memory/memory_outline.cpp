@@ -25,6 +25,12 @@ class Outliner {
     on_compute_.resize(step.unit_names.size());
     out_.items.reserve(step.actions.size());
     out_.operators.reserve(step.order.size());
+    for (const schedule::PlannedAction& each : step.actions) {
+      if (each.action.op == Op::kHostWait && each.action.cause == schedule::Cause::kLimiter) {
+        records_.resize(std::max<size_t>(records_.size(), size_t{each.action.event} + 1), kNever);
+        records_[each.action.event] = 0;
+      }
+    }
   }
 
   // `positions`: of the items in the order; may be null.
@@ -70,7 +76,26 @@ class Outliner {
     }
   }
 
+  // Points that the limiter waits for, and its waits. A point of an earlier step comes before all
+  // of this one's.
+  void pass(const Action& action) {
+    if (action.event >= records_.size() || records_[action.event] == kNever) {
+      return;
+    }
+    if (action.op == Op::kRecord) {
+      records_[action.event] = ++recorded_;
+      out_.items.push_back({.kind = MemoryItem::Kind::kRecord});
+    } else if (action.op == Op::kHostWait) {
+      out_.items.push_back(
+          {.kind = MemoryItem::Kind::kPassed, .later = recorded_ - records_[action.event]});
+    }
+    open_ = false;
+  }
+
   void act(const Action& action) {
+    if (action.op == Op::kRecord || action.op == Op::kHostWait) {
+      return pass(action);
+    }
     if (schedule::reads_gradient(action)) {
       out_.items.push_back({.kind = MemoryItem::Kind::kFlatten, .unit = action.unit});
       open_ = false;
@@ -100,6 +125,11 @@ class Outliner {
   MemoryOutline out_;
   // Whether each of a unit's buffers was last allocated on the compute stream.
   std::vector<std::array<bool, schedule::kBufferKindCount>> on_compute_;
+  static constexpr uint32_t kNever = 0xffffffffU;
+  // By event: number of the last kRecord of an event that the limiter waits for, 0: of an earlier
+  // step; kNever: it does not wait for it.
+  std::vector<uint32_t> records_;
+  uint32_t recorded_ = 0;
   bool open_ = false;  // the last item is kOperators and may get more operators
 };
 
@@ -134,7 +164,7 @@ MemoryOutline compute_part(const MemoryOutline& outline) {
 bool same_item(const MemoryOutline& outline, size_t at, size_t before) {
   const MemoryItem &a = outline.items[at], &b = outline.items[before];
   if (a.kind != b.kind || a.buffer != b.buffer || a.stream != b.stream || a.unit != b.unit ||
-      a.end - a.begin != b.end - b.begin) {
+      a.later != b.later || a.end - a.begin != b.end - b.begin) {
     return false;
   }
   const auto of = outline.operators.begin();

@@ -11,14 +11,25 @@ namespace shardlens::sim {
 // An item of a planned step's order that allocates or frees memory.
 struct MemoryItem {
   // kFlatten: a reduction is about to read the unit's gradients. kStage: a copy from or to the host
-  // of values in another dtype than `buffer`.
-  enum class Kind : uint8_t { kOperators, kBackwardEnd, kAlloc, kFree, kFlatten, kStore, kStage };
+  // of values in another dtype than `buffer`. kRecord, kPassed: see [Note: Passed by compute].
+  enum class Kind : uint8_t {
+    kOperators,
+    kBackwardEnd,
+    kAlloc,
+    kFree,
+    kFlatten,
+    kStore,
+    kStage,
+    kRecord,
+    kPassed
+  };
   Kind kind = Kind::kOperators;
   schedule::BufferKind buffer = schedule::BufferKind::kNone;
   schedule::Stream stream = schedule::Stream::kCompute;
   bool compute = true;          // see [Note: Compute's part]
   UnitId unit = kNoUnit;        // the buffer's unit
   uint32_t begin = 0, end = 0;  // kOperators: range in MemoryOutline::operators; no two overlap
+  uint32_t later = 0;           // kPassed: how many kRecord came after the one it is about
   friend bool operator==(const MemoryItem&, const MemoryItem&) = default;
 };
 
@@ -34,6 +45,9 @@ struct MemoryOutline {  // what of a step can change memory
 // Of each item of memory_outline(step), its index in PlannedStep::order; of kOperators, of the
 // first one.
 [[nodiscard]] std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step);
+
+// [Note: Passed by compute] FSDP1's limiter makes the host wait until compute has passed an earlier
+// point of its work. kRecord is such a point, kPassed such a wait; both are in every part.
 
 // [Note: Compute's part] Blocks belong to the stream that allocated them, so the compute stream's
 // pool depends only on its own items: operators, and buffers allocated on the compute stream. If

@@ -145,6 +145,8 @@ void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& option
   requested_ = 0;
   allocations_ = peak_at_ = 0;
   rising_ = failed_ = stopped_ = false;
+  delays_ = options.delays_reuse && inputs.plan.plan.dialect == plan::Dialect::kFsdp1;
+  recorded_ = 0;
   out_ = {};
 }
 
@@ -263,6 +265,11 @@ void MemoryReplay::take_snapshot(Snapshot& now) const {
   }
   std::sort(now.used.begin(), now.used.end());
   now.free = allocator_.free_blocks();
+  now.retired.clear();
+  for (const CachingAllocator::Retired& each : allocator_.retired()) {
+    now.retired.push_back(
+        {allocator_.address(each.block), static_cast<Bytes>(recorded_ - each.stamp)});
+  }
   now.reserved = allocator_.reserved();
 }
 
@@ -337,7 +344,7 @@ void MemoryReplay::note_peak() {
   }
 }
 
-void MemoryReplay::drop(Block& block) {
+void MemoryReplay::drop(Block& block, bool later) {
   if (block == kNone || stopped_) {
     return;
   }
@@ -350,7 +357,11 @@ void MemoryReplay::drop(Block& block) {
   by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
   requested_ -= holder.requested;
   holder.alive = false;
-  allocator_.free(std::exchange(block, kNone));
+  if (later) {
+    allocator_.retire(std::exchange(block, kNone), recorded_);
+  } else {
+    allocator_.free(std::exchange(block, kNone));
+  }
 }
 
 void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
@@ -377,6 +388,15 @@ void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
       return stage(item);
     case MemoryItem::Kind::kStore:
       return store(item);
+    case MemoryItem::Kind::kRecord:
+      ++recorded_;
+      return;
+    case MemoryItem::Kind::kPassed:
+      // What was freed before the n-th kRecord has a stamp below n.
+      if (recorded_ > item.later) {
+        allocator_.reclaim(recorded_ - item.later - 1);
+      }
+      return;
   }
 }
 
@@ -508,7 +528,8 @@ void MemoryReplay::release(const MemoryItem& item) {
     unit.has_other_gradients = false;
   }
   if (item.buffer != BufferKind::kNone) {
-    drop(unit.buffer(item.buffer));
+    drop(unit.buffer(item.buffer),
+         delays_ && item.stream != unit.allocated_on[static_cast<size_t>(item.buffer)]);
   }
 }
 
@@ -533,6 +554,7 @@ void MemoryReplay::allocate(const MemoryItem& item) {
   Unit& unit = units_[item.unit];
   Block& slot = unit.buffer(item.buffer);
   drop(slot);
+  unit.allocated_on[static_cast<size_t>(item.buffer)] = item.stream;
   const auto take = [&](MemoryCategory category, What what) {
     slot =
         hold(unit.bytes[static_cast<size_t>(item.buffer)], item.stream, category, item.unit, what);

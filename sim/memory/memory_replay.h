@@ -107,6 +107,8 @@ class MemoryReplay {
     Bytes staged_bytes = 0;  // of a shard that comes from the host and is cast
     // kUnshardedGrad is the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
+    // By buffer kind; autograd allocates gradients on compute.
+    std::array<schedule::Stream, schedule::kBufferKindCount> allocated_on{};
     [[nodiscard]] Block& buffer(schedule::BufferKind kind) {
       return buffers[static_cast<size_t>(kind)];
     }
@@ -114,6 +116,7 @@ class MemoryReplay {
   // Addresses and sizes of all used and all free blocks.
   struct Snapshot {
     std::vector<std::array<Bytes, 2>> used, free;
+    std::vector<std::array<Bytes, 2>> retired;  // address, and number of kRecord since
     Bytes reserved = 0;
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
   };
@@ -152,7 +155,8 @@ class MemoryReplay {
              UnitId unit,
              What what,
              uint32_t op = 0);
-  void drop(Block& block);
+  // `later`: another stream than the block's own uses it until now.
+  void drop(Block& block, bool later = false);
   void note_peak();
   void list_alive(const MemoryInputs& inputs);
   // Adds to the history what happened since the last call. `item`: of the outline; `op`: index into
@@ -172,9 +176,11 @@ class MemoryReplay {
   std::array<Bytes, kMemoryCategoryCount> by_category_{};
   Bytes requested_ = 0;  // of the live allocations
   int64_t allocations_ = 0, peak_at_ = 0;
-  int64_t stop_at_ = -1;  // number of the allocation after which to stop; -1: none
-  Bytes staged_ = 0;      // of a copy outside of compute's part, which ended with its item
-  bool rising_ = false;   // the last allocation made a new peak that at_peak does not have yet
+  int64_t stop_at_ = -1;   // number of the allocation after which to stop; -1: none
+  bool delays_ = false;    // see [Note: Reuse after other streams]
+  uint64_t recorded_ = 0;  // kRecord so far
+  Bytes staged_ = 0;       // of a copy outside of compute's part, which ended with its item
+  bool rising_ = false;    // the last allocation made a new peak that at_peak does not have yet
   bool failed_ = false, stopped_ = false;
   static constexpr uint32_t kNoOperator = 0xffffffffU;
   struct Noted {

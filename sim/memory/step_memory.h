@@ -50,6 +50,8 @@ struct MemoryOptions {           // what is replayed, and what is listed
   // PyTorch's FSDP2 (torch 2.11) refers to the gradient of a unit's last parameter until the
   // reduction is done, although it was copied into the reduction's input.
   bool keeps_last_gradient = false;
+  // On a device: see [Note: Reuse after other streams].
+  bool delays_reuse = false;
   // The step has more microbatches than the four planned ones (the first, two in the middle, the
   // last). StepMemory::alike states whether the further ones leave memory unchanged.
   bool more_microbatches = false;
@@ -82,6 +84,18 @@ struct StepMemory {  // memory of a step on one rank
 // backward writes it (those of all norms and biases with the unit's first norm; without norms, with
 // its first gradient). They are separate tensors until their reduction, which needs them in one
 // tensor: the reduction's input if it casts, otherwise another tensor of their total size.
+//
+// [Note: Reuse after other streams] PyTorch's FSDP1 calls record_stream() for what another stream
+// than the allocating one uses last: unsharded parameters (allocated for the all-gather, used by
+// compute) and gradients (computed on compute, read by the reduction). The allocator reuses them
+// after an event on that stream, which it looks at when the host allocates. How far the host is
+// ahead is not known here, so it is taken to be as far ahead as the plan allows: what was freed can
+// be used again when the limiter has made the host wait for compute to pass a later point. (That
+// the reduction has read its gradients by then is an assumption: it has, if it ends within the next
+// unit's backward.) Without the limiter nothing is used again within the step. FSDP2 orders streams
+// by events instead and reuses at once.
+// Source  torch 2.11 _flat_param.py (_free_unsharded_flat_param), _runtime_utils.py (_reduce_grad),
+//         CUDACachingAllocator.cpp (insert_events, process_events).
 //
 // [Note: Microbatches] If one microbatch leaves the allocator as it found it, an identical next one
 // finds and does the same, so it is skipped.

@@ -68,6 +68,7 @@ MemoryOptions memory_options(const Target& target,
                              const PredictOptions& options) {
   MemoryOptions memory;
   memory.keeps_last_gradient = settings.program != plan::Program::kEngine;
+  memory.delays_reuse = options.simulation.host == HostMode::kAhead;
   memory.capacity = target.memory > 0
                         ? std::max<Bytes>(0, target.memory - target.outside_memory.total())
                         : std::numeric_limits<Bytes>::max();

@@ -42,6 +42,26 @@ TEST(CachingAllocatorTest, ReusesPerStream) {
   EXPECT_EQ(allocator.reserved(), 80 * kMiB);
 }
 
+// A retired block is not allocated, but cannot be used before it is reclaimed, or memory runs out.
+TEST(CachingAllocatorTest, RetiredBlocksAreReusedWhenReclaimed) {
+  constexpr Bytes kBlock = Bytes{16} << 20;
+  CachingAllocator allocator(3 * kBlock);
+  allocator.retire(*allocator.allocate(kBlock, 0), 1);
+  EXPECT_EQ(allocator.allocated(), 0);
+  allocator.retire(*allocator.allocate(kBlock, 0), 2);
+  EXPECT_EQ(allocator.reserved(), 2 * kBlock);
+  allocator.reclaim(0);
+  EXPECT_EQ(allocator.retired().size(), 2U);
+  allocator.reclaim(1);
+  EXPECT_EQ(allocator.retired().size(), 1U);
+  EXPECT_TRUE(allocator.allocate(kBlock, 0).has_value());
+  EXPECT_EQ(allocator.reserved(), 2 * kBlock);
+  // As PyTorch does before it gives up: waits for the other streams, releases, tries again.
+  EXPECT_TRUE(allocator.allocate(2 * kBlock, 1).has_value());
+  EXPECT_TRUE(allocator.retired().empty());
+  EXPECT_EQ(allocator.reserved(), 3 * kBlock);
+}
+
 TEST(CachingAllocatorTest, NeighboursMerge) {
   CachingAllocator allocator(kPlenty);
   const auto a = allocator.allocate(6 * kMiB, 0), b = allocator.allocate(6 * kMiB, 0),
