@@ -28,6 +28,9 @@ class GpuCostModel final : public CostModel {
                                             int ranks,
                                             int ranks_per_node,
                                             Bytes larger_message) const override;
+  [[nodiscard]] double collective_slowdown() const override {
+    return spec_.fabric.collective_slowdown;
+  }
   [[nodiscard]] bool shares_links(CollectiveKind /*kind*/) const override { return true; }
   [[nodiscard]] int node_ranks() const override { return static_cast<int>(spec_.gpus); }
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;

@@ -131,8 +131,9 @@ std::vector<TopologyLink> read_links(const JsonNode& node, int64_t gpus) {
 }
 
 FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
-  static const Names kKeys{"link",      "ring_gbps",  "reduce_scatter_ratio", "ll_gbps", "sms",
-                           "nvls_gbps", "nvls_ranks", "network_gbps",         "links",   "curves"};
+  static const Names kKeys{
+      "link",       "ring_gbps",           "reduce_scatter_ratio", "ll_gbps", "sms",   "nvls_gbps",
+      "nvls_ranks", "collective_slowdown", "network_gbps",         "links",   "curves"};
   static const Names kLinks{"nvlink", "pcie"};
   node.expect_object("a fabric");
   node.allow_only(kKeys);
@@ -156,6 +157,9 @@ FabricSpec read_fabric(const JsonNode& node, int64_t gpus) {
   fabric.reduce_scatter_ratio = constant(node, "reduce_scatter_ratio", kLeast, 1);
   fabric.ll_gbps = constant(node, "ll_gbps", kLeast, kMost);
   fabric.sms = static_cast<int64_t>(constant(node, "sms", 0, 1e4));
+  if (node.find("collective_slowdown")) {
+    fabric.collective_slowdown = constant(node, "collective_slowdown", 1, 100);
+  }
   if (node.find("network_gbps")) {
     fabric.network_gbps = constant(node, "network_gbps", kLeast, kMost);
   }

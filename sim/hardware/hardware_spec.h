@@ -65,6 +65,8 @@ struct FabricSpec {  // how the GPUs of a machine communicate
   double reduce_scatter_ratio = 1;  // a reduce-scatter's bandwidth over ring_gbps
   double ll_gbps = 0;               // NCCL's limit for its LL protocol on this architecture
   int64_t sms = 0;                  // SMs that NCCL's kernels occupy
+  // Factor on the time of collectives while their GPU computes, at least 1.
+  double collective_slowdown = 1;
   double network_gbps = 0;          // a GPU's share of its node's network bandwidth; 0: no network
   std::vector<CollectiveCurve> curves;
 };

@@ -83,6 +83,13 @@ TEST(GpuCostModelTest, SoftwareScalesEachKindByItself) {
   EXPECT_NEAR(seconds(scaled) / seconds(bare), 2, 1e-6);
 }
 
+TEST(GpuCostModelTest, ComputeSlowsCollectivesByTheSpecsFactor) {
+  HardwareSpec spec = load_hardware("8xH100");
+  EXPECT_EQ(GpuCostModel(spec).collective_slowdown(), 1);
+  spec.fabric.collective_slowdown = 1.25;
+  EXPECT_EQ(GpuCostModel(spec).collective_slowdown(), 1.25);
+}
+
 TEST(GpuCostModelTest, AViewCostsNothing) {
   const GpuCostModel model(load_hardware("8xH100"));
   EXPECT_EQ(model.compute(elementwise(0, 0)), WorkTime());

@@ -82,6 +82,19 @@ TEST(HardwareSpecTest, BadValuesAreNamed) {
   EXPECT_THAT(message_of("{"), HasSubstr("node.json"));
 }
 
+TEST(HardwareSpecTest, ComputeMaySlowCollectives) {
+  const auto with = [](const char* value) {
+    return changed("\"reduce_scatter_ratio\"",
+                   "\"collective_slowdown\": {\"value\": " + std::string(value) +
+                       ", \"source\": \"test\"}, \"reduce_scatter_ratio\"");
+  };
+  EXPECT_EQ(parse_hardware(with("1.25"), "node.json").fabric.collective_slowdown, 1.25);
+  EXPECT_THAT(message_of(with("0.5")), HasSubstr("/fabric/collective_slowdown"));
+  for (const std::string& name : hardware_names()) {
+    EXPECT_EQ(load_hardware(name).fabric.collective_slowdown, 1) << name;
+  }
+}
+
 TEST(HardwareSpecTest, LinksGiveTheRingWhereItWasNotMeasured) {
   const auto with_links = [](const std::string& links) {
     const std::string text = changed("\"links\"", "\"links\": [" + links + "], \"old\"");
