@@ -33,7 +33,7 @@ struct SimulateOptions {
   std::vector<std::string> slow_ranks;
   std::optional<sim::HostMode> host;  // nullopt: the calibration's; kAhead for a spec
   bool waits_for_loss = false;
-  std::optional<double> operator_us, action_us;
+  std::optional<double> operator_us, action_us, unit_us;
   bool json = false;
 };
 
@@ -75,7 +75,12 @@ void check_host_time(const char* flag, const std::optional<double>& microseconds
 sim::Scenario described(const SimulateOptions& options) {
   check_host_time("--operator-us", options.operator_us);
   check_host_time("--action-us", options.action_us);
+  check_host_time("--unit-us", options.unit_us);
   sim::Scenario out = scenario_of(options.run, options.scenario, [&](sim::HardwareSpec& spec) {
+    // A host that issues operators faster runs the rest of its program as much faster.
+    const double faster =
+        options.operator_us && spec.operator_us > 0 ? *options.operator_us / spec.operator_us : 1;
+    spec.software.unit_us = options.unit_us.value_or(spec.software.unit_us * faster);
     spec.operator_us = options.operator_us.value_or(spec.operator_us);
     spec.action_us = options.action_us.value_or(spec.action_us);
   });
@@ -153,10 +158,14 @@ Action add_simulate_command(CLI::App& app) {
                  "host time to issue an operator, in microseconds [the spec's]");
   app.add_option("--action-us", options->action_us,
                  "host time of an action of the schedule, in microseconds [the spec's]");
+  app.add_option("--unit-us", options->unit_us,
+                 "host time of a unit's forward and backward without its actions, in microseconds "
+                 "[the spec's for programs of PyTorch, in proportion to --operator-us; otherwise "
+                 "0]");
   app.add_flag("--waits-for-loss", options->waits_for_loss,
                "the training loop reads the loss before it calls backward");
   // A calibration has measured values for these.
-  for (const char* flag : {"--operator-us", "--action-us"}) {
+  for (const char* flag : {"--operator-us", "--action-us", "--unit-us"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");
   }
   app.add_option("--out", run_options.out, "write the step as a capture directory for analyze");

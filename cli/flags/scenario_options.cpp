@@ -39,6 +39,21 @@ void check_machine(const RunOptions& run, const ScenarioOptions& options) {
   }
 }
 
+// The program that --stack names.
+std::optional<plan::Program> program_of(const ScenarioOptions& options) {
+  if (options.stack == sim::kTransformersStack) {
+    return plan::Program::kTransformers;
+  }
+  return options.stack == sim::kTorchtitanStack ? std::optional(plan::Program::kTorchtitan)
+                                                : std::nullopt;
+}
+
+// The program that runs the model: a model file's was exported from PyTorch.
+plan::Program program_of(const ScenarioOptions& options, const plan::ModelConfig& config) {
+  return program_of(options).value_or(config.file != nullptr ? plan::Program::kTransformers
+                                                             : plan::Program::kEngine);
+}
+
 std::shared_ptr<const sim::TargetMachine> machine_of(
     const RunOptions& run,
     const ScenarioOptions& options,
@@ -52,19 +67,13 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   if (const sim::Stack* stack = stack_of(run, options, &config)) {
     spec = sim::under_stack(spec, stack->name);
   }
+  if (program_of(options, config) != plan::Program::kEngine) {
+    spec = sim::run_by_pytorch(std::move(spec));
+  }
   if (adjust) {
     adjust(spec);
   }
   return std::make_shared<const sim::TargetMachine>(std::move(spec));
-}
-
-// The program that --stack names.
-std::optional<plan::Program> program_of(const ScenarioOptions& options) {
-  if (options.stack == sim::kTransformersStack) {
-    return plan::Program::kTransformers;
-  }
-  return options.stack == sim::kTorchtitanStack ? std::optional(plan::Program::kTorchtitan)
-                                                : std::nullopt;
 }
 
 // `foreach`: what torch.optim does on a GPU by default; torchtitan's default is fused.
@@ -182,8 +191,7 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
-    out.step.program = program_of(options).value_or(
-        config.file != nullptr ? plan::Program::kTransformers : plan::Program::kEngine);
+    out.step.program = program_of(options, config);
     out.step.optimizer_impl =
         optimizer_impl(options, out.step.program == plan::Program::kTransformers);
     return out;

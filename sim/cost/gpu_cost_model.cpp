@@ -142,4 +142,17 @@ Nanoseconds GpuCostModel::issue(schedule::Op op) const {
   }
 }
 
+// Each unit has these four hooks once in a forward and backward.
+Nanoseconds GpuCostModel::issue_hook(Hook hook) const {
+  switch (hook) {
+    case Hook::kPreForward:
+    case Hook::kPostForward:
+    case Hook::kPreBackward:
+    case Hook::kGradsReady:
+      return nanoseconds(spec_.software.unit_us / 4);
+    default:
+      return 0;
+  }
+}
+
 }  // namespace shardlens::sim

@@ -40,6 +40,7 @@ class GpuCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
+  [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;
 
  private:
   [[nodiscard]] double bytes_us(Bytes bytes) const;

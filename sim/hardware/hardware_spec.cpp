@@ -193,7 +193,7 @@ SoftwareSpec read_software(const JsonNode& node) {
   const std::pair<std::string, double*> passes[] = {{"elementwise_passes", &out.elementwise_passes},
                                                     {"loss_passes", &out.loss_passes},
                                                     {"optimizer_passes", &out.optimizer_passes}};
-  Names known{"step_us"};
+  Names known{"step_us", "unit_us"};
   node.expect_object("a software stack's constants");
   const auto read = [&](const auto& table, double low, double high) {
     for (const auto& [key, value] : table) {
@@ -204,13 +204,15 @@ SoftwareSpec read_software(const JsonNode& node) {
   read(rates, 1.0 / kMostTimes, kMostTimes);
   read(passes, 1.0 / kMostTimes, kMostTimes);
   out.step_us = node.find("step_us") ? constant(node, "step_us", 0, 1e9) : 0;
+  out.unit_us = node.find("unit_us") ? constant(node, "unit_us", 0, 1e6) : 0;
   node.allow_only(known);
   return out;
 }
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
-  static const Names kKeys{"version", "name",     "gpus",        "nodes",     "gpu",
-                           "fabric",  "software", "operator_us", "action_us", "outside_memory"};
+  static const Names kKeys{
+      "version",  "name",        "gpus",      "nodes",           "gpu",           "fabric",
+      "software", "operator_us", "action_us", "pytorch_unit_us", "outside_memory"};
   const nlohmann::json document = plan::parse_json(json, source);
   const JsonNode root(document, source);
   root.expect_object("a hardware spec");
@@ -233,6 +235,9 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
   }
   spec.operator_us = constant(root, "operator_us", 0, 1e6);
   spec.action_us = constant(root, "action_us", 0, 1e6);
+  if (root.find("pytorch_unit_us")) {
+    spec.pytorch_unit_us = constant(root, "pytorch_unit_us", 0, 1e6);
+  }
   if (spec.fabric.sms >= spec.gpu.sms) {
     root.require("fabric").require("sms").fail("communication would take every SM of the GPU");
   }

@@ -67,7 +67,7 @@ struct FabricSpec {  // how the GPUs of a machine communicate
   int64_t sms = 0;                  // SMs that NCCL's kernels occupy
   // Factor on the time of collectives while their GPU computes, at least 1.
   double collective_slowdown = 1;
-  double network_gbps = 0;          // a GPU's share of its node's network bandwidth; 0: no network
+  double network_gbps = 0;  // a GPU's share of its node's network bandwidth; 0: no network
   std::vector<CollectiveCurve> curves;
 };
 
@@ -81,6 +81,8 @@ struct SoftwareSpec {
   double elementwise_passes = 1, loss_passes = 1, optimizer_passes = 1;
   double collective_rate = 1;  // factor on the bandwidth of collectives
   double step_us = 0;          // time per step in which the GPU waits for the host
+  // Host time of a unit's forward and backward hooks, without the actions that they cause.
+  double unit_us = 0;
 };
 
 // Identical nodes of identical GPUs; each GPU reaches all others in its node.
@@ -93,6 +95,8 @@ struct HardwareSpec {
   SoftwareSpec software;
   OutsideMemory outside;
   double operator_us = 0, action_us = 0;  // host time to issue one
+  // SoftwareSpec::unit_us of programs that PyTorch's FSDP runs; 0: not known.
+  double pytorch_unit_us = 0;
 
   [[nodiscard]] int64_t ranks() const { return gpus * nodes; }
 };

@@ -108,6 +108,11 @@ HardwareSpec default_hardware(const std::string& hardware) {
   return out;
 }
 
+HardwareSpec run_by_pytorch(HardwareSpec hardware) {
+  hardware.software.unit_us = hardware.pytorch_unit_us;
+  return hardware;
+}
+
 HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
   Names names;
   for (const Stack& stack : builtin_stacks().stacks) {

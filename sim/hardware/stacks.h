@@ -52,6 +52,10 @@ inline constexpr std::string_view kBareStack = "bare";
 // load_hardware(), with the constants of the default stack.
 [[nodiscard]] HardwareSpec default_hardware(const std::string& hardware);
 
+// `hardware` with the host's time of PyTorch's FSDP (SoftwareSpec::unit_us), for programs that
+// PyTorch runs: --stack transformers and torchtitan, and model files.
+[[nodiscard]] HardwareSpec run_by_pytorch(HardwareSpec hardware);
+
 // `hardware` with the constants of a built-in stack.
 // Errors: InputError naming the most similar stack, or the GPU that the stack was fitted to.
 [[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware, std::string_view name);

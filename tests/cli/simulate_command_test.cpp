@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -118,6 +119,21 @@ TEST_F(SimulateCommandTest, AHostThatWaitsOrComputesTakesLonger) {
     refused(std::string("--hardware 8xH100 --operator-us ") + time, 2, "--operator-us");
   }
   refused("--hardware 8xH100 --accumulate 1000000", 2, "--accumulate 1000000: expected at most");
+}
+
+// Five units, two microbatches, and a host so slow that the step is its time alone.
+TEST_F(SimulateCommandTest, HooksOfPyTorchsUnitsTakeTheHostsTime) {
+  const auto step = [&](const std::string& more) {
+    return simulated("--hardware 8xH100 --seq 32 --accumulate 2 --operator-us 1000 " +
+                     more)["step_ns"]
+        .get<int64_t>();
+  };
+  EXPECT_EQ(step("--stack bare --unit-us 787") - step("--stack bare"), 2 * 5 * 787'000);
+  // The spec's time is for operators of 11 us.
+  const int64_t transformers =
+      step("--stack transformers") - step("--stack transformers --unit-us 0");
+  EXPECT_EQ(transformers, 2 * 5 * 4 * std::llround(787e3 / 4 * 1000 / 11));
+  refused("--hardware 8xH100 --unit-us -1", 2, "--unit-us -1: expected microseconds from 0");
 }
 
 TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {

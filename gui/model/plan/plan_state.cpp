@@ -98,8 +98,9 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
   // As `simulate` does without --stack.
   const std::string hardware = state.machine.toStdString();
   out.machine = std::make_shared<const sim::TargetMachine>(
-      subject.of_config->config()->file == nullptr ? sim::default_hardware(hardware)
-                                                   : sim::load_hardware(hardware));
+      subject.of_config->config()->file == nullptr
+          ? sim::default_hardware(hardware)
+          : sim::run_by_pytorch(sim::load_hardware(hardware)));
   return out;
 }
 

@@ -90,6 +90,22 @@ TEST(GpuCostModelTest, ComputeSlowsCollectivesByTheSpecsFactor) {
   EXPECT_EQ(GpuCostModel(spec).collective_slowdown(), 1.25);
 }
 
+TEST(GpuCostModelTest, AUnitsHooksTakeItsHostTime) {
+  HardwareSpec spec = load_hardware("8xH100");
+  EXPECT_EQ(spec.pytorch_unit_us, 787);
+  const auto sum = [&] {
+    const GpuCostModel model(spec);
+    Nanoseconds out = 0;
+    for (int hook = 0; hook < kHookCount; ++hook) {
+      out += model.issue_hook(static_cast<Hook>(hook));
+    }
+    return out;
+  };
+  EXPECT_EQ(sum(), 0);
+  spec.software.unit_us = 787;
+  EXPECT_EQ(sum(), 787'000);
+}
+
 TEST(GpuCostModelTest, AViewCostsNothing) {
   const GpuCostModel model(load_hardware("8xH100"));
   EXPECT_EQ(model.compute(elementwise(0, 0)), WorkTime());
