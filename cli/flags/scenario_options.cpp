@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -11,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
 #include "sim/hardware/stacks.h"
@@ -54,6 +57,28 @@ plan::Program program_of(const ScenarioOptions& options, const plan::ModelConfig
                                                              : plan::Program::kEngine);
 }
 
+// Errors: UsageError for an unknown name, or a machine for which no gain was measured.
+sim::Transport transport_of(const ScenarioOptions& options, const sim::HardwareSpec& spec) {
+  const std::vector<std::string> names{"ring", "symmetric", "copy_engine"};
+  if (options.transport.empty()) {
+    return sim::Transport::kRing;
+  }
+  const auto found = std::find(names.begin(), names.end(), options.transport);
+  if (found == names.end()) {
+    throw UsageError(fmt::format("--transport {}: expected {}{}", options.transport,
+                                 plan::quoted_list(names),
+                                 plan::suggestion(options.transport, names)));
+  }
+  const auto transport = static_cast<sim::Transport>(found - names.begin());
+  if (transport != sim::Transport::kRing && spec.fabric.nvls_gbps == 0) {
+    throw UsageError(
+        fmt::format("--transport {}: measured only on GPUs with NVLink SHARP, which {} does not "
+                    "have (no \"nvls_gbps\" in its fabric)",
+                    options.transport, spec.name));
+  }
+  return transport;
+}
+
 std::shared_ptr<const sim::TargetMachine> machine_of(
     const RunOptions& run,
     const ScenarioOptions& options,
@@ -70,6 +95,7 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   if (program_of(options, config) != plan::Program::kEngine) {
     spec = sim::run_by_pytorch(std::move(spec));
   }
+  spec.fabric.transport = transport_of(options, spec);
   if (adjust) {
     adjust(spec);
   }
@@ -116,6 +142,12 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
          "\"transformers\" and \"torchtitan\": none, and a config.json's model runs the "
          "operators of that program (docs/simulator.md) [the stack fitted to the named GPU, "
          "bare if there is none]")
+      ->excludes(workload)
+      ->excludes(calibration);
+  app.add_option("--transport", options.transport,
+                 "how collectives move data within a node: ring; symmetric, buffers in symmetric "
+                 "memory; copy_engine, all-gathers without SMs (docs/simulator.md)")
+      ->option_text("ring|symmetric|copy_engine [ring]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--optimizer-impl", options.optimizer_impl,

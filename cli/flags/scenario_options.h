@@ -24,6 +24,7 @@ struct ScenarioOptions {
   std::filesystem::path workload;     // a recorded run; empty: the model's own operators
   std::filesystem::path calibration;  // empty: only the hardware's constants
   std::string stack;                  // --stack
+  std::string transport;              // --transport; empty: rings
   std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
   bool plan_given = false;            // --plan or --strategy
   // Applies the step flags that were given to the settings of a recorded run.

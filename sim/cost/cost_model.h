@@ -24,6 +24,7 @@ struct LinkUse {
   // the same links: all except its latency. 0: it has the links for itself.
   Nanoseconds transfer = 0;
   bool across_nodes = false;  // over the network, otherwise within the node
+  bool takes_cores = true;    // false: it does not slow compute (CostModel::takes_cores)
   friend bool operator==(const LinkUse&, const LinkUse&) = default;
 };
 
@@ -55,6 +56,9 @@ class CostModel : public CollectiveTimer {
   }
   // Factor by which concurrent compute slows a collective; at least 1.
   [[nodiscard]] virtual double collective_slowdown() const { return 1; }
+  // Whether such a collective, within a node, takes cores of the device from compute and so slows
+  // it.
+  [[nodiscard]] virtual bool takes_cores(CollectiveKind /*kind*/) const { return true; }
   // Whether such a collective moves data more slowly while a collective of another communicator
   // moves data over the same links. Otherwise each has them for itself.
   [[nodiscard]] virtual bool shares_links(CollectiveKind /*kind*/) const { return false; }

@@ -7,6 +7,7 @@
 
 #include "sim/cost/alpha_beta_timer.h"
 #include "sim/cost/collective_curve.h"
+#include "sim/cost/transport.h"
 
 namespace shardlens::sim {
 namespace {
@@ -97,7 +98,8 @@ Nanoseconds FabricTimer::duration(CollectiveKind kind, int ranks, Bytes larger_m
   const CollectiveCurve* curve = find_curve(fabric_.curves, kind, ranks);
   const double us = curve != nullptr ? curve_us(*curve, larger_message)
                                      : model_us(kind, ranks, ranks, larger_message);
-  return std::llround(std::max(us, 0.0) * 1e3);
+  return std::llround(std::max(us, 0.0) * 1e3 /
+                      transport_speedup(fabric_.transport, kind, larger_message));
 }
 
 Nanoseconds FabricTimer::duration_across(CollectiveKind kind,

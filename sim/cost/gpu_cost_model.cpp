@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "sim/cost/gemm_model.h"
+#include "sim/cost/transport.h"
 
 namespace shardlens::sim {
 namespace {
@@ -48,6 +49,10 @@ Nanoseconds GpuCostModel::duration_across(CollectiveKind kind,
   return std::llround(
       static_cast<double>(timer_.duration_across(kind, ranks, ranks_per_node, larger_message)) /
       spec_.software.collective_rate);
+}
+
+bool GpuCostModel::takes_cores(CollectiveKind kind) const {
+  return !on_copy_engines(spec_.fabric.transport, kind);
 }
 
 double GpuCostModel::passes(plan::OperatorKind kind) const {

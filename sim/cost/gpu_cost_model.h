@@ -31,6 +31,7 @@ class GpuCostModel final : public CostModel {
   [[nodiscard]] double collective_slowdown() const override {
     return spec_.fabric.collective_slowdown;
   }
+  [[nodiscard]] bool takes_cores(CollectiveKind kind) const override;
   [[nodiscard]] bool shares_links(CollectiveKind /*kind*/) const override { return true; }
   [[nodiscard]] int node_ranks() const override { return static_cast<int>(spec_.gpus); }
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override;

@@ -74,7 +74,7 @@ void Machine::collective(uint32_t lane,
               .link = link,
               .communicator = static_cast<uint16_t>(communicator),
               .kind = Kind::kCollective,
-              .what = WorkClass::kCommunication});
+              .what = link.takes_cores ? WorkClass::kCommunication : WorkClass::kPeerWait});
 }
 
 Mark Machine::mark(uint32_t lane, Nanoseconds issue, Span* span) {

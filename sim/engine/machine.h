@@ -30,8 +30,8 @@ struct ItemTimes {
   friend bool operator==(const ItemTimes&, const ItemTimes&) = default;
 };
 
-// kPeerWait: the part of a collective before data moves. It counts as communication, but does not
-// slow compute on a CPU.
+// kPeerWait: communication that does not slow compute: on a CPU the part of a collective before
+// data moves, on a GPU what copy engines move.
 enum class WorkClass : uint8_t { kCompute, kCommunication, kPeerWait, kCopy, kOther };
 
 // Streams and communicators of the ranks of a node, in virtual time.

@@ -140,6 +140,7 @@ CollectiveCost collective_cost(const CostModel& model,
     return WorkTime{time, std::llround(static_cast<double>(time) * model.collective_slowdown())};
   };
   LinkUse link{.transfer = 0, .across_nodes = per_node < group.ranks};
+  link.takes_cores = link.across_nodes || model.takes_cores(kind);
   if (shares && alone > 0 && model.shares_links(kind)) {
     // The time of the smallest message is all latency.
     link.transfer = std::max<Nanoseconds>(

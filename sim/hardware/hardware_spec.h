@@ -53,6 +53,10 @@ struct CollectiveCurve {
 
 enum class Link : uint8_t { kNvlink, kPcie };
 
+// How NCCL moves data within a node: rings of its kernels; kernels on buffers in symmetric memory;
+// copy engines where it can, symmetric kernels elsewhere.
+enum class Transport : uint8_t { kRing, kSymmetric, kCopyEngine };
+
 struct FabricSpec {  // how the GPUs of a machine communicate
   Link link = Link::kNvlink;
   // Bus bandwidth of NCCL's rings for large messages; computed from `links` if the spec omits it.
@@ -69,6 +73,7 @@ struct FabricSpec {  // how the GPUs of a machine communicate
   double collective_slowdown = 1;
   double network_gbps = 0;  // a GPU's share of its node's network bandwidth; 0: no network
   std::vector<CollectiveCurve> curves;
+  Transport transport = Transport::kRing;  // a choice of the program; not in spec files
 };
 
 // What a software stack reaches on the hardware over a whole step: factors on the rates above, and

@@ -136,6 +136,18 @@ TEST_F(SimulateCommandTest, HooksOfPyTorchsUnitsTakeTheHostsTime) {
   refused("--hardware 8xH100 --unit-us -1", 2, "--unit-us -1: expected microseconds from 0");
 }
 
+TEST_F(SimulateCommandTest, TransportsAreForMachinesWhereTheyWereMeasured) {
+  const auto comm = [&](const std::string& more) {
+    return simulated("--hardware 8xH100 --stack bare --operator-us 0 --action-us 0 " +
+                     more)["exposed_comm_ns"]
+        .get<int64_t>();
+  };
+  EXPECT_LT(comm("--transport symmetric"), comm("--transport ring"));
+  EXPECT_EQ(comm(""), comm("--transport ring"));
+  refused("--hardware 8xH100 --transport symetric", 2, "did you mean 'symmetric'?");
+  refused("--hardware 4xPCIe --transport copy_engine", 2, "NVLink SHARP, which 4xPCIe does not");
+}
+
 TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   const auto compute = [&](const std::string& more) {
     return simulated("--hardware 8xH100 --seq 32 " + more)["compute_ns"].get<int64_t>();

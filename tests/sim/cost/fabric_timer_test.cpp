@@ -143,5 +143,42 @@ TEST(FabricTimerTest, HardwareByName) {
   EXPECT_THROW((void)make_collective_timer("9xH100"), InputError);
 }
 
+// NVIDIA/Megatron-LM#5596, eight H100: microseconds with rings and with symmetric memory.
+TEST(FabricTimerTest, SymmetricMemoryGainsWhatWasMeasured) {
+  const struct {
+    CollectiveKind kind;
+    Bytes mib;
+    double ring, symmetric;
+  } published[] = {{CollectiveKind::kAllGather, 2, 20.2, 10.9},
+                   {CollectiveKind::kAllGather, 8, 43.4, 27.4},
+                   {CollectiveKind::kAllGather, 32, 118.9, 95.3},
+                   {CollectiveKind::kAllGather, 128, 385.3, 363.2},
+                   {CollectiveKind::kReduceScatter, 2, 18.6, 10.8},
+                   {CollectiveKind::kReduceScatter, 8, 47.0, 28.8},
+                   {CollectiveKind::kReduceScatter, 32, 112.6, 100.5}};
+  FabricSpec fabric = load_hardware("8xH100").fabric;
+  const FabricTimer ring(fabric);
+  fabric.transport = Transport::kSymmetric;
+  const FabricTimer symmetric(fabric);
+  fabric.transport = Transport::kCopyEngine;
+  const FabricTimer copies(fabric);
+  const auto ratio = [&](const FabricTimer& timer, CollectiveKind kind, Bytes bytes) {
+    return static_cast<double>(ring.duration(kind, 8, bytes)) /
+           static_cast<double>(timer.duration(kind, 8, bytes));
+  };
+  for (const auto& each : published) {
+    EXPECT_NEAR(ratio(symmetric, each.kind, each.mib << 20), each.ring / each.symmetric, 1e-3);
+    EXPECT_NEAR(ratio(copies, each.kind, each.mib << 20),
+                each.kind == CollectiveKind::kAllGather ? 1 : each.ring / each.symmetric, 1e-3);
+  }
+  // Half way between 8 and 32 MiB over the logarithm.
+  EXPECT_NEAR(ratio(symmetric, CollectiveKind::kAllGather, Bytes{16} << 20),
+              (43.4 / 27.4 + 118.9 / 95.3) / 2, 1e-3);
+  EXPECT_EQ(ratio(symmetric, CollectiveKind::kAllGather, Bytes{1} << 30), 1);
+  EXPECT_EQ(ratio(symmetric, CollectiveKind::kAllReduce, Bytes{2} << 20), 1);
+  EXPECT_EQ(symmetric.duration_across(CollectiveKind::kAllGather, 16, 8, Bytes{2} << 20),
+            ring.duration_across(CollectiveKind::kAllGather, 16, 8, Bytes{2} << 20));
+}
+
 }  // namespace
 }  // namespace shardlens::sim::test

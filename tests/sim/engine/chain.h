@@ -32,7 +32,8 @@ struct Durations {
   // not need them.
   bool shares_links = false;
   Nanoseconds latency = 0;
-  bool blocking = false;  // the host waits for collectives where it issues them
+  bool copy_engines = false;  // all-gathers do not slow compute
+  bool blocking = false;      // the host waits for collectives where it issues them
 };
 
 class DecreedCosts final : public CostModel {
@@ -61,6 +62,9 @@ class DecreedCosts final : public CostModel {
   [[nodiscard]] double collective_slowdown() const override { return d_.collective_slowdown; }
   [[nodiscard]] bool shares_links(CollectiveKind /*kind*/) const override {
     return d_.shares_links;
+  }
+  [[nodiscard]] bool takes_cores(CollectiveKind kind) const override {
+    return !d_.copy_engines || kind != CollectiveKind::kAllGather;
   }
   [[nodiscard]] bool blocks(CollectiveKind /*kind*/) const override { return d_.blocking; }
   [[nodiscard]] Nanoseconds waking() const override { return d_.waking; }

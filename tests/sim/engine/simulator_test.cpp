@@ -368,6 +368,23 @@ TEST(SimulatorTest, Interference) {
   EXPECT_EQ(step.ranks[0].figures.comm, 30 + 60 + 30 + 60 + 20 + 10);
 }
 
+// Layers of 100 and 200, half as fast beside communication, with all-gathers of 30. Forward: by
+// copy engines nothing is slower; by kernels the first layer's first 30 take 15 of its work.
+// Backward: the reduction of the second layer, 10, slows the first one in both cases.
+TEST(SimulatorTest, CopyEnginesDoNotSlowCompute) {
+  Durations d = durations(100, 200, 30, 10);
+  d.compute_slowdown = 2;
+  const Chain chain = make_chain({.layers = 2});
+  for (const bool copies : {false, true}) {
+    d.copy_engines = copies;
+    const SimulatedStep step = chain.run(d, kReadsLoss);
+    const Nanoseconds slower = copies ? 0 : 15;
+    EXPECT_EQ(chain.forward_end(step.ranks[0]), 30 + 2 * 100 + slower);
+    EXPECT_EQ(step.duration - chain.forward_end(step.ranks[0]), 30 + 2 * 200 + slower + 5 + 10);
+    EXPECT_EQ(step.ranks[0].figures.comm, 4 * 30 + 2 * 10);
+  }
+}
+
 TEST(SimulatorTest, RanksThatAreAlikeNeedOneSimulation) {
   for (const char* strategy : {"full_shard", "hybrid_shard", "no_shard"}) {
     Durations d = durations(100, 200, 60, 90);

@@ -1,0 +1,49 @@
+#include "sim/cost/transport.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <span>
+
+namespace shardlens::sim {
+namespace {
+
+struct Measured {
+  double mib = 0, speedup = 1;
+};
+
+// See [Note: Transports]. Times in microseconds, ring and symmetric.
+constexpr std::array<Measured, 5> kAllGather{
+    {{2, 20.2 / 10.9}, {8, 43.4 / 27.4}, {32, 118.9 / 95.3}, {128, 385.3 / 363.2}, {256, 1}}};
+constexpr std::array<Measured, 4> kReduceScatter{
+    {{2, 18.6 / 10.8}, {8, 47.0 / 28.8}, {32, 112.6 / 100.5}, {256, 1}}};
+
+double interpolated(std::span<const Measured> table, Bytes bytes) {
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  const auto after = std::find_if(table.begin(), table.end(),
+                                  [mib](const Measured& each) { return each.mib > mib; });
+  if (after == table.begin() || after == table.end()) {
+    return after == table.end() ? table.back().speedup : table.front().speedup;
+  }
+  const Measured &low = *std::prev(after), &high = *after;
+  const double share = std::log2(mib / low.mib) / std::log2(high.mib / low.mib);
+  return low.speedup + share * (high.speedup - low.speedup);
+}
+
+}  // namespace
+
+double transport_speedup(Transport transport, CollectiveKind kind, Bytes bytes) {
+  if (transport == Transport::kRing || on_copy_engines(transport, kind)) {
+    return 1;
+  }
+  return kind == CollectiveKind::kAllGather       ? interpolated(kAllGather, bytes)
+         : kind == CollectiveKind::kReduceScatter ? interpolated(kReduceScatter, bytes)
+                                                  : 1;
+}
+
+bool on_copy_engines(Transport transport, CollectiveKind kind) {
+  return transport == Transport::kCopyEngine && kind == CollectiveKind::kAllGather;
+}
+
+}  // namespace shardlens::sim

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "core/base/collective.h"
+#include "core/base/units.h"
+#include "sim/hardware/hardware_spec.h"
+
+namespace shardlens::sim {
+
+// What NCCL's collectives within a node gain from buffers in symmetric memory, as measured
+// constants.
+//
+// [Note: Transports] kSymmetric: all-gathers and reduce-scatters run NCCL's symmetric kernels.
+// Their speed-ups were measured on eight H100 (NVIDIA/Megatron-LM pull request 5596: device time of
+// NCCL's kernels, the shortest of all ranks, ring off and on). From 256 MiB on they are as fast as
+// rings (Megatron-LM issue 5655). Between sizes: linear over log2(bytes); below 2 MiB as at 2 MiB.
+// The kernels are counted with the SMs of a ring's. kCopyEngine: with NCCL's zero-CTA policy,
+// all-gathers are copies by the GPU's copy engines, which need no SMs (PyTorch pull request
+// 176613); reduce-scatters are symmetric kernels (Megatron-LM pull request 5858). No published
+// measurement has the time of such an all-gather alone; it is taken to be a ring's.
+
+// How many times as fast as with rings a collective of `bytes` is (its larger message).
+[[nodiscard]] double transport_speedup(Transport transport, CollectiveKind kind, Bytes bytes);
+// Whether copy engines move the data, so that the collective needs no SMs.
+[[nodiscard]] bool on_copy_engines(Transport transport, CollectiveKind kind);
+
+}  // namespace shardlens::sim
