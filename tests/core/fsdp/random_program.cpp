@@ -82,6 +82,7 @@ std::string plan_of(Dice& dice, const RandomProgram& program) {
     keys.push_back(dice.chance(0.5) ? R"("mixed_precision": {"param_dtype": "fp32"})"
                                     : R"("mixed_precision": {"reduce_dtype": "fp32"})");
   }
+  keys.push_back(fmt::format(R"("separate_reduce_scatter_group": {})", dice.chance(0.3)));
   return "{" + fmt::format("{}", fmt::join(keys, ", ")) + "}";
 }
 
