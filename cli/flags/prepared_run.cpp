@@ -114,6 +114,7 @@ PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {
 PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
   PreparedRun run = resolve_run(options, world_size);
   plan::require_engine_support(run.plan);
+  plan::require_step_support(run.plan, options.step);
   run.tokens = count_tokens(options.tokens);
   run.samples = (run.tokens - 1) / *options.step.seq;
   check_samples(options, run);

@@ -130,6 +130,8 @@ void Executor::execute(const Action& action, bool edges) {
       return store_grad(action, unit);
     case Op::kToHost:
       return to_host(action, unit);
+    case Op::kStep:
+      return step(action, unit);
     case Op::kRecord:
     case Op::kStreamWait:
     case Op::kHostWait:
@@ -332,6 +334,21 @@ void Executor::store_grad(const Action& action, Unit& unit) {
   }
   dist::Communicator& on = communicator(action.stream, action.axis);
   submitted(action.stream, on, on.run(store, purpose(action.unit)));
+}
+
+void Executor::step(const Action& action, Unit& unit) {
+  SHARDLENS_CHECK(step_ != nullptr, "optimizer_in_backward without an optimizer");
+  const auto update = [handle = unit.handle->shared_from_this(), step = step_, id = action.unit] {
+    const at::NoGradGuard no_grad;
+    (*step)(id, *handle);
+    handle->forget_grad();
+  };
+  if (action.stream == Stream::kCompute) {
+    update();
+    return;
+  }
+  dist::Communicator& on = communicator(action.stream, action.axis);
+  submitted(action.stream, on, on.run(update, purpose(action.unit)));
 }
 
 // [Note: Gradients on the host] The copy runs on the stream that reduces, from a tensor that the

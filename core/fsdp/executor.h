@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/recorder.h"
@@ -42,6 +44,10 @@ class Executor {
   void separate_reduce_scatters();
   // `edges`: whether kUseFull sets the autograd edges of the parameters.
   virtual void execute(const schedule::Action& action, bool edges);
+  // Updates a unit's shard in backward. Called for kStep, in the place of its stream.
+  using Step = std::function<void(UnitId unit, FlatParamHandle& handle)>;
+  void set_step(Step step) { step_ = std::make_shared<const Step>(std::move(step)); }
+  [[nodiscard]] bool has_step() const { return step_ != nullptr; }
   // Makes the thread's current stream the compute stream until the next call. Call it before the
   // actions of every hook but a gradient accumulator's: autograd runs that one on the stream that
   // was current when the unit was sharded.
@@ -111,6 +117,7 @@ class Executor {
   void all_reduce(const schedule::Action& action, Unit& unit);
   at::Tensor& reduced_gradient(const schedule::Action& action, Unit& unit);
   void store_grad(const schedule::Action& action, Unit& unit);
+  void step(const schedule::Action& action, Unit& unit);
   void to_host(const schedule::Action& action, Unit& unit);
   // Stores the gradients whose copies to the host `event` covers; kNoEvent: all.
   static void store_copied(Unit& unit, schedule::EventId event);
@@ -123,6 +130,7 @@ class Executor {
     dist::Communicator* on = nullptr;
   };
   std::vector<Unit> units_;
+  std::shared_ptr<const Step> step_;  // shared with queued work
   dist::World& world_;
   Recorder* recorder_;
   dist::Communicator* reduce_scatters_ = nullptr;  // null: they are on the shard axis' communicator

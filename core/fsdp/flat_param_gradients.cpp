@@ -171,6 +171,24 @@ FlatParamHandle::Range FlatParamHandle::range_of(size_t slot,
   return range;
 }
 
+bool FlatParamHandle::has_grads() const {
+  return std::ranges::count(has_grad_, true) > 0;
+}
+
+std::vector<ShardUpdate> FlatParamHandle::updates(size_t first) const {
+  if (!is_mixed()) {
+    return {{first, shard_.detach(), shard_.grad()}};
+  }
+  std::vector<ShardUpdate> out;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (has_grad_[i]) {
+      out.push_back({first, shard_views_[i], grad_slice(i)});
+    }
+    first += frozen_[i] ? 0 : 1;
+  }
+  return out;
+}
+
 void FlatParamHandle::forget_grad() {
   shard_.mutable_grad() = stored_ = at::Tensor();
   has_grad_.assign(slots_.size(), false);

@@ -152,6 +152,10 @@ std::string FlatParamHandle::refrozen() const {
   return "";
 }
 
+bool FlatParamHandle::is_mixed() const {
+  return requires_grad_ && std::ranges::count(frozen_, true) > 0;
+}
+
 bool FlatParamHandle::is_materialized() const {
   return has_storage(shard_);
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,20 +25,19 @@ namespace shardlens::fsdp {
 
 // One unit's parameters in one 1-D tensor, split evenly over the shard axis.
 //
-// Layout      plan::ShardLayout. Flat: [p0 | padding | p1 | … | end padding]; rank r holds
-//             [r·shard_numel, (r+1)·shard_numel). Per parameter: a shard is one chunk of every
-//             parameter, so the ranks' shards one after the other (the layout of all-gather and
-//             reduce-scatter) are not the parameters one after the other (the layout of the
-//             modules). copy_out() converts the first layout to the second, and
-//             unsharded_gradients() arranges gradients in the first. Other classes do not depend on
-//             this layout. Frozen parameters may have another dtype than the others: see Packing.
+// Layout      plan::ShardLayout. Per parameter, a shard is one chunk of every parameter, so the
+//             ranks' shards one after the other (as all-gather and reduce-scatter have them) are
+//             not the parameters one after the other. copy_out() converts the first to the second,
+//             unsharded_gradients() arranges gradients as the first; other classes do not depend
+//             on it. Frozen parameters may have another dtype than the others: see Packing.
 // Shapes      shard [shard_numel] in the master dtype; unsharded [padded_numel] in param_dtype,
 //             storage of 0 bytes while resharded.
 // Ownership   the data of the modules' parameter tensors is changed in place; the tensors are never
 //             replaced, so that modules, optimizers and autograd can keep them.
 //             Queued work shares the ownership of the handle.
-// Threads     store_grad() on a communication thread, for which the training thread waits before it
-//             reads the gradient; everything else on the training thread.
+// Threads     store_grad(), updates() and forget_grad() on a communication thread, for which the
+//             training thread waits before it reads the gradient; everything else on the training
+//             thread.
 // Source      torch/distributed/fsdp/_flat_param.py (FlatParamHandle with use_orig_params),
 //             _fully_shard/_fsdp_param.py, torch 2.11.
 class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
@@ -49,8 +47,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   using Slot = FlatParamSlot;
   using Range = FlatParamRange;
 
-  // The handle is whole() if there is one rank, no cast and no offload: the unsharded parameter is
-  // then the shard, and nothing is ever freed. `param_dtype`: nullopt: each parameter's own.
+  // whole() if there is one rank, no cast and no offload: the unsharded parameter is then the
+  // shard, and nothing is ever freed. `param_dtype`: nullopt: each parameter's own.
   // Errors  UsageError if there are no parameters, if a parameter has an integer dtype, or if two
   //         parameters, which the message names, differ in device, requires_grad or dtype.
   FlatParamHandle(std::string unit,
@@ -62,7 +60,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
                   FlatParamChoices choices = {});
 
   [[nodiscard]] const std::string& unit() const { return unit_; }
-  // Sets the names relative to another root: the unit's, and each slot's.
+  // Other names, relative to another root.
   void rename(std::string unit, std::vector<std::string> fqns);
   [[nodiscard]] const plan::ShardLayout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
@@ -71,25 +69,20 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] const Reduction& reduction() const { return reduction_; }
   void set_reduction(const Reduction& reduction) { reduction_ = reduction; }
   [[nodiscard]] bool whole() const { return whole_; }
-  // Of the unsharded parameters. With CPU offload the shard is on the host instead.
+  // Of the unsharded parameters; with CPU offload the shard is on the host.
   [[nodiscard]] c10::Device device() const { return unsharded_data_.device(); }
-  // Whether any parameter is not frozen. is_mixed(): some are frozen, others not.
-  [[nodiscard]] bool requires_grad() const { return requires_grad_; }
-  [[nodiscard]] bool is_mixed() const {
-    return requires_grad_ && std::ranges::count(frozen_, true) > 0;
-  }
+  [[nodiscard]] bool requires_grad() const { return requires_grad_; }  // not all are frozen
+  [[nodiscard]] bool is_mixed() const;  // some are frozen, others not
   [[nodiscard]] bool is_frozen(size_t slot) const { return frozen_[slot]; }
-  // FQN of a sharded parameter that was frozen or unfrozen after the handle was made, or "".
-  [[nodiscard]] std::string refrozen() const;
+  [[nodiscard]] std::string refrozen() const;  // FQN of one that changed since then, or ""
   [[nodiscard]] bool is_materialized() const;
   void materialize();  // allocates the storage of a deferred shard, filled with zeros
   [[nodiscard]] at::Tensor slice(size_t slot) const { return shard_views_[slot]; }
-  // A parameter, in its shape, from all ranks' shard() one after the other; may be a view.
+  // In its shape, from all ranks' shard() one after the other; may be a view.
   [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
 
-  // Allocate and free the storage of the unsharded parameters, and of the all-gather's output if
-  // that is another tensor. Both are uninitialised. Freed memory is returned, because a device may
-  // still use it.
+  // Storage, not initialized, of the unsharded parameters, and of the all-gather's output if that
+  // is another tensor. Freed memory is returned, because a device may still use it.
   void allocate();
   c10::DataPtr free();
   void allocate_gathered();
@@ -106,7 +99,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // From the host, the current stream copies; the shard must not change before that.
   void copy_in();
   [[nodiscard]] at::Tensor gather_input(bool copied_in);
-  // For writes that autograd must not see: they do not change the version counter of unsharded().
+  // Has a version counter of its own, so that autograd does not see the writes.
   [[nodiscard]] const at::Tensor& gather_output() const {
     return gathered_.defined() ? gathered_ : unsharded_data_;
   }
@@ -117,30 +110,29 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // parameters pass through it. `ended`: called in a backward after the node has run; may be empty.
   void make_views(std::function<void()> ended);
   [[nodiscard]] bool has_views() const { return edges_.front().is_valid(); }
-  // Whether the current backward will still run the node of other views, made earlier or later than
-  // those that have just ended.
+  // Whether the current backward will still run the node of other views than those that just ended.
   [[nodiscard]] bool awaits_views() const;
   // Parameters become views of the unsharded parameter. `edges`: set the autograd edges of
   // make_views(), which saved tensors need in backward; false for a forward without gradients.
   void use_full(bool edges);
   void use_shard();  // parameters become leaves again: this rank's 1-D slices
   [[nodiscard]] bool is_full() const { return full_; }
-  // Calls use_full() if the parameters are unsharded, but not usable by a backward: another
-  // backward or a forward without gradients has hidden them since.
+  // use_full() if the parameters are unsharded, but another backward, or a forward without
+  // gradients, has hidden them.
   void use_full_again();
   // Copies values that the user gave to parameters (set_data, torch::load; while they are
   // unsharded, also in place) to the shard. They may be those of the slice or, as in a checkpoint,
   // of the whole parameter.
   // Errors  UsageError naming the parameter if it has another dtype, device or number of elements.
   void adopt_user_values();
-  // Whether the unsharded parameters, or the sub-shard, were gathered from values that the shard no
-  // longer has. If so, reshard before the next use. values_written(): call it after writes that
-  // leave no trace (at::Tensor::data(), as torch::optim::SGD writes), or may have been.
+  // Whether what is unsharded, or the sub-shard, was gathered from values that the shard no longer
+  // has: then reshard before the next use. values_written(): call it after writes that leave no
+  // trace (at::Tensor::data(), as torch::optim::SGD writes), or may have been.
   [[nodiscard]] bool is_stale() const;
   void values_written() { written_ = true; }
 
-  // The scope FullParameters: parameters become leaves in their own shapes, with the values of all
-  // ranks' shard() one after the other, and show those of the shard's gradient (undefined: none).
+  // The scope FullParameters: parameters become leaves with the values of all ranks' shard() one
+  // after the other, and show those of the shard's gradient (undefined: none).
   void summon(const at::Tensor& shards, const at::Tensor& gradients, bool to_cpu);
   // Slices again, with `writeback` of their parts. Errors: UsageError naming one of another shape.
   void end_summon(bool writeback);
@@ -149,11 +141,9 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] const at::Tensor& unsharded() const { return unsharded_; }
   // Parameters become leaves in their own shapes that share the flat parameter's storage.
   void use_leaves();
-  // Copies the values of leaves that got other storage (set_data, for example by loading a
-  // checkpoint) to the flat parameter.
+  // Copies the values of leaves that got other storage (set_data, loading) to the flat parameter.
   void write_back_leaves();
-  // Call after the flat parameter may have got other data, as by Module::to() and load(): later
-  // views are views of the new data. Does nothing if the data is the same.
+  // Call after the flat parameter may have got other data, as by Module::to() and load().
   void follow();
 
   // Gradients. Hooks of grad_accumulator() run when a backward has computed all of them. They are
@@ -162,8 +152,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
   [[nodiscard]] UnshardedGradients& unsharded_gradients() { return *gradients_; }
   void let_gradients_through() { to_flat_ = true; }
-  // "reduces gradients of 'a.weight', 'a.bias'": the parameters in the next reduction, for the
-  // comparison of ranks.
+  // "reduces gradients of 'a.weight'": those of the next reduction, to compare ranks.
   [[nodiscard]] std::string reduced_parameters() const;
   // Makes `reduced`, cast to the master dtype, the shard's gradient, or adds it. `carried`: the
   // parameters in `reduced` (UnshardedGradients::carried()).
@@ -171,21 +160,23 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // A copy of `reduced`, cast to the gradient's dtype, in pinned memory of the host. The current
   // stream copies: its values are there when that has finished.
   [[nodiscard]] at::Tensor to_host(const at::Tensor& reduced) const;
-  // Makes the shard's gradient follow what the user has done with the gradients since they were
-  // published: those of some or all parameters, or the shard's own, were reset or assigned. An
-  // assigned gradient may be that of the slice or of the whole parameter. Returns the slots whose
-  // gradient was reset.
-  // Errors  UsageError if it has another shape.
+  // Makes the shard's gradient follow what the user has done with the published gradients, or with
+  // the shard's own: reset or assigned them, that of the slice or of the whole parameter. Returns
+  // the slots whose gradient was reset. Errors: UsageError if one has another shape.
   std::vector<size_t> adopt_user_grads();
   // Publishes zeros for the set slots without a gradient, so that a reset is noticed.
   void publish_zeros(const std::vector<bool>& slots);
-  // The range of a slot in a shard that contains only the parameters in `carried`.
+  // Of a slot in a shard that contains only the parameters in `carried`.
   [[nodiscard]] Range range_of(size_t slot, const std::vector<bool>& carried) const;
   // Sets each parameter's grad() to its slice of the shard's gradient. has_grads(): any has one.
   void publish_grads();
-  [[nodiscard]] bool has_grads() const { return std::ranges::count(has_grad_, true) > 0; }
+  [[nodiscard]] bool has_grads() const;
   void zero_grad();
-  void drop_views();  // those of the last forward
+  // The shard with its gradient; if only some parameters are frozen, the slices of the others that
+  // have one. `first`: index of the unit's first shard in ShardedModel::flat_shards().
+  [[nodiscard]] std::vector<ShardUpdate> updates(size_t first) const;
+  void forget_grad();  // drops the shard's gradient, before it was published
+  void drop_views();   // those of the last forward
   // FQN of a parameter to which the current backward brings a gradient of its slice, or "". This
   // happens if the parameter was used while it was sharded.
   [[nodiscard]] std::string stray_use() const;
@@ -194,8 +185,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   void fill_shard(int64_t rank);
   void make_full_views();
   void make_gradients();
-  // Number of ranks of the next all-gather, and this rank's slice of its output.
-  [[nodiscard]] int64_t gather_ranks() const;
+  [[nodiscard]] int64_t gather_ranks() const;  // of the next all-gather
   [[nodiscard]] at::Tensor own_slice(const at::Tensor& gathered) const;
   void copy_out_by_operator();
   void repoint(size_t slot, const at::Tensor& data);
@@ -211,7 +201,6 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] bool is_allocated() const;  // whether the unsharded parameters have storage
   void set_edge(size_t slot);
   [[nodiscard]] at::Tensor grad_slice(size_t slot) const;  // of the shard's gradient
-  void forget_grad();
 
   std::string unit_;
   std::vector<Slot> slots_;

@@ -16,6 +16,12 @@ struct FlatParamSlot {  // one parameter of a unit
   std::vector<int64_t> shape;
 };
 
+// A shard with a gradient, for an optimizer.
+struct ShardUpdate {
+  size_t shard = 0;         // index into ShardedModel::flat_shards()
+  at::Tensor values, grad;  // 1-D; `values` shares the shard's memory
+};
+
 struct FlatParamRange {  // elements of a shard
   int64_t start = 0, numel = 0;
 };

@@ -11,6 +11,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include "core/base/recorder.h"
+#include "core/fsdp/flat_param_types.h"
 #include "core/plan/resolved_plan.h"
 
 namespace torch::nn {
@@ -59,6 +60,21 @@ struct ParameterSlice {
   at::Tensor values;       // [numel], numel > 0
 };
 
+// What updates the units with optimizer_in_backward.
+//
+// Threads  `step` is called within backward, once for each unit: on the CPU on a communication
+//          thread, for one unit at a time, while backward continues; on a device on autograd's
+//          thread, with the stream that has reduced the gradient as the current one. The thread
+//          that trains may use what `step` has written after backward has returned (on a device, on
+//          the stream that was current in the forward).
+struct OptimizerInBackward {
+  // Updates each of `updates` in place. It has no autograd. The gradients are dropped afterwards.
+  std::function<void(std::span<const ShardUpdate> updates)> step;
+  // The p of the gradient norm that issue_clip_grad_norm() will be asked for after backward, so
+  // that these gradients are part of it; nullopt: it will not be asked.
+  std::optional<double> norm_type = {};
+};
+
 // A model whose parameters are sharded by a plan. Between steps every parameter of the module is
 // this rank's 1-D slice (numel 0 if this rank stores none of it), so that torch::optim over
 // model->parameters() works. During a unit's forward and backward it is the unsharded parameter.
@@ -88,8 +104,15 @@ class ShardedModel {
   // plan's reshard_after_backward (requires_all_reduce) is false, only the backward of the `last`
   // one reshards (all-reduces).
   virtual void begin_microbatch(bool last) = 0;
+  // Must be called before the first forward with gradients if any unit has optimizer_in_backward.
+  // Every reduction then updates its unit, so a step needs microbatches without sync before its
+  // last one. A backward that throws may have updated some units. Errors: UsageError if no unit
+  // has the key.
+  virtual void set_optimizer_in_backward(OptimizerInBackward optimizer) = 0;
   // p-norm (also inf) over all parameters of all ranks, one all-reduce; gradients are scaled by
   // min(1, max_norm/(norm+1e-6)) unless max_norm is infinite. Returns the norm before clipping.
+  // Gradients that optimizer_in_backward has used can only be counted: UsageError if they are to be
+  // clipped or have another norm type than OptimizerInBackward::norm_type.
   double clip_grad_norm(double max_norm, double norm_type = 2.0);
   // The same, but does not wait for a device: the norm is a scalar tensor, there or on the CPU.
   [[nodiscard]] virtual at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) = 0;

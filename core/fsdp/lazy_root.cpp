@@ -55,6 +55,7 @@ plan::UnitEntry entry_of(const plan::Plan& settings) {
   entry.requires_all_reduce = settings.requires_all_reduce;
   entry.mixed_precision = settings.mixed_precision;
   entry.cpu_offload = settings.cpu_offload;
+  entry.optimizer_in_backward = settings.optimizer_in_backward;
   entry.gradient_divide_factor = settings.gradient_divide_factor;
   return entry;
 }

@@ -81,6 +81,7 @@ Root::Root(plan::ResolvedPlan plan,
       shards_.push_back(handle->shard());
     }
   }
+  begin_stepped_norm();
 }
 
 std::string Root::prefix() const {
@@ -239,6 +240,9 @@ void Root::recompute(UnitId unit, Hook hook) {
 void Root::begin_forward(UnitId unit, const HookEvent& event) {
   require_materialized();
   require_frozen_as_sharded();
+  if (event.grad_mode) {
+    require_optimizer();
+  }
   trainer_ = std::this_thread::get_id();
   const RangeScope range(options_.recorder, Range::kRootPreForward);
   adopt_user_grads();
@@ -393,6 +397,7 @@ void Root::pre_backward(UnitId unit, uint32_t invocation) {
   if (!in_backward_) {
     require_not_summoned();
     in_backward_ = true;
+    begin_stepped_norm();
     torch::autograd::Engine::get_default_engine().queue_callback(
         [backward = std::make_shared<Backward>(weak_from_this(), trainer_)] { backward->end(); });
     require_no_stray_use();

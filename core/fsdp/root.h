@@ -59,6 +59,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void materialize() override;
   void set_requires_gradient_sync(bool sync) override;
   void begin_microbatch(bool last) override;
+  void set_optimizer_in_backward(OptimizerInBackward optimizer) override;
   void set(UnitId unit, const schedule::Setting& setting, bool recurse);
   void set_gradient_divide_factor(UnitId unit, double factor);
   // `hook`: kUnshard, kWaitUnshard or kReshard.
@@ -121,6 +122,8 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void require_not_summoned() const;
   void hide_unsharded();
   void adopt_user_grads();
+  void require_optimizer() const;
+  void begin_stepped_norm();
   void backward_end();
   void reset_progress();
   [[nodiscard]] std::string prefix() const;
@@ -136,14 +139,17 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
-  bool summoned_ = false;             // a scope FullParameters is open
-  std::thread::id trainer_;           // the thread of the last forward
-  bool last_backward_ = true;         // set_is_last_backward()
-  bool announces_steps_ = false;      // the program calls optimizer_done()
-  bool materialized_ = false;         // every shard has storage
-  bool faulted_ = false;              // an action failed; abort() must be called
-  uint32_t gathered_unit_ = kNoUnit;  // the unit whose flat parameter is in gathered_
-  size_t gathered_slot_ = 0;          // the last parameter that was read from it
+  bool summoned_ = false;         // a scope FullParameters is open
+  std::thread::id trainer_;       // the thread of the last forward
+  bool last_backward_ = true;     // set_is_last_backward()
+  bool announces_steps_ = false;  // the program calls optimizer_done()
+  bool materialized_ = false;     // every shard has storage
+  bool faulted_ = false;          // an action failed; abort() must be called
+  // Norms of the gradients that optimizer_in_backward has used since the last backward began.
+  struct SteppedNorm;
+  std::shared_ptr<SteppedNorm> stepped_;  // null: no unit has the key; shared with queued work
+  uint32_t gathered_unit_ = kNoUnit;      // the unit whose flat parameter is in gathered_
+  size_t gathered_slot_ = 0;              // the last parameter that was read from it
   at::Tensor gathered_;
 };
 

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/plan/unit_sizes.h"
@@ -40,17 +41,13 @@ constexpr Foreach kForeachMomentum[] = {
     {.name = "aten::_foreach_add_", .read = 2},
 };
 
-}  // namespace
-
-std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
+// Operators that update `elements` of a rank, of which `on_device` are not offloaded: the host
+// updates the others.
+std::vector<Operator> operators_for(int64_t elements,
+                                    int64_t on_device,
+                                    const StepSettings& settings) {
   const bool adamw = settings.optimizer == Optimizer::kAdamW;
   const int64_t states = settings.optimizer_states();
-  int64_t elements = 0, on_device = 0;  // the others are offloaded: the host updates them
-  const std::vector<UnitSize> sizes = unit_sizes(plan);
-  for (UnitId id = 0; id < sizes.size(); ++id) {
-    elements += sizes[id].stepped;
-    on_device += plan.units[id].cpu_offload ? 0 : sizes[id].stepped;
-  }
   const Bytes one = elements * size_of(DType::kF32);
   Operator op;
   op.kind = OperatorKind::kOptimizer;
@@ -73,6 +70,38 @@ std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSe
     op.written = each.written * one;
     op.saved = each.kept * on_device * size_of(DType::kF32);
     out.push_back(op);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
+  int64_t elements = 0, on_device = 0;
+  const std::vector<UnitSize> sizes = unit_sizes(plan);
+  for (UnitId id = 0; id < sizes.size(); ++id) {
+    if (!plan.units[id].optimizer_in_backward) {
+      elements += sizes[id].stepped;
+      on_device += plan.units[id].cpu_offload ? 0 : sizes[id].stepped;
+    }
+  }
+  if (elements == 0 && plan.steps_in_backward()) {
+    return {};
+  }
+  return operators_for(elements, on_device, settings);
+}
+
+std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,
+                                            std::span<const UnitSize> sizes,
+                                            const StepSettings& settings) {
+  std::vector<Operator> out;
+  for (UnitId id = 0; id < sizes.size(); ++id) {
+    if (plan.units[id].optimizer_in_backward && sizes[id].stepped > 0) {
+      for (Operator& op : operators_for(sizes[id].stepped, sizes[id].stepped, settings)) {
+        op.unit = id;
+        out.push_back(std::move(op));
+      }
+    }
   }
   return out;
 }

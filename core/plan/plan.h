@@ -60,7 +60,7 @@ struct UnitEntry {
   std::optional<bool> reshard_after_backward, requires_all_reduce;
   std::optional<bool> unshard_in_backward;  // only for units: the plan has no such key
   std::optional<MixedPrecision> mixed_precision;
-  std::optional<bool> cpu_offload;
+  std::optional<bool> cpu_offload, optimizer_in_backward;
   std::optional<double> gradient_divide_factor;
   std::optional<double> bucket_cap_mb;
   std::optional<bool> find_unused_parameters, static_graph, gradient_as_bucket_view;
@@ -91,7 +91,7 @@ struct Plan {
   MixedPrecision mixed_precision;
   std::vector<std::string> activation_checkpointing;
   CheckpointSaves checkpointing_saves;
-  bool cpu_offload = false;
+  bool cpu_offload = false, optimizer_in_backward = false;
   std::vector<std::string> ignored_modules, ignored_parameters;
   std::vector<std::string> frozen_parameters;  // parameters that do not require grad
   std::optional<double> gradient_divide_factor;

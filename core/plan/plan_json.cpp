@@ -40,6 +40,7 @@ const Names kPlanKeys{"version",
                       "activation_checkpointing",
                       "checkpointing_saves",
                       "cpu_offload",
+                      "optimizer_in_backward",
                       "ignored_modules",
                       "ignored_parameters",
                       "frozen_parameters",
@@ -59,6 +60,7 @@ const Names kUnitKeys{"modules",
                       "unshard_in_backward",
                       "mixed_precision",
                       "cpu_offload",
+                      "optimizer_in_backward",
                       "gradient_divide_factor",
                       "bucket_cap_mb",
                       "find_unused_parameters",
@@ -187,7 +189,8 @@ PrefetchLists read_prefetch_lists(const JsonNode& node) {
 void refuse_keys_of_other_api(const JsonNode& node, Api api) {
   constexpr std::array kOfFullyShard = {"reshard_after_forward", "reshard_after_backward",
                                         "requires_all_reduce",   "unshard_in_backward",
-                                        "cpu_offload",           "gradient_divide_factor"};
+                                        "cpu_offload",           "optimizer_in_backward",
+                                        "gradient_divide_factor"};
   constexpr std::array kOfReplicate = {"bucket_cap_mb", "find_unused_parameters", "static_graph",
                                        "gradient_as_bucket_view"};
   const auto refuse = [&](const auto& keys, const char* other) {
@@ -240,6 +243,7 @@ UnitEntry read_unit(const JsonNode& node) {
   out.requires_all_reduce = read_optional_flag(node, "requires_all_reduce");
   out.unshard_in_backward = read_optional_flag(node, "unshard_in_backward");
   out.cpu_offload = read_optional_flag(node, "cpu_offload");
+  out.optimizer_in_backward = read_optional_flag(node, "optimizer_in_backward");
   out.find_unused_parameters = read_optional_flag(node, "find_unused_parameters");
   out.static_graph = read_optional_flag(node, "static_graph");
   out.gradient_as_bucket_view = read_optional_flag(node, "gradient_as_bucket_view");
@@ -362,6 +366,7 @@ ordered_json unit_json(const UnitEntry& entry) {
   put("requires_all_reduce", entry.requires_all_reduce);
   put("unshard_in_backward", entry.unshard_in_backward);
   put("cpu_offload", entry.cpu_offload);
+  put("optimizer_in_backward", entry.optimizer_in_backward);
   put("gradient_divide_factor", entry.gradient_divide_factor);
   put("bucket_cap_mb", entry.bucket_cap_mb);
   put("find_unused_parameters", entry.find_unused_parameters);
@@ -423,6 +428,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
     plan.checkpointing_saves = read_checkpoint_saves(*node);
   }
   plan.cpu_offload = read_flag(root, "cpu_offload", plan.cpu_offload);
+  plan.optimizer_in_backward = read_flag(root, "optimizer_in_backward", plan.optimizer_in_backward);
   if (const auto node = root.find("ignored_modules")) {
     plan.ignored_modules = read_globs(*node);
   }
@@ -476,6 +482,7 @@ std::string to_json(const Plan& plan) {
   out["activation_checkpointing"] = plan.activation_checkpointing;
   out["checkpointing_saves"] = checkpoint_saves_json(plan.checkpointing_saves);
   out["cpu_offload"] = plan.cpu_offload;
+  out["optimizer_in_backward"] = plan.optimizer_in_backward;
   out["ignored_modules"] = plan.ignored_modules;
   out["ignored_parameters"] = plan.ignored_parameters;
   out["frozen_parameters"] = plan.frozen_parameters;

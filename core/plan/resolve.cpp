@@ -196,6 +196,15 @@ void Resolver::take_settings(Unit& unit) const {
   unit.requires_all_reduce = entry.requires_all_reduce.value_or(plan_.requires_all_reduce);
   unit.unshard_in_backward = entry.unshard_in_backward.value_or(true);
   unit.cpu_offload = unit.api == Api::kFullyShard && entry.cpu_offload.value_or(plan_.cpu_offload);
+  unit.optimizer_in_backward = unit.api == Api::kFullyShard &&
+                               entry.optimizer_in_backward.value_or(plan_.optimizer_in_backward);
+  if (unit.cpu_offload && unit.optimizer_in_backward) {
+    fail(entry.optimizer_in_backward ? fmt::format("/units/{}/optimizer_in_backward", unit.entry)
+                                     : "/optimizer_in_backward",
+         fmt::format("unit {} has cpu_offload, so its gradient is on the host only at the end of "
+                     "backward; expected one of the two keys",
+                     shown(unit.fqn)));
+  }
   unit.gradient_divide_factor =
       entry.gradient_divide_factor ? entry.gradient_divide_factor : plan_.gradient_divide_factor;
   unit.bucket_cap_mb = entry.bucket_cap_mb ? entry.bucket_cap_mb : plan_.bucket_cap_mb;
@@ -297,6 +306,10 @@ ShardLayout ResolvedPlan::layout(UnitId unit) const {
 ShardLayout ResolvedPlan::reduced_layout(UnitId unit) const {
   const bool flat = plan.layout == Layout::kFlat && units.at(unit).api == Api::kFullyShard;
   return layout_of(*this, unit, flat && !is_frozen(unit));
+}
+
+bool ResolvedPlan::steps_in_backward() const {
+  return std::ranges::any_of(units, [](const Unit& unit) { return unit.optimizer_in_backward; });
 }
 
 bool ResolvedPlan::is_frozen(UnitId unit) const {

@@ -29,6 +29,8 @@ struct Unit {
   bool unshard_in_backward = true;  // false: its backward needs no parameters (embeddings)
   MixedPrecision mixed_precision;
   bool cpu_offload = false;
+  // The optimizer updates the unit as soon as its gradient is reduced.
+  bool optimizer_in_backward = false;
   std::optional<double> gradient_divide_factor;
   std::optional<double> bucket_cap_mb;  // kReplicate only, like the next three flags
   bool find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = false;
@@ -70,6 +72,7 @@ struct ResolvedPlan {
   [[nodiscard]] DType unsharded_dtype(UnitId unit, uint32_t parameter) const;
   // Of the all-gather: kU8 if the unsharded parameters have several dtypes.
   [[nodiscard]] DType gather_dtype(UnitId unit) const;
+  [[nodiscard]] bool steps_in_backward() const;  // any unit has optimizer_in_backward
   // Whether any parameter has another dtype in the shard than unsharded.
   [[nodiscard]] bool casts_parameters(UnitId unit) const;
 };

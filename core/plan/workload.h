@@ -80,6 +80,7 @@ struct Workload {
   std::vector<Operator> operators;
   std::vector<HookEvent> hooks;
   std::vector<WorkloadItem> order;
+  std::vector<Operator> in_backward;  // of the optimizer, by unit: run with the actions kStep
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 

@@ -541,6 +541,7 @@ void WorkloadBuilder::optimizer(const StepSettings& settings) {
   for (Operator& op : optimizer_operators(plan_, settings)) {
     append(std::move(op));
   }
+  out_.in_backward = operators_in_backward(plan_, unit_sizes(plan_), settings);
   hook(Hook::kOptimizerDone, 0);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/unfused.h"
+#include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::plan {
@@ -181,6 +182,11 @@ class WorkloadBuilder {
 // foreach: tensors that it makes, which live until the last operator.
 [[nodiscard]] std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
                                                         const StepSettings& settings);
+// The operators of the units with optimizer_in_backward, which optimizer_operators() leaves out:
+// what the action kStep of Operator::unit runs. `sizes`: unit_sizes(plan).
+[[nodiscard]] std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,
+                                                          std::span<const UnitSize> sizes,
+                                                          const StepSettings& settings);
 
 // Number of tokens per sample. Errors: InputError if the settings are not valid or have no seq.
 [[nodiscard]] int64_t tokens_of(const StepSettings& settings);

@@ -16,7 +16,8 @@ using nlohmann::ordered_json;
 const Names kPhases{"forward", "loss", "backward", "optimizer", "recompute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 const Names kGrads{"none", "some", "all"};
-const Names kKeys{"version", "batch", "seq", "units", "operators", "hooks", "order"};
+const Names kKeys{"version",   "batch", "seq",   "units",
+                  "operators", "hooks", "order", "optimizer_in_backward"};
 const Names kOperatorKeys{
     "kind",    "phase",  "unit",  "name",        "module",       "batch",         "m",
     "n",       "k",      "dtype", "flops",       "read_bytes",   "written_bytes", "saved_bytes",
@@ -185,9 +186,12 @@ std::string to_json(const Workload& workload, const ResolvedPlan& plan) {
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"batch\": {},\n  \"seq\": {},\n  \"units\": {},\n  \"operators\": "
       "{},\n  \"hooks\": {},\n"
-      "  \"order\": {}\n}}\n",
+      "  \"order\": {}{}\n}}\n",
       workload.batch, workload.seq, units.dump(), list(workload.operators, operator_json),
-      list(workload.hooks, hook_json), order.dump());
+      list(workload.hooks, hook_json), order.dump(),
+      workload.in_backward.empty()
+          ? ""
+          : ",\n  \"optimizer_in_backward\": " + list(workload.in_backward, operator_json));
 }
 
 Workload parse_workload(std::string_view json, const std::string& source) {
@@ -212,6 +216,11 @@ Workload parse_workload(std::string_view json, const std::string& source) {
   }
   for (const JsonNode& node : root.require("order").items("a list of 'h…' and 'o…'")) {
     out.order.push_back(read_item(node, out));
+  }
+  if (const auto list = root.find("optimizer_in_backward")) {
+    for (const JsonNode& node : list->items("a list of operators")) {
+      out.in_backward.push_back(read_operator(node, units, 0));
+    }
   }
   return out;
 }

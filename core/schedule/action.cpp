@@ -6,9 +6,9 @@ namespace shardlens::schedule {
 namespace {
 
 constexpr std::array<std::string_view, kOpCount> kOps{
-    "alloc",     "free",           "copy_in",        "all_gather", "copy_out",   "use_full",
-    "use_shard", "reduce_copy_in", "reduce_scatter", "all_reduce", "store_grad", "to_host",
-    "to_device", "record",         "stream_wait",    "host_wait"};
+    "alloc",     "free",           "copy_in",        "all_gather", "copy_out",      "use_full",
+    "use_shard", "reduce_copy_in", "reduce_scatter", "all_reduce", "store_grad",    "to_host",
+    "to_device", "record",         "stream_wait",    "host_wait",  "optimizer_step"};
 constexpr std::array<std::string_view, kStreamCount> kStreams{
     "compute", "copy_in", "all_gather", "reduce_scatter", "all_reduce", "host_copy"};
 constexpr std::array<std::string_view, kCauseCount> kCauses{

@@ -65,8 +65,12 @@ enum class Op : uint8_t {
   kStreamWait,
   // The host blocks until `event` is complete.
   kHostWait,
+  // With optimizer_in_backward: the optimizer updates the shard of `unit` by its gradient, which
+  // kStoreGrad has just made from `buffer`, and the gradient is dropped. Its bytes are those of
+  // `buffer` if that was not cast.
+  kStep,
 };
-inline constexpr int kOpCount = 16;
+inline constexpr int kOpCount = 17;
 
 enum class Stream : uint8_t {  // where an action runs
   kCompute,

@@ -235,7 +235,7 @@ void Schedule::Impl::fsdp1_backward_end() {
     if (u.spec.has_parameters && (!u.points_to_shard || u.skipped_sharded_views)) {
       fsdp1_reshard(unit, fsdp1_frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
     }
-    u.ran_pre_backward = u.needs_pre_backward = u.prefetched = false;
+    u.ran_pre_backward = u.needs_pre_backward = u.prefetched = u.stepped = false;
     u.post_forward_index.reset();
     u.phase = Phase::kIdle;
   }

@@ -62,7 +62,9 @@ void Schedule::Impl::fsdp2_reshard(UnitId unit) {
 
 void Schedule::Impl::fsdp2_prefetch(UnitId target, Phase phase, Cause why) {
   UnitData& u = units[target];
-  if (!u.spec.has_parameters) {
+  // A shard that the optimizer may be writing is not gathered: its backward is over. (FSDP1's
+  // backward has no such prefetch.)
+  if (!u.spec.has_parameters || u.stepped) {
     return;
   }
   const Cause cause_before = cause;
@@ -183,6 +185,7 @@ void Schedule::Impl::fsdp2_backward_end() {
       fsdp2_post_backward(unit, Grads::kNone);
     }
     u.phase = Phase::kIdle;
+    u.stepped = false;
     if (last_backward) {
       finish_all_reduce(unit);
       finish_offload(unit);

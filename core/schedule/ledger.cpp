@@ -204,7 +204,7 @@ Result<void> Ledger::write_from(const Action& action, BufferKind source) {
   return {};
 }
 
-// Handles kReduceScatter, kAllReduce, kStoreGrad and kToHost.
+// Handles kReduceScatter, kAllReduce, kStoreGrad, kToHost and kStep.
 Result<void> Ledger::reduce(const Action& action) {
   Unit& unit = units_[action.unit];
   Buffer& buffer = buffer_of(action);
@@ -289,6 +289,7 @@ Result<void> Ledger::consume(const Action& action) {
     case Op::kAllReduce:
     case Op::kStoreGrad:
     case Op::kToHost:
+    case Op::kStep:
       return reduce(action);
     case Op::kRecord:
       if (action.event > kLargestEvent) {

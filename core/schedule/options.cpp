@@ -28,6 +28,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
       spec.reduce_copy_in = per_parameter || spec.reduce_cast;
     }
     spec.cpu_offload = unit.cpu_offload;
+    spec.optimizer_in_backward = unit.optimizer_in_backward;
     if (unit.has_forward_prefetch_list) {
       spec.forward_prefetch = unit.forward_prefetch;
     }

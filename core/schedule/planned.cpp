@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/differentiated.h"
+#include "core/plan/resolve.h"
 #include "core/schedule/autograd_queue.h"
 #include "core/schedule/planned_buckets.h"
 #include "core/schedule/steady_step.h"
@@ -469,6 +470,7 @@ PlannedStep planned_step(const plan::Workload& workload,
                          const plan::ResolvedPlan& plan,
                          int step,
                          const plan::StepSettings& settings) {
+  plan::require_step_support(plan, settings);
   return planned_step(workload, plan, step, static_cast<int>(settings.accumulate),
                       settings.sync_every_microbatch);
 }

@@ -47,7 +47,7 @@ struct PlannedStep {
 // differentiate, so their order is consistent with that of the hooks.
 
 // The `step`-th step (from 1). From the third step on, the state is steady. Errors: RuntimeFault if
-// the schedule refuses a hook.
+// the schedule refuses a hook; with settings, also those of plan::require_step_support().
 [[nodiscard]] PlannedStep planned_step(const plan::Workload& workload,
                                        const plan::ResolvedPlan& plan,
                                        int step = 3,

@@ -37,6 +37,9 @@ void Schedule::Impl::store(UnitId unit, Stream stream, BufferId gradient) {
   push(offload ? Op::kToHost : Op::kStoreGrad, stream, unit, gradient);
   if (offload) {
     units[unit].to_host = record(stream, unit, UnitEvent::kToHost);
+  } else if (units[unit].spec.optimizer_in_backward) {
+    push(Op::kStep, stream, unit, gradient);
+    units[unit].stepped = true;
   }
 }
 

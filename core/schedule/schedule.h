@@ -18,14 +18,15 @@ namespace shardlens::schedule {
 struct UnitSpec {
   std::string name;  // for messages
   UnitId parent = kNoUnit;
-  uint32_t modules = 1;         // several: see [Note: Hooks that an engine raises]
-  bool has_parameters = true;   // false: a root without parameters; it has no collectives
-  bool trainable = true;        // false: all parameters are frozen
-  bool copy_in = false;         // the all-gather reads a copy of the shard (cast, packing)
-  bool copy_out = false;        // per-parameter layout
-  bool reduce_cast = false;     // gradients are reduced in another dtype than their own
-  bool reduce_copy_in = false;  // the reduction reads a copy of the gradient (cast, packing)
-  bool cpu_offload = false;     // shard and gradient are on the host
+  uint32_t modules = 1;                // several: see [Note: Hooks that an engine raises]
+  bool has_parameters = true;          // false: a root without parameters; it has no collectives
+  bool trainable = true;               // false: all parameters are frozen
+  bool copy_in = false;                // the all-gather reads a copy of the shard (cast, packing)
+  bool copy_out = false;               // per-parameter layout
+  bool reduce_cast = false;            // gradients are reduced in another dtype than their own
+  bool reduce_copy_in = false;         // the reduction reads a copy of the gradient (cast, packing)
+  bool cpu_offload = false;            // shard and gradient are on the host
+  bool optimizer_in_backward = false;  // not with cpu_offload
   bool unshard_in_backward = true;
   plan::Reshard reshard_after_forward;
   std::optional<std::vector<UnitId>> forward_prefetch, backward_prefetch;  // explicit lists

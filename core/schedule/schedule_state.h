@@ -56,6 +56,7 @@ struct UnitData {
   bool accumulated = false;  // kReduceInput contains gradients of earlier backwards without sync
   EventId to_host = kNoEvent;  // the gradient's copy to the host, not yet waited for
   bool stored = false;         // the all-reduce of the gradient has not been waited for
+  bool stepped = false;        // kStep was issued in this backward
   bool ran_forward = false;    // since construction or abort
   std::array<uint32_t, kBufferKindCount> generations{};
   std::vector<uint32_t> order;  // fsdp2: its positions in the post-forward order, latest last

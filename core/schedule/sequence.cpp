@@ -192,7 +192,7 @@ void Schedule::Impl::abort(Grads grads) {
     u.order.clear();
     u.post_forward_index.reset();
     u.prefetched = u.needs_pre_forward = u.needs_pre_backward = u.ran_pre_backward = false;
-    u.skipped_sharded_views = false;
+    u.skipped_sharded_views = u.stepped = false;
     u.points_to_shard = true;
   }
   post_forward_order.clear();

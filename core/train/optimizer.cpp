@@ -41,6 +41,36 @@ std::vector<c10::Device> devices_of(std::span<const at::Tensor> shards) {
   return devices;
 }
 
+// Shards on one device that have gradients; `states` are those of the optimizer.
+struct Due {
+  std::vector<ShardState*> states;
+  std::vector<at::Tensor> values, grads;
+
+  void add(ShardState& state, const at::Tensor& value, const at::Tensor& grad) {
+    states.push_back(&state);
+    values.push_back(value);
+    grads.push_back(grad);
+  }
+};
+
+Due due_on(const c10::Device& device, std::span<ShardState> states) {
+  Due due;
+  for (ShardState& state : states) {
+    if (state.shard.device() == device && state.shard.grad().defined()) {
+      due.add(state, state.shard.detach(), state.shard.grad());
+    }
+  }
+  return due;
+}
+
+Due due_of(std::span<const fsdp::ShardUpdate> updates, std::span<ShardState> states) {
+  Due due;
+  for (const fsdp::ShardUpdate& update : updates) {
+    due.add(states[update.shard], update.values, update.grad);
+  }
+  return due;
+}
+
 std::optional<at::Tensor> given(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
@@ -52,8 +82,11 @@ class AdamW final : public Optimizer {
 
   void step(const at::Tensor& found_inf) override {
     for (const c10::Device& device : devices_) {
-      step_on(device, found_inf.defined() ? found_inf.to(device) : found_inf);
+      update(due_on(device, states_), found_inf.defined() ? found_inf.to(device) : found_inf);
     }
+  }
+  void step_in_backward(std::span<const fsdp::ShardUpdate> updates) override {
+    update(due_of(updates, states_), {});
   }
 
   [[nodiscard]] std::span<const std::string_view> moments() const override {
@@ -61,31 +94,29 @@ class AdamW final : public Optimizer {
     return kNames;
   }
   [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
-  void create_state(size_t shard, double steps) override { create(states_.at(shard), steps); }
+  void create_state(size_t shard, double steps) override {
+    create(states_.at(shard), states_.at(shard).shard, steps);
+  }
 
  private:
-  void step_on(const c10::Device& device, const at::Tensor& found_inf) {
+  void update(const Due& due, const at::Tensor& found_inf) {
     const c10::NoGradGuard no_grad;
-    std::vector<at::Tensor> values, grads, firsts, seconds, steps;
-    for (ShardState& state : states_) {
-      if (state.shard.device() != device || !state.shard.grad().defined()) {
-        continue;
-      }
+    std::vector<at::Tensor> firsts, seconds, steps;
+    for (size_t i = 0; i < due.states.size(); ++i) {
+      ShardState& state = *due.states[i];
       if (!state.first.defined()) {
-        create(state, 0);
+        create(state, due.values[i], 0);
       }
-      values.push_back(state.shard.detach());
-      grads.push_back(state.shard.grad());
       firsts.push_back(state.first);
       seconds.push_back(state.second);
       steps.push_back(state.step);
     }
-    if (values.empty()) {
+    if (steps.empty()) {
       return;
     }
     at::_foreach_add_(steps, 1);
-    at::_fused_adamw_(values, grads, firsts, seconds, {}, steps, options_.lr, kBeta1, kBeta2,
-                      options_.weight_decay, kEpsilon,
+    at::_fused_adamw_(due.values, due.grads, firsts, seconds, {}, steps, options_.lr, kBeta1,
+                      kBeta2, options_.weight_decay, kEpsilon,
                       /*amsgrad=*/false,
                       /*maximize=*/false, /*grad_scale=*/{}, given(found_inf));
     if (found_inf.defined()) {
@@ -93,10 +124,11 @@ class AdamW final : public Optimizer {
     }
   }
 
-  static void create(ShardState& state, double steps) {
-    state.first = at::zeros_like(state.shard);
-    state.second = at::zeros_like(state.shard);
-    state.step = at::full({}, steps, state.shard.options().dtype(at::kFloat).requires_grad(false));
+  // `like`: of the shard's shape; the shard itself may be in use.
+  static void create(ShardState& state, const at::Tensor& like, double steps) {
+    state.first = at::zeros_like(like);
+    state.second = at::zeros_like(like);
+    state.step = at::full({}, steps, like.options().dtype(at::kFloat).requires_grad(false));
   }
 
   OptimizerOptions options_;
@@ -111,8 +143,11 @@ class Sgd final : public Optimizer {
 
   void step(const at::Tensor& found_inf) override {
     for (const c10::Device& device : devices_) {
-      step_on(device, found_inf.defined() ? found_inf.to(device) : found_inf);
+      update(due_on(device, states_), found_inf.defined() ? found_inf.to(device) : found_inf);
     }
+  }
+  void step_in_backward(std::span<const fsdp::ShardUpdate> updates) override {
+    update(due_of(updates, states_), {});
   }
 
   [[nodiscard]] std::span<const std::string_view> moments() const override {
@@ -126,28 +161,22 @@ class Sgd final : public Optimizer {
 
  private:
   // A buffer of zeros has the same first step as torch.optim's, which starts with the gradient.
-  void step_on(const c10::Device& device, const at::Tensor& found_inf) {
+  void update(const Due& due, const at::Tensor& found_inf) {
     const c10::NoGradGuard no_grad;
-    std::vector<at::Tensor> values, grads, buffers;
-    for (ShardState& state : states_) {
-      if (state.shard.device() != device || !state.shard.grad().defined()) {
-        continue;
+    std::vector<at::Tensor> buffers;
+    for (size_t i = 0; i < due.states.size() && options_.momentum != 0; ++i) {
+      ShardState& state = *due.states[i];
+      if (!state.first.defined()) {
+        state.first = at::zeros_like(due.values[i]);
       }
-      values.push_back(state.shard.detach());
-      grads.push_back(state.shard.grad());
-      if (options_.momentum != 0) {
-        if (!state.first.defined()) {
-          state.first = at::zeros_like(state.shard);
-        }
-        buffers.push_back(state.first);
-      }
+      buffers.push_back(state.first);
     }
-    if (!values.empty()) {
-      at::_fused_sgd_(values, grads, buffers, options_.weight_decay, options_.momentum, options_.lr,
-                      /*dampening=*/0.0,
-                      /*nesterov=*/false,
-                      /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{},
-                      given(found_inf));
+    if (!due.states.empty()) {
+      at::_fused_sgd_(
+          due.values, due.grads, buffers, options_.weight_decay, options_.momentum, options_.lr,
+          /*dampening=*/0.0,
+          /*nesterov=*/false,
+          /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, given(found_inf));
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include "core/fsdp/flat_param_types.h"
 #include "core/plan/step_settings.h"
 
 namespace shardlens::train {
@@ -42,6 +43,8 @@ class Optimizer {
   // `found_inf`: an fp32 tensor with one element; if that is not 0, the step changes nothing, and
   // the host need not know. Undefined: the step is always made.
   virtual void step(const at::Tensor& found_inf = {}) = 0;
+  // Updates only these shards, by the given gradients: for fsdp::OptimizerInBackward.
+  virtual void step_in_backward(std::span<const fsdp::ShardUpdate> updates) = 0;
   // torch.optim's names of moment(0), moment(1): AdamW's two, SGD's one if there is momentum.
   [[nodiscard]] virtual std::span<const std::string_view> moments() const = 0;
   // The state of every shard, in the shards' order; shares its tensors.

@@ -165,9 +165,21 @@ class ParallelModel final : public fsdp::ShardedModel {
     }
   }
 
+  // The shards of the sharded part come first in flat_shards().
+  void set_optimizer_in_backward(fsdp::OptimizerInBackward optimizer) override {
+    if (sharded_ == nullptr) {
+      throw UsageError("set_optimizer_in_backward: no unit of the plan has optimizer_in_backward");
+    }
+    sharded_->set_optimizer_in_backward(std::move(optimizer));
+  }
+
   at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) override {
     // Replicated gradients are equal on all ranks, so they are counted once, without an all-reduce.
     // For ignored parameters this rank's own gradients are counted, as in FSDP1.
+    if (plan_.steps_in_backward() && !std::isinf(max_norm)) {
+      throw UsageError(
+          "clip_grad_norm: optimizer_in_backward has used gradients already; expected no clipping");
+    }
     std::vector<at::Tensor> grads = gradients();
     if (!in_order_.empty() && !in_order_.front().is_cpu()) {
       return clip_on_device(std::move(grads), in_order_.front().device(), max_norm, norm_type);

@@ -17,6 +17,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
+#include "core/plan/resolve.h"
 #include "core/train/run_checkpoints.h"
 
 namespace shardlens::train {
@@ -52,6 +53,15 @@ class Loop {
         samples_(context.tokens->samples(shape_.seq)),
         first_step_(context.checkpoints == nullptr ? 0 : context.checkpoints->start().step),
         microbatches_((options.steps - first_step_) * options.step.accumulate) {
+    const plan::ResolvedPlan& plan = context.sharded->plan();
+    plan::require_step_support(plan, options.step);
+    if (plan.steps_in_backward()) {
+      context.sharded->set_optimizer_in_backward(
+          {[optimizer = optimizer_](std::span<const fsdp::ShardUpdate> updates) {
+             optimizer->step_in_backward(updates);
+           },
+           options.norm_type});
+    }
     if (uses_fp16(context.sharded->plan())) {
       scaler_.emplace(context.world->emulated() ? nullptr : context.world, options.scaler,
                       context.device);
@@ -256,7 +266,7 @@ class Loop {
   const TrainOptions& options_;
   c10::DeviceAllocator* allocator_ = allocator_of(context_.device);
   BatchShape shape_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::shared_ptr<Optimizer> optimizer_;  // the model has it too, if it steps in backward
   std::optional<GradScaler> scaler_;
   int64_t samples_;
   int64_t first_step_;

@@ -1,5 +1,6 @@
 #include "sim/engine/simulated_run.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -284,6 +285,8 @@ class Writer {
         action.op == Op::kHostWait) {
       return;
     }
+    const std::string_view name =
+        action.op == Op::kStep ? step_name(action.unit) : copy_name(action.op, cpu_);
     if (schedule::collective_of(action.op)) {
       write_collective(action, times);
     } else if (cpu_) {
@@ -292,13 +295,19 @@ class Writer {
           : action.stream == Stream::kAllReduce                                 ? tracks_[1]
           : separate_ && action.stream == Stream::kReduceScatter ? tracks_[kReduceScatters]
                                                                  : tracks_[0];
-      trace_.add_complete(Category::kCpuOp, copy_name(action.op, cpu_), track,
+      trace_.add_complete(Category::kCpuOp, name, track,
                           offset_ + times.stream.start, offset_ + times.stream.end);
     } else {
       const bool memcpy = action.op == Op::kToHost || action.op == Op::kToDevice;
-      kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, copy_name(action.op, cpu_),
+      kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, name,
              static_cast<size_t>(action.stream), times);
     }
+  }
+
+  // The optimizer in backward; several operators of one are shown as the first.
+  [[nodiscard]] std::string_view step_name(UnitId unit) const {
+    const auto found = std::ranges::find(workload_.in_backward, unit, &plan::Operator::unit);
+    return found == workload_.in_backward.end() ? "optimizer" : std::string_view(found->name);
   }
 
   // Copies of gradients: into the tensor that is reduced, or back after the wait for a bucket.

@@ -203,6 +203,15 @@ class Host {
     }
   }
 
+  // The optimizer in backward.
+  void update(Stream stream, const WorkTime& time) {
+    const uint32_t on = lane(stream);
+    reach(on);
+    if (time.alone > 0) {
+      machine_.work(on, clock_, time, WorkClass::kCompute, stream_span());
+    }
+  }
+
   void communicate(const Action& action, const CollectiveCost& cost) {
     const uint32_t group = action.axis == Axis::kReplicate                   ? 1
                            : action.axis == Axis::kSubShard                  ? 2
@@ -268,6 +277,8 @@ class Host {
         return communicate(action, action.buffer.kind == BufferKind::kReduceOutput
                                        ? unit.all_reduce_shard
                                        : unit.all_reduce_full);
+      case Op::kStep:
+        return update(action.stream, unit.step);
       case Op::kRecord:
         return record(action);
       case Op::kStreamWait:

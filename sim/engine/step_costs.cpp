@@ -182,10 +182,23 @@ Nanoseconds copy_time(const schedule::Action& action, const UnitCosts& unit, boo
   }
 }
 
+void add_steps(std::span<const Operator> operators,
+               const CostModel& model,
+               std::span<UnitCosts> costs) {
+  for (UnitCosts& unit : costs) {
+    unit.step = {};
+  }
+  for (const Operator& op : operators) {
+    const WorkTime run = model.compute(op);
+    costs[op.unit].step.alone += run.alone;
+    costs[op.unit].step.beside += run.beside;
+  }
+}
+
 double share_on_host(const plan::ResolvedPlan& plan, std::span<const plan::UnitSize> sizes) {
   int64_t all = 0, on_host = 0;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
-    all += sizes[id].stepped;
+    all += plan.units[id].optimizer_in_backward ? 0 : sizes[id].stepped;
     on_host += plan.units[id].cpu_offload ? sizes[id].stepped : 0;
   }
   return all == 0 ? 0 : static_cast<double>(on_host) / static_cast<double>(all);
@@ -222,6 +235,7 @@ StepCosts step_costs(const plan::Workload& workload,
     costs.operators.push_back(it->second);
   }
   costs.units = unit_costs(plan, sizes, model);
+  add_steps(workload.in_backward, model, costs.units);
   costs.host_slowdown = model.host_slowdown();
   costs.waking = model.waking();
   for (size_t kind = 0; kind < costs.blocking.size(); ++kind) {

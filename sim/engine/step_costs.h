@@ -28,6 +28,7 @@ struct UnitCosts {
   Nanoseconds flatten = 0;  // gradients that no copy packs or casts (schedule::reads_gradient)
   Nanoseconds store = 0, store_add = 0;  // first gradient of a step; later ones are added to it
   Nanoseconds to_device = 0, to_host = 0, to_host_add = 0;  // with cpu_offload
+  WorkTime step;  // of the optimizer, with optimizer_in_backward
 };
 
 // All durations of a step, computed once; the simulator only combines them.
@@ -69,6 +70,11 @@ struct Group {
 [[nodiscard]] OperatorCost operator_cost(const plan::Operator& op,
                                          double share_on_host,
                                          const CostModel& model);
+
+// Sets UnitCosts::step. `operators`: of the units with optimizer_in_backward.
+void add_steps(std::span<const plan::Operator> operators,
+               const CostModel& model,
+               std::span<UnitCosts> costs);
 
 // Queries `model` once per distinct operator and per unit.
 [[nodiscard]] StepCosts step_costs(const plan::Workload& workload,

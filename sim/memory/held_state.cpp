@@ -1,4 +1,6 @@
 // What a step keeps from its beginning to its end, and CPU offload, which keeps it on the host.
+#include <utility>
+
 #include "sim/memory/memory_replay.h"
 
 namespace shardlens::sim {
@@ -40,6 +42,23 @@ void MemoryReplay::stage(const MemoryItem& item) {
         hold(bytes, item.stream, MemoryCategory::kCommunication, item.unit, What::kStaged);
     staged_ = item.compute || block >= kElsewhere ? 0 : allocator_.size(block);
     drop(block);
+  }
+}
+
+// optimizer_in_backward drops the gradient. What was the reduction's buffer is that again, and
+// freed with it.
+void MemoryReplay::step(const MemoryItem& item) {
+  Unit& unit = units_[item.unit];
+  if (unit.step_bytes > 0) {
+    Block block = hold(unit.step_bytes, item.stream, MemoryCategory::kOptimizer, item.unit,
+                       What::kOptimizerState);
+    staged_ = part_ != Part::kOthers || block >= kElsewhere ? 0 : allocator_.size(block);
+    drop(block);
+  }
+  if (unit.casts) {
+    drop(unit.gradient);
+  } else {
+    unit.buffer(item.buffer) = std::exchange(unit.gradient, kNone);
   }
 }
 

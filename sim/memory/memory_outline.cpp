@@ -101,8 +101,8 @@ class Outliner {
       open_ = false;
     }
     MemoryItem item{.buffer = action.buffer.kind, .stream = action.stream};
-    if (action.op == Op::kStoreGrad) {
-      item.kind = MemoryItem::Kind::kStore;
+    if (action.op == Op::kStoreGrad || action.op == Op::kStep) {
+      item.kind = action.op == Op::kStep ? MemoryItem::Kind::kStep : MemoryItem::Kind::kStore;
       item.unit = action.unit;
     } else if (action.op == Op::kToDevice || action.op == Op::kToHost) {
       item.kind = MemoryItem::Kind::kStage;

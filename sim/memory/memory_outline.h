@@ -11,7 +11,8 @@ namespace shardlens::sim {
 // An item of a planned step's order that allocates or frees memory.
 struct MemoryItem {
   // kFlatten: a reduction is about to read the unit's gradients. kStage: a copy from or to the host
-  // of values in another dtype than `buffer`. kRecord, kPassed: see [Note: Passed by compute].
+  // of values in another dtype than `buffer`. kRecord, kPassed: see [Note: Passed by compute]. kStep:
+  // the optimizer has used the gradient.
   enum class Kind : uint8_t {
     kOperators,
     kBackwardEnd,
@@ -21,7 +22,8 @@ struct MemoryItem {
     kStore,
     kStage,
     kRecord,
-    kPassed
+    kPassed,
+    kStep
   };
   Kind kind = Kind::kOperators;
   schedule::BufferKind buffer = schedule::BufferKind::kNone;

@@ -180,6 +180,9 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& 
     }
     unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
   }
+  for (const plan::Operator& op : inputs.workload.in_backward) {
+    units_[op.unit].step_bytes += op.saved;
+  }
   if (part_ == Part::kOthers) {
     return;  // operators are not replayed
   }
@@ -358,6 +361,8 @@ void MemoryReplay::take(const MemoryItem& item, const MemoryOutline& outline) {
       return flatten_gradient(item.unit);
     case MemoryItem::Kind::kStage:
       return stage(item);
+    case MemoryItem::Kind::kStep:
+      return step(item);
     case MemoryItem::Kind::kStore:
       return store(item);
     case MemoryItem::Kind::kRecord:

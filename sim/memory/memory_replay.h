@@ -105,6 +105,7 @@ class MemoryReplay {
     Block last_gradient = kNone;
     bool casts = false;      // the reduction's output is cast to become the gradient
     Bytes staged_bytes = 0;  // of a shard that comes from the host and is cast
+    Bytes step_bytes = 0;    // that the optimizer in backward makes and frees
     // kUnshardedGrad is the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
     // By buffer kind; autograd allocates gradients on compute.
@@ -149,6 +150,7 @@ class MemoryReplay {
   void allocate(const MemoryItem& item);
   void store(const MemoryItem& item);
   void stage(const MemoryItem& item);
+  void step(const MemoryItem& item);
   Block hold(Bytes bytes,
              schedule::Stream stream,
              MemoryCategory category,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/plan/plan_resolver.h"
+#include "core/plan/resolve.h"
 #include "core/schedule/steady_step.h"
 #include "sim/engine/alike.h"
 
@@ -41,6 +42,7 @@ const BlockEvaluator::Operators& BlockEvaluator::operators(const PlanFrame& fram
   if (same_operators(frame, choices)) {
     operators_.plan = plan::Resolver(plan, std::move(operators_.plan)).run_settings();
     operators_.costs.units = unit_costs(operators_.plan, operators_.sizes, *target_.costs);
+    add_steps(operators_.workload.in_backward, *target_.costs, operators_.costs.units);
     return operators_;
   }
   of_.reset();  // the following may throw
@@ -68,6 +70,7 @@ Outcome BlockEvaluator::simulated(const PlanFrame& frame,
                                   const Target& target) {
   ++evaluated_;
   (void)operators(frame, choices);
+  plan::require_step_support(operators_.plan, step_of(frame, frame.accumulate));
   StepPrediction out =
       predicted(frame, std::min<int64_t>(frame.accumulate, kPlannedMicrobatches), target);
   if (!out.alike) {

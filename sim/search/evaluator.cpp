@@ -56,12 +56,14 @@ void Evaluator::take_family(const Candidate& candidate) {
     take_sizes();
   }
   unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
+  add_steps(in_backward_, *target_.costs, unit_costs_);
   family_ = candidate;
 }
 
 void Evaluator::take_sizes() {
   unit_sizes_ = plan::unit_sizes(plan_);
   optimizer_ = plan::optimizer_operators(plan_, scenario_.step);
+  in_backward_ = plan::operators_in_backward(plan_, unit_sizes_, scenario_.step);
   kept_.clear();
   for (auto& [batch, of] : sized_) {
     of.known.clear();
@@ -73,9 +75,9 @@ void Evaluator::take_sizes() {
       continue;
     }
     const plan::UnitSize& unit = unit_sizes_[id];
-    least_bytes_ +=
-        (unit.shard + unit.reduced_shard + unit.stepped * scenario_.step.optimizer_states()) *
-        size_of(DType::kF32);
+    const int64_t gradient = plan_.units[id].optimizer_in_backward ? 0 : unit.reduced_shard;
+    least_bytes_ += (unit.shard + gradient + unit.stepped * scenario_.step.optimizer_states()) *
+                    size_of(DType::kF32);
   }
 }
 
@@ -98,6 +100,7 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
         operator_cost(optimizer_[i], share_on_host(plan_, unit_sizes_), *target_.costs);
     out.memory[last + i].handed[0] = optimizer_[i].saved;
   }
+  out.workload.in_backward = in_backward_;
   out.costs.units = unit_costs_;
   return out;
 }
@@ -173,6 +176,7 @@ Outcome Evaluator::evaluate(const Candidate& candidate) {
 
 Outcome Evaluator::simulated(const Candidate& candidate) {
   take_family(candidate);
+  plan::require_step_support(plan_, step_of(candidate.batch, candidate.accumulate));
   if (target_.memory > 0 && least_bytes_ > target_.memory) {
     return {.peak_reserved = least_bytes_, .fits = false};
   }

@@ -94,7 +94,7 @@ class Evaluator {
   HostMode host_;
   std::optional<Candidate> family_;
   plan::ResolvedPlan plan_;
-  std::vector<plan::Operator> optimizer_;
+  std::vector<plan::Operator> optimizer_, in_backward_;
   std::vector<UnitCosts> unit_costs_;
   std::vector<plan::UnitSize> unit_sizes_;
   Bytes least_bytes_ = 0;  // memory that any microbatch needs

@@ -149,7 +149,7 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
     const plan::UnitSize& size = of.sizes[id];
     if (!of.plan.units[id].cpu_offload) {
       out.state += (size.shard + size.stepped * scenario.step.optimizer_states()) * master;
-      out.gradients += size.reduced_shard * master;
+      out.gradients += of.plan.units[id].optimizer_in_backward ? 0 : size.reduced_shard * master;
     }
     const UnitCosts& costs = of.costs.units[id];
     out.gathers += of.plan.shard > 1 ? costs.all_gather.run.alone : 0;

@@ -164,7 +164,8 @@ class PromptExecutor final : public fsdp::Executor {
       unsharded += handle == nullptr ? 0 : handle->unsharded_bytes();
     }
     most_ = std::max(most_, unsharded);
-    if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad) {
+    if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad ||
+        action.op == schedule::Op::kStep) {
       world_.shard().wait(world_.shard().run([] {}, {kNoUnit, "the test"}));
     }
     if (action.op == schedule::Op::kStoreGrad) {

@@ -1,5 +1,7 @@
 // The simulator's memory of a step compared with what the engine allocates in it: a Llama of four
 // blocks, two ranks, the third step.
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,7 +57,13 @@ Measured measure(const plan::ModelConfig& config, const plan::ResolvedPlan& plan
     return std::make_unique<test::PromptExecutor>(std::move(handles), *world, in_flight);
   };
   const auto sharded = train::apply_plan(model, plan, sharding);
-  const auto optimizer = train::make_optimizer(sharded->flat_shards(), {});
+  const std::shared_ptr<train::Optimizer> optimizer =
+      train::make_optimizer(sharded->flat_shards(), {});
+  if (plan.steps_in_backward()) {
+    sharded->set_optimizer_in_backward({[optimizer](std::span<const fsdp::ShardUpdate> updates) {
+      optimizer->step_in_backward(updates);
+    }});
+  }
   const at::Tensor tokens = at::randint(0, 512, {kBatch, kSeq + 1}, at::kLong);
   Measured out;
   for (int step = 0; step < 3; ++step) {
@@ -103,6 +111,10 @@ const char* const kPlans[] = {
     R"("dialect": "fsdp1", "reshard_after_forward": false)",
     R"("dialect": "fsdp1", "activation_checkpointing": ["model.layers.*"])",
     R"("dialect": "fsdp1", "limit_all_gathers": false)",
+    R"("optimizer_in_backward": true)",
+    R"("layout": "per_parameter", "optimizer_in_backward": true)",
+    R"("dialect": "fsdp1", "optimizer_in_backward": true)",
+    R"("optimizer_in_backward": true, "mixed_precision": {"reduce_dtype": "bf16"})",
     R"("mesh": {"replicate": 2, "shard": 1})",
     R"("layout": "flat", "views": "frozen")",
 };

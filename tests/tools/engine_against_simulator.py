@@ -104,6 +104,8 @@ def draw_plan(draw, blocks, parts):
         for entry in plan.get("units", []):
             if "api" not in entry:
                 entry["cpu_offload"] = draw.random() < 0.5
+    elif draw.random() < 0.3 and ("--accumulate" not in flags or "--no-sync" in flags):
+        plan["optimizer_in_backward"] = True
     plan["separate_reduce_scatter_group"] = draw.random() < 0.3
     return plan, world, flags
 
@@ -232,7 +234,8 @@ def main():
                                  "mesh" if "mesh" in plan else "", "mixed precision" if "mixed_precision" in plan else "",
                                  "checkpoints" if plan.get("activation_checkpointing") else "",
                                  "accumulation" if "--accumulate" in trial.flags else "",
-                                 "replicate" if trial.replicated else "", "offload" if trial.offloads else ""):
+                                 "replicate" if trial.replicated else "", "offload" if trial.offloads else "",
+                                 "optimizer in backward" if "optimizer_in_backward" in plan else ""):
                         kinds[kind] += kind != ""
                 shutil.rmtree(trial.directory)
             if sum(refused.values()) > options.plans + 20:

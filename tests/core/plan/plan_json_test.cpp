@@ -46,6 +46,7 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
   EXPECT_TRUE(plan.requires_all_reduce);
   EXPECT_EQ(plan.mixed_precision, MixedPrecision{});
   EXPECT_FALSE(plan.cpu_offload);
+  EXPECT_FALSE(plan.optimizer_in_backward);
   EXPECT_FALSE(plan.gradient_divide_factor);
   EXPECT_FALSE(plan.bucket_cap_mb);
   ASSERT_EQ(plan.units.size(), 1U);
@@ -59,14 +60,14 @@ TEST(PlanJsonTest, ReadsEveryKey) {
       "units": [{"modules": "model.layers.*", "api": "replicate", "bucket_cap_mb": 0.25,
                  "mixed_precision": {"param_dtype": "fp32"},
                  "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true},
-                {"modules": ["model.norm", "lm_head"], "reshard_after_forward": false, "gradient_divide_factor": 2, "cpu_offload": true},
+                {"modules": ["model.norm", "lm_head"], "reshard_after_forward": false, "gradient_divide_factor": 2, "cpu_offload": true, "optimizer_in_backward": false},
                 {"modules": ""}],
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
       "separate_reduce_scatter_group": true,
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
                           "cast_forward_inputs": false},
       "activation_checkpointing": ["model.layers.*"],
-      "checkpointing_saves": ["attention", "every_second_product"], "cpu_offload": true, "ignored_modules": ["lm_head"],
+      "checkpointing_saves": ["attention", "every_second_product"], "cpu_offload": true, "optimizer_in_backward": true, "ignored_modules": ["lm_head"],
       "ignored_parameters": ["**.bias"], "frozen_parameters": ["**.weight"], "gradient_divide_factor": 8.5, "bucket_cap_mb": 1,
       "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true})",
                                "plan.json");
@@ -84,6 +85,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.units[1].reshard_after_forward->kind, Reshard::Kind::kNo);
   EXPECT_EQ(plan.units[1].gradient_divide_factor, 2);
   EXPECT_EQ(plan.units[1].cpu_offload, true);
+  EXPECT_EQ(plan.units[1].optimizer_in_backward, false);
   EXPECT_EQ(plan.reshard_after_forward.kind, Reshard::Kind::kYes);
   EXPECT_EQ(plan.backward_prefetch, BackwardPrefetch::kPost);
   EXPECT_EQ(plan.forward_prefetch, 1);
@@ -98,6 +100,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_TRUE(plan.checkpointing_saves.attention);
   EXPECT_EQ(plan.checkpointing_saves.products, CheckpointSaves::Products::kEverySecond);
   EXPECT_TRUE(plan.cpu_offload);
+  EXPECT_TRUE(plan.optimizer_in_backward);
   EXPECT_EQ(plan.ignored_modules, std::vector<std::string>{"lm_head"});
   EXPECT_EQ(plan.ignored_parameters, std::vector<std::string>{"**.bias"});
   EXPECT_EQ(plan.frozen_parameters, std::vector<std::string>{"**.weight"});
@@ -297,6 +300,7 @@ class RandomPlan {
     plan.checkpointing_saves.attention = coin();
     plan.checkpointing_saves.products = static_cast<CheckpointSaves::Products>(pick(0, 2));
     plan.cpu_offload = coin();
+    plan.optimizer_in_backward = coin();
     plan.ignored_modules = globs(0);
     plan.ignored_parameters = globs(0);
     plan.frozen_parameters = globs(0);
@@ -361,6 +365,7 @@ class RandomPlan {
     entry.requires_all_reduce = maybe(fsdp1 || coin());
     entry.unshard_in_backward = maybe(fsdp1 || coin());
     entry.cpu_offload = maybe(coin());
+    entry.optimizer_in_backward = maybe(coin());
     entry.gradient_divide_factor = maybe(static_cast<double>(pick(1, 9)));
     return entry;
   }

@@ -545,5 +545,54 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
   }
 }
 
+TEST(ResolveTest, OptimizerInBackwardNeedsGradientsForItselfAlone) {
+  const ModuleTree tree = llama();
+  const std::string key = R"(, "optimizer_in_backward": true)";
+  const auto refusal = [&](const std::string& units, const std::string& more,
+                           const StepSettings& settings) -> std::string {
+    try {
+      require_step_support(resolved(units, 4, tree, more), settings);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal(kBlocksAndRoot, key, {}), "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, key, {.accumulate = 2, .sync_every_microbatch = false}),
+            "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, "", {.accumulate = 2, .clip = 1.0}), "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, key, {.clip = 1.0}),
+            "plan.json#/optimizer_in_backward: clipping needs the norm of all gradients before any "
+            "of them is used; expected no clipping");
+  EXPECT_EQ(refusal(kBlocksAndRoot, key, {.accumulate = 2}),
+            "plan.json#/optimizer_in_backward: the gradients that microbatches reduce are added up "
+            "before the optimizer uses them; expected one microbatch, or no sync before the last "
+            "one");
+  EXPECT_EQ(
+      refusal(R"([{"modules": "model.layers.*", "optimizer_in_backward": true}, {"modules": ""}])",
+              R"(, "mixed_precision": {"param_dtype": "fp16"})", {}),
+      "plan.json#/units/0/optimizer_in_backward: fp16 scales the loss, so all gradients are "
+      "checked for infinities before any of them is used; expected bf16 or fp32");
+  const auto both = [&](const std::string& units, const std::string& more) -> std::string {
+    try {
+      static_cast<void>(resolved(units, 4, tree, more));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(both(kBlocksAndRoot, key + R"(, "cpu_offload": true)"),
+              testing::StartsWith("plan.json#/optimizer_in_backward: unit the root ('') has "
+                                  "cpu_offload"));
+  EXPECT_EQ(both(R"([{"modules": "model.layers.*", "optimizer_in_backward": false},
+                     {"modules": "", "cpu_offload": false}])",
+                 key + R"(, "cpu_offload": true)"),
+            "accepted");
+  const ResolvedPlan replicated = resolved(
+      R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])", 4, tree, key);
+  EXPECT_TRUE(replicated.units[0].optimizer_in_backward);
+  EXPECT_FALSE(replicated.units[1].optimizer_in_backward);
+}
+
 }  // namespace
 }  // namespace shardlens::plan

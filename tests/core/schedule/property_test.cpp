@@ -64,6 +64,7 @@ std::vector<UnitSpec> random_units(Random& random, const ScheduleOptions& option
     unit.copy_in = cast || packs;
     unit.copy_out = packs;
     unit.cpu_offload = offload && random.chance(0.8);
+    unit.optimizer_in_backward = !offload && random.chance(0.3);
     unit.reduce_cast = cast;
     unit.reduce_copy_in = cast || packs;
     switch (random.below(4)) {

@@ -213,6 +213,56 @@ TEST(ScheduleTest, OffloadedUnitsCopyFromAndToTheHost) {
   EXPECT_THAT(words(on(Hook::kBackwardEnd, 0)), ::testing::Contains("host_wait compute"));
 }
 
+// The optimizer runs on the stream that has stored the gradient, before the event that the next
+// reduction and the end of backward wait for.
+TEST(ScheduleTest, OptimizerInBackwardFollowsTheStoredGradient) {
+  for (const plan::Dialect dialect : {plan::Dialect::kFsdp2, plan::Dialect::kFsdp1}) {
+    ScheduleOptions options = two_ranks();
+    options.dialect = dialect;
+    std::vector<UnitSpec> units = blocks(2);
+    units[2].optimizer_in_backward = true;
+    Driver on(units, options);
+    for (int step = 0; step < 2; ++step) {
+      on.forward(3);
+      on(Hook::kPreBackward, 0);
+      on(Hook::kPreBackward, 2);
+      const ActionList actions = on(Hook::kGradsReady, 2);
+      const auto at = std::ranges::find(actions, Op::kStep, &Action::op);
+      ASSERT_NE(at, actions.end());
+      EXPECT_EQ(at->stream, Stream::kReduceScatter);
+      EXPECT_EQ((at - 1)->op, Op::kStoreGrad);
+      EXPECT_EQ((at - 1)->stream, at->stream);
+      EXPECT_EQ((at - 1)->buffer, at->buffer);
+      EXPECT_EQ(actions.back().op, Op::kRecord);
+      EXPECT_EQ(actions.back().stream, at->stream);
+      on(Hook::kPreBackward, 1);
+      EXPECT_THAT(words(on(Hook::kGradsReady, 1)),
+                  ::testing::Not(::testing::Contains("optimizer_step reduce_output")));
+      on(Hook::kBackwardEnd, 0);
+      on(Hook::kOptimizerDone, 0);
+    }
+  }
+}
+
+// A prefetch does not read a shard that the optimizer is writing, until the next forward.
+TEST(ScheduleTest, NothingPrefetchesAUnitAfterItsStep) {
+  std::vector<UnitSpec> units = blocks(2);
+  units[2].optimizer_in_backward = true;
+  units[1].backward_prefetch = std::vector<UnitId>{2};
+  Driver on(units, two_ranks());
+  for (int step = 0; step < 2; ++step) {
+    on.forward(3);
+    on(Hook::kPreBackward, 0);
+    on(Hook::kPreBackward, 2);
+    on(Hook::kGradsReady, 2);
+    for (const Action& action : on(Hook::kPreBackward, 1)) {
+      EXPECT_FALSE(action.op == Op::kAllGather && action.unit == 2) << "step " << step;
+    }
+    on(Hook::kGradsReady, 1);
+    on(Hook::kBackwardEnd, 0);
+  }
+}
+
 TEST(ScheduleTest, AccumulationWithoutSyncOnlyReshards) {
   Driver on(blocks(1), two_ranks());
   Setting sync;

@@ -23,8 +23,9 @@ struct Durations {
   Nanoseconds wide_forward = 0;           // of a layer whose input is kWideWidth
   Nanoseconds all_gather = 0, reduce_scatter = 0, all_reduce = 0;
   Nanoseconds copy = 0;
-  Nanoseconds link = 0;     // a copy between host and device; 0: as `copy`
-  Nanoseconds on_host = 0;  // an optimizer on the host; 0: there is no device
+  Nanoseconds optimizer = 0;  // each of its operators on the device
+  Nanoseconds link = 0;       // a copy between host and device; 0: as `copy`
+  Nanoseconds on_host = 0;    // an optimizer on the host; 0: there is no device
   Nanoseconds peer_wait = 0, waking = 0;
   Nanoseconds issue_operator = 0, issue_action = 0, issue_collective = 0;
   double compute_slowdown = 1, collective_slowdown = 1, host_slowdown = 1;
@@ -48,6 +49,9 @@ class DecreedCosts final : public CostModel {
                                                     : d_.all_reduce;
   }
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override {
+    if (op.kind == plan::OperatorKind::kOptimizer) {
+      return {d_.optimizer, d_.optimizer};
+    }
     if (op.kind != plan::OperatorKind::kGemm) {
       return {};
     }

@@ -487,6 +487,43 @@ TEST(SimulatorTest, OffloadedParametersComeOverTheLinkAndTheHostSteps) {
   EXPECT_GE(rank.figures.idle, durations.on_host);
 }
 
+// Each unit's optimizer runs behind its reduce-scatter, on the same stream, beside backward. The
+// reductions take longer than the backward of a layer, so the stream never waits, and the step ends
+// with the last unit's optimizer. Without the key the whole optimizer comes after the last one.
+TEST(SimulatorTest, OptimizerInBackwardRunsBehindEachReduction) {
+  const Durations durations{
+      .forward = 3, .backward = 4, .all_gather = 2, .reduce_scatter = 20, .optimizer = 7};
+  const Chain with = make_chain(
+      {.layers = 3, .change = [](plan::Plan& plan) { plan.optimizer_in_backward = true; }});
+  const SimulatedStep step = with.run(durations);
+  const std::vector<ItemTimes>& items = step.ranks.front().items;
+  Nanoseconds first_reduction = -1, end = -1;
+  std::vector<UnitId> order;
+  for (size_t i = 0; i < with.step.order.size(); ++i) {
+    if (with.step.order[i].kind != schedule::PlannedItem::Kind::kAction) {
+      continue;
+    }
+    const schedule::Action& action = with.step.actions[with.step.order[i].index].action;
+    const Span& span = items[i].stream;
+    if (action.op == schedule::Op::kReduceScatter) {
+      first_reduction = first_reduction < 0 ? span.start : first_reduction;
+      EXPECT_TRUE(end < 0 || span.start == end);
+      end = span.end;
+    } else if (action.op == schedule::Op::kStep) {
+      EXPECT_EQ(span.start, end);
+      EXPECT_EQ(span.end - span.start, durations.optimizer);
+      end = span.end;
+      order.push_back(action.unit);
+    }
+  }
+  EXPECT_EQ(order, (std::vector<UnitId>{3, 2, 1}));
+  EXPECT_EQ(end, first_reduction + 3 * (20 + 7));
+  EXPECT_EQ(step.duration, end);
+  const SimulatedStep without = make_chain({.layers = 3}).run(durations);
+  // The communicator runs layer 0's all-gather between two reductions, here beside no optimizer.
+  EXPECT_EQ(without.duration, first_reduction + 3 * 20 + durations.all_gather + 7);
+}
+
 // Two of three layers are on the host: it does two thirds of the optimizer's work.
 TEST(SimulatorTest, OptimizerIsSplitBetweenHostAndDevice) {
   class ByBytes final : public CostModel {

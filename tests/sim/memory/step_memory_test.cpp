@@ -106,6 +106,40 @@ TEST(StepMemoryTest, OneOffloadedUnitOfThree) {
   EXPECT_EQ(memory.history.back().sum(), (6 + 2) * kOne);
 }
 
+// The optimizer uses each gradient in backward: none is left at the end. While a layer's unsharded
+// gradient is there, so are the reduced ones of all layers before it; with the key only that of the
+// last one, whose buffer is freed with the next reduction. A reduced gradient in another dtype than
+// the optimizer's is a tensor of its own, which is gone by then.
+TEST(StepMemoryTest, OptimizerInBackwardKeepsNoGradients) {
+  const auto memory = [](bool in_backward, const char* dtype) {
+    const Chain chain = make_chain({.layers = 8, .change = [&](plan::Plan& plan) {
+                                      plan.optimizer_in_backward = in_backward;
+                                      if (dtype != nullptr) {
+                                        plan.mixed_precision.reduce_dtype = parse_dtype(dtype);
+                                      }
+                                    }});
+    MemoryOptions options;
+    options.capacity = kNoLimit;
+    options.keep_history = true;
+    return step_memory(chain.workload, chain.plan, chain.step, options);
+  };
+  const auto most = [](const StepMemory& of, MemoryCategory category) {
+    Bytes most = 0;
+    for (const MemoryMoment& moment : of.history) {
+      most = std::max(most, moment.bytes[static_cast<size_t>(category)]);
+    }
+    return most;
+  };
+  for (const char* dtype : {static_cast<const char*>(nullptr), "bf16"}) {
+    const StepMemory without = memory(false, dtype), with = memory(true, dtype);
+    EXPECT_EQ(without.history.back().sum(), (8 + 16 + 8) * kOne);
+    EXPECT_EQ(with.history.front().sum(), (8 + 16) * kOne);
+    EXPECT_EQ(with.history.back().sum(), (8 + 16) * kOne);
+    EXPECT_EQ(most(without, MemoryCategory::kGradients) - most(with, MemoryCategory::kGradients),
+              (dtype == nullptr ? 6 : 7) * kOne);
+  }
+}
+
 // Kept after forward: all three units are unsharded when backward begins.
 // Six layers of 16 MiB, which is also a segment. Segments that must exist because FSDP1's
 // record_stream() delays reuse, beyond those without delay:
