@@ -1,5 +1,6 @@
 // The gradient of a FlatParamHandle's shard, and what parameters show of it.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -142,6 +143,16 @@ std::vector<size_t> FlatParamHandle::adopt_user_grads() {
     has_grad_[i] = true;
   }
   return reset;
+}
+
+void FlatParamHandle::add_zero_gradients(const std::vector<bool>& slots) {
+  std::vector<at::Tensor> gradients(slots_.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots[i]) {
+      gradients[i] = at::zeros(slots_[i].shape, full_views_[i].options());
+    }
+  }
+  gradients_->add(std::move(gradients));
 }
 
 void FlatParamHandle::publish_zeros(const std::vector<bool>& slots) {

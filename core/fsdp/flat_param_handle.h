@@ -151,6 +151,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // gradient.
   [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
   [[nodiscard]] UnshardedGradients& unsharded_gradients() { return *gradients_; }
+  void add_zero_gradients(const std::vector<bool>& slots);  // as a backward adds gradients
   void let_gradients_through() { to_flat_ = true; }
   // "reduces gradients of 'a.weight'": those of the next reduction, to compare ranks.
   [[nodiscard]] std::string reduced_parameters() const;

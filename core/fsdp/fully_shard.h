@@ -127,6 +127,14 @@ class ShardedModel {
   [[nodiscard]] virtual at::Tensor full_parameter(uint32_t parameter) = 0;
   // Reshards every unit. Forwards and backwards that throw do this by themselves.
   virtual void abort() = 0;
+  // For Join (join.h). remember_microbatches(): from now on a rank remembers what the collectives
+  // of its last forward and backward were, so that shadow_microbatch() can issue them again with
+  // zeros as gradients, in the place of a forward and backward. divide_gradients_by(): the number
+  // of ranks whose gradients count, in place of the world size.
+  virtual void remember_microbatches() = 0;
+  [[nodiscard]] virtual bool can_shadow() const = 0;
+  virtual void shadow_microbatch() = 0;
+  virtual void divide_gradients_by(int64_t ranks) = 0;
   // Records an action of a replicated part, numbered with all others. Returns its number.
   virtual uint32_t record_action(const schedule::Action& action) = 0;
   // Bytes of the unsharded parameters that are allocated now; 0 between steps with full_shard.

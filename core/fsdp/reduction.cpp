@@ -18,22 +18,23 @@ Reduction in_two_halves(double factor) {
 
 }  // namespace
 
-Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit) {
+Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit, double share) {
   const auto ranks = static_cast<double>(plan.world_size);
   if (plan.plan.dialect == plan::Dialect::kFsdp1) {
-    return in_two_halves(ranks);
+    return in_two_halves(ranks * share);
   }
-  const auto& factor = plan.units[unit].gradient_divide_factor;
+  const auto& chosen = plan.units[unit].gradient_divide_factor;
+  const double factor = chosen.value_or(ranks) * share;
   // PyTorch divides at once only in these dtypes.
   if (const DType dtype = plan.reduce_dtype(unit); dtype != DType::kF32 && dtype != DType::kBF16) {
-    return in_two_halves(factor.value_or(ranks));
+    return in_two_halves(factor);
   }
-  if (!factor) {
+  if (!chosen && share == 1) {
     return {};
   }
   // Like NCCL's PREMUL_SUM, or an average if that is the same.
-  const bool average = plan.shard > 1 && *factor == static_cast<double>(plan.shard);
-  return {average, false, average ? 1 : *factor, 1};
+  const bool average = plan.shard > 1 && factor == static_cast<double>(plan.shard);
+  return {average, false, average ? 1 : factor, 1};
 }
 
 }  // namespace shardlens::fsdp

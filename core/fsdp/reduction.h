@@ -19,6 +19,7 @@ struct Reduction {
   double after = 1;   // and by this after the last one
 };
 
-[[nodiscard]] Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit);
+// `share`: of the divisor; less than 1 if only some ranks have data.
+[[nodiscard]] Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit, double share = 1);
 
 }  // namespace shardlens::fsdp

@@ -1,7 +1,6 @@
 #include "core/fsdp/root.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -92,6 +91,7 @@ void Root::raise(const HookEvent& event) {
   if (options_.recorder != nullptr) {
     options_.recorder->hook(event);
   }
+  remember(event);
   if (event.hook != Hook::kGradsReady) {
     executor_->enter();
   }
@@ -140,13 +140,14 @@ void Root::perform(const schedule::ActionList& actions, const HookEvent& event) 
 
 void Root::execute(const schedule::Action& action, const HookEvent& event) {
   const bool forward = event.hook == Hook::kPreForward && !event.recompute;
-  if (action.op == schedule::Op::kUseFull && forward && event.grad_mode &&
+  if (action.op == schedule::Op::kUseFull && forward && event.grad_mode && !shadowing_ &&
       states_[action.unit]->handle()->requires_grad() &&
       (plan_.plan.views == plan::Views::kFresh || !states_[action.unit]->handle()->has_views())) {
     make_views(action.unit);
   }
   // Parameters that the user unshards between steps are not part of a graph.
-  executor_->execute(action, forward ? event.grad_mode : event.hook != Hook::kWaitUnshard);
+  const bool edges = forward ? event.grad_mode : event.hook != Hook::kWaitUnshard;
+  executor_->execute(action, edges && !shadowing_);
 }
 
 // See [Note: When the node is made].
@@ -463,6 +464,10 @@ void Root::backward_end() {
   raise({Hook::kBackwardEnd, 0});
   in_backward_ = false;
   reset_progress();
+  finish_backward();
+}
+
+void Root::finish_backward() {
   if (!last_backward_) {  // the schedule has not waited for the reductions
     try {
       executor_->settle();
@@ -528,7 +533,7 @@ void Root::set_gradient_divide_factor(UnitId unit, double factor) {
   }
   plan_.units[unit].gradient_divide_factor = factor;
   if (states_[unit]->handle() != nullptr) {
-    states_[unit]->handle()->set_reduction(reduction_of(plan_, unit));
+    states_[unit]->handle()->set_reduction(reduction_of(plan_, unit, gradient_share_));
   }
 }
 
@@ -548,26 +553,6 @@ void Root::unshard(UnitId unit, Hook hook) {
   }
   if (hook == Hook::kWaitUnshard && !handle->is_full()) {
     handle->use_full(/*edges=*/false);  // hidden after an evaluation
-  }
-}
-
-void Root::adopt_user_grads() {
-  for (const auto& state : states_) {
-    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
-      executor_->forget_unreduced(state->unit(), handle->adopt_user_grads());
-    }
-  }
-}
-
-void Root::zero_grad() {
-  settle();
-  for (const auto& state : states_) {
-    if (state->handle() != nullptr) {
-      std::vector<size_t> all(state->handle()->slots().size());
-      std::iota(all.begin(), all.end(), size_t{0});
-      executor_->forget_unreduced(state->unit(), all);
-      state->handle()->zero_grad();
-    }
   }
 }
 

@@ -72,6 +72,10 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void optimizer_done() override;
   [[nodiscard]] at::Tensor full_parameter(uint32_t parameter) override;
   void abort() override;
+  void remember_microbatches() override { remembers_ = true; }
+  [[nodiscard]] bool can_shadow() const override { return !shadow_.empty(); }
+  void shadow_microbatch() override;
+  void divide_gradients_by(int64_t ranks) override;
   uint32_t record_action(const schedule::Action& action) override {
     return executor_->record(action);
   }
@@ -125,6 +129,8 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void require_optimizer() const;
   void begin_stepped_norm();
   void backward_end();
+  void finish_backward();
+  void remember(const HookEvent& event);
   void reset_progress();
   [[nodiscard]] std::string prefix() const;
 
@@ -139,12 +145,22 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
-  bool summoned_ = false;         // a scope FullParameters is open
-  std::thread::id trainer_;       // the thread of the last forward
-  bool last_backward_ = true;     // set_is_last_backward()
-  bool announces_steps_ = false;  // the program calls optimizer_done()
-  bool materialized_ = false;     // every shard has storage
-  bool faulted_ = false;          // an action failed; abort() must be called
+  bool summoned_ = false;    // a scope FullParameters is open
+  std::thread::id trainer_;  // the thread of the last forward
+  // [Note: Shadowed microbatches] The hooks from the first forward with gradients after a backward
+  // to the end of the next backward, and the parameters that have gradients at each kGradsReady.
+  struct Remembered {
+    HookEvent event;
+    std::vector<bool> gradients;
+  };
+  bool remembers_ = false, shadowing_ = false;
+  bool first_ = true;                            // no microbatch was remembered yet
+  double gradient_share_ = 1;                    // divide_gradients_by(), of the world size
+  std::vector<Remembered> remembered_, shadow_;  // of the current microbatch, of the last one
+  bool last_backward_ = true;                    // set_is_last_backward()
+  bool announces_steps_ = false;                 // the program calls optimizer_done()
+  bool materialized_ = false;                    // every shard has storage
+  bool faulted_ = false;                         // an action failed; abort() must be called
   // Norms of the gradients that optimizer_in_backward has used since the last backward began.
   struct SteppedNorm;
   std::shared_ptr<SteppedNorm> stepped_;  // null: no unit has the key; shared with queued work

@@ -1,4 +1,6 @@
 // The parameters of a Root: this rank's slices, and unsharded parameters.
+#include <numeric>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -104,6 +106,26 @@ void Root::note_kept() {
     FlatParamHandle* handle = state->handle();
     if (!announces_steps_ && handle != nullptr && handle->has_grads()) {
       handle->values_written();
+    }
+  }
+}
+
+void Root::adopt_user_grads() {
+  for (const auto& state : states_) {
+    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
+      executor_->forget_unreduced(state->unit(), handle->adopt_user_grads());
+    }
+  }
+}
+
+void Root::zero_grad() {
+  settle();
+  for (const auto& state : states_) {
+    if (state->handle() != nullptr) {
+      std::vector<size_t> all(state->handle()->slots().size());
+      std::iota(all.begin(), all.end(), size_t{0});
+      executor_->forget_unreduced(state->unit(), all);
+      state->handle()->zero_grad();
     }
   }
 }

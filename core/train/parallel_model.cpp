@@ -234,6 +234,15 @@ class ParallelModel final : public fsdp::ShardedModel {
     }
   }
 
+  void remember_microbatches() override { alone("remember_microbatches").remember_microbatches(); }
+  [[nodiscard]] bool can_shadow() const override {
+    return sharded_ != nullptr && sharded_->can_shadow();
+  }
+  void shadow_microbatch() override { alone("shadow_microbatch").shadow_microbatch(); }
+  void divide_gradients_by(int64_t ranks) override {
+    alone("divide_gradients_by").divide_gradients_by(ranks);
+  }
+
   uint32_t record_action(const schedule::Action& action) override { return log_->action(action); }
 
   [[nodiscard]] int64_t unsharded_bytes() const override {
@@ -242,6 +251,16 @@ class ParallelModel final : public fsdp::ShardedModel {
 
  private:
   [[nodiscard]] dist::World& world() const override { return world_; }
+
+  // The sharded part, if there are no Reducers, which could not follow.
+  fsdp::ShardedModel& alone(const char* what) {
+    if (!states_.empty() || sharded_ == nullptr) {
+      throw UsageError(std::string(what) +
+                       R"(: the plan has units with "api": "replicate"; expected "fully_shard", )"
+                       R"(which with "mesh": {"shard": 1} replicates too)");
+    }
+    return *sharded_;
+  }
 
   // The same; all norms stay on the device.
   at::Tensor clip_on_device(std::vector<at::Tensor> grads,
