@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,9 +46,10 @@ at::Tensor loss_of(test::Mlp& model, uint64_t step, size_t rank) {
 }
 
 // The parameters of an unsharded model after all steps.
-std::vector<at::Tensor> expected_of(const JoinCase& c) {
+std::vector<at::Tensor> expected_of(const JoinCase& c, double momentum = 0.9) {
   test::Mlp model = test::make_mlp(kWidth, kBlocks);
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::optim::SGD optimizer(model->parameters(),
+                              torch::optim::SGDOptions(0.1).momentum(momentum));
   for (uint64_t step = 0;; ++step) {
     size_t with_data = 0;
     for (size_t rank = 0; rank < c.batches.size(); ++rank) {
@@ -140,6 +142,36 @@ INSTANTIATE_TEST_SUITE_P(
                  false,
                  4}),
     [](const auto& each) { return std::string(each.param.name); });
+
+// A rank without data updates its shards in backward, as the others do.
+TEST(JoinMicrobatchesTest, ShadowsWithTheOptimizerInBackward) {
+  const JoinCase c{"", "", {1, 3}, 1, false};
+  const std::vector<at::Tensor> values = expected_of(c, 0);
+  test::run_ranks(2, [&](dist::World& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    test::Mlp model = test::make_mlp(kWidth, kBlocks);
+    const auto sharded =
+        fully_shard(model.ptr(), test::mlp_plan("null", R"(, "optimizer_in_backward": true)"),
+                    {.world = &world, .check_ledger = true});
+    sharded->set_optimizer_in_backward({[](std::span<const ShardUpdate> updates) {
+      for (const ShardUpdate& each : updates) {
+        each.values.sub_(each.grad, 0.1);
+      }
+    }});
+    Join join(*sharded, world, {.divide_by_initial_world_size = false});
+    for (uint64_t step = 0; join.next(step < c.batches[rank]) > 0; ++step) {
+      if (join.has_batch()) {
+        loss_of(model, step, rank).backward();
+      } else {
+        join.shadow();
+      }
+      sharded->optimizer_done();
+    }
+    for (uint32_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(at::allclose(sharded->full_parameter(i), values[i], 1e-4, 1e-6)) << i;
+    }
+  });
+}
 
 // Microbatches without sync: the gradients of the ones that a rank has are added up, and a rank
 // that shadows the last one still reduces its earlier ones.
