@@ -218,8 +218,9 @@ void Executor::all_gather(const Action& action, Unit& unit) {
   const RangeScope range(recorder_, Range::kAllGather, action.unit);
   dist::Communicator& on = communicator(action);
   const at::Tensor input = unit.handle->gather_input(std::exchange(unit.copied_in, false));
-  submitted(action.stream, on,
-            on.all_gather(unit.handle->gather_output(), input, purpose(action.unit)));
+  submitted(
+      action.stream, on,
+      collectives_->all_gather(on, unit.handle->gather_output(), input, purpose(action.unit)));
 }
 
 void Executor::copy_out(const Action& action, Unit& unit) {
@@ -287,8 +288,9 @@ void Executor::reduce_scatter(const Action& action, Unit& unit) {
     on.agree(unit.handle->reduced_parameters());
   }
   submitted(action.stream, on,
-            on.reduce_scatter(output, divided_gradient_of(action, unit),
-                              op_of(unit.handle->reduction().average_shard), purpose(action.unit)));
+            collectives_->reduce_scatter(on, output, divided_gradient_of(action, unit),
+                                         op_of(unit.handle->reduction().average_shard),
+                                         purpose(action.unit)));
   if (partial) {
     const auto add = [sum = unit.reduce_output, output] {
       const at::NoGradGuard no_grad;
@@ -304,8 +306,8 @@ void Executor::all_reduce(const Action& action, Unit& unit) {
                                  ? unit.reduce_output
                                  : divided_gradient_of(action, unit);
   submitted(action.stream, on,
-            on.all_reduce(tensor, op_of(unit.handle->reduction().average_replicate),
-                          purpose(action.unit)));
+            collectives_->all_reduce(on, tensor, op_of(unit.handle->reduction().average_replicate),
+                                     purpose(action.unit)));
 }
 
 // A gradient that is stored on compute was not in a collective, so it is not divided yet.

@@ -11,6 +11,7 @@
 
 #include "core/base/recorder.h"
 #include "core/dist/communicator.h"
+#include "core/fsdp/collectives.h"
 #include "core/fsdp/device_streams.h"
 #include "core/fsdp/flat_param_handle.h"
 #include "core/schedule/action.h"
@@ -52,6 +53,9 @@ class Executor {
   // actions of every hook but a gradient accumulator's: autograd runs that one on the stream that
   // was current when the unit was sharded.
   void enter();
+  void set_collectives(std::shared_ptr<Collectives> collectives) {
+    collectives_ = std::move(collectives);
+  }
   [[nodiscard]] uint32_t executed() const { return sequence_; }
   // Numbers and records an action, without executing it. Returns its number.
   uint32_t record(const schedule::Action& action);
@@ -131,6 +135,7 @@ class Executor {
   };
   std::vector<Unit> units_;
   std::shared_ptr<const Step> step_;  // shared with queued work
+  std::shared_ptr<Collectives> collectives_ = std::make_shared<Collectives>();
   dist::World& world_;
   Recorder* recorder_;
   dist::Communicator* reduce_scatters_ = nullptr;  // null: they are on the shard axis' communicator

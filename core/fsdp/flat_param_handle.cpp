@@ -241,6 +241,9 @@ c10::DataPtr FlatParamHandle::free() {
 }
 
 void FlatParamHandle::allocate_gathered() {
+  if (extension_ != nullptr) {
+    return;  // its size is known when copy_in() has the message
+  }
   gathered_ = at::empty({chunks_.gathered.numel() * layout_.ranks()}, unsharded_data_.options());
 }
 
@@ -285,6 +288,9 @@ at::Tensor FlatParamHandle::own_slice(const at::Tensor& gathered) const {
 void FlatParamHandle::copy_in() {
   const at::NoGradGuard no_grad;
   note_gather();
+  if (extension_ != nullptr) {
+    return copy_in_extended();
+  }
   const at::Tensor own = own_slice(gather_output());
   if (sub_shard_.defined()) {
     own.copy_(sub_shard_);
@@ -320,18 +326,25 @@ at::Tensor FlatParamHandle::gather_input(bool copied_in) {
 
 void FlatParamHandle::copy_out() {
   SHARDLENS_CHECK(gathered_.defined(), "copy-out without an all-gather's output");
+  if (extension_ != nullptr) {
+    return copy_out_extended();
+  }
+  copy_out(gathered_);
+}
+
+void FlatParamHandle::copy_out(const at::Tensor& gathered) {
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) {
     record.before("fsdp::split_with_sizes_copy");
   }
-  if (!gathered_.is_cpu()) {
-    return copy_out_by_operator();
+  if (!gathered.is_cpu()) {
+    return copy_out_by_operator(gathered);
   }
   // Copies bytes with memcpy: an operator call per chunk would cost more than the copy.
-  const auto item = static_cast<int64_t>(gathered_.element_size());
+  const auto item = static_cast<int64_t>(gathered.element_size());
   const int64_t ranks = gather_ranks();
-  const int64_t row = gathered_.numel() / ranks * item;
-  const auto* from = static_cast<const std::byte*>(gathered_.const_data_ptr());
+  const int64_t row = gathered.numel() / ranks * item;
+  const auto* from = static_cast<const std::byte*>(gathered.const_data_ptr());
   auto* all = static_cast<std::byte*>(unsharded_data_.data_ptr());
   for (size_t i = 0; i < chunks_.numels.size(); ++i) {
     const int64_t width = chunks_.full.size(i) / ranks * item;
@@ -345,7 +358,7 @@ void FlatParamHandle::copy_out() {
 }
 
 // One kernel for all chunks, as in PyTorch.
-void FlatParamHandle::copy_out_by_operator() {
+void FlatParamHandle::copy_out_by_operator(const at::Tensor& gathered) {
   const at::NoGradGuard no_grad;
   const int64_t ranks = gather_ranks();
   std::vector<int64_t> sizes;
@@ -354,7 +367,7 @@ void FlatParamHandle::copy_out_by_operator() {
     sizes.push_back(chunks_.full.size(i) / ranks);
     targets.push_back(chunks_.full.range(unsharded_data_, i).view({ranks, -1}));
   }
-  at::split_with_sizes_copy_out(targets, gathered_.view({ranks, -1}), sizes, 1);
+  at::split_with_sizes_copy_out(targets, gathered.view({ranks, -1}), sizes, 1);
 }
 
 at::Tensor FlatParamHandle::parameter_of(const at::Tensor& shards, size_t slot) const {

@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include "core/base/live_count.h"
+#include "core/fsdp/all_gather_extension.h"
 #include "core/fsdp/flat_param_types.h"
 #include "core/fsdp/flat_views.h"
 #include "core/fsdp/packing.h"
@@ -105,6 +106,9 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   }
   // Copies the all-gather's output to the unsharded parameters.
   void copy_out();
+  // All-gathers between several ranks pass through what `make` returns, unless that is null.
+  void extend(const MakeAllGatherExtension& make);
+  [[nodiscard]] bool is_extended() const { return extension_ != nullptr; }
 
   // Makes the autograd node of the views that later use_full() calls set. All gradients of the
   // parameters pass through it. `ended`: called in a backward after the node has run; may be empty.
@@ -188,7 +192,11 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   void make_gradients();
   [[nodiscard]] int64_t gather_ranks() const;  // of the next all-gather
   [[nodiscard]] at::Tensor own_slice(const at::Tensor& gathered) const;
-  void copy_out_by_operator();
+  void copy_out(const at::Tensor& gathered);
+  void copy_out_by_operator(const at::Tensor& gathered);
+  [[nodiscard]] ExtendedUnit extended_unit() const;
+  void copy_in_extended();
+  void copy_out_extended();
   void repoint(size_t slot, const at::Tensor& data);
   void point_to_shard();
   // This rank's part of `given`, which is the slice of a parameter or all of it. Undefined: it has
@@ -229,6 +237,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   int64_t sub_mesh_ = 0;
   at::Tensor gathered_;   // all-gather's output before copy_out(); undefined: unsharded_ is used
   at::Tensor sub_shard_;  // undefined: the next all-gather reads the shard
+  std::shared_ptr<AllGatherExtension> extension_;
   std::shared_ptr<UnshardedGradients> gradients_;
   bool to_flat_ = false;
   std::shared_ptr<torch::autograd::Node> accumulator_;

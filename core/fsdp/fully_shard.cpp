@@ -182,6 +182,17 @@ schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan, const Optio
   return result;
 }
 
+std::vector<schedule::UnitSpec> specs_of(const plan::ResolvedPlan& plan,
+                                         const std::vector<std::shared_ptr<FsdpState>>& states) {
+  std::vector<schedule::UnitSpec> specs = schedule::unit_specs(plan);
+  for (UnitId id = 0; id < states.size(); ++id) {
+    if (states[id]->handle() != nullptr && states[id]->handle()->is_extended()) {
+      specs[id].copy_in = specs[id].copy_out = true;
+    }
+  }
+  return specs;
+}
+
 std::shared_ptr<Root> join_units(const ModulePtr& model,
                                  plan::ResolvedPlan plan,
                                  const Options& options,
@@ -263,6 +274,7 @@ std::shared_ptr<Root> join_units(const ModulePtr& model,
   }
   mark_managed(model);
   compare_ranks(plan, *options.world);
+  schedule = schedule::Schedule::make(specs_of(plan, states), options_of(plan, options));
   const auto root =
       std::make_shared<Root>(std::move(plan), options, std::move(schedule.value()), states);
   for (UnitId id = 0; id < states.size(); ++id) {

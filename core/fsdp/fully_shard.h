@@ -11,6 +11,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include "core/base/recorder.h"
+#include "core/fsdp/all_gather_extension.h"
 #include "core/fsdp/flat_param_types.h"
 #include "core/plan/resolved_plan.h"
 
@@ -26,6 +27,7 @@ class World;
 
 namespace shardlens::fsdp {
 
+class Collectives;
 class Executor;
 class FlatParamHandle;
 
@@ -47,6 +49,11 @@ struct Options {                 // settings of fully_shard besides the plan
   std::optional<c10::Device> device_id = {};
   // Issue collectives over groups of one rank too, so that their streams and error paths are used.
   bool force_collectives = false;
+  // All-gathers that send something else than the shard, as fp8. Plans and simulations do not have
+  // it: they count the bytes of param_dtype, and one copy-out less in layout flat.
+  MakeAllGatherExtension all_gather_extension = {};
+  // Collectives of one's own for the units; null: those of the process groups.
+  std::shared_ptr<Collectives> collectives = {};
   // Makes the executor (`handles` by UnitId, null for units without parameters); empty: an
   // Executor.
   std::function<std::unique_ptr<Executor>(std::vector<FlatParamHandle*> handles)> make_executor =

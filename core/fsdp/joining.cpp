@@ -62,6 +62,7 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
     options.world->sub_shard(static_cast<int>(handle->sub_mesh()));  // all ranks create the group
   }
+  handle->extend(options.all_gather_extension);
   return handle;
 }
 

@@ -65,9 +65,12 @@ Root::Root(plan::ResolvedPlan plan,
     options_.recorder->units(names);
   }
   reset_progress();
+  if (options_.collectives != nullptr) {
+    executor_->set_collectives(options_.collectives);
+  }
   if (options_.check_ledger) {
-    ledger_ = std::make_unique<schedule::Ledger>(schedule::unit_specs(plan_),
-                                                 options_of(plan_, options_));
+    ledger_ =
+        std::make_unique<schedule::Ledger>(specs_of(plan_, states_), options_of(plan_, options_));
   }
   for (const auto& state : states_) {
     const FlatParamHandle* handle = state->handle();

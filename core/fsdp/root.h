@@ -22,6 +22,10 @@ namespace shardlens::fsdp {
 [[nodiscard]] schedule::ScheduleOptions options_of(const plan::ResolvedPlan& plan,
                                                    const Options& options);
 
+// The schedule's units; one with an AllGatherExtension copies in and out in every layout.
+[[nodiscard]] std::vector<schedule::UnitSpec> specs_of(
+    const plan::ResolvedPlan& plan, const std::vector<std::shared_ptr<FsdpState>>& states);
+
 // Connects hooks, schedule and executor of one sharded model: converts forwards and autograd's
 // callbacks to hook events, gets the schedule's actions for them, and passes these to the executor.
 //
