@@ -46,6 +46,8 @@ PLANS = {
     "no backward prefetch": {"version": 1, "backward_prefetch": "none"},
     "forward prefetch 1": {"version": 1, "forward_prefetch": 1},
     "replicate": ["--strategy", "replicate"],
+    "cpu offload": {"version": 1, "cpu_offload": True},
+    "optimizer in backward": {"version": 1, "optimizer_in_backward": True},
 }
 
 
