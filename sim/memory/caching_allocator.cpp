@@ -220,12 +220,12 @@ void CachingAllocator::reset(Bytes capacity) {
   }
 }
 
-std::vector<std::array<Bytes, 2>> CachingAllocator::free_blocks() const {
-  std::vector<std::array<Bytes, 2>> all;
-  for (const Pool& free : pools_) {
-    for (const Bucket& bucket : free.buckets) {
+std::vector<CachingAllocator::FreeBlock> CachingAllocator::free_blocks() const {
+  std::vector<FreeBlock> all;
+  for (uint32_t pool = 0; pool < pools_.size(); ++pool) {
+    for (const Bucket& bucket : pools_[pool].buckets) {
       for (const Block block : bucket.blocks) {
-        all.push_back({blocks_[block].size, blocks_[block].address});
+        all.push_back({pool, blocks_[block].size, blocks_[block].address});
       }
     }
   }

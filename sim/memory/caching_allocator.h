@@ -54,9 +54,15 @@ class CachingAllocator {
     Block block = 0;
   };
   [[nodiscard]] const std::vector<Retired>& retired() const { return retired_; }
-  // Size and address of each free block. Free and used blocks together determine all further
-  // results.
-  [[nodiscard]] std::vector<std::array<Bytes, 2>> free_blocks() const;
+  struct FreeBlock {
+    uint32_t pool = 0;
+    Bytes size = 0, address = 0;
+    friend bool operator==(const FreeBlock&, const FreeBlock&) = default;
+  };
+  // By pool and size. Free and used blocks together determine all further results.
+  [[nodiscard]] std::vector<FreeBlock> free_blocks() const;
+  // Of pools of blocks up to kSmallSize.
+  [[nodiscard]] static bool small(uint32_t pool) { return pool % 2 == 1; }
 
  private:
   static constexpr Block kNone = 0xffffffffU;
@@ -81,7 +87,6 @@ class CachingAllocator {
     std::array<uint32_t, 256> found{};
   };
 
-  static bool small(uint32_t pool) { return pool % 2 == 1; }
   static size_t bucket(Pool& pool, Bytes size);  // the first bucket of at least `size`
   std::vector<Block>::iterator place(Bucket& bucket, Bytes address);
   void put(Block block);

@@ -14,6 +14,8 @@ using schedule::Op;
 using schedule::PlannedItem;
 using schedule::Stream;
 
+constexpr Stream kAnotherStream = Stream::kAllGather;  // in compute's part, for all others
+
 bool of_gradients(BufferKind kind) {
   return kind == BufferKind::kUnshardedGrad || kind == BufferKind::kReduceInput ||
          kind == BufferKind::kReduceOutput;
@@ -113,7 +115,8 @@ class Outliner {
       item.unit = action.buffer.unit;
       bool& on_compute = on_compute_.at(item.unit)[static_cast<size_t>(item.buffer)];
       on_compute = action.op == Op::kAlloc ? item.stream == Stream::kCompute : on_compute;
-      item.compute = on_compute || of_gradients(item.buffer);
+      const bool frees_output = action.op == Op::kFree && item.buffer == BufferKind::kReduceOutput;
+      item.compute = on_compute || (of_gradients(item.buffer) && !frees_output);
     } else {
       return;
     }
@@ -155,7 +158,8 @@ MemoryOutline compute_part(const MemoryOutline& outline) {
       ++microbatch;
     }
     if (outline.items[at].compute) {
-      out.items.push_back(outline.items[at]);
+      MemoryItem& item = out.items.emplace_back(outline.items[at]);
+      item.stream = item.stream == Stream::kCompute ? item.stream : kAnotherStream;
     }
   }
   return out;

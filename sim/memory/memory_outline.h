@@ -42,6 +42,11 @@ struct MemoryOutline {  // what of a step can change memory
   friend bool operator==(const MemoryOutline&, const MemoryOutline&) = default;
 };
 
+// False: the item runs operators or ends a backward.
+[[nodiscard]] inline bool concerns_buffer(const MemoryItem& item) {
+  return item.kind != MemoryItem::Kind::kOperators && item.kind != MemoryItem::Kind::kBackwardEnd;
+}
+
 // Operators with no hook or memory action between them are one item.
 [[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step);
 // Of each item of memory_outline(step), its index in PlannedStep::order; of kOperators, of the
@@ -54,8 +59,10 @@ struct MemoryOutline {  // what of a step can change memory
 // [Note: Compute's part] Blocks belong to the stream that allocated them, so the compute stream's
 // pool depends only on its own items: operators, and buffers allocated on the compute stream. If
 // parameters are gathered into buffers of other streams, plans that differ only in when they gather
-// share this part. Items that concern gradients are always in it, on any stream, because later
-// actions depend on whether a gradient exists.
+// share this part. Items that concern gradients are in it on any stream, because later actions
+// depend on whether a gradient exists; on which other stream, makes no difference. A reduction's
+// output is allocated anew before each action that asks whether it exists, so when another stream
+// frees it makes no difference either.
 [[nodiscard]] MemoryOutline compute_part(const MemoryOutline& outline);
 
 // Whether items `at` and `before` do the same.

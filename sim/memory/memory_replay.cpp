@@ -10,10 +10,6 @@ namespace {
 using schedule::BufferKind;
 using schedule::Stream;
 
-bool allocates(const MemoryItem& item) {
-  return item.kind != MemoryItem::Kind::kOperators && item.kind != MemoryItem::Kind::kBackwardEnd;
-}
-
 // Whether microbatch `of` has the same items as the previous one, followed only by items that
 // allocate nothing.
 bool repeats(const MemoryOutline& outline, size_t of) {
@@ -21,7 +17,8 @@ bool repeats(const MemoryOutline& outline, size_t of) {
   const size_t end =
       of + 1 < outline.microbatches.size() ? outline.microbatches[of + 1] : outline.items.size();
   for (size_t at = begin; at < end; ++at) {
-    if (at - begin < length ? !same_item(outline, at, at - length) : allocates(outline.items[at])) {
+    if (at - begin < length ? !same_item(outline, at, at - length)
+                            : concerns_buffer(outline.items[at])) {
       return false;
     }
   }
@@ -64,66 +61,6 @@ StepMemory MemoryReplay::run(const MemoryInputs& inputs, const MemoryOptions& op
     memory.alive = std::move(out_.alive);
   }
   return memory;
-}
-
-ComputeMemory MemoryReplay::compute_memory(const MemoryInputs& inputs,
-                                           const MemoryOptions& options) {
-  MemoryOptions unlimited = options;
-  unlimited.capacity = std::numeric_limits<Bytes>::max();
-  ComputeMemory out;
-  stop_at_ = -1;
-  begin(inputs, unlimited, Part::kCompute);
-  replay(inputs, unlimited, &out);
-  out.reserved = allocator_.reserved();
-  return out;
-}
-
-StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
-                                 const MemoryOptions& options,
-                                 const ComputeMemory& compute) {
-  MemoryOptions unlimited = options;
-  unlimited.capacity = std::numeric_limits<Bytes>::max();
-  const MemoryOutline& outline = inputs.outline;
-  stop_at_ = -1;
-  begin(inputs, unlimited, Part::kOthers);
-  hold_state(inputs, unlimited);
-  Bytes of_compute = compute.begin;
-  Bytes peak = of_compute + allocator_.allocated();
-  size_t point = 0, microbatch = 0;
-  for (size_t at = 0; at < outline.items.size(); ++at) {
-    if (microbatch < outline.microbatches.size() && at == outline.microbatches[microbatch]) {
-      const bool unchanged = begins_as_before(outline, microbatch) && compute.unchanged[microbatch];
-      for (const size_t next = begin_microbatch(outline, options, unchanged, microbatch); at < next;
-           ++at) {
-        point += outline.items[at].compute ? 1 : 0;
-      }
-      if (at == outline.items.size()) {
-        break;
-      }
-    }
-    const MemoryItem& item = outline.items[at];
-    Bytes most = of_compute;
-    if (item.compute) {
-      const ComputeMemory::Point& now = compute.points[point++];
-      most = now.most;
-      of_compute = now.end;
-      if (now.source) {
-        units_[item.unit].buffer(item.buffer) = kElsewhere;
-      }
-    }
-    if (allocates(item)) {
-      take(item, outline);
-    }
-    peak = std::max(peak, most + allocator_.allocated() + std::exchange(staged_, 0));
-  }
-  const Bytes reserved = compute.reserved + allocator_.reserved();
-  out_.peak_requested = 0;  // of a part
-  if (reserved > options.capacity) {
-    return run(inputs, options);
-  }
-  out_.peak_allocated = peak;
-  out_.peak_reserved = reserved;
-  return out_;
 }
 
 void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part) {
@@ -203,11 +140,11 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
   const MemoryOutline& outline = inputs.outline;
   highest_ = 0;
   hold_state(inputs, options);
+  least_large_ = least_small_ = std::numeric_limits<Bytes>::max();
   if (keeps_history_) {
     note_history(0, kNoOperator);
   }
   if (notes != nullptr) {
-    notes->begin = allocator_.allocated();
     notes->points.reserve(outline.items.size());
     notes->unchanged.assign(outline.microbatches.size(), false);
   }
@@ -240,23 +177,6 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
     }
   }
   note_peak();
-}
-
-// Adds the points of skipped items, from microbatch `first` up to item `next`: those of the item
-// one microbatch before, or unchanged memory.
-void MemoryReplay::note_passed(const MemoryOutline& outline,
-                               size_t first,
-                               size_t next,
-                               ComputeMemory& notes) const {
-  const Bytes now = allocator_.allocated();
-  const size_t begin = outline.microbatches[first];
-  const size_t length = first == 0 ? 0 : begin - outline.microbatches[first - 1];
-  for (size_t at = begin; at < next; ++at) {
-    const size_t within = (at - begin) % std::max<size_t>(1, length);
-    const bool repeats = at - begin < length * (outline.microbatches.size() - first);
-    notes.points.push_back(repeats ? notes.points[begin - length + within]
-                                   : ComputeMemory::Point{now, now});
-  }
 }
 
 // See [Note: Microbatches]. Returns the item to continue with; `microbatch` becomes the next one to
@@ -293,6 +213,8 @@ MemoryReplay::Block MemoryReplay::hold(
     holders_.resize(allocator_.blocks());
   }
   ++allocations_;
+  Bytes& least = bytes <= CachingAllocator::kSmallSize ? least_small_ : least_large_;
+  least = std::min(least, bytes);
   holders_[*block] = {bytes, unit, op, category, what, true};
   by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
   requested_ += bytes;

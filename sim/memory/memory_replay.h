@@ -26,7 +26,16 @@ struct MemoryInputs {
   const MemoryOutline& outline;
 };
 
-// Memory of the compute stream's pool through a step, without a memory limit.
+// What the compute stream's pool has before the first item of a step: what the step keeps from its
+// beginning to its end.
+struct ComputeStart {
+  Bytes allocated = 0, reserved = 0;
+  std::vector<CachingAllocator::FreeBlock> free;
+  std::vector<Bytes> sizes;  // of what is allocated later, except by forward's and backward's work
+};
+
+// Memory of the compute stream's pool through a step, in addition to its start, without a memory
+// limit.
 struct ComputeMemory {
   struct Point {
     Bytes most = 0, end = 0;  // allocated bytes: maximum while the item runs, and after it
@@ -34,9 +43,20 @@ struct ComputeMemory {
   };
   std::vector<Point> points;    // by item of the part
   std::vector<bool> unchanged;  // by microbatch: it begins with the same memory as the previous one
-  Bytes begin = 0;              // allocated bytes before the first item
   Bytes reserved = 0;
+  Bytes least_large = 0, least_small = 0;  // smallest allocation of each of the stream's two pools
 };
+
+// Whether compute_memory() is the same for both starts, if it is `memory` for one of them and the
+// operators and the compute part are the same.
+//
+// [Note: Equal starts] What a step keeps is never freed, so all that later allocations see of it
+// are the free blocks that it leaves, each next to a block that stays. Those that are smaller than
+// every allocation make no difference. In most plans that differ only in the number of their shards
+// there are no others.
+[[nodiscard]] bool same_memory(const ComputeMemory& memory,
+                               const ComputeStart& one,
+                               const ComputeStart& other);
 
 // step_memory() for repeated calls: storage is kept between runs.
 //
@@ -48,14 +68,19 @@ class MemoryReplay {
   // was given.
   [[nodiscard]] std::vector<MemoryMoment> history(const schedule::PlannedStep& step) const;
 
-  // The figures of run() without `alive` and `at_peak`, for plans that share `compute`, which is
-  // compute_memory() of compute_part(inputs.outline) with the same sizes and dtypes.
+  // The figures of run() without `alive` and `at_peak`. `start` is compute_start() of
+  // compute_part(inputs.outline), and `compute` is compute_memory() of that part, possibly of
+  // another plan: see same_memory().
   [[nodiscard]] StepMemory figures(const MemoryInputs& inputs,
                                    const MemoryOptions& options,
+                                   const ComputeStart& start,
                                    const ComputeMemory& compute);
-  // `inputs.outline` is compute's part.
+  // For both, `inputs.outline` is compute's part.
+  [[nodiscard]] ComputeStart compute_start(const MemoryInputs& inputs,
+                                           const MemoryOptions& options);
   [[nodiscard]] ComputeMemory compute_memory(const MemoryInputs& inputs,
-                                             const MemoryOptions& options);
+                                             const MemoryOptions& options,
+                                             const ComputeStart& start);
 
  private:
   using Block = CachingAllocator::Block;
@@ -116,7 +141,8 @@ class MemoryReplay {
   };
   // Addresses and sizes of all used and all free blocks.
   struct Snapshot {
-    std::vector<std::array<Bytes, 2>> used, free;
+    std::vector<std::array<Bytes, 2>> used;
+    std::vector<CachingAllocator::FreeBlock> free;
     std::vector<std::array<Bytes, 2>> retired;  // address, and number of kRecord since
     Bytes reserved = 0;
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
@@ -194,7 +220,8 @@ class MemoryReplay {
   // The highest moment since the last call of note_history().
   Bytes highest_ = 0;
   std::array<Bytes, kMemoryCategoryCount> highest_by_category_{};
-  Bytes most_ = 0;         // most allocated bytes since it was set
+  Bytes most_ = 0;                           // most allocated bytes since it was set
+  Bytes least_large_ = 0, least_small_ = 0;  // as in ComputeMemory
   Snapshot before_, now_;  // at the begin of the previous microbatch, and of the current one
   StepMemory out_;
 };

@@ -40,7 +40,6 @@ void Evaluator::take_family(const Candidate& candidate) {
       spare_.push_back(std::move(of.step));
     }
     planned_.clear();
-    parts_.clear();
   }
   steps_.reset();
   const bool same = before && same_operators(*before, candidate);
@@ -49,6 +48,7 @@ void Evaluator::take_family(const Candidate& candidate) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
   } else {
     sized_.clear();
+    parts_.clear();
     plan_ = scenario_.model->resolve(plan, scenario_.world_size);
   }
   require_simulator_support(plan_, target_);
@@ -65,9 +65,7 @@ void Evaluator::take_sizes() {
   optimizer_ = plan::optimizer_operators(plan_, scenario_.step);
   in_backward_ = plan::operators_in_backward(plan_, unit_sizes_, scenario_.step);
   kept_.clear();
-  for (auto& [batch, of] : sized_) {
-    of.known.clear();
-  }
+  starts_.clear();
   // Shards of parameters, gradients and optimizer states.
   least_bytes_ = 0;
   for (UnitId id = 0; id < unit_sizes_.size(); ++id) {
@@ -121,17 +119,18 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
     out.step = steps_->step(static_cast<int>(accumulate), scenario_.step.sync_every_microbatch,
                             std::move(storage));
     out.outline = memory_outline(out.step);
-    MemoryOutline part = compute_part(out.outline);
-    const auto same = std::find_if(parts_.begin(), parts_.end(),
-                                   [&part](const auto& each) { return *each == part; });
-    if (same == parts_.end()) {
-      out.compute = std::make_shared<const MemoryOutline>(std::move(part));
-      parts_.push_back(out.compute);
-    } else {
-      out.compute = *same;
-    }
+    out.compute = part_of(out.outline);
   }
   return out;
+}
+
+Evaluator::Part Evaluator::part_of(const MemoryOutline& outline) {
+  MemoryOutline part = compute_part(outline);
+  const auto same = std::find_if(parts_.begin(), parts_.end(),
+                                 [&part](const Part& each) { return *each == part; });
+  return same != parts_.end()
+             ? *same
+             : parts_.emplace_back(std::make_shared<const MemoryOutline>(std::move(part)));
 }
 
 plan::StepSettings Evaluator::step_of(int64_t batch, int64_t accumulate) const {
@@ -146,15 +145,20 @@ StepMemory Evaluator::memory(Sized& of, const Planned& planned, const PredictOpt
   const auto inputs = [&](const MemoryOutline& outline) {
     return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step.buckets, outline};
   };
-  auto known = std::find_if(of.known.begin(), of.known.end(), [&planned](const KnownMemory& each) {
-    return each.part == planned.compute;
+  const auto [at, fresh] = starts_.try_emplace(planned.compute);
+  ComputeStart& start = at->second;
+  if (fresh) {
+    start = replay_.compute_start(inputs(*planned.compute), options);
+  }
+  auto known = std::find_if(of.known.begin(), of.known.end(), [&](const KnownMemory& each) {
+    return each.part == planned.compute && same_memory(each.memory, each.start, start);
   });
   if (known == of.known.end()) {
-    of.known.push_back(
-        {planned.compute, replay_.compute_memory(inputs(*planned.compute), options)});
-    known = of.known.end() - 1;
+    known = of.known.insert(
+        known,
+        {planned.compute, start, replay_.compute_memory(inputs(*planned.compute), options, start)});
   }
-  return replay_.figures(inputs(planned.outline), options, known->memory);
+  return replay_.figures(inputs(planned.outline), options, start, known->memory);
 }
 
 Outcome Evaluator::evaluate(const Candidate& candidate) {

@@ -25,7 +25,7 @@ namespace shardlens::sim {
 // - Candidates that differ only in their microbatch share a plan.
 // - Candidates with the same units and checkpoints share operators and their durations.
 // - Candidates with the same allocations on the compute stream, such as plans that differ only in
-//   when they gather, share the replay of that stream.
+//   when they gather or over how many ranks they shard, share the replay of that stream.
 // - Of more than four microbatches, further middle ones are not simulated if they only add time
 //   (sim/engine/alike.h).
 // - With FSDP2, units that stay gathered until backward have nothing to prefetch there, so
@@ -51,9 +51,10 @@ class Evaluator {
   [[nodiscard]] Outcome evaluate(const Candidate& candidate);
 
  private:
-  // The compute stream's memory for a compute part of an outline (memory_outline.h).
+  using Part = std::shared_ptr<const MemoryOutline>;  // compute's; equal parts are one object
   struct KnownMemory {
-    std::shared_ptr<const MemoryOutline> part;
+    Part part;
+    ComputeStart start;
     ComputeMemory memory;
   };
   // Operators for one microbatch size, under any plan of the same units and checkpoints.
@@ -62,7 +63,7 @@ class Evaluator {
     schedule::WorkloadOutline outline;
     StepCosts costs;
     std::vector<OperatorMemory> memory;
-    std::vector<KnownMemory> known;  // for the family's unit sizes
+    std::vector<KnownMemory> known;
   };
   // Key of a planned step, for given units, checkpoints and axes.
   struct StepKey {
@@ -73,7 +74,7 @@ class Evaluator {
   struct Planned {
     schedule::PlannedStep step;
     MemoryOutline outline;
-    std::shared_ptr<const MemoryOutline> compute;  // compute part; equal parts are one object
+    Part compute;
   };
 
   [[nodiscard]] Outcome simulated(const Candidate& candidate);
@@ -84,6 +85,7 @@ class Evaluator {
   void take_sizes();
   [[nodiscard]] Sized& sized(int64_t batch);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
+  [[nodiscard]] Part part_of(const MemoryOutline& outline);
   [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const PredictOptions& predict);
   // The scenario's step settings with these microbatches.
   [[nodiscard]] plan::StepSettings step_of(int64_t batch, int64_t accumulate) const;
@@ -100,11 +102,12 @@ class Evaluator {
   Bytes least_bytes_ = 0;  // memory that any microbatch needs
   // Outcomes of candidates that keep parameters gathered after forward, for unit_sizes_.
   std::vector<std::pair<Candidate, Outcome>> kept_;
-  std::map<int64_t, Sized> sized_;      // by batch, for the family's units and checkpoints
-  std::map<StepKey, Planned> planned_;  // for the family's units, checkpoints and axes
-  std::vector<std::shared_ptr<const MemoryOutline>> parts_;  // compute parts of planned_
-  std::optional<schedule::SteadySteps> steps_;               // of the family
-  std::vector<schedule::PlannedStep> spare_;                 // storage of earlier families' steps
+  std::map<int64_t, Sized> sized_;              // by batch, for the family's units and checkpoints
+  std::map<StepKey, Planned> planned_;          // for the family's units, checkpoints and axes
+  std::vector<Part> parts_;                     // for the family's units and checkpoints
+  std::map<Part, ComputeStart> starts_;         // for unit_sizes_
+  std::optional<schedule::SteadySteps> steps_;  // of the family
+  std::vector<schedule::PlannedStep> spare_;    // storage of earlier families' steps
   MemoryReplay replay_;
 };
 
