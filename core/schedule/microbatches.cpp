@@ -20,7 +20,7 @@ bool same_item(const PlannedStep& step, size_t a, size_t b) {
   }
   switch (one.kind) {
     case PlannedItem::Kind::kOperator:
-      return one.index == other.index;
+      return one.index == other.index && one.count == other.count;
     case PlannedItem::Kind::kHook:
       return step.hooks[one.index].hook == step.hooks[other.index].hook &&
              step.hooks[one.index].unit == step.hooks[other.index].unit;

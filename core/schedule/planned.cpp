@@ -43,8 +43,9 @@ class StepRunner {
     find_trained();
   }
 
-  // run() stores its result in this memory.
+  // run() stores its result in this memory, with operators that follow each other as one item.
   void keep_in(PlannedStep storage) {
+    merges_operators_ = true;
     planned_ = std::move(storage);
     planned_.hooks.clear();
     planned_.actions.clear();
@@ -228,8 +229,15 @@ class StepRunner {
   }
 
   void operate(uint32_t index) {
-    if (keep_) {
-      planned_.order.push_back({PlannedItem::Kind::kOperator, index});
+    if (!keep_) {
+      return;
+    }
+    std::vector<PlannedItem>& order = planned_.order;
+    if (merges_operators_ && !order.empty() && order.back().kind == PlannedItem::Kind::kOperator &&
+        order.back().index + order.back().count == index) {
+      ++order.back().count;
+    } else {
+      order.push_back({PlannedItem::Kind::kOperator, index});
     }
   }
 
@@ -415,7 +423,7 @@ class StepRunner {
   std::vector<bool> used_, reduced_at_end_, waiting_;  // per unit
   std::vector<Node> replicated_;                       // accumulator of each parameter
   Node last_ = AutogradQueue::kNone;
-  bool in_forward_ = false, keep_ = false;
+  bool in_forward_ = false, keep_ = false, merges_operators_ = false;
   ActionList actions_;
   PlannedStep planned_;
 };

@@ -21,6 +21,7 @@ struct PlannedItem {  // an entry of the order of a step
   enum class Kind : uint8_t { kHook, kOperator, kAction };
   Kind kind = Kind::kOperator;
   uint32_t index = 0;  // into hooks, Workload::operators or actions
+  uint32_t count = 1;  // kOperator: it is this many operators, from `index` on (SteadySteps only)
   friend bool operator==(const PlannedItem&, const PlannedItem&) = default;
 };
 

@@ -9,7 +9,8 @@ namespace shardlens::schedule {
 
 // Computes the third planned_step() of a plan for several numbers of microbatches, for callers that
 // plan many steps. One outline serves all plans that run the same operators, and a schedule that
-// has reached its steady state continues from there.
+// has reached its steady state continues from there. Operators that follow each other are one item
+// of the order.
 //
 //   SteadySteps steps(workload, outline, plan);
 //   const PlannedStep one = steps.step(1, true), four = steps.step(4, true);

@@ -32,26 +32,36 @@ void Machine::work(
   push(lane, {.issue = issue, .time = time, .span = span, .kind = Kind::kWork, .what = what});
 }
 
+void Machine::set_operators(uint32_t lane,
+                            std::span<const OperatorCost> operators,
+                            std::span<const OperatorSums> sums) {
+  lanes_[lane].operators = operators;
+  lanes_[lane].sums = sums;
+}
+
 void Machine::operators(uint32_t lane,
                         Nanoseconds issued,
-                        std::span<const OperatorCost> operators,
-                        ItemTimes* items) {
+                        uint32_t first,
+                        uint32_t count,
+                        ItemTimes* items,
+                        Span* span) {
   Work work{.issue = issued,
-            .next = operators.data(),
-            .end = operators.data() + operators.size(),
+            .span = span,
             .items = items,
+            .next = first,
+            .end = first + count,
             .kind = Kind::kOperators,
             .what = WorkClass::kCompute};
-  if (advance(work)) {
+  if (advance(lanes_[lane], work)) {
     push(lane, work);
   }
 }
 
-bool Machine::advance(Work& work) {
+bool Machine::advance(const Lane& lane, Work& work) {
   while (work.next != work.end) {
-    const OperatorCost& cost = *work.next++;
+    const OperatorCost& cost = lane.operators[work.next++];
     work.issue += cost.issue;
-    work.span = work.items == nullptr ? nullptr : &work.items++->stream;
+    work.span = work.items == nullptr ? work.span : &work.items++->stream;
     if (cost.run.alone > 0) {
       work.time = cost.run;
       return true;
@@ -257,7 +267,7 @@ void Machine::finish(Lane& lane) {
       ++on.serving;
     }
   }
-  if (work.kind != Kind::kOperators || !advance(work)) {
+  if (work.kind != Kind::kOperators || !advance(lane, work)) {
     ++lane.head;
   }
 }
@@ -277,20 +287,41 @@ void Machine::account(Nanoseconds passed) {
   }
 }
 
-// See [Note: Runs of operators]. The work of `lane` ends before the work of all other lanes.
-void Machine::run_operators(Lane& lane, Nanoseconds others) {
+// See [Note: Runs of operators]. The first operator that ends at `others` or later, or the last
+// one, becomes the current one. False: some have not been issued, or their times are asked for.
+bool Machine::pass_operators(Lane& lane, Nanoseconds others, bool beside) {
   Work& work = lane.queue[lane.head];
-  const Nanoseconds began = now_;
-  bool beside = lane.slower != 1;
-  const bool communicates =
-      ranks_[lane.rank].running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
+  const OperatorSums* const sums = lane.sums.data();
+  const Nanoseconds issued = work.issue + sums[work.end].issue - sums[work.next].issue;
+  if (work.items != nullptr || issued > lane.end) {
+    return false;
+  }
+  const auto sum = beside ? &OperatorSums::beside : &OperatorSums::alone;
+  const Nanoseconds before = lane.end - sums[work.next].*sum;  // end of an operator: before + sum
+  const Nanoseconds until = std::min(others, before + sums[work.end].*sum);
+  if (until == lane.end) {
+    return true;  // no operator of any length is left
+  }
+  const OperatorSums* const after = std::lower_bound(
+      sums + work.next + 1, sums + work.end, until - before,
+      [sum](const OperatorSums& each, Nanoseconds least) { return each.*sum < least; });
+  work.issue += after->issue - sums[work.next].issue;
+  work.next = static_cast<uint32_t>(after - sums);
+  work.time = lane.operators[work.next - 1].run;
+  lane.since = before + after[-1].*sum;
+  lane.end = before + after->*sum;
+  return true;
+}
+
+void Machine::pass_one_by_one(Lane& lane, Nanoseconds others, bool beside) {
+  Work& work = lane.queue[lane.head];
   while (lane.end < others) {
-    const OperatorCost* next = work.next;
+    uint32_t next = work.next;
     Nanoseconds issue = work.issue;
-    while (next != work.end && next->run.alone == 0) {
-      issue += next++->issue;
+    while (next != work.end && lane.operators[next].run.alone == 0) {
+      issue += lane.operators[next++].issue;
     }
-    if (next == work.end || issue + next->issue > lane.end) {
+    if (next == work.end || issue + lane.operators[next].issue > lane.end) {
       break;
     }
     if (work.items != nullptr) {
@@ -299,20 +330,32 @@ void Machine::run_operators(Lane& lane, Nanoseconds others) {
       work.span = &work.items++->stream;
       work.span->start = lane.end;
     }
-    work.issue = issue + next->issue;
-    work.time = next->run;
+    work.issue = issue + lane.operators[next].issue;
+    work.time = lane.operators[next].run;
     work.next = next + 1;
-    now_ = lane.end;
-    beside = communicates && work.time.alone != work.time.beside;
-    lane.end = now_ + (beside ? work.time.beside : work.time.alone);
+    lane.since = lane.end;
+    lane.end += beside ? work.time.beside : work.time.alone;
   }
-  if (now_ > began) {
-    lane.since = now_;
-    lane.left = static_cast<double>(work.time.alone);
-    lane.slower =
-        beside ? static_cast<double>(work.time.beside) / static_cast<double>(work.time.alone) : 1;
+}
+
+// The work of `lane` ends before the work of all other lanes.
+void Machine::run_operators(Lane& lane, Nanoseconds others) {
+  const Work& work = lane.queue[lane.head];
+  const uint32_t next = work.next;
+  const bool communicates =
+      ranks_[lane.rank].running[static_cast<size_t>(WorkClass::kCommunication)] > 0;
+  if (!pass_operators(lane, others, communicates)) {
+    pass_one_by_one(lane, others, communicates);
   }
-  account(now_ - began);
+  if (work.next == next) {
+    return;
+  }
+  const bool beside = communicates && work.time.alone != work.time.beside;
+  lane.slower =
+      beside ? static_cast<double>(work.time.beside) / static_cast<double>(work.time.alone) : 1;
+  lane.left = static_cast<double>(work.time.alone);
+  account(lane.since - now_);
+  now_ = lane.since;
 }
 
 bool Machine::step() {

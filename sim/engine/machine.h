@@ -9,6 +9,7 @@
 #include "core/base/step_figures.h"
 #include "core/base/units.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/operator_sums.h"
 
 namespace shardlens::sim {
 
@@ -55,9 +56,10 @@ enum class WorkClass : uint8_t { kCompute, kCommunication, kPeerWait, kCopy, kOt
 // bandwidth equally: LinkUse::transfer takes as many times as long as there are such collectives.
 //
 // [Note: Runs of operators] As long as operators of one run follow each other and nothing else
-// ends, is issued or is waited for between them, no other lane is affected. Such operators are
-// processed in one loop without looking at the other lanes. step() handles the first operator's
-// start and every other case.
+// ends, is issued or is waited for between them, no other lane is affected, and they progress at
+// one rate. If all of them have been issued and their times are not asked for, their sums give the
+// operator that runs when something else happens. step() handles the first operator's start and
+// every other case.
 class Machine {
  public:
   // `shares_cores`: the host's copies and other work slow communication too, as compute does.
@@ -73,13 +75,20 @@ class Machine {
   // if not null, receives the begin and end of the work; if several pieces of work share one span,
   // the first begin and the last end. It must stay valid until then.
   void work(uint32_t lane, Nanoseconds issue, const WorkTime& time, WorkClass what, Span* span);
-  // The same as work() of class kCompute for each operator in order. Each is issued after the host
-  // has spent `OperatorCost::issue` on it, beginning at `issued`. Operators of no length are
-  // skipped. `operators` must stay valid; `items`, if not null, has one entry per operator.
+  // The operators that operators() refers to, with operator_sums() of them. Both must stay valid.
+  void set_operators(uint32_t lane,
+                     std::span<const OperatorCost> operators,
+                     std::span<const OperatorSums> sums);
+  // The same as work() of class kCompute for each of `count` operators, from `first` on. Each is
+  // issued after the host has spent `OperatorCost::issue` on it, beginning at `issued`. Operators
+  // of no length are skipped. `items`, if not null, has one entry per operator; otherwise they
+  // share `span`, which may be null too.
   void operators(uint32_t lane,
                  Nanoseconds issued,
-                 std::span<const OperatorCost> operators,
-                 ItemTimes* items);
+                 uint32_t first,
+                 uint32_t count,
+                 ItemTimes* items,
+                 Span* span = nullptr);
   // `ticket`: number of collectives that this rank issued on the communicator before.
   void collective(uint32_t lane,
                   Nanoseconds issue,
@@ -120,10 +129,10 @@ class Machine {
     Nanoseconds issue = 0;
     WorkTime time = {};
     Span* span = nullptr;
-    const OperatorCost *next = nullptr, *end = nullptr;  // kOperators: the operators after this
-    ItemTimes* items = nullptr;                          // kOperators: times of `next`
-    uint32_t mark = 0;                                   // kCollective: its ticket
-    LinkUse link;                                        // kCollective
+    ItemTimes* items = nullptr;  // kOperators: times of `next`
+    uint32_t next = 0, end = 0;  // kOperators: the operators after this
+    uint32_t mark = 0;           // kCollective: its ticket
+    LinkUse link;                // kCollective
     uint16_t communicator = 0;
     Kind kind = Kind::kWork;
     WorkClass what = WorkClass::kOther;
@@ -131,6 +140,8 @@ class Machine {
   struct Lane {
     std::vector<Work> queue;
     size_t head = 0;
+    std::span<const OperatorCost> operators;
+    std::span<const OperatorSums> sums;
     uint32_t rank = 0;
     bool running = false;
     bool sleeps = false;  // blocked in a wait
@@ -154,11 +165,13 @@ class Machine {
   bool begin(Lane& lane);  // true: something happened that other lanes may wait for
   void start(Lane& lane, const Work& work, Nanoseconds duration);
   bool arrive(uint32_t lane, const Work& work);
-  static bool advance(Work& work);  // to the next operator; false: there is none
+  static bool advance(const Lane& lane, Work& work);  // to the next operator; false: none is left
   void apply_interference();
   [[nodiscard]] bool has_beside(uint32_t rank, WorkClass what) const;
   [[nodiscard]] double slowdown(uint32_t rank, const Work& work) const;
   void run_operators(Lane& lane, Nanoseconds others);
+  static bool pass_operators(Lane& lane, Nanoseconds others, bool beside);
+  static void pass_one_by_one(Lane& lane, Nanoseconds others, bool beside);
   bool step();  // advances to the next instant; false: there is none
   void account(Nanoseconds passed);
   void finish(Lane& lane);

@@ -48,12 +48,14 @@ class Host {
         communicators_(communicators),
         times_(times),
         operators_(inputs.costs.operators),
+        sums_(inputs.costs.sums),
         computes_(inputs.options.host == HostMode::kCompute),
         stored_(inputs.costs.units.size(), false),
         bucket_group_(inputs.bucket_group) {
     if (!inputs.options.rank_slowdown.empty() && inputs.options.rank_slowdown[rank] != 1) {
       slow_down(inputs.options.rank_slowdown[rank]);
     }
+    machine.set_operators(lane(Stream::kCompute), operators_, sums_);
   }
 
   [[nodiscard]] bool done() const { return next_ == in_.step.order.size(); }
@@ -73,7 +75,7 @@ class Host {
       ++next_;
       switch (item.kind) {
         case PlannedItem::Kind::kOperator:
-          computes_ ? compute(item.index) : issue(item.index);
+          computes_ ? compute(item) : issue(item);
           break;
         case PlannedItem::Kind::kAction:
           act(in_.step.actions[item.index].action);
@@ -96,6 +98,7 @@ class Host {
       }
     }
     operators_ = slowed_;
+    sums_ = slowed_sums_ = operator_sums(slowed_);
   }
 
   [[nodiscard]] uint32_t lane(Stream stream) const {
@@ -142,31 +145,33 @@ class Host {
     }
   }
 
-  // Issues the operator and the operators that follow it, ahead of the device.
-  void issue(uint32_t first) {
-    const uint32_t lane_of_compute = lane(Stream::kCompute);
+  // Issues the operators of an item, or the operator and those that follow it, ahead of the device.
+  void issue(const PlannedItem& first) {
     const Nanoseconds issued = clock_;
-    uint32_t end = first;
-    for (--next_; next_ < in_.step.order.size(); ++next_, ++end) {
+    uint32_t end = first.index;
+    for (--next_; next_ < in_.step.order.size(); ++next_) {
       const PlannedItem& item = in_.step.order[next_];
       if (item.kind != PlannedItem::Kind::kOperator || item.index != end) {
         break;
       }
-      const Nanoseconds cost = operators_[end].issue;
+      end += item.count;
+      const Nanoseconds spent = sums_[end].issue - sums_[item.index].issue;
       if (!times_.empty()) {
-        times_[next_].host = {clock_, clock_ + cost};
+        times_[next_].host = {clock_, clock_ + spent};
       }
-      clock_ += cost;
+      clock_ += spent;
     }
-    machine_.operators(lane_of_compute, issued, operators_.subspan(first, end - first),
-                       times_of_item_);
+    machine_.operators(lane(Stream::kCompute), issued, first.index, end - first.index,
+                       first.count == 1 ? times_of_item_ : nullptr, stream_span());
   }
 
-  void compute(uint32_t index) {
-    const OperatorCost& cost = operators_[index];
-    spend(cost.issue);
-    if (cost.run.alone > 0) {
-      machine_.work(lane(Stream::kCompute), clock_, cost.run, WorkClass::kCompute, stream_span());
+  void compute(const PlannedItem& item) {
+    for (uint32_t i = item.index; i < item.index + item.count; ++i) {
+      const OperatorCost& cost = operators_[i];
+      spend(cost.issue);
+      if (cost.run.alone > 0) {
+        machine_.work(lane(Stream::kCompute), clock_, cost.run, WorkClass::kCompute, stream_span());
+      }
     }
   }
 
@@ -357,7 +362,9 @@ class Host {
   std::array<uint32_t, kGroups> tickets_{};
   std::vector<ItemTimes>& times_;
   std::span<const OperatorCost> operators_;
-  std::vector<OperatorCost> slowed_;  // costs of a slowed rank
+  std::span<const OperatorSums> sums_;  // of operators_
+  std::vector<OperatorCost> slowed_;    // costs of a slowed rank
+  std::vector<OperatorSums> slowed_sums_;
   bool computes_;
   std::vector<bool> stored_;  // units whose shard has a gradient
   std::vector<Mark> events_, bucket_marks_;
@@ -441,6 +448,7 @@ SimulatedStep simulate(const plan::Workload& workload,
   SHARDLENS_CHECK(options.more_microbatches == 0 || (alike && options.keep_times),
                   "more_microbatches needs keep_times and identical ranks");
   SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
+                      costs.sums.size() == costs.operators.size() + 1 &&
                       costs.units.size() == step.unit_names.size(),
                   "the costs are not those of this workload and plan");
   Machine machine(ranks, schedule::kStreamCount, options.host == HostMode::kCompute);

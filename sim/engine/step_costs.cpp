@@ -234,6 +234,7 @@ StepCosts step_costs(const plan::Workload& workload,
     }
     costs.operators.push_back(it->second);
   }
+  costs.sums = operator_sums(costs.operators);
   costs.units = unit_costs(plan, sizes, model);
   add_steps(workload.in_backward, model, costs.units);
   costs.host_slowdown = model.host_slowdown();

@@ -11,6 +11,7 @@
 #include "core/plan/workload.h"
 #include "core/schedule/action.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/operator_sums.h"
 
 namespace shardlens::sim {
 
@@ -34,6 +35,7 @@ struct UnitCosts {
 // All durations of a step, computed once; the simulator only combines them.
 struct StepCosts {
   std::vector<OperatorCost> operators;  // by index into Workload::operators
+  std::vector<OperatorSums> sums;       // operator_sums(operators)
   std::vector<UnitCosts> units;
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // host time
   std::array<Nanoseconds, kHookCount> hooks{};          // host time without the hook's actions

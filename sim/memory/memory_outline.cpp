@@ -63,7 +63,10 @@ class Outliner {
       open_ = true;
     }
     for (; at < step_.order.size() && step_.order[at].kind == PlannedItem::Kind::kOperator; ++at) {
-      out_.operators.push_back(step_.order[at].index);
+      const PlannedItem& item = step_.order[at];
+      for (uint32_t i = 0; i < item.count; ++i) {
+        out_.operators.push_back(item.index + i);
+      }
     }
     out_.items.back().end = static_cast<uint32_t>(out_.operators.size());
     return at;

@@ -96,6 +96,7 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
     out.workload.operators[last + i] = optimizer_[i];
     out.costs.operators[last + i] =
         operator_cost(optimizer_[i], share_on_host(plan_, unit_sizes_), *target_.costs);
+    out.costs.sums[last + i + 1] = out.costs.sums[last + i] + out.costs.operators[last + i];
     out.memory[last + i].handed[0] = optimizer_[i].saved;
   }
   out.workload.in_backward = in_backward_;
