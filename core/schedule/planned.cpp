@@ -52,7 +52,10 @@ class StepRunner {
     planned_.order.clear();
   }
 
-  [[nodiscard]] bool replicates() const { return !buckets_.empty(); }
+  // See [Note: Steady].
+  [[nodiscard]] bool is_steady_at_once() const {
+    return buckets_.empty() && plan_.plan.dialect == plan::Dialect::kFsdp2;
+  }
 
   // `keep`: false to only advance the schedule's state, without a result.
   void run(int accumulate, bool sync_every_microbatch, bool keep) {
@@ -460,18 +463,22 @@ SteadySteps::SteadySteps(const plan::Workload& workload,
 SteadySteps::~SteadySteps() = default;
 
 PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, PlannedStep storage) {
-  StepRunner& runner = impl_->runner;
-  if (runner.replicates()) {
-    return planned_step(impl_->workload, impl_->plan, 3, accumulate, sync_every_microbatch);
+  const auto kept = [&](StepRunner& runner) {
+    runner.keep_in(std::move(storage));
+    runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
+    return runner.take();
+  };
+  if (!impl_->runner.is_steady_at_once()) {
+    StepRunner runner(impl_->workload, impl_->outline, impl_->plan);
+    for (int done = 0; done < 2; ++done) {
+      runner.run(accumulate, sync_every_microbatch, /*keep=*/false);
+    }
+    return kept(runner);
   }
-  const int before = impl_->plan.plan.dialect == plan::Dialect::kFsdp1 ? 2 : 1;
-  for (int done = 0; done < before && !impl_->steady; ++done) {
-    runner.run(1, /*sync_every_microbatch=*/true, /*keep=*/false);
+  if (!std::exchange(impl_->steady, true)) {
+    impl_->runner.run(1, /*sync_every_microbatch=*/true, /*keep=*/false);
   }
-  impl_->steady = true;
-  runner.keep_in(std::move(storage));
-  runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
-  return runner.take();
+  return kept(impl_->runner);
 }
 
 PlannedStep planned_step(const plan::Workload& workload,

@@ -15,11 +15,12 @@ namespace shardlens::schedule {
 //   SteadySteps steps(workload, outline, plan);
 //   const PlannedStep one = steps.step(1, true), four = steps.step(4, true);
 //
-// [Note: Steady] The state of sharded units after a step does not depend on its number of
-// microbatches, so the steps before the third are run with one. FSDP2's second step is equal to its
-// third; FSDP1 records the order of its units in the first. Only the generations of buffers and the
-// ids of the limiter's events differ from the third step. The buckets of replicated units change in
-// the first steps, so plans with such units always run three full steps.
+// [Note: Steady] The state of FSDP2's units after a step does not depend on its number of
+// microbatches, and its second step is equal to its third. So one step with one microbatch is run
+// first, and only the generations of buffers and the ids of the limiter's events differ from the
+// third step. With FSDP1 the number of frees for which the limiter has not waited yet depends on
+// the microbatches of the steps before, and the buckets of replicated units change in the first
+// steps. So such plans always run three full steps.
 //
 // Ownership  refers to its three arguments, which must outlive it.
 // Threads    not thread-safe.

@@ -202,6 +202,7 @@ StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbat
   PredictOptions options;
   options.list_alive = false;
   options.simulation.host = host_;
+  options.simulation.waits_for_loss = scenario_.waits_for_loss;
   options.simulation.more_microbatches = candidate.accumulate - microbatches;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
   return figures_of(simulate(of.workload, plan_, plan.step, of.costs, options.simulation),

@@ -26,6 +26,7 @@ struct Kind {
   int64_t nodes = 1;
   HostMode host = HostMode::kAhead;
   bool offload = false;
+  bool waits_for_loss = false;
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) {
@@ -53,6 +54,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   scenario.step = {.seq = kTokens, .sync_every_microbatch = kind.sync};
   scenario.machine = std::make_shared<const TargetMachine>(hardware);
   scenario.host = kind.host;
+  scenario.waits_for_loss = kind.waits_for_loss;
   const plan::ModuleTree& tree = scenario.model->tree();
   Evaluator evaluator(scenario, scenario.machine->target());
   const std::vector<Candidate> all = candidates(tree, kind.ranks, kSequences);
@@ -79,7 +81,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Kind{"Fsdp2", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, true, 8},
         Kind{"NoSync", plan::Dialect::kFsdp2, plan::Layout::kPerParameter, true, false, 4},
+        Kind{.name = "WaitsForLoss",
+             .dialect = plan::Dialect::kFsdp2,
+             .layout = plan::Layout::kFlat,
+             .half = true,
+             .sync = true,
+             .ranks = 2,
+             .waits_for_loss = true},
         Kind{"Fsdp1", plan::Dialect::kFsdp1, plan::Layout::kFlat, false, true, 4},
+        Kind{"Fsdp1NoSync", plan::Dialect::kFsdp1, plan::Layout::kPerParameter, false, false, 4},
         Kind{"TwoNodes", plan::Dialect::kFsdp2, plan::Layout::kFlat, true, false, 4, 2},
         Kind{"HostComputes", plan::Dialect::kFsdp2, plan::Layout::kFlat, false, true, 4, 1,
              HostMode::kCompute},
