@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -305,17 +306,16 @@ class PerBlockSearch {
     return false;
   }
 
-  // Plans with another setting of the whole plan, one or two other settings of blocks.
+  // Plans with another setting of the whole plan, with another setting of a block, or in which
+  // neighbours trade places. With few blocks also plans with two such changes.
   [[nodiscard]] std::vector<Solution> neighbours(const Solution& of, Changes changes) const {
-    std::vector<Solution> out;
-    for (const PlanFrame& frame : frames_) {
-      if (differs_in_one(frame, of.frame)) {
-        out.push_back({frame, of.choices, {}});
-      }
-    }
+    std::vector<PlanFrame> frames;
+    std::copy_if(frames_.begin(), frames_.end(), std::back_inserter(frames),
+                 [&of](const PlanFrame& frame) { return differs_in_one(frame, of.frame); });
     const std::vector<Flip> flips = all_flips();
+    std::vector<BlockChoices> moves, pairs;
     for (const Flip& flip : flips) {
-      out.push_back({of.frame, flipped(of.choices, {flip}), {}});
+      moves.push_back(flipped(of.choices, {flip}));
     }
     for (size_t a = 0; changes == Changes::kPairs && a < flips.size(); ++a) {
       for (size_t b = a + 1; b < flips.size(); ++b) {
@@ -325,9 +325,24 @@ class PerBlockSearch {
             std::max(flips[a].block, flips[b].block) - std::min(flips[a].block, flips[b].block) <=
                 1;
         if (swap || blocks_ <= kFew) {
-          out.push_back({of.frame, flipped(of.choices, {flips[a], flips[b]}), {}});
+          (swap ? moves : pairs).push_back(flipped(of.choices, {flips[a], flips[b]}));
         }
       }
+    }
+    std::vector<Solution> out;
+    const auto add = [&out](const PlanFrame& frame, const std::vector<BlockChoices>& all) {
+      for (const BlockChoices& choices : all) {
+        out.push_back({frame, choices, {}});
+      }
+    };
+    for (const PlanFrame& frame : frames) {
+      add(frame, {of.choices});
+    }
+    add(of.frame, moves);
+    add(of.frame, pairs);
+    for (const PlanFrame& frame : frames) {
+      add(frame,
+          changes == Changes::kPairs && blocks_ <= kFew ? moves : std::vector<BlockChoices>{});
     }
     return out;
   }

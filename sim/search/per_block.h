@@ -47,7 +47,7 @@ struct PerBlockPlan {
 // kept, so a frame needs a walk along the border of what fits. The best few plans are then improved
 // by local changes: a block checkpointed or not, kept or not, merged with the one before it or not,
 // neighbours that trade places, another prefetch, or another selection of what is saved; with few
-// blocks any two of these. `gap` states what all this may miss.
+// blocks also two of these. `gap` states what all this may miss.
 //
 // `equal_blocks`: if not null, the best plan of search(), from which the search also starts.
 //

@@ -115,7 +115,14 @@ void compare(const Model& model, Tally& tally) {
                             << name_of(found->frame, found->choices, scenario.world_size);
     EXPECT_LE(longer, found->gap);  // what it says of itself
     ++tally.all;
-    tally.equal += duration <= shortest ? 1 : 0;
+    if (duration <= shortest) {
+      ++tally.equal;
+    } else {
+      fmt::print("{} {}, limit {}: {:.3f} % longer after {} steps\n  found {}\n  best  {}\n",
+                 model.hardware, model.hidden, part, 100 * longer, found->evaluated,
+                 name_of(found->frame, found->choices, scenario.world_size),
+                 name_of(*optimum->frame, optimum->choices, scenario.world_size));
+    }
     tally.worst = std::max(tally.worst, longer);
   }
 }
@@ -133,7 +140,7 @@ TEST(SearchPerBlock, FindsTheOptimumOfAllPlans) {
   }
   fmt::print("{} of {} equal, at most {:.3f} % longer\n", tally.equal, tally.all,
              100 * tally.worst);
-  EXPECT_GE(tally.equal * 100, tally.all * 94);
+  EXPECT_GE(tally.equal * 100, tally.all * 95);
 }
 
 TEST(SearchPerBlock, NamesThePlanThatItPredicts) {
