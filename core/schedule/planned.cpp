@@ -116,11 +116,11 @@ class StepRunner {
   }
 
   void recompute(uint32_t forward) {
-    const auto found = outline_.recomputed.find(forward);
-    if (found == outline_.recomputed.end()) {
+    const uint32_t items = outline_.recomputed_before[forward];
+    if (items == WorkloadOutline::kNone) {
       return;
     }
-    for (const plan::WorkloadItem& item : found->second) {
+    for (const plan::WorkloadItem& item : outline_.recomputed[items]) {
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
         operate(item.index);
       } else {
@@ -182,9 +182,9 @@ class StepRunner {
 
   // Adds a node. `uses_views`: it depends on the parameters of its unit.
   void apply(UnitId unit, bool uses_views, std::span<const Node> parameters = {}) {
-    std::vector<Node> inputs{last_, uses_views ? views_.at(unit) : AutogradQueue::kNone};
-    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-    last_ = graph_.add(inputs);
+    inputs_.assign({last_, uses_views ? views_.at(unit) : AutogradQueue::kNone});
+    inputs_.insert(inputs_.end(), parameters.begin(), parameters.end());
+    last_ = graph_.add(inputs_);
     run_open_ = false;
   }
 
@@ -208,6 +208,34 @@ class StepRunner {
     return nodes;
   }
 
+  // Operators of one unit. All are in one run, unless parameters are frozen or replicated.
+  void apply_all(const WorkloadOutline::Forward& item) {
+    if (!trained_.empty() || !buckets_.empty()) {
+      for (uint32_t i = 0; i < item.count; ++i) {
+        apply(item.unit, item.index + i);
+      }
+      return;
+    }
+    operate(item.index, item.count);
+    if (!run_open_ || run_unit_ != item.unit) {
+      apply(item.unit, true);
+      open_run(item.unit);
+    }
+    for (uint32_t i = 0; i < item.count; ++i) {
+      runs_.push_back(item.index + i);
+    }
+    tags_[run_tag_].end += item.count;
+  }
+
+  // The newest node is that of a run.
+  void open_run(UnitId unit) {
+    run_open_ = true;
+    run_unit_ = unit;
+    graph_.at(last_, tag({}));
+    tags_.back().begin = tags_.back().end = static_cast<uint32_t>(runs_.size());
+    run_tag_ = tags_.size() - 1;
+  }
+
   void apply(UnitId unit, uint32_t index) {
     operate(index);
     const bool trains = trained_.empty() || trained_[index];
@@ -220,27 +248,27 @@ class StepRunner {
     const bool alone = !parameters.empty() || (trains && !trained_.empty());
     if (!run_open_ || run_unit_ != unit || alone) {
       apply(unit, trains, parameters);
+      open_run(unit);
       run_open_ = !alone;
-      run_unit_ = unit;
-      const auto begin = static_cast<uint32_t>(runs_.size());
-      graph_.at(last_, tag({}));
-      tags_.back().begin = tags_.back().end = begin;
-      run_tag_ = tags_.size() - 1;
     }
     runs_.push_back(index);
     ++tags_[run_tag_].end;
   }
 
-  void operate(uint32_t index) {
+  void operate(uint32_t index, uint32_t count = 1) {
     if (!keep_) {
       return;
     }
     std::vector<PlannedItem>& order = planned_.order;
-    if (merges_operators_ && !order.empty() && order.back().kind == PlannedItem::Kind::kOperator &&
-        order.back().index + order.back().count == index) {
-      ++order.back().count;
+    if (!merges_operators_) {
+      for (uint32_t i = 0; i < count; ++i) {
+        order.push_back({PlannedItem::Kind::kOperator, index + i});
+      }
+    } else if (!order.empty() && order.back().kind == PlannedItem::Kind::kOperator &&
+               order.back().index + order.back().count == index) {
+      order.back().count += count;
     } else {
-      order.push_back({PlannedItem::Kind::kOperator, index});
+      order.push_back({PlannedItem::Kind::kOperator, index, count});
     }
   }
 
@@ -251,7 +279,7 @@ class StepRunner {
     for (size_t i = 0; i < outline_.forward.size(); ++i) {
       const WorkloadOutline::Forward& item = outline_.forward[i];
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
-        apply(item.unit, item.index);
+        apply_all(item);
         continue;
       }
       HookEvent event = workload_.hooks[item.index];
@@ -303,7 +331,7 @@ class StepRunner {
       launch(buckets_.ready(*replicated));
       return;
     }
-    for (uint32_t i = end; i-- > begin;) {
+    for (uint32_t i = end; i-- > begin && (keep_ || !outline_.recomputed.empty());) {
       recompute(runs_[i]);
       const uint32_t* const first = outline_.first_backward.data() + runs_[i];
       for (uint32_t k = first[0]; k < first[1]; ++k) {
@@ -417,6 +445,7 @@ class StepRunner {
   bool sharded_;  // whether any unit is sharded
   AutogradQueue graph_;
   std::vector<Tag> tags_;
+  std::vector<Node> inputs_;    // of the node that is added
   std::vector<uint32_t> runs_;  // forward operators of all runs, in order
   bool run_open_ = false;       // the newest node is a run that may get more operators
   UnitId run_unit_ = 0;

@@ -12,6 +12,7 @@ class Outliner {
  public:
   explicit Outliner(const plan::Workload& workload) : workload_(workload) {
     out_.first_backward.assign(workload.operators.size() + 1, 0);
+    out_.recomputed_before.assign(workload.operators.size(), WorkloadOutline::kNone);
     out_.items = workload.order.size();
   }
 
@@ -38,7 +39,7 @@ class Outliner {
       case plan::Phase::kForward:
       case plan::Phase::kLoss:
         if (in_forward_) {
-          out_.forward.push_back({item.kind, item.index, op.unit});
+          run(item.index, op.unit);
         }
         return;
       case plan::Phase::kRecompute:
@@ -56,8 +57,22 @@ class Outliner {
       differentiated_.emplace_back(forward, item.index);
     }
     if (!again_.empty() && op.forward >= 0) {
-      out_.recomputed[static_cast<uint32_t>(op.forward)] = std::exchange(again_, {});
+      out_.recomputed_before[static_cast<uint32_t>(op.forward)] =
+          static_cast<uint32_t>(out_.recomputed.size());
+      out_.recomputed.push_back(std::exchange(again_, {}));
     }
+  }
+
+  void run(uint32_t index, UnitId unit) {
+    if (!out_.forward.empty()) {
+      WorkloadOutline::Forward& last = out_.forward.back();
+      if (last.kind == WorkloadItem::Kind::kOperator && last.unit == unit &&
+          last.index + last.count == index) {
+        ++last.count;
+        return;
+      }
+    }
+    out_.forward.push_back({WorkloadItem::Kind::kOperator, index, unit});
   }
 
   void raise(const WorkloadItem& item) {
