@@ -35,10 +35,11 @@ std::vector<int64_t> batch_sizes(int64_t samples) {
 std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, int64_t samples) {
   const auto blocks = static_cast<int64_t>(tree.blocks.size());
   std::vector<std::pair<int64_t, bool>> of_operators;  // blocks of a unit, checkpoints
-  for (const int64_t size : {0, 1, 2, 4, 8}) {
-    if (size < blocks || size <= 1) {
-      of_operators.emplace_back(size, false);
-      of_operators.emplace_back(size, true);
+  for (const bool checkpoint : {false, true}) {
+    for (const int64_t size : {1, 2, 4, 8, 0}) {
+      if (size < blocks || size <= 1) {
+        of_operators.emplace_back(size, checkpoint);
+      }
     }
   }
   const std::vector<int64_t> batches = batch_sizes(samples);

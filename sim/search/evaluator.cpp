@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/merged_units.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload_builder.h"
@@ -47,9 +48,13 @@ void Evaluator::take_family(const Candidate& candidate) {
   if (same) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
   } else {
-    sized_.clear();
+    if (!before || before->checkpoint != candidate.checkpoint) {
+      sized_.clear();
+    }
     parts_.clear();
-    plan_ = scenario_.model->resolve(plan, scenario_.world_size);
+    const plan::ResolvedPlan smaller =
+        std::exchange(plan_, scenario_.model->resolve(plan, scenario_.world_size));
+    merge_units(smaller);
   }
   require_simulator_support(plan_, target_);
   if (!same || before->shard != candidate.shard) {
@@ -58,6 +63,24 @@ void Evaluator::take_family(const Candidate& candidate) {
   unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
   add_steps(in_backward_, *target_.costs, unit_costs_);
   family_ = candidate;
+}
+
+// Keeps the operators that were known for the plan `before`, if the units of the present one are
+// merged from its.
+void Evaluator::merge_units(const plan::ResolvedPlan& before) {
+  for (auto& [batch, of] : sized_) {
+    std::optional<plan::Workload> merged = plan::merge_units(std::move(of.workload), before, plan_);
+    if (!merged) {
+      sized_.clear();
+      return;
+    }
+    of.workload = std::move(*merged);
+    of.outline = schedule::workload_outline(of.workload);
+    for (size_t i = 0; i < of.memory.size(); ++i) {
+      of.memory[i].unit = of.workload.operators[i].unit;
+    }
+    of.known.clear();
+  }
 }
 
 void Evaluator::take_sizes() {

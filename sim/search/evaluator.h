@@ -23,7 +23,8 @@ namespace shardlens::sim {
 // Predicts candidates one after the other with the results of evaluate(), but computes what
 // successive candidates share only once. So similar candidates should follow each other:
 // - Candidates that differ only in their microbatch share a plan.
-// - Candidates with the same units and checkpoints share operators and their durations.
+// - Candidates with the same units and checkpoints share operators and their durations. After
+//   candidates with smaller units, only the units of the operators change.
 // - Candidates with the same allocations on the compute stream, such as plans that differ only in
 //   when they gather or over how many ranks they shard, share the replay of that stream.
 // - Of more than four microbatches, further middle ones are not simulated if they only add time
@@ -82,6 +83,7 @@ class Evaluator {
   [[nodiscard]] StepPrediction predicted(const Candidate& candidate, int64_t microbatches);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
+  void merge_units(const plan::ResolvedPlan& before);
   void take_sizes();
   [[nodiscard]] Sized& sized(int64_t batch);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
