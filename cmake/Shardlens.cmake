@@ -90,6 +90,12 @@ function(shardlens_library name)
   target_link_libraries(${name} PUBLIC shardlens_headers ${ARG_LINKS} ${SHARDLENS_OPTIONS_SCOPE} $<BUILD_INTERFACE:shardlens_options>)
 endfunction()
 
+# shardlens_inlines(NAME)      for libraries in which a search spends its time: functions may be inlined into others of the library, although it
+# is position-independent code, where by default another library could replace them when a program starts. Nothing does.
+function(shardlens_inlines name)
+  target_compile_options(${name} PRIVATE -fno-semantic-interposition)
+endfunction()
+
 # shardlens_test(NAME SOURCES a_test.cpp ... [LINKS ...] [ENGINE] [SERIAL] [LABELS ...] [TIMEOUT seconds])
 # One executable. Torch-free executables register each TEST with CTest; ENGINE executables are one CTest entry each, because every process
 # needs about a second to load LibTorch. ENGINE tests and SERIAL tests (with several processes, or that measure times) never run concurrently

@@ -197,7 +197,9 @@ bool Machine::settle() {
     next_issue_ = kNever;
     for (Lane& lane : lanes_) {
       if (!lane.running && lane.head < lane.queue.size()) {
-        changed = begin(lane) || changed;
+        const Work& next = lane.queue[lane.head];
+        const bool waits = next.issue <= now_ && lane.sleeps && marks_[next.mark] < 0;
+        changed = (!waits && begin(lane)) || changed;
       } else if (lane.running && lane.end == now_) {
         finish(lane);  // a collective of no length whose last rank has just arrived
         changed = true;

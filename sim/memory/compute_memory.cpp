@@ -135,7 +135,6 @@ StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
     peak = std::max(peak, most + allocator_.allocated() + std::exchange(staged_, 0));
   }
   const Bytes reserved = start.reserved + compute.reserved + allocator_.reserved();
-  out_.peak_requested = 0;  // of a part
   if (reserved > options.capacity) {
     return run(inputs, options);
   }

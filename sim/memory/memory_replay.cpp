@@ -212,14 +212,17 @@ MemoryReplay::Block MemoryReplay::hold(
   if (*block >= holders_.size()) {
     holders_.resize(allocator_.blocks());
   }
-  ++allocations_;
-  Bytes& least = bytes <= CachingAllocator::kSmallSize ? least_small_ : least_large_;
-  least = std::min(least, bytes);
   holders_[*block] = {bytes, unit, op, category, what, true};
+  if (part_ != Part::kAll) {
+    Bytes& least = bytes <= CachingAllocator::kSmallSize ? least_small_ : least_large_;
+    least = std::min(least, bytes);
+    most_ = std::max(most_, allocator_.allocated());
+    return *block;
+  }
+  ++allocations_;
   by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
   requested_ += bytes;
   out_.peak_requested = std::max(out_.peak_requested, requested_);
-  most_ = std::max(most_, allocator_.allocated());
   if (keeps_history_ && allocator_.allocated() > highest_) {
     highest_ = allocator_.allocated();
     highest_by_category_ = by_category_;
@@ -249,10 +252,12 @@ void MemoryReplay::drop(Block& block, bool later) {
     block = kNone;
     return;
   }
-  note_peak();
   Holder& holder = holders_[block];
-  by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
-  requested_ -= holder.requested;
+  if (part_ == Part::kAll) {
+    note_peak();
+    by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
+    requested_ -= holder.requested;
+  }
   holder.alive = false;
   if (later) {
     allocator_.retire(std::exchange(block, kNone), recorded_);
