@@ -7,7 +7,8 @@
 
 `changes` draws a model of 4 to 12 blocks, delays of collectives from small to dominant, and a plan that is not the best one; captures it, asks for
 advice, and captures the plan and at most eight of the predicted changes of one thing, alternately, four times. `waste` plants one thing that costs
-time, of those in PLANTED, with delays that matter, and compares the advice with it. Each seed adds a line to the file, and seeds that it has are
+time, of those in PLANTED, with delays that matter, and compares the advice with it; if the advice does not name it, the plan without it is measured,
+because what is planted may cost nothing: recomputing, where backward waits for communication anyway. Each seed adds a line to the file, and seeds that it has are
 skipped, so a run can be continued. `summary` prints the table. Nothing else should run on the machine.
 
 A change is measured as the mean over rounds of its median step minus that of the unchanged plan in the same round; its standard error is that of
@@ -93,9 +94,13 @@ class World:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def error_of(differences):
+    return statistics.stdev(differences) / math.sqrt(len(differences))
+
+
 def measured(change, differences):
     return {"title": change["title"], "predicted_ms": change["change_ns"] / 1e6, "interval_ms": [x / 1e6 for x in change["interval_ns"]],
-            "measured_ms": statistics.mean(differences), "error_ms": statistics.stdev(differences) / math.sqrt(len(differences))}
+            "measured_ms": statistics.mean(differences), "error_ms": error_of(differences)}
 
 
 def random_plan(draw, blocks):
@@ -129,7 +134,8 @@ def run_changes(world):
 
 def run_waste(world, seed):
     name, keys, run, words = PLANTED[seed % len(PLANTED)]
-    plan = {"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ""}], **keys}
+    without = {"version": 1, "units": [{"modules": "model.layers.*"}, {"modules": ""}]}
+    plan = {**without, **keys}
     advice = world.advice(plan, run)
     first = next((each for each in advice["changes"] if "; " not in each["title"]), None)
     named = [each for each in advice["changes"] if any(word in each["title"] for word in words)]
@@ -137,6 +143,9 @@ def run_waste(world, seed):
     if named:
         own, differences = world.measure(plan, run, named[:1])
         out.update(own_ms=own, change=measured(named[0], differences[0]))
+    else:
+        own, differences = world.measure(plan, run, [{"plan": without, "run": {}}])
+        out.update(own_ms=own, without={"measured_ms": statistics.mean(differences[0]), "error_ms": error_of(differences[0])})
     return out
 
 
@@ -164,9 +173,12 @@ def summary_of_changes(rows):
 
 def summary_of_waste(rows):
     right = sum(row["named"] for row in rows)
+    free = [row for row in rows if "without" in row and row["without"]["measured_ms"] > -2 * row["without"]["error_ms"]]
+    costly = len(rows) - len(free)
     certain = [row["change"] for row in rows if row["named"] and abs(row["change"]["measured_ms"]) > 2 * row["change"]["error_ms"]]
     better = sum(each["measured_ms"] < 0 for each in certain)
-    print(f"{len(rows)} captures: the cause is named in {right} ({right / len(rows):.1%}); of {len(certain)} edits beyond noise {better} improve the step")
+    print(f"{len(rows)} captures: the cause is named in {right} ({right / len(rows):.1%}), and in {right} of {costly} ({right / costly:.1%}) in which it costs "
+          f"more than noise; of {len(certain)} edits beyond noise {better} improve the step")
     for name in sorted({row["planted"] for row in rows}):
         of = [row for row in rows if row["planted"] == name]
         print(f"  {name}: named in {sum(row['named'] for row in of)} of {len(of)}")
