@@ -295,8 +295,8 @@ class Writer {
           : action.stream == Stream::kAllReduce                                 ? tracks_[1]
           : separate_ && action.stream == Stream::kReduceScatter ? tracks_[kReduceScatters]
                                                                  : tracks_[0];
-      trace_.add_complete(Category::kCpuOp, name, track,
-                          offset_ + times.stream.start, offset_ + times.stream.end);
+      trace_.add_complete(Category::kCpuOp, name, track, offset_ + times.stream.start,
+                          offset_ + times.stream.end);
     } else {
       const bool memcpy = action.op == Op::kToHost || action.op == Op::kToDevice;
       kernel(memcpy ? Category::kGpuMemcpy : Category::kKernel, name,

@@ -11,8 +11,8 @@ namespace shardlens::sim {
 // An item of a planned step's order that allocates or frees memory.
 struct MemoryItem {
   // kFlatten: a reduction is about to read the unit's gradients. kStage: a copy from or to the host
-  // of values in another dtype than `buffer`. kRecord, kPassed: see [Note: Passed by compute]. kStep:
-  // the optimizer has used the gradient.
+  // of values in another dtype than `buffer`. kRecord, kPassed: see [Note: Passed by compute].
+  // kStep: the optimizer has used the gradient.
   enum class Kind : uint8_t {
     kOperators,
     kBackwardEnd,

@@ -57,7 +57,7 @@ def fuzz(options, target):
     limits = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={options.seconds}"]
     with tempfile.TemporaryDirectory(prefix="shardlens-fuzz-") as temporary, open(work / "log", "w+") as log:
         process = subprocess.Popen(
-            [*command(options, target), *limits, f"-max_len={LONGEST}", f"-dict={work / 'words.dict'}", f"-artifact_prefix={work}/finding-", "-timeout=10",
+            [*command(options, target), *limits, f"-max_len={LONGEST}", f"-dict={work / 'words.dict'}", f"-artifact_prefix={work}/finding-", "-timeout=60",
              "-rss_limit_mb=2048", "-print_final_stats=1", "-use_value_profile=0", corpus, CORPORA / target],
             stdout=subprocess.DEVNULL, stderr=log, env={**os.environ, "TMPDIR": temporary})
         _, status, usage = os.wait4(process.pid, 0)
