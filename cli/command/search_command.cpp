@@ -354,8 +354,11 @@ ExitCode run(const SearchCommand& options) {
   const Bare bare = on_bare_hardware(options, scenario, result, search);
   std::optional<sim::PerBlockPlan> per_block;
   if (options.per_block && !interrupted) {
-    per_block = sim::search_per_block(
-        scenario, search, result.best() == nullptr ? nullptr : &result.best()->candidate);
+    const sim::Candidate* start = result.best() == nullptr ? nullptr : &result.best()->candidate;
+    sim::Scenario by_block = scenario;
+    by_block.plan.cpu_offload =
+        by_block.plan.cpu_offload || (start != nullptr && start->cpu_offload);
+    per_block = sim::search_per_block(by_block, search, start);
   }
   std::signal(SIGINT, SIG_DFL);
   print_summary(result, shows);

@@ -466,7 +466,9 @@ SimulatedStep simulate(const plan::Workload& workload,
   hosts.reserve(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     out.ranks[rank].items.resize(options.keep_times ? step.order.size() : 0);
-    machine.reserve(machine.lane(rank, static_cast<uint32_t>(Stream::kCompute)), step.order.size());
+    for (uint32_t lane = 0; lane < schedule::kStreamCount; ++lane) {
+      machine.reserve(machine.lane(rank, lane), step.order.size());
+    }
     hosts.emplace_back(inputs, machine, rank, groups[rank], out.ranks[rank].items);
     hosts.back().run();
   }

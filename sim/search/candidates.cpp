@@ -82,6 +82,7 @@ plan::Plan plan_of(const Candidate& candidate,
   plan.backward_prefetch =
       candidate.backward_prefetch ? plan::BackwardPrefetch::kPre : plan::BackwardPrefetch::kNone;
   plan.forward_prefetch = candidate.forward_prefetch;
+  plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
   plan.activation_checkpointing.clear();
   if (candidate.checkpoint) {
     for (const uint32_t block : tree.blocks) {
@@ -106,6 +107,7 @@ std::string name_of(const Candidate& candidate, int64_t ranks) {
              ? ""
              : fmt::format(", forward prefetch {}", candidate.forward_prefetch);
   out += candidate.checkpoint ? ", checkpointed" : "";
+  out += candidate.cpu_offload ? ", CPU offload" : "";
   return out + fmt::format(", {} x {}", candidate.batch, candidate.accumulate);
 }
 

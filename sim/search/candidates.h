@@ -17,6 +17,7 @@ struct Candidate {
   int64_t forward_prefetch = 0;  // depth
   bool checkpoint = false;       // every block is checkpointed
   int64_t batch = 1, accumulate = 1;
+  bool cpu_offload = false;  // even if the base plan has none
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
@@ -25,9 +26,9 @@ struct Candidate {
 // The sizes into which a rank's samples per step can be divided as microbatches, sorted.
 [[nodiscard]] std::vector<int64_t> batch_sizes(int64_t samples);
 
-// All candidates of a model on `ranks` ranks. A rank's `samples` sequences per step are divided
-// into microbatches in every way. Candidates with the same units and checkpoints are adjacent, and
-// candidates that differ only in their microbatch are sorted by its size.
+// All candidates without cpu_offload of a model on `ranks` ranks. A rank's `samples` sequences per
+// step are divided into microbatches in every way. Candidates with the same units and checkpoints
+// are adjacent, and candidates that differ only in their microbatch are sorted by its size.
 [[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
                                                 int64_t ranks,
                                                 int64_t samples);

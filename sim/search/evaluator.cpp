@@ -20,7 +20,8 @@ bool same_family(const Candidate& a, Candidate b) {
 }
 
 bool same_operators(const Candidate& a, const Candidate& b) {
-  return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint;
+  return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint &&
+         a.cpu_offload == b.cpu_offload;
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ void Evaluator::take_family(const Candidate& candidate) {
   if (same) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
   } else {
-    if (!before || before->checkpoint != candidate.checkpoint) {
+    if (!before || before->checkpoint != candidate.checkpoint ||
+        before->cpu_offload != candidate.cpu_offload) {
       sized_.clear();
     }
     parts_.clear();

@@ -27,12 +27,12 @@ bool same_sizes(const Candidate& a, const Candidate& b) {
 
 class Searcher {
  public:
-  Searcher(const Scenario& scenario, const SearchOptions& options)
+  Searcher(const Scenario& scenario, const SearchOptions& options, std::vector<Candidate> all)
       : scenario_(scenario),
         target_(limited(scenario.machine->target(), options.memory_limit)),
         ranks_(scenario.world_size),
         options_(options),
-        all_(candidates(scenario.model->tree(), ranks_, scenario.step.samples())),
+        all_(std::move(all)),
         outcomes_(all_.size()),
         refusals_(all_.size()) {
     for (size_t begin = 0; begin < all_.size();) {
@@ -182,6 +182,9 @@ class Searcher {
         fmt::format("{}: the fastest that fits in {:.1f} GiB (it reserves {:.1f})",
                     name_of(best.candidate, ranks_), static_cast<double>(target_.memory) / kGiB,
                     static_cast<double>(best.outcome.peak_reserved) / kGiB);
+    if (best.candidate.cpu_offload) {
+      out += "; without CPU offload nothing fits";
+    }
     if (usual == nullptr) {
       return out + "; sharding every block over all ranks without checkpoints does not fit.";
     }
@@ -228,6 +231,16 @@ class Searcher {
   std::exception_ptr failure_;
 };
 
+// A search that found nothing, and the one after it.
+SearchResult sum_of(const SearchResult& before, SearchResult out) {
+  out.all += before.all;
+  out.evaluated += before.evaluated;
+  out.pruned += before.pruned;
+  out.refused += before.refused;
+  out.refusal = before.refusal.empty() ? out.refusal : before.refusal;
+  return out;
+}
+
 }  // namespace
 
 std::vector<Found> pareto_front(std::vector<Found> found) {
@@ -265,7 +278,20 @@ SearchResult search(const Scenario& scenario, const SearchOptions& options) {
                      "the traces do not contain the model, which a search needs to try other "
                      "batches and units; search with --model");
   }
-  return Searcher(scenario, options).run();
+  std::vector<Candidate> all =
+      candidates(scenario.model->tree(), scenario.world_size, scenario.step.samples());
+  SearchResult out = Searcher(scenario, options, all).run();
+  if (out.best() != nullptr || out.cancelled || scenario.plan.cpu_offload) {
+    return out;
+  }
+  for (Candidate& each : all) {
+    each.cpu_offload = true;
+  }
+  try {
+    return sum_of(out, Searcher(scenario, options, std::move(all)).run());
+  } catch (const InputError&) {
+    return out;  // the machine has no measurements of copies to the host
+  }
 }
 
 }  // namespace shardlens::sim

@@ -49,6 +49,10 @@ struct SearchResult {    // what a search found
 // accumulation, which has no gradients of earlier microbatches. A candidate whose parameters,
 // gradients and optimizer states do not fit is not simulated.
 //
+// [Note: Offload] If nothing fits, all candidates are predicted again with cpu_offload. It takes
+// less memory for more time, in copies and in the optimizer on the host, so it is no dimension of
+// the space.
+//
 // The result does not depend on the number of threads. If nothing fits, `pareto` is empty. Errors:
 // InputError if the model cannot be planned or is unknown (traces without a config.json), or if
 // every candidate is refused.

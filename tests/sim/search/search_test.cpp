@@ -70,7 +70,7 @@ std::set<std::string> names(const std::vector<Found>& of) {
   return out;
 }
 
-constexpr Bytes kTight = 200 << 20;
+constexpr Bytes kTight = 200 << 20, kEnough = Bytes{1} << 40;
 
 TEST(Search, FindsWhatTryingEverythingFinds) {
   const std::vector<Found> all = all_of(kTight);
@@ -90,6 +90,33 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
     }
   }
   EXPECT_THAT(result.why, testing::HasSubstr(name_of(result.best()->candidate, kRanks)));
+}
+
+// With the memory that the smallest plan with offload needs, no other plan fits.
+TEST(Search, OffloadsOnlyIfNothingElseFits) {
+  Scenario one = scenario();
+  one.plan.cpu_offload = true;
+  const SearchResult offloaded = search(one, options(kEnough));
+  Bytes least = kEnough;
+  for (const Found& each : offloaded.pareto) {
+    EXPECT_FALSE(each.candidate.cpu_offload);  // the base plan has it already
+    least = std::min(least, each.outcome.peak_reserved);
+  }
+  for (const Found& each : all_of(least)) {
+    ASSERT_FALSE(each.outcome.fits);
+  }
+  const SearchResult result = found(options(least));
+  ASSERT_NE(result.best(), nullptr);
+  const Candidate& best = result.best()->candidate;
+  EXPECT_TRUE(best.cpu_offload);
+  EXPECT_TRUE(plan_of(best, plan::Plan{}, model()->tree(), kRanks).cpu_offload);
+  EXPECT_THAT(name_of(best, kRanks), testing::HasSubstr("CPU offload"));
+  EXPECT_THAT(result.why, testing::HasSubstr("without CPU offload nothing fits"));
+  one.plan = plan_of(best, plan::Plan{}, model()->tree(), kRanks);
+  one.step.batch = best.batch;
+  one.step.accumulate = best.accumulate;
+  EXPECT_EQ(evaluate(one).figures, result.best()->outcome.figures);
+  EXPECT_FALSE(found(options(kEnough)).best()->candidate.cpu_offload);
 }
 
 TEST(Search, ThreadsChangeNothing) {
