@@ -66,6 +66,9 @@ void add_world_options(CLI::App& app, RunOptions& o) {
 
 void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--steps", o.steps, "training steps, warmup included")->capture_default_str();
+  app.add_flag("--one-epoch", o.one_epoch,
+               "end when every sample was used once; --steps is then the most. In the last step "
+               "ranks without data join the others");
   app.add_option("--warmup", o.warmup, "number of first steps that are not recorded")
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate")->capture_default_str();
@@ -289,6 +292,10 @@ void check(const RunOptions& o) {
         fmt::format("--warmup {}: expected less than --steps {}; otherwise no step is recorded",
                     o.warmup, o.steps));
   }
+  if (o.one_epoch && backend_of(o) == Backend::kEmulated) {
+    throw UsageError(
+        "--one-epoch: an emulated run has one rank, whose data cannot run out before the others'");
+  }
   check_step(o.step);
   finite("--lr", o.lr, true);
   finite("--weight-decay", o.weight_decay, true);
@@ -399,6 +406,9 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   if (o.record_newest) {
     out.emplace_back("--record-newest");
   }
+  if (o.one_epoch) {
+    out.emplace_back("--one-epoch");
+  }
   if (o.save_async) {
     out.emplace_back("--save-async");
   }
@@ -427,6 +437,9 @@ std::string to_json(const RunOptions& o) {
   out["force_collectives"] = o.force_collectives;
   out["steps"] = o.steps;
   out["warmup"] = o.warmup;
+  if (o.one_epoch) {
+    out["one_epoch"] = true;
+  }
   out["batch"] = o.step.batch;
   out["seq"] = *o.step.seq;
   out["accumulate"] = o.step.accumulate;

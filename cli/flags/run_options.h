@@ -37,8 +37,9 @@ struct RunOptions {
   int64_t rank = 0;                   // emulated only
   std::string hardware;               // emulated only; empty: "ab:5000:inf" on CPU
 
-  int64_t steps = 10;  // all steps, including warmup
-  int64_t warmup = 0;  // number of first steps that are not recorded
+  int64_t steps = 10;      // all steps, including warmup
+  int64_t warmup = 0;      // number of first steps that are not recorded
+  bool one_epoch = false;  // end when all samples were used once; `steps` is then the most
   plan::StepSettings step{.batch = 2, .seq = 64};
 
   double lr = 1e-3;

@@ -143,6 +143,7 @@ record::SessionOptions session_options(const RunOptions& options,
 train::TrainOptions train_options(const RunOptions& options) {
   train::TrainOptions train;
   train.steps = options.steps;
+  train.one_epoch = options.one_epoch;
   train.step = options.step;
   train.norm_type = options.norm_type;
   train.scaler.scale = options.loss_scale;
@@ -334,10 +335,11 @@ class Worker {
     if (first) {
       metrics.emplace(options_.out / "metrics.jsonl", world_->emulated());
     }
-    Progress progress(options_.steps, world_->emulated(), first);
     const train::TrainContext context{
         model_.get(),          sharded_.get(),        world_.get(),       &tokens_, placement_.rank,
         placement_.world_size, &session_->recorder(), &stop_.requested(), device_,  &checkpoints};
+    const int64_t all = train::steps_of(context, train_options(options_));
+    Progress progress(all, world_->emulated(), first);
     const int64_t steps =
         train::train(context, train_options(options_), [&](const train::StepReport& report) {
           if (metrics) {
@@ -348,13 +350,11 @@ class Worker {
     stop_.set_unlimited(true);
     world_->set_recorder(nullptr);
     (void)session_->finish();
-    if (options_.save_format == SaveFormat::kFull && !options_.save.empty() &&
-        steps == options_.steps) {
+    if (options_.save_format == SaveFormat::kFull && !options_.save.empty() && steps == all) {
       train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
     }
-    if (steps < options_.steps) {
-      throw RuntimeFault(
-          fmt::format("stopped by a signal after {} of {} steps", steps, options_.steps));
+    if (steps < all) {
+      throw RuntimeFault(fmt::format("stopped by a signal after {} of {} steps", steps, all));
     }
   }
 

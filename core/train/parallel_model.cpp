@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
+#include "core/dist/world.h"
 #include "core/fsdp/grad_norm.h"
 #include "core/module/activation_checkpoint.h"
 #include "core/module/tree_of.h"

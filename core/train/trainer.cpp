@@ -1,5 +1,6 @@
 #include "core/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -15,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/fsdp/join.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
@@ -39,12 +41,41 @@ c10::DeviceAllocator* allocator_of(const c10::Device& device) {
   return device.is_cpu() ? nullptr : c10::getDeviceAllocator(device.type());
 }
 
+// Which microbatches an epoch has. All ranks get the same answers.
+class Epoch {
+ public:
+  Epoch(const BatchShape& shape, int64_t samples) : shape_(shape) {
+    batches_ = std::max<int64_t>(0, samples - shape.first_sample) / shape.batch;
+  }
+  [[nodiscard]] int64_t microbatches() const {
+    return (batches_ + shape_.ranks - 1) / shape_.ranks;
+  }
+  [[nodiscard]] int64_t batches_of(int64_t microbatch) const {
+    return std::clamp<int64_t>(batches_ - microbatch * shape_.ranks, 0, shape_.ranks);
+  }
+  [[nodiscard]] bool has_batch(int64_t microbatch) const {
+    return shape_.rank < batches_of(microbatch);
+  }
+
+ private:
+  BatchShape shape_;
+  int64_t batches_ = 0;  // of all ranks
+};
+
+BatchShape shape_from(const TrainContext& context, const TrainOptions& options) {
+  BatchShape shape = shape_of(options.step, context.rank, context.ranks);
+  if (context.checkpoints != nullptr) {
+    shape.first_sample = context.checkpoints->start().samples;
+  }
+  return shape;
+}
+
 class Loop {
  public:
   Loop(const TrainContext& context, const TrainOptions& options)
       : context_(context),
         options_(options),
-        shape_(shape_of(options.step, context.rank, context.ranks)),
+        shape_(shape_from(context, options)),
         optimizer_(make_optimizer(context.sharded->flat_shards(),
                                   {.kind = options.step.optimizer,
                                    .lr = options.lr,
@@ -52,7 +83,13 @@ class Loop {
                                    .momentum = options.step.momentum})),
         samples_(context.tokens->samples(shape_.seq)),
         first_step_(context.checkpoints == nullptr ? 0 : context.checkpoints->start().step),
-        microbatches_((options.steps - first_step_) * options.step.accumulate) {
+        steps_(steps_of(context, options)),
+        microbatches_((steps_ - first_step_) * options.step.accumulate) {
+    if (options.one_epoch) {
+      epoch_.emplace(shape_, samples_);
+      microbatches_ = std::min(microbatches_, epoch_->microbatches());
+      join_.emplace(*context.sharded, *context.world);
+    }
     const plan::ResolvedPlan& plan = context.sharded->plan();
     plan::require_step_support(plan, options.step);
     if (plan.steps_in_backward()) {
@@ -67,15 +104,15 @@ class Loop {
                       context.device);
     }
     if (context.checkpoints != nullptr) {
-      shape_.first_sample = context.checkpoints->start().samples;
       context.checkpoints->restore_state(*optimizer_, scaler());
     }
   }
 
   [[nodiscard]] int64_t first_step() const { return first_step_; }
+  [[nodiscard]] int64_t steps() const { return steps_; }
 
   void save_if_due(int64_t steps) {
-    const bool last = stopping_ || steps == options_.steps;
+    const bool last = stopping_ || steps == steps_;
     if (context_.checkpoints != nullptr) {
       context_.checkpoints->see(saved_);
     }
@@ -95,8 +132,18 @@ class Loop {
     if (allocator_ != nullptr) {
       allocator_->resetPeakStats(context_.device.index());
     }
-    for (int64_t microbatch = 0; microbatch < options_.step.accumulate; ++microbatch) {
-      forward_backward(step, microbatch);
+    losses_ =
+        at::zeros({shape_.ranks + kNews}, at::TensorOptions(at::kDouble).device(context_.device));
+    const int64_t first = (step - first_step_) * options_.step.accumulate;
+    const int64_t count = std::min(options_.step.accumulate, microbatches_ - first);
+    int64_t batches = 0;  // of all ranks
+    for (int64_t index = first; index < first + count; ++index) {
+      batches += epoch_ ? epoch_->batches_of(index) : shape_.ranks;
+    }
+    // The mean over ranks of the sum over microbatches is then the mean over the batches.
+    const double divisor = static_cast<double>(batches) / static_cast<double>(shape_.ranks);
+    for (int64_t index = first; index < first + count; ++index) {
+      forward_backward(index, divisor, index + 1 == first + count);
     }
     share_loss();
     at::Tensor norm, scaling;
@@ -124,8 +171,7 @@ class Loop {
     const std::chrono::duration<double> elapsed = Clock::now() - begin;
     report.step_ms = elapsed.count() * 1e3;
     report.tokens_per_s =
-        static_cast<double>(shape_.ranks * shape_.batch * shape_.seq * options_.step.accumulate) /
-        elapsed.count();
+        static_cast<double>(batches * shape_.batch * shape_.seq) / elapsed.count();
     report.unsharded_bytes = context_.sharded->unsharded_bytes();
     if (allocator_ != nullptr) {
       const auto stats = allocator_->getDeviceStats(context_.device.index());
@@ -138,40 +184,40 @@ class Loop {
  private:
   GradScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
 
-  void forward_backward(int64_t step, int64_t microbatch) {
-    const bool last = microbatch + 1 == options_.step.accumulate;
+  // `index`: of the microbatch, from the first step of this run. `divisor`: of its loss.
+  void forward_backward(int64_t index, double divisor, bool last) {
     if (!options_.step.sync_every_microbatch) {
       context_.sharded->set_requires_gradient_sync(last);
     }
     context_.sharded->begin_microbatch(last);
-    const int64_t index = (step - first_step_) * options_.step.accumulate + microbatch;
+    if (join_) {
+      join_->next(epoch_->has_batch(index));
+      if (!join_->has_batch()) {
+        const RangeScope range(context_.recorder, Range::kBackward);
+        join_->shadow();
+        return;
+      }
+    }
     const Batch tokens = next_ ? *std::exchange(next_, std::nullopt) : batch(index);
     at::Tensor loss;
     {
       const RangeScope range(context_.recorder, Range::kForward);
       const at::Tensor logits = context_.model->logits(tokens.inputs);
       loss = models::token_loss(logits.flatten(0, 1), tokens.targets);
-      if (options_.step.accumulate > 1) {
-        loss = loss.div(static_cast<double>(options_.step.accumulate));
+      if (divisor != 1) {
+        loss = loss.div(divisor);
       }
-      note(loss.detach(), microbatch == 0);
+      // This rank's slot; on a device, without waiting for the loss.
+      losses_.narrow(0, shape_.rank, 1).add_(loss.detach());
     }
     {
       const RangeScope range(context_.recorder, Range::kBackward);
       (scaler_ ? scaler_->scale(loss) : loss).backward();
     }
-    if (!context_.device.is_cpu() && index + 1 < microbatches_) {
+    if (!context_.device.is_cpu() && index + 1 < microbatches_ &&
+        (!epoch_ || epoch_->has_batch(index + 1))) {
       next_ = batch(index + 1);  // while the device works on this one
     }
-  }
-
-  // Adds the loss to this rank's slot; on a device, without waiting for the loss.
-  void note(const at::Tensor& loss, bool first) {
-    if (first) {
-      losses_ =
-          at::zeros({shape_.ranks + kNews}, at::TensorOptions(at::kDouble).device(context_.device));
-    }
-    losses_.narrow(0, shape_.rank, 1).add_(loss);
   }
 
   // int64 [B, T] and [B · T]. Two separate tensors, so that no operator slices them on a device.
@@ -269,8 +315,10 @@ class Loop {
   std::shared_ptr<Optimizer> optimizer_;  // the model has it too, if it steps in backward
   std::optional<GradScaler> scaler_;
   int64_t samples_;
-  int64_t first_step_;
-  int64_t microbatches_;               // of the steps from the first one on
+  int64_t first_step_, steps_;
+  int64_t microbatches_;        // of the steps from the first one on
+  std::optional<Epoch> epoch_;  // one_epoch, with the join
+  std::optional<fsdp::Join> join_;
   std::optional<Batch> next_;          // copied to the device one microbatch ahead
   static constexpr int64_t kNews = 3;  // counts of ranks after the losses
   at::Tensor losses_;                  // fp64 [ranks + kNews]: losses of the current step, counts
@@ -281,11 +329,28 @@ class Loop {
 
 }  // namespace
 
+int64_t steps_of(const TrainContext& context, const TrainOptions& options) {
+  if (!options.one_epoch) {
+    return options.steps;
+  }
+  if (context.world->emulated()) {
+    throw InputError("",
+                     "one epoch: an emulated world has one rank, whose data cannot run out "
+                     "before the others'");
+  }
+  const BatchShape shape = shape_from(context, options);
+  const Epoch epoch(shape, context.tokens->samples(shape.seq));
+  const int64_t microbatches = epoch.microbatches();
+  const int64_t before = context.checkpoints == nullptr ? 0 : context.checkpoints->start().step;
+  const int64_t per_step = options.step.accumulate;
+  return std::min(options.steps, before + (microbatches + per_step - 1) / per_step);
+}
+
 int64_t train(const TrainContext& context,
               const TrainOptions& options,
               const std::function<void(const StepReport&)>& on_step) {
   Loop loop(context, options);
-  for (int64_t step = loop.first_step(); step < options.steps; ++step) {
+  for (int64_t step = loop.first_step(); step < loop.steps(); ++step) {
     if (context.recorder != nullptr) {
       context.recorder->step_begin(step);
     }
@@ -299,7 +364,7 @@ int64_t train(const TrainContext& context,
       return step + 1;
     }
   }
-  return options.steps;
+  return loop.steps();
 }
 
 }  // namespace shardlens::train

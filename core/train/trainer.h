@@ -32,6 +32,11 @@ struct TrainOptions {  // how long and how a run trains
   double norm_type = 2;  // p of the gradient norm that is reported and clipped; inf: the maximum
   double lr = 1e-3, weight_decay = 0.01;
   GradScalerOptions scaler;  // used if any unit computes or reduces in fp16
+  // End when no rank has a batch of samples left that no rank has read (`steps` is then the most).
+  // In the last microbatch only the first ranks may have one, and the others join (fsdp::Join);
+  // loss and gradients of the step are the means over the batches that there are. Samples that do
+  // not fill a batch are not used. Not in an emulated world.
+  bool one_epoch = false;
 };
 
 // The objects that training uses; it owns none of them.
@@ -67,12 +72,14 @@ struct StepReport {  // figures of one step
   std::optional<DeviceMemory> memory = {};  // only on a device
 };
 
+// The steps that train() makes in all, with those before a checkpoint.
+[[nodiscard]] int64_t steps_of(const TrainContext& context, const TrainOptions& options);
+
 // Runs the step loop: forward and backward of each microbatch, gradient norm (and clipping),
 // optimizer. `on_step` is called after every step on every rank, before a checkpoint is saved. Two
 // runs with equal inputs have bitwise equal results. Returns the number of steps done in all, fewer
-// than options.steps only if `stop` was set; the last one is saved in any case. Errors:
-// RuntimeFault naming step and rank, on all ranks, for a loss that is not finite; all errors of the
-// engine.
+// than steps_of() only if `stop` was set; the last one is saved in any case. Errors: RuntimeFault
+// naming step and rank, on all ranks, for a loss that is not finite; all errors of the engine.
 int64_t train(const TrainContext& context,
               const TrainOptions& options,
               const std::function<void(const StepReport&)>& on_step);
