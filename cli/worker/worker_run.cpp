@@ -82,9 +82,8 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
   return dist::World::join(world);
 }
 
-// The groups that core/dist creates: the world, one per mesh axis with more than one rank, and
-// that of reduce-scatters if the
-// plan separates them, and those of smaller meshes.
+// The groups that core/dist creates: the world, one per mesh axis with more than one rank, that of
+// reduce-scatters if the plan separates them, and those of smaller meshes.
 std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int rank) {
   const int size = static_cast<int>(plan.world_size);
   const int shard = static_cast<int>(plan.shard);

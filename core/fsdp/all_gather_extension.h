@@ -31,8 +31,7 @@ struct ExtendedUnit {
 // reductions do not change.
 //
 // Streams  pre_all_gather() runs on the stream of copy-ins, post_all_gather() on compute. They
-// issue
-//          work to the current stream and do not wait for it.
+//          issue work to the current stream and do not wait for it.
 // Threads  the thread that trains (in a backward on a device, autograd's).
 // Source   torch 2.11 _fully_shard/_fsdp_param.py (all_gather_inputs, _init_extensions).
 class AllGatherExtension {

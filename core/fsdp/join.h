@@ -31,14 +31,12 @@ struct JoinOptions {  // how a rank without data counts
 // Ownership  refers to model and world, which must outlive it.
 // Threads    the thread that trains.
 // Errors     UsageError on all ranks if a rank has no batch before it has trained with one (with
-// two
-//            under fsdp1 with forward_prefetch, whose first iteration differs): the others'
+//            two under fsdp1 with forward_prefetch, whose first iteration differs): the others'
 //            collectives are those of its own last microbatch. So every microbatch has to run the
 //            same units in the same order. UsageError for replicated units, which c10d's Reducer
 //            reduces. RuntimeFault for collectives, all of which end after the world's timeout.
 // Source     torch/distributed/algorithms/join.py, DistributedDataParallel.join, torch 2.11; FSDP
-// has
-//            none.
+//            has none.
 class Join {
  public:
   Join(ShardedModel& model, dist::World& world, const JoinOptions& options = {});
