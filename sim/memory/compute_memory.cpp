@@ -8,7 +8,6 @@
 namespace shardlens::sim {
 namespace {
 
-using schedule::BufferKind;
 using schedule::Stream;
 
 MemoryOptions unlimited(MemoryOptions options) {
