@@ -20,6 +20,7 @@
 #include "core/dist/world.h"
 #include "core/fsdp/float8_all_gather.h"
 #include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"
@@ -157,12 +158,7 @@ TEST_P(AllGatherExtensionTest, WhatArrivesIsUsed) {
 TEST_P(AllGatherExtensionTest, HooksAreOrderedByEventsOnADevice) {
   const ExtensionCase& c = GetParam();
   const auto emulated = [&](c10::Device device, bool extend) {
-    dist::WorldOptions options;
-    options.backend = dist::BackendKind::kEmulated;
-    options.world_size = c.ranks;
-    options.replicate = c.replicate;
-    options.device = device;
-    const auto world = dist::World::join(options);
+    const auto world = test::emulated_world(c.ranks, device, c.replicate);
     const bool offloads = c.plan.find("cpu_offload") != std::string::npos;
     const MakeAllGatherExtension reversed = [](const ExtendedUnit& unit) {
       return std::make_shared<Reversed>(unit);

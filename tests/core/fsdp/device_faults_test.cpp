@@ -21,6 +21,7 @@
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/module/activation_checkpoint.h"
+#include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"
@@ -31,19 +32,11 @@ namespace {
 
 using test::kFakeDevice;
 
-std::unique_ptr<dist::World> emulated_world(c10::Device device) {
-  dist::WorldOptions options;
-  options.backend = dist::BackendKind::kEmulated;
-  options.world_size = 2;
-  options.device = device;
-  return dist::World::join(options);
-}
-
 // PyTorch holds two: the one that is copied out and the one that is gathered.
 TEST(DeviceFaultsTest, TwoGatheredBuffersAreAlive) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const test::DeviceScope scope(seed);
-    const auto world = emulated_world(kFakeDevice);
+    const auto world = test::emulated_world(2, kFakeDevice);
     test::Mlp model = test::make_mlp(5, 6);
     test::move_to_device(*model);
     const c10::StreamId copy_in = test::fake.next;  // the first stream that the engine takes
@@ -74,7 +67,7 @@ struct ThrowInBackward : torch::autograd::Function<ThrowInBackward> {
 // One good step after `failures` backwards that throw. `elsewhere`: they run on another thread,
 // which then holds the last reference to autograd's graph task.
 at::Tensor train_after_failures(c10::Device device, int failures, bool elsewhere) {
-  const auto world = emulated_world(device);
+  const auto world = test::emulated_world(2, device);
   test::Mlp model = test::make_mlp(5, 3);
   if (!device.is_cpu()) {
     test::move_to_device(*model);
@@ -160,7 +153,7 @@ TEST(DeviceFaultsTest, ACheckpointRepeatsTheDevicesRandomNumbers) {
 TEST(DeviceFaultsTest, OneOperatorPacksAndCastsAUnitsGradients) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     const test::DeviceScope scope(seed);
-    const auto world = emulated_world(kFakeDevice);
+    const auto world = test::emulated_world(2, kFakeDevice);
     test::Mlp model = test::make_mlp(5, 3);
     test::move_to_device(*model);
     const auto sharded = fully_shard(
@@ -237,7 +230,7 @@ TEST(DeviceFaultsTest, ReadingTheNormEndsAfterTheTimeout) {
 
 TEST(DeviceFaultsTest, ParametersOnAnotherDeviceThanTheWorldsAreNamed) {
   const test::DeviceScope scope(0);
-  const auto world = emulated_world(kFakeDevice);
+  const auto world = test::emulated_world(2, kFakeDevice);
   test::Mlp model = test::make_mlp(5, 2);
   EXPECT_THAT(
       test::message_of<UsageError>([&] {

@@ -13,6 +13,7 @@
 
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
+#include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"
@@ -41,12 +42,7 @@ struct Outcome {
 };
 
 Outcome train(const TrainingCase& c, c10::Device device) {
-  dist::WorldOptions options;
-  options.backend = dist::BackendKind::kEmulated;
-  options.world_size = c.ranks;
-  options.replicate = c.replicate;
-  options.device = device;
-  const auto world = dist::World::join(options);
+  const auto world = test::emulated_world(c.ranks, device, c.replicate);
   test::Mlp model = test::make_mlp(5, 3);
   if (!device.is_cpu()) {
     test::move_to_device(*model);

@@ -19,6 +19,7 @@
 #include "core/fsdp/fully_shard.h"
 #include "core/fsdp/sharded_unit.h"
 #include "tests/core/fsdp/chain.h"
+#include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
@@ -313,11 +314,7 @@ TEST(FullParametersScopeTest, NotWithinAForward) {
 TEST(FullParametersScopeTest, OffloadedToTheHostOnADevice) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     const test::DeviceScope device(seed);
-    dist::WorldOptions options;
-    options.backend = dist::BackendKind::kEmulated;
-    options.world_size = 2;
-    options.device = test::kFakeDevice;
-    const auto world = dist::World::join(options);
+    const auto world = test::emulated_world(2, test::kFakeDevice);
     Chain model = make_chain({});
     test::move_to_device(*model);
     const auto sharded = fully_shard(model.ptr(), plan_with(""), {.world = world.get()});

@@ -18,7 +18,9 @@
 #include "core/replicate/replicate.h"
 #include "core/train/parallel_model.h"
 #include "core/train/trainer.h"
+#include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
+#include "tests/core/train/train_context.h"
 #include "tests/support/message_of.h"
 
 namespace shardlens::train {
@@ -61,11 +63,7 @@ Steps run_steps(const StepsCase& c, c10::Device device) {
   const std::filesystem::path path = token_file();
   const TokenFile tokens(path);
   std::filesystem::remove(path);
-  dist::WorldOptions world_options;
-  world_options.backend = dist::BackendKind::kEmulated;
-  world_options.world_size = 2;
-  world_options.device = device;
-  const auto world = dist::World::join(world_options);
+  const auto world = test::emulated_world(2, device);
   const plan::ModelConfig config = plan::parse_model_config(kModel, "test");
   const auto model = models::make_model(config, models::Init::kRandom, 5);
   if (!device.is_cpu()) {
@@ -78,12 +76,7 @@ Steps run_steps(const StepsCase& c, c10::Device device) {
   fsdp::Options sharding;
   sharding.world = world.get();
   const auto sharded = apply_plan(model, plan::resolve(plan, tree, 2), sharding);
-  TrainContext context;
-  context.model = model.get();
-  context.sharded = sharded.get();
-  context.world = world.get();
-  context.tokens = &tokens;
-  context.ranks = 2;
+  TrainContext context = context_of(*model, *sharded, *world, tokens);
   context.device = device;
   TrainOptions options;
   options.steps = kSteps;
@@ -156,11 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(DeviceModelTest, ReplicatedParametersOnAnotherDeviceThanTheWorldsAreNamed) {
   const test::DeviceScope scope(0);
-  dist::WorldOptions options;
-  options.backend = dist::BackendKind::kEmulated;
-  options.world_size = 2;
-  options.device = test::kFakeDevice;
-  const auto world = dist::World::join(options);
+  const auto world = test::emulated_world(2, test::kFakeDevice);
   const auto model =
       models::make_model(plan::parse_model_config(kModel, "test"), models::Init::kRandom, 5);
   const auto state = replicate::replicate(model, {.world = world.get()});

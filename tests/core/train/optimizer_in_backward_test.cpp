@@ -20,7 +20,9 @@
 #include "core/plan/resolve.h"
 #include "core/train/parallel_model.h"
 #include "core/train/trainer.h"
+#include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
+#include "tests/core/train/train_context.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
 
@@ -94,13 +96,7 @@ InBackwardOutcome run(const InBackwardCase& c,
       apply_plan(model, plan::resolve(plan, plan::module_tree(config), world.size()), sharding);
   static const std::filesystem::path path = written_tokens();
   const TokenFile tokens(path);
-  TrainContext context;
-  context.model = model.get();
-  context.sharded = sharded.get();
-  context.world = &world;
-  context.tokens = &tokens;
-  context.rank = world.rank();
-  context.ranks = world.size();
+  TrainContext context = context_of(*model, *sharded, world, tokens);
   context.device = device;
   InBackwardOutcome outcome;
   train(context, options, [&](const StepReport& report) { outcome.reports.push_back(report); });
@@ -142,12 +138,7 @@ TEST_P(OptimizerInBackwardTest, HasTheNumbersOfTheOrdinaryOptimizer) {
 TEST_P(OptimizerInBackwardTest, IsOrderedByEventsOnADevice) {
   const InBackwardCase& c = GetParam();
   const auto emulated = [&](c10::Device device, bool in_backward) {
-    dist::WorldOptions options;
-    options.backend = dist::BackendKind::kEmulated;
-    options.world_size = c.ranks;
-    options.replicate = c.replicate;
-    options.device = device;
-    const auto world = dist::World::join(options);
+    const auto world = test::emulated_world(c.ranks, device, c.replicate);
     return run(c, *world, in_backward, in_backward_options(c));
   };
   const InBackwardOutcome cpu = emulated(c10::kCPU, false);

@@ -27,6 +27,7 @@
 #include "core/train/parallel_model.h"
 #include "core/train/trainer.h"
 #include "core/train/training_checkpoint.h"
+#include "tests/core/train/train_context.h"
 #include "tests/support/ranks.h"
 
 namespace shardlens::train {
@@ -100,13 +101,7 @@ Outcome train_run(const Training& run, const CheckpointOptions& saving) {
           checkpoints.restore_parameters();
         }
         const TokenFile tokens(std::string(SHARDLENS_TEST_DATA) + "/tokens.u16.bin");
-        TrainContext context;
-        context.model = model.get();
-        context.sharded = sharded.get();
-        context.world = &world;
-        context.tokens = &tokens;
-        context.rank = world.rank();
-        context.ranks = world.size();
+        TrainContext context = context_of(*model, *sharded, world, tokens);
         context.checkpoints = &checkpoints;
         StopInForward stopper(world.rank() == 1 ? run.stop_in_forward : 0);
         if (run.stop_in_forward > 0) {

@@ -25,6 +25,7 @@
 #include "core/plan/resolve.h"
 #include "core/train/parallel_model.h"
 #include "core/train/training_checkpoint.h"
+#include "tests/core/train/train_context.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
 
@@ -49,13 +50,7 @@ TEST(TrainerTest, AStopOfOneRankEndsAllAfterTheSameStep) {
     initialize_parameters(*sharded, config, 1);
     const TokenFile tokens(std::string(SHARDLENS_TEST_DATA) + "/tokens.u16.bin");
     std::atomic<bool> stop{false};
-    TrainContext context;
-    context.model = model.get();
-    context.sharded = sharded.get();
-    context.world = &world;
-    context.tokens = &tokens;
-    context.rank = world.rank();
-    context.ranks = world.size();
+    TrainContext context = context_of(*model, *sharded, world, tokens);
     context.stop = &stop;
     TrainOptions options;
     options.steps = 6;
@@ -122,13 +117,7 @@ TEST(TrainerTest, OneEpochUsesEverySampleOnce) {
       sharding.world = &world;
       const auto sharded = apply_plan(
           model, plan::resolve(plan::strategy_plan("full_shard", tree), tree, c.ranks), sharding);
-      TrainContext context;
-      context.model = model.get();
-      context.sharded = sharded.get();
-      context.world = &world;
-      context.tokens = &tokens;
-      context.rank = world.rank();
-      context.ranks = world.size();
+      TrainContext context = context_of(*model, *sharded, world, tokens);
       TrainOptions options;
       options.steps = 100;
       options.one_epoch = true;
