@@ -57,8 +57,8 @@ int64_t Join::next(bool has_batch) {
   }
   if (ranks > 0 && !without.empty()) {
     throw UsageError(fmt::format(
-        "[rank {}] join: {} of {} ranks have a batch; rank {} has none, and has not trained with "
-        "one before (with fsdp1 and forward_prefetch: with two)",
+        "[rank {}] join: {} of {} ranks have a batch; no batch, and none before (with fsdp1 and "
+        "forward_prefetch: two), on rank {}",
         world_.rank(), ranks, world_.size(), without));
   }
   if (ranks > 0) {

@@ -340,6 +340,12 @@ int64_t steps_of(const TrainContext& context, const TrainOptions& options) {
   }
   const BatchShape shape = shape_from(context, options);
   const Epoch epoch(shape, context.tokens->samples(shape.seq));
+  if (epoch.batches_of(0) < shape.ranks) {
+    throw InputError(context.tokens->path().string(),
+                     fmt::format("one epoch: {} batches of {} samples are left for {} ranks; "
+                                 "expected one for each at least",
+                                 epoch.batches_of(0), shape.batch, shape.ranks));
+  }
   const int64_t microbatches = epoch.microbatches();
   const int64_t before = context.checkpoints == nullptr ? 0 : context.checkpoints->start().step;
   const int64_t per_step = options.step.accumulate;

@@ -100,6 +100,7 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.save_every = 5;
   o.keep = 3;
   o.save_async = true;
+  o.one_epoch = true;
   o.resume = "another directory";
   o.trigger_file = "go";
   o.on_signal = 3;
@@ -116,6 +117,7 @@ TEST(RunOptionsTest, ArgumentsReadBackToTheSameOptions) {
   o.norm_type = std::numeric_limits<double>::infinity();
   EXPECT_EQ(parse(to_arguments(o)), o);
   EXPECT_EQ(nlohmann::json::parse(to_json(o)).at("norm_type"), "inf");
+  EXPECT_EQ(nlohmann::json::parse(to_json(o)).at("one_epoch"), true);
 }
 
 TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
@@ -152,6 +154,12 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
          o.rank = 4;
        },
        "2 --rank 4"},
+      {[](RunOptions& o) {
+         o.backend = Backend::kEmulated;
+         o.world_size = 4;
+         o.one_epoch = true;
+       },
+       "2 --one-epoch: an emulated run has one rank"},
       {[](RunOptions& o) {
          o.backend = Backend::kEmulated;
          o.world_size = 4;

@@ -209,8 +209,8 @@ TEST(JoinMisuseTest, EveryRankSaysWhoHasNoFirstBatch) {
     Join join(*sharded, world);
     EXPECT_EQ(test::message_of<UsageError>([&] { join.next(world.rank() == 0); }),
               "[rank " + std::to_string(world.rank()) +
-                  "] join: 1 of 2 ranks have a batch; rank 1 has none, and has not trained with "
-                  "one before (with fsdp1 and forward_prefetch: with two)");
+                  "] join: 1 of 2 ranks have a batch; no batch, and none before (with fsdp1 and "
+                  "forward_prefetch: two), on rank 1");
     EXPECT_EQ(join.next(false), 0);
     EXPECT_EQ(join.next(true), 2);
     EXPECT_THAT(test::message_of<UsageError>([&] { join.shadow(); }),

@@ -133,6 +133,12 @@ TEST(TrainerTest, OneEpochUsesEverySampleOnce) {
           train(context, options, [&](const StepReport& report) { seen.push_back(report.loss); }),
           static_cast<int64_t>(losses.size()));
       EXPECT_THAT(seen, testing::Pointwise(testing::DoubleNear(1e-5), losses));
+      options.step.batch = kSamples;
+      if (c.ranks > 1) {
+        EXPECT_THAT(
+            test::message_of<InputError>([&] { static_cast<void>(steps_of(context, options)); }),
+            testing::HasSubstr("1 batches of 7 samples are left for"));
+      }
       for (uint32_t i = 0; i < tree.parameters.size(); ++i) {
         EXPECT_TRUE(at::allclose(sharded->full_parameter(i), whole->parameters().at(i), 1e-4, 1e-6))
             << tree.parameters[i].fqn;
