@@ -6,6 +6,7 @@
     fuzz_targets.py --table
 """
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -47,6 +48,25 @@ def dictionary(target, path):
     path.write_text("\n".join(lines) + "\n")
 
 
+def add_up(target, executions, seconds, edges, last_new):
+    """Adds a run to the totals; several may run at once, each on a target of its own."""
+    lock = os.open(CORPORA, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        every = totals()
+        one = every.setdefault(target, {"executions": 0, "cpu_seconds": 0, "edges": 0, "last_new": 0})
+        if last_new > 0:
+            one["last_new"] = one["executions"] + last_new
+        one["executions"] += executions
+        one["cpu_seconds"] = round(one["cpu_seconds"] + seconds)
+        one["edges"] = max(one["edges"], edges)
+        temporary = TOTALS.with_suffix(".tmp")
+        temporary.write_text(json.dumps(dict(sorted(every.items())), indent=1) + "\n")
+        temporary.rename(TOTALS)
+    finally:
+        os.close(lock)
+
+
 def fuzz(options, target):
     """Returns whether there was no finding."""
     work = options.work / target
@@ -71,14 +91,7 @@ def fuzz(options, target):
     for at, cov in re.findall(r"^#(\d+)\s+\w+\s+cov: (\d+)", text, re.M):
         if int(cov) > edges:
             edges, last_new = int(cov), int(at)
-    every = totals()
-    one = every.setdefault(target, {"executions": 0, "cpu_seconds": 0, "edges": 0, "last_new": 0})
-    if last_new > 0:
-        one["last_new"] = one["executions"] + last_new
-    one["executions"] += executions
-    one["cpu_seconds"] = round(one["cpu_seconds"] + seconds)
-    one["edges"] = max(one["edges"], edges)
-    TOTALS.write_text(json.dumps(dict(sorted(every.items())), indent=1) + "\n")
+    add_up(target, executions, seconds, edges, last_new)
     print(f"{target:20} {executions:10,} executions in {seconds:6.0f} s of CPU, {edges} edges, last new one at {last_new:,}", flush=True)
     if process.returncode != 0:
         found = re.findall(r"^.*(?:ERROR: |runtime error: |broken: |terminate called|what\(\): ).*$", text, re.M)
