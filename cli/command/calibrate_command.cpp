@@ -96,7 +96,9 @@ void print_host(const sim::Calibration& c) {
     table.row({"waking up after a wait", fmt::format("{:.1f}", c.waking_us)});
   }
   table.row({"a step outside its plan", fmt::format("{:.1f}", c.outside_us)});
-  table.row({"exposed communication there", fmt::format("{:.1f}", c.outside_communication_us)});
+  table.row({"exposed communication of the norm", fmt::format("{:.1f}", c.norm_communication_us)});
+  table.row(
+      {"other exposed communication there", fmt::format("{:.1f}", c.outside_communication_us)});
   write_stdout(table.render(style_of_stdout()));
 }
 

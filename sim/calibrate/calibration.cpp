@@ -145,6 +145,7 @@ class Fit {
     const std::vector<const ObservedStep*> steps = typical(in);
     for (const ObservedStep* step : steps) {
       outside_.add(microseconds(step->outside));
+      norm_communication_.add(microseconds(step->norm_communication));
       outside_communication_.add(microseconds(step->outside_communication));
       std::vector<bool> stored(in.plan.units.size(), false);
       for (size_t i = 0; i < step->items.size(); ++i) {
@@ -358,6 +359,7 @@ class Fit {
       out_.hook_us[hook] = hooks_[hook].mean_alone(beside);
     }
     out_.outside_us = outside_.value();
+    out_.norm_communication_us = norm_communication_.value();
     out_.outside_communication_us = outside_communication_.value();
   }
 
@@ -521,7 +523,7 @@ class Fit {
   std::array<CopiesOf, schedule::kOpCount> copies_of_;
   std::vector<LinePoint> copies_;  // copies by kernels: bytes, microseconds
   std::array<Samples, kHookCount> hooks_{};
-  Mean outside_, outside_communication_;
+  Mean outside_, norm_communication_, outside_communication_;
   std::array<Samples, 3> waits_{};  // for peers, by CollectiveKind
   std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;
 };

@@ -77,7 +77,8 @@ struct Calibration {
   // core that another thread is using, even if another core is idle.
   double waking_us = 0;
   // Host time of a step outside the schedule: data, the gradient norm, the optimizer's loop.
-  double outside_us = 0, outside_communication_us = 0;
+  // Exposed communication there: that of the norm of sharded gradients, and the rest.
+  double outside_us = 0, norm_communication_us = 0, outside_communication_us = 0;
   // Factor by which concurrent communication slows compute, and concurrent compute slows
   // communication; nullopt: not measured.
   std::optional<double> compute_slowdown, collective_slowdown;

@@ -219,7 +219,9 @@ std::string to_json(const Calibration& c) {
   out["hooks"] = named(c.hook_us, hook_name);
   out["copy"] = {{"us_per_mb", c.copy_us_per_mb},
                  {"by_action", named(c.copy_us_per_mb_of, op_name)}};
-  out["outside"] = {{"us", c.outside_us}, {"communication_us", c.outside_communication_us}};
+  out["outside"] = {{"us", c.outside_us},
+                    {"norm_communication_us", c.norm_communication_us},
+                    {"communication_us", c.outside_communication_us}};
   out["slowdown"] = {{"compute", optional_json(c.compute_slowdown)},
                      {"collectives", optional_json(c.collective_slowdown)}};
   out["curves"] = list(c.curves, curve_json);
@@ -264,6 +266,9 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   }
   const JsonNode outside = root.require("outside");
   out.outside_us = amount_of(outside, "us");
+  if (outside.find("norm_communication_us")) {  // otherwise it is part of "communication_us"
+    out.norm_communication_us = amount_of(outside, "norm_communication_us");
+  }
   out.outside_communication_us = amount_of(outside, "communication_us");
   const JsonNode slowdown = root.require("slowdown");
   out.compute_slowdown = optional_of(slowdown, "compute", 1);

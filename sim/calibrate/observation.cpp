@@ -14,6 +14,7 @@
 #include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "sim/calibrate/launched_kernels.h"
+#include "sim/calibrate/outside_time.h"
 #include "sim/calibrate/replicated_observation.h"
 #include "sim/calibrate/slowdown.h"
 
@@ -385,22 +386,7 @@ class RankObserver {
   }
 
   void outside(const Interval& when, ObservedStep& step) {
-    if (when.end <= when.start) {
-      return;
-    }
-    const Nanoseconds compute = analysis::length_within(timeline_.compute, when);
-    const IntervalSet running = analysis::unite(timeline_.communication, timeline_.compute);
-    if (in_.host == HostMode::kCompute) {
-      const Nanoseconds communication = analysis::length_within(running, when) - compute;
-      step.outside_communication += communication;
-      step.outside += when.length() - communication;
-      return;
-    }
-    // The device continues with work that was launched before. Only the time in which it is idle,
-    // and kernels launched in this interval, are the loop's.
-    step.outside += when.length() -
-                    analysis::length_within(analysis::unite(running, timeline_.copy), when) +
-                    kernels_.within(when, analysis::Nature::kCompute).duration;
+    add_outside(timeline_, kernels_, in_.host, when, step);
   }
 
   const Trace& trace_;

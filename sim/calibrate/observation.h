@@ -37,9 +37,9 @@ struct ObservedStep {  // a recorded step, in the terms of its plan
   Nanoseconds duration = 0;
   std::vector<ObservedItem> items;  // by index into PlannedStep::order
   // Host time of the training loop itself: before the first hook, between backward and the
-  // optimizer's operators, after the last action. Its exposed communication (the gradient norm) is
-  // counted in `outside_communication`.
-  Nanoseconds outside = 0, outside_communication = 0;
+  // optimizer's operators, after the last action. Its exposed communication is counted apart: that
+  // of the gradient norm, which only sharded gradients need, and the rest.
+  Nanoseconds outside = 0, norm_communication = 0, outside_communication = 0;
   size_t rank = 0;                 // position in the run
   analysis::Interval window = {};  // of the host; empty: its collectives are not limited to it
 };

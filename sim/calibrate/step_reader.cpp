@@ -8,6 +8,7 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
+#include "sim/calibrate/outside_time.h"
 
 namespace shardlens::sim {
 namespace {
@@ -225,22 +226,8 @@ void StepReader::take(const Piece& piece) {
   }
 }
 
-// The training loop's own time, as in RankObserver::outside() for sharded runs.
 void StepReader::outside(const Interval& when) {
-  if (when.end <= when.start) {
-    return;
-  }
-  const Nanoseconds compute = analysis::length_within(timeline_.compute, when);
-  const IntervalSet running = analysis::unite(timeline_.communication, timeline_.compute);
-  const Nanoseconds busy = analysis::length_within(running, when);
-  if (in_.host == HostMode::kCompute) {
-    out_.outside_communication += busy - compute;
-    out_.outside += when.length() - (busy - compute);
-    return;
-  }
-  out_.outside += when.length() -
-                  analysis::length_within(analysis::unite(running, timeline_.copy), when) +
-                  index_.kernels.within(when, analysis::Nature::kCompute).duration;
+  add_outside(timeline_, index_.kernels, in_.host, when, out_);
 }
 
 }  // namespace shardlens::sim

@@ -11,6 +11,15 @@
 #include "sim/engine/bucket_costs.h"
 
 namespace shardlens::sim {
+namespace {
+
+bool shards_gradients(const plan::ResolvedPlan& plan) {
+  return plan.shard > 1 &&
+         std::any_of(plan.units.begin(), plan.units.end(),
+                     [](const plan::Unit& unit) { return unit.api != plan::Api::kReplicate; });
+}
+
+}  // namespace
 
 Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
   Target target;
@@ -95,10 +104,12 @@ StepPrediction figures_of(SimulatedStep step,
                                  })
                     ->figures;
   // During data loading, gradient clipping and metrics the GPU waits for the host.
-  out.step.duration += target.outside + target.outside_communication;
+  const Nanoseconds communication =
+      target.outside_communication + (shards_gradients(plan) ? target.norm_communication : 0);
+  out.step.duration += target.outside + communication;
   out.figures.idle += target.outside;
-  out.figures.comm += target.outside_communication;
-  out.figures.exposed_comm += target.outside_communication;
+  out.figures.comm += communication;
+  out.figures.exposed_comm += communication;
   const auto tokens =
       static_cast<double>(plan.world_size * workload.batch * workload.seq * settings.accumulate);
   out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);

@@ -37,8 +37,9 @@ struct Target {
   int64_t ranks = 0;  // maximum number of ranks
   Bytes memory = 0;   // per rank; 0: unknown, everything fits
   OutsideMemory outside_memory = {};
-  // Time of a step outside its plan: loading data, the gradient norm, metrics.
-  Nanoseconds outside = 0, outside_communication = 0;
+  // Time of a step outside its plan: loading data, the gradient norm, metrics. The norm
+  // communicates only if gradients are sharded.
+  Nanoseconds outside = 0, norm_communication = 0, outside_communication = 0;
 };
 
 struct StepPrediction {  // a predicted step: its times and its memory

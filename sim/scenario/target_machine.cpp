@@ -25,6 +25,7 @@ TargetMachine::TargetMachine(Calibration calibration, const std::string& hardwar
   calibrated_ = std::make_unique<CalibratedCostModel>(*calibration_, of_spec_.get(), timer);
   target_.costs = calibrated_.get();
   target_.outside = std::llround(calibration_->outside_us * 1e3);
+  target_.norm_communication = std::llround(calibration_->norm_communication_us * 1e3);
   target_.outside_communication = std::llround(calibration_->outside_communication_us * 1e3);
 }
 

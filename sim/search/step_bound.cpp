@@ -206,7 +206,8 @@ std::optional<Nanoseconds> StepBounds::of_work(const PlanFrame& frame) {
   const Nanoseconds sharding = evaluator_.scenario().plan.separate_reduce_scatter_group
                                    ? std::max(gathers, reduced)
                                    : gathers + reduced;
-  return target.outside + target.outside_communication + units.optimizer +
+  const Nanoseconds norm = frame.shard > 1 ? target.norm_communication : 0;
+  return target.outside + norm + target.outside_communication + units.optimizer +
          std::max({compute, sharding, reductions * units.all_reductions});
 }
 

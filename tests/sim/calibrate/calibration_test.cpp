@@ -160,7 +160,7 @@ TEST(Calibration, ObservedPartsSumToTheStep) {
   const Observation seen = observe(machine.capture(machine.resolve(kFullShard)));
   ASSERT_EQ(seen.steps.size(), 10U);  // five of each rank
   for (const ObservedStep& step : seen.steps) {
-    Nanoseconds sum = step.outside + step.outside_communication;
+    Nanoseconds sum = step.outside + step.norm_communication + step.outside_communication;
     for (size_t i = 0; i < step.items.size(); ++i) {
       const ObservedItem& item = step.items[i];
       const bool runs = seen.planned.order[i].kind == schedule::PlannedItem::Kind::kOperator;

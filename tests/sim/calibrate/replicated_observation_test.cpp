@@ -53,7 +53,7 @@ TEST(ReplicatedReplay, PlansTheBucketsThatDdpHad) {
         << name;
     ASSERT_FALSE(run->observation().steps.empty());
     for (const ObservedStep& step : run->observation().steps) {
-      Nanoseconds sum = step.outside + step.outside_communication;
+      Nanoseconds sum = step.outside + step.norm_communication + step.outside_communication;
       for (const ObservedItem& item : step.items) {
         sum += item.host + std::max<Nanoseconds>(0, item.run) + item.waited;
       }

@@ -91,6 +91,25 @@ TEST(Evaluate, TheRunHasEveryRankOfTheStep) {
   EXPECT_EQ(run.planned->workload, now.workload);
 }
 
+// The capture's gradient norm needs an all-reduce, since its gradients are sharded: the emulated
+// latency of 5 ms. Copies of the whole gradients have the same norm on every rank.
+TEST(Evaluate, OnlyShardedGradientsCommunicateForTheirNorm) {
+  const auto run = RecordedRun::of(
+      trace::Run::open(std::string(SHARDLENS_TEST_DATA) + "/../../traces/llama-emulated8"));
+  const Target& target = run->machine()->target();
+  EXPECT_NEAR(static_cast<double>(target.norm_communication), 5e6, 0.1e6);
+  EXPECT_EQ(target.outside_communication, 0);
+  Scenario of = own_scenario(run);
+  of.plan = plan::strategy_plan("replicate", of.model->tree());
+  const Prediction now = evaluate(of);
+  ASSERT_EQ(now.step.ranks.size(), 1U);
+  EXPECT_EQ(now.figures.comm, now.step.ranks.front().figures.comm);
+  of.plan = plan::strategy_plan("shard_grad_op", of.model->tree());
+  const Prediction sharded = evaluate(of);
+  EXPECT_EQ(sharded.figures.comm,
+            sharded.step.ranks.front().figures.comm + target.norm_communication);
+}
+
 // Every gradient is reduced once, in the buckets of the plan, by one communicator.
 TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   const Scenario of = scenario_of("replicate");

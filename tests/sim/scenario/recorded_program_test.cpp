@@ -35,7 +35,7 @@ TEST(RecordedProgram, EveryStepOfEveryRankCounts) {
   EXPECT_EQ(seen.steps.size(), 4U);
   EXPECT_EQ(seen.settings.accumulate, 2);
   for (const ObservedStep& step : seen.steps) {
-    Nanoseconds sum = step.outside + step.outside_communication;
+    Nanoseconds sum = step.outside + step.norm_communication + step.outside_communication;
     for (const ObservedItem& item : step.items) {
       sum += item.host + item.waited + std::max<Nanoseconds>(0, item.run);
     }
