@@ -11,9 +11,9 @@ time, of those in PLANTED, with delays that matter, and compares the advice with
 because what is planted may cost nothing: recomputing, where backward waits for communication anyway. Each seed adds a line to the file, and seeds that it has are
 skipped, so a run can be continued. `summary` prints the table. Nothing else should run on the machine.
 
-A change is measured as the mean over rounds of its median step minus that of the unchanged plan in the same round; its standard error is that of
-this mean. The noise is the deviation of the unchanged plan's medians over rounds, in parts of a step. "Beyond noise" is more than two standard
-errors. The regret of a recommendation is how much longer its step is than that of the best change that was measured.
+A change is measured as the mean over rounds of its median step minus that of the unchanged plan, which is captured two or three times in a round; its
+standard error is that of this mean. The noise is the deviation of all medians of the unchanged plan, in parts of a step. "Beyond noise" is more
+than two standard errors. The regret of a recommendation is how much longer its step is than that of the best change that was measured.
 """
 import argparse
 import json
@@ -79,15 +79,21 @@ class World:
         return json.loads(self.ask("advise", self.folder / "own", "--json", "--top", 50))
 
     def measure(self, plan, run, changes):
-        """Captures the plan and the changes alternately; the plan's medians, and of each change the differences by round."""
-        sides = [(plan, run)] + [(each["plan"], each["run"]) for each in changes]
+        """Captures the plan and the changes alternately; all medians of the plan, and of each change the differences by round.
+
+        The plan is captured between the changes, and first and last, because its noise is in the differences of all changes.
+        """
+        middle = (len(changes) + 1) // 2
+        order = [None, *range(middle), None, *([*range(middle, len(changes)), None] if len(changes) > 1 else [])]
         own, differences = [], [[] for _ in changes]
-        for index in range(ROUNDS):
-            order = range(len(sides)) if index % 2 == 0 else reversed(range(len(sides)))
-            steps = {i: self.capture("side", *sides[i]) for i in order}
-            own.append(steps[0])
-            for i, each in enumerate(differences):
-                each.append(steps[i + 1] - steps[0])
+        for _ in range(ROUNDS):
+            steps = [(i, self.capture("side", plan, run) if i is None else self.capture("side", changes[i]["plan"], changes[i]["run"])) for i in order]
+            unchanged = [step for i, step in steps if i is None]
+            own += unchanged
+            for i, step in steps:
+                if i is not None:
+                    differences[i].append(step - statistics.mean(unchanged))
+            order.reverse()
         return own, differences
 
     def close(self):

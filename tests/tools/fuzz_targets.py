@@ -86,8 +86,9 @@ def fuzz(options, target):
         text = log.read()
     seconds = usage.ru_utime + usage.ru_stime
     executions = max([int(n) for n in re.findall(r"^#(\d+)\s", text, re.M)] + [int(n) for n in re.findall(r"stat::number_of_executed_units: (\d+)", text)] + [0])
+    # An edge is new if no run before reached as many. A run begins with what its kept inputs reach, which may be a few less.
     first = re.search(r"^#\d+\s+INITED cov: (\d+)", text, re.M)
-    edges, last_new = int(first[1]) if first else 0, 0
+    edges, last_new = max(int(first[1]) if first else 0, totals().get(target, {}).get("edges", 0)), 0
     for at, cov in re.findall(r"^#(\d+)\s+\w+\s+cov: (\d+)", text, re.M):
         if int(cov) > edges:
             edges, last_new = int(cov), int(at)
