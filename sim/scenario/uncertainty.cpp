@@ -20,8 +20,9 @@ namespace {
 
 constexpr size_t kMostGroups = 8;
 // Standard errors of the model: shares of the time that a change moves, and of the baseline's
-// error.
-constexpr double kOfMoved = 0.1, kOfBaselineError = 0.3;
+// error; and of a CPU's compute, which another plan's buffers and waits make a little faster or
+// slower.
+constexpr double kOfMoved = 0.1, kOfBaselineError = 0.3, kOfCompute = 0.01;
 
 // The observation without the steps of these numbers, and without their collectives where the
 // steps' windows are known.
@@ -189,7 +190,10 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
   };
   const Baseline& baseline = run_->baseline();
   const double off = std::abs(static_cast<double>(baseline.simulated - baseline.measured));
-  const double model = kOfMoved * moved(own_.figures, prediction.figures);
+  const double compute = run_->machine()->host() == HostMode::kCompute
+                             ? kOfCompute * static_cast<double>(prediction.figures.compute)
+                             : 0;
+  const double model = together({kOfMoved * moved(own_.figures, prediction.figures), compute});
   const Nanoseconds step = prediction.step.duration, change = step - own_.step.duration;
   prediction.interval =
       around(step, together({sampled(steps), noise_, kQuantile90 * together({model, off})}));

@@ -18,8 +18,8 @@ namespace shardlens::sim {
 //   were recorded is from the true one. A change is measured as the difference of two runs, so its
 //   noise is the root of two times as large. A run of one step shows no noise.
 // - The model is not exact. Its standard error is a share of the time that the change moves between
-//   compute, exposed and overlapped communication, copies and idle time, and a share of the
-//   baseline's error. docs/simulator.md says where the shares are from.
+//   compute, exposed and overlapped communication, copies and idle time, a share of the baseline's
+//   error, and on a CPU a share of the compute. docs/simulator.md says where the shares are from.
 //
 // Ownership   shares the run.
 // Threads     immutable.
