@@ -4,27 +4,36 @@
     what_if_fsdp2.py OUT [--rounds 4] [--steps 4] [--hidden 384] [--blocks 6] [--json]
 
 A Llama on two Gloo ranks with one thread each, in five variants: as it is, reshard_after_forward=False, forward prefetch, pairs of blocks as
-units, and replicated (a mesh of two replicas). All variants train alternately in one process per rank, a few steps a round, so that a busy machine slows them alike. The
-first variant is then recorded with shardlens.record into OUT/run; the program simulates its own plan and the four others, and a table
-compares the changes. $SHARDLENS_PROGRAM names the program.
+units, and replicated (a mesh of two replicas). All variants train alternately in one process per rank, a few steps a round, so that a busy machine
+slows them alike, in another order each round. The first variant is then recorded with shardlens.record into OUT/run; the
+program simulates its own plan and the four others, and a table compares the changes. $SHARDLENS_PROGRAM names the program.
+
+A change is measured as the mean over rounds of its median step minus that of the base in the same round; behind ± is the standard error of this
+mean. OUT/times.json has the seconds and the page faults of all steps of rank 0, by variant and round. With more than one step a round the first
+of each does not count. Page faults are memory that the allocator takes from the system anew, which costs time that is not simulated.
 """
 import argparse
 import gc
 import json
+import math
 import os
+import random
+import resource
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch import nn
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
-import shardlens
-from shardlens.program import ask
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+
+import shardlens  # noqa: E402
+from shardlens.program import ask  # noqa: E402
 
 VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks", "replicate")
 
@@ -54,8 +63,8 @@ def sharded(variant, options):
             fully_shard(layer, **keep)
     fully_shard(model, **keep)
     if variant == VARIANTS[2]:
-        for layer, following in zip(layers, list(layers)[1:]):
-            layer.set_modules_to_forward_prefetch([following])
+        for unit, following in zip([model, *layers], layers):
+            unit.set_modules_to_forward_prefetch([following])
     return model, torch.optim.AdamW(model.parameters(), lr=1e-4)
 
 
@@ -67,7 +76,7 @@ def plan_of(variant, plan):
         for unit in plan["units"]:
             unit["reshard_after_forward"] = False
     elif variant == VARIANTS[2]:
-        plan["forward_prefetch"] = {before: [after] for before, after in zip(blocks, blocks[1:])}
+        plan["forward_prefetch"] = {before: [after] for before, after in zip(["", *blocks], blocks)}
     elif variant == VARIANTS[3]:
         of = {unit["modules"]: unit for unit in plan["units"]}
         pairs = [blocks[first:first + 2] for first in range(0, len(blocks), 2)]
@@ -86,12 +95,17 @@ def step(model, optimizer, options):
     return loss
 
 
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 def timed(model, optimizer, options):
+    """Seconds and page faults of a step."""
     dist.barrier()
-    begin = time.perf_counter()
+    begin, faults = time.perf_counter(), page_faults()
     step(model, optimizer, options)
     dist.barrier()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, page_faults() - faults
 
 
 def work(rank, store, options):
@@ -99,12 +113,13 @@ def work(rank, store, options):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     torch.manual_seed(rank)
     trained = {variant: sharded(variant, options) for variant in VARIANTS}
-    times = {variant: [] for variant in VARIANTS}
+    times, faults = ({variant: [] for variant in VARIANTS} for _ in range(2))
     for round in range(options.rounds + 1):
-        for variant in VARIANTS:
+        for variant in random.Random(round).sample(VARIANTS, len(VARIANTS)):  # the same order on both ranks
             taken = [timed(*trained[variant], options) for _ in range(options.steps)]
             if round > 0:  # the first round warms up
-                times[variant] += taken[1:]
+                times[variant].append([seconds for seconds, _ in taken])
+                faults[variant].append([count for _, count in taken])
     model, optimizer = trained[VARIANTS[0]]
     del trained  # with five models in memory the recorded steps of the widest took twice their time
     gc.collect()
@@ -112,7 +127,7 @@ def work(rank, store, options):
         for _ in range(2 + options.recorded):
             rec.step(step(model, optimizer, options))
     if rank == 0:
-        (options.out / "times.json").write_text(json.dumps(times))
+        (options.out / "times.json").write_text(json.dumps({"seconds": times, "page_faults": faults}))
     dist.destroy_process_group()
 
 
@@ -125,27 +140,33 @@ def simulated(options, plan=None):
     return ask(command)
 
 
-def median_and_noise(times):
-    """Seconds, and half the width of the interval of the median that repeats of it would mostly hit (1.6 times its standard error)."""
-    times = sorted(times)
-    quartiles = statistics.quantiles(times, n=4)
-    return statistics.median(times), 1.57 * (quartiles[2] - quartiles[0]) / len(times) ** 0.5
+def by_round(rounds):
+    """The median step of each round."""
+    return [statistics.median(steps[1:] or steps) for steps in rounds]
+
+
+def difference(base, other):
+    """How much longer the other variant's step is than the base's, and the standard error, as shares of the base's step. Of what slows a round,
+    both have their part, so differences are taken within rounds."""
+    differences = [b - a for a, b in zip(by_round(base), by_round(other))]
+    step = statistics.median(by_round(base))
+    return statistics.mean(differences) / step, statistics.stdev(differences) / math.sqrt(len(differences)) / step
 
 
 def compared(options):
     """The run's own plan and each variant, measured and predicted: what --json prints."""
-    times = json.loads((options.out / "times.json").read_text())
+    measured = json.loads((options.out / "times.json").read_text())
+    times = measured["seconds"]
     recorded = json.loads((options.out / "run" / "plan.json").read_text())
     own = simulated(options)
-    base, base_noise = median_and_noise(times[VARIANTS[0]])
     rows = []
     for variant in VARIANTS:
-        seconds, noise = median_and_noise(times[variant])
+        change, error = difference(times[VARIANTS[0]], times[variant])
         predicted = own if variant == VARIANTS[0] else simulated(options, plan_of(variant, recorded))
         rows.append({
-            "variant": variant, "measured_ms": seconds * 1e3, "noise_ms": noise * 1e3, "measured_change": seconds / base - 1,
+            "variant": variant, "measured_ms": statistics.median(by_round(times[variant])) * 1e3, "measured_change": change, "measured_error": error,
             "predicted_change": predicted["step_ns"] / own["step_ns"] - 1, "predicted": predicted})
-    return {"baseline": own["baseline"], "noise": base_noise / base, "rows": rows}
+    return {"baseline": own["baseline"], "rows": rows, **measured}
 
 
 def measure(options):
@@ -174,7 +195,7 @@ def main():
           f"{own['baseline']['error']:+.1%}")
     for row in rows:
         p = row["predicted"]
-        print(f"{row['variant']:30} {row['measured_ms']:8.1f} ms ± {row['noise_ms']:.1f}  measured {row['measured_change']:+6.1%}  predicted "
+        print(f"{row['variant']:30} {row['measured_ms']:8.1f} ms  measured {row['measured_change']:+6.1%} ± {row['measured_error']:.1%}  predicted "
               f"{row['predicted_change']:+6.1%}   compute {p['compute_ns'] / 1e6:.1f}  exposed {p['exposed_comm_ns'] / 1e6:.1f}  "
               f"copies {p['exposed_copy_ns'] / 1e6:.1f}  idle {p['idle_ns'] / 1e6:.1f} ms")
 
