@@ -100,6 +100,11 @@ std::string advice_text(const sim::Advice& advice, const std::string& source, re
   if (!advice.others.empty()) {
     out += "\n" + changes_table(advice.others, "other changes", false, style);
   }
+  if (advice.all_gathers_block) {
+    out +=
+        "\nThe host waits for each all-gather where it is issued, as PyTorch's FSDP does over "
+        "Gloo, so prefetch hides nothing.\n";
+  }
   if (!advice.unknown.empty()) {
     report::Table table({{"not predicted", Align::kLeft}, {"reason", Align::kLeft}});
     for (const sim::UnknownChange& each : advice.unknown) {

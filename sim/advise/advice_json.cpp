@@ -47,6 +47,7 @@ ordered_json advice_json(const Advice& advice) {
                      {"error", advice.baseline.error()},
                      {"peak_allocated_bytes", advice.peak_allocated},
                      {"fits", advice.fits}};
+  out["all_gathers_block"] = advice.all_gathers_block;
   out["changes"] = changes_json(advice.changes);
   out["others"] = changes_json(advice.others);
   out["unknown"] = ordered_json::array();

@@ -125,6 +125,9 @@ class Adviser {
     out_.peak_allocated = now_.memory.peak_allocated;
     out_.fits = fits(now_.memory);
     out_.steps = uncertainty_.steps();
+    const Calibration* measured = run->machine()->calibration();
+    out_.all_gathers_block =
+        measured != nullptr && measured->blocking[static_cast<size_t>(CollectiveKind::kAllGather)];
   }
 
   Advice take() {

@@ -56,6 +56,8 @@ struct Advice {  // what to change about a run
   Bytes peak_allocated = 0;  // simulated, of the run's own plan
   bool fits = true;          // the run's own plan
   size_t steps = 0;          // recorded steps that the intervals have their noise from
+  // The host waits for each all-gather where it is issued, so that prefetch hides nothing.
+  bool all_gathers_block = false;
   // Changes that pay, from the largest gain on. If the own plan does not fit, every change that
   // fits.
   std::vector<AdvisedChange> changes;

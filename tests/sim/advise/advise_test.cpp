@@ -124,6 +124,27 @@ TEST(Advise, ALimitExcludesChangesThatNeedMore) {
   }
 }
 
+// Recorded over Gloo, where PyTorch's FSDP waits for each all-gather.
+TEST(Advise, SaysThatPrefetchHidesNothingWhereAllGathersBlock) {
+  const std::filesystem::path path =
+      std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-default";
+  const Advice advice =
+      advise(RecordedRun::open(std::span(&path, 1)), analysis::analyze(trace::Run::open(path)));
+  EXPECT_TRUE(advice.all_gathers_block);
+  EXPECT_EQ(advice_json(advice)["all_gathers_block"], true);
+  std::vector<std::string> titles;
+  for (const auto* list : {&advice.changes, &advice.others}) {
+    for (const AdvisedChange& each : *list) {
+      titles.push_back(each.title);
+      if (each.title == "prefetch the next unit in forward") {
+        EXPECT_EQ(each.change, 0);
+      }
+    }
+  }
+  EXPECT_THAT(titles, ::testing::Contains("prefetch the next unit in forward"));
+  EXPECT_FALSE(SimulatedRun("full_shard").advice().all_gathers_block);
+}
+
 TEST(Advise, IsUncertainIfTheBaselineErrorExceedsTheGain) {
   Advice advice;
   advice.baseline = {.measured = 1000, .simulated = 900};
