@@ -256,13 +256,16 @@ class Changes {
 
   void mesh() {
     const int64_t ranks = now_.world_size;
-    for (int64_t shard = 2; shard <= ranks; ++shard) {
+    // FSDP1 has another sharding strategy for replicas only.
+    for (int64_t shard = now_.plan.dialect == plan::Dialect::kFsdp2 ? 1 : 2; shard <= ranks;
+         ++shard) {
       if (ranks % shard != 0 || shard == now_.shard) {
         continue;
       }
       const int64_t replicate = ranks / shard;
       add({ChangeSubject::kMesh},
           replicate == 1 ? fmt::format("shard over all {} ranks", ranks)
+          : shard == 1   ? fmt::format("{} replicas, each with all parameters", ranks)
                          : fmt::format("{} replicas of {} shards", replicate, shard),
           pytorch_.mesh(replicate, shard), [replicate, shard](Plan& plan) {
             plan.mesh_replicate = replicate;

@@ -93,8 +93,8 @@ TEST(PlanChanges, FullyShardedModel) {
           "prefetch the next unit in forward", "prefetch the next 2 units in forward",
           "a communicator of its own for reduce-scatter", "2 blocks a unit", "4 blocks a unit",
           "the model as one unit", "model.embed_tokens, lm_head as units of their own",
-          "replicate the model instead of sharding it", "checkpoint every block",
-          "checkpoint every second block"));
+          "2 replicas, each with all parameters", "replicate the model instead of sharding it",
+          "checkpoint every block", "checkpoint every second block"));
 }
 
 TEST(PlanChanges, ReduceScattersMayHaveTheirOwnCommunicator) {
@@ -148,6 +148,19 @@ TEST(PlanChanges, OfDifferentSubjectsCombine) {
       }
     }
   }
+}
+
+TEST(PlanChanges, ReplicasOnlyAreAMeshOfFsdp2) {
+  Scenario own = scenario_of("full_shard", 8);
+  const std::string title = "8 replicas, each with all parameters";
+  const auto changes = changes_of(own);
+  const plan::ResolvedPlan replicas = with(own, find(changes, title));
+  EXPECT_EQ(replicas.replicate, 8);
+  EXPECT_EQ(replicas.shard, 1);
+  EXPECT_EQ(replicas.units.size(), 7U);
+  EXPECT_THAT(find(changes, title).pytorch, Contains(HasSubstr("init_device_mesh(device, (8, 1)")));
+  own.plan.dialect = plan::Dialect::kFsdp1;
+  EXPECT_THAT(titles_of(own), Not(Contains(title)));
 }
 
 TEST(PlanChanges, Fsdp1HasItsOwnLines) {
