@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import what_if_fsdp2  # noqa: E402
 import what_if_programs as programs  # noqa: E402
 
-KEEP, PREFETCH, PAIRS, REPLICATE = programs.CHANGES
+KEEP, PREFETCH, PAIRS, REPLICATE, ONE = programs.CHANGES
 RECORDED = {"version": 1, "mesh": {"replicate": 1, "shard": 2}, "units": [
     {"modules": "", "reshard_after_forward": False}, *({"modules": f"layers.{i}", "reshard_after_forward": True} for i in range(5))]}
 # Plans as `advise` writes them.
@@ -21,6 +21,7 @@ ADVISED = {
     PAIRS: {**RECORDED, "reshard_after_forward": None, "forward_prefetch": 0, "units": [
         {"modules": ["layers.0", "layers.1"]}, {"modules": ["layers.2", "layers.3"]}, {"modules": "layers.4"}, {"modules": ""}]},
     REPLICATE: {**RECORDED, "mesh": {"replicate": 2, "shard": 1}},
+    ONE: {**RECORDED, "reshard_after_forward": None, "units": [{"modules": ""}]},
 }
 OTHERS = (
     RECORDED, {**RECORDED, "forward_prefetch": 2}, {**RECORDED, "activation_checkpointing": ["layers.0"]}, {**RECORDED, "separate_reduce_scatter_group": True},
@@ -47,8 +48,8 @@ def judged(*lines):
     return passed, shown.getvalue()
 
 
-MEASURED = {KEEP: -0.1, PREFETCH: 0.01, PAIRS: -0.05, REPLICATE: -0.2}
-PREDICTED = {KEEP: -0.08, PREFETCH: 0.0, PAIRS: -0.06, REPLICATE: -0.15}
+MEASURED = {KEEP: -0.1, PREFETCH: 0.01, PAIRS: -0.05, REPLICATE: -0.2, ONE: -0.02}
+PREDICTED = {KEEP: -0.08, PREFETCH: 0.0, PAIRS: -0.06, REPLICATE: -0.15, ONE: -0.03}
 
 
 class Measured(unittest.TestCase):
@@ -79,13 +80,13 @@ class Judgement(unittest.TestCase):
     def test_right_signs_pass(self):
         passed, shown = judged(line_of(MEASURED, PREDICTED, recommended=(KEEP, REPLICATE)))
         self.assertTrue(passed)
-        self.assertIn("sign right: 4 of 4 changes beyond noise\n", shown)
+        self.assertIn("sign right: 5 of 5 changes beyond noise\n", shown)
         self.assertIn("harmful recommendations: 0 of 2\n", shown)
 
     def test_wrong_sign_beyond_noise(self):
         passed, shown = judged(line_of(MEASURED, {**PREDICTED, PAIRS: 0.03}))
         self.assertFalse(passed)
-        self.assertIn("sign right: 3 of 4 changes beyond noise; made: pairs of blocks", shown)
+        self.assertIn("sign right: 4 of 5 changes beyond noise; made: pairs of blocks", shown)
 
     def test_sign_within_noise_does_not_count(self):
         passed, shown = judged(line_of(MEASURED, {**PREDICTED, PAIRS: 0.03}, noise=0.06))

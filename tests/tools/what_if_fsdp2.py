@@ -3,10 +3,10 @@
 
     what_if_fsdp2.py OUT [--rounds 4] [--steps 4] [--hidden 384] [--blocks 6] [--json]
 
-A Llama on two Gloo ranks with one thread each, in five variants: as it is, reshard_after_forward=False, forward prefetch, pairs of blocks as
-units, and replicated (a mesh of two replicas). All variants train alternately in one process per rank, a few steps a round, so that a busy machine
-slows them alike, in another order each round. The first variant is then recorded with shardlens.record into OUT/run; the
-program simulates its own plan and the four others, and a table compares the changes. $SHARDLENS_PROGRAM names the program.
+A Llama on two Gloo ranks with one thread each, in six variants: as it is, reshard_after_forward=False, forward prefetch, pairs of blocks as
+units, replicated (a mesh of two replicas), and one unit. All variants train alternately in one process per rank, a few steps a round, so that a
+busy machine slows them alike, in another order each round. The first variant is then recorded with shardlens.record into OUT/run; the program
+simulates its own plan and the others, and a table compares the changes. $SHARDLENS_PROGRAM names the program.
 
 A change is measured as the mean over rounds of its median step minus that of the base in the same round; behind ± is the standard error of this
 mean. OUT/times.json has the seconds and the page faults of all steps of rank 0, by variant and round. With more than one step a round the first
@@ -35,7 +35,7 @@ import torch.multiprocessing as mp  # noqa: E402
 import shardlens  # noqa: E402
 from shardlens.program import ask  # noqa: E402
 
-VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks", "replicate")
+VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks", "replicate", "one unit")
 
 
 def llama(options):
@@ -58,7 +58,7 @@ def sharded(variant, options):
     if variant == VARIANTS[3]:
         for first in range(0, len(layers), 2):
             fully_shard(list(layers[first:first + 2]))  # the last one of an odd number alone
-    else:
+    elif variant != VARIANTS[5]:
         for layer in layers:
             fully_shard(layer, **keep)
     fully_shard(model, **keep)
@@ -83,6 +83,8 @@ def plan_of(variant, plan):
         plan["units"] = [of[""]] + [{**of[pair[0]], "modules": pair if len(pair) > 1 else pair[0]} for pair in pairs]
     elif variant == VARIANTS[4]:
         plan["mesh"] = {"replicate": 2, "shard": 1}
+    elif variant == VARIANTS[5]:
+        plan["units"] = [unit for unit in plan["units"] if not unit["modules"]]
     return plan
 
 
@@ -121,7 +123,7 @@ def work(rank, store, options):
                 times[variant].append([seconds for seconds, _ in taken])
                 faults[variant].append([count for _, count in taken])
     model, optimizer = trained[VARIANTS[0]]
-    del trained  # with five models in memory the recorded steps of the widest took twice their time
+    del trained  # with all models in memory the recorded steps of the widest took twice their time
     gc.collect()
     with shardlens.record(options.out / "run", model=model, optimizer=optimizer, warmup=2, steps=options.recorded) as rec:
         for _ in range(2 + options.recorded):

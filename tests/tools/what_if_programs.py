@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Ten FSDP2 programs on two Gloo ranks: what is simulated and advised from their recordings, and what their changed programs take.
 
-    what_if_programs.py OUT [NAME…] [--measure | --table] [--seconds S] [--rounds 16] [--steps 1] [--again]
+    what_if_programs.py OUT [NAME…] [--measure | --table] [--seconds S] [--rounds 14] [--steps 1] [--again]
 
-Each is a Llama, measured and compared as tests/tools/what_if_fsdp2.py does: its own plan, and four changes (resharding, prefetch, pairs of blocks,
-replicas). Only this needs a quiet machine, so --measure does no more. Programs that were measured are not run again, and after S seconds no
-further one is started, so that the ten can be measured in several quiet minutes. Then `simulate` and `advise` get each recording; what they say, with the
-seconds of every step, is a line of OUT/results.jsonl. --table measures nothing. Behind ± is the standard error of a measured change; "beyond
-noise" is more than two of them.
+Each is a Llama, measured and compared as tests/tools/what_if_fsdp2.py does: its own plan, and five changes (resharding, prefetch, pairs of
+blocks, replicas, one unit). Only this needs a quiet machine, so --measure does no more. Programs that were measured are not run again, and after
+S seconds no further one is started, so that the ten can be measured in several quiet minutes. Then `simulate` and `advise` get each recording;
+what they say, with the seconds of every step, is a line of OUT/results.jsonl. --table measures nothing. Behind ± is the standard error of a
+measured change; "beyond noise" is more than two of them.
 
 The first table has the error for the own plan (asked: 5 % in the median, 12 % at worst), and for each change whether the prediction is within
 the larger of 3 % of the step and two standard errors, and whether the best change is named. The column "recording" is how much longer the
@@ -242,7 +242,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further program after so many")
-    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="also measure programs again whose recording something else disturbed")
     only = parser.add_mutually_exclusive_group()
