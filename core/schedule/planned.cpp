@@ -10,6 +10,7 @@
 #include "core/plan/differentiated.h"
 #include "core/plan/resolve.h"
 #include "core/schedule/autograd_queue.h"
+#include "core/schedule/copied_microbatches.h"
 #include "core/schedule/planned_buckets.h"
 #include "core/schedule/steady_step.h"
 
@@ -50,11 +51,19 @@ class StepRunner {
     planned_.hooks.clear();
     planned_.actions.clear();
     planned_.order.clear();
+    planned_.copies = 0;
   }
 
   // See [Note: Steady].
   [[nodiscard]] bool is_steady_at_once() const {
     return buckets_.empty() && plan_.plan.dialect == plan::Dialect::kFsdp2;
+  }
+
+  // See [Note: Copied microbatches].
+  [[nodiscard]] bool copies_microbatches() const {
+    return is_steady_at_once() && std::ranges::all_of(plan_.units, [](const plan::Unit& unit) {
+             return unit.reshard_after_backward && unit.requires_all_reduce;
+           });
   }
 
   // `keep`: false to only advance the schedule's state, without a result.
@@ -63,8 +72,10 @@ class StepRunner {
     if (keep) {
       planned_.order.reserve(2 * outline_.items * static_cast<size_t>(accumulate));
     }
+    places_.clear();
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
       const bool last = microbatch + 1 == accumulate;
+      note_place();
       const bool sync = sync_every_microbatch || last;
       set_sync(sync);
       require(begin_microbatch(schedule_, plan_, last));
@@ -78,11 +89,15 @@ class StepRunner {
         launch(buckets_.end());
       }
     }
+    note_place();
     for (const uint32_t index : outline_.optimizer) {
       operate(index);
     }
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
+
+  // Of the last run(): where each microbatch begins in the result, and what follows the last one.
+  [[nodiscard]] const std::vector<PlannedPlace>& places() const { return places_; }
 
   [[nodiscard]] PlannedStep take() {
     planned_.unit_names = buckets_.names();
@@ -97,6 +112,10 @@ class StepRunner {
     uint32_t begin = 0, end = 0;              // range in runs_; empty: a hook
     std::optional<uint32_t> replicated = {};  // the gradient of this parameter is complete
   };
+
+  void note_place() {
+    places_.push_back({planned_.hooks.size(), planned_.actions.size(), planned_.order.size()});
+  }
 
   // If parameters are frozen, finds the operators that have parameters which are not.
   void find_trained() {
@@ -458,6 +477,7 @@ class StepRunner {
   bool in_forward_ = false, keep_ = false, merges_operators_ = false;
   ActionList actions_;
   PlannedStep planned_;
+  std::vector<PlannedPlace> places_;
 };
 
 }  // namespace
@@ -482,6 +502,7 @@ struct SteadySteps::Impl {
   const plan::ResolvedPlan& plan;
   StepRunner runner;
   bool steady = false;
+  std::optional<TwoMicrobatches> two = std::nullopt;  // see [Note: Copied microbatches]
 };
 
 SteadySteps::SteadySteps(const plan::Workload& workload,
@@ -507,7 +528,16 @@ PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, Planne
   if (!std::exchange(impl_->steady, true)) {
     impl_->runner.run(1, /*sync_every_microbatch=*/true, /*keep=*/false);
   }
-  return kept(impl_->runner);
+  StepRunner& runner = impl_->runner;
+  if (!sync_every_microbatch || !runner.copies_microbatches() || (accumulate == 1 && !impl_->two)) {
+    return kept(runner);
+  }
+  if (!impl_->two) {
+    runner.keep_in({});
+    runner.run(2, /*sync_every_microbatch=*/true, /*keep=*/true);
+    impl_->two = TwoMicrobatches{runner.take(), runner.places()[1], runner.places()[2]};
+  }
+  return with_microbatches(*impl_->two, accumulate, std::move(storage));
 }
 
 PlannedStep planned_step(const plan::Workload& workload,

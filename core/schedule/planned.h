@@ -42,6 +42,7 @@ struct PlannedStep {
   // its replicated units (buckets.h).
   std::vector<std::string> unit_names;
   std::vector<PlannedBucket> buckets;  // the buckets of this step, in the order of reduction
+  int copies = 0;  // of the second microbatch, at the end of the step (SteadySteps only)
 };
 
 // [Note: Operators of a backward] They run together with the node of the forward operator that they

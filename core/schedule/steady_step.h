@@ -22,6 +22,12 @@ namespace shardlens::schedule {
 // the microbatches of the steps before, and the buckets of replicated units change in the first
 // steps. So such plans always run three full steps.
 //
+// [Note: Copied microbatches] If every microbatch synchronizes gradients, and the plan has no
+// settings for the last one, each microbatch leaves FSDP2's units as it found them: nothing is
+// gathered, pending or unreduced after a backward, and the limiter forgets its frees at the next
+// forward. Only the first one finds the optimizer's event. So a step of any number of microbatches
+// is made from one of two, by repeating the second. The copies record the same events.
+//
 // Ownership  refers to its three arguments, which must outlive it.
 // Threads    not thread-safe.
 class SteadySteps {
