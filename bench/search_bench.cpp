@@ -38,11 +38,12 @@ void search_per_block(sim::Scenario scenario, int64_t gibibytes) {
   const auto found = sim::search_per_block(
       scenario, options, equal.best() == nullptr ? nullptr : &equal.best()->candidate);
   const double cpu = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
-  fmt::print("per block, {} GiB: {:.3f} s of CPU, with equal blocks {:.3f} s a step", gibibytes,
-             cpu,
-             equal.best() == nullptr
-                 ? 0.0
-                 : static_cast<double>(equal.best()->outcome.figures.duration()) * 1e-9);
+  fmt::print(
+      "per block, {} GiB: {:.3f} s of CPU, with equal blocks {:.3f} s a step{}", gibibytes, cpu,
+      equal.best() == nullptr
+          ? 0.0
+          : static_cast<double>(equal.best()->outcome.figures.duration()) * 1e-9,
+      equal.best() == nullptr || !equal.best()->candidate.cpu_offload ? "" : " (CPU offload)");
   if (found) {
     fmt::print(", {} steps simulated, {:.3f} s a step, gap {:.2f} %: {}", found->evaluated,
                static_cast<double>(found->outcome.figures.duration()) * 1e-9, 100 * found->gap,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -5,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -40,6 +42,7 @@ struct SearchCommand {
   ScenarioOptions scenario;
   std::filesystem::path out, state;
   unsigned threads = 0;
+  std::vector<std::string> precisions;  // --precisions, as given
   bool per_block = false, json = false;
 };
 
@@ -117,6 +120,7 @@ Bare on_bare_hardware(const SearchCommand& options,
   sim::SearchOptions settings;
   settings.memory_limit = search.memory_limit;
   settings.threads = search.threads;
+  settings.precisions = search.precisions;
   settings.cancelled = search.cancelled;
   const sim::Candidate& chosen = result.best()->candidate;
   settings.on_progress = [&out, &chosen](const sim::Found& found, size_t, size_t) {
@@ -148,6 +152,39 @@ std::string bare_text(const Bare& bare, const sim::SearchResult& result, int64_t
   return out + ".\n";
 }
 
+nlohmann::ordered_json precision_json(const std::optional<sim::Precision>& precision) {
+  return precision ? nlohmann::ordered_json(name_of(*precision)) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json by_precision_json(const sim::SearchResult& result, int64_t ranks) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const sim::PrecisionResult& each : result.by_precision) {
+    nlohmann::ordered_json row{
+        {"precision", name_of(each.precision)}, {"name", nullptr}, {"step_ns", nullptr}};
+    if (each.best) {
+      row["name"] = name_of(each.best->candidate, ranks);
+      row["step_ns"] = each.best->outcome.figures.duration();
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+// How fast the fastest plan of each precision is, if the search could choose.
+std::string by_precision_text(const sim::SearchResult& result) {
+  if (result.by_precision.size() < 2) {
+    return "";
+  }
+  std::string out = "The fastest by precision (parameters/reduction):";
+  for (size_t i = 0; i < result.by_precision.size(); ++i) {
+    const sim::PrecisionResult& each = result.by_precision[i];
+    out += fmt::format(
+        "{} {} {}", i == 0 ? "" : ",", name_of(each.precision),
+        each.best ? report::format_duration(each.best->outcome.figures.duration()) : "no plan");
+  }
+  return out + ". Precision changes what the model computes.\n";
+}
+
 nlohmann::ordered_json per_block_json(const std::optional<sim::PerBlockPlan>& found,
                                       int64_t ranks) {
   if (!found) {
@@ -155,6 +192,7 @@ nlohmann::ordered_json per_block_json(const std::optional<sim::PerBlockPlan>& fo
   }
   return {{"name", name_of(found->frame, found->choices, ranks)},
           {"plan", nlohmann::ordered_json::parse(plan::to_json(found->plan))},
+          {"precision", precision_json(found->frame.precision)},
           {"batch", found->frame.batch},
           {"accumulate", found->frame.accumulate},
           {"step_ns", found->outcome.figures.duration()},
@@ -192,6 +230,7 @@ std::string json_text(const sim::SearchResult& result,
     return nlohmann::ordered_json{
         {"name", name_of(found.candidate, ranks)},
         {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i].plan))},
+        {"precision", precision_json(found.candidate.precision)},
         {"batch", found.candidate.batch},
         {"accumulate", found.candidate.accumulate},
         {"step_ns", found.outcome.figures.duration()},
@@ -220,6 +259,7 @@ std::string json_text(const sim::SearchResult& result,
                    {"step_ns", bare.best->outcome.figures.duration()},
                    {"same_plan", !bare.differs(result)}};
   }
+  out["precisions"] = by_precision_json(result, ranks);
   out["per_block"] = per_block_json(per_block, ranks);
   out["pareto"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < result.pareto.size(); ++i) {
@@ -254,7 +294,7 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
     write_stdout(fmt::format("{} more plan{} that no other plan beats in all three\n", more,
                              more == 1 ? "" : "s"));
   }
-  write_stdout("\n" + result.why + "\n");
+  write_stdout("\n" + result.why + "\n" + by_precision_text(result));
 }
 
 // What the figures assume of the software.
@@ -320,6 +360,24 @@ void print_summary(const sim::SearchResult& result, bool shows) {
   }
 }
 
+std::vector<sim::Precision> precisions_of(const SearchCommand& options) {
+  static const std::vector<std::string> kUsual{"fp32", "bf16", "fp16", "bf16/bf16", "fp16/fp16"};
+  std::vector<sim::Precision> out;
+  for (const std::string& each : options.precisions) {
+    const std::optional<sim::Precision> precision = sim::parse_precision(each);
+    if (!precision) {
+      throw UsageError(
+          fmt::format("--precisions {}: expected fp32, bf16 or fp16 parameters, such as bf16, or "
+                      "with the dtype of reductions, such as bf16/bf16{}",
+                      each, plan::suggestion(each, kUsual)));
+    }
+    if (std::find(out.begin(), out.end(), *precision) == out.end()) {
+      out.push_back(*precision);
+    }
+  }
+  return out;
+}
+
 ExitCode run(const SearchCommand& options) {
   if (options.memory_limit < 1) {
     throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
@@ -328,9 +386,10 @@ ExitCode run(const SearchCommand& options) {
     throw UsageError(
         fmt::format("--threads {}: expected at most {}", options.threads, kMostThreads));
   }
+  sim::SearchOptions search;
+  search.precisions = precisions_of(options);
   const sim::Scenario scenario = scenario_of(options.run, options.scenario);
   const int64_t ranks = scenario.world_size;
-  sim::SearchOptions search;
   search.memory_limit = options.memory_limit;
   search.threads = options.threads;
   std::optional<SearchState> state;
@@ -392,8 +451,15 @@ Action add_search_command(CLI::App& app) {
   app.add_option("--model", options->run.model, "directory with config.json, or a config.json");
   app.add_option("--plan", options->run.plan,
                  "plan file whose dialect, layout and precision the search keeps [fsdp2]");
+  CLI::Option* precisions = app.add_option(
+      "--precisions", options->precisions,
+      "precisions that the search may choose from, which change what the model "
+      "computes: fp32, bf16, fp16, or bf16/bf16 (parameters/reduction; the reduction "
+      "is otherwise in fp32) [the plan's]");
+  precisions->delimiter(',')->allow_extra_args(false)->option_text("LIST");
   add_scenario_options(app, options->run, options->scenario);
   add_step_options(app, options->run);
+  precisions->excludes(app.get_option("--precision"));
   app.add_option("--memory-limit", options->memory_limit,
                  "limit on the memory that the allocator reserves per GPU: bytes, or such as 80GiB")
       ->required()

@@ -26,7 +26,8 @@ plan::StepSettings BlockEvaluator::step_of(const PlanFrame& frame, int64_t accum
 
 bool BlockEvaluator::same_operators(const PlanFrame& frame, const BlockChoices& choices) const {
   if (!of_ || of_->first.batch != frame.batch || of_->first.shard != frame.shard ||
-      of_->first.outer_units != frame.outer_units || of_->first.saves != frame.saves) {
+      of_->first.outer_units != frame.outer_units || of_->first.saves != frame.saves ||
+      of_->first.precision != frame.precision) {
     return false;
   }
   return std::equal(choices.begin(), choices.end(), of_->second.begin(), of_->second.end(),

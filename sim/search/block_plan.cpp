@@ -1,6 +1,8 @@
 #include "sim/search/block_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -43,9 +45,98 @@ plan::UnitEntry outer_entry(const plan::ModuleTree& tree, uint32_t module) {
   return out;
 }
 
+// A unit that may be prefetched.
+struct PrefetchingUnit {
+  std::string fqn;
+  PrefetchCounts counts;
+  bool unshards_in_backward = true;
+};
+
+// All units with parameters of their own except the root, in the order of forward.
+std::vector<PrefetchingUnit> prefetching_units(const PlanFrame& frame,
+                                               const BlockChoices& choices,
+                                               const plan::ModuleTree& tree) {
+  std::map<uint32_t, PrefetchingUnit> out;  // by module
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].starts) {
+      out[tree.blocks[i]] = {tree.modules[tree.blocks[i]].fqn, choices[i].prefetch};
+    }
+  }
+  if (frame.outer_units) {
+    for (const uint32_t module : plan::large_outer_modules(tree)) {
+      const plan::UnitEntry entry = outer_entry(tree, module);
+      out[module] = {entry.globs.front(), {}, entry.unshard_in_backward.value_or(true)};
+    }
+  }
+  std::vector<PrefetchingUnit> units;
+  for (auto& [module, unit] : out) {
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+// Writes the counts as lists where they differ from the plan's depth and default.
+void set_prefetch_lists(plan::Plan& out,
+                        const PlanFrame& frame,
+                        const std::vector<PrefetchingUnit>& units) {
+  const auto differs = [&](int16_t PrefetchCounts::*count) {
+    return frame.root_prefetch.*count != PrefetchCounts::kAsPlan ||
+           std::any_of(units.begin(), units.end(), [&](const PrefetchingUnit& each) {
+             return each.counts.*count != PrefetchCounts::kAsPlan;
+           });
+  };
+  // A plan has either a depth or a map. The root is at -1 in forward and behind all in backward.
+  const auto size = static_cast<int64_t>(units.size());
+  const bool forward = differs(&PrefetchCounts::forward);
+  for (int64_t i = -1; forward && i < size; ++i) {
+    const std::string own = i < 0 ? "" : units[i].fqn;
+    const int16_t count = i < 0 ? frame.root_prefetch.forward : units[i].counts.forward;
+    const int64_t end =
+        i + 1 + (count == PrefetchCounts::kAsPlan ? frame.forward_prefetch : int64_t{count});
+    for (int64_t next = i + 1; next < std::min(end, size); ++next) {
+      out.forward_prefetch_lists[own].push_back(units[next].fqn);
+    }
+  }
+  out.forward_prefetch = forward ? 0 : frame.forward_prefetch;
+  for (int64_t i = size; i >= 0; --i) {
+    const std::string own = i == size ? "" : units[i].fqn;
+    const int16_t count = i == size ? frame.root_prefetch.backward : units[i].counts.backward;
+    if (count == PrefetchCounts::kAsPlan) {
+      continue;
+    }
+    std::vector<std::string>& list = out.backward_prefetch_lists[own];
+    for (int64_t before = i; before-- > 0 && std::cmp_less(list.size(), count);) {
+      if (units[before].unshards_in_backward) {
+        list.push_back(units[before].fqn);
+      }
+    }
+    // An empty list is the default. A unit is gathered already when its list is read.
+    if (list.empty()) {
+      list.push_back(own);
+    }
+  }
+}
+
+// ", other forward prefetch at 2 units"
+std::string lists_of(const PlanFrame& frame,
+                     const BlockChoices& choices,
+                     const char* pass,
+                     int16_t PrefetchCounts::*count) {
+  int64_t units = frame.root_prefetch.*count == PrefetchCounts::kAsPlan ? 0 : 1;
+  units += std::count_if(choices.begin(), choices.end(), [count](const BlockChoice& each) {
+    return each.prefetch.*count != PrefetchCounts::kAsPlan;
+  });
+  return units == 0 ? ""
+                    : fmt::format(", another {} prefetch at {} unit{}", pass, units,
+                                  units == 1 ? "" : "s");
+}
+
 }  // namespace
 
-std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree, int64_t ranks, int64_t samples) {
+std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree,
+                                   int64_t ranks,
+                                   int64_t samples,
+                                   const std::vector<Precision>& precisions) {
   const size_t blocks = tree.blocks.size();
   const bool has_outer = !plan::large_outer_modules(tree).empty();
   std::vector<PlanFrame> out;
@@ -71,6 +162,17 @@ std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree, int64_t ranks, 
           }
         }
       }
+    }
+  }
+  if (precisions.empty()) {
+    return out;
+  }
+  const std::vector<PlanFrame> each = std::move(out);
+  out.clear();
+  for (const Precision& precision : precisions) {
+    for (const PlanFrame& frame : each) {
+      out.push_back(frame);
+      out.back().precision = precision;
     }
   }
   return out;
@@ -122,6 +224,10 @@ plan::Plan plan_of(const PlanFrame& frame,
   }
   out.units.emplace_back().globs = {""};
   out.checkpointing_saves = out.activation_checkpointing.empty() ? CheckpointSaves{} : frame.saves;
+  set_precision(out, frame.precision);
+  if (frame.shard > 1) {
+    set_prefetch_lists(out, frame, prefetching_units(frame, choices, tree));
+  }
   return out;
 }
 
@@ -147,6 +253,9 @@ std::string name_of(const PlanFrame& frame, const BlockChoices& choices, int64_t
                                 : fmt::format(", sharded over {} of {} ranks", frame.shard, ranks);
   out += frame.forward_prefetch == 0 ? ""
                                      : fmt::format(", forward prefetch {}", frame.forward_prefetch);
+  out += lists_of(frame, choices, "forward", &PrefetchCounts::forward);
+  out += lists_of(frame, choices, "backward", &PrefetchCounts::backward);
+  out += frame.precision ? ", " + name_of(*frame.precision) : "";
   return out + fmt::format(", {} x {}", frame.batch, frame.accumulate);
 }
 

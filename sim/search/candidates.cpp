@@ -83,6 +83,7 @@ plan::Plan plan_of(const Candidate& candidate,
       candidate.backward_prefetch ? plan::BackwardPrefetch::kPre : plan::BackwardPrefetch::kNone;
   plan.forward_prefetch = candidate.forward_prefetch;
   plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
+  set_precision(plan, candidate.precision);
   plan.activation_checkpointing.clear();
   if (candidate.checkpoint) {
     for (const uint32_t block : tree.blocks) {
@@ -108,6 +109,7 @@ std::string name_of(const Candidate& candidate, int64_t ranks) {
              : fmt::format(", forward prefetch {}", candidate.forward_prefetch);
   out += candidate.checkpoint ? ", checkpointed" : "";
   out += candidate.cpu_offload ? ", CPU offload" : "";
+  out += candidate.precision ? ", " + name_of(*candidate.precision) : "";
   return out + fmt::format(", {} x {}", candidate.batch, candidate.accumulate);
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/plan/plan.h"
+#include "sim/search/precision.h"
 
 namespace shardlens::sim {
 
@@ -17,7 +19,8 @@ struct Candidate {
   int64_t forward_prefetch = 0;  // depth
   bool checkpoint = false;       // every block is checkpointed
   int64_t batch = 1, accumulate = 1;
-  bool cpu_offload = false;  // even if the base plan has none
+  bool cpu_offload = false;                 // even if the base plan has none
+  std::optional<Precision> precision = {};  // nullopt: the base plan's
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
@@ -26,14 +29,15 @@ struct Candidate {
 // The sizes into which a rank's samples per step can be divided as microbatches, sorted.
 [[nodiscard]] std::vector<int64_t> batch_sizes(int64_t samples);
 
-// All candidates without cpu_offload of a model on `ranks` ranks. A rank's `samples` sequences per
-// step are divided into microbatches in every way. Candidates with the same units and checkpoints
-// are adjacent, and candidates that differ only in their microbatch are sorted by its size.
+// All candidates without cpu_offload, in the base plan's precision, of a model on `ranks` ranks. A
+// rank's `samples` sequences per step are divided into microbatches in every way. Candidates with
+// the same units and checkpoints are adjacent, and candidates that differ only in their microbatch
+// are sorted by its size.
 [[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
                                                 int64_t ranks,
                                                 int64_t samples);
 
-// The candidate's plan; settings that a candidate does not have, such as precision, are those of
+// The candidate's plan; settings that a candidate does not have, such as the layout, are those of
 // `base`.
 [[nodiscard]] plan::Plan plan_of(const Candidate& candidate,
                                  const plan::Plan& base,

@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "sim/search/block_evaluator.h"
+#include "sim/search/prefetch_moves.h"
 #include "sim/search/step_bound.h"
 
 namespace shardlens::sim {
@@ -23,6 +24,7 @@ namespace {
 constexpr double kClose = 0.0001;  // a bound that is this close to the best step is not followed
 constexpr size_t kImproved = 10;   // number of frames whose best choices are improved
 constexpr size_t kFew = 6;         // up to so many blocks, more is tried
+constexpr size_t kShare = 8;       // a part of the simulations: for bounds, for prefetch lists
 
 constexpr Nanoseconds kUnbounded = std::numeric_limits<Nanoseconds>::max();
 
@@ -34,6 +36,12 @@ struct Solution {
   BlockChoices choices;
   Outcome outcome;
   [[nodiscard]] Nanoseconds duration() const { return outcome.figures.duration(); }
+};
+
+// A setting of a block that is changed.
+struct Flip {
+  bool BlockChoice::*what = nullptr;
+  size_t block = 0;
 };
 
 // A frame that waits for its search.
@@ -58,16 +66,19 @@ class PerBlockSearch {
         options_(options),
         most_(most),
         blocks_(scenario.model->tree().blocks.size()),
-        frames_(plan_frames(scenario.model->tree(), scenario.world_size, scenario.step.samples())),
+        frames_(plan_frames(scenario.model->tree(),
+                            scenario.world_size,
+                            scenario.step.samples(),
+                            options.precisions)),
         evaluator_(scenario, target),
         bounds_(evaluator_) {}
 
   // The best plan of a search with equal blocks, if the space has it.
   void start_from(const Candidate& candidate) {
     for (const PlanFrame& frame : frames_) {
-      if (candidate.backward_prefetch && frame.batch == candidate.batch &&
-          frame.shard == candidate.shard && frame.forward_prefetch == candidate.forward_prefetch &&
-          !frame.outer_units && !frame.saves.any()) {
+      if (frame.batch == candidate.batch && frame.shard == candidate.shard &&
+          frame.forward_prefetch == candidate.forward_prefetch &&
+          frame.precision == candidate.precision && !frame.outer_units && !frame.saves.any()) {
         PlanFrame start = frame;
         start.blocks_per_unit = candidate.blocks_per_unit == 0
                                     ? blocks_
@@ -76,7 +87,11 @@ class PerBlockSearch {
         for (BlockChoice& each : choices) {
           each.checkpointed = candidate.checkpoint;
         }
-        attempt(frame, std::move(choices));
+        start.blocks_per_unit = frame.blocks_per_unit;
+        if (!candidate.backward_prefetch) {
+          apply(no_backward_prefetch(), start, choices);
+        }
+        attempt(start, std::move(choices));
         if (best_) {
           keep(std::move(*best_));
         }
@@ -90,12 +105,10 @@ class PerBlockSearch {
     while (!waiting_.empty() && !stops()) {
       follow();
     }
-    if (found_.empty() || (least_ == kUnbounded && waiting_.empty())) {
+    if (found_.empty()) {
       return std::nullopt;
     }
-    for (; !waiting_.empty(); waiting_.pop()) {
-      least_ = std::min(least_, waiting_.top().bound);
-    }
+    const auto least = static_cast<double>(least_bound());
     improve();
     const Solution& best = found_.front();
     PerBlockPlan out{.frame = best.frame,
@@ -103,7 +116,7 @@ class PerBlockSearch {
                      .plan = plan_of(best.frame, best.choices, scenario_.plan,
                                      scenario_.model->tree(), scenario_.world_size),
                      .outcome = best.outcome};
-    out.gap = std::max(0.0, static_cast<double>(best.duration()) / static_cast<double>(least_) - 1);
+    out.gap = std::max(0.0, static_cast<double>(best.duration()) / least - 1);
     out.evaluated = evaluator_.evaluated();
     out.cancelled = cancelled();
     return out;
@@ -128,6 +141,9 @@ class PerBlockSearch {
       try {
         if (const std::optional<Nanoseconds> bound = bounds_.of_work(frame)) {
           waiting_.push({*bound, *bound, &frame});
+          if (frame.forward_prefetch == 0) {  // lists can replace any depth
+            bounded_.emplace_back(*bound, &frame);
+          }
         }
       } catch (const InputError& error) {
         refusal = refusal ? refusal : error;
@@ -141,13 +157,28 @@ class PerBlockSearch {
     }
   }
 
+  // A lower bound of all plans of the frames with any prefetch lists. Most frames need no more than
+  // their first bound.
+  Nanoseconds least_bound() {
+    std::sort(bounded_.begin(), bounded_.end());
+    const size_t last = evaluator_.evaluated() + most_ / kShare;
+    Nanoseconds out = kUnbounded;
+    for (const auto& [work, frame] : bounded_) {
+      if (work >= out) {
+        break;
+      }
+      const bool refines = evaluator_.evaluated() < last && !cancelled();
+      out = std::min(out, refines ? std::max(work, bounds_.of_lists(*frame)) : work);
+    }
+    return out;
+  }
+
   // The frame with the least expectation: refines it, or searches the frame.
   void follow() {
     Waiting next = waiting_.top();
     waiting_.pop();
     const PlanFrame& frame = *next.frame;
     if (is_done(next.bound)) {
-      least_ = std::min(least_, next.bound);
       return;
     }
     best_.reset();
@@ -162,9 +193,10 @@ class PerBlockSearch {
       if (const std::optional<Nanoseconds> expected = probe(frame)) {
         next.expected = std::max(next.bound, *expected);
         waiting_.push(next);
+      } else if (frame.forward_prefetch == 0) {
+        std::erase_if(bounded_, [&frame](const auto& each) { return each.second == &frame; });
       }
     } else {
-      least_ = std::min(least_, next.bound);
       for (const Spread spread : {Spread::kFirst, Spread::kEven}) {
         walk(frame, spread);
       }
@@ -177,19 +209,33 @@ class PerBlockSearch {
   }
 
   // The step that can be expected of the frame: that of the plan that needs least memory, without
-  // the recomputation for which memory is left. nullopt: hardly anything fits. (The last block's
-  // activations are needed at once, so its checkpoint may save nothing.)
+  // the recomputation for which memory is left. nullopt: nothing fits. (The last block's
+  // activations are needed at once, so its checkpoint may save nothing. Without prefetch one unit
+  // less is gathered at a time.)
   std::optional<Nanoseconds> probe(const PlanFrame& frame) {
     if (bounds_.memory_of_step(frame) <= evaluator_.target().memory &&
         attempt(frame, uniform_choices(frame, blocks_, true))) {
       return best_->duration();
     }
     if (!attempt(frame, choices_of(frame, 0, blocks_, Spread::kFirst)) &&
-        !attempt(frame, choices_of(frame, 0, blocks_ - 1, Spread::kFirst))) {
+        !attempt(frame, choices_of(frame, 0, blocks_ - 1, Spread::kFirst)) &&
+        !attempt_without_prefetch(frame)) {
       return std::nullopt;
     }
     const Bytes left = evaluator_.target().memory - best_->outcome.peak_reserved;
     return best_->duration() - bounds_.spared(frame, left);
+  }
+
+  [[nodiscard]] PrefetchMove no_backward_prefetch() const {
+    return {0, blocks_ + 1, &PrefetchCounts::backward, 0};
+  }
+  bool attempt_without_prefetch(const PlanFrame& frame) {
+    if (frame.forward_prefetch > 0) {
+      return false;  // that is the plan of another frame
+    }
+    PlanFrame none = frame;
+    BlockChoices choices = choices_of(frame, 0, blocks_, Spread::kFirst);
+    return apply(no_backward_prefetch(), none, choices) && attempt(none, std::move(choices));
   }
 
   // Keeps only the fastest solutions.
@@ -277,16 +323,43 @@ class PerBlockSearch {
     }
   }
 
+  // With few blocks, all changes are neighbours. With many, a part of the simulations is left to
+  // prefetch lists.
   void improve() {
+    const bool few = blocks_ <= kFew;
+    improve_all(few ? most_ : most_ - std::min(most_, most_ / kShare),
+                [this] { return improve_once(Changes::kPairs); });
+    if (!few) {
+      improve_all(most_, [this] { return improve_prefetch(); });
+      improve_all(most_, [this] { return improve_once(Changes::kPairs); });
+    }
+  }
+
+  void improve_all(size_t most, const std::function<bool()>& once) {
     for (Solution& each : found_) {
       best_ = each;
-      while (evaluator_.evaluated() < most_ && !cancelled() && improve_once(Changes::kPairs)) {
+      while (evaluator_.evaluated() < most && !cancelled() && once()) {
       }
       each = *best_;
     }
     std::stable_sort(found_.begin(), found_.end(), [](const Solution& a, const Solution& b) {
       return a.duration() < b.duration();
     });
+  }
+
+  // Tries other prefetch counts of the best plan, and goes on from each that is faster.
+  bool improve_prefetch() {
+    const Nanoseconds before = best_->duration();
+    for (const PrefetchMove& move : prefetch_moves(best_->choices)) {
+      if (evaluator_.evaluated() >= most_ || cancelled()) {
+        break;
+      }
+      Solution now = *best_;
+      if (apply(move, now.frame, now.choices)) {
+        attempt(now.frame, std::move(now.choices));
+      }
+    }
+    return best_->duration() < before;
   }
 
   // Tries local changes of the best plan until one is faster.
@@ -296,7 +369,8 @@ class PerBlockSearch {
       if (evaluator_.evaluated() >= most_ || cancelled()) {
         return false;
       }
-      if (each.choices != before.choices || differs_in_one(each.frame, before.frame)) {
+      if (each.choices != before.choices || differs_in_one(each.frame, before.frame) ||
+          each.frame.root_prefetch != before.frame.root_prefetch) {
         attempt(each.frame, each.choices);
       }
       if (best_->duration() < before.duration()) {
@@ -312,6 +386,9 @@ class PerBlockSearch {
     std::vector<PlanFrame> frames;
     std::copy_if(frames_.begin(), frames_.end(), std::back_inserter(frames),
                  [&of](const PlanFrame& frame) { return differs_in_one(frame, of.frame); });
+    for (PlanFrame& frame : frames) {
+      frame.root_prefetch = of.frame.root_prefetch;
+    }
     const std::vector<Flip> flips = all_flips();
     std::vector<BlockChoices> moves, pairs;
     for (const Flip& flip : flips) {
@@ -344,14 +421,32 @@ class PerBlockSearch {
       add(frame,
           changes == Changes::kPairs && blocks_ <= kFew ? moves : std::vector<BlockChoices>{});
     }
+    add_prefetch(of, changes == Changes::kPairs ? flips : std::vector<Flip>{}, out);
     return out;
   }
 
-  // A setting of a block that is changed.
-  struct Flip {
-    bool BlockChoice::*what = nullptr;
-    size_t block = 0;
-  };
+  // With few blocks: other prefetch counts, also with one flip.
+  void add_prefetch(const Solution& of,
+                    const std::vector<Flip>& flips,
+                    std::vector<Solution>& out) const {
+    const size_t begin = out.size();
+    for (const PrefetchMove& move :
+         blocks_ <= kFew ? prefetch_moves(of.choices) : std::vector<PrefetchMove>{}) {
+      Solution now{of.frame, of.choices, {}};
+      if (apply(move, now.frame, now.choices)) {
+        out.push_back(std::move(now));
+      }
+    }
+    const size_t end = out.size();
+    for (size_t i = begin; i < end; ++i) {
+      for (const Flip& flip : flips) {
+        Solution now = out[i];
+        now.choices = flipped(now.choices, {flip});
+        out.push_back(std::move(now));
+      }
+    }
+  }
+
   [[nodiscard]] static bool is_set(const BlockChoices& of, const Flip& flip) {
     return of[flip.block].*flip.what;
   }
@@ -381,6 +476,7 @@ class PerBlockSearch {
     }
     for (BlockChoice& each : out) {
       each.kept = each.kept && each.starts;
+      each.prefetch = each.starts ? each.prefetch : PrefetchCounts{};
     }
     return out;
   }
@@ -390,7 +486,7 @@ class PerBlockSearch {
     const int count = (a.forward_prefetch != b.forward_prefetch ? 1 : 0) +
                       (a.outer_units != b.outer_units ? 1 : 0) + (a.saves != b.saves ? 1 : 0);
     return a.batch == b.batch && a.shard == b.shard && a.blocks_per_unit == b.blocks_per_unit &&
-           count == 1;
+           a.precision == b.precision && count == 1;
   }
 
   const Scenario& scenario_;
@@ -400,8 +496,8 @@ class PerBlockSearch {
   BlockEvaluator evaluator_;
   StepBounds bounds_;
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting_;
-  // Least bound of the frames that were searched or wait.
-  Nanoseconds least_ = kUnbounded;
+  // First bounds of the frames without a depth, in which something may fit.
+  std::vector<std::pair<Nanoseconds, const PlanFrame*>> bounded_;
   std::optional<Solution> best_;  // of the present frame
   std::vector<Solution> found_;   // of the best frames, fastest first
 };

@@ -33,8 +33,9 @@ struct PerBlockPlan {
 }
 
 // Searches the plan with the shortest step that fits, in the space of plan_frames() and, for each
-// block, whether it begins a unit, is kept after forward, and is checkpointed. SearchOptions: the
-// memory limit and `cancelled`; one thread. The result does not depend on time or threads.
+// block, whether it begins a unit, is kept after forward, and is checkpointed, and how many units
+// its unit prefetches. SearchOptions: the memory limit, precisions and `cancelled`; one thread. The
+// result does not depend on time or threads.
 //
 // [Note: Search per block] Branch and bound over frames. The frame with the least expected step
 // comes next: its lower bound, and once that was refined, what one simulated plan lets expect.
@@ -47,7 +48,8 @@ struct PerBlockPlan {
 // kept, so a frame needs a walk along the border of what fits. The best few plans are then improved
 // by local changes: a block checkpointed or not, kept or not, merged with the one before it or not,
 // neighbours that trade places, another prefetch, or another selection of what is saved; with few
-// blocks also two of these. `gap` states what all this may miss.
+// blocks also two of these. Then units prefetch other numbers of units than the rest of the plan
+// (prefetch_moves.h). `gap` states what all this may miss.
 //
 // `equal_blocks`: if not null, the best plan of search(), from which the search also starts.
 //

@@ -22,7 +22,7 @@ constexpr double kSame = 0.001;  // step times that differ less are called equal
 // Whether both have the same units, checkpoints and shards.
 bool same_sizes(const Candidate& a, const Candidate& b) {
   return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint &&
-         a.shard == b.shard;
+         a.shard == b.shard && a.precision == b.precision;
 }
 
 class Searcher {
@@ -89,15 +89,20 @@ class Searcher {
 
   void work(unsigned worker) {
     try {
-      Evaluator evaluator(scenario_, target_);
+      std::optional<Evaluator> evaluator;  // for one precision
+      std::optional<Precision> precision;
       while (const std::optional<Range> share = take_share(worker)) {
+        if (!evaluator || all_[share->begin].precision != precision) {
+          precision = all_[share->begin].precision;
+          evaluator.emplace(scenario_, target_);
+        }
         for (size_t k = share->begin; k < share->end; ++k) {
           if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
             stopped_ = true;
             return;
           }
           try {
-            outcomes_[k] = outcome_of(all_[k], evaluator);
+            outcomes_[k] = outcome_of(all_[k], *evaluator);
           } catch (const InputError& refusal) {
             refusals_[k] = refusal;
             continue;
@@ -160,20 +165,33 @@ class Searcher {
     }
     out.pruned = out.cancelled ? 0 : out.all - out.evaluated - out.refused;
     out.pareto = pareto_front(found);
+    for (const Precision& precision : options_.precisions) {
+      out.by_precision.push_back({precision, best_of(precision, found)});
+    }
     if (const Found* best = out.best()) {
       out.why = why(*best, found);
     }
     return out;
   }
 
-  // Compares the fastest candidate with the usual plan: every block a unit, sharded over all ranks,
-  // with the fastest candidate's microbatch or, if that does not fit, the largest that does.
+  [[nodiscard]] static std::optional<Found> best_of(const Precision& precision,
+                                                    std::vector<Found> found) {
+    std::erase_if(
+        found, [&precision](const Found& each) { return each.candidate.precision != precision; });
+    const std::vector<Found> front = pareto_front(std::move(found));
+    return front.empty() ? std::nullopt : std::optional(front.front());
+  }
+
+  // Compares the fastest candidate with the usual plan in its precision: every block a unit,
+  // sharded over all ranks, with the fastest candidate's microbatch or, if that does not fit, the
+  // largest that does.
   [[nodiscard]] std::string why(const Found& best, const std::vector<Found>& found) const {
     const Found* usual = nullptr;
     for (const Found& each : found) {
       const Candidate& c = each.candidate;
       const bool is_usual = c.blocks_per_unit == 1 && c.shard == ranks_ && c.reshard &&
-                            c.backward_prefetch && c.forward_prefetch == 0 && !c.checkpoint;
+                            c.backward_prefetch && c.forward_prefetch == 0 && !c.checkpoint &&
+                            c.precision == best.candidate.precision;
       if (is_usual && each.outcome.fits && c.batch <= best.candidate.batch) {
         usual = &each;
       }
@@ -231,6 +249,23 @@ class Searcher {
   std::exception_ptr failure_;
 };
 
+// The candidates in each of the precisions; without any, as they are.
+std::vector<Candidate> with_precisions(std::vector<Candidate> all,
+                                       const std::vector<Precision>& precisions) {
+  if (precisions.empty()) {
+    return all;
+  }
+  std::vector<Candidate> out;
+  out.reserve(all.size() * precisions.size());
+  for (const Precision& precision : precisions) {
+    for (Candidate& each : all) {
+      each.precision = precision;
+      out.push_back(each);
+    }
+  }
+  return out;
+}
+
 // A search that found nothing, and the one after it.
 SearchResult sum_of(const SearchResult& before, SearchResult out) {
   out.all += before.all;
@@ -278,8 +313,9 @@ SearchResult search(const Scenario& scenario, const SearchOptions& options) {
                      "the traces do not contain the model, which a search needs to try other "
                      "batches and units; search with --model");
   }
-  std::vector<Candidate> all =
-      candidates(scenario.model->tree(), scenario.world_size, scenario.step.samples());
+  std::vector<Candidate> all = with_precisions(
+      candidates(scenario.model->tree(), scenario.world_size, scenario.step.samples()),
+      options.precisions);
   SearchResult out = Searcher(scenario, options, all).run();
   if (out.best() != nullptr || out.cancelled || scenario.plan.cpu_offload) {
     return out;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/search/candidates.h"
 #include "sim/search/outcome.h"
+#include "sim/search/precision.h"
 
 namespace shardlens::sim {
 
@@ -20,11 +22,18 @@ struct Found {  // a candidate and its figures
 struct SearchOptions {     // limits of a search
   Bytes memory_limit = 0;  // in addition to the machine's own
   unsigned threads = 0;    // 0: one per core
+  // Precisions from which the search may choose, without duplicates; empty: only the plan's.
+  std::vector<Precision> precisions;
   // Outcomes of an earlier, identical search, by name_of(); they are not predicted again.
   std::unordered_map<std::string, Outcome> known;
   // Called from one thread at a time, for each candidate that this search predicts.
   std::function<void(const Found&, size_t done, size_t all)> on_progress;
   const std::atomic<bool>* cancelled = nullptr;  // checked between candidates
+};
+
+struct PrecisionResult {  // the fastest candidate of a precision
+  Precision precision;
+  std::optional<Found> best;  // nullopt: none fits
 };
 
 struct SearchResult {    // what a search found
@@ -35,14 +44,15 @@ struct SearchResult {    // what a search found
   std::string refusal;   // error message of the first refused candidate
   bool cancelled = false;
   std::vector<Found> pareto;  // of step time, peak memory and exposed communication, fastest first
-  std::string why;            // why the fastest candidate is faster; "": no candidate fits
+  std::vector<PrecisionResult> by_precision;  // of SearchOptions::precisions
+  std::string why;  // why the fastest candidate is faster; "": no candidate fits
 
   [[nodiscard]] const Found* best() const { return pareto.empty() ? nullptr : &pareto.front(); }
 };
 
 // Predicts all candidates of a scenario, in parallel. Model, machine, number of ranks and the
-// plan's precision and dialect are the scenario's; the samples of its step are divided into
-// microbatches in every way.
+// plan's dialect are the scenario's, and so is its precision unless options.precisions has others;
+// the samples of its step are divided into microbatches in every way.
 //
 // [Note: Pruning] Of candidates that differ only in their microbatch, a larger one keeps more
 // activations. So if one does not fit, larger ones are skipped, except the one without

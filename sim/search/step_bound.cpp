@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <unordered_map>
@@ -80,7 +81,7 @@ std::vector<int> StepBounds::blocks_of_operators(const plan::Workload& workload)
 }
 
 const StepBounds::Model& StepBounds::model(const PlanFrame& frame) {
-  const auto [it, fresh] = models_.try_emplace(frame.batch);
+  const auto [it, fresh] = models_.try_emplace({frame.precision, frame.batch});
   if (fresh) {
     const size_t blocks = evaluator_.scenario().model->tree().blocks.size();
     const BlockEvaluator::Operators& of =
@@ -99,7 +100,8 @@ const StepBounds::Model& StepBounds::model(const PlanFrame& frame) {
 }
 
 const StepBounds::Recomputed& StepBounds::recomputed(const PlanFrame& frame) {
-  const auto [it, fresh] = recomputed_.try_emplace({frame.batch, number_of(frame.saves)});
+  const auto [it, fresh] =
+      recomputed_.try_emplace({frame.precision, frame.batch, number_of(frame.saves)});
   Recomputed& out = it->second;
   if (!fresh) {
     return out;
@@ -134,8 +136,8 @@ const StepBounds::Recomputed& StepBounds::recomputed(const PlanFrame& frame) {
 }
 
 const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
-  const auto [it, fresh] =
-      sharded_.try_emplace({frame.shard, frame.blocks_per_unit, frame.outer_units});
+  const auto [it, fresh] = sharded_.try_emplace(
+      {frame.precision, frame.shard, frame.blocks_per_unit, frame.outer_units});
   Sharded& out = it->second;
   if (!fresh) {
     return out;
@@ -211,9 +213,17 @@ std::optional<Nanoseconds> StepBounds::of_work(const PlanFrame& frame) {
          std::max({compute, sharding, reductions * units.all_reductions});
 }
 
+Nanoseconds StepBounds::of_lists(const PlanFrame& frame) {
+  PlanFrame first = frame;
+  first.forward_prefetch = 0;
+  first.root_prefetch.forward = std::numeric_limits<int16_t>::max();
+  return frame.shard == 1 ? of_step(frame) : step(first).duration;
+}
+
 const StepBounds::Step& StepBounds::step(const PlanFrame& frame) {
-  const auto [it, fresh] = steps_.try_emplace(
-      {frame.batch, frame.shard, frame.forward_prefetch, frame.blocks_per_unit, frame.outer_units});
+  const auto [it, fresh] =
+      steps_.try_emplace({frame.precision, frame.batch, frame.shard, frame.forward_prefetch,
+                          frame.root_prefetch.forward, frame.blocks_per_unit, frame.outer_units});
   if (fresh) {
     const size_t blocks = evaluator_.scenario().model->tree().blocks.size();
     const Outcome now = evaluator_.evaluate_unlimited(frame, uniform_choices(frame, blocks, true));

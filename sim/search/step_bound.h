@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -23,7 +24,8 @@ namespace shardlens::sim {
 // at least the cheapest selection of units that frees what exceeds is gathered again. (Fractional
 // knapsacks; for equal blocks, a whole number of them.) The third bound is the simulated step that
 // keeps all parameters without checkpoints and without a limit: a choice can only add collectives
-// and operators to it.
+// and operators to it. With other lists than a depth, that step gathers all units as early as
+// possible: the root prefetches all.
 //
 // Threads  an object must be used by one thread at a time.
 class StepBounds {
@@ -34,6 +36,8 @@ class StepBounds {
   [[nodiscard]] std::optional<Nanoseconds> of_work(const PlanFrame& frame);
   // The third bound, and the memory that the allocator reserves in that step.
   [[nodiscard]] Nanoseconds of_step(const PlanFrame& frame) { return step(frame).duration; }
+  // The third bound for any prefetch lists.
+  [[nodiscard]] Nanoseconds of_lists(const PlanFrame& frame);
   [[nodiscard]] Bytes memory_of_step(const PlanFrame& frame) { return step(frame).reserved; }
   // The time of all operators, if `checkpointed` blocks run again.
   [[nodiscard]] Nanoseconds of_compute(const PlanFrame& frame, size_t checkpointed);
@@ -60,6 +64,7 @@ class StepBounds {
     Nanoseconds optimizer = 0, gathers = 0, reductions = 0, all_reductions = 0;
   };
 
+  using AsPrecision = std::optional<Precision>;
   struct Step {
     Nanoseconds duration = 0;
     Bytes reserved = 0;
@@ -72,10 +77,10 @@ class StepBounds {
   [[nodiscard]] std::vector<int> blocks_of_operators(const plan::Workload& workload) const;
 
   BlockEvaluator& evaluator_;
-  std::map<int64_t, Model> models_;                               // by batch
-  std::map<std::pair<int64_t, int>, Recomputed> recomputed_;      // by batch and saves
-  std::map<std::tuple<int64_t, size_t, bool>, Sharded> sharded_;  // by mesh and units
-  std::map<std::tuple<int64_t, int64_t, int64_t, size_t, bool>, Step> steps_;
+  std::map<std::pair<AsPrecision, int64_t>, Model> models_;                    // by batch
+  std::map<std::tuple<AsPrecision, int64_t, int>, Recomputed> recomputed_;     // by batch and saves
+  std::map<std::tuple<AsPrecision, int64_t, size_t, bool>, Sharded> sharded_;  // by mesh and units
+  std::map<std::tuple<AsPrecision, int64_t, int64_t, int64_t, int16_t, size_t, bool>, Step> steps_;
 };
 
 }  // namespace shardlens::sim

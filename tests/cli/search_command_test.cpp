@@ -159,7 +159,64 @@ TEST_F(SearchCommandTest, StateIsOfOneSearchAndSurvivesATornLine) {
                                  Not(HasSubstr("json.exception"))));
 }
 
+// The search chooses among the precisions of the flag, and simulate predicts the same for its plan.
+TEST_F(SearchCommandTest, ChoosesAPrecision) {
+  const std::string out = folder_ + "/best.json", state = folder_ + "/state.jsonl";
+  const std::string flags = kSearch + "--memory-limit 1GiB --precisions fp32,bf16,bf16/fp32 ";
+  const CommandResult result = run(flags + "--json --out " + out + " --state " + state);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out);
+  const json own = json::parse(run(kSearch + "--memory-limit 1GiB --json").out);
+  EXPECT_EQ(found["candidates"], 2 * own["candidates"].get<int>());
+  ASSERT_EQ(found["precisions"].size(), 2U);
+  EXPECT_EQ(found["precisions"][0]["precision"], "fp32/fp32");
+  EXPECT_EQ(found["precisions"][0]["step_ns"], own["best"]["step_ns"]);
+  EXPECT_TRUE(own["precisions"].empty());
+  EXPECT_TRUE(own["best"]["precision"].is_null());
+  const std::string chosen = found["best"]["precision"];
+  json plan;
+  std::ifstream(out) >> plan;
+  EXPECT_EQ(plan["mixed_precision"]["param_dtype"], chosen.substr(0, 4));
+  EXPECT_EQ(plan["mixed_precision"]["reduce_dtype"], "fp32");
+  const CommandResult again =
+      run("simulate --model " + std::string(SHARDLENS_TEST_DATA) + "/llama-tiny --hardware 8xH100" +
+          " --seq 32 --plan " + out + " --batch " + found["best"]["batch"].dump() +
+          " --accumulate " + found["best"]["accumulate"].dump() + " --json");
+  EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
+  // The state file has the outcomes of each precision, and goes on with another one.
+  EXPECT_EQ(run(flags + "--json --state " + state).out, result.out);
+  const CommandResult more =
+      run(kSearch + "--memory-limit 1GiB --json --precisions bf16/bf16,fp32 --state " + state);
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_EQ(json::parse(more.out)["precisions"][1], found["precisions"][0]);
+  EXPECT_THAT(run(flags).out, HasSubstr("The fastest by precision (parameters/reduction): "));
+  const json blocks = json::parse(run(flags + "--per-block --json").out)["per_block"];
+  EXPECT_EQ(blocks["plan"]["mixed_precision"]["param_dtype"],
+            blocks["precision"].get<std::string>().substr(0, 4));
+}
+
+// A precision that the recorded run did not measure is left out and counted.
+TEST_F(SearchCommandTest, RefusesPrecisionsThatWereNotMeasured) {
+  const std::string search = "search --workload " + std::string(SHARDLENS_TEST_DATA) +
+                             "/../../traces/llama-emulated8 --memory-limit 8GiB --json ";
+  const json own = json::parse(run(search).out);
+  const CommandResult result = run(search + "--precisions fp32,fp16");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out);
+  EXPECT_EQ(found["best"]["step_ns"], own["best"]["step_ns"]);
+  EXPECT_TRUE(found["precisions"][1]["step_ns"].is_null());
+  EXPECT_EQ(found["refused"].get<int>(), own["refused"].get<int>() + own["candidates"].get<int>());
+  EXPECT_THAT(result.err, HasSubstr("could not be predicted"));
+}
+
 TEST_F(SearchCommandTest, BadInputIsNamed) {
+  const std::string precisions = kSearch + "--memory-limit 80GiB --precisions ";
+  const CommandResult typing = run(precisions + "fp32,bf61");
+  EXPECT_EQ(typing.code, 2);
+  EXPECT_THAT(typing.err, AllOf(HasSubstr("--precisions bf61: expected fp32, bf16 or fp16"),
+                                HasSubstr("did you mean 'bf16'?")));
+  EXPECT_EQ(run(precisions + "''").code, 2);
+  EXPECT_EQ(run(precisions + "bf16 --precision bf16").code, 2);
   EXPECT_EQ(run(kSearch).code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit many").code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit 0").code, 2);

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "sim/search/block_evaluator.h"
+#include "sim/search/prefetch_moves.h"
 
 namespace shardlens::sim {
 namespace {
@@ -34,7 +35,7 @@ Scenario scenario_of(const Model& of) {
 }
 
 struct Choice {
-  const PlanFrame* frame = nullptr;
+  PlanFrame frame;
   BlockChoices choices;
   Outcome outcome;  // without a limit of memory
 };
@@ -58,8 +59,53 @@ std::vector<BlockChoices> every_subset(size_t blocks) {
   return out;
 }
 
-// All plans of the space, the fastest first.
-std::vector<Choice> every_choice(const Scenario& scenario, const std::vector<PlanFrame>& frames) {
+using Counted = std::vector<std::pair<PlanFrame, BlockChoices>>;
+
+// The plan with every number of units that each unit can prefetch, in both passes. Depths of the
+// whole plan are among them.
+Counted every_count(const PlanFrame& frame, const BlockChoices& choices) {
+  if (frame.shard == 1) {
+    return {{frame, choices}};
+  }
+  if (frame.forward_prefetch > 0) {
+    return {};
+  }
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].starts) {
+      starts.push_back(i);
+    }
+  }
+  // In forward the root is before all units, in backward behind them.
+  Counted out{{frame, choices}};
+  const size_t outer = frame.outer_units ? 1 : 0;
+  for (size_t unit = 0; unit <= starts.size(); ++unit) {
+    const bool root = unit == starts.size();
+    const size_t after = (root ? starts.size() + outer : starts.size() - unit - 1) + outer;
+    const size_t before = root ? starts.size() + outer : unit;
+    Counted more;
+    for (const auto& [with, counts] : out) {
+      for (size_t forward = 0; forward <= after; ++forward) {
+        // Where nothing is before, there is only the default.
+        for (size_t backward = before == 0 ? 1 : 0; backward <= std::max(before, size_t{1});
+             ++backward) {
+          auto& [to, changed] = more.emplace_back(with, counts);
+          PrefetchCounts& of = root ? to.root_prefetch : changed[starts[unit]].prefetch;
+          of.forward = forward == 0 ? PrefetchCounts::kAsPlan : static_cast<int16_t>(forward);
+          of.backward = backward == 1 ? PrefetchCounts::kAsPlan : static_cast<int16_t>(backward);
+        }
+      }
+    }
+    out = std::move(more);
+  }
+  return out;
+}
+
+// All plans of the space, the fastest first; with `lists`, also those with other prefetch lists
+// than a depth.
+std::vector<Choice> every_choice(const Scenario& scenario,
+                                 const std::vector<PlanFrame>& frames,
+                                 bool lists) {
   BlockEvaluator evaluator(scenario, scenario.machine->target());
   std::vector<Choice> out;
   for (const BlockChoices& choices : every_subset(scenario.model->tree().blocks.size())) {
@@ -68,7 +114,10 @@ std::vector<Choice> every_choice(const Scenario& scenario, const std::vector<Pla
     for (const PlanFrame& frame : frames) {
       // Units of one block are one of the subsets; without checkpoints nothing is saved.
       if (frame.blocks_per_unit == 1 && (checkpoints || !frame.saves.any())) {
-        out.push_back({&frame, choices, evaluator.evaluate_unlimited(frame, choices)});
+        for (const auto& [listed, counts] :
+             lists ? every_count(frame, choices) : Counted{{frame, choices}}) {
+          out.push_back({listed, counts, evaluator.evaluate_unlimited(listed, counts)});
+        }
       }
     }
   }
@@ -84,11 +133,11 @@ struct Tally {
   double worst = 0;  // share of the optimum by which a step is longer
 };
 
-void compare(const Model& model, Tally& tally) {
+void compare(const Model& model, bool lists, Tally& tally) {
   const Scenario scenario = scenario_of(model);
   const std::vector<PlanFrame> frames =
       plan_frames(scenario.model->tree(), scenario.world_size, scenario.step.samples());
-  const std::vector<Choice> choices = every_choice(scenario, frames);
+  const std::vector<Choice> choices = every_choice(scenario, frames, lists);
   Bytes least = choices.front().outcome.peak_reserved, most = least;
   for (const Choice& each : choices) {
     least = std::min(least, each.outcome.peak_reserved);
@@ -103,7 +152,7 @@ void compare(const Model& model, Tally& tally) {
     // back.
     const auto optimum = std::find_if(choices.begin(), choices.end(), [&](const Choice& each) {
       return each.outcome.peak_allocated <= options.memory_limit &&
-             evaluator.evaluate(*each.frame, each.choices).fits;
+             evaluator.evaluate(each.frame, each.choices).fits;
     });
     const auto found = search_per_block(scenario, options);
     ASSERT_TRUE(found);
@@ -121,22 +170,25 @@ void compare(const Model& model, Tally& tally) {
       fmt::print("{} {}, limit {}: {:.3f} % longer after {} steps\n  found {}\n  best  {}\n",
                  model.hardware, model.hidden, part, 100 * longer, found->evaluated,
                  name_of(found->frame, found->choices, scenario.world_size),
-                 name_of(*optimum->frame, optimum->choices, scenario.world_size));
+                 name_of(optimum->frame, optimum->choices, scenario.world_size));
     }
     tally.worst = std::max(tally.worst, longer);
   }
 }
 
 // In the whole space of plans, with every subset of blocks in each setting. SHARDLENS_ALL_PLANS=1
-// also compares models of three blocks, where enumerating all plans takes 20 s.
+// also compares models of three blocks, and one of two with every prefetch list; enumerating all
+// plans takes a minute.
 TEST(SearchPerBlock, FindsTheOptimumOfAllPlans) {
-  std::vector<Model> models{{"8xH100", 4096, 2, 4096}};
+  std::vector<std::pair<Model, bool>> models{{{"8xH100", 4096, 2, 4096}, false}};
   if (std::getenv("SHARDLENS_ALL_PLANS") != nullptr) {
-    models.insert(models.end(), {{"4xPCIe", 512, 3, 1024}, {"8xH100", 1024, 3, 2048}});
+    models.insert(models.end(), {{{"4xPCIe", 512, 3, 1024}, false},
+                                 {{"8xH100", 1024, 3, 2048}, false},
+                                 {{"8xH100", 4096, 2, 4096}, true}});
   }
   Tally tally;
-  for (const Model& model : models) {
-    compare(model, tally);
+  for (const auto& [model, lists] : models) {
+    compare(model, lists, tally);
   }
   fmt::print("{} of {} equal, at most {:.3f} % longer\n", tally.equal, tally.all,
              100 * tally.worst);
@@ -159,6 +211,72 @@ TEST(SearchPerBlock, NamesThePlanThatItPredicts) {
   const auto checkpointed = std::count_if(found->choices.begin(), found->choices.end(),
                                           [](const BlockChoice& c) { return c.checkpointed; });
   EXPECT_EQ(static_cast<size_t>(checkpointed), found->plan.activation_checkpointing.size());
+}
+
+// A plan of three blocks over 8 ranks.
+struct Counts {
+  Scenario scenario = scenario_of({"8xH100", 512, 3, 512});
+  PlanFrame frame{.batch = 2, .shard = 8, .forward_prefetch = 1};
+  BlockChoices choices = uniform_choices(frame, 3, false);
+
+  [[nodiscard]] plan::Plan plan() const {
+    return plan_of(frame, choices, scenario.plan, scenario.model->tree(), scenario.world_size);
+  }
+  [[nodiscard]] StepFigures figures() const {
+    BlockEvaluator evaluator(scenario, scenario.machine->target());
+    return evaluator.evaluate_unlimited(frame, choices).figures;
+  }
+};
+
+// The unit of the second block prefetches two units in forward, of which there is only one, and
+// nothing in backward. The root prefetches two in backward. Others do as the rest of the plan.
+TEST(PrefetchCounts, AreListsOfThePlan) {
+  Counts of;
+  EXPECT_TRUE(of.plan().forward_prefetch_lists.empty());
+  of.choices[1].prefetch = {.forward = 2, .backward = 0};
+  of.frame.root_prefetch.backward = 2;
+  const plan::Plan plan = of.plan();
+  const std::string a = "model.layers.0", b = "model.layers.1", c = "model.layers.2";
+  EXPECT_EQ(plan.forward_prefetch, 0);
+  EXPECT_EQ(plan.forward_prefetch_lists, (plan::PrefetchLists{{"", {a}}, {a, {b}}, {b, {c}}}));
+  EXPECT_EQ(plan.backward_prefetch_lists, (plan::PrefetchLists{{"", {c, b}}, {b, {b}}}));
+  EXPECT_NE(name_of(of.frame, of.choices, 8)
+                .find("another forward prefetch at 1 unit, another backward prefetch at 2 units"),
+            std::string::npos);
+  Scenario named = of.scenario;
+  named.plan = plan::parse_plan(plan::to_json(plan), "lists");
+  named.step.batch = 2;
+  EXPECT_EQ(evaluate(named).figures, of.figures());
+}
+
+TEST(PrefetchCounts, EqualCountsAreADepth) {
+  Counts depth, counts;
+  depth.frame.forward_prefetch = 2;
+  counts.frame.root_prefetch.forward = 2;
+  for (BlockChoice& each : counts.choices) {
+    each.prefetch = {.forward = 2, .backward = 1};
+  }
+  EXPECT_EQ(counts.figures(), depth.figures());
+}
+
+// A move changes only the units that it names; the plan's own depth is not written.
+TEST(PrefetchMoves, ChangeTheUnitsThatTheyName) {
+  Counts of;
+  of.choices[1].starts = false;  // two units and the root
+  const std::vector<PrefetchMove> moves = prefetch_moves(of.choices);
+  // All three, {the first two, the root}, and single ones; two passes, four counts.
+  EXPECT_EQ(moves.size(), (1U + 2U + 3U) * 2U * 4U);
+  EXPECT_TRUE(apply({1, 3, &PrefetchCounts::forward, 2}, of.frame, of.choices));
+  EXPECT_EQ(of.choices[0].prefetch, PrefetchCounts{});
+  EXPECT_EQ(of.choices[1].prefetch, PrefetchCounts{});
+  EXPECT_EQ(of.choices[2].prefetch.forward, 2);
+  EXPECT_EQ(of.frame.root_prefetch.forward, 2);
+  EXPECT_FALSE(apply({1, 3, &PrefetchCounts::forward, 2}, of.frame, of.choices));
+  EXPECT_TRUE(apply({0, 3, &PrefetchCounts::forward, 1}, of.frame, of.choices));
+  EXPECT_EQ(of.choices[2].prefetch, PrefetchCounts{});
+  EXPECT_FALSE(apply({0, 3, &PrefetchCounts::backward, 1}, of.frame, of.choices));
+  of.frame.shard = 1;
+  EXPECT_FALSE(apply({0, 3, &PrefetchCounts::backward, 0}, of.frame, of.choices));
 }
 
 // The bounds are not above what they bound, and without a limit everything is kept.

@@ -169,6 +169,63 @@ TEST(Search, NothingFits) {
   EXPECT_FALSE(result.cancelled);
 }
 
+// With a choice of precisions, the search finds what a search in each of them finds.
+TEST(Search, PrecisionsFindWhatASearchInEachFinds) {
+  const std::vector<Precision> precisions{
+      {DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}};
+  SearchOptions several = options(kTight);
+  several.precisions = precisions;
+  several.threads = 3;
+  const SearchResult result = found(several);
+  std::vector<Found> each;
+  size_t evaluated = 0;
+  ASSERT_EQ(result.by_precision.size(), precisions.size());
+  for (size_t i = 0; i < precisions.size(); ++i) {
+    Scenario one = scenario();
+    one.plan.mixed_precision.param_dtype = precisions[i].param;
+    one.plan.mixed_precision.reduce_dtype = precisions[i].reduce;
+    const SearchResult alone = search(one, options(kTight));
+    evaluated += alone.evaluated;
+    EXPECT_EQ(result.by_precision[i].precision, precisions[i]);
+    ASSERT_TRUE(result.by_precision[i].best);
+    EXPECT_EQ(result.by_precision[i].best->outcome, alone.best()->outcome);
+    for (Found pareto : alone.pareto) {
+      pareto.candidate.precision = precisions[i];
+      each.push_back(pareto);
+    }
+  }
+  EXPECT_EQ(result.evaluated, evaluated);
+  EXPECT_EQ(names(result.pareto), names(pareto_front(each)));
+  // bf16 has half the bytes and faster products.
+  EXPECT_EQ(result.best()->candidate.precision->param, DType::kBF16);
+  const plan::Plan plan = plan_of(result.best()->candidate, plan::Plan{}, model()->tree(), kRanks);
+  EXPECT_EQ(plan.mixed_precision.param_dtype, DType::kBF16);
+  EXPECT_THAT(name_of(result.best()->candidate, kRanks), testing::HasSubstr(", bf16/"));
+}
+
+// Named fp32 is the same as no mixed precision.
+TEST(Search, PrecisionOfTheParametersChangesNothing) {
+  SearchOptions named = options(kTight);
+  named.precisions = {{DType::kF32, DType::kF32}};
+  const SearchResult a = found(options(kTight)), b = found(named);
+  ASSERT_EQ(a.pareto.size(), b.pareto.size());
+  for (size_t i = 0; i < a.pareto.size(); ++i) {
+    EXPECT_EQ(a.pareto[i].outcome, b.pareto[i].outcome);
+  }
+}
+
+TEST(Search, PrecisionsAreParsed) {
+  EXPECT_EQ(parse_precision("bf16"), (Precision{DType::kBF16, DType::kF32}));
+  EXPECT_EQ(parse_precision("fp16/fp16"), (Precision{DType::kF16, DType::kF16}));
+  EXPECT_EQ(parse_precision("fp32/bf16"), (Precision{DType::kF32, DType::kBF16}));
+  for (const char* text : {"", "/", "bf16/", "/fp32", "bf16/fp32/", "int8", "BF16", " bf16"}) {
+    EXPECT_FALSE(parse_precision(text)) << text;
+  }
+  for (const char* text : {"fp32/fp32", "bf16/fp16"}) {
+    EXPECT_EQ(name_of(*parse_precision(text)), text);
+  }
+}
+
 TEST(Candidates, AreDistinctPlansThatResolve) {
   const plan::ModuleTree& tree = model()->tree();
   std::set<std::string> plans, named;
