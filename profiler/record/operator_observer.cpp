@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kGemms{"aten::mm", "aten::addmm", "aten::bmm",
                                                  "aten::baddbmm"};
+constexpr size_t kKnownNames = 1024;  // a model's step has less than a hundred
 
 // A RecordFunction callback is a plain function without user data, so the recorder is a global
 // variable.
@@ -56,8 +57,12 @@ ThreadState& state_of_thread() {
 }
 
 // Names are looked up by address, which is stable for operators of the dispatcher. The text is
-// compared as well, because other names are in temporary strings.
+// compared as well, because other names are in temporary strings. These are at ever other
+// addresses, so that all are forgotten when there are too many.
 const Name& intern(ThreadState& state, const char* text, SpoolRecorder& recorder) {
+  if (state.names.size() >= kKnownNames) {
+    state.names.clear();
+  }
   Name& name = state.names[text];
   if (name.text != text) {
     name.text = text;

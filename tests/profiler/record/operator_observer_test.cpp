@@ -1,6 +1,7 @@
 #include "profiler/record/operator_observer.h"
 
 #include <algorithm>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -8,6 +9,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/TensorBody.h>
@@ -171,6 +173,28 @@ TEST(OperatorObserverTest, TellsNamesInReusedTemporaryStringsApart) {
   EXPECT_EQ(named(trace, "range 0").size(), 7U);
   EXPECT_EQ(named(trace, "range 1").size(), 7U);
   EXPECT_EQ(named(trace, "range 2").size(), 6U);
+}
+
+// The names of backward nodes are in temporary strings. Such strings are at ever other addresses.
+TEST(OperatorObserverTest, NamesAtManyAddressesTakeNoMoreMemory) {
+  constexpr size_t kMost = size_t{256} << 10;
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  recorder.step_begin(0);
+  {
+    const OperatorObserver observer(recorder);
+    const std::string name = "a name too long to be in the string itself";
+    std::deque<std::string> taken;  // addresses that no later name has
+    const size_t before = ::mallinfo2().uordblks;
+    for (int i = 0; i < 20'000; ++i) {
+      taken.push_back(name);
+      at::RecordFunction function(at::RecordScope::FUNCTION);
+      function.before(name.c_str());
+    }
+    taken.clear();
+    EXPECT_LT(::mallinfo2().uordblks, before + kMost);
+  }
+  EXPECT_EQ(named(finish(recorder), "a name too long to be in the string itself").size(), 20'000U);
 }
 
 TEST(OperatorObserverTest, RefusesASecondObserverAndTakesAnotherRecorderLater) {
