@@ -100,7 +100,26 @@ void Machine::wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span, Nano
 }
 
 void Machine::lap(uint32_t lane, Nanoseconds issue) {
-  push(lane, {.issue = issue, .kind = Kind::kLap});
+  const auto number = static_cast<uint32_t>(issued_before_.size() / lanes_.size());
+  for (const Lane& each : lanes_) {
+    issued_before_.push_back(each.queue.size());
+  }
+  push(lane, {.issue = issue, .mark = number, .kind = Kind::kLap});
+}
+
+bool Machine::separates(const Lane& lane, uint32_t lap) const {
+  const size_t* const before = issued_before_.data() + lap * lanes_.size();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane& other = lanes_[i];
+    if (&other == &lane || other.rank != lane.rank) {
+      continue;
+    }
+    const bool waits = other.sleeps || other.head == other.queue.size();
+    if (other.running || other.head != before[i] || !waits) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Machine::start(Lane& lane, const Work& work, Nanoseconds duration) {
@@ -144,6 +163,7 @@ bool Machine::begin(Lane& lane) {
     const Work& work = lane.queue[lane.head];
     if (work.issue > now_) {
       next_issue_ = std::min(next_issue_, work.issue);
+      starved_at_ = now_;
       break;
     }
     if (work.kind == Kind::kWork || work.kind == Kind::kOperators) {
@@ -172,7 +192,7 @@ bool Machine::begin(Lane& lane) {
     }
     const bool slept = std::exchange(lane.sleeps, false);
     if (work.kind == Kind::kLap) {
-      laps_.push_back({now_, ranks_[lane.rank].figures});
+      laps_.push_back({now_, work.issue, ranks_[lane.rank].figures, separates(lane, work.mark)});
     }
     if (work.kind == Kind::kMark) {
       marks_[work.mark] = now_;

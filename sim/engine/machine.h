@@ -102,7 +102,8 @@ class Machine {
   // it.
   void wait(
       uint32_t lane, Nanoseconds issue, Mark mark, Span* span = nullptr, Nanoseconds waking = 0);
-  // When the lane reaches it, records the time and the rank's figures until then.
+  // When the lane reaches it, records the time and the rank's figures until then. What the rank
+  // issues next must be meant for after it.
   void lap(uint32_t lane, Nanoseconds issue);
 
   // Time at which the mark was complete; -1: not yet.
@@ -114,10 +115,16 @@ class Machine {
   void run();
 
   struct Lap {
-    Nanoseconds at = 0;
+    Nanoseconds at = 0, issue = 0;
     StepFigures figures;
+    // The rank's other lanes have ended all work that was issued before, and wait for a mark before
+    // they do any that was issued later.
+    bool separates = false;
   };
   [[nodiscard]] const std::vector<Lap>& laps() const { return laps_; }
+  // The last time at which a lane that was ready for work had to wait until it was issued; -1:
+  // never.
+  [[nodiscard]] Nanoseconds starved_at() const { return starved_at_; }
 
   [[nodiscard]] Nanoseconds now() const { return now_; }
   [[nodiscard]] const StepFigures& figures(uint32_t rank) const { return ranks_[rank].figures; }
@@ -131,7 +138,7 @@ class Machine {
     Span* span = nullptr;
     ItemTimes* items = nullptr;  // kOperators: times of `next`
     uint32_t next = 0, end = 0;  // kOperators: the operators after this
-    uint32_t mark = 0;           // kCollective: its ticket
+    uint32_t mark = 0;           // kCollective: its ticket; kLap: its number
     LinkUse link;                // kCollective
     uint16_t communicator = 0;
     Kind kind = Kind::kWork;
@@ -165,6 +172,7 @@ class Machine {
   bool begin(Lane& lane);  // true: something happened that other lanes may wait for
   void start(Lane& lane, const Work& work, Nanoseconds duration);
   bool arrive(uint32_t lane, const Work& work);
+  [[nodiscard]] bool separates(const Lane& lane, uint32_t lap) const;
   static bool advance(const Lane& lane, Work& work);  // to the next operator; false: none is left
   void apply_interference();
   [[nodiscard]] bool has_beside(uint32_t rank, WorkClass what) const;
@@ -184,7 +192,8 @@ class Machine {
   std::vector<Communicator> communicators_;
   std::vector<Nanoseconds> marks_;
   std::vector<Lap> laps_;
-  Nanoseconds now_ = 0, next_issue_ = kNever;
+  std::vector<size_t> issued_before_;  // by lap and lane: works issued before the lap
+  Nanoseconds now_ = 0, next_issue_ = kNever, starved_at_ = -1;
 };
 
 }  // namespace shardlens::sim

@@ -32,6 +32,9 @@ struct Inputs {
   size_t buckets = 0;         // number of unit names after the plan's units
   uint32_t bucket_group = 0;  // communicator of buckets
   bool separate = false;      // reduce-scatters have a communicator of their own
+  bool laps = false;          // microbatches are timed
+  // Items that are not simulated; none if both are equal.
+  size_t skip_from = 0, skip_to = 0;
 };
 
 // The host of one rank: goes through the step and issues work until it has to wait.
@@ -70,6 +73,11 @@ class Host {
       }
     }
     while (!done() && blocked_ == kNoMark) {
+      if (next_ == in_.skip_from && in_.skip_from < in_.skip_to) {
+        machine_.lap(lane(Stream::kCompute), clock_);
+        next_ = in_.skip_to;
+        continue;
+      }
       const PlannedItem& item = in_.step.order[next_];
       times_of_item_ = times_.empty() ? nullptr : &times_[next_];
       ++next_;
@@ -179,7 +187,7 @@ class Host {
     if (const Nanoseconds own = in_.costs.hooks[static_cast<size_t>(hook.hook)]; own > 0) {
       spend(own);
     }
-    if (hook.hook == Hook::kRootPreForward && in_.options.more_microbatches > 0) {
+    if (hook.hook == Hook::kRootPreForward && in_.laps) {
       machine_.lap(lane(Stream::kCompute), clock_);
     }
     if (hook.hook == Hook::kPreBackward && in_.options.waits_for_loss && !loss_read_ &&
@@ -414,24 +422,82 @@ std::vector<std::array<uint32_t, kGroups>> communicators(Machine& machine,
   return of;
 }
 
+void add_laps(const Machine::Lap& from, const Machine::Lap& to, int64_t times, SimulatedStep& out) {
+  StepFigures& figures = out.ranks.front().figures;
+  out.duration += times * (to.at - from.at);
+  for (Nanoseconds StepFigures::*part :
+       {&StepFigures::compute, &StepFigures::comm, &StepFigures::overlap,
+        &StepFigures::exposed_comm, &StepFigures::exposed_copy, &StepFigures::idle}) {
+    figures.*part += times * (to.figures.*part - from.figures.*part);
+  }
+}
+
 // See [Note: Alike microbatches].
 void add_microbatches(const schedule::PlannedStep& step,
                       const Machine& machine,
                       int64_t more,
                       SimulatedStep& out) {
-  SimulatedRank& rank = out.ranks.front();
-  const std::optional<Nanoseconds> period = period_of(step, rank.items);
+  const std::optional<Nanoseconds> period = period_of(step, out.ranks.front().items);
   const auto& laps = machine.laps();
   out.alike = period && laps.size() == kPlannedMicrobatches && laps[3].at - laps[2].at == *period;
-  if (!out.alike) {
-    return;
+  if (out.alike) {
+    add_laps(laps[2], laps[3], more, out);
   }
-  out.duration += more * *period;
-  for (Nanoseconds StepFigures::*part :
-       {&StepFigures::compute, &StepFigures::comm, &StepFigures::overlap,
-        &StepFigures::exposed_comm, &StepFigures::exposed_copy, &StepFigures::idle}) {
-    rank.figures.*part += more * (laps[3].figures.*part - laps[2].figures.*part);
+}
+
+Inputs inputs_of(const plan::Workload& workload,
+                 const plan::ResolvedPlan& plan,
+                 const schedule::PlannedStep& step,
+                 const StepCosts& costs,
+                 const SimulationOptions& options) {
+  return {.workload = workload,
+          .step = step,
+          .costs = costs,
+          .options = options,
+          .buckets = step.unit_names.size() - plan.units.size(),
+          .bucket_group = plan.replicate > 1 ? 1U : 0U,
+          .separate = plan.plan.separate_reduce_scatter_group,
+          .laps = options.more_microbatches > 0};
+}
+
+// Simulates the first two microbatches and what follows the last one, and adds the others. nullopt:
+// these are not known to take as long as the second one. See [Note: Separate microbatches].
+std::optional<SimulatedStep> simulate_two(const plan::ResolvedPlan& plan,
+                                          Inputs inputs,
+                                          const RepeatedMicrobatches& repeated) {
+  inputs.laps = true;
+  inputs.skip_from = repeated.end;
+  inputs.skip_to = repeated.tail;
+  Machine machine(1, schedule::kStreamCount, /*shares_cores=*/false);
+  const auto groups = communicators(machine, plan, 1);
+  SimulatedStep out;
+  out.ranks.resize(1);
+  for (uint32_t lane = 0; lane < schedule::kStreamCount; ++lane) {
+    machine.reserve(lane, repeated.end);
   }
+  Host host(inputs, machine, 0, groups[0], out.ranks[0].items);
+  host.run();
+  if (!host.done()) {
+    return std::nullopt;
+  }
+  machine.run();
+  const auto& laps = machine.laps();
+  if (laps.size() != 3) {
+    return std::nullopt;
+  }
+  const Machine::Lap &second = laps[1], &tail = laps[2];
+  // The next microbatch's lap would be issued after its hook.
+  const Nanoseconds issued =
+      tail.issue - second.issue + inputs.costs.hooks[static_cast<size_t>(Hook::kRootPreForward)];
+  if (!second.separates || !tail.separates || second.issue >= second.at ||
+      machine.starved_at() >= second.at || issued > tail.at - second.at ||
+      host.clock() > machine.now()) {
+    return std::nullopt;
+  }
+  out.duration = machine.now();
+  out.ranks[0].figures = machine.figures(0);
+  add_laps(second, tail, repeated.count + inputs.options.more_microbatches, out);
+  return out;
 }
 
 }  // namespace
@@ -451,15 +517,15 @@ SimulatedStep simulate(const plan::Workload& workload,
                       costs.sums.size() == costs.operators.size() + 1 &&
                       costs.units.size() == step.unit_names.size(),
                   "the costs are not those of this workload and plan");
+  const Inputs inputs = inputs_of(workload, plan, step, costs, options);
+  const bool waits = options.host != HostMode::kAhead || options.waits_for_loss;
+  if (options.repeated && alike && !waits) {
+    if (std::optional<SimulatedStep> out = simulate_two(plan, inputs, *options.repeated)) {
+      return std::move(*out);
+    }
+  }
   Machine machine(ranks, schedule::kStreamCount, options.host == HostMode::kCompute);
   const auto groups = communicators(machine, plan, ranks);
-  const Inputs inputs{.workload = workload,
-                      .step = step,
-                      .costs = costs,
-                      .options = options,
-                      .buckets = step.unit_names.size() - plan.units.size(),
-                      .bucket_group = plan.replicate > 1 ? 1U : 0U,
-                      .separate = plan.plan.separate_reduce_scatter_group};
   SimulatedStep out;
   out.ranks.resize(ranks);
   std::vector<Host> hosts;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "sim/engine/machine.h"
+#include "sim/engine/repeated.h"
 #include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {
@@ -24,6 +26,9 @@ struct SimulationOptions {  // what is simulated, and what is kept
   // Number of microbatches in addition to the four planned ones, identical to the middle ones: see
   // alike.h. Requires keep_times and an empty rank_slowdown.
   int64_t more_microbatches = 0;
+  // repeated_microbatches() of the step. If they only add time (repeated.h), they are not simulated
+  // one by one, and no times are kept. Not for a rank_slowdown.
+  std::optional<RepeatedMicrobatches> repeated = std::nullopt;
   // Factor on each rank's compute times; empty: all ranks are identical, and only one is simulated.
   std::vector<double> rank_slowdown = {};
 };

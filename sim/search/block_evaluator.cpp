@@ -96,6 +96,7 @@ StepPrediction BlockEvaluator::predicted(const PlanFrame& frame,
   options.simulation.waits_for_loss = scenario_.waits_for_loss;
   options.simulation.more_microbatches = frame.accumulate - microbatches;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
+  options.simulation.repeated = repeated_microbatches(step);
   const MemoryOptions memory = memory_options(target, scenario_.step, options);
   const MemoryOutline outline = memory_outline(step);
   return figures_of(

@@ -144,6 +144,7 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
     }
     out.step = steps_->step(static_cast<int>(accumulate), scenario_.step.sync_every_microbatch,
                             std::move(storage));
+    out.repeated = repeated_microbatches(out.step);
     out.outline = memory_outline(out.step);
     out.compute = part_of(out.outline);
   }
@@ -230,6 +231,7 @@ StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbat
   options.simulation.waits_for_loss = scenario_.waits_for_loss;
   options.simulation.more_microbatches = candidate.accumulate - microbatches;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
+  options.simulation.repeated = plan.repeated;
   return figures_of(simulate(of.workload, plan_, plan.step, of.costs, options.simulation),
                     memory(of, plan, options), of.workload, plan_, target_,
                     step_of(candidate.batch, candidate.accumulate));

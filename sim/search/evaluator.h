@@ -12,6 +12,7 @@
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/steady_step.h"
+#include "sim/engine/repeated.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"
 #include "sim/scenario/scenario.h"
@@ -27,8 +28,9 @@ namespace shardlens::sim {
 //   candidates with smaller units, only the units of the operators change.
 // - Candidates with the same allocations on the compute stream, such as plans that differ only in
 //   when they gather or over how many ranks they shard, share the replay of that stream.
-// - Of more than four microbatches, further middle ones are not simulated if they only add time
-//   (sim/engine/alike.h).
+// - Of more than two microbatches, further ones are not simulated if they only add time
+//   (sim/engine/repeated.h); otherwise, of more than four, further middle ones are not if the two
+//   in the middle take the same times (sim/engine/alike.h).
 // - With FSDP2, units that stay gathered until backward have nothing to prefetch there, so
 //   candidates that then differ only in backward prefetch share one outcome. (Not with FSDP1, whose
 //   rate limiter waits all the same.)
@@ -74,6 +76,7 @@ class Evaluator {
   };
   struct Planned {
     schedule::PlannedStep step;
+    std::optional<RepeatedMicrobatches> repeated;
     MemoryOutline outline;
     Part compute;
   };
