@@ -299,7 +299,12 @@ class PerBlockSearch {
   void walk(const PlanFrame& frame, Spread spread) {
     const size_t units = frame.shard == 1 ? 0 : units_of(frame);
     for (size_t i = 0; blocks_ <= kFew && i < (blocks_ + 1) * (units + 1); ++i) {
-      attempt(frame, choices_of(frame, i % (units + 1), i / (units + 1), spread));
+      BlockChoices choices = choices_of(frame, i % (units + 1), i / (units + 1), spread);
+      PlanFrame none = frame;  // without prefetch in backward, which needs less memory
+      attempt(frame, choices);
+      if (frame.forward_prefetch == 0 && apply(no_backward_prefetch(), none, choices)) {
+        attempt(none, std::move(choices));
+      }
     }
     if (blocks_ <= kFew) {
       return;
