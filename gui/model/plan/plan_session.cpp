@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -53,6 +54,7 @@ struct PlanSession::Observing {
 };
 
 PlanSession::PlanSession(QObject* parent) : QObject(parent) {
+  undo_.setUndoLimit(kUndoSteps);
   pause_.setSingleShot(true);
   pause_.setInterval(kPauseMilliseconds);
   connect(&pause_, &QTimer::timeout, this, &PlanSession::simulateNow);
@@ -166,7 +168,7 @@ void PlanSession::start(const plan::ModelConfig& config, const QString& hardware
 const PlanVersion* PlanSession::current() const {
   const auto found = std::find_if(versions_.rbegin(), versions_.rend(),
                                   [this](const PlanVersion& v) { return v.state == state_; });
-  return found == versions_.rend() ? nullptr : &*found;
+  return found == versions_.rend() || !found->isWhole() ? nullptr : &*found;
 }
 
 std::optional<sim::Baseline> PlanSession::baseline() const {
@@ -246,6 +248,9 @@ void PlanSession::apply(const PlanState& state, const QString& title) {
   if (other_ranks) {
     makeKnobs();
   }
+  for (PlanVersion& version : versions_) {
+    version.used = version.state == state_ ? ++used_count_ : version.used;
+  }
   emit stateChanged();
   if (current() != nullptr) {
     emit simulatedOne();  // already simulated, for example after undo
@@ -304,12 +309,42 @@ void PlanSession::simulateNow() {
       return;
     }
     std::erase(asked_, result->state);
-    const auto at = std::upper_bound(
-        versions_.begin(), versions_.end(), result->order,
-        [](int order, const PlanVersion& version) { return order < version.order; });
-    versions_.insert(at, std::move(*result));
+    keep(std::move(*result));
+    dropOld();
     emit simulatedOne();
   });
+}
+
+void PlanSession::keep(PlanVersion version) {
+  version.used = ++used_count_;
+  const auto known = std::ranges::find(versions_, version.state, &PlanVersion::state);
+  if (known != versions_.end()) {
+    version.title = known->title;
+    version.order = known->order;
+    *known = std::move(version);
+    return;
+  }
+  const auto at =
+      std::upper_bound(versions_.begin(), versions_.end(), version.order,
+                       [](int order, const PlanVersion& other) { return order < other.order; });
+  versions_.insert(at, std::move(version));
+}
+
+// The first version is what the others are compared with.
+void PlanSession::dropOld() {
+  constexpr size_t kOthers = kWhole - 2;  // neither the first nor the current one
+  std::vector<PlanVersion*> others;
+  for (size_t i = 1; i < versions_.size(); ++i) {
+    if (versions_[i].run != nullptr && versions_[i].state != state_) {
+      others.push_back(&versions_[i]);
+    }
+  }
+  std::ranges::sort(others, std::greater(), &PlanVersion::used);
+  for (size_t i = kOthers; i < others.size(); ++i) {
+    others[i]->run.reset();
+    others[i]->memory = {};
+    others[i]->prediction.memory.alive = {};
+  }
 }
 
 QString baselineText(const std::optional<sim::Baseline>& baseline) {

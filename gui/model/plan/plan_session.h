@@ -41,6 +41,7 @@ struct PlanVersion {
   QString title;  // of the edit that created it
   PlanState state;
   int order = 0;   // position in the order of requests
+  int used = 0;    // counts up; the version with the highest number was chosen last
   QString error;   // why the simulation failed; "": it succeeded
   QString engine;  // why the engine cannot run the plan; "": it can
   // Without timeline and workload, which are in `run`. After an error all figures are 0.
@@ -48,12 +49,19 @@ struct PlanVersion {
   sim::MemoryCurve memory;  // of one rank; empty after an error
   RunPointer run;           // the simulated timeline of one rank
 
+  // Whether everything is known that the simulation of the plan gives. Otherwise what takes most
+  // memory was dropped: `run`, `memory` and prediction.memory.alive.
+  [[nodiscard]] bool isWhole() const { return run != nullptr || !error.isEmpty(); }
   [[nodiscard]] Nanoseconds step() const { return prediction.figures.duration(); }
   [[nodiscard]] Bytes peak() const { return prediction.memory.peak_allocated; }
 };
 
 // The plan being edited, with undo, and all versions that were simulated. Each version is simulated
 // as a Scenario (sim/scenario/scenario.h).
+//
+// Of all versions the state and the figures are kept. At most kWhole versions are whole: the first,
+// the current one, and those that were chosen last. Another one is simulated again when the user
+// returns to it. Until then current() is nullptr, as for a new version.
 //
 // With a run open, the run is first observed in the background: its traces are analyzed and its
 // machine is calibrated from them. progress() reports how far this is, observed() when it ended. No
@@ -66,6 +74,8 @@ class PlanSession : public QObject {
   Q_OBJECT
  public:
   static constexpr int kPauseMilliseconds = 30;
+  static constexpr size_t kWhole = 16;
+  static constexpr int kUndoSteps = 200;
   explicit PlanSession(QObject* parent = nullptr);
   ~PlanSession() override;
 
@@ -103,7 +113,7 @@ class PlanSession : public QObject {
   [[nodiscard]] const std::vector<PlanKnob>& knobs() const { return knobs_; }
   [[nodiscard]] QUndoStack& undoStack() { return undo_; }
   [[nodiscard]] const std::vector<PlanVersion>& versions() const { return versions_; }
-  // The version of the current state; nullptr until it is simulated.
+  // The version of the current state, which is whole; nullptr until it is simulated.
   [[nodiscard]] const PlanVersion* current() const;
   // Whether an observation or a simulation is in progress.
   [[nodiscard]] bool isBusy() const { return isObserving() || !asked_.empty(); }
@@ -150,6 +160,8 @@ class PlanSession : public QObject {
   void finish(const std::shared_ptr<Observing>& job);
   void begin(PlanSubject subject, const PlanState& state);
   void makeKnobs();
+  void keep(PlanVersion version);
+  void dropOld();
 
   PlanSubject subject_;
   QString why_, title_;
@@ -159,7 +171,7 @@ class PlanSession : public QObject {
   QUndoStack undo_;
   QTimer pause_, ticker_;
   uint64_t session_ = 0;  // results of an earlier session are discarded
-  int asked_count_ = 0;
+  int asked_count_ = 0, used_count_ = 0;
   bool cancelled_ = false;
   std::vector<PlanState> asked_;  // states whose simulations are in progress
   PlanState base_;  // the state at the start of the session; its version is the first one

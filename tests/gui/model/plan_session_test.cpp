@@ -1,5 +1,6 @@
 #include "gui/model/plan/plan_session.h"
 
+#include <algorithm>
 #include <set>
 
 #include "gui/model/tables/unit_tree.h"
@@ -135,6 +136,59 @@ TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
           << choice.label.toStdString();
     }
   }
+}
+
+// What takes most memory is kept of a limited number of versions; the figures are kept of all.
+TEST_F(PlanSessionTest, OldVersionsAreSimulatedAgain) {
+  const auto count = [this] {
+    return std::ranges::count_if(session_.versions(), &PlanVersion::isWhole);
+  };
+  session_.start(llama_70b(2), "8xH100");
+  simulate();
+  const Bytes peak = session_.current()->peak();
+  const size_t all = PlanSession::kWhole + 4;
+  for (size_t i = 1; i < all; ++i) {
+    PlanState next = session_.state();
+    next.step.seq = static_cast<int64_t>(128 * i);
+    session_.edit(QString::number(i), next);
+    simulate();
+    EXPECT_LE(count(), PlanSession::kWhole);
+  }
+  ASSERT_EQ(session_.versions().size(), all);
+  EXPECT_EQ(count(), PlanSession::kWhole);
+  EXPECT_TRUE(session_.versions().front().isWhole());  // what the others are compared with
+  const PlanVersion old = session_.versions()[1];
+  EXPECT_FALSE(old.isWhole());
+  EXPECT_TRUE(old.memory.empty() && old.prediction.memory.alive.empty());
+  EXPECT_GT(old.step(), 0);
+  EXPECT_NE(old.peak(), peak);
+
+  session_.edit("back to v1", old.state);
+  EXPECT_EQ(session_.current(), nullptr);
+  simulate();
+  EXPECT_EQ(session_.versions().size(), all);
+  EXPECT_EQ(session_.current(), &session_.versions()[1]);
+  EXPECT_EQ(session_.current()->title, "1");
+  EXPECT_EQ(session_.current()->step(), old.step());
+  EXPECT_EQ(session_.current()->peak(), old.peak());
+  EXPECT_FALSE(session_.current()->memory.empty());
+  EXPECT_EQ(count(), PlanSession::kWhole);
+  session_.undoStack().undo();  // of the version before, nothing was dropped
+  EXPECT_EQ(session_.current(), &session_.versions().back());
+}
+
+TEST_F(PlanSessionTest, UndoHasALimit) {
+  session_.start(llama_70b(2), "8xH100");
+  for (int i = 0; i < PlanSession::kUndoSteps + 10; ++i) {
+    PlanState next = session_.state();
+    next.step.seq = 128 + i;
+    session_.edit(QString::number(i), next);
+  }
+  EXPECT_EQ(session_.undoStack().count(), PlanSession::kUndoSteps);
+  while (session_.undoStack().canUndo()) {
+    session_.undoStack().undo();
+  }
+  EXPECT_EQ(session_.state().step.seq, 128 + 9);
 }
 
 // Effects that do not depend on the cost model: gathering less often needs more memory, and

@@ -1,7 +1,10 @@
 #include "tests/gui/view/monkey.h"
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+
+#include <malloc.h>
 
 #include <QDir>
 
@@ -13,13 +16,16 @@ namespace shardlens::gui {
 namespace {
 
 // Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250);
-// SHARDLENS_MONKEY_SECONDS, go on for so long; SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG,
-// prints each action.
+// SHARDLENS_MONKEY_SECONDS, go on for so long and print the heap in use now and then;
+// SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG, prints each action.
 int setting(const char* name, int otherwise) {
   bool set = false;
   const int value = qEnvironmentVariableIntValue(name, &set);
   return set ? value : otherwise;
 }
+
+// Actions after which the run is opened again and the heap in use is printed.
+constexpr int kBetweenHeaps = 1000;
 
 class MonkeyTest : public WindowTest {
  protected:
@@ -49,12 +55,23 @@ class MonkeyTest : public WindowTest {
           return;
         }
       }
+      if (seconds > 0 && i % kBetweenHeaps == 0 && i > 0) {
+        open_again();
+        printHeap();
+      }
       monkey.act();
       const QStringList broken = monkey.broken();
       ASSERT_TRUE(broken.isEmpty() && !HasFailure())
           << "action " << i << ": " << broken.join("; ").toStdString() << "\nafter:\n  "
           << monkey.log().join("\n  ").toStdString();
     }
+  }
+  // With the run just opened, plans that were made before are gone: what is in use then is not what
+  // the user keeps.
+  void printHeap() {
+    ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
+    std::printf("heap in use %zu\n", ::mallinfo2().uordblks + ::mallinfo2().hblkhd);
+    std::fflush(stdout);
   }
   void openModel(const std::string& config) {
     bool settled = false;
