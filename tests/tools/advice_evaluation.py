@@ -155,25 +155,40 @@ def run_waste(world, seed):
     return out
 
 
+def certain_sign(change):
+    """-1 or 1 if the measured change is beyond noise, otherwise 0."""
+    if abs(change["measured_ms"]) <= 2 * change["error_ms"]:
+        return 0
+    return math.copysign(1, change["measured_ms"])
+
+
+def regret_of(row):
+    """Of the first recommendation, in parts of a step; 0 within noise; None if nothing was recommended."""
+    best = min(row["changes"], key=lambda each: each["measured_ms"])
+    first = next((each for each in row["changes"] if each["title"] in row["recommended"][:1]), None)
+    if first is None:
+        return None
+    regret = first["measured_ms"] - best["measured_ms"]
+    return regret / statistics.mean(row["own_ms"]) if regret > 2 * math.hypot(first["error_ms"], best["error_ms"]) else 0.0
+
+
 def summary_of_changes(rows):
-    held = total = harmful = 0
-    regrets, noises = [], []
-    for row in rows:
-        step = statistics.mean(row["own_ms"])
-        noises.append(statistics.stdev(row["own_ms"]) / step)
-        best = min(row["changes"], key=lambda c: c["measured_ms"])
-        for each in row["changes"]:
-            total += 1
-            held += each["interval_ms"][0] <= each["measured_ms"] <= each["interval_ms"][1]
-            harmful += each["title"] in row["recommended"] and each["measured_ms"] > 2 * each["error_ms"]
-        first = next((c for c in row["changes"] if c["title"] in row["recommended"][:1]), None)
-        if first is not None:
-            regret = first["measured_ms"] - best["measured_ms"]
-            certain = regret > 2 * math.hypot(first["error_ms"], best["error_ms"])
-            regrets.append(regret / step if certain else 0.0)
-    print(f"{len(rows)} models, {total} changes: {held} ({held / total:.1%}) within their 90 % interval; {harmful} harmful recommendations")
+    changes = [each for row in rows for each in row["changes"]]
+    recommended = [each for row in rows for each in row["changes"] if each["title"] in row["recommended"]]
+
+    def held(errors):
+        return sum(each["interval_ms"][0] - errors * each["error_ms"] <= each["measured_ms"] <= each["interval_ms"][1] + errors * each["error_ms"]
+                   for each in changes)
+
+    print(f"{len(rows)} models, {len(changes)} changes: {held(0)} ({held(0) / len(changes):.1%}) within their 90 % interval, "
+          f"{held(2)} ({held(2) / len(changes):.1%}) with two standard errors of the measurement added to it")
+    signs = [certain_sign(each) for each in recommended]
+    print(f"{len(recommended)} recommended changes were measured: beyond noise {signs.count(-1)} are better and {signs.count(1)} worse")
+    certain = [each for each in changes if certain_sign(each)]
+    print(f"sign right: {sum(certain_sign(each) * each['predicted_ms'] > 0 for each in certain)} of {len(certain)} beyond noise")
+    noises = [statistics.stdev(row["own_ms"]) / statistics.mean(row["own_ms"]) for row in rows]
     print(f"noise between captures: median {statistics.median(noises):.1%}, largest {max(noises):.1%} of a step")
-    if regrets:
+    if regrets := [regret for row in rows if (regret := regret_of(row)) is not None]:
         print(f"regret of the first recommendation: median {statistics.median(regrets):.1%}, largest {max(regrets):.1%} of a step")
 
 
