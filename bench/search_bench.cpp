@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "core/base/heap.h"
 #include "core/plan/module_tree.h"
 #include "sim/search/per_block.h"
 #include "sim/search/search.h"
@@ -55,6 +56,7 @@ void search_per_block(sim::Scenario scenario, int64_t gibibytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  shardlens::keep_freed_memory();  // as the program's search does
   size_t plans = 10000;
   unsigned threads = 2;
   std::string csv;

@@ -18,6 +18,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/heap.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "sim/scenario/uncertainty.h"
@@ -379,6 +380,7 @@ std::vector<sim::Precision> precisions_of(const SearchCommand& options) {
 }
 
 ExitCode run(const SearchCommand& options) {
+  keep_freed_memory();  // threads plan and simulate thousands of steps of the same sizes
   if (options.memory_limit < 1) {
     throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
   }
