@@ -219,7 +219,8 @@ class PerBlockSearch {
     }
     if (!attempt(frame, choices_of(frame, 0, blocks_, Spread::kFirst)) &&
         !attempt(frame, choices_of(frame, 0, blocks_ - 1, Spread::kFirst)) &&
-        !attempt_without_prefetch(frame)) {
+        !attempt_without_prefetch(frame, blocks_) &&
+        !attempt_without_prefetch(frame, blocks_ - 1)) {
       return std::nullopt;
     }
     const Bytes left = evaluator_.target().memory - best_->outcome.peak_reserved;
@@ -229,12 +230,12 @@ class PerBlockSearch {
   [[nodiscard]] PrefetchMove no_backward_prefetch() const {
     return {0, blocks_ + 1, &PrefetchCounts::backward, 0};
   }
-  bool attempt_without_prefetch(const PlanFrame& frame) {
+  bool attempt_without_prefetch(const PlanFrame& frame, size_t checkpointed) {
     if (frame.forward_prefetch > 0) {
       return false;  // that is the plan of another frame
     }
     PlanFrame none = frame;
-    BlockChoices choices = choices_of(frame, 0, blocks_, Spread::kFirst);
+    BlockChoices choices = choices_of(frame, 0, checkpointed, Spread::kFirst);
     return apply(no_backward_prefetch(), none, choices) && attempt(none, std::move(choices));
   }
 
