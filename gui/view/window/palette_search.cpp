@@ -45,7 +45,7 @@ std::vector<PaletteEntry> found(const WindowParts& parts, const QString& text) {
     if (command->id != QStringLiteral("go.palette") && command->enabled()) {
       out.push_back({command->title,
                      command->shortcuts.isEmpty() ? QString() : command->shortcuts.front(),
-                     command->run});
+                     [&actions = parts.actions, id = command->id] { actions.trigger(id); }});
     }
   }
   if (parts.context.rank() != nullptr && !text.isEmpty()) {

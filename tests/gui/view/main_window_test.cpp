@@ -181,6 +181,23 @@ TEST_F(MainWindowTest, ThePaletteFindsCommandsAndUnits) {
   EXPECT_EQ(window_->context().current().unit, "model.layers.4");
 }
 
+TEST_F(MainWindowTest, TheMenuShowsWhatACommandOfThePaletteChanged) {
+  open(sample_run());
+  window_->session().simulateNow();
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  const auto* fit = window_->findChild<QAction*>("plan.fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_FALSE(fit->isEnabled());
+  QTest::keyClick(window_.get(), Qt::Key_K, Qt::ControlModifier);
+  auto* palette = window_->findChild<CommandPalette*>();
+  ASSERT_NE(palette, nullptr);
+  QTest::keyClicks(&palette->edit(), "own plan, simulated");
+  ASSERT_EQ(palette->count(), 1);
+  QTest::keyClick(&palette->edit(), Qt::Key_Return);
+  EXPECT_NE(scene().ghost().run, nullptr);
+  EXPECT_TRUE(fit->isEnabled());
+}
+
 TEST_F(MainWindowTest, TypingInTheSearchIsNoShortcut) {
   open(sample_run());
   const analysis::Interval view = scene().axis.view();
