@@ -183,7 +183,7 @@ build() {
       match($0, /^\[[0-9]+\/[0-9]+\]/) { split(substr($0, 2, RLENGTH - 2), n, "/"); part = int(10 * n[1] / n[2])
         if (part > last) { last = part; printf "  [%d/%d] %s\n", n[1], n[2], "build/'"$preset"'"; fflush() } next }
       /(^|[^_])error:|^FAILED/ { print; fflush() }' >&2 ||
-      { grep -vE '^\[[0-9]+/' "$log" | head -n 60 >&2; fail "the build failed (log: build/$preset/build.log)"; }
+      { grep -vE '^\[[0-9]+/' "$log" | sed -n 1,60p >&2; fail "the build failed (log: build/$preset/build.log)"; }
   fi
   local took=$(($(date +%s) - start))
   ((took < 3)) || say "Built build/$preset in $took s"
