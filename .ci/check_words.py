@@ -15,7 +15,7 @@ import checking
 
 STYLE = "docs/style.md"
 SUFFIXES = (".h", ".cpp", ".py", ".md", ".txt", ".cmake", ".html")
-SKIPPED = {"build", "out", ".git", "data"}
+SKIPPED = {"build", "out", ".git", "data", "__pycache__"}
 
 
 def words(root):
@@ -50,6 +50,9 @@ def self_test():
         for path, text in {**good, **cases}.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
+        compiled = root / ".ci/__pycache__/checking.pyc"
+        compiled.parent.mkdir(parents=True)
+        compiled.write_bytes(b"\xa7\r\r\n")
         found = list(violations(root))
     if sorted(line.split(":")[0] for line in found) != sorted(cases):
         print("self-test: found\n  " + "\n  ".join(found) + "\nexpected one violation in each of\n  " + "\n  ".join(sorted(cases)))
